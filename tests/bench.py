@@ -26,10 +26,10 @@ import pandas as pd
 import psutil
 
 from nightsight.history import Row
+from nightsight.model.history import Key
 from nightsight.read import read
 from nightsight.render import FORMATS, Source, render_html
-from nightsight.trends import Key
-from nightsight.workflow import build_report
+from nightsight.workflows.analysis import build_report
 from tests.browser.chromium import chromium
 from tests.browser.speed import ALLOWED, ALLOWED_TABLE_MS, page_speed, table_speed
 from tests.browser.table_pages import COUNT, kernels

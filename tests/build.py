@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from nightsight.model import Profile
+from nightsight.model.report import Profile
 from nightsight.tables import empty
 from tests.timeline import draw
 

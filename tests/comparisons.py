@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 
 from nightsight.compare import Settings, compare, measures
-from nightsight.comparison import CHANGES, MEASURES, Comparison, Decision, Difference, Measures
-from nightsight.model import Conditions, Environment, Report
+from nightsight.model.compare import CHANGES, MEASURES, Comparison, Decision, Difference, Measures
+from nightsight.model.report import Conditions, Environment, Report
 from tests.reports import HOSTILE
 
 CAUSES: Final = ("rule", "name", "baseline_gain_pct", "candidate_gain_pct", "verdict", "title")

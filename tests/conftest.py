@@ -18,7 +18,7 @@ from click.testing import CliRunner, Result
 
 from nightsight.cli import main
 from nightsight.collect import tools
-from nightsight.parallel import use_one_thread
+from nightsight.system.parallel import use_one_thread
 from tests.browser.chromium import Browser, chromium
 from tests.continuous import GitHub
 from tests.damage import Damage, damaged

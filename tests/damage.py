@@ -6,10 +6,10 @@ from contextlib import closing
 from pathlib import Path
 
 from nightsight.errors import MissingTable
-from nightsight.model import Profile
+from nightsight.model.report import Profile
 from nightsight.render import FORMATS, Source
 from nightsight.stats import REPORTS, stats_table, write_stats
-from nightsight.workflow import build_report
+from nightsight.workflows.analysis import build_report
 from tests.build import build
 
 PICTURE = """

@@ -7,7 +7,7 @@ import pandas as pd
 
 from nightsight.events.kernel_labels import family_of
 from nightsight.fleet import survey_of
-from nightsight.survey import TABLES, Summary, Survey, conform
+from nightsight.model.fleet import TABLES, Summary, Survey, conform
 
 STEP: Final = 10e6
 HOST: Final = "The GPU waits for host code in `step`"

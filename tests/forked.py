@@ -19,8 +19,8 @@ from typing import NoReturn
 import click
 
 # commands import these when they are called, which takes longer than most of the calls
-from nightsight import comparing, trending, trials, workflow  # noqa: F401
 from nightsight.cli import main
+from nightsight.workflows import compare, history, profile, report, stats, trials  # noqa: F401
 
 _CLIENT = """#!{python} -SE
 import array, json, os, socket, sys

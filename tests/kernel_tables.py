@@ -7,7 +7,7 @@ import pandas as pd
 
 from nightsight.events.timeline import Timeline
 from nightsight.events.window import Window
-from nightsight.model import Profile
+from nightsight.model.report import Profile
 from nightsight.tables import conform, empty
 
 PROCESS = 5 << 24

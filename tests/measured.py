@@ -5,8 +5,8 @@ from typing import Any
 
 import pandas as pd
 
-from nightsight.comparison import MEASURES, Measures
-from nightsight.model import Conditions, Environment
+from nightsight.model.compare import MEASURES, Measures
+from nightsight.model.report import Conditions, Environment
 
 
 def run(

@@ -7,9 +7,9 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from nightsight.comparison import MEASURES, Measures
 from nightsight.history import Row, Rows, row_of
-from nightsight.model import Conditions, Environment
+from nightsight.model.compare import MEASURES, Measures
+from nightsight.model.report import Conditions, Environment
 
 FIRST: Final = dt.datetime(2026, 9, 1, 2, tzinfo=dt.UTC)
 STEP: Final = 10e6

@@ -16,12 +16,12 @@ from PIL import Image
 
 from nightsight.analyze import spent
 from nightsight.captures import beside
-from nightsight.model import Report
+from nightsight.model.report import Report
 from nightsight.progress import silent
 from nightsight.read import read
 from nightsight.render import FORMATS, Source
-from nightsight.unprofiled import with_unprofiled
-from nightsight.workflow import Reading, open_file
+from nightsight.runs.unprofiled import with_unprofiled
+from nightsight.workflows.opening import Reading, open_file
 from tests.browser.chromium import chromium
 
 ROOT: Final = Path(__file__).parents[1]

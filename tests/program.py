@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import pandas as pd
 
-from nightsight.model import Environment, Profile
+from nightsight.model.report import Environment, Profile
 from nightsight.tables import conform, empty
 from tests.timeline import profile_of
 

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import pytest
 
 from nightsight.events.window import WHOLE
-from nightsight.model import Profile, Report
+from nightsight.model.report import Profile, Report
 from nightsight.read import read
 from nightsight.render import render_html
-from nightsight.workflow import build_report
+from nightsight.workflows.analysis import build_report
 
 if TYPE_CHECKING:
     from _pytest.mark import ParameterSet

@@ -4,7 +4,7 @@ from typing import Any
 
 import pandas as pd
 
-from nightsight.model import Report
+from nightsight.model.report import Report
 from tests.reports import gpu_table, result, small_report
 
 NAMES = ("void at::gemm<(int)64>(float *)", "void at::gemm<(int)64>(float *)", "add(int)")

@@ -8,7 +8,7 @@ import pandas as pd
 
 from nightsight.analyze.replay.kernels import ncu_kernels
 from nightsight.events.timeline import Timeline
-from nightsight.model import Profile
+from nightsight.model.report import Profile
 from nightsight.tables import conform, empty
 
 Metrics = Mapping[str, float | str | Mapping[str, float]]

@@ -11,7 +11,7 @@ import pandas as pd
 from nightsight.advise import NEEDS, advise
 from nightsight.analyze import analyze
 from nightsight.events.timeline import Timeline
-from nightsight.model import Benchmark, Environment, Finding, Profile, Report, Result, find
+from nightsight.model.report import Benchmark, Environment, Finding, Profile, Report, Result, find
 
 HOSTILE: Final = (
     "</script><script>alert(1)</script>",

@@ -18,8 +18,8 @@ import numpy as np
 import pandas as pd
 
 from nightsight.compare import Settings, compare
-from nightsight.comparison import MEASURES, Comparison, Measures, Pace
-from nightsight.model import Environment
+from nightsight.model.compare import MEASURES, Comparison, Measures, Pace
+from nightsight.model.report import Environment
 from tests.gpu.trials import gated
 
 KERNELS = 400

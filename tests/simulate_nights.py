@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from nightsight.history.levels import changes
-from nightsight.trends import Floats, off_level
+from nightsight.model.history import Floats, off_level
 
 NIGHTS: Final = 110
 FROM: Final = 30

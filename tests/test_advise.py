@@ -10,18 +10,11 @@ import pytest
 from nightsight.advise import RULES, advise, of_whole, unchecked
 from nightsight.advise.tables import Tables
 from nightsight.events.timeline import Timeline
-from nightsight.model import Finding, Result
-from nightsight.results import (
-    COLLECTIVES,
-    COMMUNICATION,
-    COMPUTE,
-    CRITICAL_PATH,
-    GPU_TIME,
-    REMEDIES,
-    REPLAY,
-    TIME_SPLIT,
-    WHAT_IF,
-)
+from nightsight.model.report import Finding, Result
+from nightsight.results.categories import COMMUNICATION, COMPUTE
+from nightsight.results.causes import REMEDIES, REPLAY, WHAT_IF
+from nightsight.results.gpu_time import CRITICAL_PATH, GPU_TIME, TIME_SPLIT
+from nightsight.results.ranks import COLLECTIVES
 from tests.recorded import Recorded
 from tests.reports import advised, gpu_table, result
 from tests.timeline import draw

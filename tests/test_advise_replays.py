@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nightsight.events.timeline import Timeline
-from nightsight.model import Finding
+from nightsight.model.report import Finding
 from tests.properties import examples
 from tests.replays import alone, joined, launch, rule
 from tests.reports import advised, analysed

@@ -21,8 +21,10 @@ from nightsight.events.launches import GPU_TABLES, launching_calls
 from nightsight.events.names import api_names
 from nightsight.events.timeline import Timeline
 from nightsight.events.window import GPU_WORK, RECORDED
-from nightsight.model import Finding, Profile
-from nightsight.results import DEVICES, RESULTS, Column, Entry
+from nightsight.model.report import Finding, Profile
+from nightsight.results import RESULTS
+from nightsight.results.capture import DEVICES
+from nightsight.results.entry import Column, Entry
 from nightsight.tables import TABLES, conform, empty
 from tests.properties import at_night
 from tests.recorded import Recorded, whole

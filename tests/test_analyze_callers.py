@@ -5,7 +5,7 @@ import pandas as pd
 
 from nightsight.analyze.ranges.callers import NOT_RECORDED, OUTSIDE, call_names, call_paths, outermost
 from nightsight.events.timeline import Timeline
-from nightsight.model import Profile
+from nightsight.model.report import Profile
 from nightsight.tables import conform
 from tests.timeline import draw
 

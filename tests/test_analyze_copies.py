@@ -11,18 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nightsight.analyze.copies import (
-    copy_sizes,
-    gpu_peaks,
-    memory_operations,
-    slow_copies,
-    waiting_calls,
-)
+from nightsight.analyze.copies import copy_sizes, gpu_peaks, memory_operations, slow_copies, waiting_calls
 from nightsight.analyze.ranges.callers import NOT_RECORDED, OUTSIDE
 from nightsight.events.categories import is_pageable
 from nightsight.events.timeline import Timeline
 from nightsight.events.window import WHOLE
-from nightsight.model import Profile
+from nightsight.model.report import Profile
 from nightsight.tables import conform
 from tests.properties import examples
 from tests.recorded import Recorded, whole

@@ -13,7 +13,7 @@ from nightsight.analyze.kernels import kernel_time
 from nightsight.analyze.launches.distributions import DURATION, kernel_durations, launch_latencies
 from nightsight.analyze.launches.figures import API, LATENCY, launch_phases
 from nightsight.events.timeline import Timeline
-from nightsight.model import Profile
+from nightsight.model.report import Profile
 from tests.properties import examples
 from tests.recorded import Recorded
 from tests.timeline import draw

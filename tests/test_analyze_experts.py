@@ -13,9 +13,10 @@ from nightsight.analyze import collectives
 from nightsight.analyze.experts import ANALYSES
 from nightsight.events.communication import communication, messages
 from nightsight.events.timeline import Timeline
-from nightsight.job import apart, joined, joined_of_some
-from nightsight.model import Finding
-from nightsight.workflow import build_report
+from nightsight.job.facts import apart
+from nightsight.job.merge import joined, joined_of_some
+from nightsight.model.report import Finding
+from nightsight.workflows.analysis import build_report
 from tests.properties import examples
 from tests.world import BYTES, Op, Program, played, timed
 

@@ -8,7 +8,7 @@ import pytest
 
 from nightsight.analyze.facts import trust
 from nightsight.events.timeline import Timeline
-from nightsight.model import Finding, Profile
+from nightsight.model.report import Finding, Profile
 from nightsight.tables import conform, empty
 from tests.recorded import Recorded
 from tests.timeline import PROCESS, draw

@@ -4,7 +4,7 @@ import pytest
 
 from nightsight.analyze.replay.groups import Chosen, choose_kernels
 from nightsight.events.window import WHOLE
-from nightsight.model import Profile
+from nightsight.model.report import Profile
 from nightsight.tables import conform
 from tests.timeline import draw
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from nightsight.analyze.idle_stacks import ANALYSES, idle_stacks
 from nightsight.analyze.split import time_split
 from nightsight.events.timeline import Timeline
-from nightsight.model import Profile
+from nightsight.model.report import Profile
 from nightsight.read.kineto import read_kineto
-from nightsight.results import OPERATORS
+from nightsight.results.steps import OPERATORS
 from nightsight.tables import conform, empty
 from tests.kineto import ON_GPU, call, kernel, write
 from tests.recorded import Recorded

@@ -4,7 +4,7 @@ import pytest
 
 from nightsight.analyze.ranges.iterations import iterations
 from nightsight.events.timeline import Timeline
-from nightsight.model import Profile
+from nightsight.model.report import Profile
 from tests.recorded import Recorded
 from tests.timeline import beside, draw
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from nightsight.analyze.launches.figures import API, LATENCY, POINTS, QUEUE, in_flight, launch_bound, launch_phases
 from nightsight.analyze.split import time_split
 from nightsight.events.timeline import Timeline
-from nightsight.model import Profile
+from nightsight.model.report import Profile
 from nightsight.tables import conform
 from tests.recorded import Recorded
 from tests.timeline import PROCESS, draw

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from nightsight.analyze.causes.kernels import kernel_remedies
 from nightsight.analyze.replay.limits import ncu_limits
 from nightsight.events.timeline import Timeline
-from nightsight.model import Profile
+from nightsight.model.report import Profile
 from tests.kernel_tables import one_after_the_other
 from tests.properties import examples
 from tests.recorded import Recorded

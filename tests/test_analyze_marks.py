@@ -6,7 +6,7 @@ import pandas as pd
 
 from nightsight.analyze.ranges.marks import marks
 from nightsight.events.timeline import Timeline
-from nightsight.model import Profile, Result
+from nightsight.model.report import Profile, Result
 from nightsight.tables import conform, empty
 from tests.reports import analysed
 from tests.timeline import draw

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from nightsight.analyze.memory import gpu_metrics, memory_over_time, memory_usage, unified_memory
 from nightsight.events.timeline import Timeline
-from nightsight.model import Profile
+from nightsight.model.report import Profile
 from nightsight.tables import conform
 from tests.properties import examples
 from tests.recorded import Recorded

@@ -15,8 +15,8 @@ from nightsight.analyze.operator_work.formulas import _FORMULAS, Work, work_of
 from nightsight.analyze.operator_work.roofline import operator_roofline, operator_roofs
 from nightsight.events.timeline import Timeline
 from nightsight.events.window import Window
-from nightsight.model import Profile
-from nightsight.results import OPERATOR_ROOFLINE
+from nightsight.model.report import Profile
+from nightsight.results.operator_roofline import OPERATOR_ROOFLINE
 from nightsight.tables import conform
 from tests.gpu.roofline import compared, judged, lines
 from tests.properties import examples

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from nightsight.analyze.operators import kernel_operators, operators, shapes
 from nightsight.events.operators import launching_operators, nested_operators
 from nightsight.events.timeline import Timeline
-from nightsight.model import Profile
+from nightsight.model.report import Profile
 from nightsight.read import read
 from nightsight.tables import conform
 from tests.gpu.key_averages import FIGURES

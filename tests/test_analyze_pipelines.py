@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 from nightsight.analyze.pipelines import ANALYSES
 from nightsight.events.timeline import Timeline
-from nightsight.job import apart, joined, joined_of_some
-from nightsight.model import Finding
+from nightsight.job.facts import apart
+from nightsight.job.merge import joined, joined_of_some
+from nightsight.model.report import Finding
 from nightsight.render.page.html import render_html
-from nightsight.workflow import build_report
+from nightsight.workflows.analysis import build_report
 from tests.properties import examples
 from tests.world import BYTES, HOP_NS, TRANSFER_NS, Op, Program, all_then_all, in_turns, played, timed
 

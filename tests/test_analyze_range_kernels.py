@@ -4,7 +4,7 @@ import pytest
 
 from nightsight.analyze.ranges.kernels import range_kernels
 from nightsight.events.timeline import Timeline
-from nightsight.results import RANGE_KERNELS
+from nightsight.results.ranges import RANGE_KERNELS
 from tests.recorded import Recorded, whole
 from tests.timeline import draw
 

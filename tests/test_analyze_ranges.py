@@ -12,7 +12,7 @@ from nightsight.analyze import doubts
 from nightsight.analyze.ranges.owners import call_owners, open_ranges, range_time
 from nightsight.events.ranges import nested, nested_ranges, without_numbers
 from nightsight.events.timeline import Timeline
-from nightsight.model import Profile
+from nightsight.model.report import Profile
 from nightsight.render.table.layouts import layout_of
 from nightsight.tables import MODULE, PUSH_POP, conform, empty, nest
 from tests.recorded import Recorded

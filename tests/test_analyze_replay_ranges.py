@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from nightsight.analyze.replay.join import ncu_match, replays
 from nightsight.events.timeline import Timeline
-from nightsight.model import Profile
+from nightsight.model.report import Profile
 from tests.properties import examples
 from tests.replays import joined, launch
 from tests.timeline import draw

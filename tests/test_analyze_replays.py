@@ -15,7 +15,7 @@ from nightsight.analyze.replay.kernels import ncu_kernels
 from nightsight.analyze.replay.rules import ncu_rules
 from nightsight.analyze.replay.source import ncu_source
 from nightsight.events.timeline import Timeline
-from nightsight.model import Profile, Report
+from nightsight.model.report import Profile, Report
 from nightsight.read import read
 from nightsight.tables import SHAPE, conform
 from tests.ncu import unpack

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from nightsight.analyze.replay.metrics import METRICS, OPCODES_IN_FULL, TENSOR, THREAD_OPCODES
 from nightsight.analyze.replay.roofline import ncu_roofline, ncu_roofs
 from nightsight.events.timeline import Timeline
-from nightsight.model import Profile
+from nightsight.model.report import Profile
 from nightsight.read import read
 from nightsight.tables import conform
 from tests.ncu import unpack

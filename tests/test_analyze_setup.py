@@ -9,7 +9,7 @@ import pandas as pd
 from nightsight.analyze.ranges.setup import setup_calls
 from nightsight.events.timeline import Timeline
 from nightsight.events.window import WHOLE
-from nightsight.model import Profile
+from nightsight.model.report import Profile
 from nightsight.tables import conform
 from tests.recorded import Recorded
 from tests.timeline import beside, draw

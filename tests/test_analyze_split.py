@@ -14,7 +14,7 @@ from nightsight.analyze.launches.figures import launch_phases
 from nightsight.analyze.split import time_split
 from nightsight.events.timeline import Timeline
 from nightsight.intervals import inside, length
-from nightsight.model import Profile
+from nightsight.model.report import Profile
 from nightsight.tables import conform
 from tests.recorded import Recorded
 from tests.timeline import PROCESS, draw

@@ -15,12 +15,12 @@ from nightsight.analyze.step_split import COLUMNS, step_split, step_times
 from nightsight.compare import measures
 from nightsight.events.timeline import Timeline
 from nightsight.events.window import Window
-from nightsight.model import Profile
+from nightsight.model.report import Profile
 from nightsight.read import read
 from nightsight.render import render_html
 from nightsight.render.table.grouped import kernel_groups
-from nightsight.results import STEP_CATEGORIES, STEP_PARTS, STEP_TIMES, WHOLE_STEP
-from nightsight.workflow import build_report
+from nightsight.results.steps import STEP_CATEGORIES, STEP_PARTS, STEP_TIMES, WHOLE_STEP
+from nightsight.workflows.analysis import build_report
 from tests.recorded import Recorded
 from tests.timeline import PROCESS, draw
 

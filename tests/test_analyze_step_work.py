@@ -7,8 +7,8 @@ import pytest
 from nightsight.analyze.step_work import step_work
 from nightsight.events.timeline import Timeline
 from nightsight.events.window import Window
-from nightsight.model import Profile
-from nightsight.results import STEP_WORK
+from nightsight.model.report import Profile
+from nightsight.results.steps import STEP_WORK
 from tests.timeline import PROCESS, draw
 
 

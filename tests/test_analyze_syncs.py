@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from nightsight.analyze.syncs import os_calls, synchronizations
 from nightsight.events.timeline import Timeline, busy_spans
-from nightsight.model import Profile
+from nightsight.model.report import Profile
 from nightsight.tables import conform
 from tests.properties import examples
 from tests.recorded import Recorded, whole

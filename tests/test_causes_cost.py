@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from nightsight.analyze.causes.cost import fitted
 from nightsight.analyze.causes.outcome import ANALYSES, Outcome, outcome, profiler_cost, what_if
 from nightsight.events.timeline import Timeline, busy_spans
-from nightsight.model import Profile, Report
-from nightsight.results import PROFILER_COST, REPLAY
+from nightsight.model.report import Profile, Report
+from nightsight.results.causes import PROFILER_COST, REPLAY
 from nightsight.tables import conform, empty
-from nightsight.workflow import build_report
+from nightsight.workflows.analysis import build_report
 from tests.properties import examples
 from tests.recorded import Recorded
 from tests.timeline import draw

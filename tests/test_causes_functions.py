@@ -10,7 +10,7 @@ from nightsight.advise import place
 from nightsight.analyze.causes.outcome import what_if
 from nightsight.analyze.causes.path import path_table
 from nightsight.events.timeline import Timeline
-from nightsight.model import Profile
+from nightsight.model.report import Profile
 from nightsight.tables import conform, empty
 from tests.recorded import Recorded
 from tests.reports import advised

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from nightsight.analyze.causes.kernels import KernelRemedy, kernel_remedies
 from nightsight.events.kernel_labels import label_of
 from nightsight.events.timeline import Timeline
-from nightsight.model import Profile
+from nightsight.model.report import Profile
 from nightsight.read import read
 from nightsight.tables import DETAILS, conform, empty
 from tests.kernel_tables import GEMM, PROCESS, SGEMM, one_after_the_other, torch_kernel, whole

@@ -7,7 +7,7 @@ import pytest
 
 from nightsight.analyze.causes.outcome import Gain, outcome
 from nightsight.events.timeline import Timeline
-from nightsight.model import Profile
+from nightsight.model.report import Profile
 from nightsight.tables import conform
 from tests.reports import advised
 from tests.timeline import PROCESS, draw

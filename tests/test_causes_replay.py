@@ -19,7 +19,7 @@ from nightsight.analyze.causes.path import critical_path, path_table
 from nightsight.analyze.causes.remedies import graph_launch, host_code
 from nightsight.analyze.causes.scene import Scene
 from nightsight.events.timeline import Timeline
-from nightsight.model import Profile
+from nightsight.model.report import Profile
 from nightsight.tables import conform
 from tests.program import (
     Body,

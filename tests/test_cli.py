@@ -18,7 +18,7 @@ from click.testing import Result
 
 from nightsight.cli import main
 from nightsight.collect.workloads import registered
-from nightsight.model import Report
+from nightsight.model.report import Report
 from tests.recorded import DATA
 from tests.reports import unpacked
 

@@ -12,9 +12,9 @@ import pandas as pd
 import pytest
 
 from nightsight.cli import FORMATS
-from nightsight.model import Benchmark, Finding, Report
+from nightsight.model.report import Benchmark, Finding, Report
 from nightsight.render import FORMATS as RENDERED
-from nightsight.workflow import title_of
+from nightsight.workflows.opening import title_of
 from tests.kineto import call, kernel, write
 from tests.recorded import DATA, Recorded
 from tests.reports import unpacked

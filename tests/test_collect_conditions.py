@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from nightsight.collect.conditions import Sample, conditions_of, findings_of, first_look, logged
 from nightsight.collect.doctor import examine
 from nightsight.errors import ToolError
-from nightsight.model import Conditions, Report
+from nightsight.model.report import Conditions, Report
 from tests.fake_tools.nvml import Gpu, NVMLError, nvml
 from tests.test_cli import FakeNsys, only_run
 

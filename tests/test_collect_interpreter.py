@@ -12,7 +12,7 @@ import pytest
 
 from nightsight.collect import Choice, needs_of
 from nightsight.collect.interpreter import Interpreter, interpreter
-from nightsight.model import Report
+from nightsight.model.report import Report
 
 ROOT = Path(__file__).parents[1]
 

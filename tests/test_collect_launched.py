@@ -16,10 +16,11 @@ import pytest
 from nightsight.analyze.collectives import ANALYSES
 from nightsight.collect.launched import Launched, launched
 from nightsight.events.timeline import Timeline
-from nightsight.job import Part, joined
-from nightsight.model import Profile, Report
+from nightsight.job.facts import Part
+from nightsight.job.merge import joined
+from nightsight.model.report import Profile, Report
+from nightsight.runs.unprofiled import as_text, of_text
 from nightsight.tables import conform
-from nightsight.unprofiled import as_text, of_text
 from tests.test_cli import USAGE
 from tests.world import world
 

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from nightsight.collect.own import OwnWorkload, own_workloads, write_workload
 from nightsight.collect.workloads import Program, registered, resolve
 from nightsight.errors import UsageError
-from nightsight.model import Report
-from nightsight.results import NVTX_RANGES
+from nightsight.model.report import Report
+from nightsight.results.ranges import NVTX_RANGES
 
 Run = Callable[..., Result]
 Project = Callable[..., Path]

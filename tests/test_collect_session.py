@@ -20,7 +20,7 @@ from nightsight.collect.nsys import collect_nsys
 from nightsight.collect.ready import Readiness, problem_of
 from nightsight.collect.workloads import Load, Program, Request, Span
 from nightsight.errors import CaptureError, ToolError, UsageError, WorkloadError
-from nightsight.model import Capture
+from nightsight.model.report import Capture
 
 SERVER = """
 import http.server, os, signal, sys, time

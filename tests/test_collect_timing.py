@@ -13,9 +13,9 @@ import pytest
 from nightsight.captures import beside
 from nightsight.collect.timing import of_benchmark, summarized, time_ranges
 from nightsight.collect.workloads import Program, Request
-from nightsight.model import Benchmark, Profile
+from nightsight.model.report import Benchmark, Profile
+from nightsight.runs.unprofiled import as_text, of_text, with_unprofiled
 from nightsight.tables import conform
-from nightsight.unprofiled import as_text, of_text, with_unprofiled
 
 Script = Callable[..., Path]
 

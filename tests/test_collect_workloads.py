@@ -29,7 +29,7 @@ from nightsight.collect.workloads import (
     safe_name,
 )
 from nightsight.errors import CaptureError, UsageError, WorkloadError
-from nightsight.model import Benchmark
+from nightsight.model.report import Benchmark
 
 GOOD = {
     "step_ns": [1000.0, 1200],

@@ -10,9 +10,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from nightsight.cli import main
-from nightsight.comparing import load_sides
-from nightsight.model import Benchmark, Report
-from nightsight.workflow import Reading
+from nightsight.model.report import Benchmark, Report
+from nightsight.workflows.compare import load_sides
+from nightsight.workflows.opening import Reading
 from tests.kineto import call, kernel
 from tests.kineto import write as write_trace
 from tests.recorded import Recorded

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from nightsight.compare import Settings, compare, measures
-from nightsight.comparison import COUNTS, Comparison, Measures
-from nightsight.model import Conditions, Environment
+from nightsight.model.compare import COUNTS, Comparison, Measures
+from nightsight.model.report import Conditions, Environment
 from tests.measured import hot, run
 from tests.recorded import Recorded
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from nightsight.compare import Limit, Settings, compare, settings
-from nightsight.comparison import Accepted, Decision, Measures
 from nightsight.errors import UsageError
-from nightsight.model import Environment
+from nightsight.model.compare import Accepted, Decision, Measures
+from nightsight.model.report import Environment
 from tests.measured import hot, run, side
 
 SAME = (1.0e6, 1.001e6, 0.999e6)

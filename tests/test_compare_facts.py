@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from nightsight.compare import Limit, Settings, compare
-from nightsight.comparison import Accepted, Comparison, Measures
+from nightsight.model.compare import Accepted, Comparison, Measures
 from tests.measured import run
 
 NOISY = (1.0e6, 1.3e6, 0.8e6, 1.1e6, 0.9e6)

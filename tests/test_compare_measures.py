@@ -8,9 +8,10 @@ import pytest
 
 from nightsight.compare import measures
 from nightsight.compare.measures import calls_counted
-from nightsight.comparison import MEASURES, machine_key, unit_of
-from nightsight.model import Benchmark, Conditions, Environment, Finding, Report
-from nightsight.results import GPU_TIME, STEP_SPLIT, STEP_WORK
+from nightsight.model.compare import MEASURES, machine_key, unit_of
+from nightsight.model.report import Benchmark, Conditions, Environment, Finding, Report
+from nightsight.results.gpu_time import GPU_TIME
+from nightsight.results.steps import STEP_SPLIT, STEP_WORK
 from tests.recorded import Recorded
 from tests.reports import small_report
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from nightsight.compare import Settings, compare
-from nightsight.comparison import Comparison
+from nightsight.model.compare import Comparison
 from tests.gpu.trials import CASES, Case, Runs, drawn, flagged, gated, kept, named_by
 
 DATA = Path(__file__).parent / "data" / "trials"

@@ -8,7 +8,7 @@ import pytest
 from nightsight.compare import Limit, Settings, compare
 from nightsight.compare.statistics import Floats
 from nightsight.compare.steps import EQUAL_HOST, FASTEST, evidence
-from nightsight.comparison import Comparison, Measures, Noise, Pace
+from nightsight.model.compare import Comparison, Measures, Noise, Pace
 from tests.measured import run
 
 CALM = 0.01

@@ -17,11 +17,12 @@ from nightsight.advise import RULES
 from nightsight.cli import main
 from nightsight.collect import COLLECTORS
 from nightsight.collect.workloads import registered
-from nightsight.model import Environment, Report
+from nightsight.model.fleet import FILES, TABLES
+from nightsight.model.report import Environment, Report
 from nightsight.render import FORMATS
-from nightsight.results import RESULTS, Column, Entry
+from nightsight.results import RESULTS
+from nightsight.results.entry import Column, Entry
 from nightsight.stats import REPORTS
-from nightsight.survey import FILES, TABLES
 from tests.documents import check
 
 ROOT = Path(__file__).parents[1]

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from nightsight.cli import FORMATS, main
-from nightsight.model import Profile
+from nightsight.model.report import Profile
 from nightsight.read.sqlite import read_only
 from nightsight.stats import Selection, stats_texts
 from tests.elsewhere import MISSING

@@ -14,11 +14,13 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from nightsight import analyze, errors, runs, workflow
+from nightsight import analyze, errors
 from nightsight.analyze.analysis import Analysis
 from nightsight.cli import main
 from nightsight.errors import CRASHED, PipelineError
 from nightsight.results import RESULTS
+from nightsight.runs import layout
+from nightsight.workflows import analysis, opening, profile, report, stats
 from tests.build import build
 from tests.damage import PICTURE
 
@@ -78,8 +80,8 @@ def test_a_bug_is_one_line_with_file_stage_and_log_and_no_gate_takes_it_for_a_re
     def crashing_on(*_: object, **__: object) -> None:
         raise ZeroDivisionError(f"in\n{capture}")
 
-    monkeypatch.setattr(workflow, "with_own_gpus", crashing_on)
-    monkeypatch.setattr(workflow, "print_stats", crashing_on)
+    monkeypatch.setattr(opening, "with_own_gpus", crashing_on)
+    monkeypatch.setattr(stats, "print_stats", crashing_on)
     for command in commands(capture):
         result = ended(*command)
         assert result.exit_code == CRASHED
@@ -100,14 +102,14 @@ def test_a_bug_is_one_line_with_file_stage_and_log_and_no_gate_takes_it_for_a_re
 
 
 def test_the_stage_of_a_bug_is_what_progress_told_last(capture: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workflow, "build_report", crashing)
+    monkeypatch.setattr(opening, "build_report", crashing)
     assert f"on {capture} (stage: looking for causes in drawn.sqlite)" in ended("report", "-q", capture).stderr
-    monkeypatch.setattr(workflow, "read", crashing)
+    monkeypatch.setattr(opening, "read", crashing)
     assert f"on {capture} (stage: reading)" in ended("report", capture).stderr
 
 
 def test_debug_shows_the_traceback(capture: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workflow, "build_report", crashing)
+    monkeypatch.setattr(opening, "build_report", crashing)
     result = ended("--debug", "report", capture)
     assert result.exit_code == CRASHED
     assert "Traceback" in result.stderr
@@ -115,7 +117,7 @@ def test_debug_shows_the_traceback(capture: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_module_that_cannot_be_imported_is_a_line_too(capture: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "nightsight.workflow", None)
+    monkeypatch.setitem(sys.modules, "nightsight.workflows.report", None)
     result = ended("report", capture)
     assert result.exit_code == CRASHED
     assert result.stderr.startswith("Error: nightsight has crashed (stage: nightsight report): ModuleNotFoundError")
@@ -126,7 +128,7 @@ def test_a_bug_while_a_run_is_reported_names_the_capture_that_is_kept(
 ) -> None:
     fake_nsys()
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(workflow, "build_report", crashing)
+    monkeypatch.setattr(profile, "build_report", crashing)
     result = ended("profile", "--collector", "nsys", "--no-ncu", script())
     (kept,) = tmp_path.glob("reports/train/*/capture/*.sqlite")
     assert result.exit_code == CRASHED
@@ -137,7 +139,7 @@ def test_too_little_memory_is_a_line_that_says_what_would_help(capture: Path, mo
     def greedy(*_: object, **__: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(workflow, "read", greedy)
+    monkeypatch.setattr(opening, "read", greedy)
     result = ended("report", capture)
     assert result.exit_code == PipelineError.exit_code
     error, hint = result.stderr.splitlines()
@@ -158,8 +160,8 @@ def test_a_signal_is_the_exit_status_even_if_something_made_another_error_of_it(
         except KeyboardInterrupt as error:
             raise ImportError("a library was not loaded") from error
 
-    monkeypatch.setattr(workflow, "with_own_gpus", struck)
-    monkeypatch.setattr(workflow, "print_stats", struck)
+    monkeypatch.setattr(opening, "with_own_gpus", struck)
+    monkeypatch.setattr(stats, "print_stats", struck)
     before = signal.getsignal(number)
     for command in commands(capture):
         result = ended(*command)
@@ -171,14 +173,14 @@ def test_a_signal_is_the_exit_status_even_if_something_made_another_error_of_it(
 def test_a_signal_is_the_exit_status_also_where_a_report_was_written(
     capture: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
 ) -> None:
-    real = workflow.build_report
+    real = analysis.build_report
 
     def caught(*given: Any, **named: Any) -> Any:
         with suppress(KeyboardInterrupt):
             os.kill(os.getpid(), number)
         return real(*given, **named)
 
-    monkeypatch.setattr(workflow, "build_report", caught)
+    monkeypatch.setattr(opening, "build_report", caught)
     assert ended("report", capture, "-o", "page.html").exit_code == 128 + number
     assert Path("page.html").is_file()
 
@@ -190,7 +192,7 @@ def test_a_signal_while_modules_are_imported_is_one_line(capture: Path, monkeypa
                 os.kill(os.getpid(), signal.SIGTERM)
             raise AttributeError(name)
 
-    monkeypatch.setitem(sys.modules, "nightsight.workflow", Slow("nightsight.workflow"))
+    monkeypatch.setitem(sys.modules, "nightsight.workflows.report", Slow("nightsight.workflows.report"))
     result = ended("report", capture)
     assert (result.exit_code, result.stderr) == (143, "Error: interrupted\n")
 
@@ -212,13 +214,13 @@ def test_ctrl_c_while_the_command_line_itself_is_imported_is_one_line() -> None:
 
 def test_a_signal_that_is_ignored_stays_ignored(capture: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    real = runs.write_file
+    real = layout.write_file
 
     def written(*given: Any, **named: Any) -> None:
         os.kill(os.getpid(), signal.SIGHUP)
         real(*given, **named)
 
-    monkeypatch.setattr(workflow, "write_file", written)
+    monkeypatch.setattr(report, "write_file", written)
     try:
         assert ended("report", capture).exit_code == 0
         assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN

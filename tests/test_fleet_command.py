@@ -20,12 +20,13 @@ import fsspec
 import psutil
 import pytest
 
-from nightsight import fleet, surveying
+from nightsight import fleet
 from nightsight.errors import ToolError
 from nightsight.fleet import Cluster, cluster
+from nightsight.model.fleet import Survey
 from nightsight.progress import silent
 from nightsight.render.fleet import render_survey
-from nightsight.survey import Survey
+from nightsight.workflows import fleet as surveying
 
 CaptureFile = Callable[[str], Path]
 HERE = 2
@@ -239,7 +240,7 @@ def test_a_missing_package_is_named_with_what_installs_it(
 
 
 def test_other_commands_do_without_dask() -> None:
-    code = "import sys, nightsight.cli, nightsight.surveying; print({'dask', 'distributed'} & set(sys.modules))"
+    code = "import sys, nightsight.cli, nightsight.workflows.fleet; print({'dask', 'distributed'} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
 
 

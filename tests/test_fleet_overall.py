@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nightsight.fleet.overall import workload_of
-from nightsight.survey import Summary
+from nightsight.model.fleet import Summary
 from tests.fleets import STEP, summary, survey
 from tests.properties import examples
 

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from nightsight.fleet import Store, packed
-from nightsight.survey import FILES, conform
+from nightsight.model.fleet import FILES, conform
 from tests.fleets import STEP, summary, survey
 
 QUERIES = re.findall(

@@ -9,7 +9,7 @@ import pytest
 
 from nightsight.errors import CaptureError
 from nightsight.fleet import Store, packed, store
-from nightsight.survey import FILES, TABLES, conform
+from nightsight.model.fleet import FILES, TABLES, conform
 from tests.fleets import summary
 
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from nightsight.compare import measures
 from nightsight.fleet import packed, summary_of, unpacked
-from nightsight.model import Report
-from nightsight.survey import TABLES, Summary, conform, empty
+from nightsight.model.fleet import TABLES, Summary, conform, empty
+from nightsight.model.report import Report
 from tests.properties import examples
 from tests.recorded import Recorded
 from tests.reports import hostile_report, small_report

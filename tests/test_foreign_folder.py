@@ -20,7 +20,7 @@ from click.testing import Result
 
 from nightsight import collect
 from nightsight.collect.tools import ask_python
-from nightsight.model import Report
+from nightsight.model.report import Report
 
 ROOT = Path(__file__).parents[1]
 Fake = Callable[..., Path]

@@ -11,9 +11,9 @@ import pytest
 from nightsight.analyze import analyze, doubts
 from nightsight.errors import MissingTable
 from nightsight.events.timeline import Timeline
-from nightsight.model import Profile, Result
+from nightsight.model.report import Profile, Result
 from nightsight.read import read
-from nightsight.results import NOT_SHOWN
+from nightsight.results.capture import NOT_SHOWN
 from nightsight.stats import REPORTS, stats_table, write_stats
 from nightsight.tables import DETAILS, conform, empty
 from tests.build import GENERATIONS, build

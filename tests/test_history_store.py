@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from nightsight.errors import CaptureError, ToolError
 from nightsight.history import Row, append, read_rows
 from nightsight.history.rows import key_of, row_from
-from nightsight.model import Conditions
-from nightsight.trends import Key
+from nightsight.model.history import Key
+from nightsight.model.report import Conditions
 from tests.nights import measures, row
 
 STEP = {"step_ns": 1e6}

@@ -9,11 +9,11 @@ import ruptures
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nightsight.comparison import Accepted
 from nightsight.history import Rows, levels, trends
 from nightsight.history.levels import LEAST_NIGHTS, changes
-from nightsight.model import Conditions
-from nightsight.trends import Floats, off_level
+from nightsight.model.compare import Accepted
+from nightsight.model.history import Floats, off_level
+from nightsight.model.report import Conditions
 from tests.nights import FIRST, STEP, measures, nights, of, row, step_at
 
 SLOWER = step_at(20, 1.05)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nightsight.installing import EXTRAS, Place, for_nightsight, for_programs
+from nightsight.system.installing import EXTRAS, Place, for_nightsight, for_programs
 
 ROOT = Path(__file__).parents[1]
 

@@ -19,12 +19,13 @@ from nightsight.analyze.collectives import ANALYSES
 from nightsight.errors import UsageError
 from nightsight.events.communication import communication
 from nightsight.events.timeline import Timeline
-from nightsight.job import Part, are_of_one_job, joined, name_of_job
-from nightsight.model import Finding, Profile, Report
+from nightsight.job.facts import Part, are_of_one_job, name_of_job
+from nightsight.job.merge import joined
+from nightsight.model.report import Finding, Profile, Report
 from nightsight.render.page.summary import numbers
 from nightsight.render.verdict import verdict
 from nightsight.tables import NULLABLE, conform, empty
-from nightsight.workflow import build_report
+from nightsight.workflows.analysis import build_report
 from tests.properties import examples
 from tests.recorded import DATA, Recorded
 from tests.reports import advised

@@ -13,8 +13,9 @@ from nightsight.analyze.causes import stretches
 from nightsight.analyze.causes.outcome import outcome
 from nightsight.events.meetings import meetings
 from nightsight.events.timeline import Timeline
-from nightsight.job import Part, joined
-from nightsight.model import Profile
+from nightsight.job.facts import Part
+from nightsight.job.merge import joined
+from nightsight.model.report import Profile
 from nightsight.tables import conform
 from tests.world import GAP_NS, TRANSFER_NS, world
 

@@ -14,15 +14,16 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nightsight import workflow
 from nightsight.analyze.collectives import ANALYSES
 from nightsight.cli import main
 from nightsight.events.timeline import Timeline
-from nightsight.job import Part, apart, joined, joined_of_some
-from nightsight.model import Profile, Report
-from nightsight.results import RANKS
+from nightsight.job.facts import Part, apart
+from nightsight.job.merge import joined, joined_of_some
+from nightsight.model.report import Profile, Report
+from nightsight.results.ranks import RANKS
 from nightsight.tables import empty
-from nightsight.workflow import build_report
+from nightsight.workflows import job as opening_job
+from nightsight.workflows.analysis import build_report
 from tests.properties import examples
 from tests.recorded import DATA
 from tests.world import world
@@ -109,7 +110,7 @@ def test_ranks_that_call_other_collectives_stand_for_themselves() -> None:
 @pytest.mark.nightly
 def test_the_page_of_a_large_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As a user gets it: the traces are read in processes of their own."""
-    monkeypatch.setattr(workflow, "_MOST_HELD_BYTES", 1)
+    monkeypatch.setattr(opening_job, "_MOST_HELD_BYTES", 1)
     files = [traced(tmp_path, rank) for rank in range(4)]
     (tmp_path / "train_rank4.json.gz").write_bytes(b"nothing")
     command = ["report", *map(str, files), str(tmp_path / "train_rank4.json.gz"), "-o", str(tmp_path / "job.json")]
@@ -135,8 +136,8 @@ def traced(folder: Path, rank: int) -> Path:
 
 
 def test_a_reader_that_dies_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workflow, "_MOST_HELD_BYTES", 1)
-    monkeypatch.setattr(workflow, "_begin_to_read", dies)
+    monkeypatch.setattr(opening_job, "_MOST_HELD_BYTES", 1)
+    monkeypatch.setattr(opening_job, "_begin_to_read", dies)
     done = CliRunner().invoke(main, ["report", *(str(traced(tmp_path, rank)) for rank in range(2))])
     assert done.exit_code == 3
     assert "a process that read captures has died" in done.output

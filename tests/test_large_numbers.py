@@ -15,14 +15,14 @@ from nightsight.compare.settings import Settings
 from nightsight.errors import CaptureError
 from nightsight.fleet import summary_of
 from nightsight.intervals import divided
-from nightsight.model import Profile, Report
+from nightsight.model.report import Profile, Report
 from nightsight.read import read
 from nightsight.render import FORMATS, Source
-from nightsight.render.comparison import render_comparison
+from nightsight.render.compare import render_comparison
 from nightsight.render.fleet import render_survey, verdict_of
 from nightsight.render.terminal import first_screen, screen_html
 from nightsight.stats.summary import distinct, throughput
-from nightsight.workflow import build_report
+from nightsight.workflows.analysis import build_report
 from tests.damage import PICTURE, everything
 from tests.fleets import summary, survey
 from tests.properties import examples

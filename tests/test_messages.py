@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from nightsight.events.communication import communication, messages
 from nightsight.events.timeline import Timeline
-from nightsight.job import Part, joined
+from nightsight.job.facts import Part
+from nightsight.job.merge import joined
 from tests.properties import examples
 from tests.world import BYTES, Op, Program, all_then_all, in_turns, played
 

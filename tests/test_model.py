@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nightsight.errors import CaptureError, MissingTable
-from nightsight.model import Benchmark, Environment, Finding, Profile, Report, Result
+from nightsight.model.report import Benchmark, Environment, Finding, Profile, Report, Result
 from nightsight.units import split
 
 CELLS = st.one_of(st.none(), st.integers(-(2**60), 2**60))

@@ -7,11 +7,11 @@ import pytest
 
 from nightsight.analyze.facts import trust
 from nightsight.events.timeline import Timeline
-from nightsight.model import Environment, Finding, Profile
+from nightsight.model.report import Environment, Finding, Profile
 from nightsight.render.page.summary import numbers
 from nightsight.render.verdict import verdict
 from nightsight.tables import conform
-from nightsight.workflow import build_report
+from nightsight.workflows.analysis import build_report
 from tests.recorded import Recorded
 from tests.timeline import draw
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from nightsight.errors import CaptureError, UsageError
-from nightsight.runs import write_file
+from nightsight.runs.layout import write_file
 from tests.recorded import DATA
 from tests.test_cli import UNREADABLE, USAGE, CaptureFile, error_lines
 

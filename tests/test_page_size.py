@@ -7,7 +7,7 @@ import pytest
 
 from nightsight.read import read
 from nightsight.render import render_html
-from nightsight.workflow import build_report
+from nightsight.workflows.analysis import build_report
 from tests.bench import MILLION
 from tests.recorded import Recorded
 from tests.tile import tile

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from nightsight import parallel
-from nightsight.parallel import mapped, once
 from nightsight.read import read
-from nightsight.workflow import build_report
+from nightsight.system import parallel
+from nightsight.system.parallel import mapped, once
+from nightsight.workflows.analysis import build_report
 
 
 class Owner:

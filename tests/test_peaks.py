@@ -2,7 +2,7 @@
 
 import pytest
 
-from nightsight.peaks import arithmetic_tflop_per_s, published
+from nightsight.events.peaks import arithmetic_tflop_per_s, published
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from nightsight.model import Finding, Report
-from nightsight.results import SERVING
+from nightsight.model.report import Finding, Report
+from nightsight.results.serving import SERVING
 from tests.test_read_serving import SECRET, VLLM_LATENCY, VLLM_SERVE
 
 Run = Any

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from nightsight import workflow
 from nightsight.cli import main
 from nightsight.collect.replay import Replay
-from nightsight.model import Profile, Report
+from nightsight.model.report import Profile, Report
 from nightsight.read import read
 from nightsight.tables import Details
+from nightsight.workflows import profile
 from tests.recorded import DATA
 
 FakeNcu = Callable[..., Path]
@@ -84,7 +84,7 @@ def test_grids_are_read_without_ncu_too(fake_nsys: FakeNcu, tmp_path: Path, monk
         asked.append(details)
         return read(path, details=details)
 
-    monkeypatch.setattr(workflow, "read", spied)
+    monkeypatch.setattr(profile, "read", spied)
     fake_nsys()
     profiled(tmp_path, "--collector", "nsys", "--no-ncu")
     assert asked == [True]

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from nightsight.model import Report
-from nightsight.results import SERVING
+from nightsight.model.report import Report
+from nightsight.results.serving import SERVING
 
 SERVER = """
 import http.server, sys

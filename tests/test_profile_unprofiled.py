@@ -8,11 +8,11 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from nightsight import workflow
 from nightsight.collect.workloads import Measured, OnlyTimed
 from nightsight.errors import WorkloadError
-from nightsight.model import Benchmark, Capture, Report
-from nightsight.results import PROFILER_COST, REPLAY
+from nightsight.model.report import Benchmark, Capture, Report
+from nightsight.results.causes import PROFILER_COST, REPLAY
+from nightsight.workflows import profile
 
 _STEPS = """
 import time, nvtx
@@ -61,7 +61,7 @@ def test_step_times_of_a_workload_that_was_stopped_while_it_was_timed_are_a_repo
         failed = WorkloadError("mlp was interrupted after 3 s; nothing was captured")
         raise OnlyTimed(failed, Measured(Benchmark((2e6, 3e6, 4e6), 20), {"dim": "64"}))
 
-    monkeypatch.setattr(workflow, "COLLECTORS", {"torch": stopped})
+    monkeypatch.setattr(profile, "COLLECTORS", {"torch": stopped})
     said = run("profile", "--stats", "true", "mlp", expect=1).stderr
     (folder,) = (path for path in (tmp_path / "reports" / "mlp").iterdir() if path.name != "latest")
     assert "mlp: step without a profiler 3.000 ms\nError: Nothing was profiled: these are only step times." in said

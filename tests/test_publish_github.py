@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from nightsight.history import trends
 from nightsight.publish.github import BOT, MOST_BYTES, Repository, Section, comment_text, downloaded, publish_issues
 from nightsight.publish.regressions import Regressions
-from nightsight.render.comparison import comparison_markdown
-from nightsight.trending import as_json
+from nightsight.render.compare import comparison_markdown
+from nightsight.workflows.history import as_json
 from tests.comparisons import hostile_comparison
 from tests.continuous import HEAD, GitHub
 from tests.fake_tools.gh import answered

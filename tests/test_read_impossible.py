@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from nightsight.model import Profile
+from nightsight.model.report import Profile
 from nightsight.read import read
 from tests.kineto import ON_GPU, call, kernel, write
 

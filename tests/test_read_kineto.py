@@ -12,9 +12,10 @@ import pytest
 from nightsight.analyze.facts import devices
 from nightsight.events.kernel_names import communicates
 from nightsight.events.timeline import Timeline
-from nightsight.model import Profile
+from nightsight.model.report import Profile
 from nightsight.read.kineto import read_kineto
-from nightsight.results import COMMUNICATION, TIME_SPLIT
+from nightsight.results.categories import COMMUNICATION
+from nightsight.results.gpu_time import TIME_SPLIT
 from nightsight.tables import OF_REPLAY
 from tests.kineto import ON_GPU, Event, call, copy, kernel, refusal, write
 from tests.recorded import DATA, Recorded

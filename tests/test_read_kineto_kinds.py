@@ -18,10 +18,10 @@ from nightsight.analyze.ranges.owners import call_owners
 from nightsight.events.names import call_kinds
 from nightsight.events.ranges import nested_ranges
 from nightsight.events.timeline import Timeline
-from nightsight.model import Profile, Report
+from nightsight.model.report import Profile, Report
 from nightsight.read.kineto import read_kineto
 from nightsight.render import FORMATS, Source
-from nightsight.workflow import build_report
+from nightsight.workflows.analysis import build_report
 from tests.kineto import Event, call, copy, kernel, refusal, write
 from tests.recorded import DATA
 

@@ -9,7 +9,7 @@ import pytest
 
 from nightsight.errors import CaptureError
 from nightsight.events.kernel_names import normalised, unqualified
-from nightsight.model import Profile
+from nightsight.model.report import Profile
 from nightsight.read import read, recognize
 from nightsight.tables import TABLES
 from tests import ncu

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nightsight.errors import CaptureError
-from nightsight.model import Profile
+from nightsight.model.report import Profile
 from nightsight.read import read, recognize
 from nightsight.read.ncu.csv import read_ncu_csv
 from nightsight.read.ncu.numbers import numbers_and_words
-from nightsight.workflow import build_report
+from nightsight.workflows.analysis import build_report
 from tests import ncu
 from tests.properties import examples
 from tests.test_read_ncu_csv import RULE, metrics_of

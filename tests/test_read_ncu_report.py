@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nightsight.errors import CaptureError
-from nightsight.model import Profile
+from nightsight.model.report import Profile
 from nightsight.read import read, recognize
 from nightsight.read.ncu import dump as ncu_dump
 from nightsight.read.ncu import report as ncu_reader
@@ -22,7 +22,7 @@ from nightsight.read.ncu.lines import instructions
 from nightsight.read.ncu.model import METRIC_COLUMNS, base_unit, in_base_units, plain_message, range_path
 from nightsight.read.ncu.report import read_ncu_report
 from nightsight.tables import TABLES
-from nightsight.workflow import build_report
+from nightsight.workflows.analysis import build_report
 from tests import ncu
 from tests.properties import examples
 from tests.recorded import Recorded

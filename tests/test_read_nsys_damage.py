@@ -18,12 +18,12 @@ from nightsight.analyze import analyze
 from nightsight.errors import CaptureError
 from nightsight.events.ranges import nested_ranges
 from nightsight.events.timeline import Timeline
-from nightsight.model import Profile
+from nightsight.model.report import Profile
 from nightsight.read import read
 from nightsight.read.nsys import nvtx as nsys_nvtx
 from nightsight.sanitize import sanitize
 from nightsight.stats import stats_table
-from nightsight.workflow import build_report
+from nightsight.workflows.analysis import build_report
 from tests.build import GENERATIONS, build
 from tests.damage import PICTURE, Damage, everything
 from tests.properties import examples

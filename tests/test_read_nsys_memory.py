@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nightsight.model import Profile
+from nightsight.model.report import Profile
 from nightsight.read.nsys.tables import read_nsys
 from tests.recorded import Recorded
 

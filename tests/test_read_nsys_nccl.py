@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 
 from nightsight.events.communication import communication, messages
 from nightsight.events.timeline import Timeline
-from nightsight.model import Profile
+from nightsight.model.report import Profile
 from nightsight.read.nsys.tables import read_nsys
 from nightsight.sanitize import sanitize
 from nightsight.stats import Selection, details_of
 from nightsight.tables import conform
-from nightsight.workflow import build_report
+from nightsight.workflows.analysis import build_report
 from tests.properties import examples
 from tests.recorded import Recorded
 from tests.timeline import draw

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from nightsight.analyze import analyze
 from nightsight.events.timeline import Timeline
-from nightsight.model import Profile
+from nightsight.model.report import Profile
 from nightsight.read import read
 from nightsight.read.nsys.names import Names, understood
 from nightsight.stats import Selection, details_of, stats_table

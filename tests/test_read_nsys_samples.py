@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nightsight.model import Profile
+from nightsight.model.report import Profile
 from nightsight.read import read
 from tests.build import build
 from tests.properties import examples

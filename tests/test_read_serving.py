@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from nightsight.errors import CaptureError
 from nightsight.read.serving import read_serving, serving_of
-from nightsight.results import UNKNOWN_RUN, UNPROFILED_RUN
+from nightsight.results.serving import UNKNOWN_RUN, UNPROFILED_RUN
 
 SECRET = "/home/me/secret"
 VLLM_SERVE = {

@@ -7,7 +7,7 @@ import pytest
 
 from nightsight.read import read
 from nightsight.render import FORMATS, Source
-from nightsight.workflow import build_report
+from nightsight.workflows.analysis import build_report
 from tests.damage import Damage
 from tests.kineto import Event, call, kernel, write
 from tests.recorded import Recorded

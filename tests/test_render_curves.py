@@ -9,12 +9,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from nightsight.model import Report
+from nightsight.model.report import Report
 from nightsight.render import render_html, render_markdown
 from nightsight.render.figure.curves import GRID, PANELS, Kind, TimeChart, over_time
 from nightsight.render.page.page import Section, page
-from nightsight.results import MEMORY_OVER_TIME
-from nightsight.workflow import build_report
+from nightsight.results.program import MEMORY_OVER_TIME
+from nightsight.workflows.analysis import build_report
 from tests.properties import examples
 from tests.recorded import Recorded
 from tests.reports import HOSTILE, gpu_table, result, small_report

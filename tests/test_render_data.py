@@ -10,7 +10,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from nightsight.model import Report
+from nightsight.model.report import Report
 from nightsight.render import FORMATS, Source
 from tests.recorded import Recorded
 from tests.reports import HOSTILE, kernel_table, result, small_report

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from nightsight.model.fleet import Failure
 from nightsight.render.fleet.page import fleet_page, verdict_of
-from nightsight.survey import Failure
 from tests.fleets import STEP, summary, survey
 
 HOUR = 3.6e12

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nightsight.comparison import CHANGES, Comparison, Decision
+from nightsight.model.compare import CHANGES, Comparison, Decision
 from nightsight.render.gates import junit, openmetrics
 
 NAN = math.nan

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from nightsight.model import Report
+from nightsight.model.report import Report
 from nightsight.render.page.page import page
 from nightsight.render.table.grouped import kernel_groups
 from nightsight.render.table.replayed import with_figures

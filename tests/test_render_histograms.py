@@ -11,13 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nightsight.model import Report
+from nightsight.model.report import Report
 from nightsight.render import render_html
 from nightsight.render.figure.axes import level_ticks, log_axis, round_text
 from nightsight.render.figure.charts import DURATIONS, LATENCIES
 from nightsight.render.figure.histograms import PANELS, Distribution, Histogram, Layer, Panel, histograms
 from nightsight.render.page.page import page
-from nightsight.results import KERNEL_DURATIONS, RESULTS
+from nightsight.results import RESULTS
+from nightsight.results.launches import KERNEL_DURATIONS
 from tests.properties import examples
 from tests.recorded import Recorded
 from tests.reports import HOSTILE, kernel_table, result, small_report

@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 import pandas as pd
 import pytest
 
-from nightsight.model import Finding, Profile, Report
+from nightsight.model.report import Finding, Profile, Report
 from nightsight.render import IndexEntry, index_entry, render_html, render_index
 from nightsight.render.page.index import index_page
 from tests.recorded import Recorded

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from nightsight.model import Environment, Profile
+from nightsight.model.report import Environment, Profile
 from nightsight.render.export.perfetto import perfetto_trace
 from nightsight.tables import HOST_MEMORY, conform
 from tests.properties import at_night

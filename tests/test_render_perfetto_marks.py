@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from nightsight.model import Profile
+from nightsight.model.report import Profile
 from nightsight.tables import conform
 from tests.test_render_perfetto import STEP, events_of
 from tests.timeline import PROCESS, draw

@@ -6,12 +6,12 @@ from html import unescape
 
 import pytest
 
-from nightsight.job import joined
-from nightsight.model import Report, gpu_name
+from nightsight.job.merge import joined
+from nightsight.model.report import Report, gpu_name
 from nightsight.render import render_html
 from nightsight.render.page.page import page
 from nightsight.render.terminal import first_screen
-from nightsight.workflow import build_report
+from nightsight.workflows.analysis import build_report
 from tests.world import world
 
 STEPS = 6

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nightsight.model import Finding, Report
+from nightsight.model.report import Finding, Report
 from nightsight.render import render_html, render_markdown
 from nightsight.render.figure.bars import MIX_COLORS, stacks
 from nightsight.render.figure.charts import Pictures

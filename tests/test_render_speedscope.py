@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from hypothesis import given
 
-from nightsight.model import Profile
+from nightsight.model.report import Profile
 from nightsight.read import read
 from nightsight.render.export.speedscope import speedscope_profile
 from tests.kineto import write

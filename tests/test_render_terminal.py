@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from nightsight.model import Environment, Finding, Report, Result, Results, names_of
+from nightsight.model.report import Environment, Finding, Report, Result, Results, names_of
 from nightsight.read import read
 from nightsight.render.lines import aligned, clipped, cut, wrapped
 from nightsight.render.terminal import Screen, brief_line, first_screen, screen_html, screen_lines
-from nightsight.workflow import build_report
+from nightsight.workflows.analysis import build_report
 from tests.properties import examples
 from tests.recorded import DATA, Recorded
 from tests.timeline import draw

@@ -11,7 +11,7 @@ import pytest
 
 from nightsight.analyze import analyze
 from nightsight.events.timeline import Timeline
-from nightsight.model import Profile, Result
+from nightsight.model.report import Profile, Result
 from nightsight.read import read
 from nightsight.render.export.tracks import event_names
 from nightsight.render.page.html import render_html

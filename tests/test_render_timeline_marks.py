@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from nightsight.model import Profile
+from nightsight.model.report import Profile
 from nightsight.render.timeline.layers import merged, stretch, whole
 from nightsight.render.timeline.payload import timeline_payload
 from nightsight.render.timeline.rows import lay_events

@@ -11,13 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nightsight.events.communication import ONE_CLOCK_NS
-from nightsight.job import Part, apart, joined, joined_of_some
-from nightsight.model import Profile
+from nightsight.job.facts import Part, apart
+from nightsight.job.merge import joined, joined_of_some
+from nightsight.model.report import Profile
 from nightsight.render.timeline.layers import merged
 from nightsight.render.timeline.payload import timeline_payload
 from nightsight.render.timeline.ranks import numbered_collectives
 from nightsight.render.timeline.rows import lay_events
-from nightsight.workflow import build_report
+from nightsight.workflows.analysis import build_report
 from tests.properties import examples
 from tests.recorded import Recorded
 from tests.timeline_payload import Decoded, Event, decode, read_columns

@@ -13,12 +13,12 @@ from nightsight.analyze import spent
 from nightsight.analyze.split import device_splits
 from nightsight.events.categories import Spent
 from nightsight.events.timeline import Timeline
-from nightsight.model import Profile
+from nightsight.model.report import Profile
 from nightsight.render.export.tracks import Places
 from nightsight.render.timeline.payload import MOST_BYTES, timeline_payload
 from nightsight.render.timeline.spending import CATEGORIES, account, by_piece
 from nightsight.render.timeline.sums import MOST_BINS
-from nightsight.results import BUSY, IDLE
+from nightsight.results.categories import BUSY, IDLE
 from nightsight.tables import conform
 from tests.recorded import Recorded
 from tests.test_render_timeline_detail import busy_profile

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nightsight.intervals import inside, length
-from nightsight.model import Profile
+from nightsight.model.report import Profile
 from nightsight.render.timeline.labels import OTHERS, Labels
 from nightsight.render.timeline.payload import timeline_payload
 from nightsight.render.timeline.rows import Events, Row, RowKind, lay_events

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nightsight.model import Profile
+from nightsight.model.report import Profile
 from nightsight.read import read
 from nightsight.render.export.perfetto import perfetto_trace
 from nightsight.render.export.tracks import Places, Slices, event_names, process_slices, stream_slices, thread_slices

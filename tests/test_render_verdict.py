@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from nightsight.events.kernel_labels import Labels
-from nightsight.model import Finding, Result, View
+from nightsight.model.report import Finding, Result, View
 from nightsight.render import render_html
 from nightsight.render.page.figures import first_figures
 from nightsight.render.page.findings import advice, apart
@@ -15,21 +15,12 @@ from nightsight.render.page.page import page
 from nightsight.render.page.summary import Numbers, numbers
 from nightsight.render.terminal import first_screen
 from nightsight.render.verdict import Verdict, busy_by_device, cause_of, gain_of, largest_wait, verdict, verdict_on
-from nightsight.results import (
-    COMMUNICATION,
-    COMPUTE,
-    HOST,
-    LAUNCH,
-    NCU_KERNELS,
-    NCU_LIMITS,
-    RANKS,
-    REMEDIES,
-    REPLAY,
-    SIMULATED,
-    STEP_PARTS,
-    TIME_SPLIT,
-    WHAT_IF,
-)
+from nightsight.results.categories import COMMUNICATION, COMPUTE, HOST, LAUNCH
+from nightsight.results.causes import REMEDIES, REPLAY, SIMULATED, WHAT_IF
+from nightsight.results.gpu_time import TIME_SPLIT
+from nightsight.results.ncu import NCU_KERNELS, NCU_LIMITS
+from nightsight.results.ranks import RANKS
+from nightsight.results.steps import STEP_PARTS
 from tests.reports import HOSTILE, gpu_table, result, small_report
 
 

@@ -4,12 +4,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from nightsight.model import Finding, Report
+from nightsight.model.report import Finding, Report
 from nightsight.render import render_html
 from nightsight.render.figure.bars import trials
 from nightsight.render.page.page import Section, page
 from nightsight.render.table.view import MOST_ROWS, ROWS, Layout, table_view
-from nightsight.results import RESULTS, Jump
+from nightsight.results import RESULTS
+from nightsight.results.entry import Jump
 from nightsight.texts import middle_cut, printable
 from tests.reports import HOSTILE, kernel_table, range_table, result, small_report, with_gpu_time
 

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nightsight.errors import CaptureError, PipelineError
-from nightsight.model import Finding, Report
+from nightsight.model.report import Finding, Report
 from nightsight.render import FORMATS, Source, refuse_incomplete
 from nightsight.render.page.page import page
-from nightsight.workflow import build_report
+from nightsight.workflows.analysis import build_report
 from tests.properties import examples
 from tests.recorded import Recorded
 from tests.reports import result, small_report

@@ -24,13 +24,13 @@ from nightsight.progress import silent
 from nightsight.read import MOST_BYTES, read
 from nightsight.read.frames import frame_name, is_of_library
 from nightsight.render import FORMATS
+from nightsight.runs.unprofiled import as_text
 from nightsight.sanitize import sanitize
 from nightsight.sanitize.private import Private
 from nightsight.stats import REPORTS, stats_table, write_stats
 from nightsight.tables import TABLES, conform
 from nightsight.texts import without_private
-from nightsight.unprofiled import as_text
-from nightsight.workflow import Reading, open_file
+from nightsight.workflows.opening import Reading, open_file
 from tests import kineto, ncu
 from tests.build import GENERATIONS, build
 from tests.damage import PICTURE

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nightsight.scratch import scratch
+from nightsight.system.scratch import scratch
 
 OLD = (1.0, 1.0)
 

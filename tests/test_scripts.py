@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 
 from nightsight.events.ranges import NUMBER, without_numbers
-from nightsight.model import Profile
+from nightsight.model.report import Profile
 from nightsight.render.page.scripts import bundle
 from nightsight.render.timeline.columns import columns
 from nightsight.render.timeline.payload import timeline_payload

@@ -11,11 +11,12 @@ import pandas as pd
 import pytest
 
 from nightsight.events.sharing import with_own_gpus
-from nightsight.job import Part, joined
-from nightsight.model import Finding, Profile, Report
+from nightsight.job.facts import Part
+from nightsight.job.merge import joined
+from nightsight.model.report import Finding, Profile, Report
 from nightsight.read.nsys.tables import read_nsys
 from nightsight.tables import conform
-from nightsight.workflow import build_report
+from nightsight.workflows.analysis import build_report
 from tests.recorded import Recorded
 from tests.world import world
 

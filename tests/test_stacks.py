@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nightsight.stacks import framed, joined, of_library, split, without_line
+from nightsight.events.stacks import framed, joined, of_library, split, without_line
 
 
 @given(st.lists(st.tuples(st.text(), st.booleans())))

@@ -9,11 +9,11 @@ import pandas as pd
 import pytest
 
 from nightsight.errors import CaptureError, MissingTable, UsageError
-from nightsight.model import Profile
+from nightsight.model.report import Profile
 from nightsight.read.nsys.tables import read_nsys
 from nightsight.stats import REPORTS, Selection, events, stats_table, stats_texts, write_stats
 from nightsight.tables import TABLES, conform, empty
-from nightsight.workflow import print_stats
+from nightsight.workflows.stats import print_stats
 from tests.timeline import PROCESS, draw
 
 

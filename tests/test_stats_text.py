@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nightsight.errors import MissingTable, UsageError
-from nightsight.model import Profile
+from nightsight.model.report import Profile
 from nightsight.read import read
 from nightsight.stats import REPORTS, stats_table, write_stats
 from nightsight.stats.text import time_unit

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nightsight.errors import UsageError
-from nightsight.model import Profile
+from nightsight.model.report import Profile
 from nightsight.stats.window import Window, narrowed, range_window, time_window
 from nightsight.tables import conform, empty
 from tests.timeline import draw

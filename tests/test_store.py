@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nightsight.errors import CaptureError
-from nightsight.runs import new_run, publish, runs, write_file
+from nightsight.runs.layout import new_run, publish, runs, write_file
 
 NOON = dt.datetime(2026, 11, 20, 12, 0, 0, tzinfo=dt.UTC)
 

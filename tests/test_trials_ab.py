@@ -14,15 +14,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nightsight import trials
 from nightsight.collect.workloads import Request
 from nightsight.collect.worktrees import Asked
 from nightsight.compare import Settings, measures
-from nightsight.comparison import Measures
 from nightsight.errors import CaptureError, Interrupted, NotMeasured
-from nightsight.noise import noise_of
-from nightsight.trials import BASELINE, CANDIDATE, Compared, Trial, compared, looks
-from nightsight.workflow import Plan
+from nightsight.model.compare import Measures
+from nightsight.runs.noise import noise_of
+from nightsight.workflows import trials
+from nightsight.workflows.profile import Plan
+from nightsight.workflows.trials import BASELINE, CANDIDATE, Compared, Trial, compared, looks
 from tests.repositories import SMALL, committed, git, program
 from tests.test_cli import FakeNsys
 from tests.told import noted

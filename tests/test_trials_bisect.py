@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nightsight.bisecting import BAD, GOOD, SKIP, Found, _first_bad, _State, bisected, ends_of, judged, metric_of
 from nightsight.collect.workloads import Request
 from nightsight.collect.worktrees import Asked, checkout, worktrees
 from nightsight.compare import Settings, compare
-from nightsight.comparison import Comparison
 from nightsight.errors import NotMeasured, UsageError
-from nightsight.trials import BASELINE, CANDIDATE, Trial
+from nightsight.model.compare import Comparison
+from nightsight.workflows.bisect import BAD, GOOD, SKIP, Found, _first_bad, _State, bisected, ends_of, judged, metric_of
+from nightsight.workflows.trials import BASELINE, CANDIDATE, Trial
 from tests.measured import run
 from tests.repositories import SMALL, committed, git, program
 from tests.test_cli import FakeNsys

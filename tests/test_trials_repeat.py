@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nightsight.comparison import Measures
-from nightsight.model import Environment
-from nightsight.trials import spread_of
+from nightsight.model.compare import Measures
+from nightsight.model.report import Environment
+from nightsight.workflows.trials import spread_of
 from tests.repositories import SMALL
 from tests.test_cli import FAILED, FakeNsys, error_lines
 

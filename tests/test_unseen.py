@@ -21,10 +21,12 @@ from nightsight.events.timeline import Timeline
 from nightsight.events.unseen import REASONS, graph_captures, pauses, silences, unseen
 from nightsight.events.window import WHOLE, chosen_window
 from nightsight.intervals import length, shared, union
-from nightsight.model import Profile, Report
+from nightsight.model.report import Profile, Report
 from nightsight.render.page.summary import numbers
 from nightsight.render.verdict import verdict
-from nightsight.results import CAPTURE, UNSEEN, WHAT_IF, WHOLE_STEP
+from nightsight.results.categories import CAPTURE, UNSEEN
+from nightsight.results.causes import WHAT_IF
+from nightsight.results.steps import WHOLE_STEP
 from nightsight.tables import conform
 from tests.recorded import Recorded
 from tests.timeline import beside, draw

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from nightsight.model import Report
+from nightsight.model.report import Report
 
 ROOT = Path(__file__).parents[1]
 LARGE = ("tests/data", "reports", "docs/img")
@@ -106,7 +106,7 @@ def tree(tmp_path: Path) -> Path:
 def test_an_analysis_is_two_files_and_its_test(tree: Path, capture_file: Callable[[str], Path]) -> None:
     named = {put(tree, block) for block in blocks(ANALYSIS)}
     assert named == {
-        "pipeline/nightsight/results.py",
+        "pipeline/nightsight/results/gpu.py",
         "pipeline/nightsight/analyze/kernel_sizes.py",
         "tests/test_analyze_kernel_sizes.py",
     }
@@ -153,7 +153,7 @@ def test_a_rule_of_advice_is_four_files_and_its_test(tree: Path) -> None:
     named = {put(tree, block) for block in blocks(RULE)}
     assert named == {
         "pipeline/nightsight/analyze/causes/remedies.py",
-        "pipeline/nightsight/results.py",
+        "pipeline/nightsight/results/causes.py",
         "pipeline/nightsight/advise/__init__.py",
         "docs/advice.md",
         "tests/test_advise.py",

@@ -31,10 +31,10 @@ from nightsight.events.window import (
     steady_window,
     whole_window,
 )
-from nightsight.model import Profile, Report
-from nightsight.results import WHOLE_STEP
+from nightsight.model.report import Profile, Report
+from nightsight.results.steps import WHOLE_STEP
 from nightsight.tables import FUNCTION, MODULE, PUSH_POP, SHAPE, conform, empty
-from nightsight.workflow import build_report
+from nightsight.workflows.analysis import build_report
 from tests.properties import examples
 from tests.recorded import Recorded
 from tests.timeline import beside, draw

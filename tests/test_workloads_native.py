@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nightsight.collect.workloads import PACKAGE
-from nightsight.model import Report
+from nightsight.model.report import Report
 from workloads import unified_memory
 from workloads.contract import CannotRun
 from workloads.unified_memory import CAPABILITIES, architectures, gpus

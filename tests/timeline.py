@@ -19,7 +19,7 @@ from typing import Any
 
 import pandas as pd
 
-from nightsight.model import Profile
+from nightsight.model.report import Profile
 from nightsight.tables import conform, empty
 
 CALLS = {

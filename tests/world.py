@@ -12,8 +12,8 @@ import numpy as np
 import pandas as pd
 
 from nightsight.intervals import Ints
-from nightsight.job import Part
-from nightsight.model import Environment, Profile
+from nightsight.job.facts import Part
+from nightsight.model.report import Environment, Profile
 from nightsight.tables import START_END, conform
 
 NCCL: Final = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"

@@ -15,13 +15,14 @@ from nightsight.collect.replay import Replay
 from nightsight.collect.workloads import Request, registered, resolve
 from nightsight.errors import MissingTable
 from nightsight.events.window import AUTO
-from nightsight.model import Finding, names_of
+from nightsight.model.report import Finding, names_of
 from nightsight.progress import silent
 from nightsight.read import MOST_BYTES
 from nightsight.render import FORMATS, Source
 from nightsight.render.terminal import first_screen, screen_html
-from nightsight.runs import write_file
-from nightsight.workflow import Plan, Reading, open_file, profile_program
+from nightsight.runs.layout import write_file
+from nightsight.workflows.opening import Reading, open_file
+from nightsight.workflows.profile import Plan, profile_program
 
 _HTML: Final = FORMATS["html"]
 

@@ -26,18 +26,9 @@ from nightsight.commands.compare import compare
 from nightsight.commands.console import PROGRESS, put, say, show_report, shown_progress
 from nightsight.commands.fleet import fleet
 from nightsight.commands.history import history
-from nightsight.commands.shared import (
-    TOOL,
-    input_option,
-    keep_memory,
-    nsys_option,
-    quiet_option,
-    window_option,
-)
+from nightsight.commands.shared import TOOL, input_option, keep_memory, nsys_option, quiet_option, window_option
 from nightsight.commands.trials import REST, WithRest, ab, bisect
-from nightsight.crash import about, crash_line, place_of
 from nightsight.errors import CRASHED, Interrupted, MissingTable, NoMemory, PipelineError, ToolError
-from nightsight.interrupts import interrupts_noted
 from nightsight.options import (
     RECORDED,
     Number,
@@ -54,11 +45,14 @@ from nightsight.options import (
     standard_output,
 )
 from nightsight.progress import Told
+from nightsight.system.crash import about, crash_line, place_of
+from nightsight.system.interrupts import interrupts_noted
 from nightsight.version import VERSION
 
 if TYPE_CHECKING:
-    from nightsight.runs import Turn
-    from nightsight.workflow import Made, Reading
+    from nightsight.runs.layout import Turn
+    from nightsight.workflows.opening import Reading
+    from nightsight.workflows.report import Made
 
 FORMATS: Final = ("html", "json", "csv", "parquet", "markdown", "perfetto", "speedscope")
 _CLOSED: Final = 141
@@ -428,8 +422,8 @@ def profile(ctx: click.Context, /, target: str | None, **values: Any) -> None:  
     from nightsight.collect.launched import run_unless_chosen
     from nightsight.collect.tools import withheld
     from nightsight.collect.workloads import resolve
-    from nightsight.trials import repeated
-    from nightsight.workflow import Plan
+    from nightsight.workflows.profile import Plan
+    from nightsight.workflows.trials import repeated
 
     rest = ctx.meta[REST]
     options = ProfileOptions(**values)
@@ -467,7 +461,7 @@ def _shown(options: ProfileOptions, progress: Told) -> "Callable[[Made, Turn], N
     """
     from nightsight.progress import silent
     from nightsight.read import MOST_BYTES
-    from nightsight.workflow import Reading
+    from nightsight.workflows.opening import Reading
 
     tables = options.tables
 
@@ -484,7 +478,8 @@ def _shown(options: ProfileOptions, progress: Told) -> "Callable[[Made, Turn], N
 def _print_tables(file: Path, tables: Sequence[str], reading: "Reading") -> None:
     """Print tables of `nsys stats` on standard output; what cannot be printed is said, and the run is complete."""
     from nightsight.stats import Selection, details_of
-    from nightsight.workflow import print_stats, profile_of
+    from nightsight.workflows.opening import profile_of
+    from nightsight.workflows.stats import print_stats
 
     selection = Selection(tables, style="table")
     try:
@@ -556,7 +551,8 @@ def report(files: tuple[Path, ...], **values: Any) -> None:  # noqa: ANN401
       nightsight report vllm.sqlite --attach results.json
       nightsight report train.sqlite -o site/train.html --assets site/assets
     """
-    from nightsight.workflow import Output, Reading, render_files
+    from nightsight.workflows.opening import Reading
+    from nightsight.workflows.report import Output, render_files
 
     keep_memory()
     options = ReportOptions(**values)
@@ -617,7 +613,8 @@ def stats(file: Path, **values: Any) -> None:  # noqa: ANN401
       nightsight stats train.sqlite -r cuda_gpu_kern_sum:base,nvtx_kern_sum --filter-nvtx step/3 --format csv -o .
     """
     from nightsight.stats import OF_NSYS_ALONE, details_of
-    from nightsight.workflow import Reading, print_stats, profile_of
+    from nightsight.workflows.opening import Reading, profile_of
+    from nightsight.workflows.stats import print_stats
 
     keep_memory()
     options = StatsOptions(**values)

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from nightsight.collect.tracing import Tracing
     from nightsight.collect.workloads import Load, Request, Span
     from nightsight.progress import Progress
-    from nightsight.pruning import Keep
     from nightsight.stats import Selection
+    from nightsight.workflows.prune import Keep
 
 RECORDINGS: Final = ("gpu_metrics", "python_backtrace", "memory_usage", "page_faults")
 NAMES: Final = ("modules", "operators", "shapes", "python")

@@ -173,7 +173,7 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = {
     # calls of Python functions that are not of a library, with the line where they are defined: "load (train.py:12)"
     "python_functions": {**_SPAN, **_ON_THREAD, "function": TEXT},
     # where Python was when it was looked at: the innermost function that is not of a library, and the line in it; and
-    # all frames (nightsight.stacks)
+    # all frames (nightsight.events.stacks)
     "python_samples": {"start_ns": INT, **_ON_THREAD, "function": TEXT, "stack": TEXT},
     # what ncu replayed, in that order; kind: "kernel", "range", "graph" or "command list" (grid and block are 0 for
     # all but kernels); range_path: the NVTX push/pop ranges around it, "step / forward"
@@ -253,7 +253,7 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = {
     # messages of the profiler; severity: "info", "warning" or "error"
     "diagnostics": {"time_ns": INT, "severity": TEXT, "text": TEXT},
     "overheads": {**_SPAN, "process": INT, "thread": INT, "name": TEXT},
-    # measured beside the capture (nightsight.unprofiled): what the profiler adds to a call of each kind on its machine,
+    # measured beside the capture (runs/unprofiled.py): what the profiler adds to a call of each kind on its machine,
     # and how long it then records such a call to take
     "profiler_costs": {"kind": TEXT, "added_ns": "float64", "recorded_ns": "float64"},
     # the same: ranges that repeat, by path with `#` for numbers, in a run without the profiler; med_ns: from the

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Final
 
-from nightsight.model import Report
+from nightsight.model.report import Report
 from nightsight.render import IndexEntry, render_html, render_index
 from tests.recorded import Recorded
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from nightsight.render import Source
-from nightsight.render.comparison import render_comparison
+from nightsight.render.compare import render_comparison
 from tests.browser.looks import LOOKS, in_turns, violations
 from tests.comparisons import compared, hostile_comparison, runs, train_comparison
 from tests.recorded import Recorded

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from nightsight.job import Part, joined
+from nightsight.job.facts import Part
+from nightsight.job.merge import joined
 from nightsight.render import render_html
-from nightsight.workflow import build_report
+from nightsight.workflows.analysis import build_report
 from tests.browser.table_pages import wait_until
 from tests.recorded import Recorded
 from tests.replay_tables import replay_report

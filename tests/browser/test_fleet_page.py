@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from nightsight.model.fleet import Failure, Survey
 from nightsight.render.fleet import render_survey
-from nightsight.survey import Failure, Survey
 from tests.browser.looks import in_turns, violations
 from tests.browser.table_pages import wait_until
 from tests.fleets import STEP, summary, survey

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from nightsight.model import Profile, Report
+from nightsight.model.report import Profile, Report
 from nightsight.render import render_html
 from nightsight.units import format_value
 from tests import replay_tables

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from nightsight.events.kernel_labels import Labels
-from nightsight.model import Report
+from nightsight.model.report import Report
 from nightsight.render import render_html
 from tests import replay_tables
 from tests.browser.table_pages import rows_of, visited

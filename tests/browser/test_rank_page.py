@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from nightsight.analyze import spent
-from nightsight.job import joined
+from nightsight.job.merge import joined
 from nightsight.render import render_html
-from nightsight.workflow import build_report
+from nightsight.workflows.analysis import build_report
 from tests.browser.looks import LOOKS, OPEN_ALL, in_turns, violations
 from tests.browser.table_pages import wait_until
 from tests.browser.timeline_page import durations, in_view, pixels

@@ -11,7 +11,8 @@ from PIL import Image
 
 from nightsight.progress import silent
 from nightsight.render import FORMATS, render_html
-from nightsight.workflow import Reading, open_job
+from nightsight.workflows.job import open_job
+from nightsight.workflows.opening import Reading
 from tests.browser.looks import OPEN_ALL
 from tests.browser.sample_pages import READY
 from tests.browser.table_pages import wait_until

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nightsight.model import Profile
+from nightsight.model.report import Profile
 from nightsight.render.timeline.payload import timeline_payload
 from nightsight.tables import conform
 from tests.browser.table_pages import wait_until

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nightsight.model import Profile
+from nightsight.model.report import Profile
 from nightsight.render.timeline.payload import timeline_payload
 from tests.browser.table_pages import wait_until
 from tests.browser.timeline_page import in_view, show, timeline_page, timeline_visit

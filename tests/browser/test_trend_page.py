@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from nightsight.history import Rows, trends
-from nightsight.model import Conditions
-from nightsight.render.trend import Links, render_trends
+from nightsight.model.report import Conditions
+from nightsight.render.history import Links, render_trends
 from tests.browser.looks import in_turns, violations
 from tests.browser.table_pages import wait_until
 from tests.nights import STEP, measures, nights, of, row, step_at

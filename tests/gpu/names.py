@@ -19,7 +19,7 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 from nightsight.events.window import chosen_window
-from nightsight.model import Profile, Report
+from nightsight.model.report import Profile, Report
 from nightsight.read import read
 from nightsight.tables import MODULE
 

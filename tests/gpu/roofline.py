@@ -19,7 +19,7 @@ import pandas as pd
 from nightsight.analyze.operator_work.roofline import operator_roofline
 from nightsight.events.timeline import Timeline
 from nightsight.events.window import Window
-from nightsight.model import Profile
+from nightsight.model.report import Profile
 from nightsight.read import read
 from nightsight.tables import OF_REPLAY
 from nightsight.units import format_value

@@ -17,8 +17,11 @@ from typing import Final, NamedTuple
 
 import pandas as pd
 
-from nightsight.model import Report
-from nightsight.results import CUDA_GPU_KERN_SUM, GPU_TIME, NVTX_RANGES, SERVING
+from nightsight.model.report import Report
+from nightsight.results.gpu import CUDA_GPU_KERN_SUM
+from nightsight.results.gpu_time import GPU_TIME
+from nightsight.results.ranges import NVTX_RANGES
+from nightsight.results.serving import SERVING
 
 ROOT: Final = Path(__file__).parents[2]
 REQUESTS: Final = 40

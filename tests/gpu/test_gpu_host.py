@@ -15,7 +15,7 @@ import pytest
 
 from nightsight.collect.tools import find_nsys, has_gpu
 from nightsight.errors import MissingTable
-from nightsight.model import Profile, Report
+from nightsight.model.report import Profile, Report
 from nightsight.read.nsys.tables import read_nsys
 from nightsight.stats import REPORTS, Selection, details_of, stats_texts
 from tests.reports import unpacked

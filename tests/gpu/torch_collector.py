@@ -16,7 +16,7 @@ from typing import Final
 import pandas as pd
 
 from nightsight.collect.tools import has_gpu
-from nightsight.model import Profile
+from nightsight.model.report import Profile
 from nightsight.read import read
 
 ROOT: Final = Path(__file__).parents[2]

@@ -42,13 +42,13 @@ from nightsight.collect.conditions import logged
 from nightsight.collect.nsys import collect_nsys
 from nightsight.collect.workloads import Request, resolve
 from nightsight.compare import Settings, compare, measures
-from nightsight.comparison import Comparison, Measures
 from nightsight.errors import PipelineError
-from nightsight.model import Capture, Report
-from nightsight.noise import SAID
+from nightsight.model.compare import Comparison, Measures
+from nightsight.model.report import Capture, Report
 from nightsight.read import read
-from nightsight.trials import gate_value
-from nightsight.workflow import build_report
+from nightsight.runs.noise import SAID
+from nightsight.workflows.analysis import build_report
+from nightsight.workflows.trials import gate_value
 
 ROOT: Final = Path(__file__).parents[2]
 PIPELINE: Final = ROOT / "pipeline"

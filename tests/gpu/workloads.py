@@ -16,8 +16,9 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 from nightsight.collect.workloads import registered
-from nightsight.model import Report
-from nightsight.results import NVTX_RANGES, UNIFIED_MEMORY
+from nightsight.model.report import Report
+from nightsight.results.program import UNIFIED_MEMORY
+from nightsight.results.ranges import NVTX_RANGES
 
 ROOT: Final = Path(__file__).parents[2]
 SHORT: Final = ("--iterations", "5", "--warmup", "2", "--trials", "3")

@@ -11,10 +11,11 @@ from typing import Any, Final
 from nightsight.advise import NEEDS, advise
 from nightsight.analyze import ANALYSES
 from nightsight.events.timeline import Timeline
-from nightsight.job import Part, joined
-from nightsight.model import Finding, Profile
+from nightsight.job.facts import Part
+from nightsight.job.merge import joined
+from nightsight.model.report import Finding, Profile
 from nightsight.read import read
-from nightsight.results import REPLAY
+from nightsight.results.causes import REPLAY
 from tests.planted.cases import RANKS, Case
 from tests.planted.store import median_ms, times
 

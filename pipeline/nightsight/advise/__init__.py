@@ -17,34 +17,14 @@ from nightsight.advise.tables import Tables
 from nightsight.events.communication import PAIRWISE
 from nightsight.events.kernel_labels import label_of
 from nightsight.events.loops import UNNAMED
-from nightsight.model import Finding, Result, find
-from nightsight.results import (
-    ALLOCATION,
-    COLLECTIVES,
-    COMMUNICATION,
-    COMPUTE,
-    COPIES,
-    CRITICAL_PATH,
-    CUDA_API_SUM,
-    GPU_TIME,
-    HOST,
-    LAUNCH,
-    MODULE,
-    NCU_KERNELS,
-    NCU_LIMITS,
-    NCU_RULES,
-    PIPELINE_STAGES,
-    RANKED_BY,
-    RANKS,
-    REPLAY,
-    SIMULATED,
-    SYNC,
-    TIME_SPLIT,
-    WHAT_IF,
-    WORTH_PCT,
-    WORTH_PCT_OF,
-    Entry,
-)
+from nightsight.model.report import Finding, Result, find
+from nightsight.results.categories import ALLOCATION, COMMUNICATION, COMPUTE, COPIES, HOST, LAUNCH, MODULE, SYNC
+from nightsight.results.causes import RANKED_BY, REPLAY, SIMULATED, WHAT_IF, WORTH_PCT, WORTH_PCT_OF
+from nightsight.results.entry import Entry
+from nightsight.results.gpu_time import CRITICAL_PATH, GPU_TIME, TIME_SPLIT
+from nightsight.results.ncu import NCU_KERNELS, NCU_LIMITS, NCU_RULES
+from nightsight.results.program import CUDA_API_SUM
+from nightsight.results.ranks import COLLECTIVES, PIPELINE_STAGES, RANKS
 from nightsight.units import format_value
 
 __all__ = ["NEEDS", "RULES", "Rule", "advise", "unchecked"]

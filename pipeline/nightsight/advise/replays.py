@@ -17,9 +17,9 @@ import pandas as pd
 from nightsight.advise.kernels import KERNEL_RULES
 from nightsight.advise.tables import Tables
 from nightsight.events.kernel_labels import label_of
-from nightsight.model import Finding
-from nightsight.peaks import MEMORIES
-from nightsight.results import NCU_KERNELS, NCU_LIMITS, NCU_RULES
+from nightsight.events.peaks import MEMORIES
+from nightsight.model.report import Finding
+from nightsight.results.ncu import NCU_KERNELS, NCU_LIMITS, NCU_RULES
 from nightsight.units import format_value
 
 _MOST: Final = 5

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from nightsight.model import Result, find
-from nightsight.results import GPU_TIME, Entry
+from nightsight.model.report import Result, find
+from nightsight.results.entry import Entry
+from nightsight.results.gpu_time import GPU_TIME
 
 Frame = pd.DataFrame
 

@@ -18,8 +18,9 @@ from nightsight.analyze.split import spent
 from nightsight.analyze.views import other_timelines, view_of
 from nightsight.events.timeline import Timeline
 from nightsight.events.window import Window
-from nightsight.model import Finding, Results
-from nightsight.results import RESULTS, Entry
+from nightsight.model.report import Finding, Results
+from nightsight.results import RESULTS
+from nightsight.results.entry import Entry
 
 __all__ = [
     "ANALYSES",

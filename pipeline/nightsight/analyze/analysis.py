@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import pandas as pd
 
 from nightsight.events.timeline import Timeline
-from nightsight.model import Result
-from nightsight.results import Entry
+from nightsight.model.report import Result
+from nightsight.results.entry import Entry
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from typing import Final
 from nightsight.analyze.analysis import Analysis, Table
 from nightsight.events.names import api_names
 from nightsight.events.timeline import Timeline, of_window
-from nightsight.results import CUDA_API_SUM
+from nightsight.results.program import CUDA_API_SUM
 from nightsight.tables import renamed, time_summary
 
 

@@ -7,13 +7,13 @@ import pandas as pd
 
 from nightsight.analyze.analysis import Analysis, Table
 from nightsight.events.communication import PAIRWISE, are_ranks_known, of_all_ranks, pids, ranks_of, work_beside
+from nightsight.events.peaks import published
 from nightsight.events.steps import first_numbers, steps_in_window
 from nightsight.events.timeline import Timeline, positions
 from nightsight.events.window import whole_window
 from nightsight.intervals import Flags, Floats, covered, inside, without
-from nightsight.parallel import once
-from nightsight.peaks import published
-from nightsight.results import COLLECTIVES, RANK_STEPS, RANKS
+from nightsight.results.ranks import COLLECTIVES, RANK_STEPS, RANKS
+from nightsight.system.parallel import once
 from nightsight.tables import NULLABLE, empty
 from nightsight.units import format_value
 

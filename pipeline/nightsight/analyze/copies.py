@@ -8,10 +8,10 @@ import pandas as pd
 from nightsight.analyze.analysis import Analysis, Table
 from nightsight.analyze.ranges.callers import call_names, call_paths
 from nightsight.events.categories import is_pageable
+from nightsight.events.peaks import Peaks, published
 from nightsight.events.timeline import Timeline, begun, of_window
 from nightsight.intervals import Flags, Ints, covered, union
-from nightsight.peaks import Peaks, published
-from nightsight.results import COPY_SIZES, GPU_PEAKS, MEMORY_OPERATIONS, SLOW_COPIES
+from nightsight.results.gpu import COPY_SIZES, GPU_PEAKS, MEMORY_OPERATIONS, SLOW_COPIES
 from nightsight.tables import categorical, duration, empty, summarize, time_summary, total, whole
 
 _KINDS: Final = ["operation", "source_kind", "target_kind"]

@@ -9,8 +9,8 @@ from nightsight.analyze.analysis import Analysis, Table
 from nightsight.events.communication import of_all_ranks, ranks_of
 from nightsight.events.steps import steps_in_window
 from nightsight.events.timeline import Timeline, positions
-from nightsight.parallel import once
-from nightsight.results import ALL_TO_ALL
+from nightsight.results.ranks import ALL_TO_ALL
+from nightsight.system.parallel import once
 
 _MOSTLY: Final = 0.8
 # torch says all_to_all, all_to_allv, alltoall_base

@@ -19,8 +19,8 @@ from nightsight.events.launches import GPU_TABLES, find_keys
 from nightsight.events.sharing import sharing
 from nightsight.events.timeline import Timeline, distinct, operation_column
 from nightsight.intervals import Flags, Ints
-from nightsight.model import Finding, Profile
-from nightsight.results import DEVICES, DIAGNOSTICS, NOT_SHOWN, PROFILER_OVERHEAD
+from nightsight.model.report import Finding, Profile
+from nightsight.results.capture import DEVICES, DIAGNOSTICS, NOT_SHOWN, PROFILER_OVERHEAD
 from nightsight.tables import empty, time_summary, used_devices
 from nightsight.units import format_ranks
 

@@ -11,7 +11,8 @@ from nightsight.analyze.split import devices_at_work, idle_causes
 from nightsight.events.names import GRAPH, operation_names
 from nightsight.events.timeline import Timeline, busy_spans, by_device
 from nightsight.intervals import Ints, Spans, covered, divided, gaps
-from nightsight.results import GPU_GAPS, GPU_UTILIZATION, IDLE
+from nightsight.results.categories import IDLE
+from nightsight.results.gpu import GPU_GAPS, GPU_UTILIZATION
 from nightsight.tables import categorical
 
 STRETCHES: Final = 30

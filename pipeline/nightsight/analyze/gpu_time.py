@@ -10,7 +10,7 @@ from nightsight.events.launches import GPU_TABLES
 from nightsight.events.timeline import Timeline, busy_spans, by_device
 from nightsight.events.unseen import unseen
 from nightsight.intervals import Ints, length, shared
-from nightsight.results import GPU_TIME
+from nightsight.results.gpu_time import GPU_TIME
 
 
 def gpu_time(timeline: Timeline) -> Table:

@@ -18,11 +18,13 @@ import pandas as pd
 from nightsight.analyze.analysis import Analysis, Table
 from nightsight.analyze.split import causing_calls, devices_at_work, waits
 from nightsight.events.categories import Categories
+from nightsight.events.stacks import framed, joined, of_library, split, without_line
 from nightsight.events.timeline import Timeline, busy_spans, positions
 from nightsight.events.window import Window
 from nightsight.intervals import Ints, gaps, innermost, inside, outer, scaled
-from nightsight.results import HOST, IDLE, IDLE_STACKS, OPERATORS
-from nightsight.stacks import framed, joined, of_library, split, without_line
+from nightsight.results.categories import HOST, IDLE
+from nightsight.results.gpu import IDLE_STACKS
+from nightsight.results.steps import OPERATORS
 from nightsight.tables import NULLABLE, empty, levels, nearest
 from nightsight.units import format_value
 

@@ -4,7 +4,7 @@ from typing import Final
 
 from nightsight.analyze.analysis import Analysis, Table
 from nightsight.events.timeline import Timeline, of_window
-from nightsight.results import CUDA_GPU_KERN_SUM
+from nightsight.results.gpu import CUDA_GPU_KERN_SUM
 from nightsight.tables import time_summary
 
 

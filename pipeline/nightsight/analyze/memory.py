@@ -10,7 +10,7 @@ from nightsight.analyze.analysis import Analysis, Table
 from nightsight.events.loops import loops_of
 from nightsight.events.ranges import LEAST
 from nightsight.events.timeline import Timeline
-from nightsight.results import GPU_METRICS, MEMORY_OVER_TIME, MEMORY_USAGE, RANGE_COUNTERS, UNIFIED_MEMORY
+from nightsight.results.program import GPU_METRICS, MEMORY_OVER_TIME, MEMORY_USAGE, RANGE_COUNTERS, UNIFIED_MEMORY
 from nightsight.tables import HOST_MEMORY, NULLABLE, ON_DEVICE, duration, empty, memory_levels
 from nightsight.units import format_value
 

@@ -10,7 +10,7 @@ import pandas as pd
 from nightsight.events.communication import PAIRWISE, communication
 from nightsight.events.timeline import Timeline, positions
 from nightsight.intervals import Ints
-from nightsight.model import Finding
+from nightsight.model.report import Finding
 from nightsight.tables import empty
 from nightsight.units import format_value
 

@@ -4,7 +4,7 @@ import re
 from typing import Final
 
 from nightsight.events.launches import GPU_TABLES
-from nightsight.model import Environment, Finding, Profile
+from nightsight.model.report import Environment, Finding, Profile
 from nightsight.tables import empty
 from nightsight.units import format_value
 

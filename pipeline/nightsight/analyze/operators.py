@@ -16,7 +16,7 @@ from nightsight.analyze.analysis import Analysis, Table
 from nightsight.events.operators import launching_operators, nested_operators, operator_modules
 from nightsight.events.timeline import Timeline, begun, of_capture
 from nightsight.intervals import Ints
-from nightsight.results import CPU_OP_SHAPES, CPU_OPS, KERNEL_OPERATORS
+from nightsight.results.operators import CPU_OP_SHAPES, CPU_OPS, KERNEL_OPERATORS
 from nightsight.tables import HOST_MEMORY, ON_DEVICE, empty, innermost_of, time_summary
 
 _NO_SHAPES: Final = "Shapes were not recorded (torch.profiler.profile(record_shapes=True))."

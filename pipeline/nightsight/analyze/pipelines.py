@@ -11,8 +11,8 @@ from nightsight.events.communication import messages, of_all_ranks, ranks_of, wo
 from nightsight.events.steps import steps_in_window
 from nightsight.events.timeline import Timeline, of_capture, positions
 from nightsight.intervals import Spans, covered, union, without
-from nightsight.parallel import once
-from nightsight.results import PIPELINE_STAGES, SENDS
+from nightsight.results.ranks import PIPELINE_STAGES, SENDS
+from nightsight.system.parallel import once
 from nightsight.tables import NULLABLE
 
 # of the steps of a first stage

@@ -6,7 +6,7 @@ import pandas as pd
 
 from nightsight.analyze.analysis import Analysis, Table
 from nightsight.events.timeline import Timeline
-from nightsight.results import PROFILED_RUN, SERVING
+from nightsight.results.serving import PROFILED_RUN, SERVING
 from nightsight.tables import empty
 
 _KEYS: Final = ["metric", "measured", "source"]

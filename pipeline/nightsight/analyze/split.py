@@ -18,19 +18,10 @@ from nightsight.events.timeline import Timeline, busy_spans, by_device, of_captu
 from nightsight.events.unseen import graph_captures, unseen
 from nightsight.events.window import START_UP
 from nightsight.intervals import Flags, Ints, Spans, covered, in_order, inside, length, touches, union, without
-from nightsight.model import Profile
-from nightsight.parallel import once
-from nightsight.results import (
-    BUSY,
-    CAPTURE,
-    DEPENDENCY,
-    IDLE,
-    LAUNCH,
-    TIME_SPLIT,
-    UNKNOWN,
-    UNSEEN,
-    group_of,
-)
+from nightsight.model.report import Profile
+from nightsight.results.categories import BUSY, CAPTURE, DEPENDENCY, IDLE, LAUNCH, UNKNOWN, UNSEEN, group_of
+from nightsight.results.gpu_time import TIME_SPLIT
+from nightsight.system.parallel import once
 from nightsight.tables import NULLABLE, empty, renamed
 from nightsight.units import format_value
 

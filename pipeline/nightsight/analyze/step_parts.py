@@ -25,19 +25,9 @@ from nightsight.events.ranges import repetitions, without_numbers
 from nightsight.events.timeline import Timeline, by_device, positions
 from nightsight.events.unseen import pauses
 from nightsight.intervals import Flags, Floats, Ints, Spans, cut, gaps, inside, shared, shares, without
-from nightsight.parallel import once
-from nightsight.results import (
-    BUSY,
-    DEPENDENCY,
-    HOST,
-    IDLE,
-    LAUNCH,
-    OPERATORS,
-    OTHER_PARTS,
-    STEP_PARTS,
-    UNSEEN,
-    group_of,
-)
+from nightsight.results.categories import BUSY, DEPENDENCY, HOST, IDLE, LAUNCH, UNSEEN, group_of
+from nightsight.results.steps import OPERATORS, OTHER_PARTS, STEP_PARTS
+from nightsight.system.parallel import once
 from nightsight.tables import NULLABLE
 
 _CATEGORIES: Final = (*BUSY, OPERATORS, *IDLE)

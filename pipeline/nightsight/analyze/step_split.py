@@ -14,7 +14,9 @@ from nightsight.events.timeline import Timeline
 from nightsight.events.unseen import PAUSED, pauses, unseen
 from nightsight.events.window import MEASURED_RANGE
 from nightsight.intervals import Ints, covered, inside
-from nightsight.results import HOST, OPERATORS, OUTLIER, STEP_CATEGORIES, STEP_SPLIT, STEP_TIMES, UNSEEN, WHOLE_STEP
+from nightsight.results.categories import HOST, UNSEEN
+from nightsight.results.columns import OUTLIER
+from nightsight.results.steps import OPERATORS, STEP_CATEGORIES, STEP_SPLIT, STEP_TIMES, WHOLE_STEP
 from nightsight.tables import NULLABLE
 
 COLUMNS: Final = 150

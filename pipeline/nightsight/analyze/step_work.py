@@ -18,7 +18,7 @@ from nightsight.events.operators import launching_operators, nested_operators
 from nightsight.events.ranges import repetitions
 from nightsight.events.timeline import Timeline
 from nightsight.intervals import Ints
-from nightsight.results import STEP_WORK
+from nightsight.results.steps import STEP_WORK
 from nightsight.tables import categorical, renamed
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]

@@ -17,7 +17,7 @@ from nightsight.events.names import api_names
 from nightsight.events.timeline import Timeline, begun, busy_spans, distinct, of_window, operation_column, positions
 from nightsight.events.unseen import unseen_by
 from nightsight.intervals import Flags, Ints, covered, union_of
-from nightsight.results import CUDA_API_SYNC, OSRT_SUM
+from nightsight.results.program import CUDA_API_SYNC, OSRT_SUM
 from nightsight.tables import categorical, time_summary
 
 _NONE: Final = np.empty(0, dtype=np.int64)

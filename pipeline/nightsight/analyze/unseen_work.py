@@ -20,7 +20,7 @@ from nightsight.events.unseen import (
     unseen,
 )
 from nightsight.intervals import Spans, length, shared
-from nightsight.model import Finding
+from nightsight.model.report import Finding
 from nightsight.units import format_value
 
 MOST_UNSEEN: Final = 0.1

@@ -7,8 +7,8 @@ import pandas as pd
 
 from nightsight.events.timeline import Timeline
 from nightsight.events.window import GPU_WORK, START_UP, Window, offered_windows
-from nightsight.model import Finding, Result, View
-from nightsight.results import TIME_SPLIT
+from nightsight.model.report import Finding, Result, View
+from nightsight.results.gpu_time import TIME_SPLIT
 from nightsight.units import format_value
 
 _MOST: Final = 3

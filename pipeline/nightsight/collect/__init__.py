@@ -12,7 +12,7 @@ from nightsight.collect.torch import collect_torch, refuse_command
 from nightsight.collect.tracing import WHOLE_RUN, Tracing
 from nightsight.collect.workloads import Program, Request, modules_of
 from nightsight.errors import ToolError, UsageError
-from nightsight.model import Capture, Finding
+from nightsight.model.report import Capture, Finding
 
 __all__ = ["COLLECTORS", "RECORDINGS", "Choice", "choose_collector", "needs_of"]
 

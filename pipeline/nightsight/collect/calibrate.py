@@ -27,9 +27,9 @@ from nightsight.collect.workloads import PACKAGE, Program, Request, child_enviro
 from nightsight.errors import CaptureError, PipelineError, ToolError
 from nightsight.events.names import CALL_KINDS, LAUNCHES, api_names, call_kinds
 from nightsight.progress import silent
-from nightsight.scratch import scratch
+from nightsight.runs.unprofiled import as_text, of_text
+from nightsight.system.scratch import scratch
 from nightsight.tables import conform
-from nightsight.unprofiled import as_text, of_text
 
 _PROGRAM: Final = PACKAGE / "calibration.py"
 _NAME: Final = "profiler_costs"

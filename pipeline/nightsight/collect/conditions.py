@@ -16,8 +16,8 @@ from typing import Any, Final
 
 from nightsight.collect.tools import allowed_environment, read_system
 from nightsight.errors import ToolError
-from nightsight.installing import for_nightsight
-from nightsight.model import Conditions, Finding
+from nightsight.model.report import Conditions, Finding
+from nightsight.system.installing import for_nightsight
 
 _EVERY_S: Final = 0.2
 # a driver that hangs must not keep the report from being written

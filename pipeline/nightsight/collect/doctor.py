@@ -14,7 +14,7 @@ from nightsight.collect import conditions, tools
 from nightsight.collect.interpreter import Interpreter, how_to_get, interpreter
 from nightsight.collect.isolation import isolation
 from nightsight.errors import ToolError
-from nightsight.installing import Place, for_programs
+from nightsight.system.installing import Place, for_programs
 
 _ABILITIES: Final = (
     ("read captures from anywhere: report, stats, compare, fleet, history", ()),

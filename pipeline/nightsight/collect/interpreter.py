@@ -11,7 +11,7 @@ from typing import Final
 
 from nightsight.collect.tools import ask_python
 from nightsight.errors import ToolError
-from nightsight.installing import Place, for_programs
+from nightsight.system.installing import Place, for_programs
 
 _LACKING: Final = """
 import importlib.util, json

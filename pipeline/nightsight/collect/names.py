@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from nightsight.collect.workloads import PACKAGE, Program, Request, child_environment
-from nightsight.model import Finding
+from nightsight.model.report import Finding
 
 NAMES: Final = ("modules", "operators", "shapes", "python")
 _VARIABLE: Final = "NIGHTSIGHT_NAMES"

@@ -30,7 +30,7 @@ from nightsight.collect.workloads import (
     program_failed,
 )
 from nightsight.errors import PipelineError, ToolError, UsageError
-from nightsight.model import Capture, Finding
+from nightsight.model.report import Capture, Finding
 from nightsight.progress import Progress
 
 # messages of ncu

@@ -36,8 +36,8 @@ from nightsight.collect.workloads import (
     run_benchmark,
 )
 from nightsight.errors import CaptureError, PipelineError, ToolError, WorkloadError
-from nightsight.model import Capture, Finding
-from nightsight.scratch import scratch
+from nightsight.model.report import Capture, Finding
+from nightsight.system.scratch import scratch
 
 # nsys exports a million kernels in seconds: an export that takes an hour hangs
 _EXPORT_LIMIT_S: Final = 3600.0

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from nightsight.errors import UsageError
-from nightsight.settings_file import PYPROJECT, document_of
-from nightsight.shipped import shipped
+from nightsight.system.settings_file import PYPROJECT, document_of
+from nightsight.system.shipped import shipped
 from nightsight.texts import meant
 
 _TABLE: Final = "tool.nightsight"

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from nightsight.collect.tools import ALLOW_COUNTERS
-from nightsight.model import Finding
+from nightsight.model.report import Finding
 
 RECORDINGS: Final = ("gpu-metrics", "python-backtrace", "memory-usage", "page-faults")
 _REMEDIES: Final = (

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from nightsight.events.kernel_names import NO_PEERS
-from nightsight.model import Finding
+from nightsight.model.report import Finding
 
 COMMUNICATING: Final = "NCCL, NVSHMEM and other communicating kernels"
 GRAPHS: Final = ("graph",)

@@ -26,7 +26,7 @@ from nightsight.collect.workloads import (
     program_failed,
 )
 from nightsight.errors import CaptureError, PipelineError, ToolError, WorkloadError
-from nightsight.model import Finding
+from nightsight.model.report import Finding
 
 _BEGIN_S: Final = 60.0
 _APPEARS_S: Final = 5.0

@@ -14,7 +14,7 @@ from nightsight.collect.tools import writable_folder
 from nightsight.collect.workloads import PACKAGE, Program, Request, child_environment
 from nightsight.errors import ToolError
 from nightsight.events.ranges import LEAST, without_numbers
-from nightsight.model import Benchmark, Finding
+from nightsight.model.report import Benchmark, Finding
 from nightsight.tables import conform
 
 _VARIABLE: Final = "NIGHTSIGHT_TIMES"

@@ -24,8 +24,8 @@ from nightsight.collect.workloads import (
     run_benchmark,
 )
 from nightsight.errors import CaptureError, ToolError
-from nightsight.installing import Place
-from nightsight.model import Capture
+from nightsight.model.report import Capture
+from nightsight.system.installing import Place
 
 # what workloads/traced.py prints
 _SAVING: Final = "nightsight: saving the trace"

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from nightsight.errors import CaptureError, ToolError
-from nightsight.model import Finding
+from nightsight.model.report import Finding
 
 # what torch needs for it: a file of its package, and a word in it
 FEATURES: Final = {

@@ -23,11 +23,11 @@ from nightsight.collect.tools import allowed_environment, commit, has_gpu, unwri
 from nightsight.collect.tracing import WHOLE_RUN, Tracing
 from nightsight.collect.variables import is_secret_name, is_secret_value
 from nightsight.errors import CaptureError, UsageError, WorkloadError
-from nightsight.model import ARGUMENTS, Benchmark, Capture, Environment, Finding
+from nightsight.model.history import digest
+from nightsight.model.report import ARGUMENTS, Benchmark, Capture, Environment, Finding
 from nightsight.progress import Progress, silent
-from nightsight.shipped import shipped
+from nightsight.system.shipped import shipped
 from nightsight.texts import meant, without_private
-from nightsight.trends import digest
 
 PACKAGE: Final = shipped("workloads")
 Kind = Literal["workload", "script", "command"]

@@ -21,7 +21,7 @@ from nightsight.collect.process import Child, last_lines, run_logged
 from nightsight.collect.tools import allowed_environment, ask_python, not_started
 from nightsight.collect.workloads import Program, Request, child_environment, resolve
 from nightsight.errors import NotMeasured, ToolError, UsageError
-from nightsight.scratch import scratch
+from nightsight.system.scratch import scratch
 
 WORKING_TREE: Final = "."
 """The ref that means the checkout as it is, with what is not committed."""

@@ -83,10 +83,10 @@ def prune(  # noqa: PLR0913 (options)
       nightsight prune --older-than 30d --keep-runs 5
       nightsight prune --captures --keep-runs 1 --dry-run
     """
-    from nightsight.pruning import Choice, Skipped
-    from nightsight.pruning import prune as pruned
     from nightsight.units import format_value
-    from nightsight.workflow import list_runs
+    from nightsight.workflows.index import list_runs
+    from nightsight.workflows.prune import Choice, Skipped
+    from nightsight.workflows.prune import prune as pruned
 
     if keep_runs is None and older_than is None and not captures:
         raise click.UsageError("Say which runs: --keep-runs N, --older-than AGE, or only their files with --captures.")

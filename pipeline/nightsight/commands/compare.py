@@ -79,11 +79,11 @@ def compare(ctx: click.Context, /, pair: tuple[Path, ...], **values: Any) -> Non
       nightsight compare --baseline main/mlp/2* --candidate branch/mlp/2* --gate --strict
     """
     from nightsight.compare import settings_of
-    from nightsight.comparing import STYLES as WRITERS
-    from nightsight.comparing import chosen, compared, load_sides, sources_of, style_of
-    from nightsight.render.comparison import comparison_lines
-    from nightsight.runs import write_file
-    from nightsight.workflow import Reading
+    from nightsight.render.compare import comparison_lines
+    from nightsight.runs.layout import write_file
+    from nightsight.workflows.compare import STYLES as WRITERS
+    from nightsight.workflows.compare import chosen, compared, load_sides, sources_of, style_of
+    from nightsight.workflows.opening import Reading
 
     keep_memory()
     options = CompareOptions(**{**values, **_sides(pair, values)})

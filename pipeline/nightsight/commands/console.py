@@ -18,7 +18,7 @@ from nightsight.progress import Told, written
 from nightsight.texts import log_line
 
 if TYPE_CHECKING:
-    from nightsight.model import Report
+    from nightsight.model.report import Report
     from nightsight.render.terminal import Line
 
 PROGRESS: Final = "nightsight.progress"

@@ -80,9 +80,9 @@ def fleet(  # noqa: PLR0913 (Click's)
     import gc
 
     from nightsight.fleet import LOCAL, Cluster
-    from nightsight.runs import write_file
-    from nightsight.surveying import Asked, survey, verdict_of
-    from nightsight.workflow import Reading
+    from nightsight.runs.layout import write_file
+    from nightsight.workflows.fleet import Asked, survey, verdict_of
+    from nightsight.workflows.opening import Reading
 
     if scheduler != LOCAL and (workers or memory):
         raise click.UsageError("--workers and --memory are for workers that are started here, without --scheduler.")

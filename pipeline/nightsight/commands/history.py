@@ -82,8 +82,8 @@ def add(  # noqa: PLR0913 (Click's)
       nightsight history add --name mlp-large reports/mlp/latest
       nightsight history add --workload train night1.sqlite night2.sqlite
     """
-    from nightsight.trending import Called, add_runs
-    from nightsight.workflow import Reading
+    from nightsight.workflows.history import Called, add_runs
+    from nightsight.workflows.opening import Reading
 
     keep_memory()
     with shown_progress() as progress:
@@ -108,7 +108,7 @@ def show(*, workloads: tuple[str, ...], place: str, canaries: tuple[str, ...], s
       nightsight history show
       nightsight history show mlp --canary matmul --format json
     """
-    from nightsight.trending import Asked, as_json, as_text, read_trends
+    from nightsight.workflows.history import Asked, as_json, as_text, read_trends
 
     trends = _complaining(read_trends(Asked(place, workloads, canaries)))
     if style == "json":
@@ -148,7 +148,7 @@ def report(  # noqa: PLR0913 (Click's)
       nightsight history report
       nightsight history report --canary matmul --repository https://example.com/team/project -o trend.html
     """
-    from nightsight.trending import Asked, read_trends, write_page
+    from nightsight.workflows.history import Asked, read_trends, write_page
 
     trends = _complaining(read_trends(Asked(place, workloads, canaries)))
     write_page(trends, output, reports=reports, repository=repository)
@@ -174,7 +174,7 @@ def export(*, workloads: tuple[str, ...], place: str, style: str, output: Path |
       nightsight history export --format openmetrics -o nights.om
       nightsight history export mlp --format otava-csv -o otava/
     """
-    from nightsight.trending import Asked, read_trends, write_export
+    from nightsight.workflows.history import Asked, read_trends, write_export
 
     trends = _complaining(read_trends(Asked(place, workloads)))
     if written := write_export(trends, style, output):

@@ -17,7 +17,7 @@ from nightsight.progress import Told
 
 if TYPE_CHECKING:
     from nightsight.progress import Progress
-    from nightsight.trials import Compared, Trial
+    from nightsight.workflows.trials import Compared, Trial
 
 REST: Final = "nightsight.rest"
 _FILES: Final = {
@@ -137,8 +137,8 @@ def ab(ctx: click.Context, /, target: str | None, **values: Any) -> None:  # noq
       nightsight ab --base main --aa mlp --pairs 10
     """
     from nightsight.compare import settings_of
-    from nightsight.render.comparison import comparison_lines
-    from nightsight.trials import compared
+    from nightsight.render.compare import comparison_lines
+    from nightsight.workflows.trials import compared
 
     base, head, pairs, output = (values.pop(name) for name in ("base", "head", "pairs", "output"))
     is_itself, is_gate, is_strict = (values.pop(name) for name in ("aa", "gate", "strict"))
@@ -184,8 +184,8 @@ def bisect(ctx: click.Context, /, target: str | None, **values: Any) -> None:  #
       nightsight bisect --good v1.2 --bad main train.py -- --steps 50
       nightsight bisect --good HEAD~20 --bad HEAD --metric kernel_ns mlp
     """
-    from nightsight.bisecting import bisected
     from nightsight.compare import settings_of
+    from nightsight.workflows.bisect import bisected
 
     good, bad, metric, pairs = (values.pop(name) for name in ("good", "bad", "metric", "pairs"))
     with shown_progress() as progress:
@@ -199,7 +199,7 @@ def _trial(ctx: click.Context, target: str | None, options: TrialOptions, progre
     from nightsight.collect import needs_of
     from nightsight.collect.interpreter import interpreter
     from nightsight.collect.worktrees import Asked
-    from nightsight.trials import Trial
+    from nightsight.workflows.trials import Trial
 
     if sys.platform != "linux":
         raise ToolError("Profiling works on Linux only", "To compare runs made there: nightsight compare")
@@ -219,10 +219,10 @@ def _trial(ctx: click.Context, target: str | None, options: TrialOptions, progre
 
 def _write(found: "Compared", output: Path | None, reports: Path, progress: "Progress") -> Path:
     """Write a comparison in all of its forms; return the path of its page."""
-    from nightsight.comparing import STYLES, load_sides, sources_of
     from nightsight.read import MOST_BYTES
-    from nightsight.runs import write_file
-    from nightsight.workflow import Reading
+    from nightsight.runs.layout import write_file
+    from nightsight.workflows.compare import STYLES, load_sides, sources_of
+    from nightsight.workflows.opening import Reading
 
     comparison = found.comparison
     folder = output or reports / comparison.workload / f"ab-{found.series}"

@@ -6,9 +6,9 @@ from typing import Final
 
 import pandas as pd
 
-from nightsight.comparison import COPYING, COUNTS, EXPOSED, KERNELS, STEP, UNPROFILED, Difference, Measures
-from nightsight.model import ARGUMENTS, Conditions
-from nightsight.results import BUSY, GRAPHS, IDLE
+from nightsight.model.compare import COPYING, COUNTS, EXPOSED, KERNELS, STEP, UNPROFILED, Difference, Measures
+from nightsight.model.report import ARGUMENTS, Conditions
+from nightsight.results.categories import BUSY, GRAPHS, IDLE
 
 _Sides = tuple[Sequence[Measures], Sequence[Measures]]
 

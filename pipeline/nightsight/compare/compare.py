@@ -15,8 +15,8 @@ from nightsight.compare.sentence import said
 from nightsight.compare.settings import Settings
 from nightsight.compare.statistics import of_one_side
 from nightsight.compare.verdicts import Court, Table
-from nightsight.comparison import CHANGES, GATE, STEP, Comparison, Difference, Measures, Noise
 from nightsight.errors import UsageError
+from nightsight.model.compare import CHANGES, GATE, STEP, Comparison, Difference, Measures, Noise
 
 
 def compare(

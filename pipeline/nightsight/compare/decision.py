@@ -16,7 +16,8 @@ from nightsight.compare.facts import made_up_for
 from nightsight.compare.measures import calls_counted
 from nightsight.compare.metric import CAN_BE_NONE, WORDS, Metric, metrics_of
 from nightsight.compare.settings import MOST_GREEN_PCT, Limit, Settings
-from nightsight.comparison import (
+from nightsight.events.kernel_names import base_name, communicates
+from nightsight.model.compare import (
     ALLOCATIONS,
     COLLECTIVES,
     COPIES,
@@ -33,7 +34,6 @@ from nightsight.comparison import (
     Difference,
     Verdict,
 )
-from nightsight.events.kernel_names import base_name, communicates
 from nightsight.texts import middle_cut
 
 _PASS, _REGRESSION, _NOT_MEASURED, _INCONCLUSIVE = 0, 1, 3, 4

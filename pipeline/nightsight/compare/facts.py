@@ -6,7 +6,7 @@ from typing import Final, Literal
 import numpy as np
 
 from nightsight.compare.statistics import LEAST_RUNS, Floats
-from nightsight.comparison import COUNTS, GRAPH_LAUNCHES, LAUNCHES, MEMSETS, WITHIN_GPU, unit_of
+from nightsight.model.compare import COUNTS, GRAPH_LAUNCHES, LAUNCHES, MEMSETS, WITHIN_GPU, unit_of
 
 Fact = Literal["", "equal", "more", "fewer"]
 

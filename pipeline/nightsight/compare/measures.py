@@ -12,7 +12,11 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from nightsight.comparison import (
+from nightsight.events.kernel_kinds import family
+from nightsight.events.kernel_names import communicates, normalised
+from nightsight.events.names import LAUNCHES as LAUNCHING
+from nightsight.events.names import WAITS, call_kinds
+from nightsight.model.compare import (
     ALLOCATIONS,
     COLLECTIVES,
     COPIES,
@@ -30,25 +34,15 @@ from nightsight.comparison import (
     Measures,
     Pace,
 )
-from nightsight.events.kernel_kinds import family
-from nightsight.events.kernel_names import communicates, normalised
-from nightsight.events.names import LAUNCHES as LAUNCHING
-from nightsight.events.names import WAITS, call_kinds
-from nightsight.model import Report, View
-from nightsight.results import (
-    COMMUNICATION,
-    CPU_OPS,
-    CUDA_API_SUM,
-    CUDA_GPU_KERN_SUM,
-    GPU_TIME,
-    MEMORY_OPERATIONS,
-    RANGE_ITERATIONS,
-    REPLAY,
-    STEP_SPLIT,
-    STEP_WORK,
-    TIME_SPLIT,
-    WHOLE_STEP,
-)
+from nightsight.model.report import Report, View
+from nightsight.results.categories import COMMUNICATION
+from nightsight.results.causes import REPLAY
+from nightsight.results.gpu import CUDA_GPU_KERN_SUM, MEMORY_OPERATIONS
+from nightsight.results.gpu_time import GPU_TIME, TIME_SPLIT
+from nightsight.results.operators import CPU_OPS
+from nightsight.results.program import CUDA_API_SUM
+from nightsight.results.ranges import RANGE_ITERATIONS
+from nightsight.results.steps import STEP_SPLIT, STEP_WORK, WHOLE_STEP
 
 CAUSES: Final = ("rule", "name", "gain_pct", "title")
 _LOST: Final = "lost_events"

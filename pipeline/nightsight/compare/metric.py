@@ -7,7 +7,7 @@ from typing import Final
 
 import pandas as pd
 
-from nightsight.comparison import (
+from nightsight.model.compare import (
     ALLOCATIONS,
     COLLECTIVES,
     COPIES,

@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 
 from nightsight.compare.metric import Metric
-from nightsight.comparison import Difference, Verdict
 from nightsight.events.kernel_kinds import kind_of, operation
 from nightsight.events.kernel_names import base_name
-from nightsight.results import IDLE
+from nightsight.model.compare import Difference, Verdict
+from nightsight.results.categories import IDLE
 from nightsight.units import format_value
 
 _MOST: Final = 3

@@ -11,10 +11,10 @@ from math import isfinite, sqrt
 from pathlib import Path
 from typing import Any, Final
 
-from nightsight.comparison import COUNTS, EXPOSED, GATE, KERNELS, KINDS, STEP, UNPROFILED, Accepted, Noise
 from nightsight.errors import UsageError
-from nightsight.results import BUSY, IDLE
-from nightsight.settings_file import PYPROJECT, document_of
+from nightsight.model.compare import COUNTS, EXPOSED, GATE, KERNELS, KINDS, STEP, UNPROFILED, Accepted, Noise
+from nightsight.results.categories import BUSY, IDLE
+from nightsight.system.settings_file import PYPROJECT, document_of
 from nightsight.texts import meant
 
 _FILES: Final = ("nightsight.toml", PYPROJECT)

@@ -15,7 +15,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 from nightsight.compare.statistics import LEAST_RUNS, Floats
-from nightsight.comparison import STEP, Measures
+from nightsight.model.compare import STEP, Measures
 
 MEDIANS: Final = "by its medians"
 FASTEST: Final = "by its fastest steps"

@@ -20,7 +20,7 @@ from nightsight.compare.statistics import (
     of_one_side,
 )
 from nightsight.compare.steps import ESTIMATES, Estimate, Evidence, evidence
-from nightsight.comparison import COUNTS, LAUNCHES, STEP, UNPROFILED, Measures, unit_of
+from nightsight.model.compare import COUNTS, LAUNCHES, STEP, UNPROFILED, Measures, unit_of
 
 # of nsys's clock on a GPU: what it rounds times to
 _CLOCK_NS: Final = 32.0

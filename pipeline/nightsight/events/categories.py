@@ -10,9 +10,8 @@ from nightsight.events.kernel_names import communicates
 from nightsight.events.launches import GPU_TABLES, launching_calls
 from nightsight.events.names import api_names
 from nightsight.intervals import Flags, Ints
-from nightsight.model import Profile
-from nightsight.parallel import once
-from nightsight.results import (
+from nightsight.model.report import Profile
+from nightsight.results.categories import (
     ALLOCATION,
     BLOCKING_COPY,
     BUSY,
@@ -26,6 +25,7 @@ from nightsight.results import (
     OTHER_CALL,
     SYNC,
 )
+from nightsight.system.parallel import once
 from nightsight.tables import empty
 
 # patterns of function names, with or without version; the first match counts

@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 
 from nightsight.intervals import Flags, Ints
-from nightsight.model import Profile
-from nightsight.parallel import once
+from nightsight.model.report import Profile
+from nightsight.system.parallel import once
 from nightsight.tables import integers
 
 GPU_TABLES: Final = ("kernels", "memory_ops", "graph_launches")

@@ -14,8 +14,8 @@ import pandas as pd
 from nightsight.events.launches import GPU_TABLES, launch_keys, launching_calls
 from nightsight.events.ranges import LEAST, counted, nested
 from nightsight.intervals import Flags, Ints, Spans, touches, union
-from nightsight.model import Profile
-from nightsight.parallel import once
+from nightsight.model.report import Profile
+from nightsight.system.parallel import once
 from nightsight.tables import FUNCTION, MODULE, ancestors, empty, integers, nest
 
 _NOTHING: Final = np.empty(0, dtype=np.int64)

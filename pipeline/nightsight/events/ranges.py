@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 
 from nightsight.intervals import Flags, Ints
-from nightsight.model import Profile
-from nightsight.parallel import once
+from nightsight.model.report import Profile
+from nightsight.system.parallel import once
 from nightsight.tables import MODULE, categorical, empty, nearest, nest
 
 # matches `step 7` and `step_7`, but not `h2d` or the layers `fc1` and `fc2`; also used by the page, in JavaScript

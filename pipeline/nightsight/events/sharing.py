@@ -10,7 +10,7 @@ import pandas as pd
 from nightsight.events.kernel_names import communicates
 from nightsight.events.launches import GPU_TABLES, gpus
 from nightsight.intervals import Ints
-from nightsight.model import Profile
+from nightsight.model.report import Profile
 from nightsight.tables import NULLABLE, conform, empty, integers, used_devices
 
 # tables of what a process did to the memory of a GPU; their `device` is its number on the machine

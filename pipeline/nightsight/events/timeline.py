@@ -12,8 +12,8 @@ from nightsight.events.launches import GPU_TABLES, gpus, launch_keys, launching_
 from nightsight.events.names import GRAPH
 from nightsight.events.window import GPU_WORK, RECORDED, Window, chosen_window
 from nightsight.intervals import Flags, Ints, Spans, inside
-from nightsight.model import Profile
-from nightsight.parallel import once
+from nightsight.model.report import Profile
+from nightsight.system.parallel import once
 from nightsight.tables import categorical
 
 

@@ -19,9 +19,9 @@ from nightsight.events.categories import call_causes
 from nightsight.events.launches import GPU_TABLES, are_launched, find_keys, gpus, launch_keys, launching_calls
 from nightsight.events.loops import loops_of
 from nightsight.intervals import Flags, Ints, Spans, gaps, inside, shared, touches, union, union_of, without
-from nightsight.model import Profile
-from nightsight.parallel import once
-from nightsight.results import IDLE, SYNC
+from nightsight.model.report import Profile
+from nightsight.results.categories import IDLE, SYNC
+from nightsight.system.parallel import once
 from nightsight.tables import empty, integers
 
 PAUSED: Final = "the recording was paused"

@@ -17,18 +17,11 @@ from nightsight.errors import UsageError
 from nightsight.events.launches import GPU_TABLES, gpus
 from nightsight.events.loops import LEAST_OF_WORK, Loop, between, loops_of, one_thread, prepares, work_of
 from nightsight.events.ranges import LEAST, without_numbers
-from nightsight.events.selection import (
-    RANGE_HINT,
-    TIME_HINT,
-    as_range,
-    as_span,
-    instances,
-    known_ranges,
-)
+from nightsight.events.selection import RANGE_HINT, TIME_HINT, as_range, as_span, instances, known_ranges
 from nightsight.events.unseen import AFTER, BEFORE, pauses, unseen
 from nightsight.intervals import Ints, union
-from nightsight.model import Profile
-from nightsight.parallel import once
+from nightsight.model.report import Profile
+from nightsight.system.parallel import once
 from nightsight.tables import empty
 from nightsight.units import format_value
 

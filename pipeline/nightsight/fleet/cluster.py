@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from nightsight.errors import CaptureError, PipelineError, ToolError, UsageError
-from nightsight.installing import EXTRAS, for_nightsight
 from nightsight.progress import Progress
-from nightsight.scratch import scratch
+from nightsight.system.installing import EXTRAS, for_nightsight
+from nightsight.system.scratch import scratch
 
 if TYPE_CHECKING:
     from distributed import Client

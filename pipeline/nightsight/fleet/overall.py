@@ -13,8 +13,8 @@ import pandas as pd
 
 from nightsight import robust
 from nightsight.captures import stem
-from nightsight.results import WHOLE
-from nightsight.survey import FACTS, SPLIT, TABLES, Summary, Survey, empty
+from nightsight.model.fleet import FACTS, SPLIT, TABLES, Summary, Survey, empty
+from nightsight.results.entry import WHOLE
 
 _LEAST: Final = 5
 """Captures that a group needs before one of them can be unlike the others."""

@@ -16,9 +16,9 @@ from typing import Any, Final
 
 from nightsight.captures import NSYS_EXPORT, NSYS_REPORT, beside, is_named_as_capture, is_never_capture
 from nightsight.errors import CaptureError, PipelineError, ToolError
-from nightsight.installing import EXTRAS, for_nightsight
-from nightsight.scratch import scratch
-from nightsight.survey import Failure
+from nightsight.model.fleet import Failure
+from nightsight.system.installing import EXTRAS, for_nightsight
+from nightsight.system.scratch import scratch
 from nightsight.texts import without_host
 
 REPORT: Final = "report.json"

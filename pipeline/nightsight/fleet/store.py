@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from nightsight.errors import CaptureError
 from nightsight.fleet.places import said, shown, system_of
-from nightsight.results import Column
-from nightsight.survey import FILES, SUMMARY, TABLES, Summary, conform, empty
+from nightsight.model.fleet import FILES, SUMMARY, TABLES, Summary, conform, empty
+from nightsight.results.entry import Column
 
 _KEY: Final = b"nightsight.summary"
 _FILES: Final = "files.parquet"

@@ -4,14 +4,16 @@ from typing import Any
 
 import pandas as pd
 
-from nightsight.comparison import STEP, UNPROFILED, Measures
 from nightsight.errors import CaptureError
 from nightsight.events.kernel_labels import family_of
 from nightsight.events.kernel_names import normalised
-from nightsight.model import Report
-from nightsight.results import CUDA_GPU_KERN_SUM, GPU_TIME, TIME_SPLIT, WHOLE
-from nightsight.survey import SPLIT, TABLES, Summary, conform
-from nightsight.trends import Key
+from nightsight.model.compare import STEP, UNPROFILED, Measures
+from nightsight.model.fleet import SPLIT, TABLES, Summary, conform
+from nightsight.model.history import Key
+from nightsight.model.report import Report
+from nightsight.results.entry import WHOLE
+from nightsight.results.gpu import CUDA_GPU_KERN_SUM
+from nightsight.results.gpu_time import GPU_TIME, TIME_SPLIT
 
 _ENVIRONMENT = ("captured_utc", "commit", "gpu", "driver", "cuda", "cpu", "os", "python", "torch", "collector",
                 "collector_version")  # fmt: skip

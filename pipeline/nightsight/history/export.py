@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from nightsight.trends import Series, Track, Trends
+from nightsight.model.history import Series, Track, Trends
 
 _FAMILIES = {
     "ns": ("nightsight_time_seconds", "seconds", 1e-9),

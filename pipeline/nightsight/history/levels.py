@@ -13,7 +13,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from nightsight import robust
-from nightsight.trends import LEAST_PCT, Floats, off_level
+from nightsight.model.history import LEAST_PCT, Floats, off_level
 
 try:
     import ruptures

@@ -13,9 +13,9 @@ from dataclasses import asdict, dataclass, field, fields
 from math import isfinite
 from typing import Any, Final
 
-from nightsight.comparison import Measures
 from nightsight.errors import CaptureError
-from nightsight.trends import Key, digest
+from nightsight.model.compare import Measures
+from nightsight.model.history import Key, digest
 
 FORMAT: Final = 1
 KINDS: Final = ("gate", "kernel")

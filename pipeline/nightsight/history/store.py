@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from nightsight.errors import CaptureError, ToolError
 from nightsight.history.rows import Row, row_from
-from nightsight.installing import for_nightsight
+from nightsight.system.installing import for_nightsight
 
 try:
     import fcntl

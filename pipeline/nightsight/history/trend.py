@@ -16,12 +16,12 @@ from typing import Final
 
 import numpy as np
 
-from nightsight.comparison import GATE, Accepted
 from nightsight.events.kernel_names import base_name
 from nightsight.history.levels import NIGHTS, changes, rule
 from nightsight.history.rows import Row, kept_name
 from nightsight.history.store import Rows
-from nightsight.trends import (
+from nightsight.model.compare import GATE, Accepted
+from nightsight.model.history import (
     LEAST_PCT,
     TOGETHER,
     Cause,

@@ -10,7 +10,7 @@ from typing import Final, Literal
 import numpy as np
 
 from nightsight.errors import CaptureError
-from nightsight.model import Profile
+from nightsight.model.report import Profile
 from nightsight.read.chrome import MOST_BYTES
 from nightsight.read.impossible import without_impossible
 from nightsight.read.kineto import read_kineto

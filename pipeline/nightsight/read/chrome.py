@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from nightsight.errors import CaptureError
-from nightsight.model import Finding
+from nightsight.model.report import Finding
 from nightsight.texts import middle_cut, printable
 
 MOST_BYTES: Final = 1_000_000_000

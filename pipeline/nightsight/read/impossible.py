@@ -13,7 +13,7 @@ import pandas as pd
 
 from nightsight.events.launches import GPU_TABLES, are_launched, gpus
 from nightsight.intervals import Flags, Ints
-from nightsight.model import Finding, Profile
+from nightsight.model.report import Finding, Profile
 from nightsight.tables import conform, empty, integers
 
 # the clocks of engines differ by less

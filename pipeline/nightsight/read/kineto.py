@@ -14,7 +14,7 @@ import pandas as pd
 
 from nightsight.errors import CaptureError
 from nightsight.events.kernel_names import communicates
-from nightsight.model import Environment, Finding, Profile
+from nightsight.model.report import Environment, Finding, Profile
 from nightsight.read.chrome import MOST_BYTES, read_document
 from nightsight.read.foreign import as_foreign
 from nightsight.read.frames import frame_name, is_of_library

@@ -15,7 +15,7 @@ import pandas as pd
 import pyarrow as pa
 
 from nightsight.errors import CaptureError
-from nightsight.model import Finding
+from nightsight.model.report import Finding
 from nightsight.read.chrome import EXPORT
 from nightsight.tables import categorical
 

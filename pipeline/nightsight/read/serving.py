@@ -14,7 +14,7 @@ from typing import Any, Final
 import pandas as pd
 
 from nightsight.errors import CaptureError
-from nightsight.results import (
+from nightsight.results.serving import (
     ALL_TOKENS,
     BATCH_LATENCY,
     FAILED_REQUESTS,

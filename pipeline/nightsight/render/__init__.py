@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from nightsight.errors import UsageError
-from nightsight.model import Profile, Report
+from nightsight.model.report import Profile, Report
 from nightsight.render.export.data import render_csv, render_json, render_parquet
 from nightsight.render.export.markdown import render_markdown
 from nightsight.render.export.perfetto import perfetto_trace

@@ -5,7 +5,7 @@ from collections.abc import Hashable, Iterator, Mapping
 from typing import Final
 from xml.etree import ElementTree as ET
 
-from nightsight.comparison import Comparison, unit_of
+from nightsight.model.compare import Comparison, unit_of
 from nightsight.texts import middle_cut, printable
 from nightsight.units import scale_for
 

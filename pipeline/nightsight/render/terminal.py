@@ -13,22 +13,18 @@ import numpy as np
 import pandas as pd
 from rich.cells import cell_len
 
-from nightsight.model import Report
+from nightsight.model.report import Report
 from nightsight.render.lines import aligned, clipped, cut, wrapped
 from nightsight.render.page.findings import Banner, banners
 from nightsight.render.page.summary import Numbers, numbers
 from nightsight.render.table.layouts import labels_of
 from nightsight.render.table.view import counted, floats, operation_names
 from nightsight.render.verdict import SENTENCES, Verdict, cause_of, gain_of, start_up_of, verdict
-from nightsight.results import (
-    CPU_OPS,
-    CUDA_GPU_KERN_SUM,
-    FAILED_REQUESTS,
-    MEMORY_OPERATIONS,
-    NCU_KERNELS,
-    RANKS,
-    SERVING,
-)
+from nightsight.results.gpu import CUDA_GPU_KERN_SUM, MEMORY_OPERATIONS
+from nightsight.results.ncu import NCU_KERNELS
+from nightsight.results.operators import CPU_OPS
+from nightsight.results.ranks import RANKS
+from nightsight.results.serving import FAILED_REQUESTS, SERVING
 from nightsight.texts import printable
 from nightsight.units import Scale, format_cell, format_value, heading, scale_for, split
 

@@ -9,28 +9,17 @@ import numpy as np
 import pandas as pd
 
 from nightsight.events.kernel_labels import label_of
+from nightsight.events.peaks import LIMITED_PCT
 from nightsight.events.window import START_UP
-from nightsight.model import Finding, Report, View, find
-from nightsight.peaks import LIMITED_PCT
+from nightsight.model.report import Finding, Report, View, find
 from nightsight.render.page.summary import Numbers
 from nightsight.render.table.view import counted
-from nightsight.results import (
-    BUSY,
-    COMMUNICATION,
-    CPU_OPS,
-    IDLE,
-    NCU_KERNELS,
-    NCU_LIMITS,
-    OPERATORS,
-    REMEDIES,
-    REPLAY,
-    STEP_PARTS,
-    TIME_SPLIT,
-    UNSEEN,
-    WHAT_IF,
-    WORTH_PCT,
-    WORTH_PCT_OF,
-)
+from nightsight.results.categories import BUSY, COMMUNICATION, IDLE, UNSEEN
+from nightsight.results.causes import REMEDIES, REPLAY, WHAT_IF, WORTH_PCT, WORTH_PCT_OF
+from nightsight.results.gpu_time import TIME_SPLIT
+from nightsight.results.ncu import NCU_KERNELS, NCU_LIMITS
+from nightsight.results.operators import CPU_OPS
+from nightsight.results.steps import OPERATORS, STEP_PARTS
 from nightsight.texts import middle_cut, printable
 from nightsight.units import format_value
 

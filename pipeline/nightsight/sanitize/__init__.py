@@ -14,11 +14,11 @@ from typing import Final
 from nightsight.captures import beside
 from nightsight.errors import CaptureError
 from nightsight.read import Kind, read, recognize
-from nightsight.runs import whole_file, write_file
+from nightsight.runs.layout import whole_file, write_file
+from nightsight.runs.unprofiled import as_text, of_text
 from nightsight.sanitize import kineto, ncu, nsys
 from nightsight.sanitize.private import Private
 from nightsight.tables import TABLES, TEXT
-from nightsight.unprofiled import as_text, of_text
 
 _PIECE: Final = 1 << 22
 

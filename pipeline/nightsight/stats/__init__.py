@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from nightsight.errors import MissingTable, UsageError
-from nightsight.model import Profile
-from nightsight.parallel import mapped
+from nightsight.model.report import Profile
 from nightsight.stats.calls import cuda_api_sum, cuda_api_trace, osrt_sum
 from nightsight.stats.events import Events, Frame, Joins, Options
 from nightsight.stats.gpu import (
@@ -36,6 +35,7 @@ from nightsight.stats.ranges import (
 from nightsight.stats.text import time_unit, write_stats
 from nightsight.stats.unified_memory import um_cpu_page_faults_sum, um_sum, um_total_sum
 from nightsight.stats.window import narrowed, range_window, time_window
+from nightsight.system.parallel import mapped
 from nightsight.tables import AS_RECORDED, DETAILS
 from nightsight.texts import meant
 

@@ -8,8 +8,8 @@ import pandas as pd
 
 from nightsight.errors import CaptureError
 from nightsight.intervals import Ints, contained
-from nightsight.model import Profile
-from nightsight.parallel import once
+from nightsight.model.report import Profile
+from nightsight.system.parallel import once
 from nightsight.tables import categorical, duration, levels
 
 Frame = pd.DataFrame

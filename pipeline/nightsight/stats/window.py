@@ -6,7 +6,7 @@ import pandas as pd
 
 from nightsight.errors import UsageError
 from nightsight.events.selection import TIME_HINT, as_range, instances, known_ranges, span_of
-from nightsight.model import Profile
+from nightsight.model.report import Profile
 
 
 @dataclass(frozen=True)

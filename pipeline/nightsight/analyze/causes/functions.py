@@ -12,9 +12,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pandas as pd
 
+from nightsight.events.stacks import of_library, split
 from nightsight.events.timeline import Timeline, positions
 from nightsight.intervals import Flags, Ints, covered, union
-from nightsight.stacks import of_library, split
 from nightsight.tables import innermost_of, renamed
 
 # what takes less of the samples, or of the time, is one of many

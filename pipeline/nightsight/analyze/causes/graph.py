@@ -27,8 +27,8 @@ from nightsight.events.names import api_names
 from nightsight.events.timeline import Timeline, of_capture, operation_column, positions
 from nightsight.events.unseen import unseen
 from nightsight.intervals import Flags, Ints, covered
-from nightsight.parallel import once
-from nightsight.results import ALLOCATION, BLOCKING_COPY, IDLE, SYNC
+from nightsight.results.categories import ALLOCATION, BLOCKING_COPY, IDLE, SYNC
+from nightsight.system.parallel import once
 from nightsight.tables import empty, renamed
 
 # without better knowledge: how long after the beginning of its call an operation starts, how long after the one before

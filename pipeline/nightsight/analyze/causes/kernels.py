@@ -16,23 +16,15 @@ import pandas as pd
 from nightsight.analyze.ranges.owners import call_owners
 from nightsight.analyze.replay.join import stands_for
 from nightsight.analyze.replay.limits import MEMORIES, ncu_limits
-from nightsight.events.kernel_kinds import (
-    Kind,
-    converts,
-    is_named_product,
-    is_softmax,
-    kind_of,
-    listed,
-    operation,
-)
+from nightsight.events.kernel_kinds import Kind, converts, is_named_product, is_softmax, kind_of, listed, operation
 from nightsight.events.kernel_labels import label_of
 from nightsight.events.kernel_names import communicates
+from nightsight.events.peaks import OF_TENSOR_PEAK, TensorRate, tensor_rate
 from nightsight.events.ranges import nested_ranges
 from nightsight.events.timeline import Timeline, by_device, distinct, operation_column, positions
 from nightsight.intervals import Flags, Ints, depth
-from nightsight.parallel import once
-from nightsight.peaks import OF_TENSOR_PEAK, TensorRate, tensor_rate
-from nightsight.results import NCU_LIMITS
+from nightsight.results.ncu import NCU_LIMITS
+from nightsight.system.parallel import once
 from nightsight.tables import ANNOTATION, PUSH_POP, START_END, empty, integers, nearest
 from nightsight.units import format_value
 

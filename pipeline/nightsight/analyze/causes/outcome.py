@@ -22,8 +22,8 @@ from nightsight.analyze.no_work import next_to_none
 from nightsight.analyze.unseen_work import MOST_CAPTURING, MOST_UNSEEN, capturing_share, unseen_share
 from nightsight.events.timeline import Timeline
 from nightsight.intervals import Flags
-from nightsight.parallel import once
-from nightsight.results import PROFILER_COST, RANKED_BY, REPLAY, WHAT_IF
+from nightsight.results.causes import PROFILER_COST, RANKED_BY, REPLAY, WHAT_IF
+from nightsight.system.parallel import once
 from nightsight.tables import NULLABLE
 from nightsight.units import format_value
 

@@ -21,13 +21,11 @@ from nightsight.events.ranges import nested_ranges, without_numbers
 from nightsight.events.timeline import Timeline, distinct, of_capture, operation_column, positions
 from nightsight.events.unseen import graph_captures, unseen_by
 from nightsight.intervals import Flags, Ints, covered, cut, scaled, shared, union_of, without
-from nightsight.parallel import once
-from nightsight.results import (
+from nightsight.results.categories import (
     CAPTURE,
     COMMUNICATION,
     COMPUTE,
     COPIES,
-    CRITICAL_PATH,
     DEPENDENCY,
     GRAPHS,
     HOST,
@@ -35,10 +33,11 @@ from nightsight.results import (
     LAUNCH,
     MODULE,
     OTHER_CALL,
-    PATH_CAUSES,
     UNKNOWN,
     UNSEEN,
 )
+from nightsight.results.gpu_time import CRITICAL_PATH, PATH_CAUSES
+from nightsight.system.parallel import once
 from nightsight.tables import NULLABLE
 
 # a first launch that takes this many times as long as such a call usually does has loaded code

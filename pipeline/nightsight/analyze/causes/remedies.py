@@ -34,10 +34,10 @@ from nightsight.analyze.experts import stretches
 from nightsight.analyze.pipelines import chains
 from nightsight.analyze.ranges.callers import OUTSIDE
 from nightsight.events.communication import are_ranks_known, called_by_rank, communication, ranks_of, stands_for
+from nightsight.events.peaks import published
 from nightsight.events.timeline import Timeline, operation_column, positions
 from nightsight.intervals import Flags, Ints, Spans, covered, union, without
-from nightsight.peaks import published
-from nightsight.results import ALLOCATION, BLOCKING_COPY, IDLE, MODULE, SYNC
+from nightsight.results.categories import ALLOCATION, BLOCKING_COPY, IDLE, MODULE, SYNC
 from nightsight.tables import empty, integers
 from nightsight.units import format_ranks
 

@@ -18,8 +18,8 @@ from nightsight.analyze.causes.graph import Calls, Graph, Work, graph
 from nightsight.events.timeline import Timeline, positions
 from nightsight.events.window import Window
 from nightsight.intervals import Flags, Ints
-from nightsight.parallel import once
-from nightsight.results import IDLE, SYNC
+from nightsight.results.categories import IDLE, SYNC
+from nightsight.system.parallel import once
 
 FEWEST: Final = 3
 

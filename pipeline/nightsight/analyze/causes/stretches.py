@@ -11,7 +11,7 @@ import numpy as np
 from nightsight.events.timeline import Timeline
 from nightsight.events.window import Window
 from nightsight.intervals import Ints, divided
-from nightsight.parallel import once
+from nightsight.system.parallel import once
 from nightsight.tables import empty
 
 MOST_FOLLOWED: Final = 160_000

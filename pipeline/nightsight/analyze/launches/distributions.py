@@ -10,7 +10,7 @@ from nightsight.analyze.analysis import Analysis, Table
 from nightsight.analyze.launches.figures import API, LATENCY, launch_times
 from nightsight.events.timeline import Timeline, begun, positions
 from nightsight.intervals import Ints
-from nightsight.results import KERNEL_DURATIONS, LAUNCH_LATENCIES
+from nightsight.results.launches import KERNEL_DURATIONS, LAUNCH_LATENCIES
 
 DURATION: Final = "kernel duration"
 

@@ -13,8 +13,9 @@ from nightsight.analyze.analysis import Analysis, Table
 from nightsight.analyze.split import Calls, causing_calls, clock_notes, devices_at_work, idle_causes, time_split
 from nightsight.events.timeline import Operations, Timeline, busy_spans, of_capture, operation_column, positions
 from nightsight.intervals import Flags, Ints, depth, divided, gaps, in_order, open_time, union
-from nightsight.parallel import once
-from nightsight.results import IDLE, IN_FLIGHT, LAUNCH, LAUNCH_BOUND, LAUNCH_PHASES, SYNC
+from nightsight.results.categories import IDLE, LAUNCH, SYNC
+from nightsight.results.launches import IN_FLIGHT, LAUNCH_BOUND, LAUNCH_PHASES
+from nightsight.system.parallel import once
 
 API: Final = "API time"
 LATENCY: Final = "launch latency"

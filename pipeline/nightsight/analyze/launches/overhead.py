@@ -9,8 +9,8 @@ import numpy as np
 
 from nightsight.analyze.analysis import Analysis, Table
 from nightsight.events.timeline import Timeline, begun
-from nightsight.parallel import once
-from nightsight.results import LAUNCH_OVERHEAD
+from nightsight.results.launches import LAUNCH_OVERHEAD
+from nightsight.system.parallel import once
 from nightsight.tables import whole
 
 _PHASES: Final = ("api", "queue", "execution")

@@ -19,11 +19,12 @@ from nightsight.analyze.replay.roofline import measured_work
 from nightsight.events.kernel_kinds import arithmetic, element_type
 from nightsight.events.kernel_names import communicates
 from nightsight.events.operators import launching_operators
+from nightsight.events.peaks import LIMITED_PCT, arithmetic_tflop_per_s
 from nightsight.events.timeline import Timeline
 from nightsight.intervals import Flags, Ints
-from nightsight.parallel import once
-from nightsight.peaks import LIMITED_PCT, arithmetic_tflop_per_s
-from nightsight.results import NCU_ROOFLINE, OPERATOR_ROOFLINE, OPERATOR_ROOFS
+from nightsight.results.ncu import NCU_ROOFLINE
+from nightsight.results.operator_roofline import OPERATOR_ROOFLINE, OPERATOR_ROOFS
+from nightsight.system.parallel import once
 from nightsight.units import format_value
 
 Frame = pd.DataFrame

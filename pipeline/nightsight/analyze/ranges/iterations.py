@@ -12,7 +12,8 @@ from nightsight.analyze.analysis import Analysis, Table
 from nightsight.analyze.ranges.owners import range_notes
 from nightsight.events.ranges import LEAST, repetitions
 from nightsight.events.timeline import Timeline, of_capture
-from nightsight.results import OUTLIER, RANGE_ITERATIONS
+from nightsight.results.columns import OUTLIER
+from nightsight.results.ranges import RANGE_ITERATIONS
 from nightsight.tables import duration
 
 _KEYS: Final = ["path", "pid"]

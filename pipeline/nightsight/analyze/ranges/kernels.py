@@ -9,7 +9,7 @@ from nightsight.analyze.ranges.callers import OUTSIDE
 from nightsight.analyze.ranges.owners import call_owners
 from nightsight.events.ranges import repetitions
 from nightsight.events.timeline import Timeline, begun
-from nightsight.results import RANGE_KERNELS
+from nightsight.results.ranges import RANGE_KERNELS
 from nightsight.tables import categorical, time_summary
 
 

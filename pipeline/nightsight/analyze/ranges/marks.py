@@ -4,7 +4,7 @@ from typing import Final
 
 from nightsight.analyze.analysis import Analysis, Table
 from nightsight.events.timeline import Timeline
-from nightsight.results import NVTX_MARKS
+from nightsight.results.ranges import NVTX_MARKS
 
 _KEYS: Final = ["domain", "category", "name"]
 

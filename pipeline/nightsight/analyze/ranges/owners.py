@@ -14,8 +14,8 @@ from nightsight.events.ranges import DEEPER, DEEPEST, is_deeper, nested_ranges, 
 from nightsight.events.timeline import Timeline, begun, of_capture, positions
 from nightsight.events.unseen import unseen_by
 from nightsight.intervals import Flags, Ints, covered, grouped_busy, innermost, outer
-from nightsight.model import Finding
-from nightsight.results import NVTX_RANGES, RANGE_COVERAGE
+from nightsight.model.report import Finding
+from nightsight.results.ranges import NVTX_RANGES, RANGE_COVERAGE
 from nightsight.tables import ANNOTATION, ancestors, duration, summarize
 
 _TIMES: Final = {"kernels": "kernel_ns", "copies": "copy_ns", "sets": "set_ns", "graph_launches": "graph_ns"}

@@ -10,7 +10,8 @@ from nightsight.analyze.ranges.callers import call_names, call_paths, outermost
 from nightsight.analyze.ranges.steps import step_columns
 from nightsight.analyze.split import causing_calls
 from nightsight.events.timeline import Timeline
-from nightsight.results import ALLOCATION, IDLE, MODULE, SETUP_CALLS
+from nightsight.results.categories import ALLOCATION, IDLE, MODULE
+from nightsight.results.program import SETUP_CALLS
 
 _KEYS: Final = ["kind", "name", "path", "pid"]
 

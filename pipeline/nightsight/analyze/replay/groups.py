@@ -14,7 +14,7 @@ import pandas as pd
 from nightsight.events.kernel_names import communicates
 from nightsight.events.timeline import Timeline
 from nightsight.intervals import Ints
-from nightsight.model import Profile
+from nightsight.model.report import Profile
 from nightsight.tables import SHAPE, duration
 
 _LEAST_TO_SKIP: Final = 2

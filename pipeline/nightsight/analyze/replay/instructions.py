@@ -9,7 +9,7 @@ from nightsight.analyze.analysis import Analysis, Table
 from nightsight.analyze.replay.join import in_order, replays
 from nightsight.analyze.replay.metrics import OPCODES, parts
 from nightsight.events.timeline import Timeline
-from nightsight.results import NCU_INSTRUCTIONS
+from nightsight.results.ncu import NCU_INSTRUCTIONS
 
 Frame = pd.DataFrame
 

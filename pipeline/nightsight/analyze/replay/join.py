@@ -16,8 +16,8 @@ from nightsight.analyze.replay.ranges import PART, told_apart, with_paths
 from nightsight.events.kernel_names import normalised, unqualified
 from nightsight.events.timeline import Timeline
 from nightsight.intervals import Ints
-from nightsight.parallel import once
-from nightsight.results import NCU_MATCH
+from nightsight.results.ncu import NCU_MATCH
+from nightsight.system.parallel import once
 from nightsight.tables import SHAPE, duration, renamed
 
 Frame = pd.DataFrame

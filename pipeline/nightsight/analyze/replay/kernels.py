@@ -9,8 +9,8 @@ from nightsight.analyze.analysis import Analysis, Table
 from nightsight.analyze.replay.join import replays
 from nightsight.analyze.replay.metrics import KERNEL, collected
 from nightsight.events.timeline import Timeline
-from nightsight.parallel import once
-from nightsight.results import NCU_KERNELS
+from nightsight.results.ncu import NCU_KERNELS
+from nightsight.system.parallel import once
 from nightsight.tables import whole
 from nightsight.units import heading
 

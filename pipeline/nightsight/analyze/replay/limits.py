@@ -17,11 +17,11 @@ from nightsight.analyze.replay.kernels import ncu_kernels
 from nightsight.analyze.replay.metrics import KERNEL, OPCODES, parts
 from nightsight.analyze.replay.roofline import ncu_roofline, ncu_roofs
 from nightsight.events.kernel_kinds import is_named_product
+from nightsight.events.peaks import MEMORIES, OF_TENSOR_PEAK
 from nightsight.events.timeline import Timeline
 from nightsight.intervals import Flags
-from nightsight.parallel import once
-from nightsight.peaks import MEMORIES, OF_TENSOR_PEAK
-from nightsight.results import NCU_LIMITS
+from nightsight.results.ncu import NCU_LIMITS
+from nightsight.system.parallel import once
 from nightsight.tables import empty
 
 __all__ = ["ANALYSES", "MEMORIES", "ncu_limits"]

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from nightsight.events.timeline import Timeline
-from nightsight.parallel import once
+from nightsight.system.parallel import once
 from nightsight.tables import empty
 
 Frame = pd.DataFrame

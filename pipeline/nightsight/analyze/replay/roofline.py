@@ -10,10 +10,10 @@ from nightsight.analyze.replay.core_work import core_rates, unknown
 from nightsight.analyze.replay.join import in_order
 from nightsight.analyze.replay.metrics import collected, device_names
 from nightsight.analyze.replay.tensor_work import tensor_peaks, tensor_rates, uncounted
+from nightsight.events.peaks import published
 from nightsight.events.timeline import Timeline
-from nightsight.parallel import once
-from nightsight.peaks import published
-from nightsight.results import NCU_ROOFLINE, NCU_ROOFS
+from nightsight.results.ncu import NCU_ROOFLINE, NCU_ROOFS
+from nightsight.system.parallel import once
 
 Frame = pd.DataFrame
 

@@ -5,7 +5,7 @@ from typing import Final
 from nightsight.analyze.analysis import Analysis, Table
 from nightsight.analyze.replay.join import in_order, replays
 from nightsight.events.timeline import Timeline
-from nightsight.results import NCU_RULES
+from nightsight.results.ncu import NCU_RULES
 
 _TEXTS: Final = ["rule", "name", "title", "kind", "message", "speedup_kind"]
 _GLOBAL: Final = "global"

@@ -8,7 +8,7 @@ from nightsight.analyze.analysis import Analysis, Table
 from nightsight.analyze.replay.join import in_order, replays
 from nightsight.analyze.replay.stalls import in_words
 from nightsight.events.timeline import Timeline
-from nightsight.results import NCU_SOURCE
+from nightsight.results.ncu import NCU_SOURCE
 
 Frame = pd.DataFrame
 

@@ -8,7 +8,7 @@ from nightsight.analyze.analysis import Analysis, Table
 from nightsight.analyze.replay.join import in_order, replays
 from nightsight.analyze.replay.metrics import STALLS, matching
 from nightsight.events.timeline import Timeline
-from nightsight.results import NCU_STALLS
+from nightsight.results.ncu import NCU_STALLS
 
 Frame = pd.DataFrame
 

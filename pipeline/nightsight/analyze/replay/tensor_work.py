@@ -11,7 +11,7 @@ import pandas as pd
 
 from nightsight.analyze.replay.metrics import OPCODES_IN_FULL, TENSOR, collected, matching, parts
 from nightsight.events.timeline import Timeline
-from nightsight.parallel import once
+from nightsight.system.parallel import once
 
 Frame = pd.DataFrame
 

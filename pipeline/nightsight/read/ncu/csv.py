@@ -19,7 +19,7 @@ import pandas as pd
 
 from nightsight.errors import CaptureError
 from nightsight.events.kernel_names import base_name
-from nightsight.model import Environment, Profile
+from nightsight.model.report import Environment, Profile
 from nightsight.read.ncu.labels import LABELS
 from nightsight.read.ncu.model import METRIC_COLUMNS, file_names_only, in_base_units, profile, range_path
 from nightsight.read.ncu.numbers import numbers_and_words

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from nightsight.errors import CaptureError, ToolError
-from nightsight.installing import EXTRAS, for_nightsight
 from nightsight.read.ncu import dump as ncu_dump
+from nightsight.system.installing import EXTRAS, for_nightsight
 
 _FOLDER: Final = Path("extras/python")
 _PLACES: Final = (

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from nightsight.model import Environment, Profile
+from nightsight.model.report import Environment, Profile
 from nightsight.read.vocabulary import list_gpus
 from nightsight.tables import TABLES, conform, empty, whole
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 import pandas as pd
 
 from nightsight.errors import CaptureError
-from nightsight.model import Environment, Profile
+from nightsight.model.report import Environment, Profile
 from nightsight.read.ncu.blocks import Launch, read_blocks
 from nightsight.read.ncu.library import Dump, dump
 from nightsight.read.ncu.lines import instructions

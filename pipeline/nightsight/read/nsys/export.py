@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from nightsight.errors import CaptureError
-from nightsight.model import Finding
+from nightsight.model.report import Finding
 from nightsight.read.sqlite import Database
 from nightsight.tables import AS_RECORDED, Details, categorical
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nightsight.intervals import Flags
-from nightsight.model import Finding
+from nightsight.model.report import Finding
 from nightsight.read.kineto_events import OF_MODULE
 from nightsight.read.sqlite import decoded
 from nightsight.tables import FUNCTION, MODULE, NULLABLE, categorical, innermost_of, renamed

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nightsight.intervals import Ints, outer, reaching
-from nightsight.model import Finding
+from nightsight.model.report import Finding
 from nightsight.read.nsys.export import LIMIT, OF_PROCESS, Export, process_id
 from nightsight.read.nsys.names import OF_HOOK, Names, cost_of_names, folded, placed, understood
 from nightsight.read.nsys.nccl import NCCL, nccl_tables

@@ -8,10 +8,10 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from nightsight.model import Finding
+from nightsight.events.stacks import framed, joined
+from nightsight.model.report import Finding
 from nightsight.read.frames import frame_name, is_of_library
 from nightsight.read.nsys.export import Export
-from nightsight.stacks import framed, joined
 from nightsight.tables import categorical
 
 SAMPLES: Final = "Python Periodic Sampling"

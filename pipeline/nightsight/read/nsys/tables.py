@@ -11,8 +11,7 @@ import numpy as np
 import pandas as pd
 
 from nightsight.errors import CaptureError
-from nightsight.model import Environment, Profile
-from nightsight.parallel import mapped
+from nightsight.model.report import Environment, Profile
 from nightsight.read.nsys import memory as nsys_memory
 from nightsight.read.nsys.export import KERNEL, OF_PROCESS, RUNTIME, Export
 from nightsight.read.nsys.nvtx import NVTX, ranges_and_marks, with_ids
@@ -26,6 +25,7 @@ from nightsight.read.vocabulary import (
     label,
     list_gpus,
 )
+from nightsight.system.parallel import mapped
 from nightsight.tables import NO_RANKS, NOT_REPLAYED, OF_REPLAY, RESOURCES, Details, conform, empty, wanted
 from nightsight.texts import without_private
 

@@ -6,7 +6,7 @@ import re
 import pandas as pd
 import pyarrow as pa
 
-from nightsight.model import Report
+from nightsight.model.report import Report
 
 
 def render_json(report: Report) -> dict[str, bytes]:

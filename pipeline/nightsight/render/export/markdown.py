@@ -5,11 +5,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from nightsight.events.kernel_labels import NAME_LENGTH
-from nightsight.model import Report
+from nightsight.model.report import Report
 from nightsight.render.page.findings import Advice, Banner
 from nightsight.render.page.page import Page, page
 from nightsight.render.table.view import Column, Row, TableView
-from nightsight.results import CUDA_GPU_KERN_SUM
+from nightsight.results.gpu import CUDA_GPU_KERN_SUM
 from nightsight.texts import middle_cut
 
 ROWS: Final = 10

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from nightsight.events.launches import launching_calls
 from nightsight.intervals import Ints
-from nightsight.model import Profile
+from nightsight.model.report import Profile
 from nightsight.render.export.rows import Text, blocks, digits, join, one_text, strings, take, where
 from nightsight.render.export.tracks import (
     ON_THREADS,

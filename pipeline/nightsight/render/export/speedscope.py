@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from nightsight.intervals import Ints
-from nightsight.model import Profile
+from nightsight.model.report import Profile
 from nightsight.render.export.rows import blocks, digits, join, one_text, strings, take
 from nightsight.render.export.tracks import Places, Slices, event_names, process_slices, stream_slices, thread_slices
 

@@ -16,7 +16,7 @@ from nightsight.events.launches import GPU_TABLES, gpus
 from nightsight.events.names import GRAPH, api_names, operation_names
 from nightsight.events.ranges import range_labels
 from nightsight.intervals import Ints, outer
-from nightsight.model import Profile
+from nightsight.model.report import Profile
 from nightsight.render.lanes import apart, crossing_lanes, free_lanes
 from nightsight.tables import START_END, integers, levels
 from nightsight.texts import middle_cut, printable

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from nightsight.events.kernel_labels import NAME_LENGTH, Labels
-from nightsight.model import Report
+from nightsight.model.report import Report
 from nightsight.render.figure.bars import Bar, Chart, Group, Mix, share, stacks, width
 from nightsight.render.figure.columns import StepColumns, step_columns
 from nightsight.render.figure.curves import Kind, TimeChart, over_time
@@ -22,35 +22,15 @@ from nightsight.render.figure.shares import Wholes, path_whole
 from nightsight.render.page.summary import numbers
 from nightsight.render.table.replayed import BRIEF, by_kind, by_reason
 from nightsight.render.table.view import floats, short_text
-from nightsight.results import (
-    COPY_SIZES,
-    CRITICAL_PATH,
-    CUDA_GPU_KERN_SUM,
-    GPU_PEAKS,
-    GPU_TIME,
-    GPU_UTILIZATION,
-    IDLE_STACKS,
-    IN_FLIGHT,
-    KERNEL_DURATIONS,
-    LAUNCH_BOUND,
-    LAUNCH_LATENCIES,
-    LAUNCH_PHASES,
-    MEMORY_OVER_TIME,
-    MEMORY_USAGE,
-    NCU_INSTRUCTIONS,
-    NCU_ROOFLINE,
-    NCU_ROOFS,
-    NCU_STALLS,
-    OPERATOR_ROOFLINE,
-    OPERATOR_ROOFS,
-    RANK_STEPS,
-    RANKS,
-    STEP_PARTS,
-    STEP_SPLIT,
-    STEP_TIMES,
-    WHOLE_STEP,
-    Entry,
-)
+from nightsight.results.entry import Entry
+from nightsight.results.gpu import COPY_SIZES, CUDA_GPU_KERN_SUM, GPU_PEAKS, GPU_UTILIZATION, IDLE_STACKS
+from nightsight.results.gpu_time import CRITICAL_PATH, GPU_TIME
+from nightsight.results.launches import IN_FLIGHT, KERNEL_DURATIONS, LAUNCH_BOUND, LAUNCH_LATENCIES, LAUNCH_PHASES
+from nightsight.results.ncu import NCU_INSTRUCTIONS, NCU_ROOFLINE, NCU_ROOFS, NCU_STALLS
+from nightsight.results.operator_roofline import OPERATOR_ROOFLINE, OPERATOR_ROOFS
+from nightsight.results.program import MEMORY_OVER_TIME, MEMORY_USAGE
+from nightsight.results.ranks import RANK_STEPS, RANKS
+from nightsight.results.steps import STEP_PARTS, STEP_SPLIT, STEP_TIMES, WHOLE_STEP
 from nightsight.units import format_value, heading
 
 Frame = pd.DataFrame

@@ -7,12 +7,14 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from nightsight.model import gpu_name
+from nightsight.model.report import gpu_name
 from nightsight.render.figure.axes import Tick, level_ticks, measured, percent, step_ticks
 from nightsight.render.figure.curves import GRID
 from nightsight.render.figure.shares import CAUSE_COLORS
 from nightsight.render.table.view import Floats, counted
-from nightsight.results import IDLE, OPERATORS, OUTLIER, STEP_CATEGORIES
+from nightsight.results.categories import IDLE
+from nightsight.results.columns import OUTLIER
+from nightsight.results.steps import OPERATORS, STEP_CATEGORIES
 from nightsight.units import format_value
 
 Frame = pd.DataFrame

@@ -8,11 +8,11 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from nightsight.model import gpu_name
+from nightsight.model.report import gpu_name
 from nightsight.render.figure.axes import Tick, level_ticks, percent, round_steps, step_scale
 from nightsight.render.figure.bars import Dot
 from nightsight.render.table.view import Floats, floats, short_text
-from nightsight.results import Entry
+from nightsight.results.entry import Entry
 from nightsight.units import scale_for
 
 GRID: Final = 1000

@@ -10,12 +10,12 @@ from typing import Final
 
 import pandas as pd
 
-from nightsight.model import gpu_name
+from nightsight.events.stacks import of_library, split
+from nightsight.model.report import gpu_name
 from nightsight.render.figure.axes import measured
 from nightsight.render.figure.boxes import LINE, Box, fits, written
 from nightsight.render.figure.shares import CAUSE_COLORS
 from nightsight.render.table.view import counted, short_text
-from nightsight.stacks import of_library, split
 from nightsight.texts import printable
 from nightsight.units import format_value
 

@@ -13,7 +13,8 @@ import pandas as pd
 from nightsight.render.figure.axes import Tick, measured, step_ticks
 from nightsight.render.figure.curves import GRID
 from nightsight.render.table.view import Floats, counted
-from nightsight.results import COMMUNICATION, STEP_CATEGORIES
+from nightsight.results.categories import COMMUNICATION
+from nightsight.results.steps import STEP_CATEGORIES
 from nightsight.units import format_value
 
 _LEVELS: Final = 6

@@ -7,10 +7,10 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from nightsight.model import gpu_name
+from nightsight.model.report import gpu_name
 from nightsight.render.figure.axes import LogAxis, Tick, level_ticks, log_axis, measured, round_text
 from nightsight.render.table.view import counted, short_text
-from nightsight.results import Entry
+from nightsight.results.entry import Entry
 from nightsight.units import format_value, split
 
 Frame = pd.DataFrame

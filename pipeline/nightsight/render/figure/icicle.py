@@ -10,12 +10,13 @@ from typing import Any, Final
 
 import pandas as pd
 
-from nightsight.model import gpu_name
+from nightsight.model.report import gpu_name
 from nightsight.render.figure.axes import measured
 from nightsight.render.figure.boxes import LINE, Box, cut_to_fit, fits, written
 from nightsight.render.figure.shares import CAUSE_COLORS
 from nightsight.render.table.view import counted, short_text
-from nightsight.results import IDLE, OPERATORS, OTHER_PARTS, UNSEEN
+from nightsight.results.categories import IDLE, UNSEEN
+from nightsight.results.steps import OPERATORS, OTHER_PARTS
 from nightsight.units import format_value
 
 Frame = pd.DataFrame

@@ -11,8 +11,8 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from nightsight.model import gpu_name
-from nightsight.peaks import LIMITED_PCT
+from nightsight.events.peaks import LIMITED_PCT
+from nightsight.model.report import gpu_name
 from nightsight.render.figure.axes import Tick
 from nightsight.render.figure.bars import MIX_COLORS, Dot
 from nightsight.render.table.replayed import number_of

@@ -7,10 +7,11 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from nightsight import results
-from nightsight.model import gpu_name
+from nightsight.model.report import gpu_name
 from nightsight.render.figure.axes import measured
 from nightsight.render.table.view import short_text
+from nightsight.results import categories
+from nightsight.results.steps import OPERATORS
 from nightsight.units import format_value
 
 Frame = pd.DataFrame
@@ -29,22 +30,22 @@ _PATH_NOTE: Final = (
 )
 # busy parts are solid and idle parts striped, so both can use the same colors
 CAUSE_COLORS: Final[Mapping[str, str]] = {
-    results.OPERATORS: "cpu",
-    results.COMPUTE: "kernel",
-    results.COMMUNICATION: "set",
-    results.COPIES: "copy",
-    results.GRAPHS: "graph",
-    results.UNSEEN: "busy",
-    results.MODULE: "set",
-    results.ALLOCATION: "mix-5",
-    results.CAPTURE: "graph",
-    results.BLOCKING_COPY: "copy",
-    results.LAUNCH: "api",
-    results.DEPENDENCY: "graph",
-    results.SYNC: "kernel",
-    results.OTHER_CALL: "busy",
-    results.UNKNOWN: "busy",
-    results.HOST: "others",
+    OPERATORS: "cpu",
+    categories.COMPUTE: "kernel",
+    categories.COMMUNICATION: "set",
+    categories.COPIES: "copy",
+    categories.GRAPHS: "graph",
+    categories.UNSEEN: "busy",
+    categories.MODULE: "set",
+    categories.ALLOCATION: "mix-5",
+    categories.CAPTURE: "graph",
+    categories.BLOCKING_COPY: "copy",
+    categories.LAUNCH: "api",
+    categories.DEPENDENCY: "graph",
+    categories.SYNC: "kernel",
+    categories.OTHER_CALL: "busy",
+    categories.UNKNOWN: "busy",
+    categories.HOST: "others",
 }
 
 
@@ -109,7 +110,7 @@ def wholes(frame: Frame, called: Callable[[object], str] = gpu_name) -> Wholes:
         together = known.groupby(["group", "category"], sort=False)["time_ns"].sum() / len(devices)
         mean = _whole(together.reset_index(), "")
     of = "The numbers are means of all bars. " if len(devices) > 1 else ""
-    unknown = _UNSEEN_NOTE if (known["category"] == results.UNSEEN).any() else ""
+    unknown = _UNSEEN_NOTE if (known["category"] == categories.UNSEEN).any() else ""
     return Wholes(bars, mean.parts, mean.total, f"{of}{_SPLIT_NOTE}{unknown}", len(devices) - len(bars))
 
 
@@ -121,7 +122,7 @@ def path_whole(frame: Frame) -> Wholes:
     rows = causes[causes > 0].sort_values(ascending=False, kind="stable").rename_axis("category").reset_index()
     if rows.empty:
         return Wholes()
-    group = rows["category"].isin(results.BUSY).map({True: "busy", False: "idle"})
+    group = rows["category"].isin(categories.BUSY).map({True: "busy", False: "idle"})
     whole = _whole(rows.assign(group=group), "", ("GPU work", "CPU, and on the way"))
     return Wholes((whole,), whole.parts, whole.total, _PATH_NOTE)
 
@@ -149,7 +150,7 @@ def whole_percents(times: Sequence[float]) -> list[str]:
 
 
 def _places(categories: "pd.Series[Any]") -> "pd.Series[int]":
-    order = {name: place for place, name in enumerate((*results.BUSY, *results.IDLE))}
+    order = {name: place for place, name in enumerate((*categories.BUSY, *categories.IDLE))}
     return categories.astype("str").map(order).fillna(len(order))
 
 
@@ -167,7 +168,7 @@ def _whole(rows: Frame, label: str, sides: tuple[str, str] = ("Busy", "Idle")) -
         parts,
         round(100.0 * busy / total, 2),
         _side(sides[0], busy, total),
-        f"{rest}; {_side(results.UNSEEN, unknown, total)}" if unknown else rest,
+        f"{rest}; {_side(categories.UNSEEN, unknown, total)}" if unknown else rest,
         whole,
         f"{label and label + ', '}{whole}: {words}",
     )

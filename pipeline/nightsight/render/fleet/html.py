@@ -1,8 +1,8 @@
 """The page of a survey as one HTML file, like a report."""
 
+from nightsight.model.fleet import Survey
 from nightsight.render.fleet.page import fleet_page
 from nightsight.render.page.html import filled, with_policy
-from nightsight.survey import Survey
 
 _STYLES = ("page", "first", "text", "tables", "tables_tools", "charts", "pictures", "fleet", "media")
 

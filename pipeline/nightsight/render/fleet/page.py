@@ -7,21 +7,11 @@ from typing import Any, Final
 import pandas as pd
 
 from nightsight.events.kernel_labels import Labels
+from nightsight.model.fleet import Survey
 from nightsight.render.figure.shares import Wholes, wholes
 from nightsight.render.page.figures import Figure
 from nightsight.render.table.packed import packed_tables
-from nightsight.render.table.view import (
-    Cell,
-    Column,
-    Layout,
-    Row,
-    TableView,
-    counted,
-    floats,
-    short_text,
-    table_view,
-)
-from nightsight.survey import Survey
+from nightsight.render.table.view import Cell, Column, Layout, Row, TableView, counted, floats, short_text, table_view
 from nightsight.texts import middle_cut, printable
 from nightsight.units import ABSENT, format_cell, format_value, scale_for, split
 

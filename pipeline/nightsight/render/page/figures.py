@@ -9,26 +9,20 @@ import numpy as np
 import pandas as pd
 
 from nightsight.events.kernel_labels import OTHER, family_of, label_of
+from nightsight.events.peaks import LIMITED_PCT, MEMORIES
 from nightsight.events.window import MEASURED_RANGE
-from nightsight.model import Report, View
-from nightsight.peaks import LIMITED_PCT, MEMORIES
+from nightsight.model.report import Report, View
 from nightsight.render.figure.shares import wholes
 from nightsight.render.page.summary import Numbers, benchmark_doubts
 from nightsight.render.table.replayed import LATENCIES
 from nightsight.render.table.view import counted, floats
 from nightsight.render.verdict import busy_by_device, each_of, gpus, largest_wait, largest_waits, unseen_pct
-from nightsight.results import (
-    COMMUNICATION,
-    CUDA_GPU_KERN_SUM,
-    MEMORY_USAGE,
-    NCU_KERNELS,
-    NCU_LIMITS,
-    OPERATORS,
-    STEP_SPLIT,
-    TIME_SPLIT,
-    UNSEEN,
-    WHOLE_STEP,
-)
+from nightsight.results.categories import COMMUNICATION, UNSEEN
+from nightsight.results.gpu import CUDA_GPU_KERN_SUM
+from nightsight.results.gpu_time import TIME_SPLIT
+from nightsight.results.ncu import NCU_KERNELS, NCU_LIMITS
+from nightsight.results.program import MEMORY_USAGE
+from nightsight.results.steps import OPERATORS, STEP_SPLIT, WHOLE_STEP
 from nightsight.texts import middle_cut, printable
 from nightsight.units import Scale, format_value, scale_for
 

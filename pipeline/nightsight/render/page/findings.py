@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from nightsight.events.kernel_labels import Labels
-from nightsight.model import SEVERITIES, Finding
+from nightsight.model.report import SEVERITIES, Finding
 from nightsight.render.verdict import cause_of, gain_of
-from nightsight.results import SIMULATED
+from nightsight.results.causes import SIMULATED
 from nightsight.texts import middle_cut, printable
 from nightsight.units import format_value
 

@@ -15,7 +15,7 @@ from jinja2 import Environment, FileSystemBytecodeCache, FileSystemLoader, Stric
 from jinja2.bccache import Bucket
 from markupsafe import Markup, escape
 
-from nightsight.model import Profile, Report
+from nightsight.model.report import Profile, Report
 from nightsight.render.figure.axes import spaced
 from nightsight.render.page.index import IndexEntry, index_page
 from nightsight.render.page.page import page
@@ -23,7 +23,7 @@ from nightsight.render.page.scripts import bundle
 from nightsight.render.timeline.payload import MOST_BYTES as TIMELINE_BYTES
 from nightsight.render.timeline.payload import timeline_payload
 from nightsight.render.timeline.spending import Spending, unknown
-from nightsight.shipped import shipped
+from nightsight.system.shipped import shipped
 from nightsight.units import SCALES
 
 TEMPLATES: Final = shipped("templates")

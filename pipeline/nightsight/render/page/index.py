@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote
 
-from nightsight.model import Report
+from nightsight.model.history import Key, off_level
+from nightsight.model.report import Report
 from nightsight.render.page.summary import numbers
 from nightsight.render.table.view import Cell, Column, Row, TableView, counted
 from nightsight.texts import printable
-from nightsight.trends import Key, off_level
 from nightsight.units import ABSENT, Scale, format_cell, scale_for, split
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from nightsight.events.kernel_labels import Labels
-from nightsight.model import Conditions, Environment, Report, Result
+from nightsight.model.report import Conditions, Environment, Report, Result
 from nightsight.render.figure.bars import DotPlot, trials
 from nightsight.render.figure.charts import Pictures, pictures_of
 from nightsight.render.page.figures import Figure, key_figures
@@ -17,29 +17,19 @@ from nightsight.render.table.layouts import labels_of, layout_of, with_ranks
 from nightsight.render.table.packed import packed_tables
 from nightsight.render.table.replayed import HEADINGS, PREFIX, numbered, with_figures
 from nightsight.render.table.view import TableView, table_view, texts_of
-from nightsight.results import (
-    CPU_OPS,
-    CUDA_GPU_KERN_SUM,
-    GPU_TIME,
-    IDLE_STACKS,
-    LAUNCH_OVERHEAD,
-    MEMORY_OPERATIONS,
-    MEMORY_USAGE,
-    NCU_KERNELS,
-    NCU_LIMITS,
-    NCU_ROOFLINE,
-    NVTX_RANGES,
-    RANGE_ITERATIONS,
-    RANKS,
-    REMEDIES,
-    SERVING,
-    STEP_PARTS,
-    STEP_SPLIT,
-    TIME_SPLIT,
-    WHAT_IF,
-    Place,
-    entry_of,
-)
+from nightsight.results import entry_of
+from nightsight.results.causes import REMEDIES, WHAT_IF
+from nightsight.results.entry import Place
+from nightsight.results.gpu import CUDA_GPU_KERN_SUM, IDLE_STACKS, MEMORY_OPERATIONS
+from nightsight.results.gpu_time import GPU_TIME, TIME_SPLIT
+from nightsight.results.launches import LAUNCH_OVERHEAD
+from nightsight.results.ncu import NCU_KERNELS, NCU_LIMITS, NCU_ROOFLINE
+from nightsight.results.operators import CPU_OPS
+from nightsight.results.program import MEMORY_USAGE
+from nightsight.results.ranges import NVTX_RANGES, RANGE_ITERATIONS
+from nightsight.results.ranks import RANKS
+from nightsight.results.serving import SERVING
+from nightsight.results.steps import STEP_PARTS, STEP_SPLIT
 from nightsight.texts import middle_cut, printable
 from nightsight.units import format_value, heading
 

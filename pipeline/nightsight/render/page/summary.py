@@ -8,18 +8,15 @@ import numpy as np
 import pandas as pd
 
 from nightsight.events.window import MEASURED_RANGE
-from nightsight.model import Benchmark, Report
+from nightsight.model.report import Benchmark, Report
 from nightsight.render.table.view import Floats, floats
-from nightsight.results import (
-    CPU_OPS,
-    CUDA_GPU_KERN_SUM,
-    GPU_TIME,
-    LAUNCH_BOUND,
-    NVTX_RANGES,
-    RANKS,
-    STEP_SPLIT,
-    WHOLE_STEP,
-)
+from nightsight.results.gpu import CUDA_GPU_KERN_SUM
+from nightsight.results.gpu_time import GPU_TIME
+from nightsight.results.launches import LAUNCH_BOUND
+from nightsight.results.operators import CPU_OPS
+from nightsight.results.ranges import NVTX_RANGES
+from nightsight.results.ranks import RANKS
+from nightsight.results.steps import STEP_SPLIT, WHOLE_STEP
 from nightsight.units import format_value
 
 _STEP: Final = f"{MEASURED_RANGE} / step"

@@ -6,14 +6,14 @@ from typing import Final
 
 from nightsight.events.kernel_labels import Labels
 from nightsight.events.window import AFTER_PAUSE, ANNOTATED, GPU_WORK, RECORDED, START_UP, STEADY
-from nightsight.model import Report, View
+from nightsight.model.report import Report, View
 from nightsight.render.figure.shares import Wholes, wholes
 from nightsight.render.page.figures import Figure, first_figures, window_figures
 from nightsight.render.page.findings import Advice, apart
 from nightsight.render.page.findings import advice as advice_of
 from nightsight.render.page.summary import Numbers
 from nightsight.render.verdict import Verdict, start_up, verdict, verdict_on
-from nightsight.results import TIME_SPLIT
+from nightsight.results.gpu_time import TIME_SPLIT
 from nightsight.texts import middle_cut, printable
 from nightsight.units import format_value
 

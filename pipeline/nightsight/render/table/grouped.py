@@ -6,8 +6,10 @@ from typing import Any, Final
 import pandas as pd
 
 from nightsight.events.kernel_labels import family_of
-from nightsight.model import Report
-from nightsight.results import CUDA_GPU_KERN_SUM, KERNEL_OPERATORS, RANGE_KERNELS
+from nightsight.model.report import Report
+from nightsight.results.gpu import CUDA_GPU_KERN_SUM
+from nightsight.results.operators import KERNEL_OPERATORS
+from nightsight.results.ranges import RANGE_KERNELS
 
 Frame = pd.DataFrame
 

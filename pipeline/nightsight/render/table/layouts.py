@@ -11,16 +11,16 @@ import pandas as pd
 
 from nightsight.errors import CaptureError
 from nightsight.events.kernel_labels import NAME_LENGTH, Labels
-from nightsight.model import MAKE_AGAIN, Report, Result
+from nightsight.model.report import MAKE_AGAIN, Report, Result
 from nightsight.render.table import replayed
 from nightsight.render.table.view import Layout, operation_names, short_text
-from nightsight.results import (
-    CRITICAL_PATH,
-    CUDA_API_SYNC,
-    CUDA_GPU_KERN_SUM,
-    DIAGNOSTICS,
-    GPU_TIME,
-    MEMORY_OPERATIONS,
+from nightsight.results import entry_of
+from nightsight.results.capture import DIAGNOSTICS
+from nightsight.results.causes import WHAT_IF
+from nightsight.results.entry import Entry
+from nightsight.results.gpu import CUDA_GPU_KERN_SUM, MEMORY_OPERATIONS
+from nightsight.results.gpu_time import CRITICAL_PATH, GPU_TIME
+from nightsight.results.ncu import (
     NCU_INSTRUCTIONS,
     NCU_KERNELS,
     NCU_ROOFLINE,
@@ -28,16 +28,11 @@ from nightsight.results import (
     NCU_RULES,
     NCU_SOURCE,
     NCU_STALLS,
-    NVTX_MARKS,
-    NVTX_RANGES,
-    OPERATOR_ROOFLINE,
-    OPERATOR_ROOFS,
-    RANKS,
-    SETUP_CALLS,
-    WHAT_IF,
-    Entry,
-    entry_of,
 )
+from nightsight.results.operator_roofline import OPERATOR_ROOFLINE, OPERATOR_ROOFS
+from nightsight.results.program import CUDA_API_SYNC, SETUP_CALLS
+from nightsight.results.ranges import NVTX_MARKS, NVTX_RANGES
+from nightsight.results.ranks import RANKS
 from nightsight.texts import printable
 from nightsight.units import heading, of_operations
 

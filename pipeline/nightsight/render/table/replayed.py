@@ -9,10 +9,12 @@ import numpy as np
 import pandas as pd
 
 from nightsight.events.kernel_names import normalised
-from nightsight.model import Result, find
-from nightsight.peaks import LIMITED_PCT
+from nightsight.events.peaks import LIMITED_PCT
+from nightsight.model.report import Result, find
 from nightsight.render.table.view import floats
-from nightsight.results import CUDA_GPU_KERN_SUM, NCU_KERNELS, NCU_LIMITS, Entry
+from nightsight.results.entry import Entry
+from nightsight.results.gpu import CUDA_GPU_KERN_SUM
+from nightsight.results.ncu import NCU_KERNELS, NCU_LIMITS
 from nightsight.units import arithmetic, split
 
 Frame = pd.DataFrame

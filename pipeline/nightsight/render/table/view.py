@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from nightsight.events.kernel_labels import Labels
-from nightsight.results import Jump, Names
+from nightsight.results.entry import Jump, Names
 from nightsight.texts import middle_cut, printable
 from nightsight.units import ABSENT, Scale, format_cell, heading, scale_for, split
 

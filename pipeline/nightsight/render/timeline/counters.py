@@ -8,9 +8,10 @@ import numpy as np
 import pandas as pd
 
 from nightsight.intervals import Ints
-from nightsight.model import Profile, Result
+from nightsight.model.report import Profile, Result
 from nightsight.render.table.view import Floats, floats, short_text
-from nightsight.results import IN_FLIGHT, MEMORY_OVER_TIME
+from nightsight.results.launches import IN_FLIGHT
+from nightsight.results.program import MEMORY_OVER_TIME
 
 MOST_POINTS: Final = 2000
 MOST_CURVES: Final = 64

@@ -16,7 +16,7 @@ from nightsight.events.kernel_labels import Labels as KernelLabels
 from nightsight.events.ranges import NUMBER
 from nightsight.events.timeline import Timeline
 from nightsight.intervals import Ints
-from nightsight.model import Profile, Result
+from nightsight.model.report import Profile, Result
 from nightsight.render.export.tracks import Places
 from nightsight.render.figure.shares import CAUSE_COLORS
 from nightsight.render.table.layouts import labels_of
@@ -30,7 +30,7 @@ from nightsight.render.timeline.ranks import Ranks, numbered_collectives, ranks_
 from nightsight.render.timeline.rows import MOST_ROWS, Events, beside, lay_events
 from nightsight.render.timeline.spending import CATEGORIES, Account, Spending, account, by_piece, unknown
 from nightsight.render.timeline.sums import Sums, fitting, sums_of
-from nightsight.results import BUSY
+from nightsight.results.categories import BUSY
 from nightsight.texts import middle_cut
 
 FORMAT: Final = 2

@@ -19,11 +19,12 @@ from nightsight.events.kernel_names import communicates
 from nightsight.events.steps import first_numbers, steps_in_window
 from nightsight.events.timeline import Timeline
 from nightsight.intervals import Floats, Ints
-from nightsight.model import Profile, Result
-from nightsight.parallel import once
+from nightsight.model.report import Profile, Result
 from nightsight.render.export.tracks import Places
 from nightsight.render.timeline.columns import Columns, columns
-from nightsight.results import RANKS, STEP_TIMES
+from nightsight.results.ranks import RANKS
+from nightsight.results.steps import STEP_TIMES
+from nightsight.system.parallel import once
 from nightsight.tables import empty
 
 _LEAST_FOLDED: Final = 4

@@ -11,12 +11,12 @@ import pandas as pd
 from nightsight.events.categories import call_causes, operation_categories
 from nightsight.events.launches import GPU_TABLES, gpus, launching_calls
 from nightsight.intervals import Flags, Ints
-from nightsight.model import Profile
-from nightsight.parallel import mapped, once
+from nightsight.model.report import Profile
 from nightsight.render.export.tracks import MARKS, OS_CALLS, PYTHON, Places, distinct
 from nightsight.render.timeline.labels import Labels, label_events, together
 from nightsight.render.timeline.lanes import nested_lanes, separate_lanes
-from nightsight.results import BUSY, IDLE, LAUNCH, OTHER_CALL
+from nightsight.results.categories import BUSY, IDLE, LAUNCH, OTHER_CALL
+from nightsight.system.parallel import mapped, once
 from nightsight.tables import ANNOTATION, START_END, empty, integers
 
 RowKind = Literal["kernel", "fault", "range", "mark", "python", "op", "api", "os"]

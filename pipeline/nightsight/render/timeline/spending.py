@@ -10,7 +10,7 @@ from nightsight.events.categories import Spent
 from nightsight.intervals import Ints, covered
 from nightsight.render.timeline.columns import Columns, columns
 from nightsight.render.timeline.sums import DOUBLINGS, MOST_BINS, scale
-from nightsight.results import BUSY, IDLE
+from nightsight.results.categories import BUSY, IDLE
 
 Span = tuple[int, int]
 Spending = Callable[[], Mapping[int, Spent]]

@@ -1,0 +1,179 @@
+"""The values of a survey: what is kept of each capture, and what many of them say together.
+
+A summary is a few small tables, the same for every capture, so that those of a fleet can be put below one another and
+asked with SQL. They hold no more than a report does: no host, no user, no path.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import pandas as pd
+
+from nightsight.results.categories import BUSY, IDLE, group_of
+from nightsight.results.entry import NUMBER, TEXT, WHOLE, Column
+from nightsight.version import VERSION
+
+FORMAT: Final = 2
+SUMMARY: Final = f"nightsight {VERSION}, summary {FORMAT}"
+"""What wrote a summary. One that something else wrote is made anew, as its numbers may be defined otherwise."""
+
+_CAPTURE: Final = Column("capture", TEXT, "digest of what the file holds and of the window that was asked for")
+_MACHINE: Final = (
+    Column("gpu", TEXT, "name of the GPU"),
+    Column("mig", TEXT, "profile of the MIG slice"),
+    Column("driver", TEXT, "version of the driver"),
+    Column("cuda", TEXT, "version of CUDA"),
+    Column("clocks", TEXT, "`locked` or `default`"),
+    Column("cpu", TEXT, "name of the CPU"),
+    Column("os", TEXT, "operating system"),
+    Column("python", TEXT, "version of Python"),
+    Column("torch", TEXT, "version of PyTorch"),
+    Column("collector", TEXT, "what made the capture"),
+    Column("collector_version", TEXT, "its version"),
+)
+
+TABLES: Final[Mapping[str, tuple[Column, ...]]] = {
+    "captures": (
+        _CAPTURE,
+        Column("workload", TEXT, "what ran, if `nightsight profile` made the capture"),
+        Column("captured_utc", TEXT, "when it was made"),
+        Column("commit", TEXT, "the commit of the program"),
+        Column("arguments", TEXT, "digest of the program's arguments"),
+        *_MACHINE,
+        Column("disturbed", TEXT, "`throttled`, `shared`, both, or empty"),
+        Column("asked", TEXT, "the window that was asked for"),
+        Column("lone", WHOLE, "1 if it waits for ranks that are not in it, else 0"),
+        Column("repeated", TEXT, "what repeats in the window"),
+        Column("repetitions", WHOLE, "how often; 0 if nothing does"),
+        Column("gpus", WHOLE, "GPUs with work in the window"),
+        Column("gpu_ns", WHOLE, "GPU time: the length of the window, for each of these GPUs"),
+        Column("busy_ns", WHOLE, "the part of it in which a GPU had work"),
+        Column("kernels", WHOLE, "kernels that ran"),
+        Column("kernel_ns", WHOLE, "their time"),
+        Column("copies", WHOLE, "copies"),
+        Column("copy_ns", WHOLE, "their time"),
+        Column("copied_bytes", WHOLE, "bytes that they copied"),
+        Column("step_ns", NUMBER, "time of a repetition: the median, mean of the GPUs; missing if nothing repeats"),
+        Column("unprofiled_step_ns", NUMBER, "the same without the profiler, if it was measured"),
+    ),
+    "split": (
+        _CAPTURE,
+        Column("group", TEXT, "`busy` or `idle`"),
+        Column("category", TEXT, "as in *Where the time went* of a report"),
+        Column("time_ns", WHOLE, "its part of the GPU time; the parts add up to `gpu_ns`"),
+        Column("step_ns", NUMBER, "its time in a repetition: the median, mean of the GPUs"),
+    ),
+    "causes": (
+        _CAPTURE,
+        Column("rule", TEXT, "the rule of the advice"),
+        Column("cause", TEXT, "what costs time, without its amounts"),
+        Column("action", TEXT, "what to do"),
+        Column("gain_pct", NUMBER, "how much shorter a repetition gets, or the window if nothing repeats"),
+        Column("lost_ns", NUMBER, "so much of the GPU time"),
+    ),
+    "kernels": (
+        _CAPTURE,
+        Column("name", TEXT, "the kernel, spelled as all profilers' names are"),
+        Column("family", TEXT, "what it does"),
+        Column("instances", WHOLE, "how many ran"),
+        Column("total_ns", WHOLE, "their time"),
+    ),
+}
+"""The tables of a summary. `captures` has one row."""
+
+FILES: Final = (
+    Column("place", TEXT, "digest of where the file is"),
+    Column("stamp", TEXT, "digest of its size and time: another one means that it is read again"),
+    Column("file", TEXT, "its name below the folder that the files of its run had in common"),
+    Column("bytes", WHOLE, "its size"),
+    _CAPTURE,
+)
+"""The table of the files that were ever read, beside the summaries."""
+
+FACTS: Final[Mapping[str, str]] = {
+    "workload": "Workload",
+    "gpu": "GPU",
+    "gpus": "GPUs in a capture",
+    "mig": "MIG slice",
+    "driver": "Driver",
+    "cuda": "CUDA",
+    "clocks": "Clock policy",
+    "torch": "PyTorch",
+    "python": "Python",
+    "cpu": "CPU",
+    "os": "Operating system",
+    "collector": "Collector",
+    "collector_version": "Collector version",
+    "arguments": "Arguments (digest)",
+    "commit": "Commit",
+    "repeated": "What repeats",
+    "disturbed": "Disturbed",
+}
+"""The columns of `captures` that captures can share or differ in, with what they are called."""
+SPLIT: Final = tuple((group_of(name), name) for name in (*BUSY, *IDLE))
+"""The categories of the time of GPUs, in their order."""
+
+_TYPES: Final = {TEXT: "str", WHOLE: "int64[pyarrow]", NUMBER: "float64"}
+
+
+def conform(frame: pd.DataFrame, columns: tuple[Column, ...]) -> pd.DataFrame:
+    """Return a table with exactly these columns and their types; ValueError if something cannot be one of them."""
+    unknown = [column.name for column in columns if column.type == TEXT and frame[column.name].hasnans]
+    texts = {name: frame[name].astype("object").fillna("") for name in unknown}
+    known = frame.assign(**texts)[[column.name for column in columns]]
+    # most are of their type, and a conversion that changes nothing costs as much as reading them
+    types = {column.name: _TYPES[column.type] for column in columns}
+    others = {name: type_ for name, type_ in types.items() if known[name].dtype != type_}
+    return known.astype(others).reset_index(drop=True)
+
+
+def empty(columns: tuple[Column, ...]) -> pd.DataFrame:
+    """Return a table without rows."""
+    return conform(pd.DataFrame({column.name: [] for column in columns}), columns)
+
+
+@dataclass(frozen=True, eq=False)
+class Summary:
+    """What is kept of captures: the tables TABLES, of one capture or of many below one another."""
+
+    tables: Mapping[str, pd.DataFrame]
+
+    def __getitem__(self, name: str) -> pd.DataFrame:
+        return self.tables[name]
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A file that could not be read, by the name that a page may show, and why, in one line."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, eq=False)
+class Survey:
+    """What many captures say together. The order of the captures changes nothing.
+
+    captures: the columns of TABLES and `file`, `group`, `report` (the address of its own report, "" if there is none),
+    `cause` and `gain_pct` (of what costs most in it).
+    common: facts that all captures share, differing: columns fact, value, captures, gpu_ns. split: group, category,
+    time_ns. causes: rule, cause, others (how many other causes of that rule there are), action, captures, share_pct and
+    lost_ns of all GPU time, gain_med_pct, gain_max_pct. kernels: columns name, family, total_ns, time_pct, captures,
+    instances, low_ns, med_ns, high_ns (of the mean times in the captures), spread_pct. outliers: columns capture, file,
+    report, group, of (captures in its group), step_ns, usual_ns, change_pct, z, category, category_ns (the part of a
+    step that differs most, and by how much), disturbed.
+    judged: captures whose group is large enough to be judged. rule: how outliers are found, in words.
+    """
+
+    captures: pd.DataFrame
+    common: tuple[tuple[str, str], ...]
+    differing: pd.DataFrame
+    split: pd.DataFrame
+    causes: pd.DataFrame
+    kernels: pd.DataFrame
+    outliers: pd.DataFrame
+    judged: int
+    rule: str
+    failures: tuple[Failure, ...] = ()
+    notes: tuple[str, ...] = field(default=())

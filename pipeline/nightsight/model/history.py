@@ -1,0 +1,267 @@
+"""The values of a history: what each night measured, where a series changed, and the events that these changes make.
+
+A track is one workload under one key. A change of key (another GPU, driver, CUDA, clock policy, collector or arguments)
+begins another track, an epoch, so that it is never taken for a change of the program.
+"""
+
+import datetime as dt
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Final, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from nightsight import robust
+from nightsight.model.compare import unit_of
+from nightsight.model.report import ARGUMENTS, Conditions, Environment
+from nightsight.units import heading, split
+
+Floats = npt.NDArray[np.float64]
+State = Literal["suspect", "confirmed", "accepted", "recovered", "ended"]
+"""suspect: the last one or two nights are off. confirmed: at least three are, and nobody accepted it. accepted: in the
+settings, with a reason. recovered: a later change led back to the level before. ended: it was confirmed, and its epoch
+is over, so that no night can show whether it recovers.
+"""
+TOGETHER: Final = dt.timedelta(hours=12)
+"""What began within this time is of one night."""
+Cause = Literal["code", "environment", "unknown"]
+LEAST_PCT: Final = 3.0
+"""A smaller change of level is no change."""
+
+
+@dataclass(frozen=True, order=True)
+class Key:
+    """What must be equal for runs to be one series. driver: its branch, the part before the first dot.
+
+    arguments: a digest of the workload's parameters, which may hold anything and so stay out of the history.
+    """
+
+    gpu: str = ""
+    mig: str = ""
+    driver: str = ""
+    cuda: str = ""
+    clocks: str = ""
+    collector: str = ""
+    arguments: str = ""
+
+    @classmethod
+    def of(
+        cls, environment: Environment, conditions: Sequence[Conditions], parameters: Mapping[str, str] | None = None
+    ) -> "Key":
+        """Return the key of a run."""
+        # what ncu replays afterwards, and what names are found, changes no time by much
+        kept = {name: text for name, text in (parameters or {}).items() if not name.startswith(_WITHOUT_EFFECT)}
+        if kept.get(ARGUMENTS) == "none":
+            # as of a report that does not say
+            del kept[ARGUMENTS]
+        text = json.dumps(kept, sort_keys=True) if kept else ""
+        return cls(
+            gpu=environment.gpu,
+            mig=",".join(sorted({each.mig for each in conditions if each.mig})),
+            driver=environment.driver.partition(".")[0],
+            cuda=environment.cuda,
+            clocks=",".join(sorted({each.clock_policy for each in conditions if each.clock_policy})),
+            collector=environment.collector,
+            arguments=digest(text, 8) if text else "",
+        )
+
+    @property
+    def machine(self) -> tuple[str, ...]:
+        """What workloads of one machine share."""
+        return (self.gpu, self.mig, self.driver, self.cuda, self.clocks)
+
+    @property
+    def gpu_name(self) -> str:
+        """The GPU, and the slice of it."""
+        return " ".join(filter(None, (self.gpu or "no GPU", self.mig and f"MIG {self.mig}")))
+
+    def differences(self, earlier: "Key") -> tuple[str, ...]:
+        """Say what changed since an earlier epoch."""
+        theirs = asdict(earlier)
+        return tuple(
+            "other arguments"
+            if name == "arguments"
+            else f"{_WORDS.get(name, name)} {theirs[name] or '?'} → {ours or '?'}"
+            for name, ours in asdict(self).items()
+            if ours != theirs[name]
+        )
+
+    @property
+    def text(self) -> str:
+        """The key in words, without the GPU."""
+        facts = (
+            self.driver and f"driver {self.driver}",
+            self.cuda and f"CUDA {self.cuda}",
+            self.clocks and f"{self.clocks} clocks",
+            self.collector,
+            self.arguments and f"arguments {self.arguments}",
+        )
+        return ", ".join(filter(None, facts))
+
+
+_WITHOUT_EFFECT: Final = ("ncu ", "names", "interpreter")
+_WORDS: Final = {"gpu": "GPU", "mig": "MIG", "cuda": "CUDA"}
+
+
+@dataclass(frozen=True)
+class Night:
+    """One point of all series of a track: the runs of one commit that were measured together.
+
+    time: ISO, UTC. link: the report of one of its runs, a URL or `WORKLOAD/RUN`, "" if there is none. versions: of the
+    software, for what changed beside the commit. flags: why its numbers are not tested (throttled, shared).
+    """
+
+    time: str
+    commit: str = ""
+    link: str = ""
+    runs: int = 1
+    versions: Mapping[str, str] = field(default_factory=dict, hash=False)
+    flags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Series:
+    """One number over the nights of a track: the median of each night's runs, NaN where it was not measured.
+
+    levels: the parts between changes, as (first night, last night, median).
+    """
+
+    kind: str
+    name: str
+    values: Floats
+    levels: tuple[tuple[int, int, float], ...] = ()
+
+    @property
+    def unit(self) -> str:
+        """The unit, as a suffix of `nightsight.units`."""
+        return unit_of(self.kind, self.name)
+
+    @property
+    def column(self) -> str:
+        """A name that ends with the unit, for formatting."""
+        return f"value_{self.unit}" if self.unit else "value"
+
+    @property
+    def label(self) -> str:
+        """The metric in words."""
+        return heading(self.name).lower() if self.kind == "gate" and split(self.name)[1] else self.name
+
+    @property
+    def is_known(self) -> bool:
+        """Whether any night measured it."""
+        return bool(np.isfinite(self.values).any())
+
+    @property
+    def last(self) -> float:
+        """The newest number, NaN if there is none."""
+        known = self.values[np.isfinite(self.values)]
+        return float(known[-1]) if len(known) else float("nan")
+
+
+@dataclass(frozen=True, eq=False)
+class Track:
+    """A workload under one key: its nights, oldest first, and its series, gate metrics first."""
+
+    workload: str
+    key: Key
+    nights: tuple[Night, ...]
+    series: tuple[Series, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Change:
+    """A change of level of one series: from `baseline` to `candidate`, first seen in night `place` of the track."""
+
+    track: Track
+    series: Series
+    place: int
+    baseline: float
+    candidate: float
+    state: State
+    reason: str = ""
+
+    @property
+    def change_pct(self) -> float:
+        """By how much the level changed, in percent; infinite if it was zero."""
+        return 100 * (self.candidate / self.baseline - 1) if self.baseline else float("inf")
+
+    @property
+    def night(self) -> Night:
+        """The first night of the new level."""
+        return self.track.nights[self.place]
+
+    @property
+    def before(self) -> Night:
+        """The last night of the old one."""
+        return self.track.nights[self.place - 1]
+
+
+@dataclass(frozen=True, eq=False)
+class Event:
+    """What changed on one machine in one night: one event, however many series moved.
+
+    changes: gate metrics first, then by how much time they moved. sentence: what changed, when and why, in words. ids:
+    the first is its own, whichever series moved; the others are what it would be up to three nights earlier or later,
+    or if another workload named it.
+    """
+
+    ids: tuple[str, ...]
+    state: State
+    cause: Cause
+    sentence: str
+    changes: tuple[Change, ...]
+
+    @property
+    def id(self) -> str:
+        """What tells it from others."""
+        return self.ids[0]
+
+    @property
+    def main(self) -> Change:
+        """The change that the event is named by."""
+        return self.changes[0]
+
+    @property
+    def direction(self) -> Literal["slower", "faster"]:
+        """Whether the program got worse; all series are better when lower."""
+        return "slower" if self.main.candidate > self.main.baseline else "faster"
+
+
+@dataclass(frozen=True, eq=False)
+class Trends:
+    """All that a history tells: tracks, events with the newest first, the rule that found them, and what was unread."""
+
+    tracks: tuple[Track, ...]
+    events: tuple[Event, ...]
+    rule: str
+    problems: tuple[str, ...] = ()
+    canaries: tuple[str, ...] = ()
+
+
+def digest(text: str, length: int) -> str:
+    """Return the first digits of a digest."""
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:length]
+
+
+def off_level(values: Sequence[float] | Floats, *, least: int = 4) -> tuple[int, float]:
+    """Return how many of the last values are off the level before, all to the same side, and by how much in percent.
+
+    Off: by more than 3 % and by more than 3 robust standard deviations of the values before. This is the simple rule:
+    three nights in a row are a change.
+    (0, 0.0) if fewer than `least` values come before.
+    """
+    known = np.asarray(values, dtype=np.float64)
+    known = np.log(known[np.isfinite(known) & (known > 0)])
+    found = (0, 0.0)
+    for count in range(1, len(known) - least + 1):
+        base, last = known[:-count], known[-count:]
+        level = float(np.median(base))
+        limit = max(np.log1p(LEAST_PCT / 100), 3 * float(robust.standard_deviation(base)))
+        distance = last - level
+        if not (np.all(distance > limit) or np.all(distance < -limit)):
+            break
+        found = (count, float(100 * np.expm1(np.median(distance))))
+    return found

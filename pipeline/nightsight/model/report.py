@@ -1,0 +1,495 @@
+"""The values that the stages pass on: Capture -> Profile -> Report."""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
+from math import inf, isfinite
+from pathlib import Path
+from types import UnionType
+from typing import Any, Final, Literal, get_args, get_origin, get_type_hints, overload
+
+import pandas as pd
+
+from nightsight.errors import CaptureError, MissingTable
+from nightsight.intervals import Spans
+from nightsight.results.entry import Entry
+from nightsight.system.parallel import mapped
+from nightsight.units import split
+
+REPORT_FORMAT: Final = 1
+Severity = Literal["error", "warning", "info", "advice"]
+SEVERITIES: Final[tuple[Severity, ...]] = get_args(Severity)
+"""The worst first. Advice is about the program; the others say how far the report can be trusted."""
+ARGUMENTS: Final = "arguments"
+"""The parameter of a report that holds a digest of the program's arguments, which may hold anything."""
+Json = Any
+"""A value of a JSON document whose type has not been checked yet."""
+MAKE_AGAIN: Final = "Make it again from the capture: nightsight report FILE --format json"
+"""The hint for a report.json that cannot be read."""
+_LARGEST: Final = 2**63 - 1
+_SLOWED: Final = re.compile(r"slowdown|thermal|brake", re.IGNORECASE)
+_IN_WORDS: Final = {
+    str: "a string",
+    bool: "true or false",
+    int: "an integer",
+    float: "a number",
+    list: "a list",
+    dict: "an object",
+}
+_CELLS: Final = {str: "text", int: "number", float: "number", bool: "number"}
+
+
+@dataclass(frozen=True)
+class Environment:
+    """What a report may contain about the machine and the tools: these fields are the allow-list.
+
+    Never here, and so never in a report: host, user, paths, variables, command lines, serial numbers.
+    """
+
+    collector: str = ""
+    collector_version: str = ""
+    schema_version: str = ""
+    captured_utc: str = ""
+    gpu: str = ""
+    driver: str = ""
+    cuda: str = ""
+    cpu: str = ""
+    os: str = ""
+    python: str = ""
+    torch: str = ""
+    commit: str = ""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that the reader of a report should know, and what to do about it.
+
+    `evidence`: cases that support it; `source`: the name of the result that lists all of them. `gain_ns`: how much
+    shorter the window is predicted to get, all repetitions together; `gain_pct`: in percent of it, or of a repetition,
+    without the profiler. None if unknown. `cause`: the title without its amounts; `action`: the remedy in a few words;
+    "" where the title says it. `kernels`: the names of the kernels that it is about, those with the most time first.
+    """
+
+    rule: str
+    severity: Severity
+    title: str
+    detail: str
+    remedy: str = ""
+    evidence: tuple[str, ...] = ()
+    gain_ns: int | None = None
+    gain_pct: float | None = None
+    source: str = ""
+    cause: str = ""
+    action: str = ""
+    kernels: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """Step times of the workload without a profiler: one value in ns per trial, each the mean over its steps."""
+
+    step_ns: tuple[float, ...]
+    steps_per_trial: int
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """How a GPU ran while it was measured, as NVML says: medians of the samples taken while it was busy.
+
+    device: its number in the machine. Clocks in MHz, the lowest one too; degrees Celsius; watts; None where the driver
+    does not say. throttled: what slowed it down, in NVML's words, without the prefix. mig: the profile of the slice, ""
+    if none. is_shared: other processes used the GPU. clock_policy: "locked" if application or locked clocks were set
+    before, else "default". samples: how many the medians are of.
+    """
+
+    device: int
+    sm_mhz: float | None = None
+    lowest_sm_mhz: float | None = None
+    memory_mhz: float | None = None
+    temperature_c: float | None = None
+    power_w: float | None = None
+    throttled: tuple[str, ...] = ()
+    mig: str = ""
+    is_shared: bool = False
+    clock_policy: str = ""
+    samples: int = 0
+
+    @property
+    def slowdowns(self) -> tuple[str, ...]:
+        """Of `throttled`, heat and faults of the hardware: a power limit is the usual state of a busy GPU."""
+        return tuple(reason for reason in self.throttled if _SLOWED.search(reason))
+
+
+@dataclass(frozen=True)
+class Capture:
+    """The files that a collector wrote, and the facts about the run that made them; paths stay out of reports.
+
+    `failure` is a sentence if the program failed or was stopped: the files then hold only a part of the run. `serving`:
+    what a workload's benchmark adds to its step times, by the names of `vllm bench serve`, unchecked.
+    """
+
+    workload: str
+    collector: str
+    files: tuple[Path, ...]
+    environment: Environment = field(default_factory=Environment)
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    benchmark: Benchmark | None = None
+    findings: tuple[Finding, ...] = ()
+    stages_s: Mapping[str, float] = field(default_factory=dict)
+    failure: str = ""
+    serving: Mapping[str, Json] = field(default_factory=dict)
+    conditions: tuple[Conditions, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """How all ranks of a job wait for one another, where a profile holds the other events of only some of them.
+
+    communication: as `nightsight.events.communication.communication` returns, without `operation`. By GPU, beside: when
+    other work ran while it communicated, merged; steps: when its repetitions begin, and when they end, in ns. pids: by
+    process. like: by rank, the one in the profile that stands for it.
+    """
+
+    communication: pd.DataFrame
+    beside: Mapping[int, Spans]
+    steps: Mapping[int, Spans]
+    pids: Mapping[int, int]
+    like: Mapping[int, int]
+
+
+@dataclass(frozen=True, eq=False)
+class Profile:
+    """The canonical tables of one capture (see `nightsight.tables`); `missing` gives the reason for each absent one.
+
+    `window`: the part that its report is about, as on the command line (see `nightsight.events.window`). job: what is
+    known of all ranks, if these are the events of only some of them. epoch_ns: the UTC time of its time 0, by the clock
+    of its machine, in ns; missing if unknown.
+    """
+
+    tables: Mapping[str, pd.DataFrame]
+    missing: Mapping[str, str] = field(default_factory=dict)
+    environment: Environment = field(default_factory=Environment)
+    findings: tuple[Finding, ...] = ()
+    window: str = "auto"
+    job: Job | None = None
+    epoch_ns: int | None = None
+
+    def table(self, name: str) -> pd.DataFrame:
+        """Return a canonical table; MissingTable with the reason if it was not captured."""
+        if name not in self.tables:
+            raise MissingTable(f"no {name.replace('_', ' ')} in this capture: {self.why_missing(name)}")
+        return self.tables[name]
+
+    @property
+    def rows(self) -> int:
+        """How many rows all tables have together."""
+        return sum(map(len, self.tables.values()))
+
+    def joined(self, other: "Profile") -> "Profile":
+        """Add the tables and facts of another profile of the same program; ours win where both have one."""
+        tables = {**other.tables, **self.tables}
+        ours = asdict(self.environment)
+        environment = {name: ours[name] or value for name, value in asdict(other.environment).items()}
+        missing = {name: why for name, why in {**other.missing, **self.missing}.items() if name not in tables}
+        findings = (*self.findings, *other.findings)
+        return Profile(tables, missing, Environment(**environment), findings, self.window, self.job, self.epoch_ns)
+
+    def why_missing(self, name: str) -> str:
+        """Return why a table is missing, worded for the reader."""
+        return self.missing.get(name, "this kind of capture does not record them")
+
+
+@dataclass(frozen=True)
+class Result:
+    """One table of a report. `table` is None if it could not be made; `unavailable` then gives the reason.
+
+    An empty table means that nothing was found. `notes` are sentences to print under the table.
+    """
+
+    name: str
+    title: str
+    help: str
+    table: pd.DataFrame | None
+    unavailable: str = ""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def rows(self) -> pd.DataFrame:
+        """The table, empty when it is unavailable."""
+        return pd.DataFrame() if self.table is None else self.table
+
+
+class Results(Sequence[Result]):
+    """Results that are computed when they are first asked for: a line on a terminal needs few of those of a page.
+
+    makers: by name, in their order, what computes each. rows: of how many rows of events.
+    """
+
+    def __init__(self, makers: Mapping[str, Callable[[], Result]], rows: int) -> None:
+        self._makers, self._rows = dict(makers), rows
+        self.names = tuple(makers)
+        self._made: dict[str, Result] = {}
+
+    def named(self, name: str) -> Result | None:
+        """Return a result by name; None if there is none."""
+        maker = self._makers.get(name)
+        if maker is not None and name not in self._made:
+            self._made[name] = maker()
+            # the last maker takes along what all of them shared
+            self._makers.pop(name, None)
+        return self._made.get(name)
+
+    def continued(self, other: "Results") -> "Results":
+        """Return these results; those that are not made yet will be made by the makers of others with these names."""
+        results = Results(other._makers, other._rows)
+        results._made = dict(self._made)
+        return results
+
+    def make(self, names: Iterable[str]) -> None:
+        """Compute some results; names that there are not are passed over."""
+        list(mapped(self.named, [name for name in names if name not in self._made], rows=self._rows))
+
+    def __iter__(self) -> Iterator[Result]:
+        """Iterate over all results."""
+        self.make(self.names)
+        return iter([self._made[name] for name in self.names])
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self.names)
+
+    @overload
+    def __getitem__(self, place: int) -> Result: ...
+    @overload
+    def __getitem__(self, place: slice) -> tuple[Result, ...]: ...
+    def __getitem__(self, place: int | slice) -> Result | tuple[Result, ...]:
+        """Return a result by its place."""
+        return tuple(self)[place]
+
+    def __reduce__(self) -> tuple[type[tuple[Result, ...]], tuple[tuple[Result, ...]]]:
+        """Let other processes have all of them: what they are computed from stays here."""
+        return tuple, (tuple(self),)
+
+
+def names_of(results: Iterable[Result]) -> tuple[str, ...]:
+    """Return the names of results, in order, and compute none."""
+    return results.names if isinstance(results, Results) else tuple(result.name for result in results)
+
+
+def find(results: Iterable[Result], name: str) -> Result | None:
+    """Return the result of that name, and compute no other; None if there is none."""
+    if isinstance(results, Results):
+        return results.named(name)
+    return next((result for result in results if result.name == name), None)
+
+
+@dataclass(frozen=True)
+class View:
+    """One window of a capture that a reader can choose: where it is, and what the report says about it.
+
+    Times are those of the capture. `sentence` says how it was chosen; `family` names what repeats in it, `repetitions`
+    times. `split` (the table `time_split`) and `findings` (advice) are those of this window. The chosen one has none:
+    the results and findings of the report are about it.
+    """
+
+    name: str
+    start_ns: int
+    end_ns: int
+    sentence: str
+    family: str = ""
+    repetitions: int = 0
+    is_chosen: bool = False
+    split: pd.DataFrame | None = None
+    findings: tuple[Finding, ...] = ()
+
+
+def gpu_name(device: object, ranks: Mapping[str, int] | None = None) -> str:
+    """Return what a GPU is called in a report: "Rank 1" where ranks have a GPU each (`Report.ranks`), else "GPU 1"."""
+    rank = (ranks or {}).get(str(device))
+    return f"GPU {device}" if rank is None else f"Rank {rank}"
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything shown, compared or kept of one run. The same input gives the same bytes.
+
+    `unchecked`: the advice rules that could not be checked, each with the reason. `windows`: the window that all
+    results are about, and others of the same capture. `ranks`: by the number of a GPU, the rank that it works for, if
+    each rank has a number of its own. `shared`: which of these numbers are one GPU, for each that ranks share.
+    """
+
+    title: str
+    environment: Environment
+    results: Sequence[Result]
+    findings: tuple[Finding, ...] = ()
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    benchmark: Benchmark | None = None
+    stages_s: Mapping[str, float] = field(default_factory=dict)
+    generator: str = ""
+    unchecked: Mapping[str, str] = field(default_factory=dict)
+    windows: tuple[View, ...] = ()
+    conditions: tuple[Conditions, ...] = ()
+    ranks: Mapping[str, int] = field(default_factory=dict)
+    shared: tuple[tuple[int, ...], ...] = ()
+
+    def called(self, device: object) -> str:
+        """Return what a GPU is called in this report."""
+        return gpu_name(device, self.ranks)
+
+    def result(self, name: str) -> Result:
+        """Return a result by name; KeyError if the report does not have it."""
+        if (result := find(self.results, name)) is None:
+            raise KeyError(name)
+        return result
+
+    def rows(self, entry: Entry) -> pd.DataFrame:
+        """Return the table of a result; an empty frame if the report does not have it."""
+        result = find(self.results, entry.name)
+        return pd.DataFrame() if result is None else result.rows
+
+    def to_json(self) -> str:
+        """Return the report as JSON (docs/report-json.md)."""
+        apart = ("results", "environment", "windows")
+        fields = {name: value for name, value in vars(self).items() if name not in apart}
+        fields["findings"] = [asdict(finding) for finding in self.findings]
+        fields["benchmark"] = self.benchmark and asdict(self.benchmark)
+        fields["conditions"] = [asdict(condition) for condition in self.conditions]
+        document = {
+            "format": REPORT_FORMAT,
+            **_without_infinite(fields),
+            "environment": asdict(self.environment),
+            "windows": [_view_to_dict(view) for view in self.windows],
+            "results": [_result_to_dict(result) for result in self.results],
+        }
+        return json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False, default=dict) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> "Report":
+        """Read what `to_json` wrote; CaptureError for anything else."""
+        try:
+            # NaN and Infinity, which `to_json` never writes, become missing numbers
+            document = json.loads(text, parse_constant=_missing, parse_float=_finite, parse_int=_whole)
+            if document.pop("format") != REPORT_FORMAT:
+                raise CaptureError("unsupported format version of report.json", MAKE_AGAIN)
+            return _report_from_dict(document)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise CaptureError(f"not a nightsight report.json: {error}", MAKE_AGAIN) from error
+
+
+def _missing(_: str) -> None:
+    """Read NaN, Infinity and -Infinity, which are not JSON, as None."""
+
+
+def _finite(text: str) -> float | None:
+    number = float(text)
+    return number if isfinite(number) else None
+
+
+def _whole(text: str) -> int | None:
+    number = int(text)
+    return number if abs(number) <= _LARGEST else None
+
+
+def _report_from_dict(document: dict[str, Any]) -> Report:
+    benchmark = document["benchmark"]
+    if isinstance(benchmark, dict) and isinstance(benchmark["step_ns"], list):
+        benchmark["step_ns"] = [time for time in benchmark["step_ns"] if time is not None]
+    report: Report = _read_as(Report, document, "the report")
+    return report
+
+
+def _read_as(kind: Json, value: Json, what: str) -> Json:
+    """Convert the JSON `value`, called `what` in messages, to the type `kind`; ValueError names the expected type.
+
+    Supports the types of the fields of our dataclasses.
+    """
+    origin: Json = get_origin(kind)
+    parts = get_args(kind)
+    if kind is pd.DataFrame:
+        return _table_of(value, what)
+    if is_dataclass(kind):
+        return _dataclass_of(kind, value, what)
+    if origin is UnionType:
+        return None if value is None else _read_as(parts[0], value, what)
+    if origin is Literal and value not in parts:
+        raise ValueError(f"{what} is not one of {', '.join(parts)}")
+    if origin in (tuple, Sequence):
+        items = enumerate(_a(list, value, what), start=1)
+        return tuple(_read_as(parts[0], item, _named(item) or f"item {place} of {what}") for place, item in items)
+    if origin is Mapping:
+        return {name: _read_as(parts[1], item, f"{name!r} of {what}") for name, item in _a(dict, value, what).items()}
+    return value if origin else _a(kind, value, what)
+
+
+def _named(item: Json) -> str:
+    return repr(item["name"]) if isinstance(item, dict) and isinstance(item.get("name"), str) else ""
+
+
+def _dataclass_of(kind: Json, document: Json, what: str) -> Json:
+    hints = get_type_hints(kind)
+    if unknown := _a(dict, document, what).keys() - hints.keys():
+        raise ValueError(f"{what} has unknown fields: {', '.join(sorted(unknown))}")
+    optional = {field.name for field in fields(kind) if (field.default, field.default_factory) != (MISSING, MISSING)}
+    if lacking := hints.keys() - optional - document.keys():
+        raise ValueError(f"{what} lacks {', '.join(sorted(lacking))}")
+    return kind(**{name: _read_as(hints[name], value, f"{name} of {what}") for name, value in document.items()})
+
+
+def _a(kind: Json, value: Json, what: str) -> Json:
+    """Return `value` if it has the type `kind`, otherwise raise ValueError; true and false are not numbers."""
+    if not isinstance(value, (int, float) if kind is float else kind) or (isinstance(value, bool) and kind is not bool):
+        raise ValueError(f"{what} is not {_IN_WORDS[kind]}")
+    return value
+
+
+def _without_infinite(value: Json) -> Json:
+    """Return fields of a report with None for nan and infinity, which JSON does not have."""
+    if isinstance(value, Mapping):
+        return {name: _without_infinite(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_infinite(item) for item in value]
+    return value if not isinstance(value, float) or isfinite(value) else None
+
+
+def _result_to_dict(result: Result) -> dict[str, Any]:
+    return {**vars(result), "notes": list(result.notes), "table": _table_to_dict(result.table)}
+
+
+def _view_to_dict(view: View) -> dict[str, Any]:
+    findings = [_without_infinite(asdict(finding)) for finding in view.findings]
+    return {**vars(view), "split": _table_to_dict(view.split), "findings": findings}
+
+
+def _table_to_dict(table: pd.DataFrame | None) -> dict[str, Any] | None:
+    if table is None:
+        return None
+    # NaN and infinity become null
+    plain = table.astype(object)
+    values = plain.where(plain.notna() & ~plain.isin([inf, -inf]), None).to_numpy().tolist()
+    return {"columns": list(table.columns), "rows": values}
+
+
+def _table_of(document: Json, what: str) -> pd.DataFrame:
+    """Return the table of a result; ValueError unless rows match the columns and each column has cells of one type."""
+    columns, rows = (_a(list, _a(dict, document, what)[part], f"{part} of {what}") for part in ("columns", "rows"))
+    names = [_a(str, name, f"a column of {what}") for name in columns]
+    if len(set(names)) < len(names):
+        raise ValueError(f"{what} has a duplicate column")
+    for place, row in enumerate(rows, start=1):
+        if not isinstance(row, list) or len(row) != len(names):
+            raise ValueError(f"row {place} of {what} does not have one cell for each of its {len(names)} columns")
+    table = pd.DataFrame(rows, columns=names, dtype=object)
+    for name in names:
+        kinds = {_CELLS.get(type(cell), "") for cell in table[name] if cell is not None}
+        if len(kinds) > 1 or not kinds <= ({"number"} if split(name)[1] else {"number", "text"}):
+            expected = "numbers" if split(name)[1] else "either numbers or text"
+            raise ValueError(f"column {name} of {what}: expected {expected} in all rows")
+    return table.apply(_infer_type)
+
+
+def _infer_type(column: "pd.Series[Any]") -> "pd.Series[Any]":
+    """Keep integers as integers if some are missing; pandas would turn them into floats."""
+    values = column.dropna()
+    whole = len(values) < len(column) and len(values) and all(type(value) is int for value in values)
+    return column.astype("int64[pyarrow]") if whole else column.infer_objects()

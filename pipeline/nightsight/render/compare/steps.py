@@ -1,0 +1,101 @@
+"""One step of each side, moved to the same start, so that both can be looked at on one time axis.
+
+It is the step whose length is the median: from the first GPU operation that was launched in it to that of the next
+step, because the CPU can be many steps ahead.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from nightsight.events.launches import GPU_TABLES
+from nightsight.events.timeline import Timeline, operation_column
+from nightsight.intervals import Ints
+from nightsight.model.report import Profile, Report
+from nightsight.render import Source
+from nightsight.render.export.tracks import MARKS, ON_THREADS
+from nightsight.render.table.view import floats
+from nightsight.results.steps import STEP_SPLIT, WHOLE_STEP
+from nightsight.units import format_value
+
+_SPANS: Final = (*GPU_TABLES, *ON_THREADS, MARKS)
+_FACTS: Final = ("devices", "threads")
+
+
+@dataclass(frozen=True)
+class Step:
+    """The events of one step, which begins at 0; `said` tells which one it is."""
+
+    profile: Profile
+    length_ns: int
+    said: str
+
+
+def median_steps(sources: tuple[Sequence[Source], Sequence[Source]]) -> tuple[Step, Step] | None:
+    """Return the median step of the median run of each side; None unless both sides have events."""
+    found = [_step(chosen.profile) for side in sources if (chosen := _median_run(side)) and chosen.profile]
+    one, two = (*found, None, None)[:2]
+    return (one, two) if one and two else None
+
+
+def _median_run(side: Iterable[Source]) -> Source | None:
+    """Return the run with events whose step takes the median time of those runs."""
+    runs = sorted((run for run in side if run.profile is not None), key=lambda run: _length(run.report))
+    return runs[(len(runs) - 1) // 2] if runs else None
+
+
+def _length(report: Report) -> float:
+    steps = report.rows(STEP_SPLIT)
+    times = floats(steps.loc[steps["category"] == WHOLE_STEP, "med_ns"]) if len(steps) else np.empty(0)
+    return float(np.nan_to_num(times).max(initial=0.0))
+
+
+def _step(profile: Profile) -> Step | None:
+    timeline = Timeline(profile)
+    begins, ends = _bounds(timeline)
+    lengths = ends - begins
+    number = int(np.argsort(lengths, kind="stable")[(len(lengths) - 1) // 2])
+    begin, end = int(begins[number]), int(ends[number])
+    cut = _cut(profile, begin, end)
+    if end <= begin or not any(len(cut.tables[name]) for name in _SPANS if name in cut.tables):
+        return None
+    length = format_value(float(end - begin), "length_ns")
+    which = f"step {number + 1} of {len(begins)}" if len(begins) > 1 else "the whole window, in which nothing repeats"
+    return Step(cut, end - begin, f"{which}, {length}")
+
+
+def _bounds(timeline: Timeline) -> tuple[Ints, Ints]:
+    """Return when each step of the window begins and ends; the window itself if nothing repeats."""
+    window = timeline.window
+    if not window.steps:
+        return np.array([window.start_ns]), np.array([window.end_ns])
+    process, starts = next(iter(window.steps.items()))
+    begins, last = starts.copy(), window.ended_ns
+    operations = timeline.operations
+    mine = np.flatnonzero((operations.call >= 0) & (operation_column(timeline, "process") == process))
+    if len(mine):
+        launched = timeline.call_times[0][operations.call[mine]]
+        step = np.searchsorted(starts, launched, side="right") - 1
+        within = (step >= 0) & (launched < window.end_ns)
+        first = np.full(len(starts), np.iinfo(np.int64).max)
+        np.minimum.at(first, step[within], operations.start[mine[within]])
+        begins = np.maximum.accumulate(np.where(first < np.iinfo(np.int64).max, first, starts))
+        of_last = mine[within & (step == len(starts) - 1)]
+        last = max(int(operations.end[of_last].max(initial=last)), int(begins[-1]))
+    return begins, np.append(begins[1:], last)
+
+
+def _cut(profile: Profile, begin: int, end: int) -> Profile:
+    """Return what is in a span of time, cut off at its ends, with times since its begin."""
+    tables = {name: profile.tables[name] for name in _FACTS if name in profile.tables}
+    for name in _SPANS:
+        if name not in profile.tables:
+            continue
+        table = profile.tables[name]
+        start, stop = table["start_ns"], table["end_ns"]
+        inside = table[(start < end) & ((stop > begin) | ((stop == start) & (start >= begin)))].reset_index(drop=True)
+        times = {each: inside[each].clip(begin, end) - begin for each in ("start_ns", "end_ns")}
+        tables[name] = inside.assign(**times)
+    return replace(profile, tables=tables)

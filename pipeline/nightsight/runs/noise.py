@@ -1,0 +1,71 @@
+"""How much runs of unchanged code differ on a machine: REPORTS/WORKLOAD/noise.jsonl, a line for each comparison."""
+
+import json
+import statistics
+from collections.abc import Iterator, Mapping
+from math import isfinite
+from pathlib import Path
+from typing import Any, Final
+
+from nightsight.errors import CaptureError
+from nightsight.model.compare import Noise
+from nightsight.units import format_value
+
+SAID: Final = {
+    "unprofiled_step_ns": "step without the profiler",
+    "step_ns": "step",
+    "kernel_ns": "GPU kernels of a step",
+    "launches": "launches of a step",
+}
+"""The metrics whose noise is told, and what they are called."""
+_FILE: Final = "noise.jsonl"
+_NIGHTS: Final = 30
+
+
+def noise_of(reports: Path, workload: str, machine: str) -> Noise:
+    """Return what comparisons of a workload with itself showed on this machine."""
+    found = [row for row in _rows(reports / workload / _FILE) if row["machine"] == machine][-_NIGHTS:]
+    if not found:
+        return Noise()
+    flagged = sum(row["flagged"] > 0 for row in found)
+    spreads = {name: [row["spread_pct"][name] for row in found if name in row["spread_pct"]] for name in SAID}
+    medians = {name: statistics.median(values) for name, values in spreads.items() if values}
+    texts = [f"{SAID[name]} {format_value(value, 'share_pct')}" for name, value in medians.items()]
+    count = f"{len(found)} comparisons" if len(found) > 1 else "1 comparison"
+    told = f"{count} of unchanged code on this machine: {flagged} flagged"
+    return Noise(f"{told}; pairs differ by (standard deviation): {', '.join(texts)}" if texts else told, medians)
+
+
+def keep_noise(reports: Path, workload: str, row: Mapping[str, Any]) -> None:
+    """Add a line about a comparison of a workload with itself: machine, flagged, spread_pct by metric, and any other.
+
+    CaptureError if the file cannot be written.
+    """
+    path = reports / workload / _FILE
+    line = f"{json.dumps(row)}\n".encode()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # one write at the end of the file, so that two jobs do not lose each other's lines
+        with path.open("ab", buffering=0) as file:
+            if file.tell() and not path.read_bytes().endswith(b"\n"):
+                # a line that was cut off stays a line of its own
+                line = b"\n" + line
+            file.write(line)
+    except OSError as error:
+        raise CaptureError(f"cannot write {path}: {error.strerror}", "Check path and permissions.") from error
+
+
+def _rows(path: Path) -> Iterator[Mapping[str, Any]]:
+    """Yield the lines of the file that are what we write; it may be cut, or from another version."""
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return
+    for line in lines:
+        try:
+            row = json.loads(line)
+            numbers = (row["flagged"], *row["spread_pct"].values())
+            if isinstance(row["machine"], str) and all(isfinite(number) for number in numbers):
+                yield row
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError):
+            continue

@@ -1,0 +1,1 @@
+"""What each command does: the order of the stages, and what is written where."""

@@ -1,0 +1,137 @@
+"""Opens captures as the ranks of one job; those of a large job are read in processes of their own."""
+
+import os
+import signal
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from nightsight.captures import export_bytes
+from nightsight.errors import CaptureError
+from nightsight.events.sharing import with_own_gpus
+from nightsight.events.window import check_window
+from nightsight.job.facts import Apart, Part, apart, are_of_one_job, name_of_job
+from nightsight.job.merge import joined, joined_of_some
+from nightsight.model.report import Finding, Profile
+from nightsight.progress import silent
+from nightsight.read import recognize
+from nightsight.render import Format, Source
+from nightsight.system.parallel import use_one_thread
+from nightsight.texts import without_host
+from nightsight.workflows.analysis import build_report, source_of
+from nightsight.workflows.opening import Reading, is_small, profile_of, title_of
+
+# of jobs whose captures are larger together, as .sqlite exports, only so much is held: it takes 8 times the memory
+_MOST_HELD_BYTES: Final = 200_000_000
+_FEWEST_HELD: Final = 2
+_MOST_READERS: Final = 4
+_OF_RANKS: Final = ("nsys-rep", "nsys-sqlite", "kineto")
+
+
+def open_job(paths: Sequence[Path], form: Format, reading: Reading) -> Source | None:
+    """Read captures as the ranks of one job, and make one report of them; None if they are not of one.
+
+    A capture that cannot be read, or does not communicate, is left out if others are of a job. Of a large job, captures
+    are read in processes of their own, and only a few of them are kept.
+    """
+    check_window(reading.window)
+    # a folder of runs also has a link to its latest one
+    paths = list({path.resolve(): path for path in paths}.values())
+    is_large = sum(map(export_bytes, paths)) > _MOST_HELD_BYTES
+    details = form.of_events or all(map(is_small, paths))
+    every, kept, findings, unreadable = list[Part | Apart](), list[Path](), list[Finding](), 0
+    with _apart(paths, reading) if is_large else nullcontext(_parts(paths, reading, details=details)) as found:
+        for done, path in enumerate(paths):
+            reading.progress(f"rank {done + 1} of {len(paths)}", done=done, of=len(paths), is_series=True)
+            try:
+                one = next(found)()
+            except CaptureError as error:
+                title, said = f"{without_host(path.name)} was left out", f"{without_host(error.message)}."
+                findings.append(Finding("unread_rank", "warning", title, said, error.hint))
+                unreadable += 1
+                continue
+            if one is None:
+                return None
+            if one.facts.is_of_job:
+                every.append(one)
+                kept.append(path)
+                continue
+            said = "Its program does not communicate, and nothing tells which rank it is of."
+            findings.append(Finding("unread_rank", "warning", f"{without_host(path.name)} was left out", said))
+            if not every and len(findings) > 1:
+                return None
+    facts = [one.facts for one in every]
+    if not facts or not are_of_one_job(facts) or len(facts) + unreadable < 2:
+        return None
+    profile = _joined(every, kept, reading, details=details)
+    # half of the memory
+    every.clear()
+    reading.progress("looking for causes in all ranks")
+    chosen = replace(profile, window=reading.window)
+    title = name_of_job([one.name for one in facts])
+    return source_of(build_report(chosen, title, findings=tuple(findings)), chosen)
+
+
+def _parts(paths: Iterable[Path], reading: Reading, *, details: bool) -> Iterator[Callable[[], Part | None]]:
+    """Yield for each capture what reads it; that returns None if it cannot be of a rank."""
+    yield from (partial(_part, path, reading, details=details) for path in paths)
+
+
+def _part(path: Path, reading: Reading, *, details: bool) -> Part | None:
+    """Read a capture as a part of a job; None if it cannot be of a rank."""
+    if recognize(path) not in _OF_RANKS:
+        return None
+    with profile_of(path, reading, details=details) as profile:
+        return Part(title_of(path), with_own_gpus(profile))
+
+
+@contextmanager
+def _apart(paths: Sequence[Path], reading: Reading) -> Iterator[Iterator[Callable[[], Apart | None]]]:
+    """Read captures in processes of their own; yield what returns the facts of each, or raises its error."""
+    from concurrent.futures.process import BrokenProcessPool, ProcessPoolExecutor  # noqa: PLC0415 (few reports need it)
+    from multiprocessing import get_context  # noqa: PLC0415 (the same)
+
+    at_once = 2 * _MOST_HELD_BYTES // max(*map(export_bytes, paths), 1)
+    count = max(min(os.cpu_count() or 1, len(paths), _MOST_READERS, at_once), 1)
+    # forks of a process with threads can hang
+    pool = ProcessPoolExecutor(count, get_context("spawn"), initializer=_begin_to_read)
+    try:
+        asked = [pool.submit(_read_apart, path, replace(reading, progress=silent)) for path in paths]
+        yield (future.result for future in asked)
+    except BrokenProcessPool:
+        raise CaptureError(
+            "a process that read captures has died, maybe for want of memory",
+            "Pass the captures of fewer ranks, or use a machine with more memory.",
+        ) from None
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _begin_to_read() -> None:
+    """Prepare a process that reads captures: whoever started it ends it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    use_one_thread()
+
+
+def _read_apart(path: Path, reading: Reading) -> Apart | None:
+    part = _part(path, reading, details=False)
+    return None if part is None else apart(part)
+
+
+def _joined(every: Sequence[Part | Apart], paths: Sequence[Path], reading: Reading, *, details: bool) -> Profile:
+    """Return one profile of all ranks; of a large job, with the events of those that stand for the others."""
+    parts = [one for one in every if isinstance(one, Part)]
+    if len(parts) == len(every):
+        return joined(parts)
+    others = [one for one in every if isinstance(one, Apart)]
+    most = int(_MOST_HELD_BYTES / max(sum(map(export_bytes, paths)) / len(paths), 1))
+
+    def held(number: int) -> Profile:
+        reading.progress(f"reading {paths[number].name}")
+        with profile_of(paths[number], reading, details=details) as profile:
+            return with_own_gpus(profile)
+
+    return joined_of_some(others, held, max(most, _FEWEST_HELD))

@@ -1,0 +1,138 @@
+"""Opens what a report can be made of: a capture, a report.json, the folder of a run."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from nightsight.captures import NCU_REPORT, stem
+from nightsight.collect.nsys import export_sqlite, required_nsys
+from nightsight.errors import UsageError
+from nightsight.events.sharing import with_own_gpus
+from nightsight.events.window import AUTO, check_window
+from nightsight.model.report import Capture, Profile, Report
+from nightsight.progress import Progress
+from nightsight.read import read, recognize
+from nightsight.render import Format, Source, refuse_incomplete
+from nightsight.runs.layout import captures_of, refuse_no_run
+from nightsight.runs.unprofiled import with_unprofiled
+from nightsight.system.crash import about
+from nightsight.system.scratch import scratch
+from nightsight.tables import Details
+from nightsight.texts import without_host
+from nightsight.workflows.analysis import build_report, by_severity, source_of
+from nightsight.workflows.attach import with_attached
+from nightsight.workflows.replay import with_replayed
+
+_SMALL_BYTES: Final = 60_000_000
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How to read captures: the nsys that exports a .nsys-rep, and the size limit of an uncompressed trace in bytes.
+
+    window: the part of a capture that its report is about, as on the command line. attach: result files of serving
+    benchmarks. is_apart: captures get a report each, even those of the ranks of one job.
+    """
+
+    nsys: Path | None
+    most_bytes: int
+    progress: Progress
+    window: str = AUTO
+    attach: tuple[Path, ...] = ()
+    is_apart: bool = False
+
+
+def title_of(path: Path) -> str:
+    """Return the title of a report: the file name without the usual extensions, and without the name of a host.
+
+    Of a run, it is the workload and its id.
+    """
+    if path.is_dir():
+        run = path.resolve()
+        return f"{run.parent.name}-{run.name}"
+    return stem(without_host(path.name)) or path.name
+
+
+def open_file(path: Path, form: Format, reading: Reading) -> Source:
+    """Read a capture, a report.json, or the folder of a run, with what the output format `form` needs."""
+    check_window(reading.window)
+    if path.is_dir():
+        return _open_run(path, form, reading)
+    if recognize(path) == "report":
+        if reading.window != AUTO:
+            raise UsageError(
+                "a report.json has the window that it was made with", "Pass the capture that it was made from."
+            )
+        if reading.attach:
+            raise UsageError(
+                "a report.json has the figures that it was made with", "Pass the capture that it was made from."
+            )
+        with about(path, "reading"):
+            report = Report.from_json(path.read_bytes())
+            refuse_incomplete(report)
+        return Source(report)
+    with profile_of(path, reading, details=form.of_events or is_small(path)) as profile:
+        reading.progress(f"looking for causes in {path.name}")
+        chosen = with_attached(replace(with_own_gpus(profile), window=reading.window), reading.attach)
+        return source_of(build_report(chosen, title_of(path)), chosen)
+
+
+def _open_run(folder: Path, form: Format, reading: Reading) -> Source:
+    """Read the capture of a run, ncu's report beside it, and what else its report.json tells of the run.
+
+    Without a capture it is the report.json alone.
+    """
+    refuse_no_run(folder)
+    files, told = captures_of(folder), folder / "report.json"
+    if not files:
+        return open_file(told, form, reading)
+    details = form.of_events or is_small(files[0])
+    replays = [] if files[0].suffix == NCU_REPORT else sorted((folder / "capture").glob(f"*{NCU_REPORT}"))
+    with profile_of(files[0], reading, details=details) as timeline:
+        profile, findings = with_replayed(timeline, replays[0]) if replays else (timeline, ())
+        reading.progress(f"looking for causes in {files[0].name}")
+        chosen = with_attached(replace(with_own_gpus(profile), window=reading.window), reading.attach)
+        if not told.is_file():
+            return source_of(build_report(chosen, title_of(files[0]), findings=findings), chosen)
+        run = Report.from_json(told.read_bytes())
+        capture = Capture(
+            run.title,
+            run.environment.collector,
+            (files[0],),
+            environment=run.environment,
+            parameters=run.parameters,
+            benchmark=run.benchmark,
+            stages_s=run.stages_s,
+            conditions=run.conditions,
+        )
+        report = build_report(chosen, run.title, capture=capture, findings=findings)
+        # what only the collector knew; of another window nothing else holds
+        known = {"unknown_window", *(finding.rule for finding in report.findings)}
+        kept = [finding for finding in run.findings if finding.severity != "advice" and finding.rule not in known]
+        return source_of(replace(report, findings=by_severity((*kept, *report.findings))), chosen)
+
+
+def is_small(path: Path) -> bool:
+    """Whether a capture is read with grids and blocks, which a page can do without, and which cost time and memory."""
+    return path.stat().st_size < _SMALL_BYTES
+
+
+@contextmanager
+def profile_of(path: Path, reading: Reading, *, details: Details = True) -> Iterator[Profile]:
+    """Read a capture; a .nsys-rep is exported to a temporary folder first. For `details` see `read`."""
+    if recognize(path) != "nsys-rep":
+        if not is_small(path):
+            reading.progress(f"reading {path.name}")
+        with about(path, "reading"):
+            profile = with_unprofiled(read(path, details=details, most_bytes=reading.most_bytes), path)
+        with about(path):
+            yield profile
+        return
+    tool = required_nsys(reading.nsys)
+    with about(path), scratch() as folder:
+        reading.progress(f"exporting {path.name}")
+        database = folder / "export.sqlite"
+        export_sqlite(path, database, nsys=tool, log=folder / "export.log")
+        yield with_unprofiled(read(database, details=details), path)

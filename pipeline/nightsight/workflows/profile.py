@@ -1,0 +1,255 @@
+"""The command `profile`, stage by stage."""
+
+import datetime as dt
+import json
+import shlex
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+import pandas as pd
+
+from nightsight.captures import NSYS_REPORT, beside
+from nightsight.collect import COLLECTORS, Choice, choose_collector
+from nightsight.collect.calibrate import calibrated
+from nightsight.collect.conditions import findings_of, logged
+from nightsight.collect.launched import launched
+from nightsight.collect.timing import of_benchmark, time_ranges
+from nightsight.collect.workloads import OnlyTimed, Program, Request, arguments_of
+from nightsight.errors import Interrupted, UsageError, WorkloadError
+from nightsight.events.sharing import with_own_gpus
+from nightsight.events.window import AUTO, check_window, chosen_window
+from nightsight.model.report import Capture, Finding, Profile, Report
+from nightsight.read import read
+from nightsight.render import FORMATS, Source, index_entry
+from nightsight.runs.layout import Turn, captures_of, new_run, publish, runs, write_file
+from nightsight.runs.unprofiled import as_text, with_unprofiled
+from nightsight.system.crash import note
+from nightsight.tables import TABLES
+from nightsight.workflows.analysis import build_report, by_severity, source_of
+from nightsight.workflows.attach import awaited, measured_by
+from nightsight.workflows.index import OF_FOLDER, list_runs
+from nightsight.workflows.opening import is_small
+from nightsight.workflows.prune import Keep, discard
+from nightsight.workflows.replay import not_collected, usable_ncu, with_replay
+from nightsight.workflows.report import Made
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to profile, with which collector, and where the report goes. `parameters` extend the measured ones.
+
+    window: the part of the run that the report is about, as on the command line. attach: result files that the program
+    is to write. turn: its place in a series. remarks: findings to add, about a report without them. show: gets the
+    report when it is written, even if the program failed.
+    """
+
+    program: Program
+    collector: Choice
+    reports: Path
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    window: str = AUTO
+    attach: tuple[Path, ...] = ()
+    turn: Turn = field(default_factory=Turn)
+    remarks: Callable[[Report], tuple[Finding, ...]] = lambda _: ()
+    show: Callable[[Made, Turn], None] = lambda _, __: None
+
+
+def profile_program(plan: Plan, request: Request) -> Made:
+    """Run a program under a profiler, and write its report.
+
+    Sets the folders of `request`. WorkloadError if the program failed or was interrupted (the report of what was
+    captured is written first); Interrupted after the program ended: the message names the capture.
+    """
+    program = plan.program
+    check_window(plan.window)
+    collector, fallback, request = _chosen(plan, request)
+    ncu = usable_ncu(collector, request)
+    # absolute: the program may delete its working directory
+    reports = plan.reports.resolve()
+    run = new_run(reports, program.name, started=dt.datetime.now(dt.UTC))
+    request = replace(request, captures=run.captures, logs=run.logs, ncu=ncu)
+    results = awaited(plan.attach)
+    with _errors_name_the_capture(request):
+        capture = _collected(collector, plan, request)
+        # before any other run of the program writes its results again
+        capture, serving = measured_by(capture, results)
+        capture = _measured_beside(program, request, capture, serving)
+        file = capture.files[-1] if capture.files else None
+        profile, unknown = _read(file, request, plan.window)
+        if collector == "nsys" and not capture.failure:
+            capture, profile = with_replay(program, request, capture, profile)
+        findings = (*not_collected(request, profile), *unknown, *((fallback,) if fallback else ()))
+        request.progress("looking for causes")
+        report = _remarked(plan, capture, build_report(profile, capture.workload, capture=capture, findings=findings))
+        publish(run, _run_files(source_of(report, profile), plan.turn, failed=bool(capture.failure)))
+        list_runs(reports)
+    path = plan.reports / run.folder.relative_to(reports) / "report.html"
+    made = Made(path, report, file)
+    plan.show(made, plan.turn)
+    if capture.failure:
+        covers = "covers what was captured until then" if file else "has only step times"
+        raise WorkloadError(f"{capture.failure}; the report {covers}: {path}", f"Its output: {run.logs}")
+    return made
+
+
+def _read(file: Path | None, request: Request, window: str) -> tuple[Profile, tuple[Finding, ...]]:
+    """Read a capture, with the window that was asked for, or else with a finding that there is none."""
+    if file is None:
+        return Profile({}, dict.fromkeys(TABLES, "nothing was profiled")), ()
+    request.progress(f"reading {file.name}")
+    details = request.replay is not None or is_small(file)
+    return _with_window(with_own_gpus(with_unprofiled(read(file, details=details), file)), window)
+
+
+def warm_up(plan: Plan, request: Request) -> None:
+    """Run a program under a profiler for nothing but what it compiles and loads for the first time.
+
+    What it leaves is in `plan.reports`. WorkloadError if it failed.
+    """
+    collector, _, request = _chosen(plan, request)
+    run = new_run(plan.reports.resolve(), plan.program.name, started=dt.datetime.now(dt.UTC))
+    capture = COLLECTORS[collector](plan.program, replace(request, captures=run.captures, logs=run.logs))
+    if capture.failure:
+        raise WorkloadError(capture.failure, f"Its output: {run.logs}")
+
+
+def _chosen(plan: Plan, request: Request) -> tuple[str, Finding | None, Request]:
+    """Return the collector, a finding if it is not the best one, and the request with what it records."""
+    program = plan.program
+    only_nsys = (*request.recordings, *["names"] * bool(request.names))
+    collector, fallback = choose_collector(
+        plan.collector, program, nsys=request.nsys, recordings=only_nsys, tracing=request.tracing
+    )
+    if collector == "nsys":
+        # what the program's story needs, and what was asked for, each once
+        request = replace(request, recordings=tuple(dict.fromkeys((*program.recordings, *request.recordings))))
+    return collector, fallback, request
+
+
+def _remarked(plan: Plan, capture: Capture, report: Report) -> Report:
+    """Add what the series of a run says about it; nothing is said of a run that failed."""
+    remarks = () if capture.failure else plan.remarks(report)
+    return replace(report, findings=by_severity((*report.findings, *remarks))) if remarks else report
+
+
+def _collected(collector: str, plan: Plan, request: Request) -> Capture:
+    """Run a program under a collector, and log how the GPUs run meanwhile."""
+    with logged() as log:
+        try:
+            capture = COLLECTORS[collector](plan.program, request)
+        except OnlyTimed as stopped:
+            capture = stopped.capture(plan.program, collector)
+    return replace(
+        capture,
+        parameters={**capture.parameters, **plan.parameters, **arguments_of(plan.program, request)},
+        conditions=log.conditions,
+        findings=(*capture.findings, *findings_of(log.conditions)),
+    )
+
+
+def _measured_beside(program: Program, request: Request, capture: Capture, serving: pd.DataFrame) -> Capture:
+    """Measure what the profiler costs, and how long the program takes without it; keep all beside the capture.
+
+    `serving`: figures that the program measured itself. Nothing else is measured of a program that failed.
+    """
+    told = [one] if (one := launched()) else []
+    tables = {"serving_figures": serving, "launched_as": pd.DataFrame(told, columns=list(TABLES["launched_as"]))}
+    is_whole = capture.collector != "ncu" and not capture.failure
+    if is_whole and capture.collector == "nsys":
+        calibration = calibrated(program, request)
+        tables["profiler_costs"] = calibration.costs
+        capture = _with_stage(capture, "calibration", calibration.seconds)
+        if calibration.reason:
+            request.progress(f"a typical cost of the profiler is assumed: {calibration.reason}")
+    if is_whole and capture.benchmark:
+        tables["timed_ranges"] = of_benchmark(capture.benchmark)
+    elif is_whole and request.time_steps:
+        left_s = request.timeout_s - sum(capture.stages_s.values())
+        timed = time_ranges(program, replace(request, timeout_s=left_s))
+        tables["timed_ranges"] = timed.ranges
+        capture = _with_stage(capture, "times", timed.seconds)
+        capture = replace(capture, findings=(*capture.findings, *timed.findings))
+    if capture.files and any(len(table) for table in tables.values()):
+        write_file(beside(capture.files[-1]), as_text(tables).encode())
+    return capture
+
+
+def _with_stage(capture: Capture, stage: str, seconds: float) -> Capture:
+    return replace(capture, stages_s={**capture.stages_s, stage: seconds}) if seconds else capture
+
+
+def _with_window(profile: Profile, asked: str) -> tuple[Profile, tuple[Finding, ...]]:
+    """Choose a window of the run; if it has none of that name, return a finding, and the report gets the usual one."""
+    chosen = replace(profile, window=asked)
+    try:
+        chosen_window(chosen)
+    except UsageError as error:
+        detail = f"{error.message[:1].upper()}{error.message[1:]}. The report is about the usual window."
+        finding = Finding("unknown_window", "warning", "The window was not found", detail, error.hint)
+        return profile, (finding,)
+    return chosen, ()
+
+
+def keep_of_run(path: Path, keep: Keep) -> str:
+    """Delete what is not to be kept of the run whose report.html is `path`; return what to print of it.
+
+    If nothing is kept, that is its report as Markdown.
+    """
+    if keep == "captures":
+        # the working folder may be gone
+        return f"report: {path}"
+    run = path.resolve().parent
+    reports = run.parents[1]
+    if keep == "reports":
+        discard(run, keep)
+        return f"report: {path}"
+    report = Report.from_json((run / "report.json").read_bytes())
+    discard(run, keep)
+    list_runs(reports)
+    if not runs(reports):
+        (reports / "index.html").unlink()
+        with suppress(OSError):
+            # it holds something else
+            reports.rmdir()
+    return FORMATS["markdown"].render(Source(report))[""].decode().rstrip("\n")
+
+
+@contextmanager
+def _errors_name_the_capture(request: Request) -> Iterator[None]:
+    """Note on errors which capture is kept; turn an interrupt into an Interrupted with the command for its report."""
+    try:
+        yield
+    except Exception as error:
+        if capture := _kept(request):
+            note(error, capture)
+        raise
+    except KeyboardInterrupt:
+        capture = _kept(request)
+        if capture is None:
+            raise Interrupted("interrupted before anything was captured") from None
+        tool = ("--nsys", str(request.nsys)) if request.nsys and capture.suffix == NSYS_REPORT else ()
+        command = shlex.join(("nightsight", "report", *tool, str(capture)))
+        raise Interrupted(
+            f"interrupted before the report was written; the capture is kept: {capture}",
+            f"Make its report: {command}",
+        ) from None
+
+
+def _kept(request: Request) -> Path | None:
+    """Return the capture of a run, an export before the file that it was made from; None if there is none yet."""
+    return next(iter(captures_of(request.captures.parent)), None)
+
+
+def _run_files(source: Source, turn: Turn, *, failed: bool) -> dict[str, bytes]:
+    report = source.report
+    entry = asdict(index_entry(report, run_id="", href="", failed=failed))
+    of_run = {name: value for name, value in entry.items() if name not in OF_FOLDER}
+    facts = {"environment": asdict(report.environment), "parameters": dict(report.parameters)}
+    document = {**of_run, **asdict(turn), **facts, "stages_s": report.stages_s}
+    return {
+        "report.json": report.to_json().encode(),
+        "report.html": FORMATS["html"].render(source)[""],
+        "run.json": (json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode(),
+    }

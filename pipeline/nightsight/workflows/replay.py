@@ -1,0 +1,124 @@
+"""Decides what ncu replays after nsys, if anything: the one place that knows both the timeline and ncu."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import pandas as pd
+
+from nightsight.analyze.replay.groups import choose_kernels
+from nightsight.collect.ncu import Replayed, not_replayed, replay_kernels
+from nightsight.collect.replay import COMMUNICATING, GRAPHS, Replay, uncollected
+from nightsight.collect.tools import find_ncu
+from nightsight.collect.workloads import Program, Request
+from nightsight.errors import PipelineError, UsageError
+from nightsight.events.kernel_names import communicates
+from nightsight.model.report import Capture, Finding, Profile
+from nightsight.read import read
+
+_NONE: Final = pd.DataFrame()
+
+
+def usable_ncu(collector: str, request: Request) -> Path | None:
+    """Return the ncu to replay with, None if nothing is to be replayed.
+
+    Called before anything runs. ToolError if --ncu names a file that is not a program, UsageError if kernels were
+    selected for a collector without ncu.
+    """
+    replay = request.replay
+    if replay and collector != "torch":
+        return find_ncu(request.ncu)
+    if replay and replay.is_chosen:
+        raise UsageError(
+            "--ncu-kernel, --ncu-range and --ncu-all need ncu, but the collector on this machine is torch.profiler",
+            "Omit them, or run on a machine with a GPU and nsys; without nsys: --collector ncu.",
+        )
+    return None
+
+
+def with_replay(program: Program, request: Request, capture: Capture, profile: Profile) -> tuple[Capture, Profile]:
+    """Run the program again under ncu and add the measurements; a failure becomes a finding.
+
+    The options select the kernels to replay; by default, their share of the time in `profile` does.
+    """
+    replay = request.replay
+    if replay is None or not any(len(profile.tables.get(name, ())) for name in ("kernels", "graph_launches")):
+        return capture, profile
+    request.progress("replaying kernels with ncu")
+    left_s = request.timeout_s - sum(capture.stages_s.values())
+    replayed = _replayed(program, replace(request, timeout_s=left_s), replay, profile)
+    interrupted = replayed.outcome and replayed.outcome.interrupted
+    capture = replace(
+        capture,
+        parameters={**capture.parameters, **replayed.described(replay)},
+        findings=(*capture.findings, *replayed.findings),
+        stages_s={**capture.stages_s, "replay": replayed.seconds},
+        failure=f"the replay {replayed.outcome.ending}" if replayed.outcome and interrupted else "",
+    )
+    if replayed.report is None:
+        return capture, profile
+    profile, findings = with_replayed(profile, replayed.report)
+    return replace(capture, findings=(*capture.findings, *findings)), profile
+
+
+def with_replayed(profile: Profile, report: Path) -> tuple[Profile, tuple[Finding, ...]]:
+    """Add the measurements in ncu's report of the same program; a failure becomes a finding."""
+    try:
+        return profile.joined(read(report)), ()
+    except PipelineError as error:
+        # hide paths: the message names a library that did not load
+        said = re.sub(r"\S*/\S*", "<…>", error.message)
+        return profile, (Finding("no_kernel_metrics", "warning", "ncu's report cannot be read", said, error.hint),)
+
+
+def not_collected(request: Request, profile: Profile) -> tuple[Finding, ...]:
+    """Return a finding for requested metrics that ncu did not collect."""
+    if request.replay is None or "kernel_metrics" not in profile.tables:
+        return ()
+    return uncollected(request.replay, profile.table("kernel_metrics")["metric"].cat.categories)
+
+
+def _replayed(program: Program, request: Request, replay: Replay, profile: Profile) -> Replayed:
+    """Replay what was asked for, otherwise what the timeline shows to be worth it."""
+    if replay.is_whole and _may_wait_for_peers(profile):
+        reason = "Nothing was replayed: kernels in a range or graph replayed as a whole would wait for their peers"
+        return not_replayed(reason, "Replay its kernels one by one: --replay-mode kernel --graph-profiling node.")
+    if "ranges" in profile.tables:
+        replay = replace(replay, ranges=tuple(profile.table("ranges")["name"].cat.categories))
+    if not replay.is_chosen and not replay.is_range:
+        replay, nothing = (_graphs if replay.graph_profiling == "graph" else _worth_most)(replay, profile)
+        if nothing:
+            return nothing
+    return replay_kernels(program, request, replay)
+
+
+def _worth_most(replay: Replay, profile: Profile) -> tuple[Replay, Replayed | None]:
+    """Choose the kernels that take the most time."""
+    chosen = choose_kernels(profile, coverage_pct=replay.coverage_pct, most=replay.most)
+    if not chosen.names:
+        return replay, not_replayed(
+            f"Nothing was replayed: the capture has only {COMMUNICATING}, or CUDA graphs traced as a whole",
+            "To see the kernels of graphs: --nsys-arg=--cuda-graph-trace=node.",
+        )
+    expected = chosen.launches * replay.launches
+    return replace(replay, names=chosen.names, base=chosen.base, skip=chosen.skip, expected=expected), None
+
+
+def _graphs(replay: Replay, profile: Profile) -> tuple[Replay, Replayed | None]:
+    """Choose CUDA graphs, whether traced as a whole or by their kernels."""
+    kernels = profile.tables.get("kernels", _NONE)
+    in_graphs = "graph_node" in kernels and kernels["graph_node"].notna().any()
+    if not in_graphs and not len(profile.tables.get("graph_launches", _NONE)):
+        return replay, not_replayed("Nothing was replayed: no CUDA graph was launched", "Omit --graph-profiling.")
+    return replace(replay, names=GRAPHS, base="function", expected=replay.launches), None
+
+
+def _may_wait_for_peers(profile: Profile) -> bool:
+    """Whether there is more than one process or GPU, or a communicating kernel; graphs do not show their kernels."""
+    work = [profile.tables[name] for name in ("kernels", "graph_launches") if len(profile.tables.get(name, ()))]
+    places = {
+        place for table in work for place in table[["process", "device"]].drop_duplicates().itertuples(index=False)
+    }
+    names = profile.tables["kernels"]["name"].cat.categories if "kernels" in profile.tables else ()
+    return len(places) > 1 or any(communicates(name) for name in names)

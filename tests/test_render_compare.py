@@ -1,0 +1,227 @@
+"""The page of a comparison: what it says in which order, its pictures, and that no name gets out of its place."""
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nightsight.model.compare import CHANGES, Comparison, unit_of
+from nightsight.render.compare import render_comparison
+from nightsight.render.compare.figures import columns, forest
+from nightsight.render.compare.page import comparison_page
+from nightsight.render.compare.words import PARTS, Names, gates, interval, percent, tally, written
+from tests.comparisons import compared, hostile_comparison, runs, train_comparison
+from tests.properties import examples
+from tests.recorded import Recorded
+from tests.reports import HOSTILE
+
+NAN = float("nan")
+
+
+@pytest.fixture(scope="module")
+def trained(recorded: Recorded) -> Comparison:
+    return train_comparison(recorded.report("train"))
+
+
+def small(*rows: dict[str, Any], **fields: Any) -> Comparison:
+    given: dict[str, Any] = {
+        **dict.fromkeys(CHANGES, NAN), "kind": "gate", "name": "step_ns", "verdict": "unchanged", "note": ""
+    }  # fmt: skip
+    changes = pd.DataFrame([{**given, **row} for row in rows], columns=list(CHANGES))
+    return replace(hostile_comparison(["x"]), changes=changes, **fields)
+
+
+def headings(page: str) -> list[str]:
+    return re.findall(r"<h2[^>]*>([^<]+)</h2>", page)
+
+
+def test_the_order_of_the_page(trained: Comparison) -> None:
+    page = render_comparison(trained)
+    assert headings(page) == [
+        "Causes",
+        "Gate metrics",
+        "A step on both sides",
+        "Kernels",
+        "Without a change that is shown",
+        "Added, removed, renamed and fused",
+        "What is not comparable",
+        "Runs",
+        "How it was decided",
+    ]
+    assert page.index(trained.sentence.split(",")[0]) < page.index(">Causes</h2>")
+    assert "<title>train: regressed · nightsight</title>" in page
+
+
+def test_every_link_of_the_page_leads_to_a_section(trained: Comparison) -> None:
+    page = render_comparison(trained)
+    targets = re.findall(r'href="#([^"]*)"', page)
+    assert len(targets) > 8
+    assert [target for target in targets if f'id="{target}"' not in page] == []
+
+
+def test_what_all_runs_share_is_said_once(trained: Comparison) -> None:
+    page = comparison_page(trained)
+    assert page.of_all_runs.startswith("GPU NVIDIA H200, driver")
+    assert page.runs is not None
+    assert [column.title for column in page.runs.columns] == [
+        "Run", "Side", "Order", "Commit", "Started", "Temperature"
+    ]  # fmt: skip
+    assert len(page.runs.rows) == 10
+
+
+def test_what_did_not_change_is_in_closed_elements(trained: Comparison) -> None:
+    page = comparison_page(trained)
+    (kernels,) = page.changed
+    counts = trained.changes.loc[trained.changes["kind"] == "kernel", "verdict"].value_counts()
+    others = [f"{counts[verdict]} {verdict}" for verdict in ("inconclusive", "unchanged") if counts.get(verdict, 0)]
+    assert others
+    assert kernels.tally == ", ".join(["1 regressed, 1 improved, 1 added, 1 removed", *others])
+    assert kernels.changed is not None
+    assert len(kernels.changed.rows) == 4
+    assert [title for title, _ in kernels.others] == others
+    assert {item.title for item in page.others} == {"Kernel families", "Ranges", "Copies and sets", "CUDA API calls"}
+
+
+def test_tables_keep_the_order_of_impact_and_their_parts_add_up(trained: Comparison) -> None:
+    (kernels,) = comparison_page(trained).changed
+    rows = trained.changes[trained.changes["kind"] == "kernel"]
+    rows = rows[rows["verdict"].isin(["regressed", "improved", "added", "removed"])]
+    assert kernels.changed is not None
+    whole = kernels.changed.whole
+    assert whole is not None
+    assert whole.frame["name"].tolist() == rows["name"].tolist()
+    added_up = whole.frame["by_count_ns"] + whole.frame["by_time_ns"]
+    assert added_up.tolist() == pytest.approx(whole.frame["difference_ns"].tolist())
+
+
+def test_an_interval_is_drawn_where_it_is() -> None:
+    known = {"baseline": 1.0}
+    drawn = forest(
+        small(
+            {**known, "change_pct": 5.0, "low_pct": 0.0, "high_pct": 10.0, "verdict": "regressed"},
+            {**known, "name": "copy_ns", "change_pct": -400.0, "low_pct": -500.0, "high_pct": -300.0},
+            {**known, "name": "launches", "change_pct": 2.5},
+            {"name": "copies", "baseline": 0.0, "candidate": 0.0},
+        ),
+        Names(small().changes),
+    )
+    assert drawn is not None
+    first, second, third = drawn.bars
+    assert first.low == drawn.zero == 50.0
+    assert first.high == pytest.approx(50 + 48 * 10 / 40)
+    assert (second.low, second.is_before, second.is_after) == (2.0, True, False)
+    assert (third.low, third.high) == (None, None)
+    assert third.middle == pytest.approx(50 + 48 * 2.5 / 40)
+    assert drawn.same == pytest.approx((50 - 48 * 3 / 40, 50 + 48 * 3 / 40))
+
+
+def test_columns_add_up_and_have_one_scale() -> None:
+    rows = [
+        {"name": "compute", "baseline": 60.0, "candidate": 100.0, "verdict": "regressed"},
+        {"name": "host code", "baseline": 20.0, "candidate": 0.0, "verdict": "removed"},
+    ]
+    drawn = columns(small(*rows), Names(small().changes))
+    assert drawn is not None
+    compute, host = drawn.parts
+    assert (compute.before, compute.after) == ((40.0, 60.0), (0.0, 100.0))
+    assert (host.before, host.after) == ((20.0, 20.0), (0.0, 0.0))
+    assert (compute.is_busy, host.is_busy) == (True, False)
+    assert drawn.sums == ("80 ns", "100 ns", "+20 ns")
+    assert compute.bar == (50.0, 50.0)
+    assert host.bar == (25.0, 25.0)
+
+
+def test_the_columns_say_the_time_of_a_step_where_it_is_known() -> None:
+    step = {"name": "step_ns", "baseline": 90.0, "candidate": 101.0}
+    drawn = columns(small({"name": "compute", "baseline": 60.0, "candidate": 100.0}, step), Names(small().changes))
+    assert drawn is not None
+    assert (drawn.before, drawn.after, drawn.difference) == ("90 ns", "101 ns", "+11 ns")
+
+
+def test_without_parts_there_are_no_columns() -> None:
+    assert columns(small({"baseline": 1.0, "candidate": 2.0}), Names(small().changes)) is None
+    assert columns(small({"name": "compute"}), Names(small().changes)) is None
+
+
+def test_what_changed_stands_before_what_did_not() -> None:
+    rows = small(
+        {"name": "kernel_ns", "candidate": 1.0},
+        {"name": "copy_ns", "candidate": 1.0, "verdict": "inconclusive"},
+        {"candidate": 1.0, "verdict": "improved"},
+        {"name": "compute", "candidate": 1.0},
+    )
+    assert gates(rows)["name"].tolist() == ["step_ns", "copy_ns", "kernel_ns"]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(4.06, "+4.1 %"), (-0.04, "0.0 %"), (0.0, "0.0 %"), (-12.0, "-12.0 %"), (12345.6, "+12,346 %"), (NAN, "–")],
+)
+def test_a_percentage_has_its_sign(value: float, text: str) -> None:
+    assert percent(value) == text
+
+
+def test_an_interval_in_words() -> None:
+    assert interval(3.21, 5.0) == "[+3.2, +5.0]"
+    assert interval(NAN, 5.0) == ""
+
+
+def test_units_of_measures() -> None:
+    assert [unit_of("gate", name) for name in ("step_ns", "launches", PARTS[-1])] == ["ns", "", "ns"]
+    assert unit_of("kernel", "launches") == "ns"
+    (written_,) = written(
+        small({"name": "launches", "baseline": 40.0, "candidate": 41.0}).changes, Names(small().changes)
+    )
+    assert (written_.baseline, written_.candidate, written_.difference) == ("40", "41", "+1")
+
+
+def test_a_tally_counts_what_happened_first() -> None:
+    rows = pd.DataFrame({"verdict": ["unchanged", "improved", "unchanged", "regressed"]})
+    assert tally(rows) == "1 regressed, 1 improved, 2 unchanged"
+
+
+def test_one_run_a_side_says_why_nothing_is_shown(recorded: Recorded) -> None:
+    report = recorded.report("train")
+    page = render_comparison(compared(runs(report, "baseline", count=1), runs(report, "candidate", count=1)))
+    assert "One run on a side" in page
+    assert re.search(r'<p class="tally">\d+ inconclusive', page)
+    assert "Kernels" in headings(page)
+
+
+def test_hostile_names_stay_text() -> None:
+    page = render_comparison(hostile_comparison())
+    assert not re.search(r"<script>alert|</title><!--|<[^>]*onmouseover=\"alert", page.split("<body>")[1])
+    assert page.count("content-security-policy") >= 1
+    assert page.count("<script>") == 1
+    assert "\u202e" not in page
+    assert "{{" in page  # shown as text
+
+
+@given(st.lists(st.text(max_size=80) | st.sampled_from(HOSTILE), min_size=1, max_size=2))
+@examples(15)
+def test_any_names_can_be_rendered(names: list[str]) -> None:
+    page = render_comparison(hostile_comparison(names))
+    assert page.encode()
+    assert page.count("<script>") == 1
+
+
+def test_nothing_at_all_can_be_rendered(recorded: Recorded) -> None:
+    report = recorded.report("train")
+    whole = compared(runs(report, "baseline"), runs(report, "candidate"))
+    empty = replace(
+        whole,
+        baseline=(),
+        candidate=(),
+        changes=pd.DataFrame(columns=list(CHANGES)),
+        causes=pd.DataFrame(),
+        sentence="",
+    )
+    assert headings(render_comparison(empty)) == ["Runs", "How it was decided"]
+
+
+def test_the_same_comparison_gives_the_same_bytes(trained: Comparison) -> None:
+    assert render_comparison(trained) == render_comparison(trained)
