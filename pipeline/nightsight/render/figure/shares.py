@@ -10,7 +10,25 @@ import pandas as pd
 from nightsight.model.report import gpu_name
 from nightsight.render.figure.axes import measured
 from nightsight.render.table.view import short_text
-from nightsight.results import categories
+from nightsight.results.categories import (
+    ALLOCATION,
+    BLOCKING_COPY,
+    BUSY,
+    CAPTURE,
+    COMMUNICATION,
+    COMPUTE,
+    COPIES,
+    DEPENDENCY,
+    GRAPHS,
+    HOST,
+    IDLE,
+    LAUNCH,
+    MODULE,
+    OTHER_CALL,
+    SYNC,
+    UNKNOWN,
+    UNSEEN,
+)
 from nightsight.results.steps import OPERATORS
 from nightsight.units import format_value
 
@@ -31,21 +49,21 @@ _PATH_NOTE: Final = (
 # busy parts are solid and idle parts striped, so both can use the same colors
 CAUSE_COLORS: Final[Mapping[str, str]] = {
     OPERATORS: "cpu",
-    categories.COMPUTE: "kernel",
-    categories.COMMUNICATION: "set",
-    categories.COPIES: "copy",
-    categories.GRAPHS: "graph",
-    categories.UNSEEN: "busy",
-    categories.MODULE: "set",
-    categories.ALLOCATION: "mix-5",
-    categories.CAPTURE: "graph",
-    categories.BLOCKING_COPY: "copy",
-    categories.LAUNCH: "api",
-    categories.DEPENDENCY: "graph",
-    categories.SYNC: "kernel",
-    categories.OTHER_CALL: "busy",
-    categories.UNKNOWN: "busy",
-    categories.HOST: "others",
+    COMPUTE: "kernel",
+    COMMUNICATION: "set",
+    COPIES: "copy",
+    GRAPHS: "graph",
+    UNSEEN: "busy",
+    MODULE: "set",
+    ALLOCATION: "mix-5",
+    CAPTURE: "graph",
+    BLOCKING_COPY: "copy",
+    LAUNCH: "api",
+    DEPENDENCY: "graph",
+    SYNC: "kernel",
+    OTHER_CALL: "busy",
+    UNKNOWN: "busy",
+    HOST: "others",
 }
 
 
@@ -110,7 +128,7 @@ def wholes(frame: Frame, called: Callable[[object], str] = gpu_name) -> Wholes:
         together = known.groupby(["group", "category"], sort=False)["time_ns"].sum() / len(devices)
         mean = _whole(together.reset_index(), "")
     of = "The numbers are means of all bars. " if len(devices) > 1 else ""
-    unknown = _UNSEEN_NOTE if (known["category"] == categories.UNSEEN).any() else ""
+    unknown = _UNSEEN_NOTE if (known["category"] == UNSEEN).any() else ""
     return Wholes(bars, mean.parts, mean.total, f"{of}{_SPLIT_NOTE}{unknown}", len(devices) - len(bars))
 
 
@@ -122,7 +140,7 @@ def path_whole(frame: Frame) -> Wholes:
     rows = causes[causes > 0].sort_values(ascending=False, kind="stable").rename_axis("category").reset_index()
     if rows.empty:
         return Wholes()
-    group = rows["category"].isin(categories.BUSY).map({True: "busy", False: "idle"})
+    group = rows["category"].isin(BUSY).map({True: "busy", False: "idle"})
     whole = _whole(rows.assign(group=group), "", ("GPU work", "CPU, and on the way"))
     return Wholes((whole,), whole.parts, whole.total, _PATH_NOTE)
 
@@ -150,7 +168,7 @@ def whole_percents(times: Sequence[float]) -> list[str]:
 
 
 def _places(categories: "pd.Series[Any]") -> "pd.Series[int]":
-    order = {name: place for place, name in enumerate((*categories.BUSY, *categories.IDLE))}
+    order = {name: place for place, name in enumerate((*BUSY, *IDLE))}
     return categories.astype("str").map(order).fillna(len(order))
 
 
@@ -168,7 +186,7 @@ def _whole(rows: Frame, label: str, sides: tuple[str, str] = ("Busy", "Idle")) -
         parts,
         round(100.0 * busy / total, 2),
         _side(sides[0], busy, total),
-        f"{rest}; {_side(categories.UNSEEN, unknown, total)}" if unknown else rest,
+        f"{rest}; {_side(UNSEEN, unknown, total)}" if unknown else rest,
         whole,
         f"{label and label + ', '}{whole}: {words}",
     )
