@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Final
 
 from nightsight.captures import NCU_REPORT, stem
-from nightsight.collect.nsys import export_sqlite, required_nsys
 from nightsight.errors import UsageError
 from nightsight.events.sharing import with_own_gpus
 from nightsight.events.window import AUTO, check_window
-from nightsight.model.report import Capture, Profile, Report
+from nightsight.model.report import Capture, Finding, Profile, Report
 from nightsight.progress import Progress
 from nightsight.read import read, recognize
 from nightsight.render import Format, Source, refuse_incomplete
@@ -23,7 +22,6 @@ from nightsight.tables import Details
 from nightsight.texts import without_host
 from nightsight.workflows.analysis import build_report, by_severity, source_of
 from nightsight.workflows.attach import with_attached
-from nightsight.workflows.replay import with_replayed
 
 _SMALL_BYTES: Final = 60_000_000
 
@@ -90,8 +88,12 @@ def _open_run(folder: Path, form: Format, reading: Reading) -> Source:
         return open_file(told, form, reading)
     details = form.of_events or is_small(files[0])
     replays = [] if files[0].suffix == NCU_REPORT else sorted((folder / "capture").glob(f"*{NCU_REPORT}"))
-    with profile_of(files[0], reading, details=details) as timeline:
-        profile, findings = with_replayed(timeline, replays[0]) if replays else (timeline, ())
+    with profile_of(files[0], reading, details=details) as profile:
+        findings: tuple[Finding, ...] = ()
+        if replays:
+            from nightsight.workflows.replay import with_replayed  # noqa: PLC0415 (it imports all collectors)
+
+            profile, findings = with_replayed(profile, replays[0])
         reading.progress(f"looking for causes in {files[0].name}")
         chosen = with_attached(replace(with_own_gpus(profile), window=reading.window), reading.attach)
         if not told.is_file():
@@ -130,6 +132,8 @@ def profile_of(path: Path, reading: Reading, *, details: Details = True) -> Iter
         with about(path):
             yield profile
         return
+    from nightsight.collect.nsys import export_sqlite, required_nsys  # noqa: PLC0415 (most captures are exported)
+
     tool = required_nsys(reading.nsys)
     with about(path), scratch() as folder:
         reading.progress(f"exporting {path.name}")
