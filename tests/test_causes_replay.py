@@ -16,7 +16,8 @@ from nightsight.analyze.causes import stretches
 from nightsight.analyze.causes.graph import graph
 from nightsight.analyze.causes.outcome import outcome, what_if
 from nightsight.analyze.causes.path import critical_path, path_table
-from nightsight.analyze.causes.remedies import graph_launch, host_code
+from nightsight.analyze.causes.remedies import Remedy, graph_launch, host_code
+from nightsight.analyze.causes.replay import STREAM, model
 from nightsight.analyze.causes.scene import Scene
 from nightsight.events.timeline import Timeline
 from nightsight.model.report import Profile
@@ -326,6 +327,40 @@ def test_the_best_remedy_is_that_of_the_fault_and_gains_what_it_costs(
     assert outcome(timeline).unprofiled_ns == pytest.approx(1000 * step, rel=0.01)
     assert best["gain_ns"] == pytest.approx(1000 * (step - step_us(*mended)), rel=0.05)
     assert best["gain_pct"] == pytest.approx(100 * best["gain_ns"] / (1000 * step), rel=0.01)
+
+
+# a kernel, then copies of which some are taken off its stream: what stays keeps its order
+AFTER_A_KERNEL = [
+    # what follows is a copy, too
+    (
+        (Kernel(200), LOADED, Copy("D", BATCH), Kernel(50)),
+        (Kernel(200), Copy("H", BATCH, ALONE), Copy("D", BATCH), Kernel(50)),
+    ),
+    # a small copy stays before the large one, and the kernel follows it
+    ((Kernel(200), Copy("D", 4), LOADED, Kernel(50)), (Kernel(200), Copy("D", 4), Copy("H", BATCH, ALONE), Kernel(50))),
+    ((Kernel(200), LOADED, Copy("D", 4), Kernel(50)), (Kernel(200), Copy("H", BATCH, ALONE), Copy("D", 4), Kernel(50))),
+    # several in a row
+    ((Kernel(200), *(LOADED,) * 3, Kernel(50)), (Kernel(200), *(Copy("H", BATCH, ALONE),) * 3, Kernel(50))),
+]
+
+
+@pytest.mark.parametrize(("slow", "mended"), AFTER_A_KERNEL)
+def test_what_stays_on_a_stream_keeps_its_order_when_copies_leave_it(slow: Body, mended: Body) -> None:
+    found = what_if(looped(slow)).frame
+    (copy,) = found[found["rule"] == "exposed_copy"].to_dict("records")
+    assert copy["gain_ns"] == pytest.approx(1000 * (step_us(slow) - step_us(mended)), rel=0.05)
+
+
+def test_what_has_no_way_around_it_cannot_be_taken_off_a_stream() -> None:
+    found = model(looped((Kernel(100), Kernel(50), Kernel(30))))
+    first = np.flatnonzero(found.kind == STREAM)[5:6]
+    with pytest.raises(ValueError, match="no way around"):
+        found.around(first, found.source[first])
+
+
+def test_a_rule_that_is_not_declared_is_an_error() -> None:
+    with pytest.raises(ValueError, match="not declared"):
+        Remedy("unheard_of", "", "", 1.0, 1.0, ())
 
 
 def test_host_code_of_several_threads_in_one_range_counts_as_that_of_the_busiest() -> None:

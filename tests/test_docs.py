@@ -13,7 +13,6 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from nightsight.advise import RULES
 from nightsight.cli import main
 from nightsight.collect import COLLECTORS
 from nightsight.collect.workloads import registered
@@ -22,6 +21,7 @@ from nightsight.model.report import Environment, Report
 from nightsight.render import FORMATS
 from nightsight.results import RESULTS
 from nightsight.results.entry import Column, Entry
+from nightsight.results.rules import KERNEL_WORDS, RULE, RULES
 from nightsight.stats import REPORTS
 from tests.documents import check
 
@@ -101,6 +101,18 @@ def test_what_is_written_of_summaries_is_current() -> None:
     check(DOCS / "fleet.md", "\n".join(summaries()))
 
 
+def rules() -> Iterator[str]:
+    """Write what advice looks for as a table."""
+    yield "| rule | looks for | what is simulated | from |\n|---|---|---|---|"
+    worth = {rule.name: f"{rule.worth_pct:g} %" for rule in RULES}
+    for name, words in (RULE | KERNEL_WORDS).items():
+        yield f"| `{name}` | {words.looks_for} | {words.simulated} | {worth.get(name, '')} |"
+
+
+def test_what_is_written_of_rules_is_current() -> None:
+    check(DOCS / "advice.md", "\n".join(rules()))
+
+
 def test_what_is_written_from_help_is_current() -> None:
     check(DOCS / "command-line.md", "\n".join(commands()))
 
@@ -108,7 +120,6 @@ def test_what_is_written_from_help_is_current() -> None:
 @pytest.mark.parametrize(
     ("document", "names"),
     [
-        ("docs/advice.md", [rule.name for rule in RULES]),
         ("docs/stats.md", list(REPORTS)),
         ("docs/command-line.md", [*FORMATS, *COLLECTORS, *all_commands()]),
         ("docs/page.md", list(FORMATS)),

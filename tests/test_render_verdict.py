@@ -16,10 +16,11 @@ from nightsight.render.page.summary import Numbers, numbers
 from nightsight.render.terminal import first_screen
 from nightsight.render.verdict import Verdict, busy_by_device, cause_of, gain_of, largest_wait, verdict, verdict_on
 from nightsight.results.categories import COMMUNICATION, COMPUTE, HOST, LAUNCH
-from nightsight.results.causes import REMEDIES, REPLAY, SIMULATED, WHAT_IF
+from nightsight.results.causes import REPLAY, SIMULATED, WHAT_IF
 from nightsight.results.gpu_time import TIME_SPLIT
 from nightsight.results.ncu import NCU_KERNELS, NCU_LIMITS
 from nightsight.results.ranks import RANKS
+from nightsight.results.rules import RULES
 from nightsight.results.steps import STEP_PARTS
 from tests.reports import HOSTILE, gpu_table, result, small_report
 
@@ -84,8 +85,9 @@ def test_of_a_healthy_program_the_verdict_says_what_was_looked_for() -> None:
     healthy = said(*whole, replay, gains)
     assert healthy.cause == ""  # 1 % of idle time is not worth a word
     assert healthy.first == (
-        "Looked for 26 causes of lost time. None is worth acting on: fusing kernels would save the most, 7.5 %, but is "
-        "rarely worth the work below 10 %. Whether the kernels themselves are slow was not measured: add ncu."
+        f"Looked for {len(RULES)} causes of lost time. None is worth acting on: fusing kernels would save the most, "
+        "7.5 %, but is rarely worth the work below 10 %. Whether the kernels themselves are slow was not measured: "
+        "add ncu."
     )
 
 
@@ -93,13 +95,13 @@ def test_of_a_busy_gpu_it_says_whether_its_kernels_were_measured() -> None:
     replay = result(REPLAY.name, pd.DataFrame({"calls": [10], "doubt": [""]}))
     limits = pd.DataFrame({"name": ["a"], "replay_ns": [1.0], "unit": "DRAM", "used_pct": [90.0]})
     whole = on_gpus((0, COMPUTE, 99), (0, HOST, 1))
-    found = "Looked for 26 causes of lost time, and found none."
+    found = f"Looked for {len(RULES)} causes of lost time, and found none."
     assert said(*whole, replay).first == f"{found} Whether the kernels themselves are slow was not measured: add ncu."
     assert said(*whole, replay, result(NCU_LIMITS.name, limits)).first == found
     assert said(*BUSY, replay).first == found
 
 
-@pytest.mark.parametrize("rule", [name for name, _ in REMEDIES])
+@pytest.mark.parametrize("rule", [rule.name for rule in RULES])
 def test_what_is_not_worth_its_work_is_named_in_words(rule: str) -> None:
     gains = result(WHAT_IF.name, pd.DataFrame({"rule": [rule], "gain_pct": [1.0]}))
     first = said(*BUSY, result(REPLAY.name, pd.DataFrame({"calls": [10], "doubt": [""]})), gains).first
@@ -184,7 +186,7 @@ def test_of_a_healthy_program_the_causes_do_not_repeat_the_verdict() -> None:
     replay = result(REPLAY.name, pd.DataFrame({"calls": [10], "doubt": [""]}))
     report = small_report(results=(*on_gpus((0, COMPUTE, 99), (0, HOST, 1)), replay), findings=())
     text = render_html(report)
-    assert text.count("Looked for 26 causes") == 1
+    assert text.count(f"Looked for {len(RULES)} causes") == 1
     assert "No cause is worth acting on." in text
 
 

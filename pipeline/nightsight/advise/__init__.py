@@ -5,29 +5,27 @@ short kernels, are evidence at most. Remedies of little gain are left out, so a 
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from nightsight.advise.kernels import KERNEL_RULES
 from nightsight.advise.replays import replay_advice
 from nightsight.advise.tables import Tables
 from nightsight.events.communication import PAIRWISE
 from nightsight.events.kernel_labels import label_of
 from nightsight.events.loops import UNNAMED
 from nightsight.model.report import Finding, Result, find
-from nightsight.results.categories import ALLOCATION, COMMUNICATION, COMPUTE, COPIES, HOST, LAUNCH, MODULE, SYNC
-from nightsight.results.causes import RANKED_BY, REPLAY, SIMULATED, WHAT_IF, WORTH_PCT, WORTH_PCT_OF
+from nightsight.results.categories import COMMUNICATION, COMPUTE, HOST
+from nightsight.results.causes import REPLAY, SIMULATED, WHAT_IF
 from nightsight.results.entry import Entry
 from nightsight.results.gpu_time import CRITICAL_PATH, GPU_TIME, TIME_SPLIT
 from nightsight.results.ncu import NCU_KERNELS, NCU_LIMITS, NCU_RULES
 from nightsight.results.program import CUDA_API_SUM
 from nightsight.results.ranks import COLLECTIVES, PIPELINE_STAGES, RANKS
+from nightsight.results.rules import AT_START, KERNEL_WORDS, RULE, RULES, Rule
 from nightsight.units import format_value
-
-__all__ = ["NEEDS", "RULES", "Rule", "advise", "unchecked"]
 
 NEEDS: Final[tuple[Entry, ...]] = (
     WHAT_IF,
@@ -49,235 +47,7 @@ _MOST: Final = 8
 _MOST_EVIDENCE: Final = 3
 
 
-@dataclass(frozen=True)
-class Rule:
-    """What is said about one kind of remedy.
-
-    short: what to do, in a few words. title: the cause, with `{where}`, `{name}`, `{cases}`. causes: of the critical
-    path, as evidence. once: the remedy where nothing repeats, if it is another one. of_rank: the title where a rank is
-    known that the others wait for. saves: the time is what can be saved; otherwise it is what the cause costs.
-    """
-
-    name: str
-    short: str
-    title: str
-    detail: str
-    remedy: str
-    causes: tuple[str, ...] = ()
-    once: str = ""
-    of_rank: str = ""
-    saves: bool = False
-
-    @property
-    def least_pct(self) -> float:
-        """The least gain, in percent of a step, that is worth a word."""
-        return WORTH_PCT_OF.get(self.name, WORTH_PCT)
-
-
-def _of_kernels(name: str) -> Rule:
-    words = KERNEL_RULES[name]
-    title = f"{words.title}: {{name}}"
-    return Rule(name, words.short, title, words.detail, words.remedy, saves=True)
-
-
-_KERNELS: Final = (
-    "tensor_cores",
-    "fusion",
-    "attention",
-    "fused_optimizer",
-    "fp64",
-    "layout",
-    "concatenation",
-    "small_grid",
-)
-RULES: Final = (
-    Rule(
-        "host_code",
-        "do it ahead of time, or in another thread",
-        "The GPU waits for host code {where}",
-        "Nothing is launched while this code runs, and the GPU has nothing left to do.",
-        "Do it ahead of time, in another process or thread (DataLoader workers, prefetching). Make faster what has to "
-        "run here: no Python loop over elements, fewer and larger operations, torch.compile.",
-        (HOST,),
-        of_rank="{name} runs host code {where}, and the others wait for it",
-    ),
-    Rule(
-        "interpreter",
-        "move it to another process",
-        "Python code of another thread keeps the interpreter: `{name}`",
-        "Only one thread of a process runs Python at a time (GIL). While that thread does, the one that launches waits "
-        "for its turn, again and again, 5 ms or more each time.",
-        "Run that code in a process of its own (multiprocessing, a DataLoader worker), do less of it, or leave it to "
-        "code that gives the interpreter back meanwhile (NumPy, C++).",
-        (HOST,),
-    ),
-    Rule(
-        "wait",
-        "do not wait there",
-        "The CPU waits for the GPU {where} ({name})",
-        "While it waits, its thread launches nothing, so the GPU runs dry until the next launches arrive.",
-        "Do not wait in each step: no .item(), .cpu(), print of a tensor or branch on one. Keep values on the GPU, and "
-        "fetch them once in many steps, or one step late from pinned memory.",
-        (SYNC,),
-    ),
-    Rule(
-        "wait_and_host_code",
-        "take the wait or the host code out",
-        "The GPU runs dry {where}, which waits for it and then runs host code",
-        "The wait keeps the CPU from running ahead, so the GPU has nothing to do during the host code after it.",
-        "Take the wait (.item(), .cpu(), synchronize) or the host code out of the step, or do both once in many steps.",
-        (SYNC, HOST),
-    ),
-    Rule(
-        "launch_bound",
-        "use a CUDA graph",
-        "The GPU waits for launches {where}, {cases} {each}{most}",
-        "The CPU takes longer to launch this work than the GPU to do it.",
-        'Launch the work as a CUDA graph (torch.compile(mode="reduce-overhead"), torch.cuda.graph), or launch less: '
-        "fused kernels, fused or foreach optimizers, larger batches. A graph cannot hold a wait for the GPU.",
-        (LAUNCH,),
-    ),
-    Rule(
-        "allocation",
-        "allocate before the loop",
-        "Memory is allocated and freed {where}, {cases} calls {each}, most of their time in {name}",
-        "cudaFree waits for the GPU, and cudaMalloc takes long.",
-        "Do not call torch.cuda.empty_cache() in a loop, keep PyTorch's caching allocator on, allocate buffers before "
-        "the loop, or use cudaMallocAsync.",
-        (ALLOCATION,),
-    ),
-    Rule(
-        "loading",
-        "load once, before the work",
-        "Modules or kernels are loaded {where}, most of the time in {name}",
-        "A thread that loads code launches nothing meanwhile.",
-        "Load each module once, before the loop; warm up every kernel and shape; CUDA_MODULE_LOADING=EAGER.",
-        (MODULE,),
-        once="That happens once. If it matters, load fewer modules, or keep the process alive between runs. To see "
-        "what follows, choose that part (--window).",
-    ),
-    Rule(
-        "compilation",
-        "compile once",
-        "Code is compiled {where}, then loaded with {name}",
-        "Host code runs until a new module is loaded: a compiler (Triton, NVRTC, torch.compile).",
-        "Compile once: no argument that specialises the kernel (tl.constexpr, shapes) may change from step to step; "
-        "torch.compile(dynamic=True); torch.backends.cudnn.benchmark = False, or padded lengths; warm up before the "
-        "loop.",
-        (MODULE, HOST),
-        once="That happens once. Keep what was compiled between runs (TRITON_CACHE_DIR, "
-        "TORCHINDUCTOR_FX_GRAPH_CACHE=1). To see what follows, choose that part (--window).",
-    ),
-    Rule(
-        "pageable_copy",
-        "pin the memory and copy ahead of time",
-        "Copies of pageable memory {where} ({name})",
-        "Memory that is not pinned goes through a buffer of the driver: the copy is slow, and the call waits for it.",
-        "Pin the host's side (DataLoader(pin_memory=True), tensor.pin_memory()), and copy ahead of time on a stream of "
-        "its own with non_blocking=True.",
-        (COPIES,),
-    ),
-    Rule(
-        "exposed_copy",
-        "copy ahead of time, on a stream of its own",
-        "Copies {where} ({name}) run while nothing is computed",
-        "Copies on the stream of the kernels come before or after them, not beside them.",
-        "Copy the next batch on a stream of its own while this one is computed.",
-        (COPIES,),
-    ),
-    Rule(
-        "copies_to_host",
-        "leave the results on the GPU",
-        "Copies to the host {where}",
-        "Results leave the GPU in each step, and the thread waits for them.",
-        "Reduce them on the GPU and copy less, or copy to pinned memory on a stream of its own and read a step later.",
-        (COPIES,),
-    ),
-    Rule(
-        "many_small_copies",
-        "copy once for many",
-        "{cases} small copies {each} {where} ({name})",
-        "Each costs a call, and most a wait; the bytes cost next to nothing.",
-        "Put them into one buffer, and copy that once; or build the values on the GPU.",
-        (LAUNCH, SYNC),
-    ),
-    Rule(
-        "migration",
-        "move the pages ahead of time",
-        "Kernels or host code wait for pages of managed memory {where}",
-        "What touches a page that is on the other side stops until the driver has moved it.",
-        "Move pages before they are needed: cudaMemPrefetchAsync to the GPU before the kernel, and to the host before "
-        "the CPU reads. Or keep the data on the GPU (cudaMalloc), and copy between pinned memory and it.",
-        (COMPUTE, HOST),
-    ),
-    Rule(
-        "exposed_communication",
-        "overlap it with computation",
-        "The GPU waits for communication that nothing hides",
-        "Kernels wait for a collective although other work could run beside it. Half of its time counts as "
-        "hidden then, over NVLink a seventh: the rest is taken from kernels beside it, or has none.",
-        "Start collectives as soon as their data is ready, on their own stream: DistributedDataParallel with buckets, "
-        "FSDP prefetching, async_op=True.",
-        (COMMUNICATION,),
-        saves=True,
-    ),
-    Rule(
-        "repeated_reduction",
-        "reduce gradients once for each update",
-        "Gradients are reduced in each of {name} between two updates",
-        "The optimizer uses only their sum, so reducing them in the last one is enough.",
-        "Skip it in all others: `no_sync()` of DistributedDataParallel, `set_requires_gradient_sync(False)` of "
-        "fully_shard.",
-        (COMMUNICATION,),
-        saves=True,
-    ),
-    Rule(
-        "straggler",
-        "give all ranks the same work",
-        "{name} computes longer than the others, which wait for it in collectives",
-        "A collective transfers nothing until its last rank has come.",
-        "Give all ranks the same work: batches of equal size, sequences sorted by length, layers spread evenly.",
-        saves=True,
-    ),
-    Rule(
-        "uneven_stages",
-        "split the layers evenly over the stages",
-        "{name} is the slowest stage of the pipeline, and the others wait for it",
-        "Each microbatch passes through all stages, so the slowest one sets the pace.",
-        "Move layers from that stage to the others. The first and the last want fewer: they have the embedding and the "
-        "loss, too.",
-        saves=True,
-    ),
-    Rule(
-        "uneven_experts",
-        "give all experts the same work",
-        "{name} has more work for its experts, and the others wait for it in all-to-alls",
-        "What experts have calculated is given back when the last rank has come.",
-        "Balance the experts: an auxiliary loss or a bias of the router, a capacity for each expert, copies of those "
-        "that are chosen often, other experts together on a rank.",
-        saves=True,
-    ),
-    *map(_of_kernels, _KERNELS),
-)
-"""What advice looks for in the replay."""
 _NEEDED: Final = tuple(column.name for column in WHAT_IF.columns if not column.is_optional)
-_BY_NAME: Final = {rule.name: rule for rule in RULES}
-# remedies of one place that gain the same time twice: the best is said
-_SAME_TIME: Final = frozenset(
-    ("host_code", "wait", "wait_and_host_code", "copies_to_host", "many_small_copies", "compilation")
-)
-
-
-# of the start-up nothing is worth what a step is worth: what it consists of, and what makes it shorter
-_AT_START: Final = "It happens once, and matters only if the program is brief or often started."
-_AT_START_OF: Final = {
-    "host_code": "It happens once: imports, data and weights that are read, setting up. If it matters, import and read "
-    "less, or keep the process alive between runs.",
-    "loading": "It happens once. If it matters, load fewer modules, or keep the process alive between runs.",
-    "compilation": "It happens once. If it matters, keep what was compiled between runs (TRITON_CACHE_DIR, "
-    "TORCHINDUCTOR_FX_GRAPH_CACHE=1).",
-}
-
 # it gains more than what comes first, which is told nowhere else
 _GRAPH_LATER: Final = "then use a CUDA graph, which cannot hold waits"
 _NEARLY_ALL: Final = 0.9
@@ -315,7 +85,7 @@ def of_whole(findings: Iterable[Finding], start_up: Iterable[Finding]) -> tuple[
 
 
 def _once(finding: Finding) -> Finding:
-    return replace(finding, remedy=_AT_START_OF.get(finding.rule, _AT_START), action="")
+    return replace(finding, remedy=RULE[finding.rule].at_start if finding.rule in RULE else AT_START, action="")
 
 
 def _late_rank(tables: Tables) -> Iterator[Finding]:
@@ -423,40 +193,40 @@ def unchecked(results: Sequence[Result]) -> dict[str, str]:
     """Return, by name, the rules that could not be checked, each with the reason."""
     simulated = find(results, WHAT_IF.name)
     if simulated is not None and simulated.table is None:
-        return dict.fromkeys(_BY_NAME, simulated.unavailable)
+        return dict.fromkeys(RULE, simulated.unavailable)
     tables = Tables(results)
     replays = tables.rows(REPLAY, "calls", "doubt").to_dict("records")
     if not replays:
-        return dict.fromkeys(_BY_NAME, "there is nothing to simulate")
+        return dict.fromkeys(RULE, "there is nothing to simulate")
     if doubt := replays[0]["doubt"]:
-        return dict.fromkeys(_BY_NAME, doubt)
+        return dict.fromkeys(RULE, doubt)
     why = "no CUDA calls were recorded"
     calls = find(results, CUDA_API_SUM.name)
     if calls is not None and calls.table is not None:
         why = "no CUDA call was made in this window, whose work was launched before"
-    found = {} if replays[0]["calls"] else dict.fromkeys(_BY_NAME.keys() - set(_KERNELS), why)
+    found = {} if replays[0]["calls"] else dict.fromkeys([rule.name for rule in RULES if not rule.of_kernels], why)
     if not len(tables.rows(NCU_LIMITS)):
-        found |= dict.fromkeys(sorted(KERNEL_RULES.keys() - _BY_NAME.keys()), "no kernel was replayed with ncu")
+        found |= dict.fromkeys(sorted(KERNEL_WORDS.keys() - RULE.keys()), "no kernel was replayed with ncu")
     return found
 
 
 def _causes(tables: Tables, *, is_start_up: bool) -> Iterator[tuple[Finding, float]]:
     """Yield a finding for each remedy whose gain is worth it, and how it counts for the first place."""
     replays, found = tables.rows(REPLAY, *REPLAY.column_names), tables.rows(WHAT_IF, *_NEEDED)
-    found = found[found["gain_pct"].notna() & found["rule"].isin(list(_BY_NAME))]
+    found = found[found["gain_pct"].notna() & found["rule"].isin(list(RULE))]
     if not len(replays):
         return
     whole: dict[Any, Any] = replays.iloc[0].to_dict()
-    rules = found["rule"].map(_BY_NAME)
-    score = found["gain_pct"] * found["rule"].map(lambda rule: RANKED_BY.get(rule, 1.0)).astype("float64")
+    rules = found["rule"].map(RULE)
+    score = found["gain_pct"] * found["rule"].map(lambda rule: RULE[rule].counts).astype("float64")
     # which rank the others wait for says more than that all wait
     score *= np.where((found["rule"] == "host_code") & (found["name"] != ""), _OF_A_RANK, 1.0)
-    worth = found["gain_pct"] >= rules.map(lambda rule: rule.least_pct).astype("float64")
+    worth = found["gain_pct"] >= rules.map(lambda rule: rule.worth_pct).astype("float64")
     ranked = found.assign(score=score)[worth].sort_values("score", ascending=False, kind="stable")
     said: set[str] = set()
     listed = 0
     for row in ranked.to_dict("records"):
-        if row["rule"] in _SAME_TIME:
+        if RULE[row["rule"]].shares_time:
             # in the best sequence it gains more than what was said
             if row["path"] in said and not (pd.notna(row["order"]) and row["order"] > 1):
                 continue
@@ -471,7 +241,7 @@ def _causes(tables: Tables, *, is_start_up: bool) -> Iterator[tuple[Finding, flo
 
 
 def _finding(row: dict[Any, Any], whole: dict[Any, Any], tables: Tables, others: pd.DataFrame) -> Finding:
-    rule, step = _BY_NAME[row["rule"]], _step(whole)
+    rule, step = RULE[row["rule"]], _step(whole)
     before, gain = float(whole["unprofiled_ns"]), float(row["gain_ns"])
     of = f"{format_value(gain, 'gain_ns')} of the {format_value(before, 'gain_ns')} of {step.each}"
     cases = f"{row['cases']:,.0f}" if row["cases"] >= 1 else f"{row['cases']:.1f}"
@@ -490,7 +260,8 @@ def _finding(row: dict[Any, Any], whole: dict[Any, Any], tables: Tables, others:
     waits = row["waits_in"]
     waiting = (f"Most of it waits in `{waits}`: for another thread, another process or a file.",) if waits else ()
     remedy = rule.remedy if whole["of_repetitions"] or not rule.once else rule.once
-    cause = (rule.of_rank if rule.of_rank and row["name"] else rule.title).format(**texts)
+    title = f"{rule.title}: {{name}}" if rule.of_kernels else rule.title
+    cause = (rule.of_rank if rule.of_rank and row["name"] else title).format(**texts)
     return Finding(
         rule.name,
         "advice",
@@ -502,7 +273,7 @@ def _finding(row: dict[Any, Any], whole: dict[Any, Any], tables: Tables, others:
         gain_pct=float(row["gain_pct"]),
         source=WHAT_IF.name,
         cause=cause,
-        action=rule.short,
+        action=rule.action,
         kernels=tuple(filter(None, str(row.get("kernels", "")).split("\n"))),
     )
 
@@ -564,32 +335,9 @@ def _sequence(row: dict[Any, Any], others: pd.DataFrame) -> Iterator[str]:
     for then in following.to_dict("records"):
         where = f" {_where(then)}" if then["path"] else ""
         steps.append(
-            f"{_BY_NAME[then['rule']].short}{where}, which leaves {format_value(float(then['after_ns']), 'gain_ns')}"
+            f"{RULE[then['rule']].action}{where}, which leaves {format_value(float(then['after_ns']), 'gain_ns')}"
         )
     yield f"Next best: {'; then '.join(steps)}."
-
-
-_CALL: Final = ("call", "calls")
-_COPY: Final = ("copy", "copies")
-_KERNEL: Final = ("kernel", "kernels")
-_THINGS: Final = {
-    "host_code": ("piece of host code", "pieces of host code"),
-    "interpreter": ("piece of host code", "pieces of host code"),
-    "wait": ("wait", "waits"),
-    "wait_and_host_code": ("wait with host code", "waits with host code"),
-    "launch_bound": ("launch", "launches"),
-    "allocation": _CALL,
-    "loading": _CALL,
-    "compilation": _CALL,
-    "pageable_copy": _COPY,
-    "exposed_copy": _COPY,
-    "copies_to_host": _COPY,
-    "many_small_copies": _COPY,
-    "exposed_communication": ("collective", "collectives"),
-    "repeated_reduction": ("collective", "collectives"),
-    **dict.fromkeys(_KERNELS, _KERNEL),
-}
-"""What the cases of a remedy are, one and several."""
 
 
 def _evidence(rule: Rule, row: dict[Any, Any], whole: dict[Any, Any], tables: Tables) -> Iterator[str]:
@@ -597,7 +345,7 @@ def _evidence(rule: Rule, row: dict[Any, Any], whole: dict[Any, Any], tables: Ta
     step = _step(whole)
     amount = format_value(float(row["time_ns"]), "time_ns")
     cases = f"{row['cases']:,.0f}" if row["cases"] >= 100 else f"{row['cases']:.3g}"
-    one, many = _THINGS.get(rule.name, ("operation", "operations"))
+    one, many = rule.things
     where = f"In {row['path']}: " if row["path"] and not row["path"].startswith("(") else ""
     yield f"{where}{cases} {one if cases == '1' else many} {step.per}, together {amount}, as profiled"
     path = tables.rows(CRITICAL_PATH, "cause", "name", "path", "time_pct", "step_ns")

@@ -14,12 +14,12 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from nightsight.advise.kernels import KERNEL_RULES
 from nightsight.advise.tables import Tables
 from nightsight.events.kernel_labels import label_of
 from nightsight.events.peaks import MEMORIES
 from nightsight.model.report import Finding
 from nightsight.results.ncu import NCU_KERNELS, NCU_LIMITS, NCU_RULES
+from nightsight.results.rules import AT_ROOF, KERNEL_WORDS
 from nightsight.units import format_value
 
 _MOST: Final = 5
@@ -32,9 +32,8 @@ _RULES: Final = ["launch", "rule", "title", "kind", "speedup_kind", "speedup_pct
 _LIMITS: Final = ["launch", "replay_ns", "unit", "used_pct", "left_pct"]
 _OURS: Final = ["rule", "gain_pct", "reason"]
 _VERDICT: Final = "info"
-_AT_ROOF: Final = "at_roof"
 # what is said of a kernel in a timeline already, from its remedies; and what promises nothing
-_ELSEWHERE: Final = frozenset(("tensor_cores", "small_grid", _AT_ROOF))
+_ELSEWHERE: Final = frozenset(("tensor_cores", "small_grid", AT_ROOF))
 # above the first a unit is at its peak, below the second no unit is what the kernel waits for
 _AT_ROOF_PCT: Final = 80.0
 # a kernel at its peak is worth a note if it takes this share of the window, or of the replayed time
@@ -89,7 +88,7 @@ def replay_advice(tables: Tables) -> tuple[Finding, ...]:
         replayed_ns = kernels["replay_ns"].astype("float64")
         return (*_alone(kernels), *_at_roof(kernels, replayed_ns, max(float(replayed_ns.sum()), 1.0), "replayed time"))
     timed = kernels[kernels["busiest_gpu_ns"].notna()]
-    ours = timed[timed["ours"].isin(KERNEL_RULES.keys() - _ELSEWHERE)].rename(columns={"ours": "rule"})
+    ours = timed[timed["ours"].isin(KERNEL_WORDS.keys() - _ELSEWHERE)].rename(columns={"ours": "rule"})
     cases = pd.concat([_estimates(tables, timed), ours.assign(capped_pct=ours["gain_pct"])], ignore_index=True)
     # the busiest GPU bounds the gain: GPUs work in parallel, so their times do not add up
     gain = cases["capped_pct"].astype("float64") / 100 * cases["busiest_gpu_ns"].astype("float64")
@@ -108,7 +107,7 @@ def _estimates(tables: Tables, kernels: pd.DataFrame) -> pd.DataFrame:
     rules = tables.rows(NCU_RULES, *_RULES)[_RULES]
     rules = rules[(rules["speedup_kind"] == "global") & (rules["kind"] != _VERDICT) & rules["rule"].isin(_ABOUT)]
     # a change that follows from the figures themselves says it better
-    silent = kernels[~kernels["ours"].isin(KERNEL_RULES.keys() - {_AT_ROOF})]
+    silent = kernels[~kernels["ours"].isin(KERNEL_WORDS.keys() - {AT_ROOF})]
     cases = rules.merge(silent, on="launch", validate="m:1")
     about = cases["rule"].map({rule: what for rule, (what, _) in _ABOUT.items()})
     used = cases["used_pct"].astype("float64").fillna(0.0)
@@ -127,7 +126,7 @@ def _estimates(tables: Tables, kernels: pd.DataFrame) -> pd.DataFrame:
 
 
 def _finding(case: dict[Any, Any], window_ns: int) -> Finding:
-    kernel, words = label_of(case["name"], _NAME_LENGTH), KERNEL_RULES.get(case["rule"])
+    kernel, words = label_of(case["name"], _NAME_LENGTH), KERNEL_WORDS.get(case["rule"])
     time, saved = (format_value(float(case[column]), column) for column in ("busiest_gpu_ns", "capped_pct"))
     gain = round(case["gain_ns"])
     finding = Finding(
@@ -150,7 +149,7 @@ def _finding(case: dict[Any, Any], window_ns: int) -> Finding:
             remedy=words.remedy,
             evidence=(*finding.evidence, f"{case['reason']}: at most {saved} of that"),
             source=NCU_LIMITS.name,
-            action=words.short,
+            action=words.action,
         )
     said = float(case["speedup_pct"])
     bound = f", the rest of {case['unit']}" if case["capped_pct"] < said else ""
@@ -168,11 +167,11 @@ def _finding(case: dict[Any, Any], window_ns: int) -> Finding:
 
 def _at_roof(kernels: pd.DataFrame, spent: "pd.Series[float]", whole_ns: float, of_what: str) -> Iterator[Finding]:
     """Yield a note on the kernels that are at the peak of the GPU, if they take much of the whole."""
-    peaked = kernels.assign(share_pct=100.0 * spent / whole_ns)[kernels["ours"] == _AT_ROOF]
+    peaked = kernels.assign(share_pct=100.0 * spent / whole_ns)[kernels["ours"] == AT_ROOF]
     share = float(peaked["share_pct"].sum())
     if share < _DOMINANT_PCT:
         return
-    said, words = [], KERNEL_RULES[_AT_ROOF]
+    said, words = [], KERNEL_WORDS[AT_ROOF]
     by_unit = peaked.sort_values("share_pct", ascending=False, kind="stable").groupby("unit", sort=False)
     for unit, mine in list(by_unit)[:_MOST_EVIDENCE]:
         low, high = (f"{mine['used_pct'].agg(which):.0f}" for which in ("min", "max"))
@@ -185,12 +184,12 @@ def _at_roof(kernels: pd.DataFrame, spent: "pd.Series[float]", whole_ns: float, 
     is_open = peaked["unit"].isin(MEMORIES) & peaked["excessive_pct"].isna()
     detail = _NOT_MEASURED if is_open.any() else words.detail
     title = f"{words.title}: {format_value(min(share, 100.0), 'share_pct')} of the {of_what}"
-    yield Finding(_AT_ROOF, "info", title, " ".join((*said, detail)), words.remedy, source=NCU_LIMITS.name)
+    yield Finding(AT_ROOF, "info", title, " ".join((*said, detail)), words.remedy, source=NCU_LIMITS.name)
 
 
 def _alone(kernels: pd.DataFrame) -> tuple[Finding, ...]:
     """Return what the figures of replays without a timeline tell, the largest share of the replayed time first."""
-    cases = kernels[kernels["ours"].isin(KERNEL_RULES.keys() - {_AT_ROOF})]
+    cases = kernels[kernels["ours"].isin(KERNEL_WORDS.keys() - {AT_ROOF})]
     total = float(kernels["replay_ns"].astype("float64").sum())
     saved = cases["gain_pct"].astype("float64") * cases["replay_ns"].astype("float64") / max(total, 1.0)
     cases = cases.assign(share_pct=100.0 * cases["replay_ns"].astype("float64") / max(total, 1.0), saved_pct=saved)
@@ -201,7 +200,7 @@ def _alone(kernels: pd.DataFrame) -> tuple[Finding, ...]:
 
 
 def _of_replays(cases: pd.DataFrame, rule: str) -> Finding:
-    words = KERNEL_RULES[rule]
+    words = KERNEL_WORDS[rule]
     evidence = []
     for case in cases.to_dict("records"):
         columns = ("replay_ns", "share_pct", "gain_pct")
@@ -222,6 +221,6 @@ def _of_replays(cases: pd.DataFrame, rule: str) -> Finding:
         tuple(evidence),
         source=NCU_LIMITS.name,
         cause=cause,
-        action=f"{words.short}, up to \N{MINUS SIGN}{saved:.0f} % of {'their' if others else 'its'} time",
+        action=f"{words.action}, up to \N{MINUS SIGN}{saved:.0f} % of {'their' if others else 'its'} time",
         kernels=tuple(dict.fromkeys(cases["name"].astype("str"))),
     )

@@ -15,10 +15,11 @@ from nightsight.model.report import Finding, Report, View, find
 from nightsight.render.page.summary import Numbers
 from nightsight.render.table.view import counted
 from nightsight.results.categories import BUSY, COMMUNICATION, IDLE, UNSEEN
-from nightsight.results.causes import REMEDIES, REPLAY, WHAT_IF, WORTH_PCT, WORTH_PCT_OF
+from nightsight.results.causes import REPLAY, WHAT_IF
 from nightsight.results.gpu_time import TIME_SPLIT
 from nightsight.results.ncu import NCU_KERNELS, NCU_LIMITS
 from nightsight.results.operators import CPU_OPS
+from nightsight.results.rules import RULE, RULES, WORTH_PCT
 from nightsight.results.steps import OPERATORS, STEP_PARTS
 from nightsight.texts import middle_cut, printable
 from nightsight.units import format_value
@@ -196,18 +197,19 @@ def busy_by_device(split: Frame) -> list[float]:
 def _nothing(report: Report, split: Frame) -> tuple[str, str]:
     """Return what to say if there is no advice: what was looked for, and the most that any of it costs."""
     waits = _mostly(split)
-    if not len(report.rows(REPLAY)) or REMEDIES[0][0] in report.unchecked:
+    if not len(report.rows(REPLAY)) or RULES[0].name in report.unchecked:
         reason = next(iter(report.unchecked.values()), "")
         return waits, f"No cause can be given: {printable(reason).rstrip('.')}." if reason else ""
     gains = report.rows(WHAT_IF)
-    looked = f"Looked for {len(REMEDIES)} causes of lost time"
+    looked = f"Looked for {len(RULES)} causes of lost time"
     alone = _OF_KERNELS if _is_busy(split) and not len(report.rows(NCU_LIMITS)) else ""
     if not {"gain_pct", "rule"} <= set(gains) or gains["gain_pct"].isna().all():
         return waits, f"{looked}, and found none.{alone}"
     most: dict[Any, Any] = gains.nlargest(1, "gain_pct").to_dict("records")[0]
     gain, rule = format_value(float(most["gain_pct"]), "gain_pct"), str(most["rule"])
-    most_is = f"{_CHANGES.get(rule, rule)} would save the most, {gain}"
-    least = WORTH_PCT_OF.get(rule, WORTH_PCT)
+    # a report.json may be of another version
+    done, least = (RULE[rule].done, RULE[rule].worth_pct) if rule in RULE else (rule, WORTH_PCT)
+    most_is = f"{done} would save the most, {gain}"
     return (
         waits,
         f"{looked}. None is worth acting on: {most_is}, but is rarely worth the work below {least:.0f} %.{alone}",
@@ -221,36 +223,6 @@ def _is_busy(split: Frame) -> bool:
     """Whether the GPUs were busy for most of the window."""
     busy = busy_by_device(split)
     return bool(busy) and sum(busy) / len(busy) >= _BUSY_PCT
-
-
-_CHANGES: Final = {
-    "host_code": "moving host code out of the way",
-    "interpreter": "moving Python code to another process",
-    "wait": "not waiting for the GPU",
-    "wait_and_host_code": "removing a wait and the host code after it",
-    "launch_bound": "launching CUDA graphs",
-    "allocation": "allocating only once",
-    "loading": "loading code only once",
-    "compilation": "compiling only once",
-    "pageable_copy": "pinning memory",
-    "exposed_copy": "copying ahead of time",
-    "copies_to_host": "leaving results on the GPU",
-    "many_small_copies": "making one copy of many",
-    "migration": "moving pages ahead of time",
-    "exposed_communication": "hiding communication",
-    "repeated_reduction": "reducing gradients once for each update",
-    "straggler": "giving all ranks the same work",
-    "uneven_experts": "giving all experts the same work",
-    "uneven_stages": "splitting layers evenly over the stages of the pipeline",
-    "tensor_cores": "using tensor cores",
-    "fusion": "fusing kernels",
-    "attention": "fusing attention",
-    "fused_optimizer": "fusing the optimizer",
-    "fp64": "computing in FP32",
-    "layout": "keeping one layout",
-    "concatenation": "writing in place instead of concatenating",
-    "small_grid": "launching more blocks",
-}
 
 
 def _largest_replay(limits: Frame) -> str:

@@ -1,76 +1,10 @@
-"""What the simulation of the program tells: remedies, how far to trust it, what the profiler costs."""
+"""What the simulation of the program tells: what remedies gain, how far to trust it, what the profiler costs."""
 
 from typing import Final
 
 from nightsight.results.columns import GPU, LAUNCH_TABLES
 from nightsight.results.entry import NUMBER, TEXT, WHOLE, Column, Entry
-
-REMEDIES: Final = (
-    (
-        "host_code",
-        "this host code does not hold the GPU up: it runs ahead of time, or in another thread or process; `name`: of "
-        "several GPUs the one whose process runs it",
-    ),
-    (
-        "interpreter",
-        "Python code of threads that launch nothing runs in another process, so that no thread that launches waits for "
-        "its turn (GIL); `name`: the function that runs most",
-    ),
-    ("wait", "no wait for the GPU here; the copy to the host that it waits for is made, but not waited for"),
-    ("wait_and_host_code", "neither the wait nor the host code in this range"),
-    (
-        "launch_bound",
-        "the launches of a step as one CUDA graph, or one between two waits; `name`: where most of them are, if in "
-        "several places",
-    ),
-    ("allocation", "nothing is allocated or freed"),
-    ("loading", "no module is loaded, and no kernel for the first time"),
-    ("compilation", "nothing is compiled: no module is loaded, and no host code runs just before"),
-    ("pageable_copy", "copies from pinned memory, on a stream of their own, ahead of time"),
-    ("exposed_copy", "copies on a stream of their own, ahead of time"),
-    ("copies_to_host", "copies to pinned memory, on a stream of their own, that nothing waits for"),
-    ("many_small_copies", "the copies of a step as one"),
-    ("migration", "pages of managed memory are moved ahead of time, at the rate of the link"),
-    (
-        "exposed_communication",
-        "computation does not wait for half of the communication that it waits for now; over NVLink, for a seventh",
-    ),
-    (
-        "repeated_reduction",
-        "gradients are reduced only in the last of the backward passes before an update; `name`: how many there are",
-    ),
-    ("straggler", "all GPUs compute for as long as they do on average, those of a pipeline as others of their stage"),
-    ("uneven_experts", "between two all-to-alls of experts, all GPUs compute for as long as they do on average"),
-    ("uneven_stages", "all stages of a pipeline compute for as long as they do on average"),
-    ("tensor_cores", "matrix products of FP32 on tensor cores (TF32)"),
-    ("fusion", "chains of elementwise kernels as one kernel each"),
-    ("attention", "attention as one kernel: nothing between its two products"),
-    ("fused_optimizer", "one fused kernel for the operations of an optimizer on its tensors"),
-    ("fp64", "kernels that compute in FP64 take half of their time in FP32"),
-    ("layout", "nothing turns tensors from NCHW to NHWC or back"),
-    ("concatenation", "nothing is concatenated: what comes is written in its place at once"),
-    ("small_grid", "as many blocks as fill the GPU"),
-)
-"""What can be changed, by the name of the rule that proposes it."""
-WORTH_PCT: Final = 3.0
-"""From which gain on, in percent of a step, a remedy is worth a word."""
-WORTH_PCT_OF: Final = {
-    "launch_bound": 5.0,
-    "exposed_communication": 2.0,
-    # a compiler, or a kernel written by hand, takes more work than a setting
-    "fusion": 10.0,
-    "attention": 5.0,
-    "fused_optimizer": 5.0,
-    # joining is what many programs are for; if it takes so much, a cache or a list grows
-    "concatenation": 20.0,
-    "small_grid": 5.0,
-}
-"""The same of remedies that take more or less work than others."""
-RANKED_BY: Final = {"launch_bound": 0.4}
-"""How a gain counts for the first place, where it is not 1.
-
-A CUDA graph takes more work than other remedies, and presupposes some: it cannot hold a wait.
-"""
+from nightsight.results.rules import RULES
 
 SIMULATED: Final = "The simulation of {one} without any change differs from what was measured by {difference}"
 """The evidence of all advice on a window: how well the simulation, from which gains are, gives what was measured."""
@@ -114,7 +48,7 @@ WHAT_IF: Final = Entry(
     "is left after them and all before them.",
     LAUNCH_TABLES,
     (
-        Column("rule", TEXT, "what is changed", REMEDIES),
+        Column("rule", TEXT, "what is changed", tuple((rule.name, rule.change) for rule in RULES)),
         Column("path", TEXT, "the NVTX ranges in which it is; empty: in several, or in none"),
         Column("name", TEXT, "the function, the direction of copies, the kernels, or the GPU"),
         Column(

@@ -88,12 +88,12 @@ def _open_run(folder: Path, form: Format, reading: Reading) -> Source:
         return open_file(told, form, reading)
     details = form.of_events or is_small(files[0])
     replays = [] if files[0].suffix == NCU_REPORT else sorted((folder / "capture").glob(f"*{NCU_REPORT}"))
-    with profile_of(files[0], reading, details=details) as profile:
-        findings: tuple[Finding, ...] = ()
+    with profile_of(files[0], reading, details=details) as timeline:
+        profile, findings = timeline, tuple[Finding, ...]()
         if replays:
             from nightsight.workflows.replay import with_replayed  # noqa: PLC0415 (it imports all collectors)
 
-            profile, findings = with_replayed(profile, replays[0])
+            profile, findings = with_replayed(timeline, replays[0])
         reading.progress(f"looking for causes in {files[0].name}")
         chosen = with_attached(replace(with_own_gpus(profile), window=reading.window), reading.attach)
         if not told.is_file():

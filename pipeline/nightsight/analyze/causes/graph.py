@@ -58,10 +58,12 @@ TO_HOST: Final = 1
 _DIRECTIONS: Final = {"Host-to-Device": TO_DEVICE, "Device-to-Host": TO_HOST}
 # in the place of an operation that was waited for: there was none to wait for
 _NO_WORK: Final = -2
+# how many that stay are looked for between those that are taken off a stream
+_MOST_BYPASSED: Final = 8
 _NONE: Final = np.empty(0, dtype=np.int64)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Calls:
     """The CUDA calls of the window that are not inside another call, by thread and time; times in ns.
 
@@ -91,7 +93,7 @@ class Calls:
         return len(self.row)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Work:
     """The GPU operations of the window and those that its calls launched, by stream and time; times in ns.
 
@@ -100,7 +102,8 @@ class Work:
     when the operation itself did. `previous`: the operation before it on its stream, `other`: one that it had to wait
     for besides, -1 for none. `group`: collectives with the same number transfer together, -1 for all else. `direction`:
     of a copy between host and device, TO_DEVICE or TO_HOST, -1 for all else. `between`: copies from GPU to GPU.
-    `bypass`: if `previous` is such a copy or communicates, what was before it and others of its kind on the stream.
+    `bypass`: if `previous` is such a copy or communicates, what came before it on the stream, each further back: others
+    of its kind, the nearest ones, and what was before all of them; -1 for none.
     `latency_ns`, `hop_ns`: how long after its call, and after an operation that it waited for, such an operation
     typically begins. `unseen_ns`: for how long it is not known what the GPU did after `previous`: it may have worked.
     """
@@ -118,7 +121,7 @@ class Work:
     direction: Ints
     communicates: Flags
     between: Flags
-    bypass: Ints
+    bypass: tuple[Ints, ...]
     latency_ns: Ints
     hop_ns: Ints
     unseen_ns: Ints
@@ -209,14 +212,25 @@ def _calls(timeline: Timeline) -> tuple[Calls, Ints]:
     row = np.concatenate(parts) if parts else _NONE
     start, end, process, thread = start[row], end[row], process[row], thread[row]
     line = _lines(start, end, process, thread, launches=_launching(timeline)[row])
-    unknown = np.full(len(row), -1, dtype=np.int64)
     cause = causes.cause[row].astype(np.int64)
     before = _with_first(_before(start, end, thread, line), start, end, process)
     names = causes.name[row].astype(np.int64)
-    never = np.zeros(len(row), dtype=np.int64)
-    return Calls(
-        row, start, end, process, thread, line, before, unknown, end - start, never, cause, names, causes.names
-    ), position
+    found = Calls(
+        row=row,
+        start=start,
+        end=end,
+        process=process,
+        thread=thread,
+        line=line,
+        before=before,
+        awaited=np.full(len(row), -1, dtype=np.int64),
+        work_ns=end - start,
+        held_ns=np.zeros(len(row), dtype=np.int64),
+        cause=cause,
+        name=names,
+        names=causes.names,
+    )
+    return found, position
 
 
 @of_capture
@@ -307,14 +321,14 @@ def _work(timeline: Timeline, calls: Calls, index: Ints) -> Work:
     group[is_communication] = _collectives(timeline, where[is_communication])
     nothing, unknown = np.zeros(len(where), dtype=np.int64), np.full(len(where), -1, dtype=np.int64)
     work = Work(
-        where,
-        start,
-        end,
-        operations.device[where],
-        call,
-        launched,
-        row >= 0,
-        previous,
+        operation=where,
+        start=start,
+        end=end,
+        device=operations.device[where],
+        call=call,
+        launched=launched,
+        is_recorded=row >= 0,
+        previous=previous,
         other=unknown,
         group=group,
         direction=direction,
@@ -341,14 +355,26 @@ def _unseen_before(timeline: Timeline, work: Work) -> Ints:
     return found
 
 
-def _bypass(previous: Ints, kind: Ints) -> Ints:
-    """Return what comes before `previous`, and before all of its kind directly before that; -1 unless it has a kind."""
-    # in the order of streams, operations of one kind without another between them form a run
+def _bypass(previous: Ints, kind: Ints) -> tuple[Ints, ...]:
+    """Return what each operation follows if some are taken off its stream: see `Work`.
+
+    Only those with a kind, 1 or more, can be taken off. In the order of streams, operations of one kind without another
+    between them form a run.
+    """
+    if not (kind > 0).any():
+        return ()
     follows = np.append(-1, kind[:-1]) == kind
     follows &= previous >= 0
     run = np.maximum.accumulate(np.where(follows, 0, np.arange(len(kind))))
-    before = np.where(previous >= 0, previous[run[previous]], -1)
-    return np.where((previous >= 0) & (kind[previous] > 0) & (kind != kind[previous]), before, -1)
+    can_leave = (previous >= 0) & (kind[previous] > 0)
+    steps = [np.where(can_leave, previous[run[previous]], -1)]
+    before = np.where(can_leave, previous[previous], -1)
+    while (before >= 0).any() and len(steps) <= _MOST_BYPASSED:
+        # the first of the run leads to what is before it, which is there already
+        is_inside = (before >= 0) & (kind[before] == kind[previous])
+        steps.append(np.where(is_inside, before, -1))
+        before = np.where(is_inside, previous[before], -1)
+    return tuple(steps)
 
 
 def _latency(calls: Calls, work: Work, kind: Ints) -> Ints:

@@ -22,7 +22,8 @@ from nightsight.analyze.no_work import next_to_none
 from nightsight.analyze.unseen_work import MOST_CAPTURING, MOST_UNSEEN, capturing_share, unseen_share
 from nightsight.events.timeline import Timeline
 from nightsight.intervals import Flags
-from nightsight.results.causes import PROFILER_COST, RANKED_BY, REPLAY, WHAT_IF
+from nightsight.results.causes import PROFILER_COST, REPLAY, WHAT_IF
+from nightsight.results.rules import RULE
 from nightsight.system.parallel import once
 from nightsight.tables import NULLABLE
 from nightsight.units import format_value
@@ -227,7 +228,7 @@ def _best_sequence(scene: Scene, base: Floats, gains: tuple[Gain, ...]) -> tuple
             break
         edits = [scene.applied(gains[place].remedy.edit, lag) for place in tried]
         lengths = _replayed(found, edits)
-        counts = np.array([RANKED_BY.get(gains[place].remedy.rule, 1.0) for place in tried])
+        counts = np.array([RULE[gains[place].remedy.rule].counts for place in tried])
         best = int(np.argmax(counts * (left - lengths)))
         if left - lengths[best] < _LEAST_OF_SEQUENCE * whole:
             break

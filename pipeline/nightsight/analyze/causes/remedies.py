@@ -18,7 +18,6 @@ from nightsight.analyze.causes.path import HostCode, loads_code
 from nightsight.analyze.causes.reductions import unneeded_reductions
 from nightsight.analyze.causes.replay import (
     BEGIN,
-    BYPASS,
     CALL,
     ENGINE,
     LAUNCH,
@@ -38,6 +37,7 @@ from nightsight.events.peaks import published
 from nightsight.events.timeline import Timeline, operation_column, positions
 from nightsight.intervals import Flags, Ints, Spans, covered, union, without
 from nightsight.results.categories import ALLOCATION, BLOCKING_COPY, IDLE, MODULE, SYNC
+from nightsight.results.rules import RULE
 from nightsight.tables import empty, integers
 from nightsight.units import format_ranks
 
@@ -106,6 +106,11 @@ class Remedy:
     edit: Edit
     code: HostCode | None = None
     kernels: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Raise ValueError if the rule is not declared in `nightsight.results.rules`."""
+        if self.rule not in RULE:
+            raise ValueError(f"{self.rule} is not declared in RULES")
 
 
 def remedies(scene: Scene) -> list[Remedy]:
@@ -313,7 +318,7 @@ def _off_stream(scene: Scene, chosen: Ints, new: Floats) -> Edit:
     after = new[found.edges[ENGINE][chosen] >= 0] + work.hop_ns[engine]
     shorter: Floats = scene.length[chosen] - new + np.maximum(work.latency_ns[chosen] - scene.cost.recorded_ns, 0)
     return (
-        *_leaving(scene, leaving),
+        *_leaving(scene, leaving, ends),
         Change(np.concatenate([found.of(STREAM, chosen), found.of(OTHER, chosen)]), "set", NEVER),
         Change(found.of(LAUNCH, chosen), "shorter", shorter),
         Change(found.of(ENGINE, engine), "set", after),
@@ -322,9 +327,9 @@ def _off_stream(scene: Scene, chosen: Ints, new: Floats) -> Edit:
     )
 
 
-def _leaving(scene: Scene, edges: Ints) -> Edit:
-    """Return the edit that nothing follows these edges: what did follows what was before on its stream."""
-    around = scene.model.of(BYPASS, np.unique(scene.model.item[edges]))
+def _leaving(scene: Scene, edges: Ints, ends: Ints) -> Edit:
+    """Return the edit that nothing follows these ends (`edges`): what did follows what was before on its stream."""
+    around = scene.model.around(edges, ends)
     return (Change(edges, "set", NEVER), Change(around, "set", scene.lag_between[scene.model.item[around]]))
 
 
@@ -356,11 +361,16 @@ def _shorter(scene: Scene, operations: Ints, by: Ints | Floats, *, with_way: Fla
     """Return the edit that operations are shorter, and that those `with_way` need no time on the way to the GPU."""
     found, work = scene.model, scene.graph.work
     changes = []
-    for kind, way in ((LAUNCH, work.latency_ns), (STREAM, work.hop_ns), (OTHER, work.hop_ns), (BYPASS, work.hop_ns)):
+    for kind, way in ((LAUNCH, work.latency_ns), (STREAM, work.hop_ns), (OTHER, work.hop_ns)):
         known = found.edges[kind][operations] >= 0
         mine = operations[known]
         changes.append(Change(found.of(kind, mine), "earlier", by[known] + way[mine] * with_way[known]))
-    return tuple(changes)
+    place = np.full(len(work), -1, dtype=np.int64)
+    place[operations] = np.arange(len(operations))
+    around = found.bypasses[place[found.item[found.bypasses]] >= 0]
+    mine = place[found.item[around]]
+    sooner = by[mine] + work.hop_ns[operations[mine]] * with_way[mine]
+    return (*changes, Change(around, "earlier", sooner))
 
 
 def link_rate(timeline: Timeline) -> float:
@@ -457,7 +467,7 @@ def hidden_communication(scene: Scene) -> Iterator[Remedy]:
     leads = np.flatnonzero(leaving)
     can_hide = pd.Series(_can_hide(scene, np.append(alone, grouped), found.source[leads], ends), index=ends)
     hidden = np.asarray(can_hide[~can_hide.index.duplicated()][found.source[leads]], dtype=np.float64)
-    around = scene.model.of(BYPASS, np.unique(found.item[leads]))
+    around = found.around(leads, np.append(ends, arrivals))
     edit = (Change(leads, "earlier", hidden), Change(around, "set", scene.lag_between[found.item[around]]))
     calling = work.call[mine]
     time = scene.per_step(scene.length[mine], calling)

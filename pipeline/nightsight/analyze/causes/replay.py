@@ -32,7 +32,7 @@ STREAM: Final = 4
 OTHER: Final = 5
 TRANSFER: Final = 6  # from the last rank's arrival to the end of a collective
 ENGINE: Final = 7  # from one copy to the next in its direction: binds only copies that a change takes off their streams
-BYPASS: Final = 8  # from what was before a copy or a collective on the stream: binds if a change takes that one off
+BYPASS: Final = 8  # from what was before a copy or a collective on the stream: binds if a change takes that one off it
 MEET: Final = 9  # from the first call of the last rank to one of another rank that it had kept waiting
 NEVER: Final = -1e18
 """The lag of an edge that does not bind."""
@@ -65,18 +65,42 @@ class Model:
 
     @cached_property
     def edges(self) -> dict[int, Ints]:
-        """The edge of each kind of each item, -1 where it has none: the last if there are several."""
-        sizes = {kind: len(self.graph.calls) if kind <= AWAIT else len(self.graph.work) for kind in range(BYPASS + 1)}
+        """The edge of each kind but BYPASS of each item, -1 where it has none: the last if there are several."""
+        sizes = {kind: len(self.graph.calls) if kind <= AWAIT else len(self.graph.work) for kind in range(BYPASS)}
         found = {kind: np.full(size + 1, -1, dtype=np.int64) for kind, size in sizes.items()}
         for kind, edges in found.items():
             mine = np.flatnonzero((self.kind == kind) & (self.item >= 0))
             edges[self.item[mine]] = mine
         return found
 
+    @cached_property
+    def bypasses(self) -> Ints:
+        """All edges of BYPASS: an item can have several."""
+        return np.flatnonzero(self.kind == BYPASS)
+
     def of(self, kind: int, items: Ints) -> Ints:
         """Return the edges of a kind that these calls or operations have."""
         edges = self.edges[kind][items]
         return edges[edges >= 0]
+
+    def around(self, taken: Ints, leaving: Ints) -> Ints:
+        """Return the edges of BYPASS that bind when what leads from these events to others (edges `taken`) does not.
+
+        What followed an operation on its stream then follows the nearest one before it that stays. ValueError if an
+        operation leaves that has no way around it: what came after it would follow nothing.
+        """
+        items = np.unique(self.item[taken])
+        ways = self.bypasses[np.isin(self.item[self.bypasses], items)]
+        before = self.graph.work.previous
+        following = self.item[taken[self.kind[taken] == STREAM]]
+        following = following[before[before[following]] >= 0]
+        if len(following) and not np.any([way[following] >= 0 for way in self.graph.work.bypass], axis=0).all():
+            raise ValueError("an operation is taken off its stream that graph.py knows no way around")
+        ways = ways[~np.isin(self.source[ways], leaving) & ~np.isin(self.target[ways], leaving)]
+        # events are in the order of time: of an item, the last source is the nearest
+        order = ways[np.lexsort((self.source[ways], self.item[ways]))]
+        nearest: Ints = order[np.append(self.item[order][1:] != self.item[order][:-1], True)[: len(order)]]
+        return nearest
 
     def replay(self, lags: Floats) -> Floats:
         """Return the time of each event in ns since the beginning, a column for each column of `lags`."""
@@ -256,8 +280,9 @@ def _of_work(calls: Calls, work: Work, groups: Ints, window: Window) -> Iterator
     transfer = np.full(len(groups), np.iinfo(np.int64).max)
     np.minimum.at(transfer, group[mine], length[mine])
     yield TRANSFER, goal[mine], first + mine, transfer[group[mine]], mine
-    mine = np.flatnonzero(work.bypass >= 0)
-    yield BYPASS, first + work.bypass[mine], goal[mine], np.full(len(mine), NEVER), mine
+    for before in work.bypass:
+        mine = np.flatnonzero(before >= 0)
+        yield BYPASS, first + before[mine], goal[mine], np.full(len(mine), NEVER), mine
     copies = np.flatnonzero(work.direction >= 0)
     engine = work.device[copies] * 8 + work.direction[copies]
     order = np.lexsort((work.start[copies], engine))

@@ -18,7 +18,7 @@ from nightsight.render.table.packed import packed_tables
 from nightsight.render.table.replayed import HEADINGS, PREFIX, numbered, with_figures
 from nightsight.render.table.view import TableView, table_view, texts_of
 from nightsight.results import entry_of
-from nightsight.results.causes import REMEDIES, WHAT_IF
+from nightsight.results.causes import WHAT_IF
 from nightsight.results.entry import Place
 from nightsight.results.gpu import CUDA_GPU_KERN_SUM, IDLE_STACKS, MEMORY_OPERATIONS
 from nightsight.results.gpu_time import GPU_TIME, TIME_SPLIT
@@ -28,6 +28,7 @@ from nightsight.results.operators import CPU_OPS
 from nightsight.results.program import MEMORY_USAGE
 from nightsight.results.ranges import NVTX_RANGES, RANGE_ITERATIONS
 from nightsight.results.ranks import RANKS
+from nightsight.results.rules import RULES
 from nightsight.results.serving import SERVING
 from nightsight.results.steps import STEP_PARTS, STEP_SPLIT
 from nightsight.texts import middle_cut, printable
@@ -198,7 +199,7 @@ def page(report: Report, *, table_bytes: int = TABLE_BYTES) -> Page:
         windows,
         lead,
         unchecked,
-        "" if REMEDIES[0][0] in report.unchecked else _NOTHING,
+        "" if RULES[0].name in report.unchecked else _NOTHING,
         sections,
         _details(made.values()),
         (*causes, *_unavailable(report.results)),
