@@ -228,7 +228,8 @@ def _best_sequence(scene: Scene, base: Floats, gains: tuple[Gain, ...]) -> tuple
             break
         edits = [scene.applied(gains[place].remedy.edit, lag) for place in tried]
         lengths = _replayed(found, edits)
-        counts = np.array([RULE[gains[place].remedy.rule].counts for place in tried])
+        rules = [RULE.get(gains[place].remedy.rule) for place in tried]
+        counts = np.array([rule.counts if rule else 1.0 for rule in rules])
         best = int(np.argmax(counts * (left - lengths)))
         if left - lengths[best] < _LEAST_OF_SEQUENCE * whole:
             break

@@ -37,7 +37,7 @@ from nightsight.events.peaks import published
 from nightsight.events.timeline import Timeline, operation_column, positions
 from nightsight.intervals import Flags, Ints, Spans, covered, union, without
 from nightsight.results.categories import ALLOCATION, BLOCKING_COPY, IDLE, MODULE, SYNC
-from nightsight.results.rules import RULE
+from nightsight.results.rules import KERNEL_WORDS, RULE
 from nightsight.tables import empty, integers
 from nightsight.units import format_ranks
 
@@ -109,8 +109,8 @@ class Remedy:
 
     def __post_init__(self) -> None:
         """Raise ValueError if the rule is not declared in `nightsight.results.rules`."""
-        if self.rule not in RULE:
-            raise ValueError(f"{self.rule} is not declared in RULES")
+        if self.rule not in RULE | KERNEL_WORDS:
+            raise ValueError(f"{self.rule} is not declared in nightsight.results.rules")
 
 
 def remedies(scene: Scene) -> list[Remedy]:
