@@ -1,0 +1,75 @@
+"""Finds habits of our English that no native speaker has: `python -m tests.english [FILE...]`, a part of `make lint`.
+
+It reads messages, help, docstrings, comments and documents alike. CONTRIBUTING lists the words that we use.
+"""
+
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).parents[1]
+_FILES: Final = (
+    "*.md",
+    "action.yml",
+    "docs/*.md",
+    "pipeline/**/*.py",
+    "workloads/**/*.py",
+    "workloads/*.toml",
+    "templates/*.html",
+    "templates/macros/*.html",
+    "templates/scripts/**/*.js",
+    "templates/styles/*.css",
+    "templates/ci/**/*",
+)
+HABITS: Final = {
+    r"(?<!there )(?<!there's )\b(?:is|are|was|were|be) no\b(?! longer| more than| (?:faster|slower|longer|shorter) than)": (
+        "say what it is not: `is not a ...`"
+    ),
+    r"\banew\b": "again",
+    r"\bso (?:many|much|often)\b(?! (?:that|of the time that))": "say how many, or leave it out",
+    r"\bof (?:its|their|his|our|your|one's) own\b": "its own ..., a separate ...",
+    r"\bstands? for\b": "represents, means, replaces",
+    r"\bfrom (?:[\w`%.,{}]+ ){1,4}on(?=[.,;:)]|$| \()": "from ... onwards, after, starting with",
+    r"\b(?:wants?|wanted) (?:more|less|fewer|to be|another|an?)\b": "needs",
+    r"\bwhat (?:it|they) (?:is|are) of\b": "name the thing",
+    r"\b(?:beside|besides)\b(?! (?:it|that|this) in)": "next to; as well",
+    r"\bcalled for\b": "needed",
+    r"\bas good as\b": "nearly",
+    r"\bby and by\b": "gradually",
+    r"\bnothing but\b": "only",
+    r"\ball but\b(?= \w+ (?:are|is|was|were))": "all except",
+    r"\bgives? back\b": "returns, releases",
+    r"\btakes? away\b": "removes",
+    r"\bnot any more\b": "no longer",
+    r"\bwith each other\b(?= alike)": "alike",
+}
+
+
+def found(text: str) -> Iterator[tuple[int, str, str]]:
+    """Yield the line, the words and the advice for each habit in a text."""
+    for pattern, advice in HABITS.items():
+        for match in re.finditer(pattern, text, re.IGNORECASE | re.MULTILINE):
+            yield text.count("\n", 0, match.start()) + 1, match[0], advice
+
+
+def files() -> list[Path]:
+    """Return all files that hold English."""
+    every = {path for pattern in _FILES for path in ROOT.glob(pattern)}
+    return sorted(path for path in every if path.is_file() and not {"node_modules", "vendor"} & {*path.parts})
+
+
+def main(names: Sequence[str]) -> int:
+    """Print what was found; return 1 if anything was."""
+    count = 0
+    for path in map(Path, names) if names else files():
+        for line, words, advice in sorted(found(path.read_text(encoding="utf-8", errors="replace"))):
+            place = path.relative_to(ROOT) if path.is_absolute() else path
+            sys.stdout.write(f"{place}:{line}: {words!r}: {advice}\n")
+            count += 1
+    return int(count > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
