@@ -84,8 +84,8 @@ lock: ## pin anew what the parts for CI install, with hashes; needs uv
 pictures: $(READY_DEV) ## render the sample report and the pictures in docs/ anew, with Chromium
 	$(RUN) -m tests.pictures
 
-bench: $(READY_DEV) ## measure what docs/benchmarks.md lists, and mark what exceeds the allowed
-	$(RUN) -m tests.bench
+bench: $(READY_DEV) ## measure what docs/benchmarks.md lists, and mark what exceeds the limit; AGAINST=COMMIT: in turns with a commit
+	$(RUN) -m tests.bench $(if $(AGAINST),--against $(AGAINST))
 
 simulate: $(READY_DEV) ## how often a comparison is wrong, in worlds of made-up noise (docs/statistics.md)
 	$(RUN) -m tests.simulate

@@ -1,7 +1,8 @@
 """`make bench`: times what docs/benchmarks.md lists, in processes of their own, and prints a Markdown table.
 
 A median, or a peak of memory, above what is allowed is marked; the exit status is then 1. Large captures are real ones
-repeated (tests/tile.py). `python -m tests.bench --large` adds ten million kernels.
+repeated (tests/tile.py). `python -m tests.bench --large` adds ten million kernels. With `--against COMMIT`, commands
+run in turns with those of the commit, so that figures of a noisy machine compare; pages are not opened then.
 """
 
 import argparse
@@ -17,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from math import isnan
 from pathlib import Path
 
@@ -47,6 +48,8 @@ AS_INSTALLED = {name: value for name, value in os.environ.items() if name != "PY
 MILLION = 1725
 # so many short ones between them make two million beside a million kernels
 CALLS = 258
+# pairs of runs with those of another commit
+PAIRS = 5
 # of a command: seconds, and MB of memory
 Allowed = tuple[float | None, float | None]
 # for an ordinary capture, and for a million kernels, by format
@@ -80,8 +83,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--large", action="store_true", help="also ten million kernels (1.5 GB, some minutes)")
     parser.add_argument("--nsys", help="compare `stats` with this nsys")
+    parser.add_argument("--against", metavar="COMMIT", help="run each command in turns with that of a commit")
     options = parser.parse_args()
     print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}\n")
+    if options.against:
+        in_turns(options.against)
+    else:
+        sys.exit(not all(alone(options)))
+
+
+def alone(options: argparse.Namespace) -> list[bool]:
+    """Print all figures of this commit; return whether each is within its limit."""
     print("| what | runs | median | slowest | peak memory | allowed |\n|---|---|---|---|---|---|")
     kept = []
     with tempfile.TemporaryDirectory() as scratch:
@@ -109,7 +121,51 @@ def main() -> None:
         kept.append(tables(folder / "table.html"))
         kept.append(comparing(folder))
         kept += [*ordinary(folder), *history(folder), *job(folder), *extremes(folder)]
-    sys.exit(not all(kept))
+    return kept
+
+
+def in_turns(commit: str) -> None:
+    """Print how long commands take here and at another commit, run one after the other."""
+    print(f"| what | pairs | median | at {commit} | quotient | slowest pair | memory | at {commit} |")
+    print("|---|---|---|---|---|---|---|---|")
+    with tempfile.TemporaryDirectory() as scratch, checkout(commit, Path(scratch) / "other") as other:
+        folder = Path(scratch)
+        small = unpacked(max(DATA.glob("*/*.sqlite.xz"), key=lambda path: path.stat().st_size), folder)
+        million = large(folder, "1M.sqlite", MILLION, Lanes())
+        pair("`nightsight --help`", [*NIGHTSIGHT, "--help"], other)
+        for capture in (small, million):
+            for style in ("html", "json", "markdown"):
+                command = [*NIGHTSIGHT, "report", str(capture), "--format", style, "-o", str(folder / f"out.{style}")]
+                pair(f"`nightsight report {capture.name} --format {style}`", command, other)
+        options = [option for name in FIVE for option in ("-r", name)]
+        command = [*NIGHTSIGHT, "stats", str(million), *options, "--format", "csv"]
+        pair(f"`nightsight stats`, five tables of {million.name}", command, other)
+        sides = ("--baseline", str(small), "--candidate", str(small))
+        command = [*NIGHTSIGHT, "compare", *sides, "-o", str(folder / "comparison.html")]
+        pair(f"`nightsight compare` of {small.name} with itself", command, other)
+
+
+@contextmanager
+def checkout(commit: str, folder: Path) -> Iterator[Mapping[str, str]]:
+    """Check out a commit; yield the environment in which its package is found first."""
+    subprocess.run(["git", "worktree", "add", "-q", "--detach", folder, commit], check=True)
+    try:
+        yield {**AS_INSTALLED, "PYTHONPATH": str(folder / "pipeline")}
+    finally:
+        subprocess.run(["git", "worktree", "remove", "--force", folder], check=True)
+
+
+def pair(what: str, command: Sequence[str], other: Mapping[str, str]) -> None:
+    """Print a row: a command here and elsewhere, after one run each that compiles."""
+    run(command)
+    run(command, other)
+    pairs = [(run(command), run(command, other)) for _ in range(PAIRS)]
+    quotients = [here[0] / there[0] for here, there in pairs]
+    (here_s, here_mb), (there_s, there_mb) = (
+        [statistics.median(each[side][figure] for each in pairs) for figure in (0, 1)] for side in (0, 1)
+    )
+    figures = (f"{here_s:.2f} s", f"{there_s:.2f} s", f"{statistics.median(quotients):.2f}", f"{max(quotients):.2f}")
+    print(f"| {what} | {PAIRS} | {' | '.join(figures)} | {here_mb:.0f} MB | {there_mb:.0f} MB |", flush=True)
 
 
 def large(folder: Path, name: str, copies: int, lanes: Lanes) -> Path:
@@ -346,11 +402,11 @@ def show(
     return is_kept
 
 
-def run(command: Sequence[str]) -> tuple[float, float]:
+def run(command: Sequence[str], environment: Mapping[str, str] = AS_INSTALLED) -> tuple[float, float]:
     """Return the wall-clock seconds of a command and the peak memory in MB of its process."""
     start = time.perf_counter()
     quiet = subprocess.DEVNULL
-    with subprocess.Popen(command, stdout=quiet, stderr=quiet, env=AS_INSTALLED) as process:
+    with subprocess.Popen(command, stdout=quiet, stderr=quiet, env=environment) as process:
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:

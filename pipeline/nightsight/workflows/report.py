@@ -9,10 +9,9 @@ from pathlib import Path
 
 from nightsight.errors import UsageError
 from nightsight.model.report import Report
-from nightsight.render import FORMATS, Format, format_of, with_assets
+from nightsight.render import FORMATS, Format, Source, format_of, with_assets
 from nightsight.runs.layout import captures_of, write_file
 from nightsight.system.crash import about
-from nightsight.workflows.job import open_job
 from nightsight.workflows.opening import Reading, open_file, title_of
 
 
@@ -66,7 +65,7 @@ def render_files(paths: Sequence[Path], output: Output, reading: Reading) -> Ite
     _refuse_assets(style, output)
     files = [next(iter(captures[path]), path / "report.json") if path.is_dir() else path for path in paths]
     inputs = [*files, *(path / "report.json" for path in paths if path.is_dir())]
-    job = None if len(paths) == 1 or reading.is_apart else open_job(files, form, reading)
+    job = None if len(paths) == 1 or reading.is_apart else _job(files, form, reading)
     titles = [job.report.title] if job else [title_of(path) for path in paths]
     targets = _targets(titles, output, form)
     for done, target in enumerate(targets):
@@ -85,6 +84,12 @@ def render_files(paths: Sequence[Path], output: Output, reading: Reading) -> Ite
         for name, content in contents.items():
             write_file(target / name if name else target, content, inputs=inputs)
         yield Made(target, source.report, None if job else paths[done], is_one_of_several=len(targets) > 1)
+
+
+def _job(files: Sequence[Path], form: Format, reading: Reading) -> Source | None:
+    from nightsight.workflows.job import open_job  # noqa: PLC0415 (most reports are of one capture)
+
+    return open_job(files, form, reading)
 
 
 def _refuse_assets(style: str, output: Output) -> None:
