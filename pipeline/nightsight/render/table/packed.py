@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from nightsight.events.ranges import NUMBER
-from nightsight.render.table.view import Column, TableView, Whole, floats, left_out
+from nightsight.render.table.view import Column, TableView, Whole, floats, known_texts, left_out
 from nightsight.texts import printable
 from nightsight.units import split
 
@@ -22,6 +22,8 @@ Json = dict[str, Any]
 
 _FORMAT: Final = 2
 _TRIES: Final = 4
+# more than compressing leaves room for
+_MOST_RATIO: Final = 10
 _NONE: Final = -1  # the code of a missing text
 
 
@@ -31,10 +33,14 @@ def packed_tables(views: Iterable[TableView], *, most_bytes: int) -> str:
     The largest tables are cut first. Rows that the page prints are never cut.
     """
     tables = [table for view in views for table in _tables(view)]
+    # most pages have room for all
+    every = _json(_document(tables, [len(table) for table in tables]))
+    if tables and len(every) <= _MOST_RATIO * most_bytes and len(packed := _compressed(every)) <= most_bytes:
+        return packed
     aim: float = most_bytes
     # the size of the whole is only known after compressing it
     for _ in range(_TRIES if tables else 0):
-        packed = _compressed(_document(tables, _limits(tables, aim)))
+        packed = _compressed(_json(_document(tables, _limits(tables, aim))))
         if len(packed) <= most_bytes:
             return packed
         # sizes of single tables are estimates: aim lower by the error of this try
@@ -77,13 +83,13 @@ class _Table:
     @cached_property
     def names(self) -> list[str]:
         layout = self.whole.layout
-        return _each(self.whole.frame[layout.name].astype("str"), layout.shorten)
+        return _each(self.whole.frame[layout.name].astype("str").tolist(), layout.shorten)
 
     @cached_property
     def full(self) -> list[str]:
         """The full texts of the first column, "" where the name is not shortened."""
         layout, frame = self.whole.layout, self.whole.frame
-        texts = _each(frame[layout.full if layout.full in frame else layout.name].astype("str"), printable)
+        texts = _each(frame[layout.full if layout.full in frame else layout.name].astype("str").tolist(), printable)
         return ["" if text == name else text for name, text in zip(self.names, texts, strict=True)]
 
     @cached_property
@@ -130,19 +136,18 @@ class _Table:
         return {"texts": texts.codes(short), "full": texts.codes(full)}
 
 
-def _each(texts: "pd.Series[str]", write: Callable[[str], str]) -> list[str]:
+def _each(texts: Sequence[str], write: Callable[[str], str]) -> list[str]:
     """Apply `write` to each text, but only once per distinct text: tables repeat names."""
-    written = {text: write(text) for text in texts.unique()}
+    written = {text: write(text) for text in dict.fromkeys(texts)}
     return [written[text] for text in texts]
 
 
 def _values(column: "pd.Series[Any]", heading: Column) -> list[Any]:
     if heading.scale is None:
-        known = column.astype(object).where(column.notna(), "").astype("str")
-        return _each(known, lambda text: printable(text) if text else "")
+        return _each(known_texts(column), lambda text: printable(text) if text else "")
     if pd.api.types.is_integer_dtype(column.dtype):
-        whole: list[Any] = column.astype(object).where(column.notna(), None).tolist()
-        return whole
+        missing = column.isna().tolist()
+        return [None if is_missing else value for value, is_missing in zip(column.tolist(), missing, strict=True)]
     values = floats(column)
     return [value if known else None for value, known in zip(values.tolist(), np.isfinite(values), strict=True)]
 
@@ -181,6 +186,6 @@ def _json(document: Json) -> bytes:
     return json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
 
 
-def _compressed(document: Json) -> str:
+def _compressed(document: bytes) -> str:
     # mtime=0: the same report gives the same bytes
-    return base64.b64encode(gzip.compress(_json(document), 9, mtime=0)).decode()
+    return base64.b64encode(gzip.compress(document, 9, mtime=0)).decode()

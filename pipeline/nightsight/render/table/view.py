@@ -217,7 +217,15 @@ def _names(frame: pd.DataFrame, layout: Layout) -> list[Cell]:
 
 def floats(column: "pd.Series[Any]") -> Floats:
     """Return a column as floats, NaN for missing values."""
+    if isinstance(column.dtype, np.dtype) and column.dtype.kind in "iuf":
+        return column.to_numpy(dtype=np.float64)
     return pd.to_numeric(column, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
+
+
+def known_texts(column: "pd.Series[Any]") -> list[str]:
+    """Return a column as texts, "" for missing values."""
+    missing = column.isna().tolist()
+    return ["" if is_missing else str(text) for text, is_missing in zip(column.tolist(), missing, strict=True)]
 
 
 def operation_names(frame: pd.DataFrame) -> "pd.Series[str]":
@@ -254,8 +262,7 @@ def _at(column: Column, scale: Scale) -> Column:
 
 def _cells(values: "pd.Series[Any]", column: Column, shorten: Callable[[str], str]) -> list[Cell]:
     if column.scale is None:
-        known = values.astype(object).where(values.notna(), "")
-        return [Cell(shorten(str(text)) if text else ABSENT) for text in known]
+        return [Cell(shorten(text) if text else ABSENT) for text in known_texts(values)]
     numbers = floats(values)
     texts = [format_cell(value, column.name, scale=column.scale) for value in numbers]
     if not column.largest:
