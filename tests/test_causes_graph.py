@@ -1,10 +1,17 @@
 """The rules by which calls and operations are said to have waited for each other, each on a drawn timeline."""
 
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
 import pytest
 
 from nightsight.analyze.causes.graph import graph
+from nightsight.analyze.causes.replay import AWAIT, BEGIN, BYPASS, CALL, ENGINE, LAUNCH, STREAM, TRANSFER, _edges
 from nightsight.events.timeline import Timeline
-from tests.timeline import draw
+from nightsight.events.window import WHOLE
+from tests.timeline import CALLS, beside, draw
 
 TURNS = ("L...", "..L.")
 AT_ONCE = ("LL..", ".LL.")
@@ -26,3 +33,65 @@ def test_threads_whose_calls_hardly_overlap_are_one_line_of_execution(turns: int
     first, second = (alone * turns + beside * at_once for alone, beside in zip(TURNS, AT_ONCE, strict=True))
     found = graph(Timeline(draw(f"cpu    {first}\ncpu:8  {second}\ns7     {'ab' * (turns + at_once)}")))
     assert len(set(found.calls.line.tolist())) == lines
+
+
+def edges(timeline: Timeline, kind: int) -> set[str]:
+    """Return the edges of a kind, such as `b follows end of a`: calls are L1, S1, operations a, H, b."""
+    found, profile = graph(timeline), timeline.profile
+    calls, work = found.calls, found.work
+    groups = np.unique(work.group[work.group >= 0])
+    every = _edges(found, groups, timeline.window)
+    letters = {name: letter for letter, name in CALLS.items()}
+    count: Counter[str] = Counter()
+    events = []
+    for name in calls.names[calls.name]:
+        letter = letters[name]
+        count[letter] += 1
+        events += [f"begin of {letter}{count[letter]}", f"end of {letter}{count[letter]}"]
+    copies = profile.table("memory_ops")["operation"].astype("str").str[0]
+    names = pd.concat([profile.table("kernels")["name"].astype("str"), copies], ignore_index=True)
+    events += [f"end of {name}" for name in names[work.operation]]
+    events += [f"all of {group}" for group in groups]
+    chosen = np.flatnonzero((every.kind == kind) & (every.source >= 0))
+    pairs = zip(every.target[chosen], every.source[chosen], strict=True)
+    return {f"{events[target]} after {events[source]}" for target, source in pairs}
+
+
+COPIED = "cpu  L.C.L.S......\ns7   .aa.HHHbb.."
+AMONG_COPIES = "cpu  L.C.C.C.L.......\ns7   .a..HH.D..HHbb."
+
+
+@pytest.mark.parametrize(
+    ("kind", "picture", "expected"),
+    [
+        # threads that take turns are one line
+        (BEGIN, "cpu    L...L....\ncpu:8  ..A....A\ns7     .aaaa.b..", {"begin of L1 after end of A1"}),
+        (CALL, COPIED, {f"end of {call} after begin of {call}" for call in ("C1", "L1", "S1")}),
+        # a copy of pageable memory returns when what was before it is done, a synchronization when all is
+        (AWAIT, COPIED, {"end of C1 after end of a", "end of S1 after end of H"}),
+        (LAUNCH, COPIED, {"end of H after begin of C1", "end of b after begin of L1"}),
+        (STREAM, COPIED, {"end of H after end of a", "end of b after end of H"}),
+        (BYPASS, COPIED, {"end of b after end of a"}),
+        (ENGINE, COPIED, set()),
+        # copies of one direction have one engine, whatever runs between them
+        (ENGINE, AMONG_COPIES, {"end of H after end of H"}),
+        # any of the copies can leave the stream
+        (
+            BYPASS,
+            AMONG_COPIES,
+            {
+                *("end of D after end of a", "end of H after end of a", "end of H after end of H"),
+                *("end of b after end of D", "end of b after end of H", "end of b after end of a"),
+            },
+        ),
+    ],
+)
+def test_each_kind_of_edge_leads_from_what_was_waited_for(kind: int, picture: str, expected: set[str]) -> None:
+    assert edges(Timeline(replace(draw(picture), window=WHOLE)), kind) == expected
+
+
+def test_a_collective_ends_when_the_last_rank_has_come() -> None:
+    early, late = (draw(f"cpu  L.L.....S....\ns7   {stream}") for stream in (".aa.nnnn.....", ".aaaaann....."))
+    timeline = Timeline(replace(beside(early, late), window=WHOLE))
+    assert edges(timeline, STREAM) == {"all of 0 after end of a"}
+    assert edges(timeline, TRANSFER) == {"end of ncclDevKernel_AllReduce_Sum_f32 after all of 0"}
