@@ -1,4 +1,4 @@
-"""Operators of PyTorch."""
+"""Results on PyTorch operators."""
 
 from typing import Final
 

@@ -110,7 +110,7 @@ def with_policy(text: str) -> str:
 
 
 def with_assets(text: str, address: str) -> tuple[str, dict[str, bytes]]:
-    """Move style and script of a finished page into files of their own, for hosts that forbid them inside a page.
+    """Move style and script of a finished page into separate files, for hosts that forbid them inside a page.
 
     address: of the folder of these files, relative to the page. Return the page, and the files by name. Their names
     say what is in them, so that many pages share them, and an old page keeps its own.
