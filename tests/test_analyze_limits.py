@@ -116,7 +116,7 @@ def test_a_transposed_copy_fetches_what_nobody_reads(recorded: Recorded) -> None
 
 
 def test_a_memory_at_its_peak_is_not_said_to_be_the_end_where_its_sectors_were_not_measured(recorded: Recorded) -> None:
-    ends = "so nothing helps that leaves the work as it is"
+    ends = "so only doing less work helps"
     for page, is_said in (("measure.raw.csv", True), ("measure.details.csv", False)):
         (said,) = (one for one in advised(Timeline(recorded.profile(page))) if one.rule == "at_roof")
         assert (ends in said.detail, "was not measured" in said.detail) == (is_said, not is_said)

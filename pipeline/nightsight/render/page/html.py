@@ -128,7 +128,7 @@ class _Compiled(FileSystemBytecodeCache):
     """Keeps compiled templates in `__pycache__` next to them, as Python does with modules.
 
     Compiling takes a tenth of the time of a small report. If the folder cannot be written, templates are compiled each
-    time. Jinja checks that a file belongs to its template. The file name stands for Jinja's compiler and for this
+    time. Jinja checks that a file belongs to its template. The file name identifies Jinja's compiler and this
     module, which holds options and filters.
     """
 
