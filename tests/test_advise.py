@@ -71,7 +71,7 @@ def test_a_finding_names_cause_place_and_cost() -> None:
     (found,) = said({**KEPT_WAITING, "gain_pct": 60.0})
     assert (found.rule, found.severity, found.source) == ("host_code", "advice", WHAT_IF.name)
     assert found.title == "The GPU waits for host code in `load`: 6.000 ms of the 10.00 ms of each step"
-    assert "Fixed, a step takes 4.000 ms ± " in found.detail
+    assert "With the fix, a step takes 4.000 ms ± " in found.detail
     # of ten repetitions
     assert found.gain_ns == 60e6
     assert found.gain_pct == 60.0
@@ -81,7 +81,7 @@ def test_a_gain_may_be_off_by_what_is_unexplained_and_by_half_of_the_profilers_c
     """The profiler adds a sixth of a step: of what is gained, that part is gained too, whatever it is."""
     for gain_pct, left in ((20.0, "8.000 ms ± 766.7 µs"), (60.0, "4.000 ms ± 433.3 µs")):
         (found,) = said({**KEPT_WAITING, "gain_pct": gain_pct})
-        assert f"Fixed, a step takes {left} without the profiler." in found.detail
+        assert f"With the fix, a step takes {left} without the profiler." in found.detail
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_what_a_rank_waits_for_alone_comes_first_unless_a_gain_is_larger(
 
 def test_without_repetitions_it_is_about_the_window() -> None:
     (found,) = said({**GRAPH, "gain_pct": 60.0}, repetitions=0, of_repetitions=0)
-    assert found.title.endswith("400 in all: 6.000 ms of the 10.00 ms of the window")
+    assert found.title.endswith("(400 launches in all): 6.000 ms of the 10.00 ms of the window")
 
 
 @pytest.mark.parametrize(
@@ -115,8 +115,8 @@ def test_without_repetitions_it_is_about_the_window() -> None:
 )
 def test_evidence_says_what_was_counted_and_what_was_simulated(rule: str, cases: float, noun: str) -> None:
     (found,) = said({**GRAPH, "rule": rule, "cases": cases, "gain_pct": 60.0})
-    assert found.evidence[0] == f"In step: {cases:.3g} {noun} per step, together 1.000 ms, as profiled"
-    assert found.evidence[-1] == "The simulation of a step without any change differs from what was measured by +0.5 %"
+    assert found.evidence[0] == f"In step: {cases:.3g} {noun} per step, 1.000 ms in total, as profiled"
+    assert found.evidence[-1] == "The simulation of a step without any change differs from the measurement by +0.5 %"
 
 
 @pytest.mark.parametrize("row", [KEPT_WAITING, GRAPH, COPY])
@@ -125,9 +125,9 @@ def test_of_the_start_up_no_advice_is_for_a_loop(row: dict[str, Any]) -> None:
     then = {**row, "rule": "loading", "path": "then", "gain_pct": 40.0, "order": 2, "after_ns": 1e6}
     found = advise([*tables, what_if({**row, "gain_pct": 60.0, "order": 1}, then)], is_start_up=True)
     for said_of in found:
-        assert said_of.remedy.startswith("It happens once")
+        assert said_of.remedy.startswith("One-time cost")
         assert said_of.action == ""
-        assert not re.search("loop|each step|Next best|DataLoader|compile\\(", said_of.detail + said_of.remedy)
+        assert not re.search("loop|each step|Then: |DataLoader|compile\\(", said_of.detail + said_of.remedy)
 
 
 def test_of_the_whole_run_what_happens_before_the_loop_is_said_to_happen_once() -> None:
@@ -135,7 +135,7 @@ def test_of_the_whole_run_what_happens_before_the_loop_is_said_to_happen_once() 
     longer = replace(early, gain_ns=2 * (early.gain_ns or 0))
     elsewhere = replace(early, cause="The GPU waits for host code in `other`")
     first, second, third = of_whole((early, longer, elsewhere), (early,))
-    assert first.remedy.startswith("It happens once")
+    assert first.remedy.startswith("One-time cost")
     assert first.action == ""
     assert (second, third) == (longer, elsewhere)
     assert of_whole((early,), ()) == (early,)
@@ -192,8 +192,8 @@ def test_the_first_finding_says_how_to_go_on() -> None:
     first = {**KEPT_WAITING, "gain_pct": 60.0, "order": 1, "after_ns": 4e6}
     then = {**GRAPH, "gain_pct": 20.0, "order": 2, "after_ns": 2.5e6}
     found = said(first, then)
-    assert "Next best: use a CUDA graph in `step`, which leaves 2.500 ms." in found[0].detail
-    assert "Next best" not in found[1].detail
+    assert "Then: use a CUDA graph in `step` (2.500 ms left)." in found[0].detail
+    assert "Then: " not in found[1].detail
 
 
 def test_a_cuda_graph_is_first_only_if_it_gains_much_more() -> None:
@@ -241,7 +241,7 @@ def test_what_gains_refer_to_has_its_name(family: str, repetitions: int, of: str
 def test_what_happens_once_has_a_remedy_of_its_own() -> None:
     row = {**KEPT_WAITING, "rule": "compilation", "name": "cuModuleLoadData", "gain_pct": 60.0}
     (often,), (once,) = said(row), said(row, repetitions=0, of_repetitions=0, family="")
-    assert ("Compile once" in often.remedy, "That happens once" in once.remedy) == (True, True)
+    assert ("Compile once" in often.remedy, once.remedy.startswith("One-time cost")) == (True, True)
 
 
 def test_tables_that_a_report_lacks_read_as_empty() -> None:

@@ -33,8 +33,8 @@ def test_the_gain_is_the_estimate_times_the_time_of_the_kernel() -> None:
         "ncu_uncoalesced_global_access",
         "advice",
         "Accesses to global memory are not coalesced: a",
-        "The caches move more than the kernel needs, and that is what it waits for.",
-        'See "Hottest lines" for where in the kernel, and "Warp stalls" and "Nsight Compute rules" for more.',
+        "The kernel waits on the caches, which move more data than it needs.",
+        'See "Hottest lines" for the place in the kernel; "Warp stalls" and "Nsight Compute rules" for details.',
         (
             "a, grid 1, 1, 1, block 1, 1, 1, 1 ×: 8.000 µs in the window",
             "At most 50.0 % of that (ncu estimates 50.0 %)",
@@ -94,7 +94,7 @@ def test_what_the_figures_tell_goes_before_the_rules_of_ncu() -> None:
     timeline = joined(draw(BUSY), launch("a", far, rules=[rule("MemoryCacheAccessPattern", 90)]))
     advice = [found for found in advised(timeline) if found.source.startswith("ncu_")]
     assert [(found.rule, found.gain_ns) for found in advice] == [("uncoalesced", 6000)]
-    assert advice[0].title == "Neighbouring threads access memory that is far apart: a"
+    assert advice[0].title == "Neighboring threads access distant memory: a"
     assert advice[0].evidence[1] == "75 % of the sectors are needless: at most 75.0 % of that"
 
 

@@ -116,7 +116,7 @@ def test_a_transposed_copy_fetches_what_nobody_reads(recorded: Recorded) -> None
 
 
 def test_a_memory_at_its_peak_is_not_said_to_be_the_end_where_its_sectors_were_not_measured(recorded: Recorded) -> None:
-    ends = "so nothing helps that leaves the work as it is"
+    ends = "so only doing less work helps"
     for page, is_said in (("measure.raw.csv", True), ("measure.details.csv", False)):
         (said,) = (one for one in advised(Timeline(recorded.profile(page))) if one.rule == "at_roof")
         assert (ends in said.detail, "was not measured" in said.detail) == (is_said, not is_said)
@@ -124,9 +124,7 @@ def test_a_memory_at_its_peak_is_not_said_to_be_the_end_where_its_sectors_were_n
 
 def test_advice_on_replays_names_the_kernel_its_limit_and_what_it_could_save(recorded: Recorded) -> None:
     advice = advised(Timeline(recorded.profile("measure.ncu-rep")))[0]
-    assert advice.cause == (
-        "Neighbouring threads access memory that is far apart: `elementwise copy<float>`, limited by L2"
-    )
+    assert advice.cause == ("Neighboring threads access distant memory: `elementwise copy<float>`, limited by L2")
     assert advice.action.endswith(", up to \N{MINUS SIGN}78 % of its time")
     several = advised(Timeline(only_ncu(recorded, "fp32")))[0]
     assert re.search("`gemm [^`]*` and 2 more$", several.cause)

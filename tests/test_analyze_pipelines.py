@@ -162,5 +162,5 @@ def test_a_job_of_which_only_some_events_are_held_has_the_same_stages() -> None:
 def test_the_page_shows_pairs_and_stages() -> None:
     profile = joined(played([[program] * STEPS for program in in_turns(EVEN, 4)]))
     page = render_html(build_report(profile, "job"), profile)
-    for title in ("Sends and receives", "Stages of a pipeline"):
+    for title in ("Sends and receives", "Pipeline stages"):
         assert f">{title}" in page

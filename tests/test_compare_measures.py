@@ -61,16 +61,16 @@ def test_an_older_report_gives_totals_by_repetition(recorded: Recorded) -> None:
 def test_causes_are_told_apart_by_what_they_say_before_their_figures(recorded: Recorded) -> None:
     causes = measures(recorded.report("train")).causes
     assert causes["name"].tolist() == [
-        "FP32 work does not use tensor cores",
-        "Copies of pageable memory in `io:h2d` (Host-to-Device)",
-        "The optimizer does one operation at a time",
+        "FP32 math runs without tensor cores",
+        "Copies use pageable memory in `io:h2d` (Host-to-Device)",
+        "The optimizer is not fused",
         "The CPU waits for the GPU in `iteration #` (cudaStreamSynchronize)",
     ]
     assert causes["gain_pct"].gt(0).all()
 
 
 def test_two_findings_that_differ_in_figures_are_one_cause() -> None:
-    titles = [f"The GPU waits for launches in `eager`, {count} in all: 1.7 ms" for count in ("800", "1,200")]
+    titles = [f"The GPU is launch-bound in `eager` ({count} launches in all): 1.7 ms" for count in ("800", "1,200")]
     names = [
         measures(replace(small_report(), findings=(Finding("launch_bound", "advice", title, ""),))).causes["name"][0]
         for title in titles

@@ -340,7 +340,7 @@ def test_a_rank_that_comes_late_once_is_named() -> None:
     work = [[1_000_000] * STEPS for _ in range(4)]
     work[2][3] = 5_000_000_000
     (said,) = (finding for finding in report(world(work)).findings if finding.rule == "late_rank")
-    assert said.title == "Rank 2 came late once, and all others waited: 4.999 s"
+    assert said.title == "Rank 2 arrived late once, and all others waited: 4.999 s"
     assert said.gain_pct is None
     work[2][3] = 500_000_000
     assert "late_rank" not in {finding.rule for finding in report(world(work)).findings}
@@ -454,7 +454,7 @@ def test_what_may_wait_for_a_missing_rank_is_neither_work_nor_healthy() -> None:
     parts = [replace(part, profile=sized(part, 4)) for part in world([[200_000] * STEPS, [300_000] * STEPS])]
     (said,) = (finding for finding in advised(Timeline(joined(parts))) if finding.rule == "lone_rank")
     assert said.gain_pct is None
-    assert "in communication with missing ranks: only captures of all ranks tell" in said.title
+    assert "in communication with missing ranks: only captures of all ranks show" in said.title
     found = table(parts, "ranks").set_index("rank")
     # not the transfer, which may be a wait, and only the gap besides
     assert found.loc[[0, 1], "work_ns"].tolist() == pytest.approx([200_000, 300_000], abs=2 * GAP_NS)

@@ -191,16 +191,16 @@ def test_of_a_window_that_is_mostly_the_start_up_this_is_said(end_ns: int, *, is
     others = (View(name, 0, end, "", split=frame) for name, end in (("whole", end_ns), ("start-up", 1_000)))
     report = replace(small_report(), windows=(chosen, *others))
     _, whole, start_up = choices(report, numbers(report), (), Labels()).windows
-    assert ("is the start-up, which happens once." in whole.verdict.first) == is_said
-    assert start_up.verdict.first == "It happens once."
+    assert ("is the start-up, a one-time cost." in whole.verdict.first) == is_said
+    assert start_up.verdict.first == "One-time cost."
 
 
 @pytest.mark.parametrize(
     ("gain", "excessive", "label", "value", "note"),
     [
-        (77.8, 78.0, "It could get shorter by", "77.8 %", "78 % of the sectors are needless"),
-        (math.nan, 0.0, "It could get shorter by", "at most 7.2 %", "as far as that unit is from its peak"),
-        (math.nan, math.nan, "Away from the peak", "7.2 %", "of L2; whether its traffic is needed was not measured"),
+        (77.8, 78.0, "It could be shorter by", "77.8 %", "78 % of the sectors are needless"),
+        (math.nan, 0.0, "It could be shorter by", "at most 7.2 %", "what that unit has left to its peak"),
+        (math.nan, math.nan, "Below the peak by", "7.2 %", "of L2; whether its traffic is needed was not measured"),
     ],
 )
 def test_single_kernels_have_four_figures(gain: float, excessive: float, label: str, value: str, note: str) -> None:

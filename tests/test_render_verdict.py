@@ -31,8 +31,8 @@ def split(*times: tuple[int, str, int]) -> pd.DataFrame:
 
 
 def waits(gain: float | None = 14.6, **fields: Any) -> Finding:
-    told = {"cause": "The GPU waits for launches in `forward`", "action": "use a CUDA graph", **fields}
-    title = "The GPU waits for launches in `forward`: 1 ms of the 7 ms of each step"
+    told = {"cause": "The GPU is launch-bound in `forward`", "action": "use a CUDA graph", **fields}
+    title = "The GPU is launch-bound in `forward`: 1 ms of the 7 ms of each step"
     return Finding("launch_bound", "advice", title, "", gain_ns=1, gain_pct=gain, **told)
 
 
@@ -54,13 +54,13 @@ BUSY = on_gpus((0, COMPUTE, 190), (0, HOST, 650), (0, LAUNCH, 160))
 
 def test_the_cause_comes_after_how_busy_the_gpu_was_and_before_what_to_do() -> None:
     assert said(*BUSY, findings=(waits(), waits(5.0))).text == (
-        "GPU 19.0 % busy. The GPU waits for launches in `forward`. First: use a CUDA graph, about −15 %."
+        "GPU 19.0 % busy. The GPU is launch-bound in `forward`. First: use a CUDA graph, about −15 %."
     )
 
 
 def test_a_finding_that_is_not_advice_is_not_the_cause() -> None:
     note = Finding("lost_events", "warning", "Events were lost", "")
-    assert said(*BUSY, findings=(note, waits())).cause == "The GPU waits for launches in `forward`."
+    assert said(*BUSY, findings=(note, waits())).cause == "The GPU is launch-bound in `forward`."
 
 
 def test_several_gpus_are_given_from_the_least_to_the_most_busy() -> None:
@@ -85,9 +85,8 @@ def test_of_a_healthy_program_the_verdict_says_what_was_looked_for() -> None:
     healthy = said(*whole, replay, gains)
     assert healthy.cause == ""  # 1 % of idle time is not worth a word
     assert healthy.first == (
-        f"Looked for {len(RULES)} causes of lost time. None is worth acting on: fusing kernels would save the most, "
-        "7.5 %, but is rarely worth the work below 10 %. Whether the kernels themselves are slow was not measured: "
-        "add ncu."
+        f"None of {len(RULES)} known causes is worth fixing: fusing kernels would save most, 7.5 %, and is rarely "
+        "worth the work below 10 %. Kernel efficiency was not measured. Profile with ncu to check it."
     )
 
 
@@ -95,8 +94,8 @@ def test_of_a_busy_gpu_it_says_whether_its_kernels_were_measured() -> None:
     replay = result(REPLAY.name, pd.DataFrame({"calls": [10], "doubt": [""]}))
     limits = pd.DataFrame({"name": ["a"], "replay_ns": [1.0], "unit": "DRAM", "used_pct": [90.0]})
     whole = on_gpus((0, COMPUTE, 99), (0, HOST, 1))
-    found = f"Looked for {len(RULES)} causes of lost time, and found none."
-    assert said(*whole, replay).first == f"{found} Whether the kernels themselves are slow was not measured: add ncu."
+    found = f"None of {len(RULES)} known causes applies."
+    assert said(*whole, replay).first == f"{found} Kernel efficiency was not measured. Profile with ncu to check it."
     assert said(*whole, replay, result(NCU_LIMITS.name, limits)).first == found
     assert said(*BUSY, replay).first == found
 
@@ -106,7 +105,7 @@ def test_what_is_not_worth_its_work_is_named_in_words(rule: str) -> None:
     gains = result(WHAT_IF.name, pd.DataFrame({"rule": [rule], "gain_pct": [1.0]}))
     first = said(*BUSY, result(REPLAY.name, pd.DataFrame({"calls": [10], "doubt": [""]})), gains).first
     assert f": {rule} would" not in first
-    assert "1.0 %, but is rarely worth the work below " in first
+    assert "1.0 %, and is rarely worth the work below " in first
 
 
 def test_a_list_that_was_cut_ends_with_its_own_dots() -> None:
@@ -117,8 +116,8 @@ def test_a_list_that_was_cut_ends_with_its_own_dots() -> None:
 def test_an_idle_gpu_without_advice_is_not_called_healthy() -> None:
     idle = said(*BUSY, unchecked={"host_code": "no CUDA calls were recorded."})
     assert idle.text == (
-        "GPU 19.0 % busy. The largest wait: host code, 65.0 % of the window. "
-        "No cause can be given: no CUDA calls were recorded."
+        "GPU 19.0 % busy. Largest wait: host code, 65.0 % of the window. "
+        "Causes could not be checked: no CUDA calls were recorded."
     )
 
 
@@ -127,16 +126,16 @@ def test_single_kernels_have_a_verdict_of_their_own() -> None:
     assert said(replayed).text == ("2 kernels replayed by ncu, without a timeline. What limits them was not collected.")
     limits = pd.DataFrame({"name": ["a", "b"], "replay_ns": [1.0, 2.0], "unit": "DRAM", "used_pct": [90.0, 30.0]})
     assert said(replayed, result(NCU_LIMITS.name, limits)).cause == (
-        "The longest, `b`, waits for latencies: it uses no unit to more than 30.0 % (DRAM)."
+        "The longest, `b`, waits on latencies: its busiest unit is used to 30.0 % (DRAM)."
     )
     near = limits.assign(replay_ns=[2.0, 1.0], used_pct=[61.0, 95.0])
     limited = said(replayed, result(NCU_LIMITS.name, near))
     assert limited.cause == "The longest, `a`, is limited by DRAM, used to 61.0 %."
     unknown = limits.assign(used_pct=[61.0, math.nan])
     assert said(replayed, result(NCU_LIMITS.name, unknown)).cause == "What limits the longest, `b`, was not collected."
-    far = Finding("uncoalesced", "advice", "Threads access memory that is far apart", "", source="ncu_limits")
+    far = Finding("uncoalesced", "advice", "Threads access distant memory", "", source="ncu_limits")
     roof = Finding("at_roof", "info", "Kernels at the peak", "", source="ncu_limits")
-    assert said(replayed, findings=(roof, far)).cause == "Threads access memory that is far apart."
+    assert said(replayed, findings=(roof, far)).cause == "Threads access distant memory."
     assert said(replayed, findings=(roof,)).cause == "Kernels at the peak."
 
 
@@ -146,7 +145,7 @@ def test_without_work_on_a_gpu_the_verdict_says_so() -> None:
     none = result("cpu_ops", pd.DataFrame(columns=["name", "calls", "own_ns", "own_pct"]))
     assert said(none, findings=(lost,)).text == "No work on a GPU."
     assert said(none).text == (
-        "No work on a GPU, and no PyTorch operator. torch.profiler records those of the thread that it is started on. "
+        "No work on a GPU, and no PyTorch operator. torch.profiler records only the thread that starts it. "
         "First: if other threads do the work, record them (--record threads, or profile_all_threads=True)."
     )
     operators = pd.DataFrame(
@@ -154,7 +153,7 @@ def test_without_work_on_a_gpu_the_verdict_says_so() -> None:
     )
     assert said(result("cpu_ops", operators)).text == (
         "No work on a GPU. The top operator, `aten::mm`, takes 90.0 % of operator time. "
-        "On a GPU, a report also has kernels, copies, launches and causes."
+        "Reports of GPU work also have kernels, copies, launches and causes."
     )
 
 
@@ -186,8 +185,8 @@ def test_of_a_healthy_program_the_causes_do_not_repeat_the_verdict() -> None:
     replay = result(REPLAY.name, pd.DataFrame({"calls": [10], "doubt": [""]}))
     report = small_report(results=(*on_gpus((0, COMPUTE, 99), (0, HOST, 1)), replay), findings=())
     text = render_html(report)
-    assert text.count(f"Looked for {len(RULES)} causes") == 1
-    assert "No cause is worth acting on." in text
+    assert text.count(f"None of {len(RULES)} known causes") == 1
+    assert "Nothing here is worth fixing." in text
 
 
 def test_what_is_said_of_the_simulation_stands_once_where_gains_are_defined() -> None:
@@ -230,11 +229,11 @@ def test_on_a_cpu_shares_are_of_the_window_or_of_operator_time_and_say_so(host: 
 
 def test_another_window_has_its_own_verdict() -> None:
     frame = split((0, COMPUTE, 2), (0, HOST, 98))
-    waited = "GPU 2.0 % busy. The largest wait: host code, 98.0 % of the window."
+    waited = "GPU 2.0 % busy. Largest wait: host code, 98.0 % of the window."
     assert verdict_on(View("whole", 0, 10, "", split=frame), Numbers()).text == waited
-    assert verdict_on(View("start-up", 0, 10, "", split=frame), Numbers()).text == f"{waited} It happens once."
+    assert verdict_on(View("start-up", 0, 10, "", split=frame), Numbers()).text == f"{waited} One-time cost."
     once = verdict_on(View("start-up", 0, 10, "", split=frame, findings=(waits(action=""),)), Numbers())
-    assert once.text == "GPU 2.0 % busy. The GPU waits for launches in `forward`. It happens once."
+    assert once.text == "GPU 2.0 % busy. The GPU is launch-bound in `forward`. One-time cost."
     assert verdict_on(View("whole", 0, 10, ""), Numbers()).text == ""
 
 

@@ -123,7 +123,7 @@ def test_what_is_unavailable_is_grouped_by_its_reason() -> None:
 
 def test_an_empty_table_says_that_none_were_recorded() -> None:
     section = section_of(small_report(results=(result("cuda_gpu_kern_sum", kernel_table(())),)), "cuda_gpu_kern_sum")
-    assert section.message == "Kernels: none were recorded in this capture."
+    assert section.message == "Kernels: none recorded in this capture."
     assert section.table is None
     assert section.pictures.charts == ()
 
@@ -253,7 +253,7 @@ def test_causes_that_were_not_checked_are_named_in_words() -> None:
     rules = ["at_roof", "registers", "shared_memory", "tail", "uncoalesced", "host_code"]
     ((named, said),) = page(small_report(unchecked=dict.fromkeys(rules, reason))).unchecked
     assert said == reason
-    assert (named[0], named[-1]) == ("kernels at the peak of the GPU", "host code")
+    assert (named[0], named[-1]) == ("kernels at the hardware limit", "host code")
     assert not any("_" in name or name in rules for name in named)
 
 
@@ -261,4 +261,4 @@ def test_a_page_without_causes_says_why_where_it_says_what_is_not_available() ->
     reason = "it was recorded on the CPU only."
     view = page(small_report(results=(), findings=(), unchecked={"wait": reason, "host_code": reason}))
     assert not view.has_causes
-    assert view.unavailable[0] == ("Causes, and what to do", reason.rstrip("."))
+    assert view.unavailable[0] == ("Causes and fixes", reason.rstrip("."))

@@ -40,8 +40,8 @@ def files(tmp_path_factory: pytest.TempPathFactory, recorded: Recorded) -> dict[
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("train", "GPU 86.8\N{NO-BREAK SPACE}% busy. FP32 work does not use tensor cores"),
-        ("ddp2", "2 GPUs 99.6\N{NO-BREAK SPACE}% busy. FP32 work does not use tensor cores"),
+        ("train", "GPU 86.8\N{NO-BREAK SPACE}% busy. FP32 math runs without tensor cores"),
+        ("ddp2", "2 GPUs 99.6\N{NO-BREAK SPACE}% busy. FP32 math runs without tensor cores"),
         ("cpu", "No work on a GPU."),
         ("grid", "4 ranks on one GPU, 15.5 to 99.9\N{NO-BREAK SPACE}% busy. Rank 3 runs host code in"),
         ("straggler_host", "2 GPUs 10.1 to 98.4\N{NO-BREAK SPACE}% busy. Rank 1 runs host code in"),
@@ -103,15 +103,15 @@ def test_the_answer_follows_the_window(browser: Any, files: dict[str, Path]) -> 
     page.get_by_role("button", name="Whole", exact=True).click()
     whole = page.locator(".answer:visible").inner_text()
     assert whole.startswith("GPU 1.9\N{NO-BREAK SPACE}% busy. The GPU waits for host code")
-    assert whole.endswith("of the window is the start-up, which happens once.")
+    assert whole.endswith("of the window is the start-up, a one-time cost.")
     labels = page.locator(".figures.first:visible dt").all_inner_texts()
     assert labels == ["Window", "GPU busy", "Largest wait", "Next largest wait"]
-    stay = "Timeline, pictures and tables below stay about Steady."
+    stay = "The sections below still show Steady."
     beside = page.locator(".windows p[data-of-window]:visible")
     assert beside.inner_text().endswith(stay)
     page.get_by_role("button", name="Start-up", exact=True).click()
     assert beside.inner_text() == stay
-    assert page.locator(".answer:visible").inner_text().endswith("NVTX ranges. It happens once.")
+    assert page.locator(".answer:visible").inner_text().endswith("NVTX ranges. One-time cost.")
     page.get_by_role("button", name="Steady", exact=True).click()
     assert page.locator(".answer:visible").inner_text() == steady
     assert stay not in beside.inner_text()
@@ -124,7 +124,7 @@ def test_a_cause_leads_to_what_to_do_about_it(browser: Any, files: dict[str, Pat
     page.locator(".causes a").nth(1).click()
     target = page.locator("#advice-0-2")
     wait_until(page, lambda: 0 <= target.bounding_box()["y"] < 300)
-    assert "Copies of pageable memory" in target.inner_text()
+    assert "Copies use pageable memory" in target.inner_text()
     page.close()
 
 

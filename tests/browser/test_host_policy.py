@@ -93,5 +93,5 @@ def test_on_jenkins_the_page_with_assets_has_its_style(policy: str, opened: Open
 def test_where_nothing_is_allowed_the_page_can_be_read(opened: Open, whole: dict[str, bytes]) -> None:
     page = opened(whole, "default-src 'none'")
     assert not is_styled(page)
-    assert "FP32 work does not use tensor cores" in page.locator("#verdict").inner_text()
+    assert "FP32 math runs without tensor cores" in page.locator("#verdict").inner_text()
     assert page.locator("#cuda_gpu_kern_sum tbody tr").count() > 5

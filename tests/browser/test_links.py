@@ -158,7 +158,7 @@ def test_evidence_that_names_a_range_leads_there(page: Any) -> None:
 def test_a_kernel_and_the_advice_on_it_lead_to_each_other(page: Any, labels: list[str]) -> None:
     follow(rows_of(page.locator("table[data-table=cuda_gpu_kern_sum]")).nth(1), "show")
     panel = page.locator(".timeline-event")
-    panel.locator("button", has_text="Cause: FP32 work does not use tensor cores").press("Enter")
+    panel.locator("button", has_text="Cause: FP32 math runs without tensor cores").press("Enter")
     assert page.evaluate("document.activeElement.matches('.advice > li')")
     evidence = page.locator("[data-of-window='0'] details.evidence").first
     evidence.locator("summary").click()
@@ -173,5 +173,5 @@ def test_a_range_and_the_advice_on_it_lead_to_each_other(page: Any) -> None:
     panel = page.locator(".timeline-event")
     panel.locator("h3").wait_for()
     assert panel.locator("h3").inner_text() == "io:h2d"
-    panel.locator("button", has_text="Cause: Copies of pageable memory").press("Enter")
-    assert "Copies of pageable memory" in page.evaluate("document.activeElement.innerText")
+    panel.locator("button", has_text="Cause: Copies use pageable memory").press("Enter")
+    assert "Copies use pageable memory" in page.evaluate("document.activeElement.innerText")

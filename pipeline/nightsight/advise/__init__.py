@@ -1,7 +1,7 @@
-"""Advice on a report: causes of lost time, each with its place, what to do about it, and the gain of doing so.
+"""Give advice on a report: causes of lost time, each with its place, its remedy and the predicted gain.
 
-Causes and gains are those of the replayed remedies (the result `what_if`); symptoms, such as low utilization, gaps or
-short kernels, are evidence at most. Remedies of little gain are left out, so a healthy program gets no advice.
+Causes and gains come from the replayed remedies (the result `what_if`); symptoms, such as low utilization, gaps or
+short kernels, are evidence at most. Remedies with little gain are left out, so a healthy program gets no advice.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -40,7 +40,7 @@ NEEDS: Final[tuple[Entry, ...]] = (
 )
 """The results that advice reads."""
 _NOT_KEPT_WAITING: Final = (
-    "Look at what it waits for: a queue that is filled too slowly wants more workers, a lock wants to be held for less."
+    "Find what it waits for: a queue that fills too slowly needs more workers; hold a lock for less time."
 )
 _OUTSIDE: Final = "outside all NVTX ranges"
 _MOST: Final = 8
@@ -48,17 +48,17 @@ _MOST_EVIDENCE: Final = 3
 
 
 _NEEDED: Final = tuple(column.name for column in WHAT_IF.columns if not column.is_optional)
-# it gains more than what comes first, which is told nowhere else
-_GRAPH_LATER: Final = "then use a CUDA graph, which cannot hold waits"
+# its gain is larger than that of the first cause, and only this text explains the order
+_GRAPH_LATER: Final = "then use a CUDA graph, which cannot contain syncs"
 _NEARLY_ALL: Final = 0.9
-# what names the rank comes first unless something else gains so many times as much
+# a cause that names the rank comes first unless another gains this many times as much
 _OF_A_RANK: Final = 1.2
 
 
 def advise(results: Sequence[Result], *, is_start_up: bool = False) -> tuple[Finding, ...]:
-    """Return what is worth changing: first what counts most, then the largest gain first; empty if nothing is wrong.
+    """Return what to change: the most important first, then by gain; empty if nothing is wrong.
 
-    is_start_up: the results are of what comes before the loop, so what helps in each step is no advice.
+    is_start_up: the results cover the time before the loop, where advice for each step does not apply.
     """
     tables = Tables(results)
     others = ((said, said.gain_pct or 0.0) for said in (*replay_advice(tables), *_late_rank(tables)))
@@ -74,7 +74,7 @@ def advise(results: Sequence[Result], *, is_start_up: bool = False) -> tuple[Fin
 
 
 def of_whole(findings: Iterable[Finding], start_up: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Return the advice on a whole run: what nearly all happens before the loop is said as it is of the start-up."""
+    """Return the advice on a whole run: causes nearly all before the loop get the remedy of the start-up."""
     early = {(finding.rule, finding.cause): finding.gain_ns or 0 for finding in start_up}
     return tuple(
         _once(finding)
@@ -89,33 +89,33 @@ def _once(finding: Finding) -> Finding:
 
 
 def _late_rank(tables: Tables) -> Iterator[Finding]:
-    """Yield a finding if all other ranks once waited for one, for much longer than a step takes."""
+    """Yield a finding if all other ranks once waited for one rank, much longer than a step takes."""
     ranks = tables.rows(RANKS, "rank", "step_ns", "late_ns", "late_at_ns")
     ranks = ranks[ranks["late_ns"] >= np.maximum(_LATE_NS, _LATE_STEPS * ranks["step_ns"])]
     for row in ranks.sort_values(["late_ns", "rank"], ascending=[False, True]).head(1).to_dict("records"):
         late, at = (format_value(int(row[name]), name) for name in ("late_ns", "late_at_ns"))
-        cause = f"Rank {row['rank']} came late once, and all others waited"
+        cause = f"Rank {row['rank']} arrived late once, and all others waited"
         yield Finding(
             "late_rank",
             "advice",
             f"{cause}: {late}",
-            f"It came {at} after the first GPU operation. What it did until then took the whole job so long.",
-            "Look at that rank before that time: loading, compiling, a slow disk, a checkpoint that only it writes. Do "
-            "it on all ranks at once, or before the others begin.",
+            f"It arrived {at} after the first GPU operation. The whole job waited for it.",
+            "Check what that rank did before: loading, compiling, a slow disk, a checkpoint that only it writes. Do it "
+            "on all ranks at the same time, or before the others start.",
             source=RANKS.name,
             cause=cause,
-            action="let it begin with the others",
+            action="start it with the others",
         )
 
 
 def _lone_ranks(tables: Tables) -> Iterator[tuple[Finding, float]]:
-    """Yield a finding if much of the window goes to collectives of ranks that are not all here, and what it counts.
+    """Yield a finding if collectives with missing ranks take much of the window, with its weight.
 
-    That is their share of the window in percent: no gain is promised, but it may be all that there is to gain.
+    The weight is their share of the window in percent: no gain is predicted, but all of it may be waiting.
     """
     split, calls = (tables.rows(entry, *columns) for entry, columns in _OF_LONE_RANKS)
     share = split["share_pct"].where(split["category"] == COMMUNICATION, 0.0).groupby(split["device"]).sum().mean()
-    # what meets has a skew; the transfer is known if all members met, and pairs are only ever two of them
+    # ranks that meet have a skew; the transfer is known if all members met, and pairs are always two of them
     met = calls["skew_ns"].notna() & (calls["transfer_ns"].notna() | calls["name"].isin(PAIRWISE))
     is_lone = ~met & (calls["group_size"].fillna(2) > 1)
     # of all ranks and steps
@@ -131,12 +131,12 @@ def _lone_ranks(tables: Tables) -> Iterator[tuple[Finding, float]]:
             "lone_rank",
             "advice",
             f"{who} {format_value(float(share), 'share_pct')} of the window in communication{others}: only captures of "
-            f"all ranks tell whether {waits} for others or for the link",
-            "Communication ends when all have come and the data is there, and the others are not in this capture.",
-            "Record all ranks, and give their captures together: nightsight report rank* makes one report of the job, "
-            "which names whom the others wait for (docs/ranks.md).",
+            f"all ranks show whether {waits} for others or for the link",
+            "Communication ends when all ranks have arrived and the data is there; this capture lacks the others.",
+            "Record all ranks and report them together: nightsight report rank* makes one report of the job, which "
+            "names the rank that the others wait for (docs/ranks.md).",
             source=COLLECTIVES.name,
-            action="record all ranks, and report them together (`nightsight report rank*`)",
+            action="record all ranks and report them together (`nightsight report rank*`)",
         ),
         float(share),
     )
@@ -150,9 +150,9 @@ _LONE_PCT: Final = 10.0
 
 
 def _bubbles(tables: Tables) -> Iterator[tuple[Finding, float]]:
-    """Yield a finding if the stages of a pipeline wait for each other, and what it counts, as of `_lone_ranks`.
+    """Yield a finding if the stages of a pipeline wait for each other, with its weight, as `_lone_ranks` does.
 
-    That is what twice as many microbatches would save of a step in percent, if that is known.
+    The weight is the share of a step in percent that twice as many microbatches would save, if known.
     """
     stages = tables.rows(PIPELINE_STAGES, *PIPELINE_STAGES.column_names).dropna(subset=["even_pct", "microbatches"])
     mean = stages.groupby("pipeline")["bubble_pct"].mean()
@@ -166,15 +166,15 @@ def _bubbles(tables: Tables) -> Iterator[tuple[Finding, float]]:
     even = f"({count} - 1) / ({batches} + {count} - 1) = {mine['even_pct'].iloc[0]:.0f} %"
     is_explained = bool(abs(fill + float(work.max()) - step) <= _BUBBLE_PCT / 100 * step)
     less = f"{format_value(fill / 2, 'gain_ns')} of the {format_value(step, 'gain_ns')} of a step"
-    gain = f" Twice as many, each half as large, would save up to {less}, if kernels are as efficient then."
-    cause = "Stages of a pipeline wait for each other"
+    gain = f" Twice as many, each half as large, would save up to {less}, if kernels stay as efficient."
+    cause = "Pipeline stages wait for each other"
     said = Finding(
         "pipeline_bubble",
         "advice",
         f"{cause}: {bubble:.0f} % of a step",
         f"A step has {batches:,} {'microbatch' if batches == 1 else 'microbatches'} on {count:,} stages. While the "
-        f"pipeline fills and drains, even stages wait, too: {even} of a step.{gain * is_explained}",
-        "Split a batch into more microbatches: with 1F1B that takes no more memory. Or give each rank several shorter "
+        f"pipeline fills and drains, even balanced stages wait: {even} of a step.{gain * is_explained}",
+        "Split a batch into more microbatches: with 1F1B this needs no more memory. Or give each rank several shorter "
         "stages (interleaved schedule).",
         source=PIPELINE_STAGES.name,
         cause=cause,
@@ -183,7 +183,7 @@ def _bubbles(tables: Tables) -> Iterator[tuple[Finding, float]]:
     yield said, 100 * fill / 2 / step if is_explained else 0.0
 
 
-# the share of a step from which bubbles are worth a word, and by which a step may differ from what stages explain
+# the smallest share of bubbles to report, and how far a step may differ from what its stages explain
 _BUBBLE_PCT: Final = 10
 _LATE_NS: Final = 1e9
 _LATE_STEPS: Final = 20
@@ -203,7 +203,7 @@ def unchecked(results: Sequence[Result]) -> dict[str, str]:
     why = "no CUDA calls were recorded"
     calls = find(results, CUDA_API_SUM.name)
     if calls is not None and calls.table is not None:
-        why = "no CUDA call was made in this window, whose work was launched before"
+        why = "no CUDA call was made in this window: its work was launched earlier"
     found = {} if replays[0]["calls"] else dict.fromkeys([rule.name for rule in RULES if not rule.of_kernels], why)
     if not len(tables.rows(NCU_LIMITS)):
         found |= dict.fromkeys(sorted(KERNEL_WORDS.keys() - RULE.keys()), "no kernel was replayed with ncu")
@@ -211,7 +211,7 @@ def unchecked(results: Sequence[Result]) -> dict[str, str]:
 
 
 def _causes(tables: Tables, *, is_start_up: bool) -> Iterator[tuple[Finding, float]]:
-    """Yield a finding for each remedy whose gain is worth it, and how it counts for the first place."""
+    """Yield a finding for each remedy with enough gain, and its weight for the first place."""
     replays, found = tables.rows(REPLAY, *REPLAY.column_names), tables.rows(WHAT_IF, *_NEEDED)
     found = found[found["gain_pct"].notna() & found["rule"].isin(list(RULE))]
     if not len(replays):
@@ -219,7 +219,7 @@ def _causes(tables: Tables, *, is_start_up: bool) -> Iterator[tuple[Finding, flo
     whole: dict[Any, Any] = replays.iloc[0].to_dict()
     rules = found["rule"].map(RULE)
     score = found["gain_pct"] * found["rule"].map(lambda rule: RULE[rule].counts).astype("float64")
-    # which rank the others wait for says more than that all wait
+    # naming the rank that the others wait for says more than that all wait
     score *= np.where((found["rule"] == "host_code") & (found["name"] != ""), _OF_A_RANK, 1.0)
     worth = found["gain_pct"] >= rules.map(lambda rule: rule.worth_pct).astype("float64")
     ranked = found.assign(score=score)[worth].sort_values("score", ascending=False, kind="stable")
@@ -227,7 +227,7 @@ def _causes(tables: Tables, *, is_start_up: bool) -> Iterator[tuple[Finding, flo
     listed = 0
     for row in ranked.to_dict("records"):
         if RULE[row["rule"]].shares_time:
-            # in the best sequence it gains more than what was said
+            # in the best sequence it gains in addition to the finding above
             if row["path"] in said and not (pd.notna(row["order"]) and row["order"] > 1):
                 continue
             said.add(row["path"])
@@ -254,11 +254,12 @@ def _finding(row: dict[Any, Any], whole: dict[Any, Any], tables: Tables, others:
     }
     left, error = before - gain, _error_pct(whole, row["gain_pct"]) / 100 * before
     told = "without the profiler" if whole["call_cost_ns"] or pd.notna(whole["timed_ns"]) else "as profiled"
-    predicted = (
-        f"Fixed, {step.one} takes {format_value(left, 'gain_ns')} ± {format_value(min(error, left), 'gain_ns')} {told}."
-    )
+    spread = f"{format_value(left, 'gain_ns')} ± {format_value(min(error, left), 'gain_ns')}"
+    predicted = f"With the fix, {step.one} takes {spread} {told}."
     waits = row["waits_in"]
-    waiting = (f"Most of it waits in `{waits}`: for another thread, another process or a file.",) if waits else ()
+    waiting = (
+        (f"Most of this time is spent in `{waits}`, waiting for another thread, a process or a file.",) if waits else ()
+    )
     remedy = rule.remedy if whole["of_repetitions"] or not rule.once else rule.once
     title = f"{rule.title}: {{name}}" if rule.of_kernels else rule.title
     cause = (rule.of_rank if rule.of_rank and row["name"] else title).format(**texts)
@@ -279,7 +280,7 @@ def _finding(row: dict[Any, Any], whole: dict[Any, Any], tables: Tables, others:
 
 
 class _Step(NamedTuple):
-    """What gains refer to, in words: a step, a repetition of a loop without names, or the window."""
+    """What gains refer to, in words: a step, a repetition of an unnamed loop, or the window."""
 
     each: str
     one: str
@@ -299,7 +300,7 @@ def _where(row: Mapping[Any, Any]) -> str:
 
 
 def place(path: str, function: str = "", caller: str = "") -> str:
-    """Return the innermost range of a path, the function in it and its caller, as they are said in a sentence."""
+    """Return the innermost range of a path, the function in it and its caller, as parts of a sentence."""
     name, _, where = function.removesuffix(")").partition(" (") if function.endswith(")") else (function, "", "")
     said = f"`{name}` {'at' if where.startswith('line') else 'in'} {where}" if where else f"`{name}`"
     if path.startswith("("):
@@ -320,24 +321,22 @@ def _ends(path: str) -> str:
 def _error_pct(whole: Mapping[Any, Any], gain_pct: float) -> float:
     """Return how far a gain may be off; both in percent of a step.
 
-    That is what the replay cannot explain, and half of what is taken for the profiler's own cost and not gained.
+    That is the part that the replay cannot explain, and half of the profiler's cost in what remains.
     """
     cost = 1 - whole["unprofiled_ns"] / whole["replayed_ns"] if whole["replayed_ns"] else 0.0
     return float(abs(whole["unexplained_pct"]) + 50 * max(cost, 0.0) * (1 - gain_pct / 100) + 0.5)
 
 
 def _sequence(row: dict[Any, Any], others: pd.DataFrame) -> Iterator[str]:
-    """Yield what to do after the remedy, if it is the first of the best sequence."""
+    """Yield what to do next, if this remedy is the first of the best sequence."""
     following = others[others["order"].fillna(0) > 1].sort_values("order")
     if row["order"] != 1 or following.empty:
         return
     steps = []
     for then in following.to_dict("records"):
         where = f" {_where(then)}" if then["path"] else ""
-        steps.append(
-            f"{RULE[then['rule']].action}{where}, which leaves {format_value(float(then['after_ns']), 'gain_ns')}"
-        )
-    yield f"Next best: {'; then '.join(steps)}."
+        steps.append(f"{RULE[then['rule']].action}{where} ({format_value(float(then['after_ns']), 'gain_ns')} left)")
+    yield f"Then: {', then '.join(steps)}."
 
 
 def _evidence(rule: Rule, row: dict[Any, Any], whole: dict[Any, Any], tables: Tables) -> Iterator[str]:
@@ -347,7 +346,7 @@ def _evidence(rule: Rule, row: dict[Any, Any], whole: dict[Any, Any], tables: Ta
     cases = f"{row['cases']:,.0f}" if row["cases"] >= 100 else f"{row['cases']:.3g}"
     one, many = rule.things
     where = f"In {row['path']}: " if row["path"] and not row["path"].startswith("(") else ""
-    yield f"{where}{cases} {one if cases == '1' else many} {step.per}, together {amount}, as profiled"
+    yield f"{where}{cases} {one if cases == '1' else many} {step.per}, {amount} in total, as profiled"
     path = tables.rows(CRITICAL_PATH, "cause", "name", "path", "time_pct", "step_ns")
     paths = path["path"].astype("str")
     if row["path"] and HOST in rule.causes:

@@ -1,9 +1,9 @@
-"""Advice from ncu's replays: per kernel the one thing that could save most of its time.
+"""Give advice from ncu's replays: for each kernel, the one change that could save most of its time.
 
-ncu's rules do not know each other: they estimate 36 % for the accesses of a kernel whose tensor pipe is busy for 94 %
-of the time. So an estimate counts only if its rule is about what limits the kernel, and gains no more than the limiting
-unit has left. Only global estimates, for the whole kernel, bound a gain; local ones are about one unit of the GPU.
-What ncu says in its own words is in the table of its rules.
+ncu's rules are independent: they estimate 36 % for the accesses of a kernel whose tensor pipe is busy for 94 % of the
+time. So an estimate counts only if its rule is about what limits the kernel, and gains no more than the limiting unit
+has left. Only global estimates, for the whole kernel, bound a gain; local ones are about one unit of the GPU. ncu's own
+words are in the table of its rules.
 """
 
 import re
@@ -32,17 +32,17 @@ _RULES: Final = ["launch", "rule", "title", "kind", "speedup_kind", "speedup_pct
 _LIMITS: Final = ["launch", "replay_ns", "unit", "used_pct", "left_pct"]
 _OURS: Final = ["rule", "gain_pct", "reason"]
 _VERDICT: Final = "info"
-# what is said of a kernel in a timeline already, from its remedies; and what promises nothing
+# rules that a timeline already reports from its remedies, and the one that promises no gain
 _ELSEWHERE: Final = frozenset(("tensor_cores", "small_grid", AT_ROOF))
-# above the first a unit is at its peak, below the second no unit is what the kernel waits for
+# a unit above the first is at its peak; if all units are below the second, the kernel waits on none of them
 _AT_ROOF_PCT: Final = 80.0
 # a kernel at its peak is worth a note if it takes this share of the window, or of the replayed time
 _DOMINANT_PCT: Final = 25.0
 _WAITS_PCT: Final = 60.0
 
-# what a rule is about: accesses, which take from the caches what they do not need; other traffic; arithmetic; or
-# waiting, with too few warps or blocks to fill the time. MemoryL2Compression is left out: it is only for memory
-# allocated as compressible, and assumes that all data compress. So are rules that this table does not know
+# what a rule is about: accesses, which fetch more from the caches than they need; other traffic; arithmetic; or
+# waiting, with too few warps or blocks to hide it. MemoryL2Compression is left out: it is only for memory allocated
+# as compressible, and assumes that all data compress. Rules missing from this table are left out as well
 _ABOUT: Final = {
     "AchievedOccupancy": ("waiting", "Fewer warps run than would fit"),
     "CPIStall": ("waiting", "Warps stall"),
@@ -50,33 +50,35 @@ _ABOUT: Final = {
     "HighPipeUtilization": ("arithmetic", "One arithmetic pipe is the bottleneck"),
     "LaunchConfiguration": ("waiting", "The grid does not fill the GPU evenly"),
     "MemoryApertureUsage": ("traffic", "The kernel accesses memory of another device or of the host"),
-    "MemoryCacheAccessPattern": ("accesses", "Little of the fetched memory is used"),
+    "MemoryCacheAccessPattern": ("accesses", "Most of the fetched memory is unused"),
     "SharedMemoryConflicts": ("traffic", "Shared memory has bank conflicts"),
     "SlowPipeLimiter": ("arithmetic", "Slow instructions limit the kernel"),
-    "TheoreticalOccupancy": ("waiting", "The resources of a block leave room for few warps"),
-    "ThreadDivergence": ("arithmetic", "Neighbouring threads take different branches"),
+    "TheoreticalOccupancy": ("waiting", "The resources of a block limit occupancy"),
+    "ThreadDivergence": ("arithmetic", "Threads of a warp take different branches"),
     "UncoalescedGlobalAccess": ("accesses", "Accesses to global memory are not coalesced"),
     "UncoalescedSharedAccess": ("traffic", "Accesses to shared memory are not coalesced"),
-    "WorkloadImbalance": ("waiting", "Work is unevenly spread over the units of the GPU"),
+    "WorkloadImbalance": ("waiting", "Work is unevenly spread across the units of the GPU"),
 }
 _DETAILS: Final = {
-    "accesses": "The caches move more than the kernel needs, and that is what it waits for.",
-    "traffic": "The memory system is what the kernel waits for.",
-    "arithmetic": "Arithmetic is what the kernel waits for.",
-    "waiting": "No unit of the GPU is at its peak: the kernel waits, and too little else is there to fill the time.",
+    "accesses": "The kernel waits on the caches, which move more data than it needs.",
+    "traffic": "The kernel waits on the memory system.",
+    "arithmetic": "The kernel waits on arithmetic.",
+    "waiting": "No unit of the GPU is at its peak: the kernel waits on latencies, with too little work to hide them.",
 }
-_REMEDY: Final = 'See "Hottest lines" for where in the kernel, and "Warp stalls" and "Nsight Compute rules" for more.'
+_REMEDY: Final = (
+    'See "Hottest lines" for the place in the kernel; "Warp stalls" and "Nsight Compute rules" for details.'
+)
 _NOT_MEASURED: Final = (
-    "The unit that limits them is nearly always busy. Whether the traffic of memory is needed was not measured."
+    "The unit that limits them is nearly always busy. Whether the memory traffic is needed was not measured."
 )
 _WORD_ENDS: Final = re.compile(r"(?<=[a-z\d])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 
 def replay_advice(tables: Tables) -> tuple[Finding, ...]:
-    """Return a finding for each of up to five kernels (name, grid, block), weighed by their time in the window.
+    """Return a finding for each of up to five kernels (name, grid, block), weighted by their time in the window.
 
-    Without a timeline there is one for each change that the figures of replays tell, weighed by the replayed time.
-    Dominant kernels that are at the peak of the GPU come last, as notes: they gain nothing as they are.
+    Without a timeline, return one for each change that the replays suggest, weighted by the replayed time. Dominant
+    kernels at the hardware limit come last, as notes: they have nothing to gain as they are.
     """
     kernels = tables.rows(NCU_KERNELS, *_KERNELS)[_KERNELS]
     if kernels.empty:
@@ -103,10 +105,10 @@ def replay_advice(tables: Tables) -> tuple[Finding, ...]:
 
 
 def _estimates(tables: Tables, kernels: pd.DataFrame) -> pd.DataFrame:
-    """Return ncu's global estimates that are about what limits their kernel, and `capped_pct`: by what is left."""
+    """Return ncu's global estimates about what limits their kernel; `capped_pct`: capped at what is left."""
     rules = tables.rows(NCU_RULES, *_RULES)[_RULES]
     rules = rules[(rules["speedup_kind"] == "global") & (rules["kind"] != _VERDICT) & rules["rule"].isin(_ABOUT)]
-    # a change that follows from the figures themselves says it better
+    # a change that follows from the metrics themselves is more specific
     silent = kernels[~kernels["ours"].isin(KERNEL_WORDS.keys() - {AT_ROOF})]
     cases = rules.merge(silent, on="launch", validate="m:1")
     about = cases["rule"].map({rule: what for rule, (what, _) in _ABOUT.items()})
@@ -166,7 +168,7 @@ def _finding(case: dict[Any, Any], window_ns: int) -> Finding:
 
 
 def _at_roof(kernels: pd.DataFrame, spent: "pd.Series[float]", whole_ns: float, of_what: str) -> Iterator[Finding]:
-    """Yield a note on the kernels that are at the peak of the GPU, if they take much of the whole."""
+    """Yield a note on the kernels at the hardware limit, if they take much of the total."""
     peaked = kernels.assign(share_pct=100.0 * spent / whole_ns)[kernels["ours"] == AT_ROOF]
     share = float(peaked["share_pct"].sum())
     if share < _DOMINANT_PCT:
@@ -180,7 +182,7 @@ def _at_roof(kernels: pd.DataFrame, spent: "pd.Series[float]", whole_ns: float, 
         names = ", ".join(pd.unique(mine["name"].map(label_of))[:_MOST_EVIDENCE])
         part = format_value(float(mine["share_pct"].sum()), "share_pct")
         said.append(f"{used} % of {unit}, where {helps}: {names} ({part}).")
-    # accesses that are far apart keep a memory busy with what nobody reads
+    # uncoalesced accesses keep a memory busy with data that nobody reads
     is_open = peaked["unit"].isin(MEMORIES) & peaked["excessive_pct"].isna()
     detail = _NOT_MEASURED if is_open.any() else words.detail
     title = f"{words.title}: {format_value(min(share, 100.0), 'share_pct')} of the {of_what}"
@@ -188,7 +190,7 @@ def _at_roof(kernels: pd.DataFrame, spent: "pd.Series[float]", whole_ns: float, 
 
 
 def _alone(kernels: pd.DataFrame) -> tuple[Finding, ...]:
-    """Return what the figures of replays without a timeline tell, the largest share of the replayed time first."""
+    """Return the advice from replays without a timeline, the largest share of the replayed time first."""
     cases = kernels[kernels["ours"].isin(KERNEL_WORDS.keys() - {AT_ROOF})]
     total = float(kernels["replay_ns"].astype("float64").sum())
     saved = cases["gain_pct"].astype("float64") * cases["replay_ns"].astype("float64") / max(total, 1.0)
@@ -206,7 +208,7 @@ def _of_replays(cases: pd.DataFrame, rule: str) -> Finding:
         columns = ("replay_ns", "share_pct", "gain_pct")
         time, share, gain = (format_value(float(case[column]), column) for column in columns)
         name = label_of(case["name"], _NAME_LENGTH)
-        evidence.append(f"{name}: {case['reason']}; {time}, {share} of the replayed time, could get {gain} shorter")
+        evidence.append(f"{name}: {case['reason']}; {time}, {share} of the replayed time, could be {gain} shorter")
     first = cases.iloc[0].to_dict()
     others = f" and {len(cases) - 1} more" if len(cases) > 1 else ""
     limit = f", limited by {first['unit']}" if first["used_pct"] >= _WAITS_PCT and not others else ""

@@ -1,4 +1,4 @@
-"""The tables of a report, as the rules of advice read them."""
+"""Read the tables of a report for the rules of advice."""
 
 from collections.abc import Sequence
 
@@ -22,7 +22,7 @@ class Tables:
     def rows(self, entry: Entry, *columns: str) -> Frame:
         """Return a result's table; without rows if it is missing or lacks one of `columns`.
 
-        KeyError for a column that the register does not list for this result.
+        Raise KeyError for a column that the register does not list for this result.
         """
         if unknown := set(columns) - {column.name for column in entry.columns}:
             raise KeyError(f"{entry.name} never has {', '.join(sorted(unknown))}")

@@ -95,7 +95,7 @@ def _printable(text: str, *, lines: bool = False) -> str:
     """Return text without what XML cannot hold."""
     if lines:
         return "\n".join(_printable(line) for line in text.splitlines())
-    # what is no character by itself is none in a file either
+    # a lone surrogate is not a character in a file either
     return middle_cut(printable(text.encode(errors="replace").decode()), _LENGTH)
 
 

@@ -1,6 +1,6 @@
-"""A report on one screen: doubts about it, the verdict, what costs most and what to do, what takes most of the time.
+"""Render a report on one screen: doubts, the verdict, the main causes with their fixes, what takes most of the time.
 
-Terminals get it as lines, notebooks as HTML. All texts are printable: no name of a kernel or file controls a terminal.
+Terminals get lines, notebooks get HTML. All texts are printable: names of kernels and files cannot control a terminal.
 """
 
 import re
@@ -35,9 +35,9 @@ _CAUSES: Final = 3
 _ROWS: Final = 5
 _DOUBTS: Final = 3
 _TITLE: Final = 60
-# sentences in longer lines are hard to read
+# longer lines of prose are hard to read
 _PROSE: Final = 120
-# names get at least so many cells before a further column of numbers is shown
+# names get at least this many cells before another column of numbers is shown
 _NAME: Final = 36
 _LONGEST_NAME: Final = 160
 _COLUMNS: Final = {
@@ -46,7 +46,7 @@ _COLUMNS: Final = {
     MEMORY_OPERATIONS.name: ("time_pct", "total_ns", "count", "total_bytes", "rate_bytes_per_s", "avg_ns"),
     CPU_OPS.name: ("own_pct", "own_ns", "calls", "total_ns", "max_ns"),
 }
-# times of one kernel, to be compared along a row
+# times of one kernel, compared along a row
 _ALIKE: Final = ("avg_ns", "med_ns", "max_ns")
 _NOUNS: Final = {
     CUDA_GPU_KERN_SUM.name: "kernel",
@@ -58,7 +58,7 @@ _NOUNS: Final = {
 
 @dataclass(frozen=True)
 class Line:
-    """One line of a terminal, and how it is to look where that is possible."""
+    """One line of a terminal, and its style where supported."""
 
     text: str
     tone: Tone = ""
@@ -66,7 +66,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Cause:
-    """What costs time and what to do about it, in one line, and the change of the time: "−15 %", "" if unknown."""
+    """A cause and its fix in one line, and the change of the time: "−15 %", "" if unknown."""
 
     gain: str
     text: str
@@ -74,9 +74,9 @@ class Cause:
 
 @dataclass(frozen=True)
 class Top:
-    """What takes most of the time, the largest first: headings and cells of its numbers, and the names.
+    """What takes most of the time, largest first: headings and cells of the numbers, and the names.
 
-    label: shortens a name. others: how many further rows the report has, in words; "" for none.
+    label: shortens a name. others: the number of further rows in the report, in words; "" for none.
     """
 
     header: str
@@ -89,11 +89,11 @@ class Top:
 
 @dataclass(frozen=True)
 class Screen:
-    """What the first screen of a report says.
+    """The first screen of a report.
 
-    doubts: why not to trust it, as (severity, text). other_doubts, other_causes: how many more the report has.
-    start_up: of a job, where the time before its steps went: one rank can hold up all. serving: of each source, what an
-    inference engine reached.
+    doubts: reasons to distrust it, as (severity, text). other_doubts, other_causes: how many more the report has.
+    start_up: for a job, where the time before its steps went: one rank can delay all. serving: for each source, the
+    results of an inference engine.
     """
 
     title: str
@@ -109,7 +109,7 @@ class Screen:
 
 
 def first_screen(report: Report) -> Screen:
-    """Return what the first screen of a report says."""
+    """Return the first screen of a report."""
     run = numbers(report)
     said = verdict(report, run)
     others = tuple(finding for finding in report.findings if finding is not said.about)
@@ -133,7 +133,7 @@ def first_screen(report: Report) -> Screen:
 
 
 def _doubt(banner: Banner) -> str:
-    """Return its title, and the first sentence of what the page says about it."""
+    """Return the title of a banner and the first sentence of its detail."""
     first, *_ = SENTENCES.split(banner.detail, maxsplit=1)
     return f"{banner.word}: {banner.title}{f'. {first}' if first else ''}"
 
@@ -142,7 +142,7 @@ _TONES: Final[dict[str, Tone]] = {"error": "error", "warning": "warning"}
 
 
 def _facts(report: Report, run: Numbers) -> Iterator[str]:
-    """Yield what was measured: the GPU, the repetitions or the window, and how long a step takes."""
+    """Yield what was measured: the GPU, the repetitions or the window, and the step time."""
     if report.environment.gpu:
         yield printable(report.environment.gpu)
     step = "" if run.profiled_step_ns is None else f" of {format_value(run.profiled_step_ns, 'step_ns')}"
@@ -166,7 +166,7 @@ def _served(report: Report) -> Iterator[str]:
 
 
 def _figure(row: Mapping[Any, Any]) -> str:
-    """Return what a figure is in words, "" for those that are not worth a place on the first screen."""
+    """Return a figure in words, "" if it does not belong on the first screen."""
     metric, known = printable(row["metric"]), {name: value for name, value in row.items() if not pd.isna(value)}
     if metric == FAILED_REQUESTS:
         return f"{metric}: {format_value(float(known['count']), 'count')}" if known.get("count") else ""
@@ -180,7 +180,7 @@ _TIMES: Final = {"med_ns": "median", "p99_ns": "p99", "p95_ns": "p95", "p90_ns":
 
 
 def _top(report: Report) -> Top | None:
-    """Return the kernels; without any, those that ncu replayed, the copies, or the operators."""
+    """Return the kernels; if there are none, those that ncu replayed, the copies, or the operators."""
     entries = (CUDA_GPU_KERN_SUM, NCU_KERNELS, MEMORY_OPERATIONS, CPU_OPS)
     found = next(((entry, rows) for entry in entries if len(rows := report.rows(entry))), None)
     if found is None:
@@ -207,7 +207,7 @@ def _top(report: Report) -> Top | None:
 
 
 def _column(frame: Frame, name: str, scale: Scale | None) -> tuple[str, list[str]]:
-    """Return the heading of a column of numbers, with its unit, and its cells; by default on a scale of its own."""
+    """Return the heading of a column of numbers, with its unit, and its cells; by default on its own scale."""
     values = floats(frame[name])
     scale = scale or scale_for(split(name)[1], values)
     return f"{heading(name)} {scale.symbol}".strip(), [format_cell(value, name, scale=scale) for value in values]
@@ -229,7 +229,7 @@ def screen_lines(screen: Screen, *, width: int) -> list[Line]:
     if screen.start_up:
         lines += [Line(line) for line in wrapped(f"Start-up: {printable(screen.start_up)}", prose, indent="")]
     lines += [Line(line) for text in screen.serving for line in wrapped(text, prose)]
-    # the verdict has said all of a single one
+    # the verdict already covers a single cause
     if len(screen.causes) > 1:
         lines += [Line(""), *_cause_lines(screen.causes, width), *_more(screen.other_causes, "cause")]
     if screen.top:
@@ -238,7 +238,7 @@ def screen_lines(screen: Screen, *, width: int) -> list[Line]:
 
 
 def brief_line(screen: Screen, *, width: int) -> Line:
-    """Return the screen in one line: what it is of, how busy the GPU was, and what to do first."""
+    """Return the screen in one line: the title, how busy the GPU was, and what to do first."""
     count = len(screen.doubts) + screen.other_doubts
     doubts = f" ({counted(count, 'warning')})" if count else ""
     said = screen.verdict
@@ -251,7 +251,7 @@ def _cause_lines(causes: tuple[Cause, ...], width: int) -> Iterator[Line]:
     has_gains = any(cause.gain for cause in causes)
     gains = aligned([("Time",), *((cause.gain,) for cause in causes)], right=(0,)) if has_gains else [""] * 4
     start = max(map(len, gains)) + 4 if has_gains else 2
-    yield Line(f"{f'  {gains[0]}':{start}}Cause → what to do", "faint")
+    yield Line(f"{f'  {gains[0]}':{start}}Cause → fix", "faint")
     for cause, gain in zip(causes, gains[1:], strict=False):
         first, *rest = wrapped(cause.text, min(width, _PROSE) - start, indent="")
         yield Line(f"{f'  {gain}':{start}}{first}")
@@ -264,7 +264,7 @@ def _more(count: int, noun: str) -> Iterator[Line]:
 
 
 def _table(top: Top, width: int) -> Iterator[Line]:
-    """Yield a table with as many columns as leave room for the names."""
+    """Yield a table with as many columns as fit next to the names."""
     needed = min(max(cell_len(top.label(name, _NAME)) for name in (*top.names, top.header)), _NAME)
     fitting = [count for count in range(len(top.headings) + 1) if _extent(top, count) + needed <= width or count <= 1]
     count = fitting[-1]
@@ -279,7 +279,7 @@ def _table(top: Top, width: int) -> Iterator[Line]:
 
 
 def _extent(top: Top, count: int) -> int:
-    """Return how wide the first columns of numbers are, with the spaces beside them."""
+    """Return the width of the first columns of numbers, including the spaces next to them."""
     return 2 + sum(2 + max(len(row[place]) for row in (top.headings, *top.cells)) for place in range(count))
 
 
@@ -299,7 +299,7 @@ def _html(screen: Screen) -> Iterator[str]:
     yield from (f"<p>{_coded(text)}</p>" for text in screen.serving)
     if len(screen.causes) > 1:
         rows = (f"<tr><td>{escape(cause.gain)}</td><td>{_left(cause.text)}</td></tr>" for cause in screen.causes)
-        yield f"<table><tr><th>Time</th><th>{_left('Cause → what to do')}</th></tr>{''.join(rows)}</table>"
+        yield f"<table><tr><th>Time</th><th>{_left('Cause → fix')}</th></tr>{''.join(rows)}</table>"
     if screen.top:
         yield f"<table>{''.join(_html_rows(screen.top))}</table>"
 

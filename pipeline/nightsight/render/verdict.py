@@ -1,4 +1,4 @@
-"""A report in two sentences: how busy the GPU was and what costs most, then what to do first and what that gains."""
+"""Sum up a report: how busy the GPU was, what costs most, what to do first and its gain."""
 
 import re
 from collections.abc import Sequence
@@ -29,26 +29,26 @@ Frame = pd.DataFrame
 _LONG: Final = 90
 _LONGEST: Final = 160
 SENTENCES: Final = re.compile(r"(?<=[.!?])\s+(?=[A-Z])")
-"""What stands between two sentences."""
+"""The gap between two sentences."""
 _LAST_BRACKETS: Final = re.compile(r" \([^()]*\)$")
-# an idle GPU of which nothing else is known: the least share that is worth naming
+# the least share of waiting worth naming if nothing else is known about an idle GPU
 _LEAST_PCT: Final = 5.0
-# from here on a GPU works more than it waits, and a program is more in operators than outside
+# above this, a GPU works more than it waits, and a program is more inside operators than outside
 _BUSY_PCT: Final = 50.0
-# so much of a window that is not in the capture makes the busy time a lower limit
+# if more than this share of a window is missing in the capture, the busy time is a lower limit
 _UNSEEN_PCT: Final = 1.0
-# of the start-up, in percent: what takes that is named
+# causes that take at least this share of the start-up are named
 _MOSTLY_PCT: Final = 25.0
-# a prediction from here on has no use for decimals
+# predictions above this have no decimals
 _WHOLE_PCT: Final = 10.0
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """state: how busy the GPU was, or what else there is. cause: what costs most. first: what to do, and its gain.
+    """state: how busy the GPU was, or what else was recorded. cause: what costs most. first: what to do, and its gain.
 
-    Each is a sentence, or "" if there is nothing to say. about: the doubt that the sentences are about, which so need
-    not be said beside them.
+    Each is a sentence, or "" if there is nothing to say. about: the doubt that the sentences already cover, which need
+    not be shown again.
     """
 
     state: str
@@ -58,13 +58,13 @@ class Verdict:
 
     @property
     def text(self) -> str:
-        """The sentences in a row."""
+        """All sentences, joined."""
         return " ".join(part for part in (self.state, self.cause, self.first) if part)
 
 
 def verdict(report: Report, run: Numbers) -> Verdict:
-    """Return the verdict on the window that a report is about."""
-    # nothing is worth acting on before what hangs
+    """Return the verdict on the window of a report."""
+    # a hang comes before any advice
     found = [finding for finding in report.findings if finding.rule == "hanging"]
     found += [finding for finding in report.findings if finding.severity == "advice"]
     split = report.rows(TIME_SPLIT)
@@ -75,16 +75,16 @@ def verdict(report: Report, run: Numbers) -> Verdict:
 
 
 def verdict_on(view: View, run: Numbers) -> Verdict:
-    """Return the verdict on another window of the capture; `run` is of the window of the report."""
+    """Return the verdict on another window of the capture; `run` covers the window of the report."""
     split = pd.DataFrame() if view.split is None else view.split
     busy = busy_by_device(split)
     state = _state(busy, run, at_least=unseen_pct(split) >= _UNSEEN_PCT) if busy else ""
     found = _on(state, view.findings[0]) if view.findings else Verdict(state, _mostly(split))
-    return replace(found, first="It happens once.") if found.cause and view.name == START_UP else found
+    return replace(found, first="One-time cost.") if found.cause and view.name == START_UP else found
 
 
 def cause_of(finding: Finding) -> str:
-    """Return in one short clause what costs time; long lists of names in brackets are left out."""
+    """Return what costs time in one short clause, without long lists of names in parentheses."""
     cause = printable(finding.cause or finding.title)
     if len(cause) > _LONG:
         cause = _LAST_BRACKETS.sub("", cause)
@@ -100,12 +100,12 @@ def gain_of(finding: Finding) -> str:
 
 
 def start_up(report: Report) -> View | None:
-    """Return the window before the chosen one, if there is one; its sentence says where its time went."""
+    """Return the window before the chosen one, if any; its sentence says where its time went."""
     return next((view for view in report.windows if view.name == START_UP and not view.is_chosen), None)
 
 
 def start_up_of(report: Report) -> str:
-    """Say where the time before the chosen window went, and what took most of it; "" if it has no start-up."""
+    """Return where the time before the chosen window went, and what took most of it; "" without a start-up."""
     view = start_up(report)
     if view is None:
         return ""
@@ -122,7 +122,7 @@ def _on(state: str, finding: Finding) -> Verdict:
         else ""
     )
     cause = cause_of(finding)
-    # a list that is cut ends with dots
+    # a truncated list ends with dots
     return Verdict(state, cause if cause.endswith("...") else f"{cause}.", first)
 
 
@@ -132,7 +132,7 @@ def _devices(split: Frame) -> int:
 
 def _shares(split: Frame) -> Frame:
     """Return the share of each category in percent, one row per device."""
-    # pandas' own pivot takes milliseconds, and a page asks nine times
+    # pandas' pivot takes milliseconds, and a page calls this nine times
     split = split[split["device"].notna() & split["category"].notna()]
     row, devices = pd.factorize(split["device"], sort=True)
     column, categories = pd.factorize(split["category"].astype("str"), sort=True)
@@ -152,22 +152,22 @@ def _state(busy: Sequence[float], run: Numbers, *, at_least: bool) -> str:
 
 
 def gpus(count: int, run: Numbers) -> str:
-    """Return how many GPUs a report holds: `8 GPUs`, `8 of 64 GPUs`; `2 ranks` where they share one."""
+    """Return how many GPUs a report holds: `8 GPUs`, `8 of 64 GPUs`; `2 ranks` if they share one."""
     return f"{count} of {run.ranks} {each_of(run)}" if run.ranks and run.ranks > count else f"{count} {each_of(run)}"
 
 
 def each_of(run: Numbers) -> str:
-    """Return what has a number of its own: GPUs, or ranks where some share a GPU."""
+    """Return what is numbered: GPUs, or ranks if some share a GPU."""
     return "ranks" if run.cards else "GPUs"
 
 
 def _mostly(split: Frame) -> str:
-    """Say what an idle GPU waits for, or communicates, if that is worth a word."""
+    """Return the largest wait of the GPU, communication included, if it is large enough to name."""
     waits = largest_wait(split)
     if waits is None or waits[1] < _LEAST_PCT:
         return ""
     name, share = waits
-    return f"The largest wait: {name}, {format_value(share, 'share_pct')} of the window."
+    return f"Largest wait: {name}, {format_value(share, 'share_pct')} of the window."
 
 
 def largest_wait(split: Frame) -> tuple[str, float] | None:
@@ -185,38 +185,34 @@ def largest_waits(split: Frame) -> list[tuple[str, float]]:
 
 
 def unseen_pct(split: Frame) -> float:
-    """Return the mean share of a window, in percent, in which it is not known what the GPUs did."""
+    """Return the mean share of a window, in percent, in which the work of the GPUs is unknown."""
     return float(_shares(split).reindex(columns=[UNSEEN]).fillna(0.0).mean().iloc[0]) if _devices(split) else 0.0
 
 
 def busy_by_device(split: Frame) -> list[float]:
-    """Return for how much of a window each GPU was busy, in percent; empty if it has no split."""
+    """Return the busy share of a window for each GPU, in percent; empty if it has no split."""
     return _shares(split).reindex(columns=list(BUSY)).sum(axis=1).tolist() if _devices(split) else []
 
 
 def _nothing(report: Report, split: Frame) -> tuple[str, str]:
-    """Return what to say if there is no advice: what was looked for, and the most that any of it costs."""
+    """Return the sentences for a report without advice: what was checked, and the largest gain."""
     waits = _mostly(split)
     if not len(report.rows(REPLAY)) or RULES[0].name in report.unchecked:
         reason = next(iter(report.unchecked.values()), "")
-        return waits, f"No cause can be given: {printable(reason).rstrip('.')}." if reason else ""
+        return waits, f"Causes could not be checked: {printable(reason).rstrip('.')}." if reason else ""
     gains = report.rows(WHAT_IF)
-    looked = f"Looked for {len(RULES)} causes of lost time"
     alone = _OF_KERNELS if _is_busy(split) and not len(report.rows(NCU_LIMITS)) else ""
     if not {"gain_pct", "rule"} <= set(gains) or gains["gain_pct"].isna().all():
-        return waits, f"{looked}, and found none.{alone}"
+        return waits, f"None of {len(RULES)} known causes applies.{alone}"
     most: dict[Any, Any] = gains.nlargest(1, "gain_pct").to_dict("records")[0]
     gain, rule = format_value(float(most["gain_pct"]), "gain_pct"), str(most["rule"])
-    # a report.json may be of another version
+    # a report.json may come from another version
     done, least = (RULE[rule].done, RULE[rule].worth_pct) if rule in RULE else (rule, WORTH_PCT)
-    most_is = f"{done} would save the most, {gain}"
-    return (
-        waits,
-        f"{looked}. None is worth acting on: {most_is}, but is rarely worth the work below {least:.0f} %.{alone}",
-    )
+    most_is = f"{done} would save most, {gain}, and is rarely worth the work below {least:.0f} %"
+    return waits, f"None of {len(RULES)} known causes is worth fixing: {most_is}.{alone}"
 
 
-_OF_KERNELS: Final = " Whether the kernels themselves are slow was not measured: add ncu."
+_OF_KERNELS: Final = " Kernel efficiency was not measured. Profile with ncu to check it."
 
 
 def _is_busy(split: Frame) -> bool:
@@ -226,7 +222,7 @@ def _is_busy(split: Frame) -> bool:
 
 
 def _largest_replay(limits: Frame) -> str:
-    """Say what limits the kernel that takes the most time, if no rule has anything to say of it."""
+    """Return what limits the kernel with the most time, if no rule applies to it."""
     if not len(limits) or limits["replay_ns"].isna().all():
         return "What limits them was not collected."
     row: dict[Any, Any] = limits.nlargest(1, "replay_ns").to_dict("records")[0]
@@ -236,10 +232,10 @@ def _largest_replay(limits: Frame) -> str:
     used = format_value(float(row["used_pct"]), "used_pct")
     if row["used_pct"] >= LIMITED_PCT:
         return f"The longest, `{name}`, is limited by {unit}, used to {used}."
-    return f"The longest, `{name}`, waits for latencies: it uses no unit to more than {used} ({unit})."
+    return f"The longest, `{name}`, waits on latencies: its busiest unit is used to {used} ({unit})."
 
 
-# what is known of the GPU, by rules that say why a capture has no work on it
+# by rules that say why a capture has no GPU work: what is known about the GPU
 _WITHOUT_GPU: Final = {
     "gpu_not_recorded": "GPU work was not recorded.",
     "lost_events": "GPU work was not saved.",
@@ -264,34 +260,36 @@ def _without_gpu(report: Report, run: Numbers, found: Sequence[Finding]) -> Verd
         return Verdict(_WITHOUT_GPU[lacking.rule], why, first, lacking)
     if len(report.rows(CPU_OPS)) and run.top_operator_pct is not None:
         cause = " ".join(filter(None, (_of_operators(report), _of_operator_time(run))))
-        return Verdict("No work on a GPU.", cause, "On a GPU, a report also has kernels, copies, launches and causes.")
+        return Verdict(
+            "No work on a GPU.", cause, "Reports of GPU work also have kernels, copies, launches and causes."
+        )
     return _on("", found[0]) if found else _without_anything(report)
 
 
 def _without_anything(report: Report) -> Verdict:
-    """Say that there was no work on a GPU, and whether operators were looked for and not found."""
+    """Return the verdict without GPU work: whether operators were recorded, but none found."""
     operators = find(report.results, CPU_OPS.name)
     were_wanted = operators is not None and operators.table is not None
     if not were_wanted or any(finding.rule == "nothing_recorded" for finding in report.findings):
         return Verdict("No work on a GPU.")
     return Verdict(
         "No work on a GPU, and no PyTorch operator.",
-        "torch.profiler records those of the thread that it is started on.",
+        "torch.profiler records only the thread that starts it.",
         "First: if other threads do the work, record them (--record threads, or profile_all_threads=True).",
     )
 
 
 def _of_operators(report: Report) -> str:
-    """Say how much of the time of a program on the CPU is outside operators, or in them, whichever is more.
+    """Return how much time a CPU program spends outside operators or in them, whichever is more.
 
-    "" if that is not known of the whole: several threads can be in operators at once.
+    "" if unknown: several threads can be in operators at the same time.
     """
     parts = report.rows(STEP_PARTS)
     if not {"category", "time_ns", "tid", "steps"} <= set(parts.columns) or parts["tid"].nunique() != 1:
         return ""
     times = parts["time_ns"].astype("float64")
     category = parts["category"].astype("str")
-    # whether a pause of the recording was in operators is not known
+    # a pause of the recording may or may not be in operators
     times, category = times[category != UNSEEN], category[category != UNSEEN]
     inside = float(times[category == OPERATORS].sum())
     if not inside > 0:
@@ -303,6 +301,6 @@ def _of_operators(report: Report) -> str:
 
 
 def _of_operator_time(run: Numbers) -> str:
-    """Say what the largest operator takes: of operator time, as everywhere on the page and in a terminal."""
+    """Return the share of operator time of the largest operator, as on the page and in a terminal."""
     share, name = format_value(run.top_operator_pct, "own_pct"), middle_cut(printable(run.top_operator), _LONG)
     return f"The top operator, `{name}`, takes {share} of operator time."

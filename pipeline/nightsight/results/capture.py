@@ -1,4 +1,4 @@
-"""The capture itself: devices, diagnostics, and what is not shown."""
+"""Results on the capture itself: devices, diagnostics, events that are not shown."""
 
 from typing import Final
 

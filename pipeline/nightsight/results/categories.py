@@ -1,4 +1,4 @@
-"""What a GPU does or waits for, in the words of all results."""
+"""Name what a GPU does or waits for, for all results."""
 
 from typing import Final
 
@@ -32,11 +32,11 @@ IDLE: Final = (
     UNKNOWN,
     HOST,
 )
-"""What a GPU without a recorded operation waits for; of UNSEEN it is not even known whether it waits."""
+"""What a GPU without a recorded operation waits for; with UNSEEN it may not even wait."""
 
 
 def group_of(category: str) -> str:
-    """Return `busy`, `idle`, or `unknown`: the capture does not tell whether anything ran."""
+    """Return `busy`, `idle`, or `unknown`: the capture does not show whether anything ran."""
     return "busy" if category in BUSY else "unknown" if category == UNSEEN else "idle"
 
 
@@ -47,7 +47,7 @@ CATEGORY_MEANINGS: Final = (
     (GRAPHS, "CUDA graphs traced as a whole"),
     (
         UNSEEN,
-        "nothing was recorded, but the GPU may have worked: on something from before the recording, on what no "
+        "nothing was recorded, but the GPU may have worked: on work from before the recording, on work that no "
         "profiler records, or in a pause of the recording",
     ),
     (MODULE, "a call that loads a module or compiles code"),

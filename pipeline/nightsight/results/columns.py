@@ -1,4 +1,4 @@
-"""Columns, needs and groups that several results share."""
+"""Declare columns, needs and groups that several results share."""
 
 from collections.abc import Iterator
 from typing import Final

@@ -1,4 +1,4 @@
-"""What a result of a report is: its definition, its columns, and how the page shows it."""
+"""Declare a result of a report: its definition, its columns, and how the page shows it."""
 
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -11,7 +11,7 @@ WHOLE: Final = "whole"
 NUMBER: Final = "number"
 
 Place = Literal["section", "lead", "method", "points"]
-"""Where the page shows a result: in a section of its own, in the one before the advice, under *How it was measured*, or
+"""Where the page shows a result: in a separate section, in the one before the advice, under *How it was measured*, or
 only as the points of another result's picture."""
 
 Jump = Literal[

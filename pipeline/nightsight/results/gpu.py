@@ -34,10 +34,10 @@ GPU_GAPS: Final = Entry(
 IDLE_STACKS: Final = Entry(
     "idle_stacks",
     "Python while the GPU waits",
-    "Where Python was while a GPU was idle, from samples of its stack or from calls that torch.profiler records: on "
-    "the thread that launched the work after the gap, or, if that runs no Python (PyTorch's backward pass), on that "
-    "of its process that launches most. Rows of a device and cause add up to its idle time. Without GPU work: where "
-    "each thread of Python was; its rows add up to the window.",
+    "The Python stack while a GPU was idle, from samples or from calls that torch.profiler records: on the thread that "
+    "launched the work after the gap, or, if that thread runs no Python (PyTorch's backward pass), on the thread of "
+    "its process that launches most. Rows of a device and cause add up to its idle time. Without GPU work: the stack "
+    "of each Python thread; its rows add up to the window.",
     (),
     (
         Column("device", WHOLE, "number of the GPU in the machine; none without GPU work", is_plain=True),
@@ -45,25 +45,24 @@ IDLE_STACKS: Final = Entry(
         Column(
             "cause",
             TEXT,
-            "the idle category of *Where the time went*. Without GPU work: `operators`, and `host code` for what is "
-            "outside of them",
+            "the idle category of *Where the time went*. Without GPU work: `operators`, and `host code` outside them",
         ),
-        Column("time_ns", WHOLE, "idle time with this stack; with samples, their number times their distance"),
+        Column("time_ns", WHOLE, "idle time with this stack; for samples, their number times the sampling interval"),
         Column("share_pct", NUMBER, "the same in percent of the device's idle time, or of the thread's time"),
         Column("samples", WHOLE, "samples of Python with this stack in that time", is_optional=True),
         Column(
             "function",
             TEXT,
-            "the innermost function that is not of a library, and its line: where it is defined in a torch.profiler "
+            "the innermost function outside libraries, and its line: where it is defined in a torch.profiler "
             "trace, else the most frequent one; `(not recorded)`: time without a stack",
         ),
-        Column("calls", TEXT, "the function of a library that it calls, and where that led"),
+        Column("calls", TEXT, "the library function that it calls, and where that leads"),
         Column(
             "stack",
             TEXT,
-            "its callers, outermost first, and what it calls; functions of libraries in brackets, only the first of "
-            "those between two others, and the last of those at the end. A stack that takes less than 0.1 % counts for "
-            "its caller. Of a torch.profiler trace, functions of libraries are left out",
+            "its callers, outermost first, and what it calls; library functions in brackets, only the first between "
+            "two others, and the last at the end. A stack that takes less than 0.1 % counts for its caller. For a "
+            "torch.profiler trace, library functions are left out",
         ),
     ),
     rows="stacks",
@@ -133,9 +132,9 @@ MEMORY_OPERATIONS: Final = Entry(
         Column(
             "peak_pct",
             NUMBER,
-            "time that the operations would take at the peak rate of what they cross, in percent of the time they "
-            "took. They cross device memory (a copy within a device reads and writes each byte), the PCIe link in one "
-            "direction, or NVLink between devices. Small copies never come close. Empty if the peak is not known",
+            "time that the operations would take at the peak rate of the path they use, in percent of the time they "
+            "took. Paths: device memory (a copy within a device reads and writes each byte), the PCIe link in one "
+            "direction, or NVLink between devices. Small copies never come close. Empty if the peak is unknown",
         ),
     ),
     rows="copies and memsets",
@@ -173,7 +172,7 @@ COPY_SIZES: Final = Entry(
 
 SLOW_COPIES: Final = Entry(
     "slow_copies",
-    "Copies and memsets that make the CPU wait",
+    "Blocking copies and memsets",
     "Copies from or to pageable host memory, and copies and memsets by blocking calls (cudaMemcpy without Async; "
     "cudaMemset of pinned or managed memory), per range in which the call was made.",
     ("memory_ops", "api_calls"),
@@ -190,11 +189,11 @@ SLOW_COPIES: Final = Entry(
         Column(
             "exposed_ns",
             WHOLE,
-            "time of the window, from the start of the call to the end of the copy, in which the GPU ran no kernel",
+            "time from the start of the call to the end of the copy, in the window, in which the GPU ran no kernel",
         ),
         PID,
     ),
-    rows="copies and memsets that make the CPU wait",
+    rows="blocking copies and memsets",
     header="Function",
     group=GPU,
     short="slow copies",

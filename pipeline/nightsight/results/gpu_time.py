@@ -40,15 +40,15 @@ PATH_CAUSES: Final = (
     UNSEEN,
     UNKNOWN,
 )
-"""What a piece of the critical path can be."""
+"""The kinds of pieces of the critical path."""
 _PATH_CAUSES: Final = (
     (COMPUTE, "a kernel"),
-    (COMMUNICATION, "NCCL and NVSHMEM kernels, and copies between devices: once the last rank has come, if known"),
+    (COMMUNICATION, "NCCL and NVSHMEM kernels, and copies between devices: once the last rank has arrived, if known"),
     (COPIES, "all other copies, and memsets"),
     (GRAPHS, "CUDA graphs traced as a whole"),
-    (LAUNCH, "a call that gives work to the GPU, until the work begins"),
+    (LAUNCH, "a call that submits work to the GPU, until the work begins"),
     (DEPENDENCY, "from the end of one operation to the beginning of the next, which waited for it"),
-    (SYNC, "the return of a waiting call, from the end of what it waited for on; or such a call that need not wait"),
+    (SYNC, "the return of a blocking call, after the end of what it waited for; or such a call that need not wait"),
     (BLOCKING_COPY, "the work of the CPU in a blocking copy"),
     (ALLOCATION, "a call that allocates or frees memory, without waiting"),
     (MODULE, "a call that loads a module or compiles code, or a first launch that loads its kernel"),
@@ -71,8 +71,10 @@ GPU_TIME: Final = Entry(
         Column("window", TEXT, "how the window was chosen"),
         Column("window_ns", WHOLE, "its length"),
         Column("busy_ns", WHOLE, "time in which at least one operation ran; overlaps count once"),
-        Column("idle_ns", WHOLE, "time in which nothing ran: the rest of the window, without what is not recorded"),
-        Column("unseen_ns", WHOLE, "time of which the capture does not tell what the GPU did", is_optional=True),
+        Column(
+            "idle_ns", WHOLE, "time in which nothing ran: the rest of the window, except time that was not recorded"
+        ),
+        Column("unseen_ns", WHOLE, "time for which the capture does not show what the GPU did", is_optional=True),
         Column("busy_pct", NUMBER, "busy time in percent of the window"),
         Column("kernels", WHOLE, "kernels that ran in the window", is_plain=True),
         Column("kernel_ns", WHOLE, "their time in the window", is_plain=True),
@@ -137,7 +139,7 @@ CRITICAL_PATH: Final = Entry(
         Column(
             "name",
             TEXT,
-            "the kernel, the direction of copies, the CUDA function, or what runs in host code, if recorded",
+            "the kernel, the direction of copies, the CUDA function, or the function running in host code, if recorded",
         ),
         Column(
             "path",

@@ -20,7 +20,7 @@ LAUNCH_OVERHEAD: Final = Entry(
         Column(
             "queue_med_ns",
             NUMBER,
-            "for these, median time from the end of the call to the start of the kernel. It is not overhead in "
+            "for these, median time from the end of the call to the start of the kernel. This is not overhead by "
             "itself: the GPU had other work",
         ),
         Column("queue_max_ns", WHOLE, "longest", is_plain=True),
@@ -112,7 +112,7 @@ LAUNCH_BOUND: Final = Entry(
         Column(
             "drained_in_sync",
             WHOLE,
-            "in how many of these the CPU was inside a synchronizing call (see Functions); in the others the CPU was "
+            "how many of these happened while the CPU was in a synchronizing call (see Functions); otherwise it was "
             "too slow to launch",
         ),
         Column("functions", TEXT, "the functions of these synchronizing calls, most frequent first"),

@@ -1,4 +1,4 @@
-"""What Nsight Compute measured of replayed kernels."""
+"""Results of Nsight Compute on replayed kernels."""
 
 from typing import Final
 
@@ -28,7 +28,7 @@ _STALLS: Final = (
 
 NCU_MATCH: Final = Entry(
     "ncu_match",
-    "Replays matched with the timeline",
+    "Replays matched to the timeline",
     "How many of the launches that ncu replayed match a kernel of the timeline: one with the same normalized name, "
     "grid and block that ran in the window. If a kernel was replayed several times, NVTX ranges tell its replays "
     "apart.",
@@ -53,7 +53,7 @@ NCU_MATCH: Final = Entry(
 NCU_KERNELS: Final = Entry(
     "ncu_kernels",
     "Replayed kernels",
-    "Launches that Nsight Compute (ncu) replayed. Each stands for all kernels in the window with the same name, grid "
+    "Launches that Nsight Compute (ncu) replayed. Each represents all kernels in the window with the same name, grid "
     "and block; their times come from the timeline. An empty cell: the metric was not collected, or is a ratio with a "
     "zero denominator.",
     REPLAY_TABLES,
@@ -138,8 +138,8 @@ NCU_KERNELS: Final = Entry(
 NCU_LIMITS: Final = Entry(
     "ncu_limits",
     "Limits of kernels",
-    "The unit of the GPU that each replayed launch keeps busiest, and how far from its peak that unit is. Whatever is "
-    "done about anything else, a launch gets no shorter than that unit needs for the same work.",
+    "The unit of the GPU that each replayed launch keeps busiest, and how far from its peak that unit is. For the same "
+    "work, a launch cannot be shorter than that unit needs, whatever else changes.",
     REPLAY_TABLES,
     (
         LAUNCH_NUMBER,
@@ -148,24 +148,24 @@ NCU_LIMITS: Final = Entry(
         Column("replay_ns", NUMBER, "duration of the replay", is_plain=True),
         Column("unit", TEXT, "the unit that is used most", is_plain=True),
         Column("used_pct", NUMBER, "throughput of that unit, in percent of the peak that can be sustained"),
-        Column("left_pct", NUMBER, "the rest: the most that a launch which does the same work could get shorter"),
+        Column("left_pct", NUMBER, "the rest: the most that a launch with the same work could be shortened"),
         Column(
             "rule",
             TEXT,
             "what could be changed",
             (
                 ("tensor_cores", "multiply on tensor cores, not in FP32 on CUDA cores"),
-                ("uncoalesced", "let neighbouring threads access neighbouring memory"),
-                ("small_grid", "launch more blocks: there are SMs without any"),
+                ("uncoalesced", "let neighboring threads access neighboring memory"),
+                ("small_grid", "launch more blocks: some SMs have none"),
                 ("tail", "divide the work so that the last blocks do not run alone"),
-                ("registers", "use fewer registers, so that more warps run at once"),
-                ("shared_memory", "use less shared memory, so that more warps run at once"),
-                ("at_roof", "nothing but the amount of work"),
-                ("", "nothing that these figures tell"),
+                ("registers", "use fewer registers, so that more warps run concurrently"),
+                ("shared_memory", "use less shared memory, so that more warps run concurrently"),
+                ("at_roof", "only the amount of work"),
+                ("", "nothing that these metrics show"),
             ),
         ),
-        Column("gain_pct", NUMBER, "how much shorter the launch could get by that"),
-        Column("reason", TEXT, "the figures behind it", is_plain=True),
+        Column("gain_pct", NUMBER, "how much shorter the launch could be with that"),
+        Column("reason", TEXT, "the metrics behind it", is_plain=True),
     ),
     rows="kernels",
     header="Kernel",
@@ -206,7 +206,7 @@ NCU_RULES: Final = Entry(
             TEXT,
             "what ncu's estimate is about",
             (
-                ("global", "how much shorter the launch could get"),
+                ("global", "how much shorter the launch could be"),
                 ("local", "how much better a single unit could be used, which says nothing about the launch's time"),
             ),
         ),

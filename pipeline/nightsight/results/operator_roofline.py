@@ -1,4 +1,4 @@
-"""The rooflines of operators."""
+"""Results on the rooflines of operators."""
 
 from typing import Final
 
@@ -8,9 +8,9 @@ from nightsight.results.entry import NUMBER, TEXT, WHOLE, Column, Entry
 OPERATOR_ROOFLINE: Final = Entry(
     "operator_roofline",
     "Roofline of operators",
-    "What each PyTorch operator calculates and moves, from the shapes of its arguments, over the time of the work on "
-    "the GPU that it launched itself. Operations count as in closed formulas (a multiply-add is two), bytes as if each "
-    "input was read once and each output written once. No counters are needed. Copies from and to the host, and "
+    "Computation and data of each PyTorch operator, from the shapes of its arguments, divided by the time of the GPU "
+    "work that it launched itself. Operations come from closed formulas (a multiply-add is two), bytes assume that "
+    "each input is read once and each output written once. No counters are needed. Copies from and to the host, and "
     "communication, are left out.",
     ("kernels", "api_calls", "cpu_ops"),
     (
@@ -21,8 +21,8 @@ OPERATOR_ROOFLINE: Final = Entry(
         Column("total_ns", WHOLE, "time of the work on the GPU that these calls launched"),
         Column("calls", WHOLE, "number of calls", is_plain=True),
         Column("avg_ns", NUMBER, "time on the GPU of a call", is_plain=True),
-        Column("work_flop", NUMBER, "operations of a call; missing if they are not known"),
-        Column("data_bytes", NUMBER, "bytes that a call has to read and write at least; missing if not known"),
+        Column("work_flop", NUMBER, "operations of a call; missing if unknown"),
+        Column("data_bytes", NUMBER, "least bytes that a call has to read and write; missing if unknown"),
         Column("work_flop_per_byte", NUMBER, "operations per such byte"),
         Column("work_flop_per_s", NUMBER, "operations per second", is_plain=True),
         Column("data_bytes_per_s", NUMBER, "such bytes per second", is_plain=True),
@@ -30,7 +30,7 @@ OPERATOR_ROOFLINE: Final = Entry(
             "kind",
             TEXT,
             "the arithmetic whose peak it is compared with: on CUDA cores (FP32), or on tensor cores by type of the "
-            "inputs. Whether products in FP32 are multiplied as TF32, the name of their kernel tells",
+            "inputs. The kernel name shows whether FP32 matrix multiplications use TF32",
         ),
         Column("compute_pct", NUMBER, "operations per second, in percent of the published peak of that arithmetic"),
         Column("memory_pct", NUMBER, "bytes per second, in percent of the memory's peak"),
@@ -42,14 +42,14 @@ OPERATOR_ROOFLINE: Final = Entry(
                 ("compute", "at least 60 % of the arithmetic's peak, and more than of the memory's"),
                 ("memory", "at least 60 % of the memory's peak"),
                 ("latency", "neither: too little work for the GPU, or a kernel that waits"),
-                ("", "not known"),
+                ("", "unknown"),
             ),
         ),
         Column("shortest_ns", NUMBER, "the shortest time of a call that these peaks allow"),
         Column("measured_flop", NUMBER, "operations of a call that ncu counted", is_optional=True),
-        Column("flop_difference_pct", NUMBER, "by how much these are more (or less) than computed", is_optional=True),
+        Column("flop_difference_pct", NUMBER, "how much more (or less) than computed", is_optional=True),
         Column("measured_bytes", NUMBER, "DRAM traffic of a call that ncu measured", is_optional=True),
-        Column("bytes_difference_pct", NUMBER, "by how much it is more (or less) than computed", is_optional=True),
+        Column("bytes_difference_pct", NUMBER, "how much more (or less) than computed", is_optional=True),
         Column("measured_ns", NUMBER, "duration of the replays of the kernels of a call", is_optional=True),
         Column("measured_flop_per_s", NUMBER, "counted operations per second of that", is_optional=True),
         Column("measured_bytes_per_s", NUMBER, "DRAM bytes per second of that", is_optional=True),

@@ -1,4 +1,4 @@
-"""Operators of PyTorch."""
+"""Results on PyTorch operators."""
 
 from typing import Final
 
@@ -69,7 +69,7 @@ CPU_OP_SHAPES: Final = Entry(
     ("cpu_ops",),
     (
         *_OF_OPERATORS,
-        Column("shapes", TEXT, "shape of each input as JSON; `[]` for what is no tensor, or has one value"),
+        Column("shapes", TEXT, "shape of each input as JSON; `[]` for inputs that are not tensors or have one value"),
     ),
     rows="operators and shapes",
     header="Operator",

@@ -1,4 +1,4 @@
-"""What the program calls and holds: the CUDA API, the system, memory, counters."""
+"""Results on the program: the CUDA API, the system, memory, counters."""
 
 from typing import Final
 
@@ -44,7 +44,7 @@ CUDA_API_SYNC: Final = Entry(
                 ("explicit", "...Synchronize"),
                 (
                     "implicit",
-                    "copies and memsets that return only when they are done (blocking ones, and copies to pageable "
+                    "copies and memsets that return only when done (blocking ones, and copies to pageable "
                     "memory), frees, and allocations that spent most of their time waiting for earlier work",
                 ),
             ),
@@ -67,7 +67,7 @@ CUDA_API_SYNC: Final = Entry(
 OSRT_SUM: Final = Entry(
     "osrt_sum",
     "OS runtime",
-    "Calls into operating system libraries, summed over all threads. Threads that wait all the time, in poll or "
+    "Calls into operating system libraries, summed over all threads. Threads that always wait, in poll or "
     "pthread_cond_wait, come first and cost nothing. Calls shorter than a microsecond are not recorded.",
     ("os_calls",),
     (*times("calls"), Column("name", TEXT, "the function", is_plain=True)),
@@ -107,7 +107,7 @@ MEMORY_USAGE: Final = Entry(
     "memory_usage",
     "Memory usage",
     "Memory that the program allocated. nsys records allocations from CUDA; PyTorch keeps memory that its tensors "
-    "have released, so the tensors may need less. torch.profiler records what tensors were given, on the CPU too.",
+    "have released, so the tensors may need less. torch.profiler records the memory of tensors, also on the CPU.",
     ("memory_usage",),
     (
         DEVICE_OR_CPU,
@@ -131,17 +131,17 @@ MEMORY_USAGE: Final = Entry(
 MEMORY_OVER_TIME: Final = Entry(
     "memory_over_time",
     "Memory over time",
-    "Memory allocated on each GPU, and on the CPU where recorded, after each change. Long captures are thinned out: of "
-    "each piece of time, the highest and the last level are kept.",
+    "Memory allocated on each GPU, and on the CPU where recorded, after each change. Long captures are thinned out: "
+    "each interval keeps its highest and its last level.",
     ("memory_usage",),
     (
         DEVICE_OR_CPU,
         Column("time_ns", WHOLE, "since the start of the window", is_plain=True),
-        Column("bytes", WHOLE, "allocated from then on", is_plain=True),
+        Column("bytes", WHOLE, "allocated from this time onwards", is_plain=True),
         Column(
             "reserved_bytes",
             WHOLE,
-            "what PyTorch had reserved, from which tensors get their memory; left out if not recorded",
+            "memory that PyTorch had reserved for tensors; left out if not recorded",
             is_optional=True,
         ),
     ),
@@ -159,7 +159,7 @@ UNIFIED_MEMORY: Final = Entry(
         PID,
         Column("device", WHOLE, "number of the GPU in its process", is_plain=True),
         Column("event", TEXT, "what happened", is_plain=True),
-        Column("count", WHOLE, "how many; for GPU page faults the number of faults, which come in groups"),
+        Column("count", WHOLE, "number of events; for GPU page faults the number of faults, which come in groups"),
         Column("total_bytes", WHOLE, "sum", is_plain=True),
         Column("total_ns", WHOLE, "sum; for GPU page faults the time of the groups"),
         Column("rate_bytes_per_s", NUMBER, "bytes divided by time", is_plain=True),
@@ -199,8 +199,8 @@ GPU_METRICS: Final = Entry(
 RANGE_COUNTERS: Final = Entry(
     "range_counters",
     "Counters of kernels",
-    "What CUPTI's range profiler counted under torch.profiler: for each kernel, or for ranges of the program if it was "
-    "not told to measure single kernels. All of the trace, because these events have no times of their own.",
+    "Counters of CUPTI's range profiler under torch.profiler: for each kernel, or for ranges of the program if it was "
+    "not set to measure single kernels. They cover the whole trace, because these events have no times.",
     ("range_counters",),
     (
         DEVICE,

@@ -86,7 +86,7 @@ RANGE_COVERAGE: Final = Entry(
         Column("on_thread", WHOLE, "launched by the range's own thread"),
         Column("in_process", WHOLE, "launched by another thread of the process, like PyTorch's backward pass"),
         Column("outside", WHOLE, "launched while no range was open"),
-        Column("without_call", WHOLE, "the launching call was not recorded, so the range is not known"),
+        Column("without_call", WHOLE, "the launching call was not recorded, so the range is unknown"),
         Column("attributed", WHOLE, "sum of *on thread* and *in process*"),
         Column("coverage_pct", NUMBER, "the same in percent of all operations"),
     ),
@@ -124,7 +124,7 @@ RANGE_ITERATIONS: Final = Entry(
 NVTX_MARKS: Final = Entry(
     "nvtx_marks",
     "NVTX marks",
-    "Instants that the program marked, inside the window or outside.",
+    "Instants that the program marked, inside or outside the window.",
     ("marks",),
     (
         INSTANCES,

@@ -1,7 +1,7 @@
-"""What can be changed in a program, one declaration a rule: what is simulated, what is said, when it is worth it.
+"""Declare the changes that could speed up a program: what is simulated, what advice says, when a gain matters.
 
-Everything else follows: the values of the result `what_if`, the words of advice and of the first screen, the table in
-docs/advice.md. `nightsight.analyze.causes.remedies` proposes the changes and simulates them.
+Everything else follows from these declarations: the values of the result `what_if`, the words of advice and of the
+first screen, the table in docs/advice.md. `nightsight.analyze.causes.remedies` proposes and simulates the changes.
 """
 
 from dataclasses import dataclass
@@ -10,14 +10,14 @@ from typing import Final
 from nightsight.results.categories import ALLOCATION, COMMUNICATION, COMPUTE, COPIES, HOST, LAUNCH, MODULE, SYNC
 
 WORTH_PCT: Final = 3.0
-"""From which gain on, in percent of a step, a remedy is worth a word."""
-AT_START: Final = "It happens once, and matters only if the program is brief or often started."
-"""What is said of the start-up, of which nothing is worth what it is worth in a step."""
+"""The least gain, in percent of a step, for which a remedy is reported."""
+AT_START: Final = "One-time cost; matters only for short or frequently restarted programs."
+"""The remedy for causes in the start-up, where the remedy for a step does not apply."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Words:
-    """What is said about a cause of lost time, and how it is found.
+    """The texts about a cause of lost time.
 
     looks_for, simulated: for docs/advice.md. action: what to do, in a few words. title: the cause. detail: why it costs
     time. remedy: what to do.
@@ -36,13 +36,13 @@ class Words:
 class Rule(Words):
     """A remedy that is simulated on the timeline. Its title may have {where}, {name}, {cases}, {each} and {most}.
 
-    change: what is different, for readers of `what_if`. done: the same as what somebody does ("pinning memory").
-    things: what its cases are, one and several. causes: categories of the critical path that are evidence.
-    worth_pct: the least gain, in percent of a step, that is worth its work. counts: how a gain counts for the first
-    place. once: the remedy where nothing repeats. at_start: the remedy of the start-up. of_rank: the title where a rank
-    is known that the others wait for. saves: the time is what can be saved; otherwise it is what the cause costs.
-    shares_time: other such remedies in the same place gain the same time, so only the best is said. of_kernels: it
-    needs no CUDA calls, and names kernels.
+    change: what is different, for readers of `what_if`. done: the action as a gerund ("pinning memory"). things: the
+    noun for its cases, singular and plural. causes: categories of the critical path that are evidence. worth_pct: the
+    least gain, in percent of a step, that justifies the work. counts: weight of a gain when the first cause is chosen.
+    once: the remedy if nothing repeats. at_start: the remedy in the start-up. of_rank: the title if the rank that the
+    others wait for is known. saves: the time is what can be saved, not what the cause costs. shares_time: other such
+    remedies in the same place gain the same time, so only the best is reported. of_kernels: it needs no CUDA calls and
+    names kernels.
     """
 
     change: str
@@ -63,25 +63,25 @@ RULES: Final = (
     Rule(
         name="host_code",
         change=(
-            "this host code does not hold the GPU up: it runs ahead of time, or in another thread or process; "
-            "`name`: of several GPUs the one whose process runs it"
+            "this host code no longer delays the GPU: it runs ahead of time, or in another thread or process; "
+            "`name`: with several GPUs, the one whose process runs it"
         ),
         looks_for=(
-            "host code before a CUDA call that takes more than 100 µs, by range; more than 500 µs in ranges with "
-            "five or more launches of their own in a step: shorter code belongs to launching"
+            "host code of more than 100 µs before a CUDA call, by range; more than 500 µs in ranges that directly "
+            "contain five or more launches per step, because shorter code counts as launching"
         ),
         simulated="without it",
-        done="moving host code out of the way",
-        action="do it ahead of time, or in another thread",
+        done="moving host code off the critical path",
+        action="move it off the critical path",
         title="The GPU waits for host code {where}",
-        detail="Nothing is launched while this code runs, and the GPU has nothing left to do.",
+        detail="This code launches nothing while it runs, and the GPU has no work left.",
         remedy=(
-            "Do it ahead of time, in another process or thread (DataLoader workers, prefetching). Make faster "
-            "what has to run here: no Python loop over elements, fewer and larger operations, torch.compile."
+            "Run it ahead of time, in another process or thread (DataLoader workers, prefetching). Speed up what "
+            "must stay: no Python loops over elements, fewer and larger operations, torch.compile."
         ),
         at_start=(
-            "It happens once: imports, data and weights that are read, setting up. If it matters, import and read "
-            "less, or keep the process alive between runs."
+            "One-time cost: imports, reading data and weights, setup. If it matters, import and read less, or keep "
+            "the process alive between runs."
         ),
         of_rank="{name} runs host code {where}, and the others wait for it",
         things=("piece of host code", "pieces of host code"),
@@ -91,40 +91,40 @@ RULES: Final = (
     Rule(
         name="interpreter",
         change=(
-            "Python code of threads that launch nothing runs in another process, so that no thread that launches "
-            "waits for its turn (GIL); `name`: the function that runs most"
+            "Python code of threads that launch nothing runs in another process, so launching threads never wait "
+            "for the GIL; `name`: the function that runs most"
         ),
         looks_for=(
-            "samples of Python's stack: 30 % or more are of threads that launch nothing, in more than one place "
-            "of the program"
+            "samples of Python stacks: 30 % or more are in threads that launch nothing, in more than one place of "
+            "the program"
         ),
-        simulated="the time of these samples in host code of threads that launch",
+        simulated="host code of launching threads without the time of these samples",
         done="moving Python code to another process",
         action="move it to another process",
-        title="Python code of another thread keeps the interpreter: `{name}`",
+        title="Another Python thread holds the GIL: `{name}`",
         detail=(
-            "Only one thread of a process runs Python at a time (GIL). While that thread does, the one that "
-            "launches waits for its turn, again and again, 5 ms or more each time."
+            "Only one thread of a process runs Python at a time (GIL). While that thread runs, the launching thread "
+            "waits for its turn, repeatedly, 5 ms or more each time."
         ),
         remedy=(
-            "Run that code in a process of its own (multiprocessing, a DataLoader worker), do less of it, or "
-            "leave it to code that gives the interpreter back meanwhile (NumPy, C++)."
+            "Run that code in a separate process (multiprocessing, a DataLoader worker), do less of it, or use "
+            "code that releases the GIL (NumPy, C++)."
         ),
         things=("piece of host code", "pieces of host code"),
         causes=(HOST,),
     ),
     Rule(
         name="wait",
-        change="no wait for the GPU here; the copy to the host that it waits for is made, but not waited for",
-        looks_for="synchronizing calls, and copies to the host that are waited for, by range",
-        simulated="the thread goes on at once",
-        done="not waiting for the GPU",
-        action="do not wait there",
+        change="no wait for the GPU here; a copy to the host that it waits for still happens, without waiting",
+        looks_for="synchronizing calls, and copies to the host that block, by range",
+        simulated="the thread continues immediately",
+        done="removing the sync",
+        action="drop the sync",
         title="The CPU waits for the GPU {where} ({name})",
-        detail="While it waits, its thread launches nothing, so the GPU runs dry until the next launches arrive.",
+        detail="While it waits, its thread launches nothing, so the GPU idles until the next launches arrive.",
         remedy=(
-            "Do not wait in each step: no .item(), .cpu(), print of a tensor or branch on one. Keep values on the "
-            "GPU, and fetch them once in many steps, or one step late from pinned memory."
+            "Don't sync every step: avoid .item(), .cpu(), printing tensors, branching on their values. Keep values "
+            "on the GPU, and read them back every N steps, or one step late from pinned memory."
         ),
         things=("wait", "waits"),
         causes=(SYNC,),
@@ -135,13 +135,13 @@ RULES: Final = (
         change="neither the wait nor the host code in this range",
         looks_for="both in one range",
         simulated="without both, if that gains 1.2 times as much as the better one alone",
-        done="removing a wait and the host code after it",
-        action="take the wait or the host code out",
-        title="The GPU runs dry {where}, which waits for it and then runs host code",
-        detail="The wait keeps the CPU from running ahead, so the GPU has nothing to do during the host code after it.",
+        done="removing a sync and the host code after it",
+        action="drop the sync or move the host code",
+        title="The GPU idles {where}: the CPU waits for it, then runs host code",
+        detail="The sync keeps the CPU from running ahead, so the GPU has no work during the host code after it.",
         remedy=(
-            "Take the wait (.item(), .cpu(), synchronize) or the host code out of the step, or do both once in "
-            "many steps."
+            "Move the sync (.item(), .cpu(), synchronize) or the host code out of the step, or do both only every N "
+            "steps."
         ),
         things=("wait with host code", "waits with host code"),
         causes=(SYNC, HOST),
@@ -150,21 +150,18 @@ RULES: Final = (
     Rule(
         name="launch_bound",
         change=(
-            "the launches of a step as one CUDA graph, or one between two waits; `name`: where most of them are, "
+            "the launches of a step form one CUDA graph, or one between two waits; `name`: where most of them are, "
             "if in several places"
         ),
-        looks_for="launches with no more host code than that between them",
-        simulated=(
-            "one graph a step, or one between two waits: 10 µs for its launch, nothing between kernels on the CPU"
-        ),
+        looks_for="launches with less host code between them than that",
+        simulated=("one graph per step, or one between two waits: 10 µs to launch it, no CPU time between its kernels"),
         done="launching CUDA graphs",
         action="use a CUDA graph",
-        title="The GPU waits for launches {where}, {cases} {each}{most}",
-        detail="The CPU takes longer to launch this work than the GPU to do it.",
+        title="The GPU is launch-bound {where} ({cases} launches {each}{most})",
+        detail="The CPU takes longer to launch this work than the GPU takes to run it.",
         remedy=(
-            'Launch the work as a CUDA graph (torch.compile(mode="reduce-overhead"), torch.cuda.graph), or launch '
-            "less: fused kernels, fused or foreach optimizers, larger batches. A graph cannot hold a wait for the "
-            "GPU."
+            'Capture the work in a CUDA graph (torch.compile(mode="reduce-overhead"), torch.cuda.graph), or launch '
+            "less: fused kernels, fused or foreach optimizers, larger batches. A graph cannot contain a sync."
         ),
         things=("launch", "launches"),
         causes=(LAUNCH,),
@@ -178,30 +175,30 @@ RULES: Final = (
         simulated="without them and their waits",
         done="allocating only once",
         action="allocate before the loop",
-        title="Memory is allocated and freed {where}, {cases} calls {each}, most of their time in {name}",
-        detail="cudaFree waits for the GPU, and cudaMalloc takes long.",
+        title="GPU memory is allocated and freed {where} ({cases} calls {each}, most time in {name})",
+        detail="cudaFree waits for the GPU, and cudaMalloc is slow.",
         remedy=(
-            "Do not call torch.cuda.empty_cache() in a loop, keep PyTorch's caching allocator on, allocate "
-            "buffers before the loop, or use cudaMallocAsync."
+            "Don't call torch.cuda.empty_cache() in a loop, keep PyTorch's caching allocator on, allocate buffers "
+            "before the loop, or use cudaMallocAsync."
         ),
         things=("call", "calls"),
         causes=(ALLOCATION,),
     ),
     Rule(
         name="loading",
-        change="no module is loaded, and no kernel for the first time",
+        change="no module is loaded, and no kernel is launched for the first time",
         looks_for="calls that load modules, and first launches that take ten times as long as usual",
         simulated="without them",
         done="loading code only once",
         action="load once, before the work",
-        title="Modules or kernels are loaded {where}, most of the time in {name}",
-        detail="A thread that loads code launches nothing meanwhile.",
+        title="Modules or kernels are loaded {where}, most time in {name}",
+        detail="A thread launches nothing while it loads code.",
         remedy="Load each module once, before the loop; warm up every kernel and shape; CUDA_MODULE_LOADING=EAGER.",
         once=(
-            "That happens once. If it matters, load fewer modules, or keep the process alive between runs. To see "
-            "what follows, choose that part (--window)."
+            "One-time cost. If it matters, load fewer modules, or keep the process alive between runs. To analyze "
+            "what follows, select it with --window."
         ),
-        at_start="It happens once. If it matters, load fewer modules, or keep the process alive between runs.",
+        at_start="One-time cost. If it matters, load fewer modules, or keep the process alive between runs.",
         things=("call", "calls"),
         causes=(MODULE,),
     ),
@@ -215,16 +212,16 @@ RULES: Final = (
         title="Code is compiled {where}, then loaded with {name}",
         detail="Host code runs until a new module is loaded: a compiler (Triton, NVRTC, torch.compile).",
         remedy=(
-            "Compile once: no argument that specialises the kernel (tl.constexpr, shapes) may change from step to "
-            "step; torch.compile(dynamic=True); torch.backends.cudnn.benchmark = False, or padded lengths; warm "
-            "up before the loop."
+            "Compile once: keep arguments that specialize a kernel (tl.constexpr, shapes) the same in all steps; "
+            "torch.compile(dynamic=True); torch.backends.cudnn.benchmark = False, or padded lengths; warm up before "
+            "the loop."
         ),
         once=(
-            "That happens once. Keep what was compiled between runs (TRITON_CACHE_DIR, "
-            "TORCHINDUCTOR_FX_GRAPH_CACHE=1). To see what follows, choose that part (--window)."
+            "One-time cost. Cache compiled code between runs (TRITON_CACHE_DIR, TORCHINDUCTOR_FX_GRAPH_CACHE=1). To "
+            "analyze what follows, select it with --window."
         ),
         at_start=(
-            "It happens once. If it matters, keep what was compiled between runs (TRITON_CACHE_DIR, "
+            "One-time cost. If it matters, cache compiled code between runs (TRITON_CACHE_DIR, "
             "TORCHINDUCTOR_FX_GRAPH_CACHE=1)."
         ),
         things=("call", "calls"),
@@ -233,50 +230,49 @@ RULES: Final = (
     ),
     Rule(
         name="pageable_copy",
-        change="copies from pinned memory, on a stream of their own, ahead of time",
+        change="copies from pinned memory, on a separate stream, ahead of time",
         looks_for="copies of 256 kB or more from pageable memory",
         simulated=(
-            "at the rate of pinned copies in the capture, else 85 % of what is published for the link; on a "
-            "stream of their own, nothing waits"
+            "at the rate of pinned copies in the capture, else 85 % of the link's published rate; on a separate "
+            "stream, nothing waits"
         ),
         done="pinning memory",
         action="pin the memory and copy ahead of time",
-        title="Copies of pageable memory {where} ({name})",
+        title="Copies use pageable memory {where} ({name})",
         detail=(
-            "Memory that is not pinned goes through a buffer of the driver: the copy is slow, and the call waits "
-            "for it."
+            "The driver stages pageable memory through its own buffer: the copy is slow, and the call waits for it."
         ),
         remedy=(
-            "Pin the host's side (DataLoader(pin_memory=True), tensor.pin_memory()), and copy ahead of time on a "
-            "stream of its own with non_blocking=True."
+            "Pin the host memory (DataLoader(pin_memory=True), tensor.pin_memory()), and copy ahead of time on a "
+            "separate stream with non_blocking=True."
         ),
         things=("copy", "copies"),
         causes=(COPIES,),
     ),
     Rule(
         name="exposed_copy",
-        change="copies on a stream of their own, ahead of time",
+        change="copies on a separate stream, ahead of time",
         looks_for="the same from pinned memory",
-        simulated="on a stream of their own",
+        simulated="on a separate stream",
         done="copying ahead of time",
-        action="copy ahead of time, on a stream of its own",
-        title="Copies {where} ({name}) run while nothing is computed",
-        detail="Copies on the stream of the kernels come before or after them, not beside them.",
-        remedy="Copy the next batch on a stream of its own while this one is computed.",
+        action="copy ahead of time, on a separate stream",
+        title="Copies {where} ({name}) do not overlap with computation",
+        detail="Copies on the stream of the kernels run before or after them, never at the same time.",
+        remedy="Copy the next batch on a separate stream while this one is computed.",
         things=("copy", "copies"),
         causes=(COPIES,),
     ),
     Rule(
         name="copies_to_host",
-        change="copies to pinned memory, on a stream of their own, that nothing waits for",
+        change="copies to pinned memory, on a separate stream, that nothing waits for",
         looks_for="copies of 256 kB or more to the host",
-        simulated="on a stream of their own, and nothing waits",
+        simulated="on a separate stream, and nothing waits",
         done="leaving results on the GPU",
         action="leave the results on the GPU",
-        title="Copies to the host {where}",
+        title="Results are copied to the host {where}",
         detail="Results leave the GPU in each step, and the thread waits for them.",
         remedy=(
-            "Reduce them on the GPU and copy less, or copy to pinned memory on a stream of its own and read a "
+            "Reduce them on the GPU and copy less, or copy to pinned memory on a separate stream and read them a "
             "step later."
         ),
         things=("copy", "copies"),
@@ -285,14 +281,14 @@ RULES: Final = (
     ),
     Rule(
         name="many_small_copies",
-        change="the copies of a step as one",
+        change="one copy per step instead of many",
         looks_for="eight or more smaller copies in a range in each step",
-        simulated="one copy in each step",
-        done="making one copy of many",
-        action="copy once for many",
+        simulated="one copy per step",
+        done="merging small copies",
+        action="merge the copies into one",
         title="{cases} small copies {each} {where} ({name})",
-        detail="Each costs a call, and most a wait; the bytes cost next to nothing.",
-        remedy="Put them into one buffer, and copy that once; or build the values on the GPU.",
+        detail="Each costs a call and usually a wait; the bytes cost next to nothing.",
+        remedy="Pack them into one buffer and copy it once, or create the values on the GPU.",
         things=("copy", "copies"),
         causes=(LAUNCH, SYNC),
         shares_time=True,
@@ -300,36 +296,32 @@ RULES: Final = (
     Rule(
         name="migration",
         change="pages of managed memory are moved ahead of time, at the rate of the link",
-        looks_for="kernels and host code during which pages of managed memory are moved to where they run",
-        simulated="pages are there already; moving them takes their bytes at the link's rate",
-        done="moving pages ahead of time",
-        action="move the pages ahead of time",
+        looks_for="kernels and host code during which pages of managed memory migrate to them",
+        simulated="pages are already there; moving them takes as long as their bytes take at the link's rate",
+        done="prefetching managed memory",
+        action="prefetch the pages",
         title="Kernels or host code wait for pages of managed memory {where}",
-        detail="What touches a page that is on the other side stops until the driver has moved it.",
+        detail="Code that touches a page on the other side stops until the driver has moved it.",
         remedy=(
-            "Move pages before they are needed: cudaMemPrefetchAsync to the GPU before the kernel, and to the "
-            "host before the CPU reads. Or keep the data on the GPU (cudaMalloc), and copy between pinned memory "
-            "and it."
+            "Prefetch pages with cudaMemPrefetchAsync: to the GPU before the kernel, to the host before the CPU "
+            "reads. Or keep the data on the GPU (cudaMalloc), and copy from and to pinned memory."
         ),
         causes=(COMPUTE, HOST),
     ),
     Rule(
         name="exposed_communication",
-        change=(
-            "computation does not wait for half of the communication that it waits for now; over NVLink, for a seventh"
-        ),
-        looks_for="collectives that kernels wait for, and of which other ranks are in the capture",
+        change="half of the communication that computation waits for is hidden; over NVLink, a seventh",
+        looks_for="collectives that kernels wait for, with other ranks in the capture",
         simulated=(
-            "half of their time is hidden, and of those that are as fast as NVLink a seventh (80 GB/s and more; "
-            "30 % where bytes are not known): the rest is taken from the kernels beside them, or has nothing "
-            "beside it"
+            "half of their time is hidden; a seventh for those as fast as NVLink (80 GB/s and more; 30 % where bytes "
+            "are unknown): the rest slows down concurrent kernels, or has none to overlap with"
         ),
         done="hiding communication",
         action="overlap it with computation",
-        title="The GPU waits for communication that nothing hides",
+        title="The GPU waits for exposed communication",
         detail=(
-            "Kernels wait for a collective although other work could run beside it. Half of its time counts as "
-            "hidden then, over NVLink a seventh: the rest is taken from kernels beside it, or has none."
+            "Kernels wait for a collective although other work could overlap with it. The prediction hides half of "
+            "its time, over NVLink a seventh: the rest slows down concurrent kernels, or has none to overlap with."
         ),
         remedy=(
             "Start collectives as soon as their data is ready, on their own stream: DistributedDataParallel with "
@@ -342,21 +334,19 @@ RULES: Final = (
     ),
     Rule(
         name="repeated_reduction",
-        change=(
-            "gradients are reduced only in the last of the backward passes before an update; `name`: how many there are"
-        ),
+        change="gradients are reduced only in the last backward pass before an update; `name`: the number of passes",
         looks_for=(
             "all-reduces of several backward passes between two runs of an optimizer's (foreach or fused) "
             "kernels: the same two or more sizes in the same order, and the next kernels do not wait for them"
         ),
-        simulated="those of all passes but the last transfer nothing; ranks still meet where they did",
-        done="reducing gradients once for each update",
-        action="reduce gradients once for each update",
+        simulated="only the last pass transfers data; ranks still meet where they did",
+        done="reducing gradients once per update",
+        action="reduce gradients once per update",
         title="Gradients are reduced in each of {name} between two updates",
-        detail="The optimizer uses only their sum, so reducing them in the last one is enough.",
+        detail="The optimizer uses only their sum, so one reduction in the last pass is enough.",
         remedy=(
-            "Skip it in all others: `no_sync()` of DistributedDataParallel, `set_requires_gradient_sync(False)` "
-            "of fully_shard."
+            "Skip the others: `no_sync()` of DistributedDataParallel, `set_requires_gradient_sync(False)` of "
+            "fully_shard."
         ),
         things=("collective", "collectives"),
         causes=(COMMUNICATION,),
@@ -364,74 +354,72 @@ RULES: Final = (
     ),
     Rule(
         name="straggler",
-        change="all GPUs compute for as long as they do on average, those of a pipeline as others of their stage",
+        change="all GPUs compute for the same time, their average; in a pipeline, the average of their stage",
         looks_for=(
-            "GPUs that compute longer than all do on average, by 5 % of all steps or more, where ranks wait for "
-            "each other: always the same, or another one in each step. Ranks of a pipeline are compared with "
-            "those of the same stage, and experts are left to `uneven_experts`"
+            "GPUs that compute longer than the average, by 5 % of all steps or more, where ranks wait for each "
+            "other: always the same GPU, or a different one in each step. Ranks of a pipeline are compared within "
+            "their stage; experts are left to `uneven_experts`"
         ),
-        simulated="in each step, all compute for as long as the average",
-        done="giving all ranks the same work",
-        action="give all ranks the same work",
+        simulated="in each step, all compute for the average time",
+        done="balancing work across ranks",
+        action="balance work across ranks",
         title="{name} computes longer than the others, which wait for it in collectives",
-        detail="A collective transfers nothing until its last rank has come.",
-        remedy="Give all ranks the same work: batches of equal size, sequences sorted by length, layers spread evenly.",
+        detail="A collective transfers nothing until its last rank arrives.",
+        remedy="Balance work across ranks: batches of equal size, sequences sorted by length, layers spread evenly.",
         saves=True,
     ),
     Rule(
         name="uneven_experts",
-        change="between two all-to-alls of experts, all GPUs compute for as long as they do on average",
+        change="between two all-to-alls of experts, all GPUs compute for the same time, their average",
         looks_for=(
-            "GPUs that compute longer than the others between two all-to-alls, from the first to the second of a "
+            "GPUs that compute longer than the others between two all-to-alls: from the first to the second of a "
             "step, the third to the fourth"
         ),
-        simulated="all compute for as long as the average, each time",
-        done="giving all experts the same work",
-        action="give all experts the same work",
-        title="{name} has more work for its experts, and the others wait for it in all-to-alls",
-        detail="What experts have calculated is given back when the last rank has come.",
+        simulated="all compute for the average time, in each such interval",
+        done="balancing the experts",
+        action="balance the experts",
+        title="{name} has more expert work, and the others wait for it in all-to-alls",
+        detail="Results of experts are returned only after the slowest rank arrives.",
         remedy=(
-            "Balance the experts: an auxiliary loss or a bias of the router, a capacity for each expert, copies "
-            "of those that are chosen often, other experts together on a rank."
+            "Balance the experts: an auxiliary loss or a router bias, a capacity per expert, copies of popular "
+            "experts, another placement of experts on ranks."
         ),
         saves=True,
     ),
     Rule(
         name="uneven_stages",
-        change="all stages of a pipeline compute for as long as they do on average",
-        looks_for="a stage of a pipeline that computes longer than stages do on average, by 5 % or more",
-        simulated="all stages compute for as long as the average",
-        done="splitting layers evenly over the stages of the pipeline",
-        action="split the layers evenly over the stages",
+        change="all stages of a pipeline compute for the same time, their average",
+        looks_for="a pipeline stage that computes longer than the average stage, by 5 % or more",
+        simulated="all stages compute for the average time",
+        done="splitting layers evenly across pipeline stages",
+        action="split layers evenly across stages",
         title="{name} is the slowest stage of the pipeline, and the others wait for it",
         detail="Each microbatch passes through all stages, so the slowest one sets the pace.",
         remedy=(
-            "Move layers from that stage to the others. The first and the last want fewer: they have the "
-            "embedding and the loss, too."
+            "Move layers from that stage to the others. Give the first and last fewer: they also hold the embedding "
+            "and the loss."
         ),
         saves=True,
     ),
     Rule(
         name="tensor_cores",
-        change="matrix products of FP32 on tensor cores (TF32)",
+        change="FP32 matrix multiplications run on tensor cores (TF32)",
         looks_for=(
-            "products of matrices and convolutions in FP32 on CUDA cores, by the names of cuBLAS, CUTLASS, cuDNN "
+            "matrix multiplications and convolutions in FP32 on CUDA cores, by the names of cuBLAS, CUTLASS, cuDNN "
             "and MAGMA kernels; with ncu, also by instructions"
         ),
         simulated=(
-            "85 % of the ratio of the GPU's published peaks (TF32, on Volta and Turing FP16); no kernel below 6 "
-            "µs; with ncu no less than DRAM needs"
+            "85 % of the ratio of the GPU's published peaks (TF32; FP16 on Volta and Turing); no kernel below 6 µs; "
+            "with ncu, no less than DRAM needs"
         ),
         done="using tensor cores",
         action="multiply in TF32, BF16 or FP16",
-        title="FP32 work does not use tensor cores",
-        detail=(
-            "CUDA cores multiply in FP32 at a fraction of the rate at which tensor cores multiply TF32, FP16 or BF16."
-        ),
+        title="FP32 math runs without tensor cores",
+        detail="CUDA cores multiply FP32 at a fraction of the rate of tensor cores in TF32, FP16 or BF16.",
         remedy=(
-            'Where 10 bits of mantissa are enough: torch.set_float32_matmul_precision("high") for products, '
-            "torch.backends.cudnn.allow_tf32 = True for convolutions, CUBLAS_TF32_TENSOR_OP_MATH in CUDA. Or "
-            "train and infer in BF16 (torch.autocast). Before Ampere, tensor cores multiply FP16 only."
+            'If 10 bits of mantissa are enough: torch.set_float32_matmul_precision("high") for matrix '
+            "multiplications, torch.backends.cudnn.allow_tf32 = True for convolutions, CUBLAS_TF32_TENSOR_OP_MATH in "
+            "CUDA. Or train and infer in BF16 (torch.autocast). Before Ampere, tensor cores multiply FP16 only."
         ),
         things=("kernel", "kernels"),
         saves=True,
@@ -439,26 +427,26 @@ RULES: Final = (
     ),
     Rule(
         name="fusion",
-        change="chains of elementwise kernels as one kernel each",
+        change="each chain of elementwise kernels is one kernel",
         looks_for=(
             "three or more elementwise kernels in a row on one stream, launched by one thread in ranges of one "
-            "path, in at least three places spread over the window; reductions and copies within the GPU may "
-            "stand between them; of a sequence that follows itself, each turn is a chain"
+            "path, in at least three places spread over the window; reductions and copies within the GPU may occur "
+            "between them; in a sequence that repeats itself, each repetition is a chain"
         ),
         simulated=(
-            "that of the shortest kernel on all elements; the mean of it and the longest where types are "
+            "as long as the shortest kernel on all elements; the mean of it and the longest where types are "
             "converted; no less than a gradient kernel in the chain takes"
         ),
         done="fusing kernels",
         action="fuse the elementwise kernels",
-        title="Elementwise kernels in a row move the same data again and again",
+        title="Consecutive elementwise kernels move the same data repeatedly",
         detail=(
-            "Each kernel reads its inputs from memory and writes its output for the next one to read. One kernel "
-            "would read and write once."
+            "Each kernel reads its inputs from memory and writes its output for the next one to read. A fused kernel "
+            "reads and writes once."
         ),
         remedy=(
-            "Compile the function around it (torch.compile, jax.jit), or write the chain as one kernel (Triton, "
-            "cupy.fuse); use the fused form where the library has one (gelu, softmax, layer_norm, "
+            "Compile the function around them (torch.compile, jax.jit), or write the chain as one kernel (Triton, "
+            "cupy.fuse). Use the library's fused form if it has one (gelu, softmax, layer_norm, "
             "scaled_dot_product)."
         ),
         things=("kernel", "kernels"),
@@ -468,19 +456,19 @@ RULES: Final = (
     ),
     Rule(
         name="attention",
-        change="attention as one kernel: nothing between its two products",
+        change="attention is one kernel: nothing runs between its two matrix multiplications",
         looks_for=(
-            "a softmax between two products of matrices, with nothing but elementwise kernels beside it, in at "
-            "least three places spread over the window"
+            "a softmax between two matrix multiplications, with only elementwise kernels around it, in at least "
+            "three places spread over the window"
         ),
-        simulated="the products stay as they are, what is between them takes no time",
+        simulated="the matrix multiplications stay as they are, what is between them takes no time",
         done="fusing attention",
-        action="use one kernel for all of attention",
-        title="Attention is written out, and its scores go through memory",
+        action="use a fused attention kernel",
+        title="Attention is not fused, and its scores go through memory",
         detail=(
-            "The scores grow with the square of the sequence. Each kernel between the two products reads all of "
-            "them from memory and writes them again. One kernel for all of attention keeps them on the chip; its "
-            "products get faster too, which is not counted here."
+            "The scores grow with the square of the sequence length. Each kernel between the two matrix "
+            "multiplications reads all of them from memory and writes them back. A fused kernel keeps them on the "
+            "chip; its multiplications get faster too, which is not counted here."
         ),
         remedy=(
             "Call torch.nn.functional.scaled_dot_product_attention, with is_causal=True instead of a mask; "
@@ -494,20 +482,18 @@ RULES: Final = (
     ),
     Rule(
         name="fused_optimizer",
-        change="one fused kernel for the operations of an optimizer on its tensors",
+        change="one fused kernel replaces an optimizer's operations on its tensors",
         looks_for=(
             "Adam, one tensor and one operation at a time; three or more different foreach kernels in a row, in "
             "at least three places spread over the window"
         ),
-        simulated=(
-            "45 %, of 18 tensors read and written 7 are left; with fewer than five different kernels (momentum) 62 %"
-        ),
+        simulated=("45 %: of 18 tensors read and written, 7 are left; with fewer than five kernels (momentum), 62 %"),
         done="fusing the optimizer",
         action="use a fused optimizer",
-        title="The optimizer does one operation at a time",
-        detail="Every operation reads and writes the parameters' state again; a fused update does so once.",
+        title="The optimizer is not fused",
+        detail="Each operation reads and writes the parameters' state again; a fused update does so once.",
         remedy=(
-            "torch.optim.Adam(..., fused=True), or AdamW and SGD likewise; compile the step of others "
+            "torch.optim.Adam(..., fused=True), also for AdamW and SGD; compile the step of other optimizers "
             "(torch.compile(optimizer.step)). If batches touch few rows of large embeddings: "
             "Embedding(sparse=True)."
         ),
@@ -519,19 +505,18 @@ RULES: Final = (
     Rule(
         name="fp64",
         change="kernels that compute in FP64 take half of their time in FP32",
-        looks_for="kernels with types of 64 bits, or products in FP64, by their names",
-        simulated="half, but for 3 µs",
+        looks_for="kernels with 64-bit types, or FP64 matrix multiplications, by their names",
+        simulated="half, except for 3 µs",
         done="computing in FP32",
         action="compute in FP32",
         title="Kernels compute in FP64",
         detail=(
-            "FP64 moves twice the bytes of FP32, and does arithmetic at half of its rate or less: half of the "
-            "time counts."
+            "FP64 moves twice the bytes of FP32 and computes at half its rate or less, so the prediction saves half "
+            "of the time."
         ),
         remedy=(
-            "NumPy's arrays become FP64 tensors, and a model that is cast to them, too: "
-            "torch.from_numpy(x).float(), dtype=torch.float32. Keep FP64 where its digits are needed, such as in "
-            "sums."
+            "NumPy arrays become FP64 tensors, and so do models cast to match: torch.from_numpy(x).float(), "
+            "dtype=torch.float32. Keep FP64 where its precision is needed, such as in sums."
         ),
         things=("kernel", "kernels"),
         saves=True,
@@ -539,36 +524,32 @@ RULES: Final = (
     ),
     Rule(
         name="layout",
-        change="nothing turns tensors from NCHW to NHWC or back",
-        looks_for="kernels that turn tensors from NCHW to NHWC or back",
+        change="no conversions between NCHW and NHWC",
+        looks_for="kernels that convert tensors from NCHW to NHWC or back",
         simulated="without them",
         done="keeping one layout",
         action="use channels_last",
-        title="Convolutions turn their tensors from one layout to the other",
+        title="Convolutions convert the layout of their tensors",
         detail=(
-            "Tensor cores convolve in NHWC, so cuDNN turns tensors in NCHW over before a convolution, and back "
-            "after it."
+            "Tensor cores convolve in NHWC, so cuDNN converts NCHW tensors before a convolution, and back after it."
         ),
-        remedy="model.to(memory_format=torch.channels_last), and the inputs likewise.",
+        remedy="model.to(memory_format=torch.channels_last), and the same for the inputs.",
         things=("kernel", "kernels"),
         saves=True,
         of_kernels=True,
     ),
     Rule(
         name="concatenation",
-        change="nothing is concatenated: what comes is written in its place at once",
+        change="nothing is concatenated: new data is written directly to its place",
         looks_for="kernels of `torch.cat`",
         simulated="without them",
         done="writing in place instead of concatenating",
-        action="write into a buffer that is allocated once",
-        title="Tensors are concatenated again and again",
-        detail=(
-            "A concatenation reads all of its inputs and writes them again: a cache that grows by little is "
-            "copied whole."
-        ),
+        action="write into a preallocated buffer",
+        title="Tensors are concatenated repeatedly",
+        detail="A concatenation reads and rewrites all of its inputs: a cache that grows by little is copied whole.",
         remedy=(
-            "Allocate the whole buffer once, and write what is new in its place (a static KV cache, index_copy_, "
-            "a slice, out=). Or keep the parts in a list, and concatenate once at the end."
+            "Allocate the whole buffer once, and write new data in place (a static KV cache, index_copy_, a slice, "
+            "out=). Or keep the parts in a list, and concatenate once at the end."
         ),
         things=("kernel", "kernels"),
         worth_pct=20.0,
@@ -577,19 +558,19 @@ RULES: Final = (
     ),
     Rule(
         name="small_grid",
-        change="as many blocks as fill the GPU",
+        change="enough blocks to fill the GPU",
         looks_for=(
             "kernels of 20 µs or more that take at least 5 % of the kernel time alone on the GPU, with fewer "
             "blocks than half of its SMs"
         ),
-        simulated="blocks divided by SMs; with ncu no less than the busiest unit needs",
+        simulated="blocks divided by SMs; with ncu, no less than the busiest unit needs",
         done="launching more blocks",
         action="launch more blocks",
         title="A long kernel uses few of the GPU's SMs",
         detail="Its grid has fewer blocks than the GPU has SMs, and nothing else runs meanwhile.",
         remedy=(
-            "Divide the work into more blocks (a smaller tile, split-K, one more dimension in the grid), process "
-            "a larger batch, or run independent kernels beside it on other streams."
+            "Divide the work into more blocks (a smaller tile, split-K, one more grid dimension), process a larger "
+            "batch, or run independent kernels concurrently on other streams."
         ),
         things=("kernel", "kernels"),
         worth_pct=5.0,
@@ -597,11 +578,11 @@ RULES: Final = (
         of_kernels=True,
     ),
 )
-"""What is looked for in the simulation, in the order of the documentation."""
+"""The causes that the simulation looks for, in the order of the documentation."""
 RULE: Final = {rule.name: rule for rule in RULES}
 
 AT_ROOF: Final = "at_roof"
-"""It promises nothing: a statement about a kernel, not advice."""
+"""A statement about a kernel, not advice: it promises no gain."""
 KERNEL_WORDS: Final = {
     words.name: words
     for words in (
@@ -612,35 +593,31 @@ KERNEL_WORDS: Final = {
             simulated="whole waves, within what the busiest unit has left",
             action="divide the work into whole waves",
             title="The last wave of blocks leaves most of the GPU idle",
-            detail="All blocks take about the same time, and those of the last wave run when the others have ended.",
+            detail="All blocks take about the same time, and those of the last wave run after the others have ended.",
             remedy=(
-                "Choose a tile that divides the work into whole waves, or let a grid of as many blocks as fit loop "
-                "over the tiles (a persistent kernel, stream-K)."
+                "Choose a tile that divides the work into whole waves, or launch as many blocks as fit and loop over "
+                "the tiles (a persistent kernel, stream-K)."
             ),
         ),
         Words(
             name="uncoalesced",
-            looks_for="ncu: a cache is the limit, and 30 % of the sectors are needless",
-            simulated="without these, as long as SMs and DRAM allow",
-            action="let neighbouring threads access neighbouring elements",
-            title="Neighbouring threads access memory that is far apart",
-            detail=(
-                "Each access fetches a sector of 32 bytes, of which it uses a part. The cache is busy with what "
-                "nobody reads."
-            ),
+            looks_for="ncu: a cache is the limit, and 30 % of the sectors are unnecessary",
+            simulated="without these, as far as SMs and DRAM allow",
+            action="let neighboring threads access neighboring elements",
+            title="Neighboring threads access distant memory",
+            detail="Each access fetches a sector of 32 bytes and uses part of it. The cache moves data nobody reads.",
             remedy=(
-                "Let neighbouring threads access neighbouring elements: change the order of the dimensions, go "
-                "through shared memory, or keep the tensor in the layout that the kernel reads (contiguous, "
-                "channels_last)."
+                "Let neighboring threads access neighboring elements: reorder the dimensions, go through shared "
+                "memory, or keep the tensor in the layout that the kernel reads (contiguous, channels_last)."
             ),
         ),
         Words(
             name="registers",
-            looks_for="ncu: fewer than half of the warps fit because of it, and no unit is busy for 60 % of the time",
+            looks_for="ncu: registers limit occupancy to less than half of the warps, and no unit is 60 % busy",
             simulated="bounded by the busiest unit",
             action="use fewer registers",
-            title="Registers leave room for few warps",
-            detail="The kernel waits for latencies, and too few warps are there to fill the time.",
+            title="Registers limit occupancy",
+            detail="The kernel waits on latencies, and too few warps are resident to hide them.",
             remedy=(
                 "Use fewer registers per thread: __launch_bounds__, -maxrregcount, num_warps in Triton, or smaller "
                 "tiles."
@@ -648,27 +625,25 @@ KERNEL_WORDS: Final = {
         ),
         Words(
             name="shared_memory",
-            looks_for="ncu: fewer than half of the warps fit because of it, and no unit is busy for 60 % of the time",
+            looks_for="ncu: shared memory limits occupancy to less than half of the warps, and no unit is 60 % busy",
             simulated="bounded by the busiest unit",
             action="use less shared memory",
-            title="Shared memory leaves room for few warps",
-            detail="The kernel waits for latencies, and too few warps are there to fill the time.",
+            title="Shared memory limits occupancy",
+            detail="The kernel waits on latencies, and too few warps are resident to hide them.",
             remedy="Use less shared memory per block: smaller tiles, or fewer stages (num_stages in Triton).",
         ),
         Words(
             name="at_roof",
-            looks_for=(
-                "ncu: the busiest unit is at 80 % or more; said as a note if such kernels take a quarter of the window"
-            ),
+            looks_for=("ncu: the busiest unit is at 80 % or more; a note if such kernels take a quarter of the window"),
             simulated="none: only less work for that unit helps",
             action="do less of that work",
-            title="Kernels at the peak of the GPU",
-            detail="The unit that limits them is nearly always busy, so nothing helps that leaves the work as it is.",
+            title="Kernels at the hardware limit",
+            detail="The unit that limits them is nearly always busy, so only doing less work helps.",
             remedy=(
-                "Do less of that work: fuse kernels with their neighbours or use a smaller type if it is traffic; if "
-                "it is arithmetic, use a smaller type or fewer operations."
+                "Do less of that work. For traffic: fuse kernels with their neighbors or use a smaller type. For "
+                "arithmetic: use a smaller type or fewer operations."
             ),
         ),
     )
 }
-"""What is said about single kernels: of rules above, and of those that only replays tell."""
+"""The texts about single kernels: rules above, and those that only replays show."""

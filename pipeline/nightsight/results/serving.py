@@ -1,4 +1,4 @@
-"""The figures of a serving benchmark."""
+"""Results of serving benchmarks."""
 
 from typing import Final
 
@@ -30,7 +30,7 @@ SERVING: Final = Entry(
             TEXT,
             "what was measured",
             (
-                (REQUESTS, "requests that were answered: their number, and how many in a second"),
+                (REQUESTS, "requests that were answered: their number, and the rate per second"),
                 (FAILED_REQUESTS, "requests without an answer"),
                 (INPUT_TOKENS, "tokens of the prompts"),
                 (OUTPUT_TOKENS, "generated tokens"),
@@ -43,7 +43,7 @@ SERVING: Final = Entry(
                 ),
                 (ITL, "ITL: from one token to the next; all such times of all requests"),
                 (REQUEST_LATENCY, "from a request to its last token (end to end)"),
-                (BATCH_LATENCY, "the same, of a whole batch of requests"),
+                (BATCH_LATENCY, "the same, for a whole batch of requests"),
             ),
         ),
         Column(
@@ -58,7 +58,7 @@ SERVING: Final = Entry(
         ),
         Column("source", TEXT, "the program that writes such a file, or the workload"),
         Column("count", WHOLE, "how many", is_optional=True, is_plain=True),
-        Column("rate_per_s", NUMBER, "throughput: how many in a second", is_optional=True),
+        Column("rate_per_s", NUMBER, "throughput per second", is_optional=True),
         Column("avg_ns", NUMBER, "mean", is_optional=True, is_plain=True),
         Column("med_ns", NUMBER, "median", is_optional=True, is_plain=True),
         Column("p90_ns", NUMBER, "90th percentile", is_optional=True),

@@ -79,12 +79,12 @@ WHOLE_STEP: Final = "whole step"
 STEP_TIMES: Final = Entry(
     "step_times",
     "Steps one by one",
-    "The steps of each device in the order they ran, and where the time of each went. Of more than 150 steps, a row "
-    "holds several that follow one another: their means, and the slowest of them.",
+    "The steps of each device in the order they ran, and where the time of each went. With more than 150 steps, a row "
+    "holds several consecutive ones: their means, and the slowest of them.",
     (),
     (
         DEVICE_OR_CPU,
-        Column("number", WHOLE, "of the first step in the row, counted from 0 in the window"),
+        Column("number", WHOLE, "number of the first step in the row, counted from 0 in the window"),
         Column(
             "of_program",
             WHOLE,
@@ -92,10 +92,10 @@ STEP_TIMES: Final = Entry(
             "capture",
             is_optional=True,
         ),
-        Column("steps", WHOLE, "how many steps the row holds", is_plain=True),
+        Column("steps", WHOLE, "number of steps in the row", is_plain=True),
         Column("start_ns", WHOLE, "when the first of them begins, since the start of the window"),
         Column("time_ns", NUMBER, "length of a step: mean"),
-        Column("outliers", WHOLE, "how many of them take more than 1.5 times the median of all"),
+        Column("outliers", WHOLE, "number of them that take more than 1.5 times the median of all"),
         Column("slowest", WHOLE, "number of the slowest", is_plain=True),
         Column("slowest_start_ns", WHOLE, "when it begins, since the start of the window"),
         Column("slowest_ns", WHOLE, "its length", is_plain=True),
@@ -118,9 +118,9 @@ STEP_TIMES: Final = Entry(
 
 STEP_PARTS: Final = Entry(
     "step_parts",
-    "What a step is made of",
-    "Which ranges and kernels a repetition of the window consists of, and what the device waits for in between; of the "
-    "whole window if nothing repeats. The rows of a device add up to exactly the mean step.",
+    "What a step consists of",
+    "The ranges and kernels in a repetition of the window, and what the device waits for in between; for the whole "
+    "window if nothing repeats. The rows of a device add up to exactly the mean step.",
     (),
     (
         Column("device", WHOLE, "number of the GPU in the machine; none without GPU work", is_plain=True),
@@ -131,7 +131,7 @@ STEP_PARTS: Final = Entry(
             "path",
             TEXT,
             "the ranges in which the work was launched, outermost first, with `#` for numbers; `(no range)` if there "
-            "are none. Work outside of all ranges of a step stands under its module or its outermost operator. Idle "
+            "are none. Work outside all ranges of a step is listed under its module or its outermost operator. Idle "
             "time: the ranges in which the CPU was then; for *launch* and *dependency* those of the work that "
             "the GPU waited for. A range that takes less than 0.1 % counts for the one around it",
         ),
@@ -139,20 +139,19 @@ STEP_PARTS: Final = Entry(
         Column(
             "category",
             TEXT,
-            "the category of *Where the time went*. Without GPU work: `operators`, and `host code` for what is outside "
-            "of them",
+            "the category of *Where the time went*. Without GPU work: `operators`, and `host code` outside of them",
         ),
-        Column("family", TEXT, "kernels that do the same; of operators the outermost"),
+        Column("family", TEXT, "kernels that do the same; for operators the outermost"),
         Column("name", TEXT, "the kernel, copy or operator; the category if idle"),
         Column(
             "time_ns",
             NUMBER,
-            "time in a repetition: mean. Each instant counts once: of those that run together, the first category gets "
-            "it, and kernels of one category share it",
+            "time in a repetition: mean. Each instant counts once: if several overlap, the first category gets it, and "
+            "kernels of one category share it",
         ),
         Column("time_pct", NUMBER, "the same in percent of the mean step"),
-        Column("hidden_ns", NUMBER, "time in a repetition that others got: mean"),
-        Column("count", NUMBER, "how often in a repetition: mean"),
+        Column("hidden_ns", NUMBER, "overlapped time in a repetition that counts for others: mean"),
+        Column("count", NUMBER, "number per repetition: mean"),
         Column("longest_ns", WHOLE, "the longest", is_plain=True),
         Column("longest_at_ns", WHOLE, "when it begins, since the start of the window"),
     ),
@@ -170,7 +169,7 @@ STEP_PARTS: Final = Entry(
     one_of=("kernels", "cpu_ops"),
 )
 OTHER_PARTS: Final = "(others)"
-"""The path, family or name of what is too small for a row of its own in STEP_PARTS."""
+"""The path, family or name of parts that are too small for a separate row in STEP_PARTS."""
 
 STEP_WORK: Final = Entry(
     "step_work",
@@ -191,15 +190,15 @@ STEP_WORK: Final = Entry(
                 ("range", "a range, with `#` for numbers"),
             ),
         ),
-        Column("count", NUMBER, "how often in a repetition: mean"),
+        Column("count", NUMBER, "number per repetition: mean"),
         Column("time_ns", NUMBER, "its time in a repetition: median, or mean if not all repetitions have it"),
         Column(
             "copied_bytes",
             NUMBER,
-            "of copies and memsets: bytes in a repetition, mean; none if the profiler did not say the size of each",
+            "for copies and memsets: bytes per repetition, mean; none if the profiler did not record the size of each",
             is_optional=True,
         ),
-        Column("place", TEXT, "of kernels: the ranges and the operator in which most of its time is launched"),
+        Column("place", TEXT, "for kernels: the ranges and the operator in which most of its time is launched"),
         Column("name", TEXT, "its name", is_plain=True),
     ),
     rows="kinds of work",

@@ -1,4 +1,4 @@
-// Other ways to group the rows of a table: a tree for each, in a table of its own that is made when it is chosen.
+// Other ways to group the rows of a table: a tree for each, in a separate table that is created when it is chosen.
 
 import { TableRows } from "./rows.js";
 import { TableTools } from "./tools.js";

@@ -12,7 +12,7 @@
 
 export class TableJumps {
   static NO_RANGE = "(no range)";
-  static OTHERS = "(others)"; // parts of a step that are too small for rows of their own
+  static OTHERS = "(others)"; // parts of a step that are too small for separate rows
   static MEMORY = "Memory in use"; // the curve of memory allocated on a GPU
   static ON_GPU = ["Device", "Device Static", "Array"];
   static replayed = new Map(); // targets by replay number: ncu's kernel table sets them, all ncu tables use them

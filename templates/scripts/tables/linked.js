@@ -115,7 +115,7 @@ export class LinkedTables {
   }
 
   /**
-   * Whether a text has a name as words of its own.
+   * Whether a text contains a name as separate words.
    * @param {string} text
    * @param {string} name
    */

@@ -23,7 +23,7 @@ async function packedTables() {
 }
 
 /**
- * The rows of a table, which other tables can link to from now on.
+ * The rows of a table, as a target for links in other tables.
  * @param {TableTools} tools
  * @param {Block | null} block
  */
@@ -38,7 +38,7 @@ function linkedModel(tools, block) {
 }
 
 /**
- * The trees of a table that the block has besides its rows, by what they group these by.
+ * The trees of a table in addition to its rows, by their grouping.
  * @param {TableTools} tools
  * @param {Block} block
  */
@@ -56,7 +56,7 @@ function linkEvidence(hasTimeline) {
   for (const details of document.querySelectorAll("details.evidence")) {
     details.addEventListener("toggle", () => {
       for (const item of details.querySelectorAll("li")) {
-        // the page keeps units beside their numbers, and names can end in what looks like one
+        // the page keeps units next to their numbers, and names can end in what looks like a unit
         const link = LinkedTables.named((item.textContent ?? "").replaceAll("\u00a0", " "));
         if (!link || (link.does === "show" && !hasTimeline)) continue;
         const button = TableRows.button(link.does, link.text, "tool");

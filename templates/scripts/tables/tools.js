@@ -296,7 +296,7 @@ export class TableTools {
   }
 
   /**
-   * Keeps the rows that pass a test, and says what they are of; all rows without a label.
+   * Keeps the rows that pass a test, and shows the label; keeps all rows without a label.
    * @param {string | null} label
    * @param {(row: number) => boolean} test
    */

@@ -248,7 +248,7 @@ export class TimelinePainter extends TimelineCanvas {
 
   /**
    * Connects what ranks do together: a line through its begins, from rank to rank, and one through its ends. The last
-   * one to begin, for which the others wait, has a dot of its own.
+   * one to begin, for which the others wait, has a separate dot.
    * @param {EventLayer} layer
    * @param {number[]} events
    * @param {boolean} isSelected

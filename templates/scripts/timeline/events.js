@@ -13,7 +13,7 @@ import { EVENT_HEIGHT } from "./canvas.js";
 
 const LEAST_LABEL = 26; // px
 const LEAST_GAPPED = 4; // px: wider events leave a gap of one pixel before the next
-const MOST_LINES = 50_000; // marks have no busy time, so many more of them are painted one by one
+const MOST_LINES = 50_000; // marks have no busy time, and are painted one by one up to this limit
 const FADED = 0.22;
 
 export class EventPainter {

@@ -107,7 +107,7 @@ export class TimelineFinder {
     for (const row of rows) {
       for (let event = layer.begin[row]; event < layer.begin[row + 1]; event++) {
         if (!isWanted[layer.label[event]]) continue;
-        // of a block, the average of its events: an outlier would be an entry of its own
+        // of a block, the average of its events: an outlier would be a separate entry
         const length = (layer.end[event] - layer.start[event]) / (layer.events?.[event] ?? 1);
         const distance = near === undefined ? -length : Math.abs(length - near);
         if (distance >= least || !isThere(row, event)) continue;

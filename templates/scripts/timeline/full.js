@@ -42,7 +42,7 @@ export class FullScreen {
     this.timeline.canvas.focus({ preventScroll: true });
   }
 
-  /** Everything beside the timeline and what it is in, as far as it can be reached now. */
+  /** Everything outside the timeline and its ancestors that can be reached now. */
   #others() {
     const others = [];
     for (let inner = this.live; inner !== document.body && inner.parentElement; inner = inner.parentElement) {

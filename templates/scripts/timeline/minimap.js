@@ -123,7 +123,7 @@ export class TimelineMinimap {
     this.timeline.draw();
   }
 
-  // Draws the overview; its picture is made anew only if the size or the colors have changed.
+  // Draws the overview; its picture is redrawn only if the size or the colors have changed.
   draw() {
     const { painter, data, view } = this.timeline;
     const { width, ratio, gutter, plotWidth, paints, eventPaints } = painter;

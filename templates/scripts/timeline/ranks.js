@@ -1,4 +1,4 @@
-// The ranks of a job: whose rows are whose, who stands for whom, their steps, and what they do together.
+// The ranks of a job: whose rows are whose, who represents whom, their steps, and what they do together.
 
 import { readColumns } from "./columns.js";
 import { countText, durationText } from "./text.js";
@@ -11,7 +11,7 @@ import { countText, durationText } from "./text.js";
 const MOST_NAMED = 8;
 
 /**
- * `like`: the place of the rank that stands for it; `groups`: of its rows, none if it is not drawn; `edges`: when its
+ * `like`: the place of the rank that represents it; `groups`: of its rows, none if it is not drawn; `edges`: when its
  * steps begin, and when the last one ends.
  * @typedef {{ number: number, name: string, groups: number[], like: number, step: number, edges: Float64Array }} Rank
  */
@@ -50,7 +50,7 @@ export class TimelineRanks {
   }
 
   /**
-   * The ranks that are drawn and that another one stands for.
+   * The ranks that are drawn and that another rank represents.
    * @param {number} place
    */
   like(place) {
@@ -58,7 +58,7 @@ export class TimelineRanks {
   }
 
   /**
-   * How many ranks that are not drawn another one stands for.
+   * The number of ranks that are not drawn and that another rank represents.
    * @param {number} place
    */
   absent(place) {

@@ -132,7 +132,7 @@ export class TimelineSearch {
   }
 
   /**
-   * Highlights the events that a table row stands for, and zooms to one of them, if asked for one in the window.
+   * Highlights the events that a table row represents, and zooms to one of them, if asked for one in the window.
    * All layers are tried, because merged blocks can hide an event that the exact part has.
    * @param {Asked} asked
    */

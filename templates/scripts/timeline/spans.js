@@ -96,6 +96,6 @@ async function showCommand(place, command) {
   } catch {
     isCopied = false; // no permission, or no clipboard
   }
-  const what = "The numbers of this page are those of its own window. This command makes a report about the selected span";
+  const what = "The numbers of this page cover its window. This command makes a report about the selected span";
   said.textContent = `${what}${isCopied ? "; it is on the clipboard" : ""}. CAPTURE is the file that this page was made from.`;
 }

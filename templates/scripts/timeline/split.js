@@ -107,7 +107,7 @@ export class SplitPainter {
   }
 
   /**
-   * Writes the names of categories where they have a piece of their own and there is room.
+   * Writes the names of categories that have a separate piece, if there is room.
    * @param {Int8Array} only
    * @param {number} y
    */
@@ -124,7 +124,7 @@ export class SplitPainter {
       context.lineWidth = 4;
       context.lineJoin = "round";
       context.strokeStyle = paints.page;
-      // stripes are no ground for letters
+      // letters on stripes are unreadable
       if (!isBusy) context.strokeText(name, gutter + first / ratio + 5, y);
       context.fillStyle = isBusy ? paints["event-text"] : paints.text;
       context.fillText(name, gutter + first / ratio + 5, y);

@@ -138,7 +138,7 @@ function showSpan(timeline, { from_ns: from, to_ns: to, of_window: isOfWindow })
 }
 
 /**
- * Shows a step on the GPU of a rank, or of the one that stands for it.
+ * Shows a step on the GPU of a rank, or of the rank that represents it.
  * @param {Timeline} timeline
  * @param {AskedStep} asked
  */

@@ -96,7 +96,7 @@ def _heading(comparison: Comparison) -> str:
 
 
 def _said(text: str, length: int) -> str:
-    """Return text that is no markup and of limited length."""
+    """Return text of limited length without markup."""
     return escape(cut(text, length)) if text.strip() else ""
 
 

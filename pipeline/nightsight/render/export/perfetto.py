@@ -132,7 +132,7 @@ def _flows(profile: Profile, threads: Slices, streams: Slices) -> tuple[Ints, In
     if "api_calls" not in threads.tables:
         return begins, ends
     of_calls = np.flatnonzero(threads.table == threads.tables.index("api_calls"))
-    # one extra entry: index -1 stands for operations without a call
+    # one extra entry: index -1 represents operations without a call
     drawn = np.full(len(profile.table("api_calls")) + 1, -1, dtype=np.int64)
     drawn[threads.row[of_calls]] = of_calls
     # `launching_calls` numbers the operations of all tables consecutively

@@ -29,7 +29,7 @@ OS_CALLS: Final = "os_calls"
 """Operating system calls of threads, most of them waits; exported only to viewers that can hide them."""
 NAME_LENGTH: Final = 4096
 """The length limit of a name in exports: enough for PyTorch's kernels, but names can be of any length."""
-# Linux process and thread ids stay below 2**22, so numbers from 2**23 on are free for tracks of our own
+# Linux process and thread ids stay below 2**22, so numbers of at least 2**23 are free for our tracks
 _TID: Final = (1 << 24) - 1
 _FREE: Final = 1 << 23
 _GPUS: Final = 1 << 24
@@ -160,7 +160,7 @@ def process_slices(profile: Profile, places: Places) -> Slices:
 
 
 def stream_slices(profile: Profile, places: Places) -> Slices:
-    """Lay out the operations of each stream; concurrent ones get tracks of their own, because they do not nest."""
+    """Lay out the operations of each stream; concurrent ones get separate tracks, because they do not nest."""
     events = _events(profile, GPU_TABLES, ("gpu", "process", "context", "stream"))
     return _lay(events, free_lanes, places.stream)
 

@@ -161,7 +161,7 @@ def percent(share: float) -> float:
 
 
 def step_ticks(count: float, first: float = 0) -> Iterator[Tick]:
-    """Yield ticks at the middles of round ones of so many steps that stand side by side: `#0`, `#20`.
+    """Yield ticks at the middles of round step numbers, for steps side by side: `#0`, `#20`.
 
     first: the number of the leftmost one.
     """

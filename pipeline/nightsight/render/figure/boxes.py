@@ -57,6 +57,6 @@ def fits(box: Box, text: str) -> bool:
 
 
 def _room(width: float, letters: int) -> str | None:
-    """Return the narrowest plot in which a box has room for so many letters; None if there is none."""
+    """Return the narrowest plot in which a box fits this number of letters; None if there is none."""
     needed = _LETTER * letters + _AROUND
     return next((name for name, plot in _PLOTS.items() if plot * width / 100.0 >= needed), None)

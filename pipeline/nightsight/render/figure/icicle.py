@@ -38,7 +38,7 @@ _EVALUATES: Final = "autograd::engine::evaluate_function: "
 
 @dataclass(frozen=True)
 class Block(Box):
-    """A part of a step. rows: those of the table that it stands for (`3-5 9`). path: the ranges, if it is one.
+    """A part of a step. rows: those of the table that it represents (`3-5 9`). path: the ranges, if it is one.
 
     level: 1 for the outermost.
     """
@@ -74,7 +74,7 @@ class Icicles:
 
 @dataclass
 class _Range:
-    """A range of a step: the rows of its own, and the ranges inside, in the order of the table."""
+    """A range of a step: its own rows, and the ranges inside, in the order of the table."""
 
     path: str = ""
     rows: list[dict[str, Any]] = field(default_factory=list)

@@ -168,7 +168,7 @@ def _summary(known: Frame, levels: Mapping[str, float]) -> str:
 
 def _notes(levels: Mapping[str, float]) -> Iterator[str]:
     yield (
-        "Each marker stands for all copies of one kind and size class (sizes double per class), at their mean "
+        "Each marker represents all copies of one kind and size class (sizes double per class), at their mean "
         "size and at total bytes divided by total time. Latency limits small copies, not bandwidth."
     )
     if not levels:

@@ -28,7 +28,7 @@ _CAUSES: Final = {"code": "code", "environment": "environment", "unknown": "code
 
 @dataclass(frozen=True)
 class Links:
-    """What the page links to: reports at a URL (or beside it), and commits of a repository.
+    """The link targets of the page: reports at a URL (or next to the page), and commits of a repository.
 
     at_hand: the reports, WORKLOAD/RUN, that can be linked.
     """

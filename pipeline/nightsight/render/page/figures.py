@@ -1,4 +1,4 @@
-"""The key figures at the top of a report: each number with its label and a short note that puts it in context."""
+"""Build the key figures at the top of a report: each number with its label and a short note for context."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ _WINDOWS: Final = {
 
 @dataclass(frozen=True)
 class Figure:
-    """A formatted number with its label, and a note that puts it in context."""
+    """A formatted number with its label, and a note for context."""
 
     label: str
     value: str
@@ -55,7 +55,7 @@ def first_figures(run: Numbers, report: Report) -> tuple[Figure, ...]:
     else:
         is_known = run.step_ns or run.window_ns or run.profiled_step_ns
         of_window = _one_step(run) if is_known else _recorded(report)
-        # what is known of a step says more than a sum over all that was recorded
+        # figures of a step say more than a sum over the whole recording
         operators = tuple(_in_operators(report.rows(STEP_SPLIT))) or _operator_time(run)
         found = chain(of_window, operators, _top_operator(run), _memory_use(report))
     return tuple(found)[:_FIRST]
@@ -67,7 +67,7 @@ def _one_step(run: Numbers) -> Iterator[Figure]:
         note = f"without the profiler, median of {counted(run.trials, 'trial')}"
         yield Figure("Step", format_value(run.step_ns, "step_ns"), note)
     elif run.profiled_step_ns is not None:
-        # the window also has what lies between the steps, so it is no sum of them
+        # the window also has the time between the steps, so it is not their sum
         note = _joined(_of_steps(run), window and f"window {window}")
         yield Figure("Step, profiled", format_value(run.profiled_step_ns, "step_ns"), note)
     elif window:
@@ -101,7 +101,7 @@ def _idle(idle_ns: float | None, unseen_ns: float | None) -> str:
 
 def _busy_figure(devices: tuple[float, ...], idle: str, run: Numbers) -> Figure:
     span = _span(devices, "busy_pct")
-    # ends that read the same say no more than the figure
+    # a range whose ends read the same adds nothing
     held = gpus(len(devices), run)
     over = f"mean of {held}, {span}" if " to " in span else f"on each of {held}, of the window"
     mean = format_value(float(np.mean(devices)), "busy_pct")
@@ -109,9 +109,9 @@ def _busy_figure(devices: tuple[float, ...], idle: str, run: Numbers) -> Figure:
 
 
 def window_figures(view: View, run: Numbers) -> tuple[Figure, ...]:
-    """Return the figures of another window than the one of the report: those that its split tells.
+    """Return the figures of a window other than the report's, from its split.
 
-    run: the numbers of the window of the report.
+    run: the numbers of the report's window.
     """
     split = pd.DataFrame() if view.split is None else view.split
     busy = tuple(busy_by_device(split))
@@ -137,7 +137,7 @@ def _largest_family(report: Report) -> Iterator[Figure]:
     family = str(times.idxmax())
     share = format_value(float(100 * times.max() / times.sum()), "time_pct")
     if family == OTHER:
-        # that says nothing, but the name of a kernel does
+        # that says nothing, so name the largest kernel
         largest = kernels.iloc[int(np.nanargmax(floats(kernels["total_ns"])))].to_dict()
         share = format_value(100.0 * float(largest["total_ns"]) / float(times.sum()), "time_pct")
         label = label_of(str(largest["name"]), _NAME_LENGTH)
@@ -150,7 +150,7 @@ def _largest_wait(report: Report) -> Iterator[Figure]:
     found = largest_wait(report.rows(TIME_SPLIT))
     if found is not None and found[1] >= _LEAST_PCT:
         name, mean = found
-        # as it stands below the bar
+        # as below the bar
         shares = {part.label: part.share for part in wholes(report.rows(TIME_SPLIT)).key}
         title = "Exposed communication" if name == COMMUNICATION else "Largest wait"
         note = "of the window: computation waits for it" if name == COMMUNICATION else f"of the window: {name}"
@@ -158,7 +158,7 @@ def _largest_wait(report: Report) -> Iterator[Figure]:
 
 
 def _work(run: Numbers) -> Iterator[Figure]:
-    """Yield what stands in for a figure that there is not: copies that take time, and the number of launches."""
+    """Yield substitutes for missing figures: copies that take time, and the number of launches."""
     if run.copy_ns and run.window_ns and 100 * run.copy_ns >= _LEAST_PCT * run.window_ns:
         yield Figure("Copies", format_value(run.copy_ns, "copy_ns"), counted(run.copies or 0, "copy"))
     if run.launches:
@@ -189,18 +189,18 @@ def _single_kernels(report: Report) -> Iterator[Figure]:
 
 
 def _shorter(limits: dict[Any, Any]) -> Figure:
-    """Return how much shorter a launch could get by a change that its figures tell, else up to the peak of its unit."""
-    label = "It could get shorter by"
+    """Return how much shorter a launch could be with the change its metrics suggest, else up to the unit's peak."""
+    label = "It could be shorter by"
     if pd.notna(limits["gain_pct"]):
-        # the figure that tells it; those after it support it
+        # the metric behind it; those after it support it
         reason = middle_cut(printable(limits["reason"]).partition(", ")[0], _NAME_LENGTH)
         return Figure(label, format_value(float(limits["gain_pct"]), "gain_pct"), reason)
     left = format_value(float(limits["left_pct"]), "left_pct")
     if limits["unit"] in MEMORIES and pd.isna(limits["excessive_pct"]):
-        # accesses that are far apart keep a cache busy with what nobody reads
+        # uncoalesced accesses keep a cache busy with data nobody reads
         unit = printable(limits["unit"])
-        return Figure("Away from the peak", left, f"of {unit}; whether its traffic is needed was not measured")
-    return Figure(label, f"at most {left}", "as far as that unit is from its peak")
+        return Figure("Below the peak by", left, f"of {unit}; whether its traffic is needed was not measured")
+    return Figure(label, f"at most {left}", "what that unit has left to its peak")
 
 
 def key_figures(run: Numbers) -> tuple[Figure, ...]:
@@ -246,14 +246,14 @@ def _memory(run: Numbers, over: str) -> Iterator[Figure]:
     if run.copies:
         size = "" if run.copied_bytes is None else f"{format_value(run.copied_bytes, 'copied_bytes')} in "
         copied = f"{size}{counted(run.copies, 'copy')}"
-        beside = f"; {sets} took {set_time}" if run.sets else ""
-        yield Figure("Copy time", format_value(run.copy_ns, "copy_ns"), _joined(copied, over) + beside)
+        memsets = f"; {sets} took {set_time}" if run.sets else ""
+        yield Figure("Copy time", format_value(run.copy_ns, "copy_ns"), _joined(copied, over) + memsets)
     elif run.sets:
         yield Figure("Set time", set_time, _joined(sets, over))
 
 
 def _in_operators(steps: pd.DataFrame) -> Iterator[Figure]:
-    """Yield how much of a step on the CPU is in operators."""
+    """Yield the share of a step on the CPU that is in operators."""
     means = dict(zip(steps["category"].astype("str"), floats(steps["avg_ns"]), strict=True)) if len(steps) else {}
     if means.get(WHOLE_STEP) and OPERATORS in means:
         share = format_value(100 * means[OPERATORS] / means[WHOLE_STEP], "share_pct")
@@ -263,8 +263,8 @@ def _in_operators(steps: pd.DataFrame) -> Iterator[Figure]:
 def _operator_time(run: Numbers) -> Iterator[Figure]:
     if run.operators:
         note = f"{counted(run.operator_calls or 0, 'call')} of {counted(run.operators, 'operator')}"
-        # operators are counted as torch does: wherever they were recorded
-        note += ", in all that was recorded" if run.repeated else ""
+        # as in torch, operators are counted in the whole recording
+        note += ", in the whole recording" if run.repeated else ""
         yield Figure("Operator time", format_value(run.operator_ns, "own_ns"), note)
 
 
@@ -318,7 +318,7 @@ def _steps(run: Numbers) -> Iterator[Figure]:
 
 
 def _of_steps(run: Numbers) -> str:
-    """Return of how many steps the profiled one is the median, and how much they differ."""
+    """Return how many steps the profiled median covers, and how much they differ."""
     return _joined(f"median of {counted(run.profiled_steps or 0, 'step')}", run.step_span)
 
 

@@ -1,4 +1,4 @@
-"""Findings as text: banners on how far a report can be trusted, and advice with its predicted gain."""
+"""Format findings as text: banners on the reliability of a report, and advice with its predicted gain."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -19,7 +19,7 @@ _WORDS: Final = {"error": "Error", "warning": "Warning", "info": "Note"}
 
 @dataclass(frozen=True)
 class Banner:
-    """A finding about the capture or the report; `word` is its severity in words, `evidence` the cases of it."""
+    """A finding about the capture or the report; `word` is its severity in words, `evidence` lists its cases."""
 
     severity: str
     word: str
@@ -33,7 +33,7 @@ class Banner:
 class Advice:
     """A finding about the program; `share` is the gain in percent for the bar, None if unknown, `change` as text.
 
-    `cause` is the title without amounts, but with what a kernel alone could gain. `anchor` and `source` are the anchor
+    `cause` is the title without amounts, but with the gain for a kernel alone. `anchor` and `source` are the anchor
     and title of the section with its evidence, "" if that is not on the page.
     """
 
@@ -94,7 +94,7 @@ def advice(findings: tuple[Finding, ...], titles: Mapping[str, str], labels: Lab
 
 
 def apart(items: tuple[Advice, ...]) -> tuple[tuple[Advice, ...], str]:
-    """Return advice without what is said of the simulation, which is the same for all, and that."""
+    """Return advice without the sentence on the simulation, which is the same for all, and that sentence."""
     said = [text for item in items for text in item.evidence if text.startswith(_SIMULATED)]
     bare = (
         replace(item, evidence=tuple(text for text in item.evidence if not text.startswith(_SIMULATED)))
@@ -104,13 +104,13 @@ def apart(items: tuple[Advice, ...]) -> tuple[tuple[Advice, ...], str]:
 
 
 def _bound(finding: Finding) -> str:
-    """Return what the action says a kernel alone could gain, where no gain of the window is known."""
+    """Return the gain for a kernel alone from the action, if the gain for the window is unknown."""
     found = _UP_TO.search(finding.action) if finding.gain_pct is None else None
     return printable(found[0]) if found else ""
 
 
 def _kernels(finding: Finding, labels: Labels) -> Iterator[str]:
-    """Yield the kernels that advice is about, as tables call them; what its evidence names is not said again."""
+    """Yield the kernels that advice is about, as tables call them; except those that its evidence names."""
     for label in dict.fromkeys(labels.short(name) for name in finding.kernels):
         if not any(text.startswith((f"{label},", f"{label}:")) for text in finding.evidence):
             yield f"Kernel: {printable(label)}"

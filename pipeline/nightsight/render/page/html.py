@@ -110,7 +110,7 @@ def with_policy(text: str) -> str:
 
 
 def with_assets(text: str, address: str) -> tuple[str, dict[str, bytes]]:
-    """Move style and script of a finished page into files of their own, for hosts that forbid them inside a page.
+    """Move style and script of a finished page into separate files, for hosts that forbid them inside a page.
 
     address: of the folder of these files, relative to the page. Return the page, and the files by name. Their names
     say what is in them, so that many pages share them, and an old page keeps its own.
@@ -128,7 +128,7 @@ class _Compiled(FileSystemBytecodeCache):
     """Keeps compiled templates in `__pycache__` next to them, as Python does with modules.
 
     Compiling takes a tenth of the time of a small report. If the folder cannot be written, templates are compiled each
-    time. Jinja checks that a file belongs to its template. The file name stands for Jinja's compiler and for this
+    time. Jinja checks that a file belongs to its template. The file name identifies Jinja's compiler and this
     module, which holds options and filters.
     """
 

@@ -17,7 +17,7 @@ from nightsight.units import ABSENT, Scale, format_cell, scale_for, split
 class IndexEntry:
     """One run in the index; `href` is relative to the index page; None means not measured.
 
-    machine: what beside the GPU must be equal for runs to be comparable, in words.
+    machine: what must be equal for runs to be comparable apart from the GPU, in words.
     """
 
     workload: str
@@ -120,7 +120,7 @@ def _group(workload: str, runs: Sequence[IndexEntry]) -> Group:
 
 
 def _machines(runs: Sequence[IndexEntry]) -> Iterator[Machine]:
-    """Say of each machine what its last runs measured; runs on different machines are never compared."""
+    """Yield the last measurements of each machine; runs on different machines are never compared."""
     keys = dict.fromkeys((run.gpu, run.machine) for run in runs)
     for gpu, machine in keys:
         complete = [run for run in runs if (run.gpu, run.machine) == (gpu, machine) and not run.failed]

@@ -37,10 +37,10 @@ from nightsight.units import format_value, heading
 Pairs = tuple[tuple[str, str], ...]
 
 TABLE_BYTES: Final = 400_000
-"""How many bytes of a page table rows may take beyond those that are printed."""
+"""The most bytes of a page for table rows beyond those that are printed."""
 _TITLE_LENGTH: Final = 60
-_NOTHING: Final = "No cause is worth acting on."
-_CAUSES: Final = "Causes, and what to do"
+_NOTHING: Final = "Nothing here is worth fixing."
+_CAUSES: Final = "Causes and fixes"
 _ON_A_GPU: Final = (
     SERVING.name,
     RANKS.name,
@@ -126,9 +126,9 @@ class Details:
 class Page:
     """Everything that the template of a report prints.
 
-    doubts: what is wrong with the capture; notes: what else is to know about it. figures: all key figures. windows:
+    doubts: problems of the capture; notes: other facts about it. figures: all key figures. windows:
     those that a reader can choose. lead: where the time went. unchecked: causes that could not be checked, with the
-    reason. nothing: what to say if causes were looked for and there is no advice. sections: those that are open.
+    reason. nothing: the text if causes were checked and there is no advice. sections: those that are open.
     unavailable: titles of missing results, with the reason. tables: all rows of the tables, compressed (packed_tables).
     """
 
@@ -155,17 +155,17 @@ class Page:
 
     @property
     def has_causes(self) -> bool:
-        """Whether there is advice, or was looked for."""
+        """Whether there is advice, or causes were checked."""
         return bool(self.advice or self.lead)
 
     @property
     def has_what_if(self) -> bool:
-        """Whether the page has what remedies would gain."""
+        """Whether the page has the predicted gain of each fix."""
         return any(section.anchor == WHAT_IF.name for section in self.results)
 
     @property
     def results(self) -> tuple[Section, ...]:
-        """All sections of results but those of the method, in the order of the page."""
+        """All sections of results except those of the method, in the order of the page."""
         closed = (section for group in self.details for section in group.sections)
         return (*((self.lead,) if self.lead else ()), *self.sections, *closed)
 
@@ -184,7 +184,7 @@ def page(report: Report, *, table_bytes: int = TABLE_BYTES) -> Page:
     titles = {section.anchor: section.title for section in shown}
     unchecked = _unchecked(report.unchecked)
     told = advice(report.findings, titles, labels)
-    # without either there is no section that says why
+    # without either, no section gives the reason
     causes = () if told or lead else tuple((_CAUSES, reason) for _, reason in unchecked)
     windows = choices(report, run, told, labels)
     about = windows.windows[0].verdict.about
@@ -210,7 +210,7 @@ def page(report: Report, *, table_bytes: int = TABLE_BYTES) -> Page:
 
 
 def _open(report: Report) -> tuple[str, ...]:
-    """Return the results whose sections are open, in their order: what readers of such a capture look for first."""
+    """Return the results whose sections are open, in order: what readers of such a capture look for first."""
     if len(report.rows(GPU_TIME)):
         return _ON_A_GPU
     return _OF_SINGLE_KERNELS if len(report.rows(NCU_KERNELS)) else _ON_A_CPU
@@ -247,13 +247,13 @@ def _unchecked(rules: Mapping[str, str]) -> tuple[tuple[tuple[str, ...], str], .
     return tuple((tuple(names), reason) for reason, names in reasons.items())
 
 
-# rules of single kernels, whose names are no causes
+# rules about single kernels, whose names do not describe a cause
 _IN_WORDS: Final = {
-    "at_roof": "kernels at the peak of the GPU",
+    "at_roof": "kernels at the hardware limit",
     "registers": "too many registers",
     "shared_memory": "too much shared memory",
     "tail": "a last wave of blocks that does not fill the GPU",
-    "uncoalesced": "neighbouring threads that access memory far apart",
+    "uncoalesced": "neighboring threads that access distant memory",
 }
 
 
@@ -285,7 +285,7 @@ def _unavailable(results: Sequence[Result]) -> Pairs:
 
 
 def _titles(results: list[Result], replays: int) -> Iterator[str]:
-    """Yield titles; if all `replays` results of ncu are among them, one title stands for all of these."""
+    """Yield titles; if all `replays` results of ncu are among them, one title represents them all."""
     of_ncu = [result for result in results if result.name.startswith(PREFIX)]
     is_one = len(of_ncu) == replays > 1
     for result in results:
@@ -303,9 +303,7 @@ def _section(result: Result, report: Report, labels: Labels) -> Section:
     told = printable(result.help) if result.help else ""
     section = Section(printable(result.name), title, short[:1].upper() + short[1:], told, notes=notes)
     if not len(result.rows):
-        return replace(
-            section, message=f"{layout.noun[:1].upper()}{layout.noun[1:]}: none were recorded in this capture."
-        )
+        return replace(section, message=f"{layout.noun[:1].upper()}{layout.noun[1:]}: none recorded in this capture.")
     section = replace(
         section, columns=_definitions(result, layout.titles), pictures=pictures_of(result.name, report, labels)
     )

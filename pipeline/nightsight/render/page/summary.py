@@ -109,7 +109,7 @@ def numbers(report: Report) -> Numbers:
 
 
 def _cards(report: Report) -> int | None:
-    """Return how many GPUs the devices of a report are; None if each is one of its own."""
+    """Return the number of GPUs behind the devices of a report; None if each is a separate GPU."""
     used = set(floats(report.rows(GPU_TIME)["device"]).tolist())
     again = sum(max(len(used.intersection(group)) - 1, 0) for group in report.shared)
     return len(used) - again if again else None

@@ -1,4 +1,4 @@
-"""The first screen, for each window that a reader can choose: the verdict, where the time went, the first causes."""
+"""Build the first screen for each selectable window: the verdict, where the time went, the first causes."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -34,7 +34,7 @@ _MOST_PCT: Final = 50.0
 class Choice:
     """One window: its label, how it was chosen, the verdict on it, its figures, where its time went, and advice.
 
-    simulation: how well the simulation that the gains are from gives what was measured; "" if it gives just that.
+    simulation: how well the simulation behind the gains matches the measurement; "" if it matches exactly.
     """
 
     label: str
@@ -48,7 +48,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Choices:
-    """The windows of a page, the one that the report is about first.
+    """The windows of a page, the window of the report first.
 
     start_up: in one line, where the time before that window went.
     """
@@ -58,7 +58,7 @@ class Choices:
 
 
 def choices(report: Report, run: Numbers, advice: tuple[Advice, ...], labels: Labels) -> Choices:
-    """Return the windows of a report that there is something to say about; `run` and `advice` are of the chosen one."""
+    """Return the windows of a report with something to show; `run` and `advice` belong to the chosen one."""
     chosen = next((view for view in report.windows if view.is_chosen), None)
     drawn = wholes(report.rows(TIME_SPLIT), report.called)
     # without work on a GPU there is no choice to explain
@@ -72,11 +72,11 @@ def choices(report: Report, run: Numbers, advice: tuple[Advice, ...], labels: La
 def _others(report: Report, run: Numbers, labels: Labels, chosen: str) -> Iterator[Choice]:
     for view in report.windows:
         if not view.is_chosen and view.split is not None and len(view.split):
-            # sections of the page are about the chosen window, so the advice on others has no links to them
+            # sections of the page cover the chosen window, so advice on others does not link to them
             said = advice_of(view.findings, {}, labels)
-            # the line on the start-up says the rest already, whichever window is shown
+            # the line on the start-up already says the rest, whichever window is shown
             told = "" if view.name == START_UP else _prose(view.sentence)
-            stay = f"Timeline, pictures and tables below stay about *{chosen}*."
+            stay = f"The sections below still show *{chosen}*."
             answer = verdict_on(view, run)
             answer = replace(answer, first=_of_start_up(view, report) or answer.first)
             yield Choice(
@@ -90,13 +90,13 @@ def _others(report: Report, run: Numbers, labels: Labels, chosen: str) -> Iterat
 
 
 def _of_start_up(view: View, report: Report) -> str:
-    """Say how much of a window is the start-up, if that is most: what helps then is no advice for the loop."""
+    """Say how much of a window is the start-up, if that is most: advice on it does not apply to the loop."""
     for other in report.windows:
         if other.name == START_UP and view.name != START_UP and view.end_ns > view.start_ns:
             inside = min(view.end_ns, other.end_ns) - max(view.start_ns, other.start_ns)
             share = 100.0 * inside / (view.end_ns - view.start_ns)
             if share > _MOST_PCT:
-                return f"{format_value(share, 'share_pct')} of the window is the start-up, which happens once."
+                return f"{format_value(share, 'share_pct')} of the window is the start-up, a one-time cost."
     return ""
 
 

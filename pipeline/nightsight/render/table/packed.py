@@ -65,7 +65,7 @@ class Texts:
 
 
 def _tables(view: TableView) -> Iterator["_Table"]:
-    """Yield a table, and its groupings as tables of their own: `NAME/BY`, of which the page prints nothing."""
+    """Yield a table, and its groupings as separate tables: `NAME/BY`, which the page does not print."""
     if view.whole is not None and view.rows:
         yield _Table(view, view.whole)
         for by, whole in view.groups.items():

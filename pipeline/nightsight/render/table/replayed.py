@@ -42,7 +42,7 @@ _FIRST: Final = (
 _FIGURES: Final = {"sm_pct": "sm_pct", "dram_pct": "dram_pct", "limited_by": "limiter"}
 _LIMITER: Final = "Limiter: what keeps the launch from being shorter, see Limits of kernels."
 _OF_REPLAY: Final = (
-    "SM, DRAM and limiter are those of the kernel's replay by Nsight Compute, of several the one that stands for the "
+    "SM, DRAM and limiter are those of the kernel's replay by Nsight Compute, of several the one that represents the "
     "most time: see Replayed kernels."
 )
 HEADINGS: Final = {
@@ -71,7 +71,7 @@ def numbered(results: Sequence[Result]) -> tuple[Result, ...]:
 
 
 def _numbered(frame: Frame, launches: dict[object, int]) -> Frame:
-    # NaN is not equal to itself, so None stands for all launches without an id
+    # NaN is not equal to itself, so None represents all launches without an id
     known = (None if pd.isna(launch) else launch for launch in frame["launch"])
     numbers = pd.Series([str(launches.setdefault(launch, len(launches) + 1)) for launch in known], frame.index, "str")
     return frame.assign(name=numbers + ". " + frame["name"].astype("str").fillna("")).drop(columns="launch")

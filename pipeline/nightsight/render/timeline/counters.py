@@ -92,7 +92,7 @@ def _points(time: Floats, value: Floats, origin: int) -> tuple[Ints, Floats]:
 def _thinned(curve: Curve, most: int) -> Curve:
     """Thin a curve to at most `most` points: the first time of each piece, with the largest value in that piece.
 
-    The last point is a piece of its own, because its value holds to the end of the capture.
+    The last point is a separate piece, because its value holds to the end of the capture.
     """
     time, value = curve.time, curve.value
     if len(time) <= most:

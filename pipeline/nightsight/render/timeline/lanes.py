@@ -35,14 +35,14 @@ def nested_lanes(group: Ints, start: Ints, end: Ints) -> Ints:
 
 
 def _crossing_lanes(group: Ints, start: Ints, end: Ints) -> Ints:
-    beside = crossing_lanes(*apart(group, start, end))
-    nests = beside == 0
+    crossing = crossing_lanes(*apart(group, start, end))
+    nests = crossing == 0
     lane = np.zeros(len(start), dtype=np.int64)
     lane[nests] = _levels(group[nests], start[nests], end[nests])
     first = np.flatnonzero(np.diff(group, prepend=group[0] - 1))
     deepest = np.repeat(np.maximum.reduceat(lane, first), np.diff(np.append(first, len(group))))
     # crossing events go below the deepest nested lane of their group
-    return np.where(nests, lane, deepest + beside)
+    return np.where(nests, lane, deepest + crossing)
 
 
 def _levels(group: Ints, start: Ints, end: Ints) -> Ints:

@@ -22,7 +22,7 @@ class Spans:
     """The events of one layer, sorted by (row, start), one array entry each; times are quanta since the layer's begin.
 
     `bounds`: the first event of each row, and the end of the last row. `label`: frequent labels have small numbers.
-    `launch`: the index of the call that launched each event, or -1. `count`: how many events each entry stands for;
+    `launch`: the index of the call that launched each event, or -1. `count`: how many events each entry represents;
     None if one each. `collective`: what several ranks take part in, or -1; None if no events do.
     """
 
@@ -185,7 +185,7 @@ def _longest(length: Ints, first: Ints, count: Ints) -> Ints:
 def _begins_block(events: Events, length: Ints, merge_ns: int) -> Flags:
     is_long = length >= merge_ns
     flags: Flags = (np.diff(events.start // merge_ns, prepend=-1) != 0) | is_long
-    # a long event is an entry of its own, so the event after it starts a new block
+    # a long event is a separate entry, so the event after it starts a new block
     flags[1:] |= is_long[:-1]
     # blocks never span rows
     flags[events.bounds[:-1][np.diff(events.bounds) > 0]] = True

@@ -173,8 +173,8 @@ def _scene(
 ) -> _Scene | None:
     """Return what there is to draw within limits on rows and text; None if there are no events.
 
-    Events are laid anew for each economy: keeping those with unshifted times for a second one, which few captures need,
-    would take 75 MB for a million kernels.
+    Events are laid out again for each economy: keeping those with unshifted times for a second one, which few captures
+    need, would take 75 MB for a million kernels.
     """
     most_rows, economy = limits
     # sums count all rows, even those that will not be drawn

@@ -28,7 +28,7 @@ from nightsight.system.parallel import once
 from nightsight.tables import empty
 
 _LEAST_FOLDED: Final = 4
-# beside the one that the others wait for
+# next to the one that the others wait for
 _MOST_SHOWN: Final = 3
 # of the window: ranks that communicate for as long, but for this share, are alike
 _LEAST_APART: Final = 0.02
@@ -38,7 +38,7 @@ _LEAST_AWAITED: Final = 0.02
 
 @dataclass(frozen=True)
 class Rank:
-    """A rank: the names of the groups of its rows, the place of the rank that stands for it, and the first step.
+    """A rank: the names of the groups of its rows, the place of the rank that represents it, and the first step.
 
     edges: how many of the edges of steps are its own.
     """
@@ -68,7 +68,7 @@ class Ranks:
     awaited: int
 
     def fitting(self, room: float) -> "Ranks":
-        """Return what of it takes at most so many bytes, compressed."""
+        """Return the part of it that fits into this number of bytes, compressed."""
         steps = self.steps if _size(self.steps) <= room else None
         together = self.together if _size(self.together) <= room - _size(steps) else None
         return replace(self, steps=steps, together=together)
@@ -196,7 +196,7 @@ def _awaited(results: Sequence[Result], numbers: list[int]) -> int:
 
 
 def _stand_ins(timeline: Timeline, every: pd.DataFrame, devices: Ints, awaited: int) -> list[int]:
-    """Return for each rank the place of the one that stands for it: itself, but for those that are like another."""
+    """Return for each rank the place of the one that represents it: itself, except for ranks that are like another."""
     window, job = timeline.window, timeline.profile.job
     inside = every[(every["end_ns"] > window.start_ns) & (every["end_ns"] <= window.end_ns)]
     spent = (inside["end_ns"] - inside["start_ns"]).groupby(inside["device"]).sum()

@@ -91,7 +91,7 @@ _SORTS: Final = (
 )
 _OF_GPUS: Final = ("kernel", "fault")
 # calls of the operating system: on threads that have events of these tables, from the first event to the last, and at
-# most so many of them, or a quarter of these events. Without a limit they would make the events of large captures
+# most this many of them, or a quarter of these events. Without a limit they would make the events of large captures
 # inexact
 _AT_WORK: Final = ("api_calls", "ranges", "cpu_ops")
 _MOST_OS_CALLS: Final = 20_000
@@ -461,7 +461,7 @@ def _launches(profile: Profile, rows: Sequence[Row], bounds: Ints, source: Ints)
     calls, operations = _positions(rows, bounds, "api"), _positions(rows, bounds, "kernel")
     found = np.full(len(source), -1, dtype=np.int64)
     if len(calls) and len(operations):
-        # one extra entry: index -1 stands for operations without a call
+        # one extra entry: index -1 represents operations without a call
         drawn = np.full(len(profile.table("api_calls")) + 1, -1, dtype=np.int64)
         drawn[source[calls]] = calls
         found[operations] = drawn[launching_calls(profile)[source[operations]]]

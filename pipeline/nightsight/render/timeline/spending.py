@@ -20,7 +20,7 @@ CATEGORIES: Final = (*BUSY, *IDLE)
 _PIECE_BYTES: Final = 1.2
 # at most this share of the room is for bins
 _COARSE: Final = 2 / 3
-# dense sums: at most so many numbers
+# the most numbers of dense sums
 _MOST_SUMS: Final = 1 << 23
 
 

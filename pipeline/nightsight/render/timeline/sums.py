@@ -33,7 +33,7 @@ Section = tuple[str, str]
 
 @dataclass(frozen=True)
 class Slots:
-    """The names in each section that have sums of their own. `count`: how many names share a slot."""
+    """The names in each section that have separate sums. `count`: number of names that share a slot."""
 
     section: Ints
     name: Ints
