@@ -90,12 +90,12 @@ def test_a_capture_is_named_by_its_file_and_a_link_is_kept(run: Any, capture_fil
     [
         (["add"], "Missing argument 'RUN...'", 2),
         (["add", "nothing"], "does not exist", 2),
-        (["add", ".", "--link", "javascript:alert(1)"], "is no http(s) address", 2),
+        (["add", ".", "--link", "javascript:alert(1)"], "is not an http(s) address", 2),
         (["add", "."], "is not the folder of a run", 2),
         (["show", "--history", "none"], "there is no history in none", 3),
         (["report", "--history", "none"], "there is no history in none", 3),
         (["export", "--history", "none"], "Missing option '--format'", 2),
-        (["report", "--repository", "git@host:x"], "is no http(s) address", 2),
+        (["report", "--repository", "git@host:x"], "is not an http(s) address", 2),
     ],
 )
 def test_a_wrong_request_is_one_line(arguments: list[str], said: str, status: int, run: Any) -> None:

@@ -207,7 +207,7 @@ def test_two_at_a_time_do_not_mind_one_another(week: list[Path], tmp_path: Path)
 
 def test_the_command_needs_to_know_which(run: Any, tmp_path: Path) -> None:
     (tmp_path / "reports").mkdir()
-    assert "Say which runs" in run("prune", expect=2).output
+    assert "Choose runs with" in run("prune", expect=2).output
     for age in ("soon", "30", "-1d", "99999999999w"):
         assert "is not an age such as" in run("prune", "--older-than", age, expect=2).output
     assert "does not exist" in run("prune", "elsewhere", "--keep-runs", 1, expect=2).output

@@ -43,9 +43,9 @@ SIDES = ("baseline", "candidate")
         (("ab", "--base", "HEAD", "train.py"), "Name the commit to judge with --head"),
         (("ab", "--base", "HEAD", "--head", "HEAD", "--aa", "train.py"), "Name the commit to judge with --head"),
         (("ab", "--base", "HEAD", "--head", "HEAD", "--strict", "train.py"), "--strict needs --gate."),
-        (("ab", "--base", "HEAD", "--head", "HEAD"), "Name a workload or a script"),
+        (("ab", "--base", "HEAD", "--head", "HEAD"), "Name a workload or script"),
         (("ab", "--base", "HEAD", "--head", "HEAD", "--pairs", "0", "train.py"), "0 is not in the range"),
-        (("bisect", "--good", "HEAD", "--bad", "HEAD"), "Name a workload or a script"),
+        (("bisect", "--good", "HEAD", "--bad", "HEAD"), "Name a workload or script"),
         (("bisect", "--good", "HEAD", "--bad", "HEAD", "--pairs", "2", "train.py"), "2 is not in the range"),
     ],
 )
