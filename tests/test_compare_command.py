@@ -227,7 +227,7 @@ def test_what_cannot_be_compared_is_refused(runs: Callable[..., list[Path]], tmp
     refused(invoke("--baseline", failed, "--candidate", run), 3, "the program failed in this run")
     refused(invoke("--baseline", run.parent, "--candidate", run), 2, "holds several runs")
     refused(invoke("--baseline", tmp_path, "--candidate", run), 2, "is not the folder of a run")
-    refused(invoke("--baseline", run, "--candidate", run, "-o", tmp_path / "a.txt"), 2, "no format is known")
+    refused(invoke("--baseline", run, "--candidate", run, "-o", tmp_path / "a.txt"), 2, "unknown format of a.txt")
     refused(invoke("--baseline", "--candidate", run), 2, "--baseline needs at least one run. Did its pattern")
     refused(invoke("--baseline", run, "--candidate"), 2, "--candidate needs at least one run")
     refused(invoke("--baseline", run, "--candidate", run, "--strict"), 2, "--strict needs --gate.")

@@ -60,7 +60,7 @@ def test_runs_become_a_history(run: Any, capture_file: CaptureFile, tmp_path: Pa
 
 def test_a_name_is_for_one_workload(run: Any, capture_file: CaptureFile, tmp_path: Path) -> None:
     said = run("history", "add", capture_file("mlp"), capture_file("gelu"), "--name", "x", "--history", "h", expect=2)
-    assert "--name is for one workload, and these are 2" in said.output
+    assert "--name is for one workload, but the runs have 2" in said.output
     assert "--workload" in said.output
     assert not (tmp_path / "h").exists()
 

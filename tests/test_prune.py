@@ -111,7 +111,7 @@ def test_what_is_not_a_run_stays(week: list[Path], tmp_path: Path) -> None:
     assert sorted(path.name for path in folder.iterdir()) == [
         *("20250101", "20250101-000000-copy", "20250101-000001", "20250101-000002", "notes")
     ]
-    assert skipped.reasons == {"folders that are no runs": 3, "runs without a valid run.json": 1}
+    assert skipped.reasons == {"folders that are not runs": 3, "runs without a valid run.json": 1}
 
 
 def test_empty_folders_of_others_stay(week: list[Path], tmp_path: Path) -> None:
