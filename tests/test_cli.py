@@ -204,13 +204,16 @@ def test_without_nsys_the_error_names_the_way_out(run: Any, script: Any, tmp_pat
         (["mlpp"], "unknown workload 'mlpp'"),
         (["none.py"], "script none.py does not exist"),
         (["--", "no-such-program"], "no-such-program was not found"),
-        ([], "Name a workload or a script"),
+        ([], "Name a workload or script"),
         (["mlp", "extra"], "unexpected extra argument"),
         (["--timeout", "0", "mlp"], "--timeout"),
         (["--stats", "kernsum", "mlp"], "unknown report 'kernsum'"),
         (["--stats", "cuda_gpu_kern_sum,", "mlp"], "contains an empty name"),
         (["--stats", "nvtx_sum", "--collector", "ncu", "mlp"], "--stats has no effect with --collector ncu"),
-        (["--collector", "torch", "--active", "3", "--ranks", "0", "mlp"], "--active ends the program of the ranks"),
+        (
+            ["--collector", "torch", "--active", "3", "--ranks", "0", "mlp"],
+            "--active ends the program on the recorded",
+        ),
         (["--gpu-metrics", "mlp"], "--gpu-metrics: only nsys can record this"),
         (["--collector", "torch", "--python-backtrace", "mlp"], "only nsys can record this"),
         (["--collector", "nsys", "--record", "stack", "mlp"], "--record has no effect with --collector nsys"),
@@ -225,12 +228,12 @@ def test_without_nsys_the_error_names_the_way_out(run: Any, script: Any, tmp_pat
             ["--record", "with_stack", "mlp"],
             "'with_stack' is not one of shapes, stack, memory, modules, sync, threads, all",
         ),
-        (["--record", "flops", "mlp"], "torch writes no FLOPs into a trace: record shapes"),
+        (["--record", "flops", "mlp"], "torch does not write FLOPs to traces. Record shapes instead"),
         (["--record", "", "mlp"], "'' is not one of"),
         (["--activities", "cpu,xpu", "mlp"], "'xpu' is not one of cpu, cuda."),
         (["--active", "0", "mlp"], "0 is not in the range x>=1"),
         (["--skip-range", "", "mlp"], "'' contains an empty name"),
-        (["--skip-range", "step", "--step-range", "step", "mlp"], "--skip-range leaves out all of --step-range"),
+        (["--skip-range", "step", "--step-range", "step", "mlp"], "--skip-range and --step-range name the same range"),
     ],
 )
 def test_what_cannot_be_run_is_a_usage_error(run: Any, arguments: list[str], message: str, tmp_path: Path) -> None:
@@ -392,7 +395,7 @@ def test_stats_without_names_prints_what_nsys_stats_does(run: Any, capture_file:
     done = run("stats", capture_file("unified_memory"))
     assert re.findall(r"^(\w+):\n\n", done.stdout, re.MULTILINE) == there
     assert "Skipped nvtx_sum: no ranges in this capture: NVTX tracing was off" in done.stderr
-    assert "Skipped, because nightsight does not have them: openmp_sum, " in done.stderr
+    assert "Skipped, not supported by nightsight: openmp_sum, " in done.stderr
     expected = [(DATA / "nsys/unified_memory/nsys_stats" / f"{report}.csv").read_text().strip() for report in there]
     assert run("stats", capture_file("unified_memory"), "--format", "csv").stdout.strip() == "\n\n".join(expected)
 

@@ -76,9 +76,15 @@ def test_without_a_driver_or_without_the_package_nothing_is_logged(
     driver: Install, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     driver(Gpu(), problem="Driver Not Loaded")
-    assert logged_for_a_moment_or_not() == ((), "clocks and heat are not logged: NVML says: Driver Not Loaded")
+    assert logged_for_a_moment_or_not() == (
+        (),
+        "GPU clocks and temperatures are not logged: NVML failed: Driver Not Loaded",
+    )
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    assert logged_for_a_moment_or_not() == ((), "clocks and heat are not logged: nvidia-ml-py is not installed")
+    assert logged_for_a_moment_or_not() == (
+        (),
+        "GPU clocks and temperatures are not logged: nvidia-ml-py is not installed",
+    )
 
 
 def logged_for_a_moment_or_not() -> tuple[tuple[Conditions, ...], str]:
@@ -96,7 +102,7 @@ def test_a_gpu_that_falls_off_the_bus_ends_the_log_and_not_the_run(driver: Insta
         raise NVMLError("GPU is lost")
 
     vars(module)["nvmlDeviceGetCount"] = lost
-    assert logged_for_a_moment_or_not() == ((), "clocks and heat are not logged: NVML says: GPU is lost")
+    assert logged_for_a_moment_or_not() == ((), "GPU clocks and temperatures are not logged: NVML failed: GPU is lost")
 
 
 def test_nothing_is_ever_set() -> None:
@@ -211,7 +217,7 @@ def test_a_slowdown_is_a_warning_that_names_its_causes() -> None:
     gpu = Conditions(1, 1200.0, 900.0, throttled=("SwPowerCap", "HwThermalSlowdown", "SomethingNew"))
     (finding,) = findings_of([gpu])
     assert finding.severity == "warning"
-    assert finding.title == "The GPU was slowed down by its power limit, heat (hardware), SomethingNew"
+    assert finding.title == "The GPU was throttled by its power limit, heat (hardware), SomethingNew"
     assert finding.detail.startswith("GPU 1 ran at 1200 MHz (median, at least 900 MHz while it was busy): SwPowerCap, ")
     assert findings_of([Conditions(0, 1980.0)]) == ()
 
@@ -242,11 +248,11 @@ def test_doctor_says_what_is_logged_or_why_nothing_is(driver: Install, gpu: None
         return check.status, check.detail
 
     driver(Gpu(), Gpu(slices=("1g.18gb",), lacks=("nvmlDeviceGetPowerUsage",)))
-    assert said() == ("ok", "clocks, heat, power and other processes of 2 GPUs are logged; MIG 1g.18gb")
+    assert said() == ("ok", "logs clocks, temperature, power and other processes of 2 GPUs; MIG 1g.18gb")
     driver(Gpu(lacks=("nvmlDeviceGetPowerUsage",)))
-    assert said()[1].endswith("of 1 GPU are logged; not said by the driver: power_w")
+    assert said()[1].endswith("of 1 GPU; not reported by the driver: power_w")
     driver(problem="Unknown Error")
-    assert said() == ("broken", "clocks and heat are not logged: NVML says: Unknown Error")
+    assert said() == ("broken", "GPU clocks and temperatures are not logged: NVML failed: Unknown Error")
     driver()
     assert said() == ("missing", "NVML lists no GPU")
     driver(problem="Driver Not Loaded")

@@ -224,7 +224,7 @@ def test_a_log_keeps_its_first_and_last_lines_and_says_what_it_left_out(
     written = "".join(f"line {number:04} é\n" for number in range(5000))
     assert "".join(heard) == written
     log = (tmp_path / "log").read_bytes()
-    first, said, last = re.split(rb"\n\[nightsight left out ([\d,]+) bytes here\]\n", log)
+    first, said, last = re.split(rb"\n\[nightsight omitted ([\d,]+) bytes here\]\n", log)
     assert (first, last) == (written.encode()[:2000], written.encode()[-len(last) :])
     assert last.startswith(b"line ")
     assert 900 < len(last) < 2000

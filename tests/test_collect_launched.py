@@ -129,7 +129,7 @@ def test_ranks_need_a_launcher(run: Any, tmp_path: Path, monkeypatch: pytest.Mon
     for name in ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK"):
         monkeypatch.delenv(name, raising=False)
     told = run("profile", "--ranks", "0", script, expect=USAGE).stderr
-    assert "Error: nothing tells which rank this is, for --ranks" in told
+    assert "Error: --ranks needs a launcher: the rank of this process is unknown" in told
     assert "'x' is not a list of ranks" in run("profile", "--ranks", "x", script, expect=USAGE).stderr
 
 

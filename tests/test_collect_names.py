@@ -69,7 +69,7 @@ def test_an_nsys_that_cannot_do_it_is_not_asked_to(known: str) -> None:
     found = named(("modules", "shapes", "python"), known=known)
     assert (found.options, found.said) == ((), "modules")
     (finding,) = found.findings
-    assert (finding.severity, finding.title) == ("warning", "Not named: shapes, python")
+    assert (finding.severity, finding.title) == ("warning", "Not annotated: shapes, python")
 
 
 def test_options_of_nsys_that_the_user_gives_are_not_given_twice() -> None:
@@ -126,12 +126,15 @@ def test_ranges_that_are_not_traced_are_not_made(fake_nsys: Callable[..., Path],
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--names", "module", "train.py"], "'module' is none of auto, off, modules, operators, shapes, python"),
-        (["--names", "", "train.py"], "'' is none of auto"),
-        (["--names", "modules,,python", "train.py"], "'' is none of auto"),
-        (["--names", "auto,python", "train.py"], "'auto' is none of auto"),
+        (["--names", "module", "train.py"], "'module' is not one of auto, off, modules, operators, shapes, python"),
+        (["--names", "", "train.py"], "'' is not one of auto"),
+        (["--names", "modules,,python", "train.py"], "'' is not one of auto"),
+        (["--names", "auto,python", "train.py"], "'auto' is not one of auto"),
         (["--collector", "ncu", "--names", "off", "train.py"], "--names has no effect with --collector ncu"),
-        (["--collector", "torch", "--names", "python", "train.py"], "torch.profiler has --record modules,shapes,stack"),
+        (
+            ["--collector", "torch", "--names", "python", "train.py"],
+            "use --record modules,shapes,stack",
+        ),
     ],
 )
 def test_what_cannot_be_named(arguments: list[str], said: str) -> None:

@@ -253,7 +253,7 @@ def test_it_is_ended_without_a_program_called_kill(
 @pytest.mark.parametrize(
     ("behaviour", "words"),
     [
-        ("no permission", ("may not read the GPU's performance counters", "CAP_SYS_ADMIN|SYS_ADMIN")),
+        ("no permission", ("may not read GPU performance counters", "CAP_SYS_ADMIN|SYS_ADMIN")),
         ("busy", ("Another profiler", "dcgmi")),
         (
             "unknown section",
@@ -265,7 +265,7 @@ def test_it_is_ended_without_a_program_called_kill(
         ),
         ("unknown set", ("does not know the requested set, section or metric", "--list-sets")),
         ("no kernels", ("No kernel was replayed", "matches gelu in the range step", "gelu_kernel, elementwise_kernel")),
-        ("unheard of", ("ncu ended with exit status 1, and nothing was replayed", "ncu.log")),
+        ("unheard of", ("ncu ended with exit status 1; nothing was replayed", "ncu.log")),
         ("killed", ("ncu was terminated by SIGKILL", "ncu.log")),
     ],
 )
@@ -294,7 +294,7 @@ def test_a_program_that_fails_under_replay_keeps_what_was_done(
     (finding,) = replayed.findings
     assert replayed.report is not None
     assert finding.title == "The program under ncu ended with exit status 3"
-    assert finding.detail.startswith("3 launches were replayed before.")
+    assert finding.detail.startswith("3 launches were replayed first.")
 
 
 def test_a_program_that_fails_before_its_first_kernel_is_its_own_error(
@@ -302,7 +302,7 @@ def test_a_program_that_fails_before_its_first_kernel_is_its_own_error(
 ) -> None:
     fake_ncu("program fails at once")
     (finding,) = replay_kernels(program, request_, Replay()).findings
-    assert finding.title == "The program under ncu ended with exit status 3, and nothing was replayed"
+    assert finding.title == "The program under ncu ended with exit status 3; nothing was replayed"
     with pytest.raises(WorkloadError, match="train ended with exit status 3") as raised:
         collect_ncu(program, request_)
     assert "trained" in raised.value.hint
@@ -311,12 +311,12 @@ def test_a_program_that_fails_before_its_first_kernel_is_its_own_error(
 @pytest.mark.parametrize(
     ("replay", "words"),
     [
-        (Replay(names=("_Z3add", "_Z3mul")), "None of the 2 kernels chosen in the timeline"),
+        (Replay(names=("_Z3add", "_Z3mul")), "None of the 2 kernels chosen from the timeline"),
         (Replay(nvtx_range="step"), "ncu found nothing to replay in the range step.*push/pop"),
         (Replay(nvtx_range="step", ranges=("stop", "x")), "in the range step.*Ranges of the program: stop, x"),
-        (Replay(replay_mode="range"), "does not mark one.*--ncu-range NAME"),
+        (Replay(replay_mode="range"), "marks none.*--ncu-range NAME"),
         (Replay(replay_mode="range", nvtx_range="a"), "nothing to replay in the range a"),
-        (Replay(), "The program launched no kernel.*--capture-range none"),
+        (Replay(), "The program launched no replayable kernel.*--capture-range none"),
     ],
 )
 def test_what_was_looked_for_in_vain_is_named(

@@ -124,24 +124,28 @@ def test_an_unknown_name_is_told_the_names_there_are(project: Project) -> None:
         ("[tool.nightsight]\nworkloads = ['a.py']", "workloads is neither a folder nor a table", "docs"),
         ("[tool.nightsight]\nworkloads = 'absent'", "workloads = 'absent' is not a folder", "Create it"),
         ("[tool.nightsight]\nworkloads = 'train.py'", "workloads = 'train.py' is not a folder", "Create it"),
-        ("[tool.nightsight]\nworkloads = '..'", "workloads = '..' is outside of its folder", "--workloads DIR"),
+        (
+            "[tool.nightsight]\nworkloads = '..'",
+            "workloads = '..' is outside the folder of pyproject.toml",
+            "--workloads DIR",
+        ),
         ("[tool.nightsight]\nworkloads = '/tmp'", "workloads = '/tmp' is outside", "--workloads DIR"),
-        ("[tool.nightsight.workloads]\n'-a b' = 'train.py'", "'-a b' cannot be the name of a workload", "letters"),
+        ("[tool.nightsight.workloads]\n'-a b' = 'train.py'", "'-a b' is not a valid workload name", "letters"),
         ("[tool.nightsight.workloads]\ntrain = 3", "workloads.train is neither a script nor a table", "docs"),
         ("[tool.nightsight.workloads.train]", "workloads.train has no script", 'train = "train.py"'),
         ("[tool.nightsight.workloads.train]\nscript = 3", "workloads.train has no script", 'train = "train.py"'),
         ("[tool.nightsight.workloads]\na.scirpt = 'a.py'", "unknown key 'workloads.a.scirpt'", "Did you mean script?"),
         ("[tool.nightsight.workloads]\na = 'a.py'", "the script 'a.py' of workloads.a does not exist", "path"),
         ('[tool.nightsight.workloads]\na = "a\\u0000.py"', "of workloads.a does not exist", "path"),
-        ("[tool.nightsight.workloads]\na = 'pyproject.toml'", "is not a script of Python", "path"),
+        ("[tool.nightsight.workloads]\na = 'pyproject.toml'", "is not a Python script", "path"),
         ("[tool.nightsight.workloads]\na = '../a.py'", "workloads.a = '../a.py' is outside", "--workloads DIR"),
-        (f"[tool.nightsight.workloads]\na = '{'a' * 5000}.py'", "cannot be looked at", "docs"),
+        (f"[tool.nightsight.workloads]\na = '{'a' * 5000}.py'", "cannot access a path", "docs"),
         (
             "[tool.nightsight.workloads.a]\nscript = 'train.py'\narguments = '--epochs 1'",
-            "workloads.a.arguments is not a list of texts",
+            "workloads.a.arguments is not a list of strings",
             '["--epochs", "1"]',
         ),
-        ("[tool.nightsight.workloads.a]\nscript = 'train.py'\narguments = [1]", "not a list of texts", "epochs"),
+        ("[tool.nightsight.workloads.a]\nscript = 'train.py'\narguments = [1]", "not a list of strings", "epochs"),
         ("[tool.nightsight", "is not valid TOML: ", "Correct it"),
         ("nightsight = " + "[" * 20000, "is not valid TOML: ", "Correct it"),
     ],
@@ -227,15 +231,15 @@ def test_it_is_written_where_workloads_are(project: Project, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("", "'' cannot be the name"),
-        ("..", "'..' cannot be the name"),
-        ("a/b", "'a/b' cannot be the name"),
-        ("-rf", "'-rf' cannot be the name"),
-        ("train.py", "'train.py' cannot be the name"),
-        ("a\nb", r"'a\nb' cannot be the name"),
-        ("模型", "'模型' cannot be the name"),
-        ("a" * 49, "cannot be the name"),
-        ("mlp", "there is a workload 'mlp' already"),
+        ("", "'' is not a valid workload name"),
+        ("..", "'..' is not a valid workload name"),
+        ("a/b", "'a/b' is not a valid workload name"),
+        ("-rf", "'-rf' is not a valid workload name"),
+        ("train.py", "'train.py' is not a valid workload name"),
+        ("a\nb", r"'a\nb' is not a valid workload name"),
+        ("模型", "'模型' is not a valid workload name"),
+        ("a" * 49, "is not a valid workload name"),
+        ("mlp", "a workload 'mlp' already exists"),
         ("torch", "would hide the Python module torch"),
         ("argparse", "would hide the Python module argparse"),
         ("random", "would hide the Python module random"),
@@ -272,7 +276,7 @@ def test_the_command_says_how_to_go_on(run: Run, options: tuple[str, ...], expec
 
 
 def test_the_command_refuses_the_name_of_the_sample(run: Run) -> None:
-    assert "there is a workload 'sample' already" in run("init-workload", "sample", expect=2).stderr
+    assert "a workload 'sample' already exists" in run("init-workload", "sample", expect=2).stderr
 
 
 @needs_torch

@@ -115,7 +115,7 @@ def test_torch_records_none_of_it(recording: str) -> None:
 
 
 def test_where_auto_would_be_torch_the_reason_is_named(gpu: None, fake_nsys: Callable[..., Path]) -> None:
-    with pytest.raises(UsageError, match=r"--gpu-metrics, --memory-usage: .*there is no nsys on this machine"):
+    with pytest.raises(UsageError, match=r"--gpu-metrics, --memory-usage: .*this machine has no nsys"):
         choose_collector("auto", SCRIPT, recordings=("gpu-metrics", "memory-usage"))
     fake_nsys()
     assert choose_collector("auto", SCRIPT, recordings=RECORDINGS) == ("nsys", None)
@@ -123,6 +123,6 @@ def test_where_auto_would_be_torch_the_reason_is_named(gpu: None, fake_nsys: Cal
 
 def test_where_there_is_no_gpu_the_reason_is_named(fake_nsys: Callable[..., Path]) -> None:
     fake_nsys()
-    with pytest.raises(UsageError, match="there is no GPU on this machine"):
+    with pytest.raises(UsageError, match="this machine has no GPU"):
         choose_collector("auto", SCRIPT, recordings=RECORDINGS)
     assert choose_collector("nsys", SCRIPT, recordings=RECORDINGS) == ("nsys", None)

@@ -207,7 +207,7 @@ def test_a_server_that_does_not_end_is_killed_and_the_capture_kept(
 
 def test_an_nsys_that_cannot_begin_is_named(serve: Serve, port: int) -> None:
     with pytest.raises(
-        ToolError, match="nsys could not begin to record: nsys start ended with exit status 1"
+        ToolError, match="nsys could not start recording: nsys start ended with exit status 1"
     ) as raised:
         serve(nsys="no start")
     assert "There are no active sessions." in raised.value.hint
@@ -239,7 +239,7 @@ def test_an_interrupt_while_the_client_runs_keeps_what_was_captured(
 
 
 def test_a_server_that_runs_already_is_not_taken_for_ours(serve: Serve, answering: int, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=f"something answers at localhost:{answering} already"):
+    with pytest.raises(UsageError, match=f"something already answers at localhost:{answering}"):
         serve(ready=f"localhost:{answering}")
     assert not (tmp_path / "started").exists()
 

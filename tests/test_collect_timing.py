@@ -157,8 +157,8 @@ for i in range(mine.STEPS):
 @pytest.mark.parametrize(
     ("code", "reason"),
     [
-        ("print('no ranges')", "No range of it began often enough"),
-        ("import nvtx\nwith nvtx.annotate('once'): pass", "No range of it began often enough"),
+        ("print('no ranges')", "No range repeats often enough"),
+        ("import nvtx\nwith nvtx.annotate('once'): pass", "No range repeats often enough"),
         ("raise SystemExit(3)", "ended with exit status 3"),
     ],
 )

@@ -159,7 +159,7 @@ def test_the_options_reach_the_program_and_the_report(
     }
     (found,) = capture.findings
     assert (found.rule, found.severity) == ("steps_found", "info")
-    assert found.title == "The program did 6 steps, found by the range step"
+    assert found.title == "The program ran 6 steps, detected from the range step"
 
 
 @pytest.mark.parametrize(
@@ -208,10 +208,10 @@ def test_threads_that_are_not_recorded_are_told_and_those_with_ranges_are_a_warn
 @pytest.mark.parametrize(
     ("facts", "message"),
     [
-        ("steps=0", "tiny has no steps that can be found, so nothing was recorded"),
+        ("steps=0", "no steps were detected in tiny, so nothing was recorded"),
         (
             "steps=1, by='optimizer', of='SGD'",
-            r"tiny has 1 step, found by the calls of SGD.step\(\); --wait 2 --warmup 1 leave out the first 3",
+            r"tiny has 1 step, detected from calls of SGD.step\(\); --wait 2 --warmup 1 skip the first 3",
         ),
     ],
 )
@@ -225,9 +225,9 @@ def test_a_schedule_that_recorded_nothing(
 @pytest.mark.parametrize(
     ("asked", "option"),
     [
-        ({"skipped": ("data",)}, "--skip-range is not possible with torch 2.11.0: it has no toggle_collection_dynamic"),
-        ({"recorded": ("shapes", "sync")}, "--record sync is not possible"),
-        ({"recorded": ("threads",)}, "--record threads is not possible"),
+        ({"skipped": ("data",)}, "torch 2.11.0 does not support --skip-range: it has no toggle_collection_dynamic"),
+        ({"recorded": ("shapes", "sync")}, "does not support --record sync"),
+        ({"recorded": ("threads",)}, "does not support --record threads"),
     ],
 )
 def test_what_this_torch_lacks_is_refused_before_anything_runs(
@@ -245,7 +245,7 @@ def test_what_this_torch_lacks_is_refused_before_anything_runs(
 
 
 def test_a_command_is_not_for_torch(request_: Request) -> None:
-    with pytest.raises(ToolError, match="is not a program in Python") as raised:
+    with pytest.raises(ToolError, match="is not a Python program") as raised:
         collect_torch(Program("ls", "command", ("/bin/ls",)), request_)
     assert "--collector nsys" in raised.value.hint
 

@@ -97,7 +97,7 @@ def test_a_command_that_is_python_and_a_script_is_a_script(tmp_path: Path) -> No
     [
         ("mpl", [], "unknown workload 'mpl'", "Did you mean mlp"),
         ("qqqqqq", [], "unknown workload 'qqqqqq'", "Workloads: mlp, "),
-        ("train.py", [], "script train.py does not exist", "check the path"),
+        ("train.py", [], "script train.py does not exist", "Check the path"),
         ("./a.out", [], "a.out was not found", "Give its path"),
         ("notes.txt", [], "notes.txt is not an executable file", "chmod"),
         (".", [], "unknown workload '.'", "give a path"),
@@ -250,7 +250,7 @@ def test_what_a_workload_leaves_out_is_a_warning_that_names_no_file(tmp_path: Pa
     notes = ["triton: left out, since Triton needs a GPU", "extension: left out, since /home/me/x.cu:3: error: no"]
     path.write_text(json.dumps({**GOOD, "notes": notes}))
     (finding,) = read_benchmark(path).findings
-    assert (finding.severity, finding.title) == ("warning", "The workload left something out")
+    assert (finding.severity, finding.title) == ("warning", "The workload skipped some work")
     assert finding.detail == f"T{notes[0][1:]}; extension: left out, since <…> error: no."
 
 

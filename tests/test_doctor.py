@@ -261,8 +261,8 @@ CPU_TORCH = fake_torch("2.11.0+cpu", None, available=False)
     ("torch", "has_gpu", "status", "said"),
     [
         (CUDA_TORCH, True, "ok", "2.11.0+cu130, CUDA 13.0"),
-        (BLIND_TORCH, False, "ok", "2.11.0+cu130, CPU only, like this machine"),
-        (CPU_TORCH, False, "ok", "2.11.0+cpu, CPU only, like this machine"),
+        (BLIND_TORCH, False, "ok", "2.11.0+cu130, CPU only; this machine has no GPU"),
+        (CPU_TORCH, False, "ok", "2.11.0+cpu, CPU only; this machine has no GPU"),
         (BLIND_TORCH, True, "broken", "2.11.0+cu130 finds no GPU, though the driver does"),
         (CPU_TORCH, True, "broken", "2.11.0+cpu is built without CUDA"),
     ],
@@ -302,4 +302,4 @@ def test_package_is_found_without_importing_it(module: Install, name: str) -> No
 def test_package_without_metadata(module: Install) -> None:
     module("nvtx", "")
 
-    assert check("nvtx") == Check("nvtx", "ok", "of unknown version")
+    assert check("nvtx") == Check("nvtx", "ok", "unknown version")

@@ -91,7 +91,7 @@ def test_an_export_of_nsys_is_read_elsewhere(elsewhere: Elsewhere, fake_nsys: Fa
 def test_collecting_elsewhere_is_refused_in_one_line(elsewhere: Elsewhere) -> None:
     done = elsewhere(["profile", "mlp"], expect=UNREADABLE)
     error, hint = done.stderr.splitlines()
-    assert error == "Error: Profiling works on Linux only"
+    assert error == "Error: profiling needs Linux"
     assert "nightsight report" in hint
 
 

@@ -71,7 +71,7 @@ def test_a_bug_in_a_result_names_the_file_though_it_is_computed_when_it_is_asked
     files = (capture,) if command[0] == "report" else (capture, "--baseline", capture)
     result = ended(*command, *files)
     assert result.exit_code == CRASHED
-    assert f"has crashed on {capture} (stage: " in result.stderr
+    assert f"crashed on {capture} (stage: " in result.stderr
 
 
 def test_a_bug_is_one_line_with_file_stage_and_log_and_no_gate_takes_it_for_a_regression(
@@ -87,7 +87,7 @@ def test_a_bug_is_one_line_with_file_stage_and_log_and_no_gate_takes_it_for_a_re
         assert result.exit_code == CRASHED
         line = result.stderr.splitlines()[-1]
         found = re.fullmatch(
-            rf"Error: nightsight has crashed on {capture} \(stage: (.*)\): ZeroDivisionError: in .*drawn\.sqlite\. "
+            rf"Error: nightsight crashed on {capture} \(stage: (.*)\): ZeroDivisionError: in .*drawn\.sqlite\. "
             r"This is a bug: please report it on nightsight's issue tracker, with the log \((.*)\)",
             line,
         )
@@ -120,7 +120,7 @@ def test_a_module_that_cannot_be_imported_is_a_line_too(capture: Path, monkeypat
     monkeypatch.setitem(sys.modules, "nightsight.workflows.report", None)
     result = ended("report", capture)
     assert result.exit_code == CRASHED
-    assert result.stderr.startswith("Error: nightsight has crashed (stage: nightsight report): ModuleNotFoundError")
+    assert result.stderr.startswith("Error: nightsight crashed (stage: nightsight report): ModuleNotFoundError")
 
 
 def test_a_bug_while_a_run_is_reported_names_the_capture_that_is_kept(
@@ -132,7 +132,7 @@ def test_a_bug_while_a_run_is_reported_names_the_capture_that_is_kept(
     result = ended("profile", "--collector", "nsys", "--no-ncu", script())
     (kept,) = tmp_path.glob("reports/train/*/capture/*.sqlite")
     assert result.exit_code == CRASHED
-    assert f"has crashed on {kept} (stage: looking for causes)" in result.stderr
+    assert f"crashed on {kept} (stage: looking for causes)" in result.stderr
 
 
 def test_too_little_memory_is_a_line_that_says_what_would_help(capture: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -173,7 +173,7 @@ def test_of_several_files_that_cannot_be_read_a_few_are_printed_and_all_are_on_t
         (tmp_path / "a" / f"bad{number}.sqlite").write_text("no")
     done = run("fleet", "a/*", "--scheduler", scheduler)
     assert done.stderr.count("Not read: ") == 6
-    assert "Not read: 3 more, which the page lists" in done.stderr
+    assert "Not read: 3 more, listed on the page" in done.stderr
     assert (tmp_path / "fleet.html").read_text().count("is not a capture that nightsight can read") == 8
 
 
@@ -187,7 +187,7 @@ def test_of_several_files_that_cannot_be_read_a_few_are_printed_and_all_are_on_t
         (["text.sqlite", "--window", "3/1"], "", 2),
         (["text.sqlite", "--summaries", "text.sqlite"], "", 3),
         (["text.sqlite", "--summaries", "s5://x"], "the summaries in s5://x: cannot be opened", 3),
-        (["text.sqlite", "--workers", "2"], "--workers and --memory are for workers that are started here", 2),
+        (["text.sqlite", "--workers", "2"], "--workers and --memory apply only to local workers", 2),
         ([], "Missing argument 'PATTERN...'", 2),
     ],
 )

@@ -60,7 +60,7 @@ def test_runs_become_a_history(run: Any, capture_file: CaptureFile, tmp_path: Pa
 
 def test_a_name_is_for_one_workload(run: Any, capture_file: CaptureFile, tmp_path: Path) -> None:
     said = run("history", "add", capture_file("mlp"), capture_file("gelu"), "--name", "x", "--history", "h", expect=2)
-    assert "--name is for one workload, and these are 2" in said.output
+    assert "--name is for one workload, but the runs have 2" in said.output
     assert "--workload" in said.output
     assert not (tmp_path / "h").exists()
 
@@ -90,12 +90,12 @@ def test_a_capture_is_named_by_its_file_and_a_link_is_kept(run: Any, capture_fil
     [
         (["add"], "Missing argument 'RUN...'", 2),
         (["add", "nothing"], "does not exist", 2),
-        (["add", ".", "--link", "javascript:alert(1)"], "is no http(s) address", 2),
+        (["add", ".", "--link", "javascript:alert(1)"], "is not an http(s) address", 2),
         (["add", "."], "is not the folder of a run", 2),
         (["show", "--history", "none"], "there is no history in none", 3),
         (["report", "--history", "none"], "there is no history in none", 3),
         (["export", "--history", "none"], "Missing option '--format'", 2),
-        (["report", "--repository", "git@host:x"], "is no http(s) address", 2),
+        (["report", "--repository", "git@host:x"], "is not an http(s) address", 2),
     ],
 )
 def test_a_wrong_request_is_one_line(arguments: list[str], said: str, status: int, run: Any) -> None:

@@ -24,7 +24,7 @@ def test_the_command_is_of_the_environment_that_lacks_the_package(tmp_path: Path
         prefix = str(tmp_path / name)
         place = Place(f"{prefix}/bin/python", prefix, base if base == "/usr" else prefix, has_pip=True)
         assert for_programs(place, "torch").startswith(
-            f"Install it there: {prefix}/bin/python -m pip install torch. Or name a Python that has it: --python"
+            f"Install it: {prefix}/bin/python -m pip install torch. Or choose a Python that has it: --python"
         )
 
 

@@ -93,7 +93,7 @@ def test_a_file_that_was_there_before_is_said_to_be_of_another_run(
     os.utime(tmp_path / "results.json", (4e9, 4e9))
     run("profile", "--collector", "nsys", "--no-ncu", "--no-calibrate", "--attach", "results.json", script())
     report = report_of(tmp_path)
-    assert finding(report, "old_results").detail.startswith("results.json was there before")
+    assert finding(report, "old_results").detail.startswith("results.json existed before")
     assert {measured for _, measured, _ in shown(report)} == {"unknown run"}
 
 

@@ -64,7 +64,7 @@ def test_step_times_of_a_workload_that_was_stopped_while_it_was_timed_are_a_repo
     monkeypatch.setattr(profile, "COLLECTORS", {"torch": stopped})
     said = run("profile", "--stats", "true", "mlp", expect=1).stderr
     (folder,) = (path for path in (tmp_path / "reports" / "mlp").iterdir() if path.name != "latest")
-    assert "mlp: step without a profiler 3.000 ms\nError: Nothing was profiled: these are only step times." in said
+    assert "mlp: step without a profiler 3.000 ms\nError: Nothing was profiled: the report has only step times." in said
     assert f"Error: mlp was interrupted after 3 s; the report has only step times: reports/mlp/{folder.name}" in said
     report = Report.from_json((folder / "report.json").read_bytes())
     assert (report.benchmark, report.parameters) == (Benchmark((2e6, 3e6, 4e6), 20), {"dim": "64"})

@@ -111,7 +111,7 @@ def test_what_is_not_a_run_stays(week: list[Path], tmp_path: Path) -> None:
     assert sorted(path.name for path in folder.iterdir()) == [
         *("20250101", "20250101-000000-copy", "20250101-000001", "20250101-000002", "notes")
     ]
-    assert skipped.reasons == {"folders that are no runs": 3, "runs without a valid run.json": 1}
+    assert skipped.reasons == {"folders that are not runs": 3, "runs without a valid run.json": 1}
 
 
 def test_empty_folders_of_others_stay(week: list[Path], tmp_path: Path) -> None:
@@ -207,7 +207,7 @@ def test_two_at_a_time_do_not_mind_one_another(week: list[Path], tmp_path: Path)
 
 def test_the_command_needs_to_know_which(run: Any, tmp_path: Path) -> None:
     (tmp_path / "reports").mkdir()
-    assert "Say which runs" in run("prune", expect=2).output
+    assert "Choose runs with" in run("prune", expect=2).output
     for age in ("soon", "30", "-1d", "99999999999w"):
         assert "is not an age such as" in run("prune", "--older-than", age, expect=2).output
     assert "does not exist" in run("prune", "elsewhere", "--keep-runs", 1, expect=2).output

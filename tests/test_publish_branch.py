@@ -121,7 +121,9 @@ def test_a_contradiction_is_said_and_nothing_lost(run: Run, program: Path, tmp_p
         (tmp_path / name / "notes.txt").write_text(f"{name}\n")
     run("ci", "push", tmp_path / "a")
     said = run("ci", "push", tmp_path / "b", expect=3)
-    assert f"Error: what is new in {tmp_path / 'b'} contradicts what others pushed to {BRANCH}: CONFLICT" in said.output
+    assert (
+        f"Error: new commits in {tmp_path / 'b'} conflict with what others pushed to {BRANCH}: CONFLICT" in said.output
+    )
     assert "Traceback" not in said.output
     assert (tmp_path / "b" / "notes.txt").read_text() == "b\n"
     assert git(tmp_path / "b", "status", "--porcelain") == ""
@@ -155,7 +157,7 @@ def test_who_is_always_too_late_gives_up_with_the_command_to_go_on(
     run("ci", "fetch", tmp_path / "a")
     append(tmp_path / "a", "1")
     said = run("ci", "push", tmp_path / "a", expect=3)
-    assert "others pushed each of 12 times" in said.output
+    assert "others pushed first in all 12 attempts" in said.output
     assert f"nightsight ci push {tmp_path / 'a'}" in said.output
 
 
@@ -191,9 +193,9 @@ def test_a_folder_with_something_in_it_is_left_alone(run: Run, program: Path) ->
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("push", "reports"), "Error: reports is no worktree of a branch"),
-        (("fetch", "history", "--branch", "a..b"), "Error: 'a..b' is no name of a branch"),
-        (("fetch", "history", "--branch=--force"), "Error: '--force' is no name of a branch"),
+        (("push", "reports"), "Error: reports is not a worktree of a branch"),
+        (("fetch", "history", "--branch", "a..b"), "Error: 'a..b' is not a valid branch name"),
+        (("fetch", "history", "--branch=--force"), "Error: '--force' is not a valid branch name"),
         (("fetch", "history", "--remote", "upstream"), "Error: cannot fetch the branch nightsight-history: fatal: "),
     ],
 )
@@ -205,7 +207,7 @@ def test_bad_input_is_said_in_one_line(run: Run, program: Path, arguments: tuple
 
 def test_outside_a_repository(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
-    assert "Error: this folder is in no git repository" in run("ci", "fetch", "history", expect=3).output
+    assert "Error: this folder is not in a git repository" in run("ci", "fetch", "history", expect=3).output
 
 
 def test_without_git(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

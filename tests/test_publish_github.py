@@ -258,12 +258,12 @@ def test_another_run_that_left_nothing(run: Run, tmp_path: Path, fake_gh: Callab
 @pytest.mark.parametrize(
     ("arguments", "status", "says"),
     [
-        (("mlp.md",), 2, "give either files and --number, or --downloaded"),
-        (("--number", "12"), 2, "give either files and --number, or --downloaded"),
-        (("--downloaded", "data"), 2, "--downloaded needs --commit, and no --number"),
+        (("mlp.md",), 2, "give files and --number, or --downloaded"),
+        (("--number", "12"), 2, "give files and --number, or --downloaded"),
+        (("--downloaded", "data"), 2, "--downloaded needs --commit, without --number"),
         (("--downloaded", "data", "--commit", HEAD, "--number", "12"), 2, "--downloaded needs --commit"),
-        (("--downloaded", "data", "--commit", "main"), 3, "'main' is no commit"),
-        (("--number", "12", "mlp.md", "--repository", "owner/a/../b"), 3, "'owner/a/../b' is no repository"),
+        (("--downloaded", "data", "--commit", "main"), 3, "'main' is not a commit"),
+        (("--number", "12", "mlp.md", "--repository", "owner/a/../b"), 3, "'owner/a/../b' is not a repository"),
         (("--number", "99", "mlp.md"), 3, "GitHub refused to GET issues/99/comments"),
     ],
 )
@@ -576,7 +576,7 @@ def test_issues_can_be_looked_at_first(run: Run, tmp_path: Path, fake_gh: Callab
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("{", "events.json is no JSON"),
+        ("{", "events.json is not JSON"),
         ("[]", "no list of events of this version"),
         ('{"format": 2, "events": []}', "no list of events of this version"),
         ('{"format": 1}', "the list of events lacks 'complete'"),

@@ -33,7 +33,7 @@ def test_a_small_gzip_of_a_large_trace_is_refused_before_it_is_in_memory(tmp_pat
     path.write_bytes(gzip.compress(content, 9, mtime=0))
     assert path.stat().st_size < 100_000
     tracemalloc.start()
-    with pytest.raises(CaptureError, match="unpacked it has more than 5,000,000 bytes") as caught:
+    with pytest.raises(CaptureError, match="uncompressed, it has more than 5,000,000 bytes") as caught:
         read(path, most_bytes=5_000_000)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
@@ -89,9 +89,9 @@ def case(folder: Path, name: str) -> Path:
 @pytest.mark.parametrize(
     ("name", "detail"),
     [
-        ("05a_backslash.json.xz", "Backslashes that are not escaped are read as they are (in 1 text). The first is on"),
-        ("05c_na.json.xz", "Values that are not JSON, such as N/A, count as unknown (30 x). The first is on line 1, "),
-        ("05d_nan.json.xz", "Values that are not JSON, such as inf, count as unknown (30 x). The first is on line 1, "),
+        ("05a_backslash.json.xz", "Unescaped backslashes are kept (in 1 string). The first is on"),
+        ("05c_na.json.xz", "Invalid values, such as N/A, count as unknown (30 x). The first is on line 1, "),
+        ("05d_nan.json.xz", "Invalid values, such as inf, count as unknown (30 x). The first is on line 1, "),
     ],
 )
 def test_what_kineto_wrote_that_is_not_json_is_read_with_a_warning(tmp_path: Path, name: str, detail: str) -> None:

@@ -414,7 +414,7 @@ def test_numbers_of_gpus_that_differ_are_not_guessed(tmp_path: Path) -> None:
     rows = [*described(0), *described(1, name="A")]
     profile = read_kineto(write(tmp_path, call(), kernel(args={**ON_GPU, "device": 2}), deviceProperties=rows))
     (finding,) = profile.findings
-    assert (finding.rule, finding.title) == ("gpu_numbers", "It is not known which GPU was used")
+    assert (finding.rule, finding.title) == ("gpu_numbers", "The GPU model is unknown")
     assert profile.table("devices")["device"].tolist() == [0, 1]
 
 

@@ -824,8 +824,8 @@ def test_the_command_says_what_it_took_out_and_never_what_it_was(run: Any, tmp_p
     )
     result = run("sanitize", source, "-o", tmp_path / "out.json.gz")
     assert result.stdout == f"capture: {tmp_path / 'out.json.gz'}\n"
-    assert "taken out: 1 paths\n" in result.stderr
-    assert "taken out: 1 facts about the machine and the capture\n" in result.stderr
+    assert "removed: 1 paths\n" in result.stderr
+    assert "removed: 1 facts about the machine and the capture\n" in result.stderr
     assert TOKEN not in result.output.replace(str(tmp_path), "")
     assert gzip.decompress((tmp_path / "out.json.gz").read_bytes()).startswith(b'{"schemaVersion":1,')
 

@@ -169,7 +169,7 @@ def test_a_base_that_does_not_build(repository: Path, measure: Measure) -> None:
     committed(repository, {"train.py": ""}, "base")
     committed(repository, {"Makefile": "all:\n\ttrue\n"}, "head")
     message, hint = refused(measure, build="echo compiling; test -f Makefile")
-    assert message == "baseline (HEAD~1) does not build: the command of --build ended with exit status 1"
+    assert message == "baseline (HEAD~1) does not build: the --build command ended with exit status 1"
     assert hint == "Its last lines:\ncompiling"
 
 
@@ -191,8 +191,8 @@ def test_a_script_that_is_not_committed(repository: Path, measure: Measure) -> N
 
 def test_a_ref_that_does_not_exist(repository: Path, measure: Measure) -> None:
     committed(repository, {"train.py": ""}, "base")
-    assert refused(measure, "nowhere")[0] == "there is no commit 'nowhere' in this repository"
-    assert refused(measure, "--help")[0] == "there is no commit '--help' in this repository"
+    assert refused(measure, "nowhere")[0] == "this repository has no commit 'nowhere'"
+    assert refused(measure, "--help")[0] == "this repository has no commit '--help'"
 
 
 def test_a_folder_that_is_in_no_repository(
@@ -201,7 +201,7 @@ def test_a_folder_that_is_in_no_repository(
     committed(repository, {"train.py": ""}, "base")
     trial = Trial(Asked("train.py", (), "python3"), tmp_path, Request())
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(NotMeasured, match="this folder is in no git repository"):
+    with pytest.raises(NotMeasured, match="this folder is not in a git repository"):
         compared(trial, "HEAD", "HEAD", 1, settings=lambda _: Settings())
 
 
@@ -240,7 +240,7 @@ def test_a_run_of_which_nothing_was_measured(
     monkeypatch.setattr(trials, "measures", empty)
     committed(repository, {"train.py": program(tmp_path / "fake/nsys", 1.0)}, "base")
     message, _ = refused(measure, "HEAD", "HEAD")
-    assert message == "nothing was measured of baseline (HEAD): its report has no step and no GPU work"
+    assert message == "nothing was measured for baseline (HEAD): its report has no step and no GPU work"
 
 
 @pytest.mark.nightly

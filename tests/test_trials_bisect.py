@@ -97,7 +97,7 @@ def test_commits_that_cannot_be_measured_can_hide_the_first_bad_one(repository: 
 
 def test_a_metric_that_does_not_exist_is_refused_before_anything_runs(repository: Path, find: Find) -> None:
     committed(repository, {"train.py": ""}, "base")
-    with pytest.raises(UsageError, match="there is no metric 'speed'") as caught:
+    with pytest.raises(UsageError, match="unknown metric 'speed'") as caught:
         find("HEAD", "HEAD", "speed")
     assert "step_ns" in caught.value.hint
 
@@ -110,8 +110,8 @@ def ends(before: float, after: float) -> Comparison:
 @pytest.mark.parametrize(
     ("before", "after", "metric", "message"),
     [
-        (0.0, 3.0, "copies", "copies is 0 at good, so no ratio says on which side a commit lies"),
-        (3.0, 0.0, "copies", "copies is 0 at bad, so no ratio says on which side a commit lies"),
+        (0.0, 3.0, "copies", "copies is 0 at good, so no ratio can tell good from bad commits"),
+        (3.0, 0.0, "copies", "copies is 0 at bad, so no ratio can tell good from bad commits"),
         (0.0, 0.0, "copies", "not reproduced: good and bad do not differ: copies is 0 (unchanged)"),
         (3.0, 3.0, "launches", "launches was not measured in these runs"),
         (3.0, 3.0, "", "not reproduced: good and bad do not differ: step_ns +0.00 % (unchanged)"),
@@ -153,7 +153,7 @@ def test_twice_as_many_pairs_settle_what_the_first_leave_open(
     with pytest.raises(NotMeasured) as caught:
         metric_of(found, chosen, "", ("good", "bad"))
     is_open = before is NOISY
-    assert ("it is not known whether good and bad differ" in caught.value.message) == is_open
+    assert ("it is unknown whether good and bad differ" in caught.value.message) == is_open
     assert ("good and bad do not differ" in caught.value.message) != is_open
     assert caught.value.hint
 

@@ -43,9 +43,9 @@ SIDES = ("baseline", "candidate")
         (("ab", "--base", "HEAD", "train.py"), "Name the commit to judge with --head"),
         (("ab", "--base", "HEAD", "--head", "HEAD", "--aa", "train.py"), "Name the commit to judge with --head"),
         (("ab", "--base", "HEAD", "--head", "HEAD", "--strict", "train.py"), "--strict needs --gate."),
-        (("ab", "--base", "HEAD", "--head", "HEAD"), "Name a workload or a script"),
+        (("ab", "--base", "HEAD", "--head", "HEAD"), "Name a workload or script"),
         (("ab", "--base", "HEAD", "--head", "HEAD", "--pairs", "0", "train.py"), "0 is not in the range"),
-        (("bisect", "--good", "HEAD", "--bad", "HEAD"), "Name a workload or a script"),
+        (("bisect", "--good", "HEAD", "--bad", "HEAD"), "Name a workload or script"),
         (("bisect", "--good", "HEAD", "--bad", "HEAD", "--pairs", "2", "train.py"), "2 is not in the range"),
     ],
 )
@@ -56,7 +56,7 @@ def test_requests_that_mean_nothing_are_refused(run: Any, words: tuple[str, ...]
 @pytest.mark.parametrize("command", [("ab", "--base", "x", "--head", "y"), ("bisect", "--good", "x", "--bad", "y")])
 def test_a_folder_without_a_repository_could_not_be_measured(run: Any, script: Any, command: tuple[str, ...]) -> None:
     error, hint = error_lines(run(*command, script(), expect=COULD_NOT))
-    assert error == "this folder is in no git repository"
+    assert error == "this folder is not in a git repository"
     assert hint
 
 
@@ -76,5 +76,5 @@ def test_a_mistake_in_the_settings_is_told_before_anything_runs(
 def test_a_ref_that_does_not_exist_could_not_be_measured(run: Any, fake: Path, tmp_path: Path) -> None:
     committed(tmp_path, {"train.py": ""}, "base")
     error, hint = error_lines(run("ab", "--base", "main~9", "--head", "HEAD", "train.py", expect=COULD_NOT))
-    assert error == "there is no commit 'main~9' in this repository"
+    assert error == "this repository has no commit 'main~9'"
     assert "fetch-depth: 0" in hint

@@ -45,8 +45,8 @@ def test_each_run_has_a_folder_and_the_last_page_says_how_they_differ(
     pages = [Path(line.removeprefix("report: ")) for line in result.stdout.splitlines() if line.startswith("report: ")]
     assert [page.is_file() for page in pages] == [True] * 3
     assert len(set(pages)) == 3
-    assert ["How much 3 runs differ" in page.read_text() for page in pages] == [False, False, True]
-    assert "How much 3 runs differ. Standard deviation over mean, one value per run" in result.stdout
+    assert ["Spread of 3 runs" in page.read_text() for page in pages] == [False, False, True]
+    assert "Spread of 3 runs. Standard deviation over mean, one value per run" in result.stdout
     assert (tmp_path / "reports/train/latest").resolve() == pages[-1].parent.resolve()
 
 
@@ -62,7 +62,7 @@ def test_a_run_that_fails_does_not_lose_the_others(run: Any, script: Any, fake_n
     assert error_lines(result)[0].startswith("1 of 4 runs failed; the first: train ended with exit status 7")
     assert "run 2 failed: train ended with exit status 7" in result.stdout
     # those that are complete
-    assert "How much 3 runs differ" in result.stdout
+    assert "Spread of 3 runs" in result.stdout
 
 
 @pytest.mark.nightly

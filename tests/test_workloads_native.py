@@ -374,7 +374,7 @@ def test_its_page_faults_are_recorded_without_being_asked_for(
 def test_torch_is_never_chosen_for_it(run: Run, toolkit: Install, fake_nsys: Install, *, with_nsys: bool) -> None:
     toolkit()
     refused = run("profile", "--collector", "torch", "unified_memory", expect=3)
-    assert "--collector torch cannot profile unified_memory: it is not a program in Python" in refused.stderr
+    assert "--collector torch cannot profile unified_memory: it is not a Python program" in refused.stderr
     if with_nsys:
         fake_nsys()
     else:

@@ -8,7 +8,7 @@ from torch.nn import functional
 from workloads.runner import Step, WorkloadParser, positive, require_memory, run
 from workloads.variants import Builder, Exact, add_implementations, compiled, eager, prepare_variants
 
-# beside each type, how far a result may be off: scores and weights are rounded to it
+# the tolerance of a result for each type: scores and weights are rounded to the type
 TYPES = {"float32": 1e-4, "float16": 2e-3, "bfloat16": 2e-2}
 
 

@@ -83,7 +83,7 @@ def _work() -> int:
 
 
 def _runtime() -> ctypes.CDLL:
-    """Return the CUDA runtime that torch has loaded; OSError if it is not a library of its own."""
+    """Return the CUDA runtime that torch has loaded; OSError if it is not a separate library."""
     found = re.search(r"/\S*libcudart\S*\.so\S*", Path("/proc/self/maps").read_text())
     if found is None:
         raise OSError("no libcudart is loaded")

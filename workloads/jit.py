@@ -1,4 +1,4 @@
-"""Runs what must first be loaded or compiled, and runs it again: the cold start beside the steady state.
+"""Runs what must first be loaded or compiled, and runs it again: cold start and steady state.
 
 Each step is cold, not only the first: it takes a kernel that was not loaded, and compiles code that no cache holds.
 """
@@ -17,7 +17,7 @@ _UNARY = (
     "acos acosh asin asinh atan atanh ceil cos cosh erf erfc erfinv exp exp2 expm1 floor frac log log10 log1p log2 "
     "logit neg reciprocal round rsqrt sgn sigmoid sign sin sinh sqrt square tan tanh trunc"
 )
-"""Functions of torch whose kernels are compiled in advance, each a kernel of its own."""
+"""Functions of torch whose kernels are compiled in advance, each a separate kernel."""
 
 Part = Callable[[torch.Tensor], Step]
 

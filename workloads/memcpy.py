@@ -1,4 +1,4 @@
-"""Copies between host and device: pageable and pinned memory, waiting or not, and beside kernels on two streams."""
+"""Copies between host and device: pageable and pinned memory, blocking or not, and concurrently with kernels."""
 
 import argparse
 import itertools

@@ -127,7 +127,7 @@ def run(
 
 @contextmanager
 def _explaining(parser: WorkloadParser) -> Iterator[None]:
-    """Turn what the machine cannot do into one line and status 2, as for an invalid option: trying again is no use."""
+    """Report what the machine cannot do in one line, with status 2 as for an invalid option: retrying cannot help."""
     try:
         yield
     except CannotRun as reason:

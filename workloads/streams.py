@@ -50,7 +50,7 @@ def prepare(options: argparse.Namespace) -> Step:
 
 
 def _launcher(number: int, options: argparse.Namespace, together: threading.Barrier) -> Step:
-    """Return what one thread does in a step: products on its own streams, in a domain of its own."""
+    """Return what one thread does in a step: products on its own streams and in its own domain."""
     domain = f"thread {number}"
     streams = [torch.cuda.Stream() for _ in range(options.streams)] if options.device == "cuda" else []
     matrices = [

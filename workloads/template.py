@@ -22,7 +22,7 @@ def prepare(options: argparse.Namespace) -> Callable[[], object]:
     matrix = torch.randn(options.dim, options.dim, device="cuda" if CUDA else "cpu")
 
     def step() -> None:
-        # ranges of your own inside a step say which part takes how long
+        # add ranges inside the step to see how long each part takes
         with annotate("matmul"):
             product = matrix @ matrix
         with annotate("sum"):

@@ -258,7 +258,7 @@ class Tracer:
                 self.profiler.toggle_collection_dynamic(not is_inside, self.activities)
 
     def _watch_profilers(self) -> None:
-        """Stop when the program starts a profiler of its own: torch has one at a time."""
+        """Stop when the program starts its own profiler: torch allows one at a time."""
         kind = autograd_profiler.profile
         prepare, leave, export = kind._prepare_trace, kind.__exit__, kind.export_chrome_trace
 

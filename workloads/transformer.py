@@ -17,7 +17,7 @@ from workloads.runner import CannotRun, Step, WorkloadParser, annotate, positive
 
 
 class Block(nn.Module):
-    """Attention and a perceptron, each beside a path that changes nothing."""
+    """Attention and a perceptron, each with a residual connection."""
 
     def __init__(self, dim: int, heads: int) -> None:
         super().__init__()
@@ -129,7 +129,7 @@ def _join_processes(device: str) -> None:
     if device == "cuda":
         local = int(os.environ.get("LOCAL_RANK", "0"))
         if local >= torch.cuda.device_count():
-            raise CannotRun(f"process {local} has no GPU of its own: start {torch.cuda.device_count()} at most")
+            raise CannotRun(f"no GPU is left for process {local}: start at most {torch.cuda.device_count()}")
         torch.cuda.set_device(local)
     if "RANK" in os.environ:
         distributed.init_process_group(backend)

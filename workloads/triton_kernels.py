@@ -31,7 +31,7 @@ def _softmax_kernel(rows, result, columns, BLOCK: tl.constexpr):  # type: ignore
     column = tl.arange(0, BLOCK)
     inside = column < columns
     at = tl.program_id(0).to(tl.int64) * columns + column
-    # what is beside the row must neither be its largest element nor add to its sum
+    # values outside the row must neither be its maximum nor add to its sum
     x = tl.load(rows + at, mask=inside, other=-float("inf"))
     powers = tl.exp(x - tl.max(x, axis=0))
     tl.store(result + at, powers / tl.sum(powers, axis=0), mask=inside)
@@ -69,7 +69,7 @@ def softmax(rows: torch.Tensor) -> torch.Tensor:
 
 
 def scale(rows: torch.Tensor, factor: float) -> torch.Tensor:
-    """Multiply a contiguous tensor by a factor that is part of the kernel: each factor is compiled anew."""
+    """Multiply a contiguous tensor by a factor that is part of the kernel: each factor is compiled separately."""
     result = torch.empty_like(rows)
     _scale_kernel[_blocks(rows)](rows, result, rows.numel(), FACTOR=factor, BLOCK=_ELEMENTS)
     return result

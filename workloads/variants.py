@@ -1,4 +1,4 @@
-"""Runs one operation in several implementations, each checked against float64 and in a range of its own."""
+"""Runs one operation in several implementations, each checked against float64 and in its own range."""
 
 import argparse
 import os
@@ -20,7 +20,7 @@ Builder = Callable[[str], Function]
 """Makes an implementation for "cuda" or "cpu", and raises CannotRun where there can be none."""
 
 _CHECKED_ELEMENTS = 1 << 24
-"""How many elements are compared at a time: in float64 a large result would not fit beside its inputs."""
+"""How many elements are compared at a time: in float64, a large result and its inputs would not fit."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ def add_implementations(parser: WorkloadParser, names: Mapping[str, Builder]) ->
         "--impl",
         choices=(*names, "all"),
         default="all",
-        help="implementation; all: each that can run here, in a range of its own (default: %(default)s)",
+        help="implementation; all: each that can run here, in its own range (default: %(default)s)",
     )
 
 
@@ -114,7 +114,7 @@ def require_torch_compile(device: str) -> None:
 
 @contextmanager
 def compiling() -> Iterator[None]:
-    """Say in one line why torch.compile failed, which it does when its function is called for the first time."""
+    """Report in one line why torch.compile failed, which happens at the first call of its function."""
     try:
         yield
     # looked up only when something was raised: the import takes a second

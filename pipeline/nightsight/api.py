@@ -70,11 +70,11 @@ class Report:
 def report(
     path: str | Path, *, window: str = AUTO, nsys: str | Path | None = None, most_bytes: int = MOST_BYTES
 ) -> Report:
-    """Open a capture: a .nsys-rep (needs nsys), its SQLite export, a .ncu-rep, a CSV page of ncu, or a torch trace.
+    """Open a capture: a .nsys-rep (needs nsys), its SQLite export, a .ncu-rep, an ncu CSV page, or a torch trace.
 
-    Or the folder of a run, or a report.json, which has no events, so that its page has no timeline. `window`: the part
-    that the report is about, as on the command line (UsageError if there is none). CaptureError for anything else, and
-    for a trace larger than `most_bytes` uncompressed.
+    Also opens a run folder or a report.json, which has no events, so its page has no timeline. `window`: the part to
+    report on, as on the command line (UsageError if it is not found). Raise CaptureError for anything else, and for a
+    trace larger than `most_bytes` uncompressed.
     """
     reading = Reading(Path(nsys) if nsys else None, most_bytes, progress=silent, window=window)
     return Report(open_file(Path(path), _HTML, reading))
@@ -91,10 +91,10 @@ def profile(  # noqa: PLR0913 (all by name)
     window: str = AUTO,
     attach: Sequence[str | Path] = (),
 ) -> Report:
-    """Profile a workload, a script or a command (`["train.py", "--epochs", "1"]`) and open its report.
+    """Profile a workload, script or command (`["train.py", "--epochs", "1"]`) and open its report.
 
     The run is kept in the folder `reports`, as with `nightsight profile`. Workloads and scripts run with `python`
-    (default: the Python that runs this). WorkloadError if the program fails, after the report was written. With
+    (default: the current Python). Raise WorkloadError if the program fails, after writing the report. With
     `ncu=False`, no kernels are replayed. `attach`: result files of serving benchmarks that the program writes.
     """
     first, *rest = command

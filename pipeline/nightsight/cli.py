@@ -1,4 +1,4 @@
-"""The command line: Click commands and options, and the one place where the end of a command becomes an exit status.
+"""The command line: Click commands and options, and the one place that turns the end of a command into an exit status.
 
 Heavy imports wait until a command runs, so that `--help` does not load pandas.
 """
@@ -56,12 +56,12 @@ if TYPE_CHECKING:
 
 FORMATS: Final = ("html", "json", "csv", "parquet", "markdown", "perfetto", "speedscope")
 _CLOSED: Final = 141
-"""The exit status if nobody reads the output: as a shell says of SIGPIPE, which Windows lacks."""
+"""The exit status if the reader closes the output: what shells report for SIGPIPE, which Windows lacks."""
 _FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 class _Group(click.Group):
-    """Turns each way in which a command can end into its exit status (docs/command-line.md), and says why in words."""
+    """Turns each way a command can end into an exit status (docs/command-line.md) and an error message."""
 
     def invoke(self, ctx: click.Context) -> None:
         # garbage collection takes a fifth of the CPU time of a small report, and short-lived programs do not need it;
@@ -75,9 +75,9 @@ class _Group(click.Group):
                 sys.stdout.flush()
             except click.exceptions.Exit as ending:
                 status = ending.exit_code
-            except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 (whatever it is, it has an exit status)
+            except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 (every error has an exit status)
                 status, said = _explained(error, ctx, signals)
-                # nobody may be there to read it
+                # stderr may be closed
                 with suppress(OSError):
                     say(*said, err=True)
             finally:
@@ -86,20 +86,20 @@ class _Group(click.Group):
             try:
                 stream.flush()
             except OSError:
-                # Python would try it again at exit, complain, and exit with 120
+                # Python would retry at exit, complain, and exit with 120
                 with suppress(OSError):
                     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-        # also where a report was still written: whoever asks must not take it for one of the whole run
+        # even if a report was written: callers must not take it for a report of the whole run
         ctx.exit(128 + signals[0] if signals else status)
 
 
 def _explained(error: BaseException, ctx: click.Context, signals: Sequence[int]) -> tuple[int, list[str]]:
-    """Return the exit status of a command that an exception has ended, and what to say, in lines."""
+    """Return the exit status of a command that raised an exception, and the lines of its message."""
     shown = "".join(traceback.format_exception(error)).splitlines() if ctx.params["debug"] else []
     told = ctx.meta.get(PROGRESS)
     doing = told.doing if told and told.doing else f"nightsight {ctx.invoked_subcommand}"
     if isinstance(error, click.ClickException):
-        # Click's own words for wrong usage, which repeat what was typed
+        # Click's own usage message, which repeats what was typed
         error.show(words := StringIO())
         return error.exit_code, [*shown, *words.getvalue().rstrip("\n").split("\n")]
     if isinstance(error, MemoryError):
@@ -110,7 +110,7 @@ def _explained(error: BaseException, ctx: click.Context, signals: Sequence[int])
     if signals or isinstance(error, KeyboardInterrupt):
         return Interrupted.exit_code, [*shown, "Error: interrupted"]
     if isinstance(error, OSError) and error.errno == errno.EPIPE:
-        # whoever reads the output has seen enough
+        # the reader closed the pipe
         return _CLOSED, shown
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
         return PipelineError.exit_code, [*shown, "Error: cannot write to standard output: no space left on device"]
@@ -119,7 +119,7 @@ def _explained(error: BaseException, ctx: click.Context, signals: Sequence[int])
 
 
 def _ncu_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options of the kernel replay."""
+    """Add the options for kernel replay."""
     count, above_zero = click.IntRange(min=1), Number(min=0, min_open=True)
     share = Number(0, 100, min_open=True)
     shown = partial(click.option, show_default=True)
@@ -131,14 +131,14 @@ def _ncu_options(command: Callable[..., Any]) -> Callable[..., Any]:
         help="Collect these instead of the default set.",
     )
     decorators = (
-        click.option("--ncu", type=TOOL, metavar="PATH", help="The ncu to use (default: detected)."),
+        click.option("--ncu", type=TOOL, metavar="PATH", help="Path of ncu (default: detected)."),
         click.option("--no-ncu", is_flag=True, help="Do not replay kernels with ncu after the nsys run."),
         shown("--ncu-coverage", type=share, default=90, metavar="PERCENT", help=_COVERAGE),
         shown("--ncu-kernels", type=count, default=12, metavar="N", help=_MOST),
         shown("--ncu-launches", type=count, default=1, metavar="N", help="Replay this many launches of each kernel."),
         click.option("--ncu-kernel", default="", metavar="REGEX", callback=expression, help=_KERNEL),
         click.option("--ncu-range", default="", metavar="NAME", help="Replay only work in this NVTX push/pop range."),
-        click.option("--ncu-all", is_flag=True, help="Replay every kernel, grid and block, without limit."),
+        click.option("--ncu-all", is_flag=True, help="Replay every kernel, grid and block. No limit."),
         click.option(
             "--ncu-set", metavar="SET", callback=no_empty_name, help="Section set to collect.  [default: full]"
         ),
@@ -149,7 +149,7 @@ def _ncu_options(command: Callable[..., Any]) -> Callable[..., Any]:
             type=above_zero,
             default=300,
             metavar="SECONDS",
-            help="Time limit of the replay. Keeps the results so far.",
+            help="Time limit of the replay. Results collected until then are kept.",
         ),
         shown("--clock-control", type=click.Choice(["none", "base", "reset"]), default="none", help=_CLOCKS),
         shown("--cache-control", type=click.Choice(["all", "none"]), default="all", help=_CACHES),
@@ -162,10 +162,10 @@ def _ncu_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _part_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that record a part of a run only."""
+    """Add the options that record only part of a run."""
     seconds = partial(click.option, metavar="SECONDS")
     decorators = (
-        seconds("--delay", type=Number(min=0), help="Begin to record this long after the start of the program (nsys)."),
+        seconds("--delay", type=Number(min=0), help="Start recording this long after the program starts (nsys)."),
         seconds("--duration", type=Number(min=0, min_open=True), help=_DURATION),
         click.option("--server", default="", metavar="COMMAND", callback=command_line, help=_SERVER),
         click.option("--ready", default="", metavar="URL|PORT|TEXT", callback=ready_sign, help=_READY),
@@ -177,36 +177,39 @@ def _part_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-_DURATION: Final = "Record for this long (nsys). The program then goes on to its end, or to --timeout."
+_DURATION: Final = "Record for this long (nsys). The program keeps running until it ends or --timeout."
 _SERVER: Final = (
-    "Profile this server with nsys, instead of a program, while --client loads it: start it, wait until it is ready, "
-    "record until the client has ended, and end it."
+    "Profile this server with nsys while --client loads it: start it, wait until it is ready, record until the client "
+    "exits, and stop it."
 )
-_READY: Final = "The server is ready when this URL answers with 2xx, this port or HOST:PORT accepts, or it prints this."
-_CLIENT: Final = "The command that loads the server. Its result file can be attached."
+_READY: Final = (
+    "How to tell that the server is ready: a URL that answers 2xx, a port or HOST:PORT that accepts connections, or "
+    "text that it prints."
+)
+_CLIENT: Final = "The command that loads the server. Add its result file with --attach."
 _READY_WITHIN: Final = "How long to wait for the server.  [default: 600]"
-_COVERAGE: Final = "Replay the fewest kernels (by name, grid and block) that make up this share of the GPU time."
+_COVERAGE: Final = "Replay the fewest kernels (by name, grid and block) that cover this share of the GPU time."
 _MOST: Final = "Replay at most this many kernels, even if --ncu-kernel matches more."
-_KERNEL: Final = "Replay kernels whose base name contains a match of this expression."
+_KERNEL: Final = "Replay kernels whose base name matches this regular expression anywhere."
 _CLOCKS: Final = "How ncu controls the GPU clocks."
 _CACHES: Final = "Whether ncu flushes the GPU caches before each replay pass."
 _MODES: Final = ("kernel", "application", "range", "app-range")
 _AGAIN: Final = (
-    "How ncu repeats the work. application: run the whole program again. range: replay --ncu-range, or the part "
-    "between cudaProfilerStart and cudaProfilerStop, as a whole."
+    "How ncu repeats the work. application: rerun the whole program. range: replay --ncu-range, or everything between "
+    "cudaProfilerStart and cudaProfilerStop, as one unit."
 )
 _GRAPHS: Final = "node: replay single kernels, including those of CUDA graphs. graph: replay only whole graphs."
 
 _AS_TEXT: Final = (
-    "CSV has names as they are: if you open it in a spreadsheet, import them as text, or =1+1 becomes a formula."
+    "CSV contains names unchanged. In a spreadsheet, import them as text, or a name like =1+1 becomes a formula."
 )
 attach_option = click.option(
     "--attach",
     multiple=True,
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="RESULTS.json",
-    help="The result file of a serving benchmark (vLLM, TensorRT-LLM, SGLang, aiperf): its throughput, TTFT, TPOT and "
-    "other latencies join the report. For several files, repeat the option.",
+    help="Result file of a serving benchmark (vLLM, TensorRT-LLM, SGLang, aiperf). Adds its throughput, TTFT, TPOT and "
+    "other latencies to the report. Repeat the option for several files.",
 )
 
 
@@ -218,7 +221,7 @@ def _torch_options(command: Callable[..., Any]) -> Callable[..., Any]:
     words = partial(click.option, default=(), metavar="WORD,...")
     decorators = (
         click.option("--active", type=count, metavar="N", help=_ACTIVE),
-        shown("--wait", type=natural, default=0, metavar="N", help="With --active: leave out so many steps before."),
+        shown("--wait", type=natural, default=0, metavar="N", help="With --active: skip this many steps first."),
         shown("--warmup", type=natural, default=1, metavar="N", help=_WARMUP),
         shown("--cycles", type=natural, default=1, metavar="N", help=_CYCLES),
         click.option("--step-range", default="", metavar="NAME", help=_STEP_RANGE),
@@ -232,38 +235,38 @@ def _torch_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 _OF_TORCH: Final = {
-    "record_shapes": "It is called shapes here.",
-    "with_stack": "It is called stack here.",
-    "profile_memory": "It is called memory here.",
-    "with_modules": "It is called modules here.",
-    "flops": "torch writes no FLOPs into a trace: record shapes.",
-    "with_flops": "torch writes no FLOPs into a trace: record shapes.",
+    "record_shapes": "Use shapes.",
+    "with_stack": "Use stack.",
+    "profile_memory": "Use memory.",
+    "with_modules": "Use modules.",
+    "flops": "torch does not write FLOPs to traces. Record shapes instead.",
+    "with_flops": "torch does not write FLOPs to traces. Record shapes instead.",
 }
 _ACTIVE: Final = (
-    "Record so many steps with torch.profiler, and end the program then. Steps are found by a range named step, the "
-    "optimizer, or the calls of the model (default: record all of the run)."
+    "Record this many steps with torch.profiler, then end the program. Steps are detected from a range named step, the "
+    "optimizer, or calls of the model (default: record the whole run)."
 )
-_WARMUP: Final = "With --active: then let the profiler run for so many steps, without recording."
-_CYCLES: Final = "With --active: repeat that so often, with a trace for each; 0: until the program ends."
-_STEP_RANGE: Final = "The range of NVTX or record_function that is a step, for torch.profiler."
-_SKIP_RANGE: Final = "Record nothing in this range, such as the generation of data (torch.profiler of torch 2.5)."
+_WARMUP: Final = "With --active: then run the profiler for this many steps without recording."
+_CYCLES: Final = "With --active: repeat this many times, with one trace per cycle. 0: until the program ends."
+_STEP_RANGE: Final = "The NVTX or record_function range that marks a step, for torch.profiler."
+_SKIP_RANGE: Final = "Record nothing in this range, such as data generation (torch.profiler, torch 2.5 or later)."
 _RECORD: Final = (
-    "What torch.profiler records beyond its default: shapes, stack, memory, modules, sync, or all of these; threads: "
-    "operators of all threads, without memory. stack makes large traces."
+    "What torch.profiler records in addition to its default: shapes, stack, memory, modules, sync, or all of these. "
+    "threads: operators of all threads, without memory. stack makes traces large."
 )
-_ACTIVITIES: Final = "What torch.profiler records: cpu, cuda (default: all that there are)."
+_ACTIVITIES: Final = "What torch.profiler records: cpu, cuda (default: all available)."
 
 _python_option = click.option(
     "--python",
     metavar="PATH",
-    help="The Python that runs workloads and scripts (default: the active environment's, else python3 on PATH, or "
-    "nightsight's own if that lacks what the program imports).",
+    help="Python for workloads and scripts (default: the active environment's, else python3 on PATH, or nightsight's "
+    "own if that Python lacks what the program imports).",
 )
 _workloads_option = click.option(
     "--workloads",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
-    help="Folder of your own workloads: each script in it, by its name (default: [tool.nightsight] in the nearest "
+    help="Folder of your workloads. Each script in it is a workload (default: [tool.nightsight] in the nearest "
     "pyproject.toml).",
 )
 
@@ -272,7 +275,7 @@ _workloads_option = click.option(
 @click.option("--debug", is_flag=True, help="Show the traceback of any error.")
 @click.version_option(VERSION, prog_name="nightsight")
 def main(*, debug: bool) -> None:
-    """Run GPU workloads under nsys or torch.profiler, and turn captures into one report.
+    """Profile GPU workloads with nsys, ncu or torch.profiler, and turn captures into one report.
 
     Example: nightsight profile mlp
     """
@@ -285,7 +288,7 @@ def main(*, debug: bool) -> None:
     type=click.Choice(["auto", "nsys", "ncu", "torch"]),
     default="auto",
     show_default=True,
-    help="auto: nsys, then ncu, if there is a GPU and nsys; otherwise torch.profiler.",
+    help="auto: nsys, then ncu, if the machine has a GPU and nsys; otherwise torch.profiler.",
 )
 @nsys_option
 @click.option("--trace", default="cuda,nvtx", show_default=True, help="APIs that nsys traces.")
@@ -294,55 +297,55 @@ def main(*, debug: bool) -> None:
     type=click.Choice(["auto", "cudaProfilerApi", "nvtx", "none"]),
     default="auto",
     show_default=True,
-    help="What nsys records. auto: the measured part of nightsight's workloads; all of any other program.",
+    help="What nsys records. auto: the measured part of built-in workloads, the whole run of other programs.",
 )
 @click.option(
     "--gpu-metrics", is_flag=True, help="Sample GPU metrics with nsys (needs permission to read the counters)."
 )
 @click.option(
-    "--python-backtrace", is_flag=True, help="Record with nsys the call stacks of copies, allocations and waits."
+    "--python-backtrace", is_flag=True, help="Record Python call stacks of copies, allocations and waits with nsys."
 )
-@click.option("--memory-usage", is_flag=True, help="Record every allocation of GPU memory with nsys.")
-@click.option("--page-faults", is_flag=True, help="Record the page faults of managed memory with nsys.")
+@click.option("--memory-usage", is_flag=True, help="Record every GPU memory allocation with nsys.")
+@click.option("--page-faults", is_flag=True, help="Record page faults of managed memory with nsys.")
 @click.option(
     "--names",
     default="auto",
     show_default=True,
     metavar="auto|off|NAME,...",
     callback=names,
-    help="What nsys names of a Python program: modules by their path in the model, operators, operators with shapes, "
-    "python: functions and lines. auto: modules and python, as far as they cost less than 2 % of the time; not for "
-    "nightsight's workloads, which have ranges.",
+    help="Which parts of a Python program to annotate in nsys: modules by their path in the model, operators, shapes "
+    "(operators with shapes), python (functions and lines). auto: modules and python where they cost less than 2 % of "
+    "the time. Built-in workloads have their own ranges.",
 )
 @click.option(
     "--calibrate/--no-calibrate",
     default=None,
-    help="Measure what nsys adds to a CUDA call, with a small program that needs torch. By default that is done once "
-    "for each machine and version of nsys (about 20 s).",
+    help="Measure the overhead that nsys adds to a CUDA call, with a small program that needs torch. By default, once "
+    "per machine and nsys version (about 20 s).",
 )
 @click.option(
     "--time-steps",
     is_flag=True,
-    help="Run the program once more without a profiler and note when its NVTX ranges begin, so that gains are those of "
-    "the program as it usually runs. For Python programs; workloads are timed anyway.",
+    help="Run the program once more without a profiler and record when its NVTX ranges start, so that gains apply to "
+    "an unprofiled run. For Python programs; workloads are always timed.",
 )
 @_part_options
 @_ncu_options
 @_torch_options
-@click.option("--nsys-arg", multiple=True, metavar="ARG", help="Additional option for nsys profile.")
+@click.option("--nsys-arg", multiple=True, metavar="ARG", help="Extra option for nsys profile.")
 @click.option(
     "--keep-env",
     multiple=True,
     metavar="NAME",
-    help="Pass this variable to the program. NAME* passes all that start with NAME, except likely secrets.",
+    help="Pass this environment variable to the program. NAME* passes all that start with NAME, except likely secrets.",
 )
 @click.option(
     "--timeout",
     type=Number(min=0, min_open=True),
     metavar="SECONDS",
     default=3600,
-    help="Stop after this time (including the timing run) and keep what was captured. Saving adds up to 150 s, a "
-    "program that ignores signals up to 20 s.  [default: 3600]",
+    help="Stop after this time (including the timing run) and keep what was captured. Saving can add 150 s, and a "
+    "program that ignores signals 20 s.  [default: 3600]",
 )
 @attach_option
 @_python_option
@@ -360,7 +363,7 @@ def main(*, debug: bool) -> None:
     "--ranks",
     metavar="N,...",
     callback=numbers_of_ranks,
-    help="Record only these ranks, if a launcher started this one; the others run unprofiled (docs/cluster.md).",
+    help="Under a launcher, record only these ranks. The others run unprofiled (docs/cluster.md).",
 )
 @click.option(
     "--repeat",
@@ -368,34 +371,33 @@ def main(*, debug: bool) -> None:
     default=1,
     show_default=True,
     metavar="N",
-    help="Profile the program so often, each time in a process and a run folder of its own, for `nightsight compare`. "
-    "ncu replays kernels only of the last.",
+    help="Repeat N times, each in its own process and run folder, for `nightsight compare`. ncu replays kernels only "
+    "in the last run.",
 )
 @click.option(
     "--keep",
     type=click.Choice(["captures", "reports", "nothing"]),
     default="captures",
     show_default=True,
-    help="What stays of a run that succeeds. captures: everything; reports: no captures and logs; nothing: the report "
-    "is printed as Markdown. A run that fails is kept.",
+    help="What to keep of a successful run. captures: everything. reports: all except captures and logs. nothing: "
+    "print the report as Markdown. Failed runs are kept.",
 )
 @click.option(
     "--stats",
     multiple=True,
     metavar="REPORT,...",
     callback=no_empty_name,
-    help="Print these tables of `nsys stats` right after the run, such as cuda_gpu_kern_sum,cuda_api_sum. true: those "
-    "that nsys profile --stats=true prints.",
+    help="Print these tables of `nsys stats` after the run, such as cuda_gpu_kern_sum,cuda_api_sum. true: those of "
+    "nsys profile --stats=true.",
 )
 @quiet_option
 @click.option("-v", "--verbose", is_flag=True, help="Show the program's output.")
 @click.pass_context
 def profile(ctx: click.Context, /, target: str | None, **values: Any) -> None:  # noqa: ANN401, PLR0915 (Click's; flat)
-    """Run a workload, a script or any command under a profiler and write its report.
+    """Run a workload, script or command under a profiler and write a report.
 
-    Arguments after -- go to the program. Without a target before it, they are the command to run. In the end, the
-    verdict, the top causes and the top kernels are printed to standard error, and the path of the report to standard
-    output.
+    Arguments after -- go to the program. Without a target before --, they are the command to run. The verdict, the top
+    causes and the top kernels go to standard error, the path of the report to standard output.
 
     \b
     Examples:
@@ -416,7 +418,7 @@ def profile(ctx: click.Context, /, target: str | None, **values: Any) -> None:  
       nightsight profile --server "python serve.py" --ready 8000 --client "python load.py" --attach results.json
     """
     if sys.platform != "linux":
-        raise ToolError("Profiling works on Linux only", "To view a capture made there: nightsight report FILE")
+        raise ToolError("profiling needs Linux", "To view a capture made on Linux: nightsight report FILE")
     from nightsight.collect import needs_of
     from nightsight.collect.interpreter import interpreter
     from nightsight.collect.launched import run_unless_chosen
@@ -428,10 +430,8 @@ def profile(ctx: click.Context, /, target: str | None, **values: Any) -> None:  
     rest = ctx.meta[REST]
     options = ProfileOptions(**values)
     if bool(options.server) == bool(target or rest):
-        other = "--server is the program to profile: name no other."
-        raise click.UsageError(
-            other if rest or target else "Name a workload or a script, or give a command after `--`."
-        )
+        other = "--server is the program to profile. Don't name another one."
+        raise click.UsageError(other if rest or target else "Name a workload or script, or give a command after `--`.")
     options.refuse_contradictions(
         [name for name in values if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE]
     )
@@ -455,9 +455,9 @@ def profile(ctx: click.Context, /, target: str | None, **values: Any) -> None:  
 
 
 def _shown(options: ProfileOptions, progress: Told) -> "Callable[[Made, Turn], None]":
-    """Return what prints the tables of a run and its first screen: of repeats only of the last, of others a line.
+    """Return the function that prints tables and first screen of a run; for repeats before the last, only one line.
 
-    UsageError if there is no such table.
+    Raise UsageError for an unknown table.
     """
     from nightsight.progress import silent
     from nightsight.read import MOST_BYTES
@@ -476,7 +476,7 @@ def _shown(options: ProfileOptions, progress: Told) -> "Callable[[Made, Turn], N
 
 
 def _print_tables(file: Path, tables: Sequence[str], reading: "Reading") -> None:
-    """Print tables of `nsys stats` on standard output; what cannot be printed is said, and the run is complete."""
+    """Print tables of `nsys stats` on standard output; tables that fail are reported, and do not fail the run."""
     from nightsight.stats import Selection, details_of
     from nightsight.workflows.opening import profile_of
     from nightsight.workflows.stats import print_stats
@@ -503,8 +503,8 @@ def _say_skipped(report: str, reason: str) -> None:
     type=click.Path(),
     metavar="PATH",
     callback=standard_output,
-    help="Output file (- for standard output), or a folder: one that exists or ends in /, or for csv, parquet or "
-    "several reports.",
+    help="Output file (- for standard output) or folder. A folder: a path that exists as one or ends in /, and any "
+    "path for csv, parquet or several reports.",
 )
 @click.option(
     "--format",
@@ -518,15 +518,15 @@ def _say_skipped(report: str, reason: str) -> None:
     default=1_500_000,
     show_default=True,
     metavar="N",
-    help="Size limit of the page; the timeline is as detailed as this allows.",
+    help="Size limit of the page. The timeline is as detailed as this allows.",
 )
 @click.option(
     "--assets",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
-    help="Write style and script into this folder, for hosts that forbid them inside a page (Jenkins).",
+    help="Write styles and scripts to this folder, for servers that forbid inline ones (Jenkins).",
 )
-@click.option("--apart", is_flag=True, help="Make a report of each rank, if the files are of one job.")
+@click.option("--apart", is_flag=True, help="Write one report per rank of a job.")
 @window_option
 @attach_option
 @input_option
@@ -535,10 +535,10 @@ def _say_skipped(report: str, reason: str) -> None:
 def report(files: tuple[Path, ...], **values: Any) -> None:  # noqa: ANN401
     """Create reports from captures or run folders.
 
-    Reads .nsys-rep files (needs nsys), their SQLite exports, .ncu-rep files, CSV pages of ncu, and torch traces. Of the
-    folder of a run it reads the capture, or report.json if the capture was not kept. Several files get a report each;
-    captures of ranks that communicate get one of the whole job. The verdict, the top causes and the top kernels are
-    printed to standard error, for several reports a line each, and the paths of the reports to standard output.
+    Reads .nsys-rep files (needs nsys), their SQLite exports, .ncu-rep files, ncu CSV pages, and torch traces. In a run
+    folder, it reads the capture, or report.json if the capture was not kept. Each file gets a report; captures of ranks
+    that communicate get one report for the whole job. The verdict, the top causes and the top kernels go to standard
+    error (one line each for several reports), the paths of the reports to standard output.
 
     \b
     Examples:
@@ -578,8 +578,8 @@ def report(files: tuple[Path, ...], **values: Any) -> None:  # noqa: ANN401
     multiple=True,
     callback=no_empty_name,
     metavar="REPORT[:ARGUMENT]",
-    help="Report name as in `nsys stats`. For several, repeat the option or separate names with commas (default: what "
-    "`nsys stats` prints).",
+    help="Report name as in `nsys stats`. For several, repeat the option or separate names with commas (default: those "
+    "of `nsys stats`).",
 )
 @click.option(
     "--format",
@@ -590,7 +590,7 @@ def report(files: tuple[Path, ...], **values: Any) -> None:  # noqa: ANN401
     help=_AS_TEXT,
 )
 @click.option("--timeunit", default="ns", show_default=True, metavar="UNIT", help="ns, us, ms or s.")
-@click.option("--filter-time", default="", metavar="START/END", help="Only events in this span: 1.5s/2s, 300ms/.")
+@click.option("--filter-time", default="", metavar="START/END", help="Only events in this time span: 1.5s/2s, 300ms/.")
 @click.option("--filter-nvtx", default="", metavar="RANGE[@DOMAIN][/INDEX]", help="Only events during this NVTX range.")
 @click.option(
     "-o",
@@ -598,13 +598,13 @@ def report(files: tuple[Path, ...], **values: Any) -> None:  # noqa: ANN401
     default="-",
     metavar="PREFIX",
     callback=standard_output,
-    help="Write PREFIX_REPORT.csv and so on. PREFIX . is the name of the capture file; - writes to standard output."
+    help="Write PREFIX_REPORT.csv and so on. PREFIX . uses the name of the capture file; - writes to standard output."
     "  [default: -]",
 )
 @input_option
 @nsys_option
 def stats(file: Path, **values: Any) -> None:  # noqa: ANN401
-    """Print the tables of `nsys stats`, identical to the digit, without nsys.
+    """Print the tables of `nsys stats`, digit for digit, without nsys.
 
     \b
     Examples:
@@ -631,9 +631,9 @@ def stats(file: Path, **values: Any) -> None:  # noqa: ANN401
     for report, reason in skipped:
         _say_skipped(report, reason)
     if skip:
-        say(f"Skipped, because nightsight does not have them: {', '.join(OF_NSYS_ALONE)}", err=True)
+        say(f"Skipped, not supported by nightsight: {', '.join(OF_NSYS_ALONE)}", err=True)
     if not made:
-        raise MissingTable(f"{file.name} has none of the tables that `nsys stats` prints", "See: nightsight report")
+        raise MissingTable(f"{file.name} has none of the tables of `nsys stats`", "Try: nightsight report")
     is_titled = options.output == "-" and options.style == "table" and len(made) > 1
     texts = [f"{report}:\n\n{text}" if is_titled else text for report, text in made]
     put(("\n" if options.output == "-" else "").join(texts))
@@ -646,7 +646,7 @@ for _command in (compare, ab, bisect, history, fleet, ci, sanitize, prune):
 @main.command(short_help="List the workloads.")
 @_workloads_option
 def workloads(*, workloads: Path | None) -> None:
-    """List the workloads that `profile` can run by name: your own first.
+    """List the workloads that `profile` can run by name, yours first.
 
     Example: nightsight workloads
     """
@@ -661,13 +661,13 @@ def workloads(*, workloads: Path | None) -> None:
             say(f"{workload.name:16}{workload.summary}", f"{'':16}{workload.options}")
 
 
-@main.command("init-workload", short_help="Write a workload of your own.")
+@main.command("init-workload", short_help="Create your own workload.")
 @click.argument("name")
 @_workloads_option
 def init_workload(*, name: str, workloads: Path | None) -> None:
-    """Write a script that works, NAME.py, for you to put your own work into: its comments say how.
+    """Write NAME.py, a working script to put your code into. Its comments say how.
 
-    It goes into the folder of your workloads if there is one, else into the current folder.
+    It goes to the folder of your workloads if there is one, otherwise to the current folder.
 
     \b
     Examples:
@@ -689,7 +689,7 @@ def init_workload(*, name: str, workloads: Path | None) -> None:
 @nsys_option
 @_python_option
 def doctor(*, as_json: bool, nsys: Path | None, python: str | None) -> None:
-    """Check this machine for what profiling needs, and say how to fix what is missing and what works without it.
+    """Check whether this machine can profile, how to fix what is missing, and what works without it.
 
     Example: nightsight doctor
     """

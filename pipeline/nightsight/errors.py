@@ -1,13 +1,13 @@
-"""The kinds of failure that users can meet, each with the exit status of the command (docs/command-line.md)."""
+"""The failures that users can see, each with the exit status of the command (docs/command-line.md)."""
 
 from typing import Final
 
 CRASHED: Final = 70
-"""The exit status of a bug: EX_SOFTWARE of sysexits.h. Python's own is 1, which a gate takes for a regression."""
+"""The exit status of a bug: EX_SOFTWARE of sysexits.h. Python's own is 1, which a gate reads as a regression."""
 
 
 class PipelineError(Exception):
-    """A failure that the user can act on: `message` says what happened, `hint` what to do about it."""
+    """A failure that the user can act on: `message` says what happened, `hint` what to do."""
 
     exit_code = 3
 
@@ -34,17 +34,17 @@ class WorkloadError(PipelineError):
 
 
 class Interrupted(PipelineError):
-    """A signal has ended the command: the message says what is kept. The command line knows which signal it was."""
+    """A signal ended the command; the message says what is kept. The command line knows which signal."""
 
     exit_code = 130
 
 
 class CaptureError(PipelineError):
-    """A file cannot be read as a capture, or a place cannot be written to."""
+    """A file cannot be read as a capture, or a location cannot be written."""
 
 
 class NotMeasured(PipelineError):
-    """What was to be compared could not be measured, so nothing is known of it."""
+    """What should be compared could not be measured, so there is no result."""
 
 
 class MissingTable(PipelineError):
@@ -57,6 +57,6 @@ class NoMemory(PipelineError):
     def __init__(self, where: str) -> None:
         super().__init__(
             f"not enough memory {where}",
-            "A report takes 5 times the size of a trace (unpacked), and 8 times that of an .sqlite. Use a machine with "
-            "more memory, raise the limit of this one (ulimit -v, the container's), or capture fewer steps.",
+            "A report needs 5 times the uncompressed size of a trace, and 8 times that of an .sqlite. Use a machine "
+            "with more memory, raise the memory limit (ulimit -v, the container's), or capture fewer steps.",
         )

@@ -1,4 +1,4 @@
-"""The options of each command, and the checks made before any program runs."""
+"""The options of each command, and the checks before any program runs."""
 
 import re
 import shlex
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 RECORDINGS: Final = ("gpu_metrics", "python_backtrace", "memory_usage", "page_faults")
 NAMES: Final = ("modules", "operators", "shapes", "python")
 RECORDED: Final = ("shapes", "stack", "memory", "modules", "sync", "threads")
-"""What torch.profiler can record beyond its default, as workloads/traced.py takes it."""
+"""What torch.profiler can record in addition to its default, as workloads/traced.py takes it."""
 
-# escaped characters and bracket expressions: nothing in them is special
+# escaped characters and bracket expressions: everything in them is literal
 _PLAIN: Final = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]", re.DOTALL)
 _NOT_ECMASCRIPT: Final = re.compile(r"\(\?(?![:=!])(?:P?<[=!]?|P?.?)")
 
@@ -53,7 +53,7 @@ class ReplayOptions:
 
     @property
     def replay(self) -> "Replay | None":
-        """The replay that ncu is asked for; None if nothing is to be replayed."""
+        """The requested ncu replay; None without one."""
         from nightsight.collect.replay import Replay
 
         if self.no_ncu:
@@ -98,7 +98,7 @@ class TracingOptions:
 
     @property
     def tracing(self) -> "Tracing":
-        """What torch.profiler is asked to record."""
+        """What torch.profiler should record."""
         from nightsight.collect.tracing import Schedule, Tracing
 
         given = Schedule(self.wait, self.warmup, self.active, self.cycles) if self.active else None
@@ -153,12 +153,12 @@ class ProfileOptions(ReplayOptions, TracingOptions):
 
     @property
     def chosen_collector(self) -> "Choice":
-        """The collector that was asked for, or the only one that can record a part of a run."""
+        """The requested collector, or nsys for part of a run: no other collector can record one."""
         return "nsys" if self.part and self.collector == "auto" else self.collector
 
     @property
     def part(self) -> "Span | Load | None":
-        """The part of the run to record; None for all of it."""
+        """The part of the run to record; None for the whole run."""
         from nightsight.collect.workloads import Load, Span, resolve
 
         if self.server:
@@ -181,7 +181,7 @@ class ProfileOptions(ReplayOptions, TracingOptions):
             names=self.names,
             nsys_arguments=self.nsys_arg,
             ncu=self.ncu,
-            # a replay would start the server, and nobody would load it
+            # a replay would start the server without load
             replay=None if self.server else self.replay,
             calibrate=self.calibrate,
             time_steps=self.time_steps,
@@ -190,9 +190,9 @@ class ProfileOptions(ReplayOptions, TracingOptions):
         )
 
     def refuse_contradictions(self, given: Collection[str]) -> None:
-        """Raise UsageError for options that others override, so that nothing the user asked for is silently ignored.
+        """Raise UsageError for options that others override, so that none is silently ignored.
 
-        `given`: the names of the options that were on the command line.
+        `given`: the names of the options on the command line.
         """
         on_line = set(given)
         for name, needed in _NEEDED:
@@ -224,20 +224,20 @@ class ProfileOptions(ReplayOptions, TracingOptions):
         excluded = (
             (
                 "names" in on_line and self.collector == "torch",
-                "--names is for nsys. torch.profiler has --record modules,shapes,stack for that.",
+                "--names is for nsys. With torch.profiler, use --record modules,shapes,stack.",
             ),
             (
                 {"memory", "threads"} <= set(self.record),
-                "--record memory and threads exclude each other: torch records memory of one thread.",
+                "--record memory and threads exclude each other: torch records memory of one thread only.",
             ),
             (
                 bool(self.step_range) and self.step_range in self.skip_range,
-                "--skip-range leaves out all of --step-range.",
+                "--skip-range and --step-range name the same range. Nothing would be recorded.",
             ),
             (
                 self.ranks is not None and bool(self.active and self.cycles),
-                "--active ends the program of the ranks that are recorded, and the others would wait for them. With "
-                "--cycles 0 it runs to its end.",
+                "--active ends the program on the recorded ranks, and the others would wait for them. Use --cycles 0 "
+                "to let it run to its end.",
             ),
         )
         for is_given, said in excluded:
@@ -273,7 +273,7 @@ class TrialOptions:
     verbose: bool
 
     def request(self, progress: "Progress") -> "Request":
-        """Return these options as the collectors take them; paths are absolute, as each commit has its own folder."""
+        """Return these options as the collectors take them, with absolute paths: each commit has its own folder."""
         from nightsight.collect.workloads import Request
 
         return Request(
@@ -349,30 +349,30 @@ class StatsOptions:
 
 
 class Number(click.FloatRange):
-    """A number in a range. Rejects nan, which passes Click's range checks."""
+    """A number in a range. Rejects NaN, which passes Click's range checks."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:  # noqa: ANN401
-        """Convert as Click does; fail for nan."""
+        """Convert as Click does; fail for NaN."""
         number = float(super().convert(value, param, ctx))
         return self.fail(f"{value} is not a number.", param, ctx) if isnan(number) else number
 
 
 def expression(_: click.Context, __: click.Parameter, value: str) -> str:
-    """Reject regular expressions that ncu does not accept: it uses the ECMAScript grammar of C++."""
+    """Reject regular expressions that ncu does not accept: it uses C++'s ECMAScript grammar."""
     try:
-        # checked as ncu gets it: inside a group, where inline flags are an error
+        # checked as ncu gets it: inside a group, where inline flags are errors
         re.compile(f".(?:{value})")
     except re.error as error:
         raise click.BadParameter(f"{value!r} is not a regular expression that ncu accepts: {error.msg}.") from error
     found = _NOT_ECMASCRIPT.search(_PLAIN.sub("", value))
     if found:
-        reason = f"{found[0]} is not in its grammar; groups are (...), (?:...), (?=...) and (?!...)"
+        reason = f"{found[0]} is not in its grammar. Groups are (...), (?:...), (?=...) and (?!...)"
         raise click.BadParameter(f"{value!r} is not a regular expression that ncu accepts: {reason}.")
     return value
 
 
 def command_line(ctx: click.Context, parameter: click.Parameter, value: str) -> tuple[str, ...]:
-    """Split a command as a shell does; nothing in it is expanded."""
+    """Split a command as a shell does, without expansion."""
     try:
         parts = tuple(shlex.split(value))
     except ValueError as error:
@@ -383,11 +383,11 @@ def command_line(ctx: click.Context, parameter: click.Parameter, value: str) -> 
 
 
 def ready_sign(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
-    """Reject what cannot be waited for."""
+    """Reject a ready sign that cannot be waited for."""
     from nightsight.collect.ready import problem_of
 
     if _is_given(ctx, parameter) and (problem := problem_of(value)):
-        raise click.BadParameter(f"{value!r} is no sign of a server: {problem}.")
+        raise click.BadParameter(f"{value!r} cannot show that a server is ready: {problem}.")
     return value
 
 
@@ -396,17 +396,17 @@ def _is_given(ctx: click.Context, parameter: click.Parameter) -> bool:
 
 
 def names(_: click.Context, __: click.Parameter, value: str) -> tuple[str, ...] | None:
-    """Return what is to be named: some of NAMES; none if `off`, None if that is left to us."""
+    """Return what to annotate: some of NAMES; empty for `off`, None for `auto`."""
     if value in ("auto", "off"):
         return None if value == "auto" else ()
     given = tuple(name.strip() for name in value.split(","))
     if unknown := [name for name in given if name not in NAMES]:
-        raise click.BadParameter(f"{unknown[0]!r} is none of auto, off, {', '.join(NAMES)}.")
+        raise click.BadParameter(f"{unknown[0]!r} is not one of auto, off, {', '.join(NAMES)}.")
     return given
 
 
 def no_empty_name(_: click.Context, __: click.Parameter, value: Any) -> Any:  # noqa: ANN401 (one text, or several)
-    """Refuse an empty name, alone or between commas."""
+    """Reject an empty name, alone or between commas."""
     for given in (value,) if isinstance(value, str) else value or ():
         if not all(name.strip() for name in given.split(",")):
             raise click.BadParameter(f"{given!r} contains an empty name.")
@@ -424,7 +424,7 @@ def numbers_of_ranks(_: click.Context, __: click.Parameter, value: str | None) -
 
 
 class Words(click.ParamType[tuple[str, ...]]):
-    """Some of a few words, with commas, as a tuple in their order. `others`: what to say of some that are none."""
+    """A comma-separated choice of words, as a tuple in their order. `others`: hints for some wrong words."""
 
     name = "words"
 
@@ -434,7 +434,7 @@ class Words(click.ParamType[tuple[str, ...]]):
         self.words, self.everything, self.others = words, everything, others or {}
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:  # noqa: ANN401
-        """Return the words; `all` stands for `everything`."""
+        """Return the words; `all` means `everything`."""
         if isinstance(value, tuple):
             return value
         given = {word.strip() for word in value.split(",")}
@@ -447,5 +447,5 @@ class Words(click.ParamType[tuple[str, ...]]):
 
 
 def standard_output(_: click.Context, __: click.Parameter, value: Any) -> Any:  # noqa: ANN401 (a path, or its text)
-    """Treat /dev/stdout as `-`: replacing the file that it links to would be wrong."""
+    """Treat /dev/stdout as `-`: the file that it links to must not be replaced."""
     return type(value)("-") if str(value) == "/dev/stdout" else value

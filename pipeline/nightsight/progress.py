@@ -1,4 +1,4 @@
-"""Who waits is told what is being done, and how long it may still take: for stages that know nothing of terminals."""
+"""Progress messages and time estimates, for stages that know nothing about terminals."""
 
 import time
 from abc import ABC, abstractmethod
@@ -8,25 +8,25 @@ from typing import Protocol
 
 
 class Progress(Protocol):
-    """Takes a few words on what is being done now.
+    """Takes a short message about the current activity.
 
-    done, of: how many of equal parts are done, where that is known. is_series: it is about a series, such as repeats;
-    what follows are stages of its part, up to the next part.
+    done, of: the number of equal parts that are done, and of all parts, if known. is_series: the message is about a
+    series, such as repeats; the following messages are stages of its current part.
     """
 
     def __call__(self, message: str, /, *, done: float = 0, of: float = 0, is_series: bool = False) -> None:
-        """Tell it."""
+        """Report the current activity."""
 
 
 def silent(message: str, /, *, done: float = 0, of: float = 0, is_series: bool = False) -> None:
-    """Tell nobody."""
+    """Show nothing."""
 
 
 @dataclass
 class Clock:
-    """How long something has taken since `began_s`, and how much of it was done at `told_s`: `done` of `of` parts.
+    """The progress of an activity that started at `began_s`: `done` of `of` parts at `told_s`.
 
-    first: how much was done in the beginning.
+    first: the parts that were done at the start.
     """
 
     began_s: float
@@ -37,11 +37,11 @@ class Clock:
 
     @property
     def share(self) -> float | None:
-        """How much of it is done, from 0 to 1; None if that is not known."""
+        """The share that is done, from 0 to 1; None if unknown."""
         return min(self.done / self.of, 1.0) if self.of else None
 
     def left_s(self, now_s: float) -> float | None:
-        """Return how long the rest will take if it goes on like that; None if that is not known."""
+        """Return how long the rest will take at the current rate; None if unknown."""
         if not self.of or self.done <= self.first:
             return None
         each_s = (self.told_s - self.began_s) / (self.done - self.first)
@@ -56,7 +56,7 @@ def written(seconds: float) -> str:
 
 
 class Told(ABC):
-    """A `Progress` that people see. doing: what was told last, whether or not it was shown."""
+    """A `Progress` that people see. doing: the last message, whether or not it was shown."""
 
     def __init__(self) -> None:
         self.doing = ""
@@ -64,14 +64,14 @@ class Told(ABC):
 
     @abstractmethod
     def __call__(self, message: str, /, *, done: float = 0, of: float = 0, is_series: bool = False) -> None:
-        """Show it."""
+        """Show the current activity."""
 
     def paused(self) -> AbstractContextManager[None]:
-        """Keep out of the way of what is printed meanwhile."""
+        """Hide progress while other output is printed."""
         return nullcontext()
 
     def _clock(self, done: float, of: float, *, is_series: bool) -> tuple[Clock, bool]:
-        """Return the clock of what is being done, and whether that is new: another part of the same is not."""
+        """Return the clock of the current activity, and whether it is new: another part of the same one is not."""
         now_s = time.monotonic()
         clock = self._clocks.get(is_series)
         is_new = clock is None or not of or clock.of != of

@@ -1,8 +1,8 @@
 #!/bin/sh
 # Installs nightsight into a new virtual environment: sh templates/ci/install.sh FOLDER [PYTHON]
 #
-# What it needs is pinned with hashes (requirements.txt beside this file) and comes as wheels, so that nothing but this
-# checkout can change what a job runs that may write.
+# Dependencies are pinned with hashes (requirements.txt next to this file) and come as wheels, so that only this
+# checkout can change what a job with write access runs.
 set -eu
 
 folder=$1

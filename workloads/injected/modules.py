@@ -18,7 +18,7 @@ import torch
 from torch.nn.modules import module as hooks
 
 PREFIX = "nn.Module: "
-# these only wrap a model, and are no part of its paths
+# these only wrap a model, and are not part of its paths
 _WRAPPERS = {"DataParallel", "DistributedDataParallel", "FullyShardedDataParallel", "OptimizedModule"}
 
 _compiles = getattr(getattr(torch, "compiler", None), "is_compiling", lambda: False)

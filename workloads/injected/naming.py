@@ -3,7 +3,7 @@
 Each call gets an NVTX range with the name that PyTorch's own profiler gives it. Modules are called often and briefly;
 there can be a limit: the share of the time that their ranges may cost. What one costs is measured when torch is
 imported, under the profiler; how often modules are called, between calls of the model. If all together cost too much,
-inner modules have no ranges from then on. Loaded by path into any program; that may run a Python older than ours.
+inner modules no longer get ranges. Loaded by path into any program, whose Python may be older than ours.
 """
 
 from __future__ import annotations

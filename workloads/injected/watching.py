@@ -13,7 +13,7 @@ from typing import Any, Callable, NamedTuple  # noqa: UP035 (Python 3.8)
 
 
 class Ranges(NamedTuple):
-    """What is called for ranges: `begin` and `end` for those of a thread, `start` for those that may overlap.
+    """The functions that make ranges: `begin` and `end` for those of a thread, `start` for those that may overlap.
 
     Labels are as nsys gives them: with the domain before a colon.
     """

@@ -3,7 +3,7 @@
 With $NIGHTSIGHT_NAMES, PyTorch's modules and others get names for a profiler (`injected/naming.py`). The times are of
 a run without it. Each range that is not inside one that repeats gets two times: that of the CPU, and that at which the
 GPU has done all work given to the current stream before, by a CUDA event (some microseconds each, for one range per
-step). The times of each process go to a file of its own in the folder $NIGHTSIGHT_TIMES when it ends. The program must
+step). The times of each process go to a separate file in the folder $NIGHTSIGHT_TIMES when it ends. The program must
 not notice: whatever fails here is left out. Runs in the program's Python, which may be older than ours.
 """
 
@@ -25,7 +25,7 @@ from typing import Any, Collection  # noqa: UP035 (Python 3.8)
 # of the time: what the ranges of modules may cost
 _SPARING = 0.02
 _MOST = 50_000
-# a range inside one that has begun so often is part of its repetitions
+# a range inside one that has started this often is part of its repetitions
 _OFTEN = 3
 _NUMBER = re.compile("(?<![A-Za-z0-9])[0-9]+(?![A-Za-z0-9])")
 
@@ -70,7 +70,7 @@ class Times:
         return stack
 
     def save(self) -> None:
-        """Write the times of this process; a fork has none of its own."""
+        """Write the times of this process; a fork has none."""
         if os.getpid() != self.process:
             return
         with suppress(Exception):

@@ -34,14 +34,14 @@ def choose_collector(
 ) -> tuple[str, Finding | None]:
     """Return the name of a collector, and a finding for the report if it is only a fallback.
 
-    "auto" is nsys if there is an nsys and a GPU, or if torch.profiler would see nothing of the program. ToolError
-    if nsys is required but not found, or if torch.profiler is asked to profile a command; UsageError if `recordings`
-    are wanted and the collector is not nsys, or `tracing` and it is not torch.
+    "auto" is nsys if the machine has nsys and a GPU, or if torch.profiler cannot see the program. Raise ToolError if
+    nsys is required but not found, or if torch.profiler should profile a command; UsageError for `recordings` without
+    nsys, or `tracing` without torch.
     """
     if program.kind == "workload" and program.is_native and not has_gpu():
         raise ToolError(
-            f"{program.name} needs an NVIDIA GPU, and there is none on this machine",
-            "Run it where nvidia-smi lists a GPU, or another workload here: nightsight workloads lists them.",
+            f"{program.name} needs an NVIDIA GPU, and this machine has none",
+            "Run it where nvidia-smi lists a GPU, or run another workload (list: nightsight workloads).",
         )
     if asked == "torch":
         refuse_command(program)
@@ -59,12 +59,12 @@ def choose_collector(
         _refuse_tracing(tracing, program)
         return "nsys", None
     finding = _without_nsys() if gpu else _without_gpu()
-    _refuse_recordings(recordings, "there is no nsys on this machine" if gpu else "there is no GPU on this machine")
+    _refuse_recordings(recordings, "this machine has no nsys" if gpu else "this machine has no GPU")
     return "torch", finding
 
 
 def needs_of(asked: Choice, target: str | None, folder: Path | None, nsys: Path | None) -> set[str]:
-    """Return the modules that a target of `resolve` and the collector that was asked for need in its Python."""
+    """Return the modules that a target of `resolve` and the requested collector need in the target's Python."""
     is_traced = asked == "torch" or (asked == "auto" and not (find_nsys(nsys) and has_gpu()))
     return modules_of(target, folder, is_traced=is_traced)
 
@@ -72,8 +72,8 @@ def needs_of(asked: Choice, target: str | None, folder: Path | None, nsys: Path 
 def _refuse_recordings(recordings: Sequence[str], reason: str) -> None:
     if recordings:
         options = ", ".join(f"--{name}" for name in recordings)
-        instead = " torch.profiler names with --collector torch --record modules,shapes,stack."
-        how = "install nsys: nightsight doctor says how" if "no nsys" in reason else "use --collector nsys"
+        instead = " With torch.profiler: --collector torch --record modules,shapes,stack."
+        how = "install nsys (nightsight doctor says how)" if "no nsys" in reason else "use --collector nsys"
         raise UsageError(
             f"{options}: only nsys can record this, and nsys is not used: {reason}",
             f"Omit the option, or {how}.{instead * ('names' in recordings)}",
@@ -84,7 +84,7 @@ def _refuse_tracing(tracing: Tracing, program: Program) -> None:
     if tracing != WHOLE_RUN:
         instead = "Add --collector torch, or omit the options." if program.is_for_torch else "Omit the options."
         raise UsageError(
-            "only torch.profiler knows --active, --activities, --record, --skip-range and --step-range; nsys is used",
+            "--active, --activities, --record, --skip-range and --step-range need torch.profiler, but nsys is used",
             instead,
         )
 
@@ -93,10 +93,10 @@ def _without_nsys() -> Finding:
     return Finding(
         "collector_fallback",
         "warning",
-        "Collected with torch.profiler: there is no nsys on this machine",
-        "torch.profiler sees only the process that runs torch. Not in this report: GPU work of other processes, CUDA "
-        "calls and NVTX ranges of code outside torch, and synchronizations as nsys records them.",
-        "Install Nsight Systems (`nightsight doctor` says how), or give its path with --nsys, and run again.",
+        "Collected with torch.profiler: this machine has no nsys",
+        "torch.profiler sees only the process that runs torch. Missing from this report: GPU work of other processes, "
+        "CUDA calls and NVTX ranges of code outside torch, and synchronizations as nsys records them.",
+        "Install Nsight Systems (`nightsight doctor` says how) or pass its path with --nsys, then run again.",
     )
 
 
@@ -104,8 +104,8 @@ def _without_gpu() -> Finding:
     return Finding(
         "collector_fallback",
         "warning",
-        "Collected with torch.profiler on the CPU: there is no GPU on this machine",
-        "The report shows torch operators and the program's ranges as they ran on the CPU. Not in this report: GPU "
-        "kernels, copies, CUDA calls and launch overhead.",
+        "Collected with torch.profiler on the CPU: this machine has no GPU",
+        "The report shows torch operators and the program's ranges as they ran on the CPU. Missing from this report: "
+        "GPU kernels, copies, CUDA calls and launch overhead.",
         "Run the program on a machine with an NVIDIA GPU and nsys to see its GPU work.",
     )

@@ -1,7 +1,7 @@
-"""Measures what nsys adds to a CUDA call of each kind: a small program, timed without and with nsys.
+"""Measures the overhead of nsys per CUDA call of each kind, with a small program timed without and with nsys.
 
-That depends on the machine and on what nsys records, hardly on the program, so it is done once and kept in the user's
-cache. The name of the file is a hash of the models of CPU and GPU, the versions of driver and nsys, and its options:
+The overhead depends on the machine and on what nsys records, hardly on the program, so it is measured once and kept in
+the user's cache. The file name is a hash of the CPU and GPU models, the versions of driver and nsys, and its options;
 the file itself holds only times.
 """
 
@@ -35,9 +35,9 @@ _PROGRAM: Final = PACKAGE / "calibration.py"
 _NAME: Final = "profiler_costs"
 _LIMIT_S: Final = 120.0
 _NO_CUDA: Final = 3
-# calls of one kind that the program makes at a time
+# calls of one kind that the program makes together
 _CALLS: Final[Mapping[str, int]] = {"allocation": 2}
-# what a launch can cost; anything else was disturbed
+# plausible cost of a launch; other values mean that the measurement was disturbed
 _LEAST_NS: Final = 200.0
 _MOST_NS: Final = 100_000.0
 _CALL_TIMES: Final = """
@@ -47,7 +47,7 @@ _CALL_TIMES: Final = """
 
 @dataclass(frozen=True)
 class Calibration:
-    """The table `profiler_costs` of this machine, without rows if it is unknown; `reason` then says why."""
+    """The table `profiler_costs` of this machine. If unknown, it has no rows and `reason` says why."""
 
     costs: pd.DataFrame
     reason: str = ""
@@ -55,9 +55,9 @@ class Calibration:
 
 
 def calibrated(program: Program, request: Request) -> Calibration:
-    """Return what nsys adds to calls on this machine: from the cache if there, else measured with the program's Python.
+    """Return the overhead of nsys per call on this machine, from the cache or measured with the program's Python.
 
-    Never raises: without it, typical costs are assumed.
+    Never raises: without a result, typical costs are assumed.
     """
     if request.calibrate is False:
         return _unknown("--no-calibrate was given")
@@ -66,12 +66,12 @@ def calibrated(program: Program, request: Request) -> Calibration:
         cached = _cache(_identity(nsys, request))
         if cached and not request.calibrate and (known := _read(cached)) is not None:
             return Calibration(known)
-        request.progress("measuring what nsys adds to CUDA calls (once for this machine)")
+        request.progress("measuring nsys overhead per CUDA call (once per machine)")
         found = _measured(nsys, _python(program), request)
     except PipelineError as error:
         return _unknown(error.message)
     if cached and len(found.costs):
-        # a cache that cannot be written is measured anew each time
+        # without a writable cache, each run measures again
         with suppress(OSError):
             cached.parent.mkdir(parents=True, exist_ok=True)
             aside = cached.with_name(f".{cached.name}.{os.getpid()}")
@@ -81,10 +81,10 @@ def calibrated(program: Program, request: Request) -> Calibration:
 
 
 def costs_of(plain: Mapping[str, float], traced: Mapping[str, float], recorded: Mapping[str, float]) -> pd.DataFrame:
-    """Return the table `profiler_costs`: time per call without and with nsys, and how long nsys recorded it to be.
+    """Return the table `profiler_costs`: the time that nsys adds per call, and the duration that it records.
 
-    The kind `host` makes no calls: the times without nsys are scaled to the speed that the host had in the other run.
-    ToolError if the times make no sense.
+    The kind `host` makes no calls: it scales the times without nsys to the host's speed in the other run. Raise
+    ToolError for implausible times.
     """
     speed = traced["host"] / plain["host"] if plain.get("host", 0) > 0 and traced.get("host", 0) > 0 else 1.0
     rows = [
@@ -96,7 +96,7 @@ def costs_of(plain: Mapping[str, float], traced: Mapping[str, float], recorded: 
     launches = costs[costs["kind"] == LAUNCHES]
     likely = launches["added_ns"].between(_LEAST_NS, _MOST_NS) & launches["recorded_ns"].between(_LEAST_NS, _MOST_NS)
     if not likely.any():
-        raise ToolError("the times of calls without and with nsys make no sense: other work disturbed them")
+        raise ToolError("call times without and with nsys are implausible: other work disturbed the measurement")
     return costs
 
 
@@ -120,7 +120,7 @@ def _measured(nsys: Path, python: str, request: Request) -> Calibration:
             raise KeyboardInterrupt
         if alone.status == _NO_CUDA or not alone.ok:
             reason = "has no torch with CUDA" if alone.status in (1, _NO_CUDA) else alone.ending
-            return _unknown(f"the Python that would measure it {reason}", alone.seconds)
+            return _unknown(f"the Python for the measurement {reason}", alone.seconds)
         watched = Program("calibration", "script", (python, str(_PROGRAM), str(traced)))
         outcome = record(nsys, watched, left, report=report).outcome
         if outcome.interrupted:
@@ -136,11 +136,11 @@ def _times(path: Path) -> dict[str, float]:
         document: Any = json.loads(path.read_bytes())
         return {str(kind): float(ns) for kind, ns in document["call_ns"].items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ToolError("the program that measures it wrote no times") from error
+        raise ToolError("the measuring program wrote no times") from error
 
 
 def _recorded(database: Path) -> dict[str, float]:
-    """Return the median recorded length in ns of the calls of each kind."""
+    """Return the median recorded duration of calls of each kind, in ns."""
     try:
         with closing(sqlite3.connect(database)) as connection:
             calls = pd.DataFrame(connection.execute(_CALL_TIMES).fetchall(), columns=["name", "ns"])
@@ -152,7 +152,7 @@ def _recorded(database: Path) -> dict[str, float]:
 
 
 def _python(program: Program) -> str:
-    """Return the Python of a program: the one that its command starts with, else the one that scripts are run with."""
+    """Return the Python of a program: the one in its command, otherwise the one that runs scripts."""
     first = program.command[0]
     is_python = program.kind != "command" or re.fullmatch(r"python[\d.]*", Path(first).name)
     return first if is_python else interpreter(needs=lambda: ("torch",)).path
@@ -162,7 +162,7 @@ def _identity(nsys: Path, request: Request) -> list[object]:
     """Return what the cost depends on; ToolError if the GPU is unknown."""
     nvidia_smi = shutil.which("nvidia-smi")
     if nvidia_smi is None:
-        raise ToolError("nvidia-smi is not on PATH, so the GPU of this machine is unknown")
+        raise ToolError("nvidia-smi is not on PATH, so the GPU model is unknown")
     gpus = ask([nvidia_smi, "--query-gpu=name,driver_version", "--format=csv,noheader"]).splitlines()
     cpu = re.search(r"^model name\s*:\s*(.*)$", read_system("proc/cpuinfo"), re.MULTILINE)
     options = [request.trace, sorted(request.recordings), list(request.nsys_arguments)]
@@ -170,7 +170,7 @@ def _identity(nsys: Path, request: Request) -> list[object]:
 
 
 def _cache(identity: list[object]) -> Path | None:
-    """Return the file that keeps the cost of a machine; None if the user has no folder for such files."""
+    """Return the cache file for this machine; None if the user has no cache folder."""
     try:
         base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     except RuntimeError:
@@ -180,7 +180,7 @@ def _cache(identity: list[object]) -> Path | None:
 
 
 def _read(path: Path) -> pd.DataFrame | None:
-    """Return the costs in the cache; None if there are none, or if they are damaged."""
+    """Return the costs in the cache; None if missing or damaged."""
     try:
         return of_text(path.read_bytes()).get(_NAME)
     except (OSError, CaptureError):

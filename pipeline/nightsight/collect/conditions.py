@@ -1,7 +1,7 @@
-"""Logs how the GPUs run while a program is measured, as NVML says it: clocks, heat, power, and who else uses them.
+"""Logs the state of the GPUs during a measurement, from NVML: clocks, temperature, power, and other users.
 
-Nothing is ever set. NVML names processes by their ids: ours are those that descend from this process, so nothing but
-"there are others" is kept of the rest. In a container, NVML does not show the processes outside it.
+It only reads. NVML identifies processes by id: descendants of this process are ours; of all others, only their
+existence is kept. In a container, NVML does not show processes outside of it.
 """
 
 import os
@@ -20,9 +20,9 @@ from nightsight.model.report import Conditions, Finding
 from nightsight.system.installing import for_nightsight
 
 _EVERY_S: Final = 0.2
-# a driver that hangs must not keep the report from being written
+# a hanging driver must not block the report
 _PATIENCE_S: Final = 2.0
-# the bits of nvmlClocksEventReasons that slow a GPU down, and what the user calls each
+# the bits of nvmlClocksEventReasons that slow a GPU down, and what messages call them
 _SLOWDOWNS: Final = {
     0x004: ("SwPowerCap", "its power limit"),
     0x008: ("HwSlowdown", "heat or power (hardware)"),
@@ -41,9 +41,9 @@ Nvml = Any
 
 @dataclass(frozen=True)
 class Sample:
-    """What NVML said of one GPU at one moment; None where the driver does not say. `reasons`: NVML's bits.
+    """The state of one GPU at one moment, from NVML; None where the driver has no value. `reasons`: NVML's bits.
 
-    is_ours: a process of ours used the GPU; is_shared: another one did.
+    is_ours: one of our processes used the GPU; is_shared: another process did.
     """
 
     device: int
@@ -68,7 +68,7 @@ class Log:
 
     @property
     def conditions(self) -> tuple[Conditions, ...]:
-        """How each GPU ran that the program used."""
+        """The conditions of each GPU that the program used."""
         return conditions_of(tuple(self.samples))
 
 
@@ -86,16 +86,16 @@ def logged(every_s: float = _EVERY_S) -> Iterator[Log]:
 
 
 def first_look() -> tuple[Sample, ...]:
-    """Return a sample of each GPU that a program would see; ToolError if NVML does not answer."""
+    """Return a sample of each GPU that programs can see; raise ToolError if NVML does not answer."""
     with _nvml() as nvml:
         return _look(nvml, _visible(nvml))
 
 
 def conditions_of(samples: Sequence[Sample]) -> tuple[Conditions, ...]:
-    """Return the medians for each GPU that was used: by a process of ours, else by any, else each one there is.
+    """Return the medians for each GPU used by our processes, otherwise by any process, otherwise for all GPUs.
 
-    Of samples while the GPU was busy, because clocks drop when it has nothing to do; of all samples if the driver does
-    not say when it was (MIG).
+    Only samples while the GPU was busy count, because clocks drop when it is idle; all samples count if the driver does
+    not report utilization (MIG).
     """
     used = {sample.device for sample in samples if sample.is_ours} or {s.device for s in samples if s.busy_pct}
     kept = [sample for sample in samples if not used or sample.device in used]
@@ -106,7 +106,7 @@ def conditions_of(samples: Sequence[Sample]) -> tuple[Conditions, ...]:
 
 
 def findings_of(conditions: Sequence[Conditions]) -> tuple[Finding, ...]:
-    """Return a warning if GPUs were slowed down, or shared: times then vary for other reasons than the program."""
+    """Return warnings for throttled and shared GPUs: times then vary for reasons outside the program."""
     findings = []
     slowed = [condition for condition in conditions if condition.throttled]
     if slowed:
@@ -116,11 +116,10 @@ def findings_of(conditions: Sequence[Conditions]) -> tuple[Finding, ...]:
             Finding(
                 "throttled",
                 "warning",
-                f"The GPU was slowed down by {', '.join(causes)}",
-                f"{' '.join(map(_slowed, slowed))} Kernels take longer than they need to, and times differ from run to "
-                "run.",
-                "Compare only runs of the same clocks. Let the GPU cool down, or lock its clocks below the limit: "
-                "nvidia-smi -lgc MHZ (needs root; undo it with -rgc).",
+                f"The GPU was throttled by {', '.join(causes)}",
+                f"{' '.join(map(_slowed, slowed))} Kernels run slower than they could, and times vary between runs.",
+                "Compare only runs with the same clocks. Let the GPU cool down, or lock its clocks below the limit: "
+                "nvidia-smi -lgc MHZ (needs root; undo with -rgc).",
             )
         )
     if shared := [condition.device for condition in conditions if condition.is_shared]:
@@ -129,10 +128,10 @@ def findings_of(conditions: Sequence[Conditions]) -> tuple[Finding, ...]:
             Finding(
                 "shared_gpu",
                 "warning",
-                "Another process was on the GPU",
-                f"A process that is not the program's had a context on {gpus}. If it works, the times of this report "
+                "Another process used the GPU",
+                f"A process outside the program had a context on {gpus}. If it was active, the times in this report "
                 "include waiting for it.",
-                "End it (nvidia-smi lists processes), or run on a GPU of its own.",
+                "Stop it (nvidia-smi lists processes), or use a dedicated GPU.",
             )
         )
     return tuple(findings)
@@ -198,12 +197,12 @@ def _fill(log: Log, ended: threading.Event, every_s: float) -> None:
 
 @contextmanager
 def _nvml() -> Iterator[Nvml]:
-    """Open NVML; any error that it answers with is a ToolError."""
+    """Open NVML; turn its errors into ToolError."""
     try:
         nvml: ModuleType = import_module("pynvml")
     except ImportError as error:
         raise ToolError(
-            "clocks and heat are not logged: nvidia-ml-py is not installed", for_nightsight("nvidia-ml-py")
+            "GPU clocks and temperatures are not logged: nvidia-ml-py is not installed", for_nightsight("nvidia-ml-py")
         ) from error
     try:
         nvml.nvmlInit()
@@ -212,14 +211,14 @@ def _nvml() -> Iterator[Nvml]:
         finally:
             nvml.nvmlShutdown()
     except nvml.NVMLError as error:
-        raise ToolError(f"clocks and heat are not logged: NVML says: {error}", _DRIVER) from error
+        raise ToolError(f"GPU clocks and temperatures are not logged: NVML failed: {error}", _DRIVER) from error
 
 
-_DRIVER: Final = "It is a part of the NVIDIA driver. In a container, pass the GPUs through: --gpus all"
+_DRIVER: Final = "NVML is part of the NVIDIA driver. In a container, pass the GPUs through: --gpus all"
 
 
 def _visible(nvml: Nvml) -> tuple[_Gpu, ...]:
-    """Return the GPUs that a program may see, by CUDA_VISIBLE_DEVICES; all of them if it names none that there are."""
+    """Return the GPUs that CUDA_VISIBLE_DEVICES allows; all GPUs if it names none of them."""
     allowed = allowed_environment().get("CUDA_VISIBLE_DEVICES", "")
     names = [name.strip() for name in allowed.split(",") if name.strip()]
     gpus, chosen = [], []
@@ -237,7 +236,7 @@ def _visible(nvml: Nvml) -> tuple[_Gpu, ...]:
 
 
 def _slices(nvml: Nvml, handle: Nvml) -> list[tuple[str, str]]:
-    """Return the id and the profile of each MIG slice of a GPU that this process may see, such as 1g.18gb."""
+    """Return the id and profile (such as 1g.18gb) of each visible MIG slice of a GPU."""
     mode = _said(nvml, "nvmlDeviceGetMigMode", handle)
     if not mode or mode[0] != 1:
         return []
@@ -253,7 +252,7 @@ def _slices(nvml: Nvml, handle: Nvml) -> list[tuple[str, str]]:
 
 
 def _has_set_clocks(nvml: Nvml, handle: Nvml) -> bool:
-    """Whether application clocks other than the default were set; False if this driver has none."""
+    """Whether application clocks differ from the default; False if the driver has none."""
     # NVML_CLOCK_ID_APP_CLOCK_TARGET and NVML_CLOCK_ID_APP_CLOCK_DEFAULT
     target, default = (_said(nvml, "nvmlDeviceGetClock", handle, nvml.NVML_CLOCK_SM, kind) for kind in (1, 2))
     return target is not None and default is not None and target != default
@@ -265,7 +264,7 @@ def _look(nvml: Nvml, gpus: Sequence[_Gpu]) -> tuple[Sample, ...]:
 
 
 def _sample(nvml: Nvml, gpu: _Gpu, ours: dict[int, bool | None]) -> Sample:
-    """Return what NVML says of a GPU now; `ours` keeps what is known of processes."""
+    """Return the current state of a GPU; `ours` caches which processes are ours."""
     handle = gpu.handle
     busy = _said(nvml, "nvmlDeviceGetUtilizationRates", handle)
     power = _said(nvml, "nvmlDeviceGetPowerUsage", handle)
@@ -296,7 +295,7 @@ def _reasons(nvml: Nvml, handle: Nvml) -> int:
 
 
 def _said(nvml: Nvml, name: str, *arguments: Any) -> Any:  # noqa: ANN401 (whatever NVML answers)
-    """Return what a function of NVML says, or None: GPUs and drivers differ in what they tell."""
+    """Return the result of an NVML function, or None if this GPU or driver does not support it."""
     function = getattr(nvml, name, None)
     try:
         return function and function(*arguments)
@@ -305,7 +304,7 @@ def _said(nvml: Nvml, name: str, *arguments: Any) -> Any:  # noqa: ANN401 (whate
 
 
 def _is_ours(pid: int) -> bool | None:
-    """Whether a process descends from this one; None if it has ended, or runs where we cannot see it."""
+    """Whether a process descends from this one; None if it has ended or is not visible."""
     while pid > 1:
         if pid == os.getpid():
             return True

@@ -1,4 +1,4 @@
-"""Checks what the collectors need on this machine, and says how to fix what is missing or broken."""
+"""Checks what the collectors need on this machine, and how to fix what is missing or broken."""
 
 import json
 import re
@@ -19,7 +19,7 @@ from nightsight.system.installing import Place, for_programs
 _ABILITIES: Final = (
     ("read captures from anywhere: report, stats, compare, fleet, history", ()),
     ("profile Python programs with torch.profiler", ("python", "torch")),
-    ("... with the GPU work in it", ("python", "torch", "gpu")),
+    ("... including GPU work", ("python", "torch", "gpu")),
     ("profile any program with nsys", ("nsys", "gpu")),
     ("replay kernels with ncu", ("ncu", "counters", "gpu")),
 )
@@ -32,7 +32,7 @@ def version(name):
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
-        return "of unknown version"
+        return "unknown version"
 names = [name for name in ("torch", "triton", "nvtx") if importlib.util.find_spec(name)]
 place = [sys.prefix, sys.base_prefix, importlib.util.find_spec("pip") is not None]
 versions = {"python": platform.python_version(), **{name: version(name) for name in names}}
@@ -53,7 +53,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Ability:
-    """Something that people do with nightsight, and the checks that fail here and that it needs."""
+    """Something that people do with nightsight, and which of the checks it needs fail."""
 
     name: str
     missing: tuple[str, ...]
@@ -73,12 +73,12 @@ def examine(*, nsys: Path | None = None, python: str | None = None) -> tuple[Che
         found,
         _torch(place, versions),
         _package("triton", place, versions, "It comes with the CUDA builds of PyTorch for Linux."),
-        _package("nvtx", place, versions, "Without it, nsys and ncu see no ranges of the workloads."),
+        _package("nvtx", place, versions, "Without it, nsys and ncu see no ranges in the workloads."),
     )
 
 
 def abilities(checks: Sequence[Check]) -> tuple[Ability, ...]:
-    """Return what can be done on this machine, by the checks that it needs."""
+    """Return what this machine can do, according to the checks."""
     wrong = {check.name for check in checks if check.status != "ok"}
     return tuple(Ability(name, tuple(needed for needed in needs if needed in wrong)) for name, needs in _ABILITIES)
 
@@ -92,7 +92,7 @@ def _nsys(explicit: Path | None) -> Check:
         "nsys",
         "broken",
         f"{tool.detail}, but its importer cannot load {library}: nsys will print 'Importer error status: An unknown "
-        "error occurred.' and leave a .qdstrm file instead of a .nsys-rep",
+        "error occurred.' and write a .qdstrm file instead of a .nsys-rep",
         _remedy_for(library),
     )
 
@@ -103,8 +103,8 @@ def _privacy() -> Check:
     return Check(
         "privacy",
         "missing",
-        "this system does not allow PID namespaces, so nsys writes the environment of other processes into its files",
-        "Publish report.html, not the files under capture/. To allow PID namespaces: run as root, or allow "
+        "this system does not allow PID namespaces, so nsys records the environment of other processes in its files",
+        "Publish only report.html, not the files under capture/. To get PID namespaces, run as root or allow "
         "`unshare` in the container.",
     )
 
@@ -123,7 +123,7 @@ def _tool(name: str, find: Callable[[], Path | None], product: str) -> tuple[Che
 def _unloadable_library(nsys: Path) -> str:
     """Return the missing library that keeps nsys's importer from starting; "" if it starts, or is not next to nsys.
 
-    Without it, nsys still answers `--version` and profiles; only the report is never written.
+    Without the library, nsys still answers `--version` and profiles, but writes no report.
     """
     for importer in sorted(nsys.resolve().parent.parent.glob("*/QdstrmImporter")):
         try:
@@ -150,13 +150,13 @@ def _counters() -> Check:
         return Check("counters", "missing", "no NVIDIA driver is loaded", "ncu needs an NVIDIA GPU and its driver.")
     if tools.may_read_counters():
         restricted = re.search(r"^RmProfilingAdminOnly: *1", parameters, re.MULTILINE)
-        whose = "only administrators may read the GPU's performance counters; this process has CAP_SYS_ADMIN"
-        return Check("counters", "ok", whose if restricted else "every user may read the GPU's performance counters")
+        whose = "only administrators may read GPU performance counters; this process has CAP_SYS_ADMIN"
+        return Check("counters", "ok", whose if restricted else "every user may read GPU performance counters")
     return Check(
         "counters",
         "broken",
-        "only administrators may read the GPU's performance counters (RmProfilingAdminOnly: 1), and this process "
-        "lacks CAP_SYS_ADMIN: ncu and profile --gpu-metrics will fail with ERR_NVGPUCTRPERM",
+        "only administrators may read GPU performance counters (RmProfilingAdminOnly: 1), and this process lacks "
+        "CAP_SYS_ADMIN: ncu and profile --gpu-metrics will fail with ERR_NVGPUCTRPERM",
         tools.ALLOW_COUNTERS,
     )
 
@@ -164,8 +164,8 @@ def _counters() -> Check:
 def _gpu() -> Check:
     nvidia_smi = shutil.which("nvidia-smi")
     if nvidia_smi is None:
-        remedy = "Install the NVIDIA driver. Without a GPU, you can still make reports of captures from other machines."
-        return Check("gpu", "missing", "nvidia-smi is not on PATH: no NVIDIA driver is installed here", remedy)
+        remedy = "Install the NVIDIA driver. Without a GPU, you can still create reports of other machines' captures."
+        return Check("gpu", "missing", "nvidia-smi is not on PATH: no NVIDIA driver is installed", remedy)
     try:
         answer = tools.ask([nvidia_smi, "--query-gpu=name,driver_version", "--format=csv,noheader"])
     except ToolError as error:
@@ -180,7 +180,7 @@ def _gpu() -> Check:
 
 
 def _conditions() -> Check:
-    """Check NVML, which says how the GPUs run while a program is measured."""
+    """Check NVML, which reports the state of the GPUs during a measurement."""
     try:
         gpus = conditions.first_look()
     except ToolError as error:
@@ -188,20 +188,20 @@ def _conditions() -> Check:
     if not gpus:
         return Check("conditions", "missing", "NVML lists no GPU", "In a container, pass the GPUs through: --gpus all")
     unsaid = [name for name in ("busy_pct", "sm_mhz", "temperature_c", "power_w") if getattr(gpus[0], name) is None]
-    facts = [f"clocks, heat, power and other processes of {len(gpus)} {'GPU' if len(gpus) == 1 else 'GPUs'} are logged"]
-    facts += [f"not said by the driver: {', '.join(unsaid)}"] * bool(unsaid)
+    facts = [f"logs clocks, temperature, power and other processes of {len(gpus)} GPU{'s' * (len(gpus) != 1)}"]
+    facts += [f"not reported by the driver: {', '.join(unsaid)}"] * bool(unsaid)
     facts += [f"MIG {gpu.mig}" for gpu in gpus if gpu.mig]
     facts += [f"GPU {gpu.device} is shared with other processes" for gpu in gpus if gpu.is_shared]
     return Check("conditions", "ok", "; ".join(facts))
 
 
 def _python(chosen: Interpreter) -> tuple[Check, Place, dict[str, str]]:
-    """Check the Python that runs workloads and scripts; also return it as a place, and the versions of its packages."""
+    """Check the Python that runs workloads and scripts; also return its place and package versions."""
     try:
         facts = json.loads(tools.ask_python(chosen.path, _PROBE))
     except ToolError as error:
         nowhere = Place(chosen.path, "", "", has_pip=False)
-        remedy = "Activate another environment, or name a Python that works: --python PATH"
+        remedy = "Activate another environment, or choose a working Python: --python PATH"
         return Check("python", "broken", f"{chosen.path} ({chosen.reason}): {error.message}", remedy), nowhere, {}
     whose = "" if chosen.is_own else ", not nightsight's own"
     versions: dict[str, str] = facts["versions"]
@@ -218,12 +218,12 @@ def _torch(place: Place, versions: Mapping[str, str]) -> Check:
     except ToolError as error:
         reason = error.hint.splitlines()[-1]
         return Check(
-            "torch", "broken", f"cannot be imported: {reason}", f"Install it again. {for_programs(place, 'torch')}"
+            "torch", "broken", f"cannot be imported: {reason}", f"Reinstall it. {for_programs(place, 'torch')}"
         )
     if available == "True":
         return Check("torch", "ok", f"{version}, CUDA {cuda}")
     if not tools.has_gpu():
-        return Check("torch", "ok", f"{version}, CPU only, like this machine")
+        return Check("torch", "ok", f"{version}, CPU only; this machine has no GPU")
     if cuda == "None":
         return Check("torch", "broken", f"{version} is built without CUDA", "Install a CUDA build: https://pytorch.org")
     remedy = f"Check that the driver is recent enough for CUDA {cuda}, and that CUDA_VISIBLE_DEVICES shows the GPU."

@@ -1,4 +1,4 @@
-"""Chooses the Python that runs workloads and scripts: the user's, which may differ from the one of nightsight."""
+"""Chooses the Python that runs workloads and scripts: the user's, which may differ from nightsight's."""
 
 import json
 import os
@@ -26,7 +26,7 @@ print(json.dumps([name for name in {names!r} if not is_there(name)]))
 
 @dataclass(frozen=True)
 class Interpreter:
-    """A Python, and why it was chosen, in words that name no path. `is_instead`: the usual one lacks something."""
+    """A Python, and why it was chosen, without a path. `is_instead`: the usual one lacks something."""
 
     path: str
     reason: str
@@ -53,7 +53,7 @@ class Interpreter:
 
 
 def interpreter(asked: str | None = None, needs: Callable[[], Collection[str]] = tuple) -> Interpreter:
-    """Choose a Python: the one asked for, that of the active environment, python3 on PATH, or nightsight's own.
+    """Choose a Python: the requested one, the active environment's, python3 on PATH, or nightsight's own.
 
     `needs` returns the modules that the program needs: python3 on PATH is not used if it lacks some of them that
     nightsight's own has.
@@ -84,7 +84,7 @@ def lacking(python: str, modules: Collection[str]) -> set[str]:
 
 
 def how_to_get(package: str, place: Place) -> str:
-    """Say how to get a package, whose module has its name, for the programs that a Python runs."""
+    """Return how to install a package, whose module has the same name, for programs of a Python."""
     if lacking(sys.executable, (package,)):
         return for_programs(place, package)
     own = f"nightsight's own Python has it: --python {sys.executable}"

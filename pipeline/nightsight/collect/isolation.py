@@ -1,11 +1,11 @@
-"""Keeps a profiler from seeing any processes but those of the program.
+"""Keeps a profiler from seeing processes outside the program.
 
 nsys writes the environment of every process that it can see into the .nsys-rep, including that of the shell or the CI
-job (seen with 2025.3.1, despite --inherit-environment=false and a clean environment of its own). In a separate PID
-namespace it sees no other processes.
+job (seen with 2025.3.1, despite --inherit-environment=false and its own clean environment). In a separate PID namespace
+it sees no other processes.
 
-nsys names folders under /tmp/nvidia by process numbers, which begin at 1 in each namespace: of four at a time, 23 of 24
-recorded no CUDA at all (2025.3.1). So each namespace has a /tmp/nvidia of its own; with it all 24 did.
+nsys names folders under /tmp/nvidia by process id, and ids start at 1 in each namespace: with four runs at a time, 23
+of 24 recorded no CUDA at all (2025.3.1). So each namespace has its own /tmp/nvidia; with it, all 24 recorded CUDA.
 """
 
 import subprocess

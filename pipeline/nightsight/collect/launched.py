@@ -1,4 +1,4 @@
-"""Which rank of a job this process is, as launchers tell those that they start: torchrun, Slurm, and MPI."""
+"""Which rank of a job this process is, from variables of launchers: torchrun, Slurm, and MPI."""
 
 import os
 import sys
@@ -9,7 +9,7 @@ from nightsight.errors import UsageError, WorkloadError
 
 
 class Launched(NamedTuple):
-    """A rank, of how many, which launcher says so, and on which of its machines, counted from 0; None if unknown."""
+    """A rank, the world size, the launcher that set them, and the number of the machine, from 0; None if unknown."""
 
     rank: int
     world_size: int
@@ -27,7 +27,7 @@ _LAUNCHERS: Final = (
 
 
 def launched(environment: Mapping[str, str] = os.environ) -> Launched | None:
-    """Return which rank this process is; None if nothing says so, or it is the only one."""
+    """Return which rank this process is; None if unknown, or if it is the only one."""
     for rank, size, source, node in _LAUNCHERS:
         told = [_number(environment.get(name, "")) for name in (rank, size, node)]
         if told[0] is not None and told[1] is not None:
@@ -42,9 +42,9 @@ def _number(text: str) -> int | None:
 
 
 def run_unless_chosen(command: tuple[str, ...], ranks: Collection[int] | None) -> None:
-    """Become the program, without a profiler, if this is a rank that is not to be recorded; all are if None.
+    """Replace this process with the unprofiled program unless its rank is in `ranks`; None means all ranks.
 
-    UsageError if nothing tells which rank this is; WorkloadError if the program cannot be started.
+    Raise UsageError if the rank is unknown; WorkloadError if the program cannot be started.
     """
     if ranks is None:
         return
@@ -52,8 +52,8 @@ def run_unless_chosen(command: tuple[str, ...], ranks: Collection[int] | None) -
     if told is None:
         variables = ", ".join(name for name, *_ in _LAUNCHERS)
         raise UsageError(
-            "nothing tells which rank this is, for --ranks",
-            f"Start nightsight on each rank by torchrun --no-python, srun or mpirun, which set one of {variables}.",
+            "--ranks needs a launcher: the rank of this process is unknown",
+            f"Start nightsight on each rank with torchrun --no-python, srun or mpirun, which set one of {variables}.",
         )
     if told.rank in ranks:
         return

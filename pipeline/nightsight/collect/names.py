@@ -1,9 +1,9 @@
-"""Names for programs without annotations: what nsys and a hook of our own can tell, and what of it a run is given.
+"""Annotates programs that have no ranges: what nsys and our own hook can name, and what a run uses.
 
-`modules` are named by a hook inside the program (workloads/injected/naming.py), `operators` (and their `shapes`) and
-functions of `python` by nsys. If nothing is asked for, a Python program gets what costs less than 2 % of its time:
-samples of Python's stack, few enough for that, and as many levels of modules as the hook finds to cost no more.
-Operators cost some microseconds each on the CPU, and each makes the capture 180 bytes larger: on request only.
+A hook inside the program (workloads/injected/naming.py) names `modules`; nsys names `operators` (and their `shapes`)
+and `python` functions. By default, a Python program gets what costs less than 2 % of its time: samples of the Python
+stack at a low rate, and as many levels of modules as the hook measures to stay below that. Operators cost some
+microseconds each on the CPU, and 180 bytes each in the capture: on request only.
 """
 
 import os
@@ -29,7 +29,7 @@ _HEAD_BYTES: Final = 256
 
 @dataclass(frozen=True)
 class Naming:
-    """How a program is named: options of nsys, variables for the program, what is named, and what could not be."""
+    """How to annotate a program: nsys options, variables for the program, what is named, and what cannot be."""
 
     options: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -38,9 +38,9 @@ class Naming:
 
 
 def naming(program: Program, request: Request, *, known: str) -> Naming:
-    """Return how to name what a program does; `known`: the help of `nsys profile`.
+    """Return how to annotate a program; `known`: the help of `nsys profile`.
 
-    What the user asks of nsys with an option of its own is left alone.
+    Options that the user passes to nsys directly are left alone.
     """
     is_auto = request.names is None
     wanted = _usual(program) if request.names is None else [name for name in NAMES if name in request.names]
@@ -64,7 +64,7 @@ def naming(program: Program, request: Request, *, known: str) -> Naming:
 
 
 def _usual(program: Program) -> list[str]:
-    """Return what is named of a program if nothing is asked for: our workloads have ranges of their own."""
+    """Return what to annotate by default: nothing in built-in workloads, which have their own ranges."""
     return ["modules", "python"] if program.kind != "workload" and _is_python(program) else []
 
 
@@ -85,13 +85,13 @@ def _knows(known: str, option: str) -> bool:
 
 
 def _injected(wanted: Sequence[str], environment: Mapping[str, str], *, is_sparing: bool) -> dict[str, str]:
-    """Return the variables that make Python load our hook; without commas, which nsys takes for separators."""
+    """Return the variables that make Python load our hook; without commas, which nsys reads as separators."""
     words = ["modules", *["sparing"] * is_sparing, *["annotated"] * any(name in wanted for name in _BY_TORCH)]
     path = [str(PACKAGE / "timed"), *filter(None, [environment.get("PYTHONPATH", "")])]
     return {_VARIABLE: " ".join(words), "PYTHONPATH": os.pathsep.join(path)}
 
 
-# with these, PyTorch also names steps of optimizers and data loaders
+# with these, PyTorch also annotates steps of optimizers and data loaders
 _BY_TORCH: Final = ("operators", "shapes")
 
 
@@ -99,7 +99,7 @@ def _unknown(names: Sequence[str]) -> Finding:
     return Finding(
         "no_names",
         "warning",
-        f"Not named: {', '.join(names)}",
+        f"Not annotated: {', '.join(names)}",
         "This version of nsys has no option for it.",
-        "Install a newer one, or use --collector torch.",
+        "Install a newer nsys, or use --collector torch.",
     )

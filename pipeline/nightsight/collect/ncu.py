@@ -1,4 +1,4 @@
-"""Collects with Nsight Compute: starts the replay, ends it when enough is done, and explains its failures."""
+"""Collects with Nsight Compute: starts the replay, stops it when enough is done, and explains failures."""
 
 import difflib
 import re
@@ -45,17 +45,17 @@ _AVAILABLE: Final = re.compile(r"\d+\. (.+)")
 _LONGEST_LINE: Final = 1 << 16
 _MOST_ERRORS: Final = 100
 _NEAREST: Final = 8
-# ncu may be in the middle of the passes of a long kernel
+# ncu may be in the middle of a long kernel's passes
 _PATIENCE_S: Final = 60.0
-_NO_METRICS: Final = "The report cannot show why each kernel takes as long as it does."
-_NO_COUNTERS: Final = "This user may not read the GPU's performance counters"
-_SEE_LOG: Final = "See ncu.log among the logs of this run."
+_NO_METRICS: Final = "The report cannot show what limits each kernel."
+_NO_COUNTERS: Final = "This user may not read GPU performance counters"
+_SEE_LOG: Final = "See ncu.log in the logs of this run."
 # messages after which ncu replays nothing more (a regular expression); what happened; what to do
 _FAILURES: Final = (
     ("ERR_NVGPUCTRPERM", _NO_COUNTERS, ALLOW_COUNTERS),
     (
         "driver resource was unavailable|DriverResourceUnavailable|already under profiling",
-        "Another profiler holds the GPU's counters",
+        "Another profiler uses the GPU's counters",
         "Stop it (nsys --gpu-metrics, another ncu), or pause DCGM: dcgmi profile --pause",
     ),
     (
@@ -63,7 +63,7 @@ _FAILURES: Final = (
         "ncu does not know the requested set, section or metric",
         "List what is available: ncu --list-sets, --list-sections, --query-metrics. Metrics depend on the GPU.",
     ),
-    ("LibraryNotLoaded", "ncu cannot load the driver's libraries here", "Sandboxes like gVisor forbid it. " + _SEE_LOG),
+    ("LibraryNotLoaded", "ncu cannot load the driver's libraries", "Sandboxes like gVisor prevent this. " + _SEE_LOG),
 )
 
 
@@ -100,7 +100,7 @@ def collect_ncu(program: Program, request: Request) -> Capture:
     if replay.is_whole:
         raise UsageError(
             "--collector ncu cannot replay whole ranges or graphs: kernels in them may wait for their peers",
-            f"Omit --collector ncu: {COMMUNICATING} must not be replayed, and only a timeline shows where they are.",
+            f"Omit --collector ncu. {COMMUNICATING} must not be replayed, and only a timeline shows where they are.",
         )
     started = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}"
     replayed = replay_kernels(program, request, replay)
@@ -133,11 +133,13 @@ def replay_kernels(program: Program, request: Request, replay: Replay) -> Replay
         return not_replayed(_NO_COUNTERS, ALLOW_COUNTERS)
     limit = min(replay.budget_s, request.timeout_s)
     if limit <= 0:
-        return not_replayed("No time was left to replay kernels", "Give the whole run more time: --timeout SECONDS.")
+        return not_replayed(
+            "No time was left to replay kernels", "Allow more time for the whole run: --timeout SECONDS."
+        )
     try:
         version = tool_version(tool)
     except ToolError:
-        # its message contains paths, so it is not quoted
+        # not quoted: its message contains paths
         return not_replayed("ncu does not run", "Try it by hand: ncu --version. To use another one: --ncu PATH.")
     report, log = request.captures / f"{program.name}.ncu-rep", request.logs / "ncu.log"
     fresh(report)
@@ -154,12 +156,12 @@ def replay_kernels(program: Program, request: Request, replay: Replay) -> Replay
 
 
 def not_replayed(title: str, remedy: str) -> Replayed:
-    """Return the result of a replay that was not started: a finding with the reason and what to do about it."""
+    """Return the result of a replay that was not started: a finding with the reason and the remedy."""
     return Replayed(None, "", (Finding("no_kernel_metrics", "info", title, _NO_METRICS, remedy),))
 
 
 class _Heard:
-    """Follows the output of ncu: how far it is, and what went wrong.
+    """Follows the output of ncu: its progress and errors.
 
     The program's output is mixed in, even within lines of ncu; it is neither kept nor quoted.
     """
@@ -173,7 +175,7 @@ class _Heard:
 
     @property
     def done(self) -> int:
-        """How many launches have been replayed."""
+        """The number of replayed launches."""
         return min(self._begun, self._ended)
 
     @property
@@ -236,7 +238,7 @@ def _child(ncu: Path, program: Program, request: Request, replay: Replay, *, rep
     if captured and not replay.is_range:
         options += ["--profile-from-start", "off"]
     environment = child_environment(request)
-    # signal only ncu: it ends the program and keeps its results; slim containers have no `kill` but that of the shell
+    # signal only ncu: it ends the program and keeps its results; in slim containers, only the shell has `kill`
     command = (str(ncu), *options, *program.command)
     return Child(command, environment, lambda pid: ("sh", "-c", f"kill -TERM {pid}"), patience_s=_PATIENCE_S)
 
@@ -254,7 +256,7 @@ def _known_options(ncu: Path) -> str:
 
 
 def _nothing_captured(program: Program, request: Request, replayed: Replayed) -> PipelineError:
-    """Turn the finding of a replay into an error, for runs that have nothing else to show."""
+    """Turn the finding of a replay into an error, for runs without other results."""
     log = request.logs / "ncu.log"
     (problem,) = replayed.findings
     if replayed.outcome is None:
@@ -270,18 +272,18 @@ def _nothing(outcome: Outcome, heard: _Heard, replay: Replay) -> Finding:
     if heard.failure:
         title, detail, remedy = heard.failure[1], _refused(heard, replay), heard.failure[2]
     elif outcome.interrupted:
-        title, detail, remedy = f"The replay {outcome.ending}, and nothing was replayed", _NO_METRICS, "Run it again."
+        title, detail, remedy = f"The replay {outcome.ending}; nothing was replayed", _NO_METRICS, "Run it again."
     elif outcome.timed_out:
         title, detail = f"ncu replayed nothing within {outcome.limit_s:.4g} s", _NO_METRICS
         remedy = _more_time(outcome, replay)
     elif heard.program_failed:
-        title, remedy = f"The program under ncu {outcome.ending}, and nothing was replayed", _SEE_LOG
+        title, remedy = f"The program under ncu {outcome.ending}; nothing was replayed", _SEE_LOG
         detail = "ncu needs GPU memory in addition to the program's, and slows it down. " + _NO_METRICS
     elif heard.available is not None:
         what = "range" if replay.is_range else "kernel"
         title, (detail, remedy) = f"No {what} was replayed", _none_matched(heard.available, replay)
     else:
-        title, detail, remedy = f"ncu {outcome.ending}, and nothing was replayed", _NO_METRICS, _SEE_LOG
+        title, detail, remedy = f"ncu {outcome.ending}; nothing was replayed", _NO_METRICS, _SEE_LOG
     return Finding("no_kernel_metrics", "warning", title, detail, remedy)
 
 
@@ -299,10 +301,10 @@ def _none_matched(available: list[str], replay: Replay) -> tuple[str, str]:
     there = f" Kernels of the program: {', '.join(nearest[:_NEAREST])}." if available else ""
     if replay.is_range and not replay.nvtx_range:
         remedy = "Name a range: --ncu-range NAME, or call cudaProfilerStart and cudaProfilerStop around it."
-        return "ncu found no range: the program does not mark one.", remedy
+        return "ncu found no range: the program marks none.", remedy
     if replay.names:
-        detail = f"None of the {len(replay.names)} kernels chosen in the timeline was launched again.{there}"
-        return detail, "The program must do the same work in each run. Choose other kernels: --ncu-kernel REGEX."
+        detail = f"None of the {len(replay.names)} kernels chosen from the timeline was launched again.{there}"
+        return detail, "The program must do the same work in every run. Choose other kernels: --ncu-kernel REGEX."
     if replay.pattern:
         return f"No kernel matches {replay.pattern}{inside}.{there}", "Choose other kernels: --ncu-kernel REGEX."
     if replay.nvtx_range:
@@ -311,7 +313,7 @@ def _none_matched(available: list[str], replay: Replay) -> tuple[str, str]:
         detail = f"ncu found nothing to replay{inside}.{there}{others}"
         return detail, "Name a push/pop range of the default domain that is open while kernels are launched."
     remedy = "Does the program call cudaProfilerStart? To replay kernels of the whole run: --capture-range none."
-    return f"The program launched no kernel that can be replayed while ncu was profiling.{there}", remedy
+    return f"The program launched no replayable kernel while ncu was profiling.{there}", remedy
 
 
 def _incomplete(outcome: Outcome, heard: _Heard, replay: Replay) -> Iterator[Finding]:
@@ -324,7 +326,7 @@ def _incomplete(outcome: Outcome, heard: _Heard, replay: Replay) -> Iterator[Fin
     elif heard.failure or not outcome.ok:
         title = heard.failure[1] if heard.failure else f"The program under ncu {outcome.ending}"
         detail = (
-            f"{heard.done} launches were replayed before. {_refused(heard, replay) if heard.failure else ''}".strip()
+            f"{heard.done} launches were replayed first. {_refused(heard, replay) if heard.failure else ''}".strip()
         )
         yield Finding("replay_failed", "warning", title, detail, heard.failure[2] if heard.failure else _SEE_LOG)
     elif outcome.satisfied and not replay.names:
@@ -335,4 +337,4 @@ def _incomplete(outcome: Outcome, heard: _Heard, replay: Replay) -> Iterator[Fin
 
 def _more_time(outcome: Outcome, replay: Replay) -> str:
     option = "--ncu-budget" if outcome.limit_s == replay.budget_s else "--timeout"
-    return f"Give it more time: {option} SECONDS."
+    return f"Allow more time: {option} SECONDS."

@@ -1,4 +1,4 @@
-"""Collects with Nsight Systems: starts it so that its report holds nothing private, and explains its failures."""
+"""Collects with Nsight Systems: starts it so that its report holds no private data, and explains its failures."""
 
 import re
 import tempfile
@@ -77,7 +77,7 @@ def collect_nsys(program: Program, request: Request) -> Capture:
     left = replace(request, timeout_s=request.timeout_s - measured.seconds)
     named = naming_of(nsys, program, request)
     if named.said:
-        request.progress(f"names: {named.said}")
+        request.progress(f"annotating: {named.said}")
     recorded = record(nsys, program, left, report=report)
     failure, said = recorded.failure, _first_words(request.logs / "profile.log")
     findings = (*recorded.findings, *named.findings, *unrecorded(request.recordings, said))
@@ -105,7 +105,7 @@ def required_nsys(explicit: Path | None = None, program: Program | None = None) 
         raise ToolError(
             "nsys was not found",
             f"Searched --nsys, $NSYS, PATH and /{', /'.join(NSYS_PLACES)}. Install it (from NVIDIA's repository: "
-            f"apt-get install nsight-systems-cli), or name it with --nsys.{instead}",
+            f"apt-get install nsight-systems-cli), or pass its path with --nsys.{instead}",
         )
     return nsys
 
@@ -117,7 +117,7 @@ def export_sqlite(report: Path, target: Path, *, nsys: Path, log: Path) -> None:
     """
     writable_folder(target.parent)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".export-") as folder:
-        # run in this folder: nsys fails if its working directory is gone, and the program may have deleted ours
+        # run in this folder: nsys fails without its working directory, and the program may have deleted ours
         there = Path(folder).absolute()
         aside = there / "export.sqlite"
         options = ("--type", "sqlite", "--force-overwrite=true", *_payload_options(nsys), "-o", str(aside))
@@ -137,7 +137,7 @@ def export_sqlite(report: Path, target: Path, *, nsys: Path, log: Path) -> None:
 
 
 def naming_of(nsys: Path, program: Program, request: Request) -> Naming:
-    """Return how to name what a program does, as far as this nsys can and its trace holds ranges."""
+    """Return how to annotate a program, as far as this nsys can and its trace holds ranges."""
     if "nvtx" not in request.trace.split(","):
         return Naming()
     return naming(program, request, known=_known_options(nsys, "profile"))
@@ -182,7 +182,7 @@ def _child(program: Program, session: Session, *, report: Path, capture_range: s
         options += [f"--capture-range={capture_range}", "--capture-range-end=stop"]
     options += [*_environment_options(environment, known=known), *request.nsys_arguments]
     if not session.isolated:
-        request.progress("nsys will record the environment of other processes too: do not publish capture/")
+        request.progress("nsys will also record the environment of other processes: do not publish capture/")
     command = (*session.isolated, str(nsys), "profile", *options, *program.command)
     return Child(command, environment, session.stopping, saving=_SAVING)
 
@@ -202,7 +202,7 @@ def _known_options(nsys: Path, command: str) -> str:
 
 @cache
 def _help(nsys: Path, command: str, _changed_ns: int) -> str:
-    """Ask once for all runs of a series, unless another nsys was installed since."""
+    """Return the help, cached for all runs of a series unless another nsys was installed since."""
     return ask([str(nsys), command, "--help"])
 
 
@@ -224,8 +224,8 @@ def _nothing_captured(
     recording = report.with_suffix(".qdstrm")
     if recording.exists():
         return ToolError(
-            f"nsys recorded {program.name} but could not turn the recording into a report: its importer did not start",
-            "Usually libdw is missing: `apt-get install libdw1`; offline, `dpkg -x` the packages libdw1 and libelf1 "
+            f"nsys recorded {program.name} but could not write a report: its importer did not start",
+            "Usually libdw is missing: `apt-get install libdw1`. Offline, `dpkg -x` the packages libdw1 and libelf1 "
             f"into / and run `ldconfig`. The recording is kept: {recording}. Output of nsys: {log}",
         )
     said = last_lines(log, 1000)
@@ -261,7 +261,7 @@ def _first_words(log: Path) -> str:
         with log.open("rb") as file:
             return file.read(_HEAD_BYTES).decode(errors="replace")
     except OSError:
-        # the program may have deleted it
+        # the program may have deleted the log
         return ""
 
 

@@ -24,9 +24,9 @@ _DRAIN_S: Final = 1.0
 class Output:
     """A pipe for a command's output, and a log that a thread of ours fills from it; CaptureError if that fails.
 
-    The command waits for that thread only. Nobody waits for the end of the pipe, since a stray process could hold it
+    The command waits only for that thread. Nothing waits for the end of the pipe, since a stray process could hold it
     open. Beyond _MOST_BYTES the log keeps the first and the last part, with a line between them that says how much was
-    left out.
+    omitted.
     """
 
     def __init__(self, log: Path, *, is_heard: bool) -> None:
@@ -104,5 +104,5 @@ class Output:
         left_out = self._printed - _FIRST_BYTES - len(last)
         self._log.seek(_FIRST_BYTES)
         self._log.truncate()
-        self._log.write(f"\n[nightsight left out {left_out:,} bytes here]\n".encode() + last)
+        self._log.write(f"\n[nightsight omitted {left_out:,} bytes here]\n".encode() + last)
         self._log.flush()

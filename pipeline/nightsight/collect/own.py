@@ -1,7 +1,7 @@
-"""The user's own workloads: scripts that a folder or a pyproject.toml gives names, and the one to begin with.
+"""The user's own workloads: scripts named in a folder or a pyproject.toml, and the template for new ones.
 
-A script of the user's may have the name of a workload of ours, and is then meant by it: else each new one of ours could
-take a name that somebody's nightly job uses.
+A user's script takes precedence over a built-in workload of the same name. Otherwise, new built-in workloads could take
+a name that a nightly job uses.
 """
 
 import ast
@@ -24,7 +24,7 @@ _KEYS_OF_SCRIPT: Final = ("script", "arguments")
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,47}")
 _TEMPLATE_NAME: Final = "my_workload"
 _IMPORTED: Final = frozenset({"torch", "nvtx", "numpy", "triton", "nightsight"})
-"""Modules that a script of this name would hide from what it imports, as it does with those of Python."""
+"""Modules that a script of this name would hide from its imports, like those of Python."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class OwnWorkload:
 
     @property
     def summary(self) -> str:
-        """The first line of what the script says of itself; "" if it says nothing, or cannot be read."""
+        """The first line of the script's docstring; "" if it has none or cannot be read."""
         try:
             said = ast.get_docstring(ast.parse(self.script.read_bytes()))
         except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
@@ -57,9 +57,9 @@ class _Settings:
 
 
 def own_workloads(folder: Path | None = None) -> tuple[OwnWorkload, ...]:
-    """Return the workloads of a folder, or without one those of the nearest pyproject.toml that has any.
+    """Return the workloads of a folder, by default those of the nearest pyproject.toml with a [tool.nightsight].
 
-    UsageError if these are not what they should be.
+    Raise UsageError if they are invalid.
     """
     if folder is not None:
         if not folder.is_dir():
@@ -72,20 +72,20 @@ def own_workloads(folder: Path | None = None) -> tuple[OwnWorkload, ...]:
         if isinstance(settings.workloads, str):
             there = _inside(settings, settings.workloads, "workloads")
             if not there.is_dir():
-                hint = "Create it, or correct it."
+                hint = "Create it, or correct the path."
                 raise settings.refusal(f"workloads = {settings.workloads!r} is not a folder", hint)
             return tuple(_of_folder(there))
         if isinstance(settings.workloads, dict):
             return tuple(_of_table(settings, name, value) for name, value in settings.workloads.items())
     except OSError as error:
-        raise settings.refusal(f"a path in it cannot be looked at: {error.strerror}") from error
+        raise settings.refusal(f"cannot access a path in it: {error.strerror}") from error
     raise settings.refusal("workloads is neither a folder nor a table")
 
 
 def write_workload(name: str, folder: Path | None, taken: Collection[str]) -> Path:
-    """Write a script to begin with, and return its path: in a folder, that of pyproject.toml, or the current one.
+    """Write a new script and return its path: in `folder`, that of pyproject.toml, or the current one.
 
-    UsageError if there is one already, or if it cannot have this name: `taken` are those of our workloads.
+    Raise UsageError if it exists, or if the name is invalid or in `taken`, the names of built-in workloads.
     """
     _refuse_name(name, taken)
     settings = _settings() if folder is None else None
@@ -106,13 +106,13 @@ def write_workload(name: str, folder: Path | None, taken: Collection[str]) -> Pa
 
 def _refuse_name(name: str, taken: Collection[str]) -> None:
     if not _NAME.fullmatch(name):
-        hint = "Use letters, digits, _ and -, at most 48, and no - at the beginning: train, train-small."
-        raise UsageError(f"{name!r} cannot be the name of a workload", hint)
+        hint = "Use up to 48 letters, digits, _ and -, without a - at the start: train, train-small."
+        raise UsageError(f"{name!r} is not a valid workload name", hint)
     if name in taken:
-        raise UsageError(f"there is a workload {name!r} already", "Choose another name.")
+        raise UsageError(f"a workload {name!r} already exists", "Choose another name.")
     if name in sys.stdlib_module_names or name in _IMPORTED:
         raise UsageError(
-            f"a script {name}.py would hide the Python module {name} from what it imports", "Choose another name."
+            f"a script {name}.py would hide the Python module {name} from its imports", "Choose another name."
         )
 
 
@@ -142,7 +142,7 @@ def _of_folder(folder: Path) -> Iterator[OwnWorkload]:
 
 def _of_table(settings: _Settings, name: str, value: object) -> OwnWorkload:
     if not _NAME.fullmatch(name):
-        raise settings.refusal(f"{name!r} cannot be the name of a workload", "Use letters, digits, _ and -.")
+        raise settings.refusal(f"{name!r} is not a valid workload name", "Use letters, digits, _ and -.")
     table = {"script": value} if isinstance(value, str) else value
     if not isinstance(table, dict):
         raise settings.refusal(f"workloads.{name} is neither a script nor a table")
@@ -151,19 +151,21 @@ def _of_table(settings: _Settings, name: str, value: object) -> OwnWorkload:
     if not isinstance(script, str):
         raise settings.refusal(f"workloads.{name} has no script", f'Name it: {name} = "{name}.py"')
     if not isinstance(arguments, list) or not all(isinstance(argument, str) for argument in arguments):
-        raise settings.refusal(f"workloads.{name}.arguments is not a list of texts", 'Write ["--epochs", "1"].')
+        raise settings.refusal(f"workloads.{name}.arguments is not a list of strings", 'Write ["--epochs", "1"].')
     path = _inside(settings, script, f"workloads.{name}")
     if path.suffix != ".py" or not path.is_file():
-        reason = "is not a script of Python" if path.is_file() else "does not exist"
+        reason = "is not a Python script" if path.is_file() else "does not exist"
         raise settings.refusal(f"the script {script!r} of workloads.{name} {reason}", "Check the path and its .py.")
     return OwnWorkload(name, path, tuple(arguments))
 
 
 def _inside(settings: _Settings, path: str, key: str) -> Path:
-    """Return the absolute path of what is named; UsageError if it is not inside the folder of pyproject.toml."""
+    """Return the absolute path; raise UsageError if it is not inside the folder of pyproject.toml."""
     found = Path(os.path.normpath(settings.folder / path))
     if not found.is_relative_to(settings.folder):
-        raise settings.refusal(f"{key} = {path!r} is outside of its folder", "For other folders: --workloads DIR.")
+        raise settings.refusal(
+            f"{key} = {path!r} is outside the folder of pyproject.toml", "For other folders: --workloads DIR."
+        )
     return found
 
 

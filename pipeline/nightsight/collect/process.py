@@ -1,4 +1,4 @@
-"""Runs a command and leaves no process of it behind: when it ends, at a time limit, on Ctrl-C, or if we are killed.
+"""Runs a command without leaving processes behind: when it ends, at a time limit, on Ctrl-C, or if we are killed.
 
 guard.py starts each command and ensures this. A command that must be stopped gets time to save its files, but only
 while it is saving.
@@ -93,9 +93,9 @@ class Child:
 
 
 class Running:
-    """A command under way, which the guard `process` has started; `pid` is its own process id.
+    """A running command, started by the guard `process`; `pid` is the command's process id.
 
-    is_interrupted: Ctrl-C came while it was started; the first wait for its end raises that.
+    is_interrupted: Ctrl-C came while it was started; the first wait for its end raises KeyboardInterrupt.
     """
 
     def __init__(self, process: "subprocess.Popen[bytes]") -> None:
@@ -126,7 +126,7 @@ class Running:
 def run_logged(
     child: Child, *, log: Path, timeout_s: float, verbose: bool = False, listen: Listener | None = None
 ) -> Outcome:
-    """Run a child in its own session with all output in `log`, and leave no process of it behind.
+    """Run a child in its own session with all output in `log`, and leave none of its processes behind.
 
     At the time limit or on Ctrl-C, the child is asked to end if possible; then its process group gets SIGINT and time
     to save files, then SIGTERM, then SIGKILL. A second Ctrl-C kills it at once. `verbose` copies the output to stderr;
@@ -148,7 +148,7 @@ def run_logged(
                     _stop(running, child, output, log=log)
             status = running.status
         except KeyboardInterrupt:
-            # it came while the child was started, or once more while the last of it was killed
+            # it came while the child was started, or again while its last processes were killed
             interrupted = True
     # leaving _started killed what was left; if even that has not ended it, report it as killed
     status = 128 + signal.SIGKILL if status is None else status
@@ -251,7 +251,7 @@ def _stop(running: Running, child: Child, output: Output, *, log: Path) -> None:
 
 
 def _ask_to_end(running: Running, child: Child, output: Output) -> bool:
-    """Ask a child to end, if there is a way to; return whether that succeeded."""
+    """Ask a child to end, if possible; return whether that succeeded."""
     command = child.ask_to_end(running.pid)
     if not command:
         return False

@@ -1,4 +1,4 @@
-"""Whether a server answers: the URL, the TCP port or the text of its output that `--ready` names."""
+"""Whether a server is ready, from the URL, TCP port or output text that `--ready` names."""
 
 import http.client
 import re
@@ -16,7 +16,7 @@ _PATIENCE_S: Final = 2.0
 
 
 class Readiness:
-    """Finds out whether a server is ready: by asking it, or from what it prints."""
+    """Finds out whether a server is ready: by a request, or from its output."""
 
     def __init__(self, sign: str) -> None:
         port = _PORT.fullmatch(sign)
@@ -30,8 +30,8 @@ class Readiness:
         """Raise UsageError if something answers before the server is started: a client would load that instead."""
         if self.now():
             raise UsageError(
-                f"something answers at {self.sign} already, so it would not be seen when the server is ready",
-                "End the server that runs there, or let this one use another port.",
+                f"something already answers at {self.sign}, so it cannot show when the server is ready",
+                "Stop the server that runs there, or use another port.",
             )
 
     def hear(self, text: str) -> None:
@@ -42,11 +42,11 @@ class Readiness:
             self._tail = self._tail[-len(self.sign) :]
 
     def now(self) -> bool:
-        """Whether the server is ready: a URL is with a status of 2xx, a port if it can be connected to."""
+        """Whether the server is ready: the URL answers 2xx, or the port accepts connections."""
         return self._was_said if self._is_text else self._status() // 100 == 2
 
     def is_there(self) -> bool:
-        """Whether the server answers anything; of one that is known by what it printed, nobody knows."""
+        """Whether the server answers at all; True if it is known only by its output."""
         return self._is_text or self._status() > 0
 
     def _status(self) -> int:

@@ -1,4 +1,4 @@
-"""Optional recordings of nsys: their options, and the messages with which nsys refuses them."""
+"""Optional recordings of nsys: their options, and the messages with which nsys rejects them."""
 
 import re
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ def recording_options(wanted: Sequence[str], *, known: str) -> list[str]:
     devices = "device" if known and "--gpu-metrics-devices" not in known else "devices"
     options = {
         "gpu-metrics": [f"--gpu-metrics-{devices}=all"],
-        # for calls of at least 1000 ns; not for launches, because their stacks would slow down what we measure
+        # for calls of at least 1000 ns; not for launches, whose stacks would slow down the measured program
         "python-backtrace": ["--python-backtrace=cuda", "--cudabacktrace=memory:1000,sync:1000"],
         "memory-usage": ["--cuda-memory-usage=true"],
         "page-faults": ["--cuda-um-cpu-page-faults=true", "--cuda-um-gpu-page-faults=true"],

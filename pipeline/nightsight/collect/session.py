@@ -1,8 +1,8 @@
-"""Records a part of a run with nsys: a span of time, or of a server, the time in which a client loads it.
+"""Records part of a run with nsys: a time span, or the time in which a client loads a server.
 
-`nsys profile --start-later=true` runs the program without recording, `nsys start --session` begins, and `nsys stop
---session` ends it and writes the report. After that the program goes on; it does not with --duration of nsys itself,
-which either ends the program or, with --kill=none, ends itself and leaves the program behind.
+`nsys profile --start-later=true` runs the program without recording, `nsys start --session` starts to record, and `nsys
+stop --session` stops and writes the report. The program then continues. With nsys's own --duration it does not: nsys
+either ends the program or, with --kill=none, ends itself and leaves the program behind.
 """
 
 import time
@@ -32,7 +32,7 @@ _BEGIN_S: Final = 60.0
 _APPEARS_S: Final = 5.0
 _AGAIN_S: Final = 0.2
 _NO_SESSION: Final = "no active sessions"
-# a client that has lost its server needs time to notice that, and to write its results
+# a client that lost its server needs time to notice that and to write its results
 _GRACE_S = 5.0
 _KILLED: Final = 128 + 9
 Judgement = tuple[str, tuple[Finding, ...]]
@@ -41,7 +41,7 @@ Judgement = tuple[str, tuple[Finding, ...]]
 
 @dataclass
 class Session:
-    """A session of nsys, in the namespace that the prefix `isolated` makes; `is_later`: begun by hand."""
+    """A session of nsys, in the namespace that the prefix `isolated` creates; `is_later`: started by `begin`."""
 
     nsys: Path
     request: Request
@@ -57,10 +57,10 @@ class Session:
         return [f"--session-new={self.name}", *(["--start-later=true"] if self.is_later else [])]
 
     def begin(self, running: Running) -> None:
-        """Begin to record; nothing happens if the program has ended. ToolError if nsys cannot begin."""
+        """Start recording, unless the program has ended; raise ToolError if nsys cannot start."""
         log = self.request.logs / "start.log"
         outcome = self._ask(("start",), running, log, _BEGIN_S)
-        # a busy machine takes its time until nsys has the session
+        # on a busy machine, the session may appear late
         late_s = time.monotonic() + _APPEARS_S
         while outcome and not outcome.ok and _NO_SESSION in last_lines(log) and time.monotonic() < late_s:
             if running.ends(_AGAIN_S):
@@ -68,16 +68,16 @@ class Session:
             outcome = self._ask(("start",), running, log, _BEGIN_S)
         if outcome and not outcome.ok and not running.ends(1.0):
             said = last_lines(log) or "nothing"
-            raise ToolError(f"nsys could not begin to record: nsys start {outcome.ending}", f"nsys said:\n{said}")
+            raise ToolError(f"nsys could not start recording: nsys start {outcome.ending}", f"nsys said:\n{said}")
         self.has_begun = outcome is not None and outcome.ok
 
     def save(self, running: Running) -> None:
-        """End the recording, and wait until the report is written; the program goes on."""
+        """Stop recording, and wait until the report is written; the program continues."""
         outcome = self._ask(("stop",), running, self.request.logs / "stop.log", SAVE_S)
         self.is_saved = outcome is not None and outcome.ok
 
     def stopping(self, pid: int) -> Sequence[str]:
-        """Return the command that ends the recording before the program is ended; () if there is nothing to save.
+        """Return the command that stops recording before the program is stopped; () if there is nothing to save.
 
         On a signal, nsys ends the program before its buffers are saved, and the report has no kernels.
         """
@@ -101,20 +101,20 @@ class Session:
 
 
 def new_session(nsys: Path, request: Request, folder: Path) -> Session:
-    """Return a session of its own for a run; nsys keeps what it needs meanwhile in the folder."""
+    """Return a new session for a run; nsys keeps its temporary files in the folder."""
     is_later = request.part is not None
     name = f"nightsight{uuid.uuid4().hex[:12]}"
     return Session(nsys, request, isolation(folder), is_later, name, has_begun=not is_later)
 
 
 class Conductor(Protocol):
-    """Begins and ends the recording of a run, and says afterwards what became of it."""
+    """Starts and stops the recording of a run, and judges the result."""
 
     def listen(self, text: str) -> bool:
         """Take new output of the program; return whether it can be ended."""
 
     def watch(self, running: Running) -> bool:
-        """Begin or end the recording if it is time; return whether the program can be ended."""
+        """Start or stop recording if it is time; return whether the program can be ended."""
 
     def not_begun(self, outcome: Outcome, log: Path) -> PipelineError:
         """Return the error if nothing was recorded."""
@@ -124,7 +124,7 @@ class Conductor(Protocol):
 
 
 def conductor_of(program: Program, request: Request, session: Session) -> Conductor | None:
-    """Return who records a part of a run; None if all of it is recorded. UsageError if a server runs already."""
+    """Return the conductor for part of a run; None for a whole run. Raise UsageError if a server runs already."""
     if isinstance(request.part, Span):
         return _Timed(program, request.part, session)
     if isinstance(request.part, Load):
@@ -133,7 +133,7 @@ def conductor_of(program: Program, request: Request, session: Session) -> Conduc
 
 
 class _Timed:
-    """Records a span of a run; the program goes on to its end, because it may write its results there."""
+    """Records a span of a run; the program continues to its end, because it may write its results there."""
 
     def __init__(self, program: Program, span: Span, session: Session) -> None:
         self._program, self._span, self._session = program, span, session
@@ -150,7 +150,7 @@ class _Timed:
             session.begin(running)
             self._began = time.monotonic()
         elif session.has_begun and not self._is_over and now - self._began >= self._length_s:
-            # not again if that fails: the end of the program saves what it can
+            # do not retry: the end of the program saves what it can
             self._is_over = True
             session.save(running)
         return False
@@ -160,8 +160,8 @@ class _Timed:
             return program_failed(self._program, outcome, log)
         return CaptureError(
             f"nothing was captured: {self._program.name} ended after {outcome.seconds:.3g} s, before the delay of "
-            f"{self._span.delay_s:g} s was over",
-            "Give a shorter --delay.",
+            f"{self._span.delay_s:g} s",
+            "Use a shorter --delay.",
         )
 
     def judged(self, outcome: Outcome) -> Judgement:
@@ -171,12 +171,12 @@ class _Timed:
         if outcome.ok or outcome.stopped:
             return "", ()
         failure = f"{self._program.name} {outcome.ending}"
-        detail = f"{failure}, after the span that was recorded. The capture has all of the span."
+        detail = f"{failure}, after the recorded span. The capture has the whole span."
         return failure, (Finding("failed_later", "warning", "The program failed after the recorded span", detail),)
 
 
 class _Loaded:
-    """Records a server while a client loads it, and ends it afterwards."""
+    """Records a server while a client loads it, then ends the server."""
 
     def __init__(self, program: Program, load: Load, session: Session) -> None:
         self._program, self._load, self._session = program, load, session
@@ -209,7 +209,7 @@ class _Loaded:
         )
         if self._client.interrupted:
             raise KeyboardInterrupt
-        # a client may end the server itself when all is done
+        # a client may stop the server when it is done
         has_ended = self._has_ended(running)
         self._died = has_ended and (self._client.satisfied or not self._client.ok)
         if not has_ended:
@@ -218,13 +218,13 @@ class _Loaded:
         return True
 
     def _is_gone(self, server: Running) -> bool:
-        """Whether the server ended so long ago that the client will not end by itself."""
+        """Whether the server ended long ago, so that the client will probably not end by itself."""
         if server.status is None:
             self._last_seen = time.monotonic()
         return time.monotonic() - self._last_seen > _GRACE_S
 
     def _has_ended(self, server: Running) -> bool:
-        """Whether the server ended. nsys outlives it until the report is written, and must not be disturbed then."""
+        """Whether the server ended. nsys outlives it until the report is written, and must not be disturbed."""
         deadline = time.monotonic() + SAVE_S
         while server.status is None and not self._ready.is_there() and time.monotonic() < deadline:
             server.ends(0.2)
@@ -237,7 +237,7 @@ class _Loaded:
             return WorkloadError(
                 f"the server {name} was not ready after {self._load.ready_within_s:g} s (--ready {self._load.ready}); "
                 "nothing was captured",
-                f"{words}Give it more time with --ready-timeout, or another sign with --ready. Its output: {log}",
+                f"{words}Allow more time with --ready-timeout, or use another --ready. Its output: {log}",
             )
         message = f"the server {name} {outcome.ending} before it was ready; nothing was captured"
         return WorkloadError(message, f"{words}{log}")
@@ -251,21 +251,19 @@ class _Loaded:
             return partial_capture(self._program, outcome)
         findings = []
         if outcome.status == _KILLED:
-            detail = (
-                f"{self._program.name} went on after SIGINT and SIGTERM, and was killed. The capture was saved before."
-            )
-            findings.append(Finding("server_killed", "warning", "The server did not end when asked to", detail))
+            detail = f"{self._program.name} ignored SIGINT and SIGTERM, and was killed. The capture was saved before."
+            findings.append(Finding("server_killed", "warning", "The server ignored SIGINT and SIGTERM", detail))
         if not self._is_whole:
-            detail = "`nsys stop` failed, so the last work on the GPU may be missing."
+            detail = "`nsys stop` failed, so the last GPU work may be missing."
             findings.append(Finding("not_stopped", "warning", "The recording may be incomplete", detail, _SEE_STOP))
         if self._client.ok:
             return "", tuple(findings)
         failure = f"the client {self._load.client.name} {self._client.ending}"
-        detail = f"{failure[0].upper()}{failure[1:]}. The capture has what the server did until then."
+        detail = f"{failure[0].upper()}{failure[1:]}. The capture shows the server until then."
         failed = Finding("client_failed", "error", "The client that loaded the server failed", detail, _SEE_CLIENT)
         return failure, (failed, *findings)
 
 
-_SEE_SERVER: Final = "See profile.log among the logs of this run."
-_SEE_CLIENT: Final = "See client.log among the logs of this run."
-_SEE_STOP: Final = "See stop.log among the logs of this run."
+_SEE_SERVER: Final = "See profile.log in the logs of this run."
+_SEE_CLIENT: Final = "See client.log in the logs of this run."
+_SEE_STOP: Final = "See stop.log in the logs of this run."

@@ -1,4 +1,4 @@
-"""Takes the times of a program's NVTX ranges in a run without a profiler (`profile --time-steps`)."""
+"""Times a program's NVTX ranges in a run without a profiler (`profile --time-steps`)."""
 
 import json
 import os
@@ -25,7 +25,7 @@ _COLUMNS: Final = ["path", "thread", "cpu_ns", "gpu_ns"]
 
 @dataclass(frozen=True)
 class Timed:
-    """The table `timed_ranges` of a run, without rows if it has none, how long it took, and why there are no rows."""
+    """The table `timed_ranges` of a run, its duration, and findings that explain missing rows."""
 
     ranges: pd.DataFrame
     seconds: float = 0.0
@@ -33,7 +33,7 @@ class Timed:
 
 
 def of_benchmark(benchmark: Benchmark) -> pd.DataFrame:
-    """Return the step times of one of our workloads as the table `timed_ranges`."""
+    """Return the step times of a built-in workload as the table `timed_ranges`."""
     times = pd.Series(benchmark.step_ns, dtype="float64")
     count = len(times) * benchmark.steps_per_trial
     row = {"path": _STEP, "instances": count, "med_ns": times.median(), "on_gpu": True}
@@ -41,7 +41,7 @@ def of_benchmark(benchmark: Benchmark) -> pd.DataFrame:
 
 
 def time_ranges(program: Program, request: Request) -> Timed:
-    """Run a program without a profiler and note when its ranges begin; a failure becomes a finding."""
+    """Run a program without a profiler and record when its ranges start; a failure becomes a finding."""
     request.progress(f"timing {program.name} without a profiler")
     folder = writable_folder(request.logs / "times").absolute()
     for old in folder.iterdir():
@@ -57,14 +57,14 @@ def time_ranges(program: Program, request: Request) -> Timed:
             verbose=request.verbose,
         )
     except ToolError:
-        # its message names a path
+        # not quoted: its message names a path
         return Timed(_NOTHING, findings=(_not_timed(f"{program.name} could not be started"),))
     if outcome.interrupted:
         raise KeyboardInterrupt
     found = summarized(folder)
     if len(found):
         return Timed(found, outcome.seconds)
-    reason = "no range of it began often enough" if outcome.ok else f"{program.name} {outcome.ending}"
+    reason = "no range repeats often enough" if outcome.ok else f"{program.name} {outcome.ending}"
     return Timed(_NOTHING, outcome.seconds, (_not_timed(reason),))
 
 
@@ -74,7 +74,7 @@ def summarized(folder: Path) -> pd.DataFrame:
     for file in sorted(folder.glob("*.json")):
         for path, count, med_ns, on_gpu in _of_process(file):
             found.setdefault(path, []).append((count, med_ns, on_gpu))
-    # of several processes and threads, the one with the most; of those, the slowest: the others wait for it
+    # of several processes and threads, the one with the most instances; of those, the slowest: others wait for it
     best = {path: max(summaries, key=lambda summary: summary[:2]) for path, summaries in found.items()}
     rows = [(path, count, med_ns, on_gpu) for path, (count, med_ns, on_gpu) in best.items()]
     return conform("timed_ranges", pd.DataFrame(rows, columns=["path", "instances", "med_ns", "on_gpu"]))
@@ -92,7 +92,7 @@ def _of_process(file: Path) -> Iterator[tuple[str, int, float, bool]]:
     except _DAMAGED:
         return
     for (family, _), rows in began.groupby([families, "thread"], sort=True):
-        # what began before CUDA was set up has no time on the GPU
+        # ranges that started before CUDA was set up have no time on the GPU
         gpu = rows["gpu_ns"].dropna()
         on_gpu = len(gpu) >= max(LEAST, len(rows) // 2)
         apart = (gpu if on_gpu else rows["cpu_ns"]).diff().dropna()
@@ -107,8 +107,8 @@ def _not_timed(reason: str) -> Finding:
     return Finding(
         "steps_not_timed",
         "warning",
-        "There are no step times without a profiler",
-        f"{reason[:1].upper()}{reason[1:]}. So the report can only predict how long a step takes without the profiler.",
-        "Ranges are noted of Python programs that make them with nvtx or torch.cuda.nvtx, and end by themselves. See "
-        "times.log among the logs of this run.",
+        "No step times without a profiler",
+        f"{reason[:1].upper()}{reason[1:]}. The report can only predict how long a step takes without the profiler.",
+        "Timing works for Python programs that use nvtx or torch.cuda.nvtx and run to their end. See times.log in the "
+        "logs of this run.",
     )

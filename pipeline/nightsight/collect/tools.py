@@ -33,7 +33,7 @@ ALLOW_COUNTERS: Final = (
     "Run as root (a container: --cap-add=SYS_ADMIN), or allow every user: put 'options nvidia "
     "NVreg_RestrictProfilingToAdminUsers=0' in /etc/modprobe.d/nvidia.conf and reboot."
 )
-"""The hint for users who may not read the GPU's performance counters."""
+"""The hint for users who may not read GPU performance counters."""
 _CAP_SYS_ADMIN: Final = 1 << 21
 _LEAST_FREE_BYTES: Final = 1 << 20
 
@@ -56,7 +56,7 @@ def tool_version(path: Path) -> str:
     answer = ask([str(path), "--version"])
     found = re.search(r"\d+(\.\d+)+", answer)
     if found is None:
-        raise ToolError(f"{path} --version prints no version", "Is this NVIDIA's program? Name another one.")
+        raise ToolError(f"{path} --version prints no version", "Is this NVIDIA's program? If not, name another one.")
     return found[0]
 
 
@@ -77,7 +77,7 @@ def ask(command: Sequence[str], *, environment: Mapping[str, str] | None = None)
     except subprocess.TimeoutExpired as error:
         raise ToolError(f"{name} did not answer within {error.timeout:g} s", f"Try it by hand: {command[0]}") from error
     if answer.returncode != 0:
-        said = answer.stderr.decode(errors="replace").strip() or "it said nothing"
+        said = answer.stderr.decode(errors="replace").strip() or "It printed nothing."
         raise ToolError(f"{name} failed with exit status {answer.returncode}", f"{said[-2000:]}")
     return answer.stdout.decode(errors="replace")
 
@@ -160,7 +160,7 @@ def writable_folder(folder: Path) -> Path:
 
 
 def refuse_lost_folder(folder: Path) -> None:
-    """Raise CaptureError if a folder is gone or out of space: tools that fail because of that rarely say so."""
+    """Raise CaptureError if a folder is gone or out of space: tools that fail for that reason rarely say so."""
     try:
         free = shutil.disk_usage(folder).free
     except FileNotFoundError as error:
@@ -190,7 +190,7 @@ def _find(name: str, explicit: Path | None, places: Sequence[str]) -> Path | Non
         # resolve the folder, because a program may delete the working directory; keep a link to the tool as it is
         return asked.expanduser().parent.resolve() / asked.name
     by = f"--{name}" if explicit else f"${variable}"
-    raise ToolError(f"{asked} is not an executable file", f"{by} names it: correct or remove it.")
+    raise ToolError(f"{asked} is not an executable file", f"Correct or remove {by}.")
 
 
 def _is_program(path: Path) -> bool:

@@ -1,4 +1,4 @@
-"""Collects with torch.profiler, which runs inside the program: that must be Python, with torch installed."""
+"""Collects with torch.profiler, which runs inside the program: this needs a Python program with torch installed."""
 
 import json
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ from nightsight.system.installing import Place
 # what workloads/traced.py prints
 _SAVING: Final = "nightsight: saving the trace"
 _DAMAGED: Final = (OSError, ValueError, KeyError, TypeError)
-# reads what torch has without importing it, which takes seconds
+# reads torch's features without importing it, which takes seconds
 _PROBE: Final = f"""
 import importlib.metadata, importlib.util, json, os, platform, sys
 spec = importlib.util.find_spec("torch")
@@ -53,8 +53,8 @@ print(json.dumps({{
 def collect_torch(program: Program, request: Request) -> Capture:
     """Run a workload or script under torch.profiler; a program that fails half way leaves a partial capture.
 
-    Of several traces, the last of `files` is what the report is about. ToolError if torch cannot be used, or lacks what
-    is asked of it; WorkloadError if the program fails before it leaves a trace; CaptureError if it leaves none
+    Of several traces, the report covers the last of `files`. Raise ToolError if torch cannot be used or lacks a
+    requested feature; WorkloadError if the program fails before it writes a trace; CaptureError if it writes none
     otherwise.
     """
     refuse_command(program)
@@ -85,7 +85,7 @@ def collect_torch(program: Program, request: Request) -> Capture:
             traced.refuse_nothing(program.name, tracing.schedule)
         raise CaptureError(f"{program.name} ran, but torch.profiler wrote no trace", f"Its output: {log}")
     if traced.steps:
-        request.progress(f"{program.name} did {traced.found}")
+        request.progress(f"{program.name} ran {traced.found}")
     failure, findings = partial_capture(program, outcome)
     return Capture(
         workload=program.name,
@@ -108,8 +108,8 @@ def refuse_command(program: Program) -> None:
     """Raise ToolError if the program is not a Python script or workload."""
     if not program.is_for_torch:
         raise ToolError(
-            f"--collector torch cannot profile {program.name}: it is not a program in Python",
-            "If it runs a script, name that. --collector nsys can profile any program, where there is nsys.",
+            f"--collector torch cannot profile {program.name}: it is not a Python program",
+            "If it runs a script, name the script. Or use --collector nsys, which can profile any program.",
         )
 
 
@@ -124,7 +124,7 @@ def _traced(program: Program, request: Request, trace: Path, facts: Path) -> tup
 
 
 def _left(trace: Path, facts: Path) -> Traced:
-    """Return what the program left; without its facts, its traces."""
+    """Return what the program wrote; without its facts, only its traces."""
     try:
         document: dict[str, Any] = json.loads(facts.read_bytes())
         return Traced.of_facts(document)
@@ -143,7 +143,7 @@ class _Interpreter:
 
 
 def _interpreter(program: Program, environment: Mapping[str, str]) -> _Interpreter:
-    """Ask the program's Python what it has; ToolError if torch is not installed."""
+    """Return the versions in the program's Python; raise ToolError if torch is not installed."""
     python = program.command[0]
     facts: dict[str, Any] = json.loads(ask_python(python, _PROBE, environment=environment))
     if not facts["torch"]:

@@ -1,4 +1,4 @@
-"""What torch.profiler is asked to record, and what the findings say about the steps and traces that came of it."""
+"""What torch.profiler should record, and findings about the resulting steps and traces."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from typing import Any, Final
 from nightsight.errors import CaptureError, ToolError
 from nightsight.model.report import Finding
 
-# what torch needs for it: a file of its package, and a word in it
+# how to tell that torch supports it: a file of its package, and a word in that file
 FEATURES: Final = {
     "--skip-range": ("profiler/profiler.py", "toggle_collection_dynamic"),
     "--record sync": ("_C/_profiler.pyi", "enable_cuda_sync_events"),
@@ -18,7 +18,7 @@ FEATURES: Final = {
 
 @dataclass(frozen=True)
 class Schedule:
-    """The steps that are left out, those that only warm the profiler up, those recorded, and how often (0: no end)."""
+    """The number of steps to skip, to warm up the profiler with, and to record; and of cycles (0: no end)."""
 
     wait: int
     warmup: int
@@ -26,15 +26,15 @@ class Schedule:
     repeat: int
 
     def __str__(self) -> str:
-        """Return it in torch's words."""
+        """Return the schedule in torch's terms."""
         return f"wait {self.wait}, warmup {self.warmup}, active {self.active}, repeat {self.repeat}"
 
 
 @dataclass(frozen=True)
 class Tracing:
-    """What torch.profiler records. Without a schedule: all of the run. Without activities: all that there are.
+    """What torch.profiler records. Without a schedule: the whole run. Without activities: all available.
 
-    recorded: the words of --record. skipped: ranges in which nothing is recorded. step_range: the range that is a step.
+    recorded: the words of --record. skipped: ranges in which nothing is recorded. step_range: the range of a step.
     """
 
     schedule: Schedule | None = None
@@ -44,7 +44,7 @@ class Tracing:
     step_range: str = ""
 
     def arguments(self, step_range: str) -> Iterator[str]:
-        """Yield the arguments of workloads/traced.py; `step_range` if none was asked for."""
+        """Yield the arguments of workloads/traced.py; `step_range`: the default."""
         if self.schedule:
             given = self.schedule
             yield from ("--schedule", *map(str, (given.wait, given.warmup, given.active, given.repeat)))
@@ -57,7 +57,7 @@ class Tracing:
 
     @property
     def parameters(self) -> dict[str, str]:
-        """What was asked for, as parameters of the run."""
+        """The requested settings, as parameters of the run."""
         said = {
             "schedule": str(self.schedule or ""),
             "activities": ", ".join(self.activities),
@@ -67,27 +67,27 @@ class Tracing:
         return {name: text for name, text in said.items() if text}
 
     def refuse_unknown(self, version: str, known: Sequence[str]) -> None:
-        """Raise ToolError for the first option that needs more than this torch has; `known`: some of FEATURES."""
+        """Raise ToolError for the first option that this torch does not support; `known`: some of FEATURES."""
         asked = [*(f"--record {word}" for word in self.recorded), *(["--skip-range"] if self.skipped else [])]
         for option in asked:
             if option in FEATURES and option not in known:
                 _, needed = FEATURES[option]
                 raise ToolError(
-                    f"{option} is not possible with torch {version}: it has no {needed}",
-                    "Leave the option out, or name a Python that has a newer torch with --python.",
+                    f"torch {version} does not support {option}: it has no {needed}",
+                    "Omit the option, or choose a Python with a newer torch: --python.",
                 )
 
 
 WHOLE_RUN: Final = Tracing()
-"""What is recorded where nothing was asked for."""
+"""What is recorded by default."""
 
 
 @dataclass(frozen=True)
 class Traced:
-    """What workloads/traced.py left: the names of traces, the steps in each, and how many steps it found by what.
+    """The result of workloads/traced.py: traces with their steps, the number of steps, and how they were detected.
 
-    threads: how many the program started; ranged: how many of them had ranges. is_known: whether it could write its
-    facts, which it does last.
+    threads: how many the program started; ranged: how many of them had ranges. is_known: whether it wrote its facts,
+    which it does last.
     """
 
     traces: tuple[tuple[str, int], ...] = ()
@@ -102,14 +102,14 @@ class Traced:
 
     @classmethod
     def of_facts(cls, document: Mapping[str, Any]) -> "Traced":
-        """Read the facts that it writes when it ends."""
+        """Read the facts that traced.py writes at its end."""
         traces = tuple((Path(str(name)).name, int(steps)) for name, steps in document["traces"])
         others = ("steps", "by", "of", "skipped", "own_profiler", "threads", "ranged")
         return cls(traces, *(document[name] for name in others))
 
     @property
     def chosen(self) -> str:
-        """The trace that the report is about: the program's own last one, or the last of those with the most steps."""
+        """The trace to report on: the program's own last one, or the last of those with the most steps."""
         if self.own_profiler or not self.traces:
             return self.traces[-1][0] if self.traces else ""
         most = max(steps for _, steps in self.traces)
@@ -117,31 +117,31 @@ class Traced:
 
     @property
     def found(self) -> str:
-        """How many steps there are, and what they were found by."""
-        by = {"range": f"the range {self.of}", "optimizer": f"the calls of {self.of}.step()"}
+        """The number of steps, and how they were detected."""
+        by = {"range": f"the range {self.of}", "optimizer": f"calls of {self.of}.step()"}
         steps = f"{self.steps} step{'s' * (self.steps != 1)}"
         return (
-            f"{steps}, found by {by.get(self.by, f'the calls of the module {self.of}')}" if self.steps else "no steps"
+            f"{steps}, detected from {by.get(self.by, f'calls of the module {self.of}')}" if self.steps else "no steps"
         )
 
     def refuse_nothing(self, name: str, schedule: Schedule) -> None:
-        """Raise CaptureError if the schedule recorded nothing of a program that ended well."""
+        """Raise CaptureError if the schedule recorded nothing, although the program succeeded."""
         if self.traces:
             return
         if not self.steps:
             raise CaptureError(
-                f"{name} has no steps that can be found, so nothing was recorded",
-                "Name the range that is a step with --step-range, or leave out --active to record all of the run. A "
-                "step ends with an optimizer's step(), a call of the model, or a range named step.",
+                f"no steps were detected in {name}, so nothing was recorded",
+                "Name the range of a step with --step-range, or omit --active to record the whole run. A step ends "
+                "with an optimizer's step(), a call of the model, or a range named step.",
             )
         raise CaptureError(
-            f"{name} has {self.found}; --wait {schedule.wait} --warmup {schedule.warmup} leave out the first "
+            f"{name} has {self.found}; --wait {schedule.wait} --warmup {schedule.warmup} skip the first "
             f"{schedule.wait + schedule.warmup}, so nothing was recorded",
-            "Let the program do more steps, or ask for smaller numbers.",
+            "Run more steps, or reduce --wait and --warmup.",
         )
 
     def findings(self, tracing: Tracing) -> Iterator[Finding]:
-        """Yield what a reader must know of what was recorded; nothing where the program could not say it."""
+        """Yield what a reader must know about the recording; nothing if the program wrote no facts."""
         if not self.is_known:
             return
         recorded = dict(self.traces).get(self.chosen, 0)
@@ -153,19 +153,19 @@ class Traced:
                 "few_steps",
                 "warning",
                 f"{recorded} of {tracing.schedule.active} steps were recorded",
-                f"The program did {self.found}, and ended before the schedule did: {tracing.schedule}.",
-                "Let the program do more steps, or ask for fewer.",
+                f"The program ran {self.found}, and ended before the schedule did: {tracing.schedule}.",
+                "Run more steps, or record fewer.",
             )
         elif tracing.schedule or self.by in ("optimizer", "module"):
             said = f"{recorded} of them {'is' if recorded == 1 else 'are'} in the trace."
-            yield Finding("steps_found", "info", f"The program did {self.found}", said if self.steps else "")
+            yield Finding("steps_found", "info", f"The program ran {self.found}", said if self.steps else "")
         if others and not self.own_profiler:
             yield Finding(
                 "other_cycles",
                 "info",
-                f"The report is about one of {len(self.traces)} traces: {self.chosen}",
-                f"Each cycle of the schedule left one. The others: {', '.join(others)}.",
-                "Their reports: nightsight report FILE, in the folder `capture` of this run.",
+                f"The report covers one of {len(self.traces)} traces: {self.chosen}",
+                f"Each cycle of the schedule wrote one. The others: {', '.join(others)}.",
+                "For their reports, run nightsight report FILE in the folder `capture` of this run.",
             )
         if self.threads and "threads" not in tracing.recorded and not self.own_profiler:
             yield _other_threads(self.threads, self.ranged)
@@ -178,20 +178,20 @@ def _used_by_the_program(traces: int) -> Finding:
         "own_profiler",
         "warning",
         "The program uses torch.profiler itself",
-        "torch has one profiler at a time, so the program's own recorded, with its own schedule and options. "
-        + ("The report is about its last trace." if traces > 1 else "It left no trace: this is what came before it."),
-        "Take it out of the program to record it with the options of nightsight.",
+        "torch allows one profiler at a time, so the program's own recorded, with its own schedule and options. "
+        + ("The report covers its last trace." if traces > 1 else "It wrote no trace: the report ends before it."),
+        "Remove it from the program to record with nightsight's options.",
     )
 
 
 def _other_threads(started: int, ranged: int) -> Finding:
-    """Return a warning if they are known to do work that counts; else they may be those of a library."""
+    """Return a warning if threads have ranges; otherwise only an info, as they may belong to a library."""
     return Finding(
         "other_threads",
         "warning" if ranged else "info",
         f"Work of other threads was not recorded: {ranged or started:,} {'have ranges' if ranged else 'were started'}",
-        "torch.profiler records the thread that it is started on, and its backward pass. The report lacks the "
-        "operators and ranges of other threads. It has their GPU work.",
+        "torch.profiler records the thread that starts it, and its backward pass. The report includes the GPU work of "
+        "other threads, but not their operators and ranges.",
         "Record all threads: nightsight profile --record threads.",
     )
 
@@ -199,11 +199,11 @@ def _other_threads(started: int, ranged: int) -> Finding:
 def _skipped(name: str, count: int) -> Finding:
     if not count:
         return Finding(
-            "skipped_range", "warning", f"There was no range {name} to leave out", "All of the program was recorded."
+            "skipped_range", "warning", f"There was no range {name} to skip", "The whole program was recorded."
         )
     return Finding(
         "skipped_range",
         "info",
         f"Nothing was recorded in the range {name}, {count} time{'s' * (count != 1)}",
-        "Its time is in the report, but no operator, call or GPU work in it: the GPU may have worked there.",
+        "Its time is in the report, but not its operators, calls and GPU work: the GPU may have been busy there.",
     )

@@ -13,7 +13,7 @@ ALLOWED: Final = frozenset(
     (
         *_named("", "PATH HOME LANG LANGUAGE TZ TMPDIR XDG_CACHE_HOME LD_LIBRARY_PATH CC CXX"),
         *_named("", "VIRTUAL_ENV CONDA_PREFIX PYENV_ROOT PYENV_VERSION"),
-        # what launchers tell the ranks that they start
+        # what launchers set for the ranks that they start
         *_named("", "RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE GROUP_RANK GROUP_WORLD_SIZE MASTER_ADDR MASTER_PORT"),
         *_named("ROLE_", "RANK WORLD_SIZE NAME"),
         *_named("SLURM_", "PROCID NTASKS LOCALID NODEID NNODES NTASKS_PER_NODE"),

@@ -52,8 +52,8 @@ class Workload:
 class Program:
     """A program to profile. `name` is safe as a folder name and in a report; `command` includes its arguments.
 
-    The command of a workload or script starts with the Python that runs it. `recordings`: what nsys records of it
-    without being asked. `given`: the arguments as they were given, while a command names the files of one commit.
+    The command of a workload or script starts with the Python that runs it. `recordings`: what nsys records by default.
+    `given`: the arguments as given; in `command`, they may name files of one commit.
     """
 
     name: str
@@ -65,13 +65,13 @@ class Program:
 
     @property
     def is_for_torch(self) -> bool:
-        """Whether torch.profiler can see it: it is a Python program, as all workloads are but the native ones."""
+        """Whether torch.profiler can see it: it is a Python program, as are all workloads that are not native."""
         return self.kind != "command" and not self.is_native
 
 
 @dataclass(frozen=True)
 class Span:
-    """A part of a program's run, in seconds: when it begins, and how long it is (None: to the end)."""
+    """A part of a program's run, in seconds: its start and duration (None: to the end)."""
 
     delay_s: float = 0.0
     duration_s: float | None = None
@@ -79,7 +79,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Load:
-    """A client that loads a server, how to see that the server is ready for it, and how long to wait for that."""
+    """A client that loads a server, how to tell that the server is ready, and how long to wait for that."""
 
     client: Program
     ready: str
@@ -90,12 +90,12 @@ class Load:
 class Request:
     """How to collect a program, for any collector.
 
-    `keep_env`: variables that the program may see beyond the allow-list. Only for nsys: `nsys`, `trace`,
+    `keep_env`: variables that the program may see in addition to the allow-list. Only for nsys: `nsys`, `trace`,
     `capture_range` (None: depends on the kind of program), `recordings` (from RECORDINGS), `names` (from NAMES; None:
     what costs little) and `nsys_arguments`. Only for ncu: `ncu` and `replay` (None: no replay). Only for torch:
-    `tracing`. `calibrate`: whether to measure what nsys adds to a call (None: if that is not known of this machine).
-    `time_steps`: whether to take the times of ranges without a profiler. `part`: what nsys records if not all of the
-    run: a span of it, or of a server, the time in which a client loads it.
+    `tracing`. `calibrate`: whether to measure the overhead of nsys per call (None: if unknown for this machine).
+    `time_steps`: whether to time ranges without a profiler. `part`: what nsys records instead of the whole run: a time
+    span, or the time in which a client loads the server.
     """
 
     captures: Path = Path("capture")
@@ -134,26 +134,26 @@ class Measured:
 
     @property
     def seconds(self) -> float:
-        """How long the run took; this is subtracted from the time limit of the profiled run."""
+        """The duration of the run, which is subtracted from the time limit of the profiled run."""
         return sum(self.stages_s.values())
 
 
 class OnlyTimed(WorkloadError):
-    """The program was stopped before anything was captured, but after some of its steps were timed."""
+    """The program was stopped before anything was captured, but some of its steps were timed."""
 
     def __init__(self, failed: WorkloadError, measured: Measured) -> None:
         super().__init__(failed.message, failed.hint)
         self.measured = measured
 
     def capture(self, program: Program, collector: str) -> Capture:
-        """Return what there is: a capture without files."""
+        """Return a capture without files, only with step times."""
         failure = self.message.partition(";")[0]
         finding = Finding(
             "nothing_profiled",
             "error",
-            "Nothing was profiled: these are only step times",
-            f"{failure}. The step times without a profiler were measured before.",
-            "Run it again, until it ends by itself. With fewer --trials the timing is shorter.",
+            "Nothing was profiled: the report has only step times",
+            f"{failure}. The step times were measured before, without a profiler.",
+            "Run it again to its end. Fewer --trials shorten the timing.",
         )
         measured = self.measured
         return Capture(
@@ -190,11 +190,11 @@ def resolve(
 ) -> Program:
     """Return the program for a command line: the name of a workload, a .py script or another executable file.
 
-    Without a target, the arguments are the whole command. `folder`: the user's workloads, instead of those that
-    pyproject.toml names. UsageError if there is no such program.
+    Without a target, the arguments are the whole command. `folder`: the user's workloads, instead of those in
+    pyproject.toml. Raise UsageError if the program does not exist.
     """
     if folder and (target is None or target.endswith(".py") or os.sep in target):
-        raise UsageError(f"--workloads has no effect on {target or 'a command'}: name a workload of that folder")
+        raise UsageError(f"--workloads has no effect on {target or 'a command'}: name a workload from that folder")
     if target is None:
         return _command(arguments)
     path = Path(target)
@@ -205,7 +205,7 @@ def resolve(
         return _own_program(own[target], arguments, python)
     for workload in registered():
         if workload.name == target:
-            # run by path: putting the parent folder on sys.path would let this Python import modules not meant for it
+            # run by path: with the parent folder on sys.path, this Python could import modules not meant for it
             command = (python, str(PACKAGE), workload.module, *arguments)
             return Program(target, "workload", command, workload.is_native, workload.recordings)
     if path.is_file() or os.sep in target:
@@ -214,10 +214,10 @@ def resolve(
 
 
 def modules_of(target: str | None, folder: Path | None = None, *, is_traced: bool) -> set[str]:
-    """Return the modules that a target of `resolve` needs, as far as that is known without running it.
+    """Return the modules that a target of `resolve` needs, as far as known without running it.
 
-    A workload of ours needs torch; a script what it always imports, and torch if torch.profiler traces it. A command
-    brings its own Python.
+    Built-in workloads need torch; a script needs what it always imports, and torch if torch.profiler traces it. A
+    command brings its own Python.
     """
     if target is None:
         return set()
@@ -233,10 +233,10 @@ def safe_name(text: str) -> str:
 
 
 def arguments_of(program: Program, request: Request) -> dict[str, str]:
-    """Return a parameter that differs where the arguments of a program do, and tells nothing of what they are.
+    """Return a parameter that differs if the arguments of a program do, without revealing them.
 
-    Workloads say their parameters themselves. A digest of 16 bits has 65,535 others that it could stand for. What a
-    password or token may be is left out of it all the same, and so are folders, which differ from machine to machine.
+    Workloads report their parameters themselves. With 16 bits, many arguments share each digest. Possible passwords and
+    tokens are left out all the same, and so are folders, which differ between machines.
     """
     if program.kind == "workload":
         return {}
@@ -247,11 +247,11 @@ def arguments_of(program: Program, request: Request) -> dict[str, str]:
 
 
 def _comparable(before: str, word: str) -> str:
-    """Return what of an argument can be the same on another day and machine, and is not secret; `before`: it."""
+    """Return the part of an argument that is portable and not secret; `before`: the argument before it."""
     name, is_given, value = word.rpartition("=")
     if not is_given and before.startswith("-"):
         name = before
-    # --max-tokens 64 is no secret
+    # --max-tokens 64 is not a secret
     if is_secret_value(value) or (is_secret_name(name) and not re.fullmatch(r"[\d.,e+-]*", value)):
         return name if is_given else ""
     if not value.startswith(os.sep):
@@ -266,7 +266,7 @@ def child_environment(request: Request) -> dict[str, str]:
 
 
 def captured_by(program: Program, request: Request) -> str:
-    """Return the capture range: the one asked for, else cudaProfilerApi for our workloads on a GPU, else none."""
+    """Return the requested capture range, otherwise cudaProfilerApi for built-in workloads on a GPU, otherwise none."""
     if request.part:
         return "none"
     on_cpu = re.search(r"--device[ =]cpu\b", " ".join(program.command))
@@ -278,7 +278,7 @@ def captured_by(program: Program, request: Request) -> str:
 def run_benchmark(program: Program, request: Request) -> Measured:
     """Time a workload without a profiler; other programs are not timed. A failure becomes a finding.
 
-    WorkloadError if the workload is stopped or rejects its options: OnlyTimed if it left step times.
+    Raise WorkloadError if the workload is stopped or rejects its options, as OnlyTimed if it left step times.
     """
     if program.kind != "workload":
         return Measured()
@@ -318,13 +318,13 @@ def read_benchmark(path: Path) -> Measured:
         findings = _left_out([str(note) for note in document.get("notes", [])])
         return Measured(benchmark, _texts(document["parameters"]), facts, findings, serving=serving)
     except OSError as error:
-        raise CaptureError("the workload wrote no benchmark", "Does it support the option --benchmark?") from error
+        raise CaptureError("the workload wrote no benchmark", "Does it support --benchmark?") from error
     except _DAMAGED as error:
         raise CaptureError("the workload's benchmark cannot be read", f"{path}: {error}") from error
 
 
 def described(collector: str, version: str, facts: Mapping[str, str]) -> Environment:
-    """Return the collector and the facts about its machine; the reader of the capture adds those in the file."""
+    """Return the collector and facts about its machine; the reader of the capture adds those in the file."""
     return Environment(
         collector=collector,
         collector_version=version,
@@ -350,7 +350,7 @@ def program_failed(program: Program, outcome: Outcome, log: Path) -> WorkloadErr
     """Return the error for a program that failed or was stopped before anything was captured."""
     said = last_lines(log)
     words = f"Its last lines:\n{said}\n" if said else "It printed nothing.\n"
-    advice = "Give it more time, or less work. " if outcome.timed_out else ""
+    advice = "Allow more time (--timeout), or do less work. " if outcome.timed_out else ""
     return WorkloadError(f"{program.name} {outcome.ending}; nothing was captured", f"{words}{advice}Its output: {log}")
 
 
@@ -362,9 +362,9 @@ def partial_capture(program: Program, outcome: Outcome) -> tuple[str, tuple[Find
     finding = Finding(
         "partial_capture",
         "error",
-        "This is only a part of the program's run",
-        f"{failure}. The capture ends there: its sums and averages are not those of a whole run.",
-        "Run it again, with more time." if outcome.timed_out else "Run it again, until it ends by itself.",
+        "The capture covers only part of the run",
+        f"{failure}. The capture ends there: sums and averages differ from those of a whole run.",
+        "Run it again with more time (--timeout)." if outcome.timed_out else "Run it again to its end.",
     )
     return failure, (finding,)
 
@@ -377,30 +377,30 @@ def _not_timed(reason: str) -> Finding:
     return Finding(
         "benchmark_failed",
         "warning",
-        "There are no step times without a profiler",
-        f"{reason}. So the report cannot show how much the profiler slowed the program down.",
-        "See benchmark.log among the logs of this run.",
+        "No step times without a profiler",
+        f"{reason}. The report cannot show how much the profiler slowed the program down.",
+        "See benchmark.log in the logs of this run.",
     )
 
 
 def _left_out(notes: Sequence[str]) -> tuple[Finding, ...]:
-    """Return a finding with what a workload says that it did not do here; a compiler's words can name files."""
+    """Return a finding with what a workload skipped, without file names, which compiler messages contain."""
     if not notes:
         return ()
     said = without_private("; ".join(notes))
-    return (Finding("left_out", "warning", "The workload left something out", f"{said[:1].upper()}{said[1:]}."),)
+    return (Finding("left_out", "warning", "The workload skipped some work", f"{said[:1].upper()}{said[1:]}."),)
 
 
 def _script(path: Path, arguments: Sequence[str], python: str) -> Program:
     if not path.is_file():
-        raise UsageError(f"script {path} does not exist", f"Looked in {Path.cwd()}; check the path.")
-    # absolute, because Python would take a name that starts with a dash for an option
+        raise UsageError(f"script {path} does not exist", f"Looked in {Path.cwd()}. Check the path.")
+    # absolute, because Python would read a name that starts with a dash as an option
     command = (python, str(path.absolute()), *arguments)
     return Program(_own_name(path.stem), "script", command, given=tuple(arguments))
 
 
 def _imported(script: Path) -> set[str]:
-    """Return the modules that a script imports at its top, outside of any `try` or `if`; none if it cannot be read."""
+    """Return the modules that a script imports at top level, outside `try` and `if`; none if it cannot be read."""
     try:
         statements = ast.parse(script.read_bytes()).body
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
@@ -417,7 +417,7 @@ def _own_program(workload: OwnWorkload, arguments: Sequence[str], python: str) -
 
 def _command(arguments: Sequence[str]) -> Program:
     if not arguments:
-        raise UsageError("there is nothing to run", "Name a workload or a script, or give a command after `--`.")
+        raise UsageError("there is nothing to run", "Name a workload or script, or give a command after `--`.")
     first, *rest = arguments
     found = shutil.which(first)
     if found is None:
@@ -430,7 +430,7 @@ def _command(arguments: Sequence[str]) -> Program:
 
 
 def _own_name(text: str) -> str:
-    """Return a name for a program that keeps its runs apart from those of workloads and from the sample."""
+    """Return a name for a program that differs from the names of workloads and of the sample."""
     name = safe_name(text)
     taken = {"sample", *(workload.name for workload in registered())}
     return f"{name}_file" if name in taken else name

@@ -1,8 +1,8 @@
-"""Commits side by side: a git worktree for each, and what makes a program there run that commit's own code.
+"""Runs commits side by side: a git worktree for each, in which a program runs that commit's code.
 
-A project that is installed in editable form is imported from the user's checkout, whatever folder a program is started
-in: both sides would measure the same code. So the folders of the checkout on Python's search path are replaced by those
-of the worktree, through PYTHONPATH, which comes first. What git does not track is in no worktree.
+An editable installation is imported from the user's checkout, wherever a program starts: both sides would measure the
+same code. So folders of the checkout on Python's search path are replaced by those of the worktree, through PYTHONPATH,
+which comes first. Worktrees contain only tracked files.
 """
 
 import json
@@ -24,7 +24,7 @@ from nightsight.errors import NotMeasured, ToolError, UsageError
 from nightsight.system.scratch import scratch
 
 WORKING_TREE: Final = "."
-"""The ref that means the checkout as it is, with what is not committed."""
+"""The ref that means the checkout as it is, with uncommitted changes."""
 GIT: Final = ("git", "-c", "core.hooksPath=/dev/null")
 """git, without the hooks that a checkout would run."""
 _GIT_S: Final = 600.0
@@ -34,30 +34,30 @@ import json, os, sys
 found = [getattr(module, "MAPPING", {}) for name, module in sys.modules.items() if name.startswith("__editable__")]
 print(json.dumps([*sys.path, *(os.path.dirname(path) for each in found for path in each.values())]))
 """
-# caches of compiled kernels: what one side compiles, the other need not
+# caches of compiled kernels, which the sides share
 CACHES: Final = ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
 
 
 @dataclass(frozen=True)
 class Checkout:
-    """The user's checkout of a repository: its root, and where in it the user is."""
+    """The user's checkout of a repository: its root, and the current folder relative to it."""
 
     root: Path
     here: Path
 
     def commit_of(self, ref: str) -> str:
-        """Return the commit that a ref means, "" for the working tree; NotMeasured if there is none."""
+        """Return the commit of a ref, "" for the working tree; raise NotMeasured if it does not exist."""
         if ref == WORKING_TREE:
             return ""
         try:
             return git(self.root, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}").strip()
         except ToolError as error:
-            hint = "Fetch it first; a CI job needs the history of both commits (actions/checkout: fetch-depth: 0)."
-            raise NotMeasured(f"there is no commit {ref!r} in this repository", hint) from error
+            hint = "Fetch it first. A CI job needs the history of both commits (actions/checkout: fetch-depth: 0)."
+            raise NotMeasured(f"this repository has no commit {ref!r}", hint) from error
 
     @property
     def is_dirty(self) -> bool:
-        """Whether tracked files differ from the commit that is checked out."""
+        """Whether tracked files differ from the checked-out commit."""
         return bool(git(self.root, "status", "--porcelain", "--untracked-files=no").strip())
 
     def tracks(self, path: str, commits: Sequence[str]) -> bool:
@@ -71,7 +71,7 @@ class Checkout:
 
 @dataclass(frozen=True)
 class Asked:
-    """A program as it was asked for, on the command line: a workload, script or command (see `resolve`)."""
+    """A program as requested on the command line: a workload, script or command (see `resolve`)."""
 
     target: str | None
     arguments: tuple[str, ...]
@@ -81,9 +81,9 @@ class Asked:
 
 @dataclass(frozen=True)
 class Side:
-    """One side of a comparison: its name, the commit as the user calls it, and the folder it is checked out in.
+    """One side of a comparison: its name, the user's ref, the commit, and the folder where it is checked out.
 
-    `search_path`: the PYTHONPATH there; None: as it is.
+    `search_path`: the PYTHONPATH there; None: unchanged.
     """
 
     name: str
@@ -94,26 +94,26 @@ class Side:
 
     @property
     def said(self) -> str:
-        """What messages call it."""
+        """The name of this side in messages."""
         return f"{self.name} ({self.ref})"
 
 
 def checkout() -> Checkout:
-    """Return the checkout that the working directory is in; NotMeasured if it is in none."""
+    """Return the checkout that contains the working directory; raise NotMeasured if there is none."""
     try:
         root = Path(git(Path.cwd(), "rev-parse", "--show-toplevel").rstrip("\n"))
     except ToolError as error:
-        hint = "Two commits are compared: run it in a checkout of the program's repository."
-        raise NotMeasured("this folder is in no git repository", hint) from error
+        hint = "To compare commits, run this in a checkout of the program's repository."
+        raise NotMeasured("this folder is not in a git repository", hint) from error
     return Checkout(root, Path.cwd().resolve().relative_to(root.resolve()))
 
 
 @contextmanager
 def worktrees(of: Checkout, refs: Mapping[str, str], *, python: str) -> Iterator[dict[str, Side]]:
-    """Check out a commit for each side, as {name: ref}, and remove all of it at the end, also after an interrupt.
+    """Check out a commit for each side, as {name: ref}, and remove everything at the end, also after an interrupt.
 
-    Caches of compiled kernels are in one place for all sides, unless the user has set one. NotMeasured if a ref does
-    not exist.
+    All sides share caches of compiled kernels, unless the user sets other ones. Raise NotMeasured if a ref does not
+    exist.
     """
     commits = {name: of.commit_of(ref) for name, ref in refs.items()}
     folder = Path(tempfile.mkdtemp(prefix="nightsight-commits-")).resolve()
@@ -122,7 +122,7 @@ def worktrees(of: Checkout, refs: Mapping[str, str], *, python: str) -> Iterator
         inside = _searched(of, python, tuple(commits.values()))
         sides = {}
         for number, (name, commit) in enumerate(commits.items()):
-            # paths of one length: programs begin with the same amount of text in memory
+            # paths of equal length: programs start with the same amount of text in memory
             root = folder / f"side{number}" if commit else of.root
             if commit:
                 made.append(root)
@@ -141,18 +141,20 @@ def worktrees(of: Checkout, refs: Mapping[str, str], *, python: str) -> Iterator
 
 @contextmanager
 def entered(side: Side, of: Checkout) -> Iterator[None]:
-    """Work in the folder of a side that is the user's in the checkout, and with its search path."""
+    """Work in a side's folder that corresponds to the user's current folder, with its search path."""
     try:
         (side.root / of.here).stat()
     except OSError as error:
-        raise NotMeasured(f"{side.said} has no folder {of.here}", "Start it in a folder that both have.") from error
+        raise NotMeasured(
+            f"{side.said} has no folder {of.here}", "Start nightsight in a folder that both have."
+        ) from error
     variables = {} if side.search_path is None else {"PYTHONPATH": side.search_path}
     with chdir(side.root / of.here), _variables(variables):
         yield
 
 
 def built(side: Side, of: Checkout, command: str, request: Request) -> None:
-    """Run the command that builds a side; NotMeasured if it fails."""
+    """Run the build command of a side; raise NotMeasured if it fails."""
     with entered(side, of), scratch() as folder:
         log = folder / "build.log"
         request.progress(f"building {side.said}")
@@ -162,31 +164,31 @@ def built(side: Side, of: Checkout, command: str, request: Request) -> None:
             raise KeyboardInterrupt
         if not outcome.ok:
             raise NotMeasured(
-                f"{side.said} does not build: the command of --build {outcome.ending}",
+                f"{side.said} does not build: the --build command {outcome.ending}",
                 f"Its last lines:\n{last_lines(log) or 'nothing'}",
             )
 
 
 def program_of(side: Side, of: Checkout, asked: Asked) -> Program:
-    """Return the program as it is on a side; NotMeasured if it is not there. Called in the folder of the side."""
+    """Return the program of a side; raise NotMeasured if it does not exist. Call this in the folder of the side."""
     target = _moved(side, of, asked.target) if asked.target else None
     try:
         program = resolve(target, asked.arguments, python=asked.python, folder=asked.workloads)
     except UsageError as error:
         is_here = target is not None and (of.root / of.here / target).is_file()
-        hint = "It is in the checkout, but not in that commit: commit it, or take the checkout as it is: --head ."
+        hint = "It is in the checkout, but not in that commit. Commit it, or use the checkout as it is: --head ."
         raise NotMeasured(f"{side.said} cannot run: {error.message}", hint if is_here else error.hint) from error
     first, *rest = program.command
     command = (first, *(_moved(side, of, word) for word in rest))
     if side.commit and program.kind == "script" and _is_checkouts(Path(command[1]), side, of):
         name = Path(command[1]).relative_to(of.root)
-        hint = "Commit it, or keep it outside the repository: both sides would import the checkout's modules beside it."
+        hint = "Commit it or move it out of the repository. Otherwise, both sides import modules of the checkout."
         raise NotMeasured(f"{name} is not in {side.said}", hint)
     return replace(program, command=command)
 
 
 def git(folder: Path, *arguments: str) -> str:
-    """Run git and return what it says; ToolError if it fails."""
+    """Run git and return its output; raise ToolError if it fails."""
     try:
         done = subprocess.run(
             (*GIT, "-C", str(folder), *arguments),
@@ -195,25 +197,25 @@ def git(folder: Path, *arguments: str) -> str:
             timeout=_GIT_S,
             check=False,
             env=allowed_environment(),
-            # Ctrl-C is for us: we remove what git has made
+            # Ctrl-C is for us: we remove what git created
             start_new_session=True,
         )
     except OSError as error:
         raise not_started("git", error) from error
     except subprocess.TimeoutExpired as error:
-        raise ToolError(f"git {arguments[0]} did not end within {error.timeout:g} s") from error
+        raise ToolError(f"git {arguments[0]} did not finish within {error.timeout:g} s") from error
     if done.returncode:
         raise ToolError(f"git {arguments[0]} failed", done.stderr.decode(errors="replace").strip()[-2000:])
     return done.stdout.decode(errors="surrogateescape")
 
 
 def _is_checkouts(path: Path, side: Side, of: Checkout) -> bool:
-    """Whether a file is in the user's checkout; the worktree may be in it too."""
+    """Whether a file is in the user's checkout, and not in a worktree inside it."""
     return path.is_relative_to(of.root) and not path.is_relative_to(side.root)
 
 
 def _moved(side: Side, of: Checkout, word: str) -> str:
-    """Return the path on this side, of a file of the checkout that a commit has; any other word as it is."""
+    """Return the path on this side of a tracked file of the checkout; any other word unchanged."""
     path = Path(word)
     if not side.commit or not path.is_absolute() or not path.is_relative_to(of.root):
         return word
@@ -226,21 +228,21 @@ def _searched(of: Checkout, python: str, commits: Sequence[str]) -> list[str]:
     try:
         paths = [Path(path) for path in json.loads(ask_python(python, _SEARCH_PATH))]
     except (ToolError, ValueError):
-        # the program may be no Python program
+        # the program may not be a Python program
         return []
     names = [path.resolve().relative_to(of.root.resolve()) for path in paths if path.resolve().is_relative_to(of.root)]
     return [name for name in dict.fromkeys(map(str, names)) if name == "." or of.tracks(name, commits)]
 
 
 def _outside(of: Checkout) -> list[str]:
-    """Return the entries of PYTHONPATH that are not in the checkout."""
+    """Return the entries of PYTHONPATH outside the checkout."""
     given = allowed_environment().get("PYTHONPATH", "").split(os.pathsep)
     return [path for path in given if path and not Path(path).resolve().is_relative_to(of.root.resolve())]
 
 
 @contextmanager
 def _variables(values: Mapping[str, str]) -> Iterator[None]:
-    """Set variables of the environment, and put them back."""
+    """Set environment variables, and restore them afterwards."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:
@@ -255,7 +257,7 @@ def _variables(values: Mapping[str, str]) -> Iterator[None]:
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Take no further interrupt until what is being removed is gone."""
+    """Ignore interrupts during cleanup."""
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = [signal.signal(number, signal.SIG_IGN) for number in numbers]
     try:

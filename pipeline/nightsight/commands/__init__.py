@@ -1,1 +1,1 @@
-"""Commands that are not in `nightsight.cli`: a module per group, imported there, without anything heavy."""
+"""Commands outside `nightsight.cli`: one module per group, imported there without heavy dependencies."""

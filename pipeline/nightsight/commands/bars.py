@@ -1,4 +1,4 @@
-"""Progress on a terminal: a line for a series and one for its stage, each with a bar, the time, and what is left."""
+"""Progress on a terminal: a line for the series and one for its stage, each with a bar, time spent and time left."""
 
 import time
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ _WIDTH: Final = 20
 
 
 class Bars(Told):
-    """Shows what is being done."""
+    """Shows the current activity."""
 
     def __init__(self, shown: Progress) -> None:
         super().__init__()
@@ -26,7 +26,7 @@ class Bars(Told):
         self._tasks: dict[bool, TaskID] = {}
 
     def __call__(self, message: str, /, *, done: float = 0, of: float = 0, is_series: bool = False) -> None:
-        """Show it from now on."""
+        """Show this message until the next one."""
         self.doing = message
         self._shown.start()
         clock, is_new = self._clock(done, of, is_series=is_series)
@@ -44,7 +44,7 @@ class Bars(Told):
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Take the bars away while something is printed, and until there is more to tell."""
+        """Hide the bars while something is printed, until the next message."""
         self._clocks.pop(False, None)
         self._end(is_series=False)
         self._shown.stop()
@@ -53,14 +53,14 @@ class Bars(Told):
 
 class _Bar(ProgressColumn):
     def render(self, task: Task) -> ProgressBar:
-        """Draw how much is done; a bar that moves if that is not known."""
+        """Draw the share that is done; a pulsing bar if unknown."""
         share = _clock(task).share
         return ProgressBar(1.0, share or 0.0, width=_WIDTH, pulse=share is None, animation_time=task.get_time())
 
 
 class _Times(ProgressColumn):
     def render(self, task: Task) -> Text:
-        """Write how long it has taken, and will."""
+        """Write the time spent and the time left."""
         now_s, clock = time.monotonic(), _clock(task)
         left_s = clock.left_s(now_s)
         left = "" if left_s is None else f", about {written(left_s)} left"
@@ -75,7 +75,7 @@ def _clock(task: Task) -> Clock:
 
 @contextmanager
 def shown_bars() -> Iterator[Bars]:
-    """Show bars on standard error, and take them away in the end."""
+    """Show bars on standard error, and remove them at the end."""
     words = TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis"))
     with Progress(
         words,
@@ -83,7 +83,7 @@ def shown_bars() -> Iterator[Bars]:
         _Times(),
         console=Console(stderr=True),
         transient=True,
-        # what goes to standard output would end on standard error
+        # redirected standard output would end up on standard error
         redirect_stdout=False,
         refresh_per_second=4,
     ) as shown:

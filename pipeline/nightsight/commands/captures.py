@@ -1,4 +1,4 @@
-"""The commands about what runs leave: `sanitize` before a capture is given to others, `prune` before a disk is full."""
+"""The commands for captures and old runs: `sanitize` before sharing a capture, `prune` to free disk space."""
 
 import datetime as dt
 import re
@@ -28,7 +28,7 @@ def _no_age(value: str) -> dt.timedelta:
     raise click.BadParameter(f"{value!r} is not an age such as 30d, 12h or 2w.")
 
 
-@click.command(short_help="Take what is private out of a capture.")
+@click.command(short_help="Remove private data from a capture.")
 @click.argument("capture", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option(
     "-o",
@@ -36,15 +36,14 @@ def _no_age(value: str) -> dt.timedelta:
     type=click.Path(dir_okay=False, path_type=Path),
     required=True,
     metavar="FILE",
-    help="Output file, of the same format; a trace is packed if the name ends with .gz.",
+    help="Output file, in the same format. A trace is compressed if the name ends with .gz.",
 )
 @input_option
 def sanitize(*, capture: Path, output: Path, max_input: int) -> None:
     """Write a copy of a capture without environment, command line, user and host names, and paths.
 
-    For SQLite exports of nsys, torch.profiler traces, and CSV pages of ncu. The report of the copy is the same; names
-    of ranges and kernels stay. What was taken out is said on stderr, by kind and number. docs/privacy.md says what is
-    kept.
+    For nsys SQLite exports, torch.profiler traces, and ncu CSV pages. The copy gives the same report; names of ranges
+    and kernels stay. Standard error lists what was removed, by kind and count. docs/privacy.md lists what is kept.
 
     Example: nightsight sanitize train.sqlite -o attached.sqlite
     """
@@ -52,7 +51,7 @@ def sanitize(*, capture: Path, output: Path, max_input: int) -> None:
 
     removed = sanitized(capture, output, most_bytes=max_input)
     for kind, count in sorted(removed.items()):
-        say(f"taken out: {count:,} {kind}", err=True)
+        say(f"removed: {count:,} {kind}", err=True)
     say(f"capture: {output}")
 
 
@@ -61,10 +60,10 @@ def sanitize(*, capture: Path, output: Path, max_input: int) -> None:
     "reports", type=click.Path(exists=True, file_okay=False, path_type=Path), default=Path("reports"), required=False
 )
 @click.option("--keep-runs", type=click.IntRange(min=0), metavar="N", help="Keep the newest N runs of each workload.")
-@click.option("--older-than", callback=_age, metavar="AGE", help="Only runs that started longer ago: 30d, 12h, 2w.")
-@click.option("--captures", is_flag=True, help="Delete only captures and logs; reports stay.")
-@click.option("--latest", is_flag=True, help="Also the latest run of each workload, which stays otherwise.")
-@click.option("--dry-run", is_flag=True, help="Only say what would be deleted.")
+@click.option("--older-than", callback=_age, metavar="AGE", help="Only runs older than this: 30d, 12h, 2w.")
+@click.option("--captures", is_flag=True, help="Delete only captures and logs. Reports stay.")
+@click.option("--latest", is_flag=True, help="Also delete the latest run of each workload.")
+@click.option("--dry-run", is_flag=True, help="Only print what would be deleted.")
 def prune(  # noqa: PLR0913 (options)
     *,
     reports: Path,
@@ -74,9 +73,9 @@ def prune(  # noqa: PLR0913 (options)
     latest: bool,
     dry_run: bool,
 ) -> None:
-    """Delete old runs in REPORTS (default: reports), and say what that freed.
+    """Delete old runs in REPORTS (default: reports), and print how much space that freed.
 
-    Only runs that nightsight wrote and finished. Links are not followed, and files that others put into a run stay.
+    Deletes only finished runs that nightsight wrote. Links are not followed, and other files in a run folder stay.
 
     \b
     Examples:
@@ -89,17 +88,19 @@ def prune(  # noqa: PLR0913 (options)
     from nightsight.workflows.prune import prune as pruned
 
     if keep_runs is None and older_than is None and not captures:
-        raise click.UsageError("Say which runs: --keep-runs N, --older-than AGE, or only their files with --captures.")
+        raise click.UsageError(
+            "Choose runs with --keep-runs N or --older-than AGE, or delete only their captures with --captures."
+        )
     skipped, freed, count = Skipped(), 0, 0
     choice = Choice(keep_runs, older_than, captures, latest)
     would = "would delete" if dry_run else "deleted"
     for done in pruned(reports, choice, now=dt.datetime.now(dt.UTC), skipped=skipped, is_dry=dry_run):
         freed, count = freed + done.freed_bytes, count + 1
         what = f" ({', '.join(done.names)})" if captures or done.left else ""
-        left = f"; not ours, left: {', '.join(done.left)}" if done.left else ""
+        left = f"; kept other files: {', '.join(done.left)}" if done.left else ""
         say(f"{would}: {done.folder}{what}, {format_value(done.freed_bytes, 'freed_bytes')}{left}")
     index = reports / "index.html"
-    # a page of somebody else stays
+    # keep a page that nightsight did not write
     if count and not dry_run and (not index.exists() or b"nightsight" in index.read_bytes()):
         list_runs(reports)
     for reason, folders in sorted(skipped.reasons.items()):

@@ -1,4 +1,4 @@
-"""The commands `nightsight ci`: what a CI job needs beside measuring, and what would be long in YAML."""
+"""The commands `nightsight ci`: what a CI job needs in addition to measuring, and what would be long in YAML."""
 
 import json
 import os
@@ -22,26 +22,26 @@ _author_option = click.option(
     default="github-actions[bot]",
     show_default=True,
     metavar="LOGIN",
-    help="Whose token this is: only what this user wrote is edited.",
+    help="Owner of the token. Only what this user wrote is edited.",
 )
 
 
 @click.group(short_help="Keep a history on a branch, comment on pull requests, open issues.")
 def ci() -> None:
-    """What a CI job needs beside measuring: docs/ci.md has the workflows around it.
+    """Keep a history on a branch, comment on pull requests, open issues. docs/ci.md has the workflows.
 
     Example: nightsight ci fetch history
     """
 
 
-@ci.command(short_help="Fetch a branch for the history into a folder.")
+@ci.command(short_help="Fetch the history branch into a folder.")
 @click.argument("folder", type=_FOLDER)
 @_branch_option
 @_remote_option
 def fetch(*, folder: Path, branch: str, remote: str) -> None:
-    """Fetch the branch of the history into FOLDER, as a worktree; if there is none, FOLDER is the beginning of one.
+    """Fetch the history branch into FOLDER as a worktree. If there is no such branch, start one there.
 
-    The branch has no commit in common with the program's.
+    The branch shares no commits with the program's branches.
 
     \b
     Example:
@@ -59,11 +59,11 @@ def fetch(*, folder: Path, branch: str, remote: str) -> None:
 @click.argument("folder", type=_FOLDER)
 @_branch_option
 @_remote_option
-@click.option("-m", "--message", default="Add runs", show_default=True, help="The message of the commit.")
+@click.option("-m", "--message", default="Add runs", show_default=True, help="Commit message.")
 def push(*, folder: Path, branch: str, remote: str, message: str) -> None:
     """Commit what is new in FOLDER, and push it to the branch that it was fetched from.
 
-    If somebody else has pushed meanwhile, what is new is put on top of that, and pushed again.
+    If somebody else pushed in the meantime, the commit is rebased and pushed again.
 
     Example: nightsight ci push history
     """
@@ -73,23 +73,23 @@ def push(*, folder: Path, branch: str, remote: str, message: str) -> None:
     say(f"pushed: {branch}" if is_new else f"nothing new for {branch}")
 
 
-@ci.command(short_help="Write the one comment on a pull request.")
+@ci.command(short_help="Write or update a comment on a pull request.")
 @click.argument("files", nargs=-1, type=_FILE, metavar="[COMPARISON.md...]")
 @click.option("--number", type=click.IntRange(min=1), metavar="N", help="The pull request.")
 @click.option(
     "--downloaded",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     metavar="DIR",
-    help="Instead of files and --number: what another workflow run left, a file `number` and comparisons as .md. It is "
-    "not trusted: needs --commit.",
+    help="Instead of files and --number: a folder from another workflow run, with a file `number` and comparisons as "
+    ".md. It is not trusted: needs --commit.",
 )
-@click.option("--commit", default="", metavar="SHA", help="Write only if this is the head of the pull request.")
-@click.option("--run", type=click.IntRange(min=1), metavar="ID", help="The workflow run whose artifacts are linked.")
+@click.option("--commit", default="", metavar="SHA", help="Write only if this commit is the head of the pull request.")
+@click.option("--run", type=click.IntRange(min=1), metavar="ID", help="Workflow run to link artifacts of.")
 @_repository_option
 @_author_option
-@click.option("--dry-run", is_flag=True, help="Print the comment, and write nothing. Needs no token for files alone.")
+@click.option("--dry-run", is_flag=True, help="Only print the comment. For files, this needs no token.")
 def comment(*, files: tuple[Path, ...], repository: str, author: str, **values: Any) -> None:  # noqa: ANN401 (Click's)
-    """Write what comparisons say as the one comment on a pull request, or edit it if it is there. Needs gh.
+    """Write comparisons as one comment on a pull request, or update that comment. Needs gh.
 
     \b
     Examples:
@@ -100,9 +100,9 @@ def comment(*, files: tuple[Path, ...], repository: str, author: str, **values: 
 
     number, folder, commit, run = (values[name] for name in ("number", "downloaded", "commit", "run"))
     if (folder is None) == (not files) or (folder is None and number is None):
-        raise UsageError("give either files and --number, or --downloaded", "See nightsight ci comment --help.")
+        raise UsageError("give files and --number, or --downloaded", "See nightsight ci comment --help.")
     if folder is not None and not (commit and number is None):
-        raise UsageError("--downloaded needs --commit, and no --number", "What was downloaded names the pull request.")
+        raise UsageError("--downloaded needs --commit, without --number", "The downloaded files name the pull request.")
     there = github.Repository(repository)
     if folder is not None:
         if (found := github.downloaded(folder)) is None:
@@ -123,15 +123,15 @@ def comment(*, files: tuple[Path, ...], repository: str, author: str, **values: 
 
 @ci.command(short_help="Keep one issue for each confirmed regression.")
 @click.argument("events", type=click.File(encoding="utf-8"), metavar="EVENTS.json")
-@click.option("--link", default="", metavar="URL", help="Where the page of the history is.")
+@click.option("--link", default="", metavar="URL", help="Address of the trend page.")
 @_repository_option
 @_author_option
-@click.option("--dry-run", is_flag=True, help="Print the issues that would be open, and write nothing.")
+@click.option("--dry-run", is_flag=True, help="Only print the issues that would be open.")
 def issues(*, events: Any, link: str, repository: str, author: str, dry_run: bool) -> None:  # noqa: ANN401 (Click's file)
-    """Open an issue for each regression that `nightsight history show --format json` calls confirmed. Needs gh.
+    """Open an issue for each confirmed regression of `nightsight history show --format json`. Needs gh.
 
-    The same regression is never two issues. When it has recovered, is accepted, or cannot be judged any more, its issue
-    is closed, says why, and stays closed. What the environment caused, by the canary, opens none.
+    A regression never gets two issues. When it has recovered, is accepted, or can no longer be judged, its issue is
+    closed with the reason, and stays closed. Changes that the canary attributes to the environment open no issue.
 
     \b
     Example:
@@ -144,7 +144,9 @@ def issues(*, events: Any, link: str, repository: str, author: str, dry_run: boo
     try:
         document = json.load(events)
     except ValueError as error:
-        raise UsageError(f"{events.name} is no JSON: {error}", "nightsight history show --format json > FILE") from None
+        raise UsageError(
+            f"{events.name} is not JSON: {error}", "nightsight history show --format json > FILE"
+        ) from None
     server = os.environ.get("GITHUB_SERVER_URL", "https://github.com")
     found = Regressions(document, link=link, commits=f"{server}/{repository}/commit/")
     if dry_run:

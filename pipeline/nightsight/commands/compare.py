@@ -19,7 +19,7 @@ _RUNS: Final[dict[str, Any]] = {
 
 
 class _ManyPaths(click.Command):
-    """A command whose two sides take all paths up to the next option, so that a shell can expand a pattern."""
+    """A command whose two sides take all paths up to the next option, so that shells can expand patterns."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         parsed: list[str] = []
@@ -28,7 +28,7 @@ class _ManyPaths(click.Command):
             if arg in _SIDES:
                 side = arg
                 if place + 1 == len(args) or args[place + 1].startswith("-"):
-                    raise click.UsageError(f"No run is named after {arg}: a pattern may match nothing.", ctx)
+                    raise click.UsageError(f"{arg} needs at least one run. Did its pattern match nothing?", ctx)
             elif arg.startswith("-"):
                 side = ""
                 parsed.append(arg)
@@ -37,10 +37,10 @@ class _ManyPaths(click.Command):
         return super().parse_args(ctx, parsed)
 
 
-@click.command(cls=_ManyPaths, short_help="Compare runs, and decide as a gate.")
+@click.command(cls=_ManyPaths, short_help="Compare runs, and gate on regressions.")
 @click.argument("pair", nargs=-1, type=click.Path(exists=True, path_type=Path), metavar="[BASELINE CANDIDATE]")
-@click.option("--baseline", **_RUNS, help="The runs to compare with.")
-@click.option("--candidate", **_RUNS, help="The runs to judge.")
+@click.option("--baseline", **_RUNS, help="Runs to compare with.")
+@click.option("--candidate", **_RUNS, help="Runs to judge.")
 @click.option(
     "-o",
     "--output",
@@ -56,9 +56,9 @@ class _ManyPaths(click.Command):
     help="Output format (default: from the file name extension; without a file, a summary for the terminal).",
 )
 @click.option(
-    "--gate", is_flag=True, help="Exit with 1 for a regression, 3 if it could not be measured, 4 if inconclusive."
+    "--gate", is_flag=True, help="Exit with 1 for a regression, 3 if nothing was measured, 4 if inconclusive."
 )
-@click.option("--strict", is_flag=True, help="With --gate: exit with 1 if inconclusive, too.")
+@click.option("--strict", is_flag=True, help="With --gate: also exit with 1 if inconclusive.")
 @workload_option
 @window_option
 @input_option
@@ -67,10 +67,10 @@ class _ManyPaths(click.Command):
 def compare(ctx: click.Context, /, pair: tuple[Path, ...], **values: Any) -> None:  # noqa: ANN401 (Click's)
     """Compare runs of a workload: run folders, report.json files or captures.
 
-    A difference counts only if it is larger than the runs of a side differ: give at least three of each, five are
-    better, and made in turns. Limits and accepted changes are read from nightsight.toml or [tool.nightsight].
-    Of several paths, what is not a run is skipped, and a link to a run that is there too: main/mlp/* names all runs.
-    Two paths without --baseline and --candidate are one run of each.
+    A difference counts only if it exceeds the noise between runs of one side. Give at least three runs of each side,
+    better five, measured in turns. Limits and accepted changes come from nightsight.toml or [tool.nightsight].
+    Paths that are not runs, and links to runs already named, are skipped, so main/mlp/* means all runs.
+    Two paths without --baseline and --candidate are one run of each side.
 
     \b
     Examples:
@@ -89,8 +89,8 @@ def compare(ctx: click.Context, /, pair: tuple[Path, ...], **values: Any) -> Non
     options = CompareOptions(**{**values, **_sides(pair, values)})
     style = style_of(options.output, options.style)
     if options.strict and not options.gate:
-        raise click.UsageError("--strict says how a gate decides: add --gate.")
-    # read first, as a mistake in them is told before a capture is read
+        raise click.UsageError("--strict needs --gate.")
+    # read first, to report mistakes in them before reading captures
     settings, sides = settings_of(Path.cwd()), [chosen(paths) for paths in (options.baseline, options.candidate)]
     for said in dict.fromkeys(text for side in sides for text in side.skipped):
         say(f"Skipped: {said}", err=True)
@@ -113,10 +113,12 @@ def compare(ctx: click.Context, /, pair: tuple[Path, ...], **values: Any) -> Non
 
 
 def _sides(pair: tuple[Path, ...], values: dict[str, Any]) -> dict[str, tuple[Path, ...]]:
-    """Return the runs of both sides: those of the options, or else one of each."""
+    """Return the runs of both sides: those of the options, or one of each."""
     given = {name: values[name] for name in ("baseline", "candidate")}
     if len(pair) == 2 and not any(given.values()):
         return {"baseline": pair[:1], "candidate": pair[1:]}
     if pair or not all(given.values()):
-        raise click.UsageError("Name two runs, BASELINE CANDIDATE, or the runs of each side: --baseline, --candidate.")
+        raise click.UsageError(
+            "Name two runs, BASELINE CANDIDATE, or the runs of each side with --baseline and --candidate."
+        )
     return given

@@ -1,7 +1,7 @@
-"""All that the command line prints: messages, which are lines that do no harm, and what was asked for, as it is.
+"""All output of the command line: messages, whose lines are made harmless, and requested output, unchanged.
 
-Standard output holds only what was asked for: paths, tables, reports. Scripts read these. Everything that is said to a
-person beside them goes to standard error, and so does the first screen of a report.
+Standard output holds only what was requested: paths, tables, reports. Scripts read these. Messages for people go to
+standard error, including the first screen of a report.
 """
 
 import os
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from nightsight.render.terminal import Line
 
 PROGRESS: Final = "nightsight.progress"
-"""Where the context of a command has the `Told` that was shown last."""
+"""The key under which a command's context holds its `Told`."""
 _PIPED: Final = 100
 _UNKNOWN: Final = 80
 _NARROWEST: Final = 40
@@ -40,14 +40,14 @@ _STYLES: Final[dict[str, dict[str, Any]]] = {
 
 
 def say(*lines: str, err: bool = False) -> None:
-    """Print messages, a line each, whatever names they have in them: none breaks a line or controls what shows it."""
+    """Print messages, one line each; names in them cannot break lines or control the terminal."""
     encoding = _stream(err=err).encoding or "utf-8"
     for line in lines:
         click.echo(encodable(log_line(line), encoding), err=err)
 
 
 def put(text: str) -> None:
-    """Print on standard output what was asked for, as it is; to a terminal, without characters that control it."""
+    """Print requested output on standard output unchanged; on a terminal, without control characters."""
     shown = harmless(text) if sys.stdout.isatty() else text
     click.echo(encodable(shown, sys.stdout.encoding or "utf-8"), nl=False)
 
@@ -61,7 +61,7 @@ def show_report(report: "Report", *, is_brief: bool) -> None:
 
 
 def _say_lines(lines: Iterable["Line"]) -> None:
-    """Print lines on standard error; bold and colours only to terminals, and not if NO_COLOR forbids them."""
+    """Print lines on standard error; bold and colors only on terminals, and not if NO_COLOR forbids them."""
     stream = _stream(err=True)
     is_styled = stream.isatty() and not os.environ.get("NO_COLOR") and not _is_dumb()
     for line in lines:
@@ -71,7 +71,7 @@ def _say_lines(lines: Iterable["Line"]) -> None:
 
 
 def width_of(*, err: bool = False) -> int:
-    """Return how many cells a line may have: those of the terminal, or a fixed number if there is none."""
+    """Return how many cells a line may have: the width of the terminal, or a fixed number without one."""
     columns = os.environ.get("COLUMNS", "")
     if columns.isdecimal() and int(columns):
         return min(max(int(columns), _NARROWEST), _WIDEST)
@@ -79,7 +79,7 @@ def width_of(*, err: bool = False) -> int:
     if not stream.isatty():
         return _PIPED
     try:
-        # some terminals say that they have no columns
+        # some terminals report zero columns
         wide = os.get_terminal_size(stream.fileno()).columns or _UNKNOWN
     except OSError:
         wide = _UNKNOWN
@@ -87,7 +87,7 @@ def width_of(*, err: bool = False) -> int:
 
 
 def encodable(text: str, encoding: str) -> str:
-    """Return a text in the characters of an encoding: what people type for signs that it lacks, `?` for others."""
+    """Return a text in an encoding; characters that it lacks become their usual ASCII spelling or `?`."""
     try:
         text.encode(encoding)
     except UnicodeEncodeError:
@@ -118,14 +118,14 @@ def _is_dumb() -> bool:
 
 
 class _Lines(Told):
-    """Prints each message as a line on standard error, with the time left where that is known."""
+    """Prints each message as a line on standard error, with the time left if known."""
 
     def __init__(self, *, is_quiet: bool) -> None:
         super().__init__()
         self._is_quiet = is_quiet
 
     def __call__(self, message: str, /, *, done: float = 0, of: float = 0, is_series: bool = False) -> None:
-        """Print it, unless it is to be quiet."""
+        """Print it, unless quiet."""
         self.doing = message
         if self._is_quiet:
             return
@@ -136,7 +136,7 @@ class _Lines(Told):
 
 @contextmanager
 def shown_progress(*, is_quiet: bool = False) -> Iterator[Told]:
-    """Show progress on stderr: bars with the time on a terminal, plain lines elsewhere, nothing if `is_quiet`."""
+    """Show progress on stderr: bars with times on a terminal, plain lines elsewhere, nothing if `is_quiet`."""
     with ExitStack() as stack:
         if is_quiet or _is_dumb() or not sys.stderr.isatty():
             told: Told = _Lines(is_quiet=is_quiet)

@@ -10,7 +10,7 @@ from nightsight.commands.shared import input_option, nsys_option, quiet_option, 
 _MOST_TOLD = 5
 
 
-@click.command(short_help="Read many captures, and say what they have in common.")
+@click.command(short_help="Summarize many captures on one page.")
 @click.argument("patterns", nargs=-1, required=True, metavar="PATTERN...")
 @click.option(
     "-o",
@@ -26,27 +26,27 @@ _MOST_TOLD = 5
     default="local",
     show_default=True,
     metavar="ADDRESS|local",
-    help="The Dask scheduler whose workers read the captures: tcp://host:8786. local: start workers on this machine.",
+    help="Dask scheduler whose workers read the captures: tcp://host:8786. local: start workers on this machine.",
 )
 @click.option(
     "--workers",
     type=click.IntRange(min=1),
     metavar="N",
-    help="With local: how many workers to start (default: one for each core).",
+    help="With local: number of workers (default: one per core).",
 )
 @click.option(
     "--memory",
     default="",
     metavar="SIZE",
-    help="With local: the memory of a worker, such as 3GB (default: 1.5 GB, or less if the machine has less).",
+    help="With local: memory per worker, such as 3GB (default: 1.5 GB, or less if the machine has less).",
 )
 @click.option(
     "--summaries",
     default="",
     metavar="DIR|URL",
-    help="Where the summary of each capture is kept, so that it is read only once (default: a folder beside the page).",
+    help="Where to keep the summaries of captures, so that each is read only once (default: next to the page).",
 )
-@click.option("--workload", default="", metavar="NAME", help="What captures are of that do not say so.")
+@click.option("--workload", default="", metavar="NAME", help="Workload of captures that do not name one.")
 @window_option
 @input_option
 @nsys_option
@@ -65,11 +65,11 @@ def fleet(  # noqa: PLR0913 (Click's)
     nsys: Path | None,
     quiet: bool,
 ) -> None:
-    """Read many captures on Dask, and write a page on all of them: causes, kernels, what differs, outliers.
+    """Read many captures with Dask, and write one page: causes, kernels, differences, outliers.
 
-    A PATTERN is a file, a folder, or an expression with *, ? and **, here or at a URL that fsspec opens. Each capture
-    is read once, by a worker; its summary is kept. What cannot be read is listed on the page and on standard error. The
-    exit status is 0 if any capture was read, and 3 if none was.
+    A PATTERN is a file, a folder, or a pattern with *, ? and **, local or at a URL that fsspec opens. A worker reads
+    each capture once and keeps a summary. Captures that cannot be read are listed on the page and on standard error.
+    The exit status is 0 if any capture was read, and 3 if none was.
 
     \b
     Examples:
@@ -85,8 +85,8 @@ def fleet(  # noqa: PLR0913 (Click's)
     from nightsight.workflows.opening import Reading
 
     if scheduler != LOCAL and (workers or memory):
-        raise click.UsageError("--workers and --memory are for workers that are started here, without --scheduler.")
-    # this process lives long: the objects of thousands of messages must go
+        raise click.UsageError("--workers and --memory apply only to local workers, without --scheduler.")
+    # a long-lived process: the objects of thousands of messages must be collected
     gc.enable()
     asked = Asked(patterns, output, summaries, workload, Cluster(scheduler, workers or 0, memory))
     with shown_progress(is_quiet=quiet) as progress:
@@ -95,7 +95,7 @@ def fleet(  # noqa: PLR0913 (Click's)
     for each in found.failures[:_MOST_TOLD]:
         say(f"Not read: {each.name}: {each.reason}", err=True)
     if len(found.failures) > _MOST_TOLD:
-        say(f"Not read: {len(found.failures) - _MOST_TOLD} more, which the page lists", err=True)
+        say(f"Not read: {len(found.failures) - _MOST_TOLD} more, listed on the page", err=True)
     if not quiet:
         said = verdict_of(found)
         say(" ".join(filter(None, (said.state, said.cause, said.first))), err=True)

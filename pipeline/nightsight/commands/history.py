@@ -1,4 +1,4 @@
-"""`nightsight history`: what many nights measured, and what changed in the course of them."""
+"""`nightsight history`: what many nights measured, and what changed over time."""
 
 import re
 from functools import partial
@@ -16,9 +16,9 @@ _OUTPUT: Final = click.Path(path_type=Path)
 
 
 def _url(_: click.Context, __: click.Parameter, value: str) -> str:
-    """Accept web addresses only: they become links on a page."""
+    """Accept only web addresses: they become links on a page."""
     if value and not re.match(r"https?://\S+$", value):
-        raise click.BadParameter(f"{value!r} is no http(s) address.")
+        raise click.BadParameter(f"{value!r} is not an http(s) address.")
     return value
 
 
@@ -28,23 +28,23 @@ _place: Final = click.option(
     default="reports/history",
     show_default=True,
     metavar="DIR|URL",
-    help="Where the history is: a folder, or a URL such as s3://bucket/perf (needs the extra `trend` and the package "
-    "of the store).",
+    help="The history: a folder, or a URL such as s3://bucket/perf (needs the extra `trend` and the package for that "
+    "store).",
 )
 _canary: Final = click.option(
     "--canary",
     "canaries",
     multiple=True,
     metavar="WORKLOAD",
-    help="A workload whose code never changes, measured in the same nights: if it moves, it is the machine and not the "
-    "code. For several, repeat the option.",
+    help="A workload whose code never changes, measured in the same nights. If it changes, the machine did, not the "
+    "code. Repeat the option for several.",
 )
 _web: Final = partial(click.option, default="", metavar="URL", callback=_url)
 
 
-@click.group(short_help="Keep what runs measured, and see what changed.")
+@click.group(short_help="Store measurements, and see what changed.")
 def history() -> None:
-    """Keep what the runs of many nights measured, and find what changed, when, and whether it was the code.
+    """Store the measurements of nightly runs, and find what changed, when, and whether the code caused it.
 
     Example: nightsight history report --history reports/history
     """
@@ -53,9 +53,9 @@ def history() -> None:
 @history.command(short_help="Add runs to a history.")
 @click.argument("runs", nargs=-1, required=True, type=_EXISTING, metavar="RUN...")
 @_place
-@click.option("--name", default="", metavar="NAME", help="What the series is called (default: the workload).")
+@click.option("--name", default="", metavar="NAME", help="Name of the series (default: the workload).")
 @workload_option
-@_web("--link", help="The address of the report, for the trend page (default: the run's folder in reports/).")
+@_web("--link", help="Address of the report, for the trend page (default: the run's folder in reports/).")
 @window_option
 @input_option
 @nsys_option
@@ -72,8 +72,8 @@ def add(  # noqa: PLR0913 (Click's)
 ) -> None:
     """Add runs to a history: run folders, report.json files or captures.
 
-    Runs of one workload, machine and commit within 12 hours are one night, which counts as their median. Adding a
-    run twice is harmless, and so are two jobs that add at once.
+    Runs of one workload, machine and commit within 12 hours are one night, represented by their median. You can safely
+    add a run twice, or add from two jobs at once.
 
     \b
     Examples:
@@ -92,16 +92,16 @@ def add(  # noqa: PLR0913 (Click's)
     say(*lines)
 
 
-@history.command(short_help="Say what changed.")
+@history.command(short_help="Show what changed.")
 @click.argument("workloads", nargs=-1, metavar="[WORKLOAD]...")
 @_place
 @_canary
 @click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def show(*, workloads: tuple[str, ...], place: str, canaries: tuple[str, ...], style: str) -> None:
-    """Say what changed in the last 90 nights, and where each workload stands.
+    """Show what changed in the last 90 nights, and the state of each workload.
 
-    suspect: off for one or two nights. confirmed: for more. accepted: in nightsight.toml, with a reason. recovered:
-    back to where it was. ended: confirmed, and since then the machine or the arguments are others.
+    suspect: off for one or two nights. confirmed: off for longer. accepted: listed in nightsight.toml with a reason.
+    recovered: back to the old level. ended: confirmed, but the machine or the arguments changed since.
 
     \b
     Examples:
@@ -130,8 +130,8 @@ def show(*, workloads: tuple[str, ...], place: str, canaries: tuple[str, ...], s
     metavar="FILE",
     help="Where to write the page.",
 )
-@_web("--reports", help="Where the reports are (default: beside the page, if they are there).")
-@_web("--repository", help="The web address of the repository, for links to commits.")
+@_web("--reports", help="Address of the reports (default: next to the page, if they are there).")
+@_web("--repository", help="Web address of the repository, for links to commits.")
 def report(  # noqa: PLR0913 (Click's)
     *,
     workloads: tuple[str, ...],
@@ -141,7 +141,7 @@ def report(  # noqa: PLR0913 (Click's)
     reports: str,
     repository: str,
 ) -> None:
-    """Write a page with all nights: events, epochs, charts, and links to commits and reports.
+    """Write a page of all nights: events, epochs, charts, and links to commits and reports.
 
     \b
     Examples:
@@ -155,10 +155,10 @@ def report(  # noqa: PLR0913 (Click's)
     say(f"report: {output}")
 
 
-@history.command(short_help="Write a history for other tools.")
+@history.command(short_help="Export a history for other tools.")
 @click.argument("workloads", nargs=-1, metavar="[WORKLOAD]...")
 @_place
-@click.option("--format", "style", type=click.Choice(_EXPORTS), required=True, help="What to write.")
+@click.option("--format", "style", type=click.Choice(_EXPORTS), required=True, help="Output format.")
 @click.option(
     "-o",
     "--output",
@@ -167,7 +167,7 @@ def report(  # noqa: PLR0913 (Click's)
     help="A file for openmetrics (default: standard output), a folder for otava-csv (default: otava).",
 )
 def export(*, workloads: tuple[str, ...], place: str, style: str, output: Path | None) -> None:
-    """Write a history for Prometheus (openmetrics), or for Apache Otava (a folder of CSV files, and its otava.yaml).
+    """Export a history for Prometheus (openmetrics) or Apache Otava (a folder of CSV files with otava.yaml).
 
     \b
     Examples:
@@ -182,7 +182,7 @@ def export(*, workloads: tuple[str, ...], place: str, style: str, output: Path |
 
 
 def _complaining(trends: Any) -> Any:  # noqa: ANN401 (Trends, not imported for --help)
-    """Say on stderr what of the history could not be read."""
+    """Report on stderr what could not be read of the history."""
     for problem in trends.problems:
         say(f"Warning: {problem}", err=True)
     return trends

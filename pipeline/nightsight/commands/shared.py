@@ -1,4 +1,4 @@
-"""What several commands share: options about captures, and what to print; memory."""
+"""What several commands share: options for captures and output, and memory settings."""
 
 import sys
 from pathlib import Path
@@ -16,24 +16,24 @@ input_option = click.option(
     default=1_000_000_000,
     show_default=True,
     metavar="BYTES",
-    help="Refuse torch.profiler traces larger than this, uncompressed. Reading takes about 5 times the size in memory.",
+    help="Reject torch.profiler traces larger than this, uncompressed. Reading takes about 5 times the size in memory.",
 )
 window_option = click.option(
     "--window",
     default="auto",
     show_default=True,
     metavar="auto|whole|RANGE[@DOMAIN][/FIRST:LAST]|START/END",
-    help="The part that the report is about. auto: the range `measure`, else the steady part: the repetitions of the "
-    "program's loop, without its slow beginning. RANGE: all ranges of that name, or those from FIRST to LAST, counted "
-    "from 0 in each process: step/10:19. START/END: a span in the time of the capture: 1.2s/3s.",
+    help="The part to report on. auto: the range `measure`, otherwise the steady part: the iterations of the program's "
+    "loop without its slow start. RANGE: all ranges of that name, or those from FIRST to LAST, counted from 0 in each "
+    "process: step/10:19. START/END: a time span of the capture: 1.2s/3s.",
 )
 workload_option = click.option(
-    "--workload", default="", metavar="NAME", help="What captures are of that were not made by nightsight profile."
+    "--workload", default="", metavar="NAME", help="Workload of captures that nightsight profile did not make."
 )
 quiet_option = click.option(
-    "-q", "--quiet", is_flag=True, help="Print only what scripts read, and errors: no progress and no summary."
+    "-q", "--quiet", is_flag=True, help="Print only output for scripts and errors: no progress, no summary."
 )
-nsys_option = click.option("--nsys", type=TOOL, metavar="PATH", help="The nsys to use (default: detected).")
+nsys_option = click.option("--nsys", type=TOOL, metavar="PATH", help="Path of nsys (default: detected).")
 
 
 def keep_memory() -> None:

@@ -33,7 +33,7 @@ class WithRest(click.Command):
     """A command that keeps everything after `--` for the program it starts."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Keep the words after `--`, and parse the others; the message about one that is not ours says so."""
+        """Keep the words after `--`, and parse the others; for an unknown option, suggest to put it after `--`."""
         cut = args.index("--") if "--" in args else len(args)
         ctx.meta[REST] = tuple(args[cut + 1 :])
         try:
@@ -47,7 +47,7 @@ class WithRest(click.Command):
             raise click.UsageError(f"{said}. If it is for the program: {line}", ctx) from error
 
     def _place_of_rest(self, ctx: click.Context, args: Sequence[str]) -> int | None:
-        """Return after how many words the program is named, and one follows that is not ours; None without such."""
+        """Return how many words precede the first unknown option after the program's name; None without one."""
         parser = self.make_parser(ctx)
         is_named = False
         for place in range(len(args) + 1):
@@ -65,7 +65,7 @@ class WithRest(click.Command):
 
 
 def _trial_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add what is the same for all commits: the program, and how it is measured."""
+    """Add the options that apply to all commits: the program, and how it is measured."""
     folder = click.Path(file_okay=False, path_type=Path)
     shown = partial(click.option, show_default=True)
     decorators = (
@@ -80,10 +80,12 @@ def _trial_options(command: Callable[..., Any]) -> Callable[..., Any]:
             show_default=True,
             metavar="auto|off|NAME,...",
             callback=names,
-            help="What nsys names of a Python program, as in `profile`.",
+            help="Which parts of a Python program to annotate in nsys, as in `profile`.",
         ),
-        click.option("--time-steps", is_flag=True, help="Time the steps without a profiler too, as in `profile`."),
-        click.option("--keep-env", multiple=True, metavar="NAME", help="Pass this variable to the program."),
+        click.option("--time-steps", is_flag=True, help="Also time the steps without a profiler, as in `profile`."),
+        click.option(
+            "--keep-env", multiple=True, metavar="NAME", help="Pass this environment variable to the program."
+        ),
         click.option(
             "--timeout",
             type=Number(min=0, min_open=True),
@@ -91,8 +93,8 @@ def _trial_options(command: Callable[..., Any]) -> Callable[..., Any]:
             default=3600,
             help="Stop a run after this time.  [default: 3600]",
         ),
-        click.option("--python", metavar="PATH", help="The Python that runs workloads and scripts, as in `profile`."),
-        click.option("--workloads", type=folder, metavar="DIR", help="Folder of your own workloads, as in `profile`."),
+        click.option("--python", metavar="PATH", help="Python for workloads and scripts, as in `profile`."),
+        click.option("--workloads", type=folder, metavar="DIR", help="Folder of your workloads, as in `profile`."),
         window_option,
         shown("--reports", type=folder, default=Path("reports"), metavar="DIR", help="Folder for the runs."),
         click.option("-v", "--verbose", is_flag=True, help="Show the program's output."),
@@ -102,32 +104,32 @@ def _trial_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-_BUILD: Final = "Run this command with sh in each commit's checkout before it is measured."
-_COLLECTOR: Final = "As in `profile`; ncu replays nothing."
+_BUILD: Final = "Run this command with sh in each commit's checkout before measuring it."
+_COLLECTOR: Final = "As in `profile`, without replays by ncu."
 
 
 @click.command(cls=WithRest, options_metavar="[OPTIONS]", short_help="Compare two commits.")
-@click.option("--base", required=True, metavar="REF", help="The commit to compare with. A dot: the checkout as it is.")
-@click.option("--head", default="", metavar="REF", help="The commit to judge. A dot: the checkout as it is.")
-@click.option("--aa", is_flag=True, help="Compare the base with itself, and keep how much it differs: the noise.")
+@click.option("--base", required=True, metavar="REF", help="Commit to compare with. A dot: the checkout as it is.")
+@click.option("--head", default="", metavar="REF", help="Commit to judge. A dot: the checkout as it is.")
+@click.option("--aa", is_flag=True, help="Compare the base with itself, to measure and store the noise.")
 @click.option("--pairs", type=click.IntRange(min=1), default=5, show_default=True, metavar="N", help="Pairs of runs.")
 @click.option(
     "-o",
     "--output",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
-    help="Folder for the comparison (default: one beside the runs).",
+    help="Folder for the comparison (default: one next to the runs).",
 )
-@click.option("--gate", is_flag=True, help="Exit with 1 for a regression and 4 for no decision, instead of 0.")
-@click.option("--strict", is_flag=True, help="With --gate: exit with 1 if nothing could be decided.")
+@click.option("--gate", is_flag=True, help="Exit with 1 for a regression, 4 if inconclusive.")
+@click.option("--strict", is_flag=True, help="With --gate: also exit with 1 if inconclusive.")
 @_trial_options
 @click.pass_context
 def ab(ctx: click.Context, /, target: str | None, **values: Any) -> None:  # noqa: ANN401 (Click's)
     """Measure two commits of this repository in turns, and compare them.
 
-    Each commit is checked out in a worktree of its own, which is removed afterwards. Runs are interleaved (base, head,
-    head, base), after one of each that does not count, and share caches of compiled kernels. It stops early when
-    everything that decides is settled. Exit status 3: it could not be measured.
+    Each commit is checked out in its own worktree, which is removed afterwards. After one warm-up run of each, runs are
+    interleaved (base, head, head, base). They share caches of compiled kernels. Measuring stops early once the decision
+    is settled. Exit status 3: nothing was measured.
 
     \b
     Examples:
@@ -158,10 +160,10 @@ def ab(ctx: click.Context, /, target: str | None, **values: Any) -> None:  # noq
 
 
 @click.command(cls=WithRest, options_metavar="[OPTIONS]", short_help="Find the commit that changed a metric.")
-@click.option("--good", required=True, metavar="REF", help="A commit before the change.")
-@click.option("--bad", required=True, metavar="REF", help="A commit after it.")
+@click.option("--good", required=True, metavar="REF", help="Commit before the change.")
+@click.option("--bad", required=True, metavar="REF", help="Commit after the change.")
 @click.option(
-    "--metric", default="", metavar="METRIC", help="What changed, such as step_ns (default: what changed most)."
+    "--metric", default="", metavar="METRIC", help="The metric, such as step_ns (default: the one that changed most)."
 )
 @click.option(
     "--pairs",
@@ -169,15 +171,15 @@ def ab(ctx: click.Context, /, target: str | None, **values: Any) -> None:  # noq
     default=3,
     show_default=True,
     metavar="N",
-    help="Pairs of runs of each commit and the good one; twice as many where that decides nothing.",
+    help="Pairs of runs of each commit and the good one. Twice as many if the result is inconclusive.",
 )
 @_trial_options
 @click.pass_context
 def bisect(ctx: click.Context, /, target: str | None, **values: Any) -> None:  # noqa: ANN401 (Click's)
-    """Find the first commit of this repository at which a metric changed, with git bisect.
+    """Find the first commit of this repository that changed a metric, with git bisect.
 
-    Both ends are measured first: if they do not differ, it ends there. Commits are checked out in a worktree of their
-    own, so that the checkout stays as it is. A commit that does not build or fails is skipped.
+    Both ends are measured first; if they do not differ, bisecting stops. Commits are checked out in a separate
+    worktree, so your checkout stays as it is. A commit that fails to build or run is skipped.
 
     \b
     Examples:
@@ -195,17 +197,17 @@ def bisect(ctx: click.Context, /, target: str | None, **values: Any) -> None:  #
 
 
 def _trial(ctx: click.Context, target: str | None, options: TrialOptions, progress: Told) -> "Trial":
-    """Return what is to be measured at each commit."""
+    """Return what to measure at each commit."""
     from nightsight.collect import needs_of
     from nightsight.collect.interpreter import interpreter
     from nightsight.collect.worktrees import Asked
     from nightsight.workflows.trials import Trial
 
     if sys.platform != "linux":
-        raise ToolError("Profiling works on Linux only", "To compare runs made there: nightsight compare")
+        raise ToolError("profiling needs Linux", "To compare runs made on Linux: nightsight compare")
     rest = ctx.meta[REST]
     if target is None and not rest:
-        raise click.UsageError("Name a workload or a script, or give a command after `--`.")
+        raise click.UsageError("Name a workload or script, or give a command after `--`.")
     needs = partial(needs_of, options.collector, target, options.workloads, options.nsys)
     python = interpreter(options.python, needs)
     if target and python.remark:
@@ -218,7 +220,7 @@ def _trial(ctx: click.Context, target: str | None, options: TrialOptions, progre
 
 
 def _write(found: "Compared", output: Path | None, reports: Path, progress: "Progress") -> Path:
-    """Write a comparison in all of its forms; return the path of its page."""
+    """Write a comparison in all formats; return the path of its page."""
     from nightsight.read import MOST_BYTES
     from nightsight.runs.layout import write_file
     from nightsight.workflows.compare import STYLES, load_sides, sources_of

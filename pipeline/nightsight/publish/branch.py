@@ -1,4 +1,4 @@
-"""A folder that lies on a branch of its own in the program's repository, a history say, to which many jobs push.
+"""A folder on its own branch of the program's repository, such as a history, to which many jobs push.
 
 The branch shares no commit with the program. Its first commit is the same wherever it is made, so that two jobs which
 begin the branch at the same time agree on it; it tells git to keep the lines of both sides of a `.jsonl`. Whatever
@@ -54,7 +54,7 @@ def push_branch(folder: Path, branch: str, *, remote: str, message: str) -> bool
     _check(branch)
     root = _root()
     if not (folder / ".git").is_file():
-        raise PipelineError(f"{folder} is no worktree of a branch", f"Make it one: nightsight ci fetch {folder}")
+        raise PipelineError(f"{folder} is not a worktree of a branch", f"Create it with nightsight ci fetch {folder}")
     _git(folder, "add", "--all")
     if _git(folder, "status", "--porcelain"):
         _git(folder, "commit", "--quiet", "--no-verify", "--message", message)
@@ -74,12 +74,12 @@ def push_branch(folder: Path, branch: str, *, remote: str, message: str) -> bool
         time.sleep(random.uniform(0, min(10, 0.1 * 2**attempt)))  # noqa: S311 (no secret)
         base = _rebased(root, folder, branch, remote, base)
     raise PipelineError(
-        f"cannot push to the branch {branch}: others pushed each of {_ATTEMPTS} times",
+        f"cannot push to the branch {branch}: others pushed first in all {_ATTEMPTS} attempts",
         f"The commit is in {folder}: run nightsight ci push {folder} again.",
     )
 
 
-_MAY_PUSH: Final = "The job needs the right to write: `permissions: contents: write`, and no protection of the branch."
+_MAY_PUSH: Final = "The job needs write access: `permissions: contents: write`, and a branch without protection."
 
 
 def _rebased(root: Path, folder: Path, branch: str, remote: str, base: str) -> str:
@@ -89,9 +89,9 @@ def _rebased(root: Path, folder: Path, branch: str, remote: str, base: str) -> s
     if done.returncode:
         _run(folder, "rebase", "--abort")
         raise _failed(
-            f"what is new in {folder} contradicts what others pushed to {branch}",
+            f"new commits in {folder} conflict with what others pushed to {branch}",
             done.stdout + done.stderr,
-            "Both changed the same lines of a file. Fetch the branch into another folder, and add the runs again.",
+            "Both changed the same lines of a file. Fetch the branch into another folder and add the runs again.",
         )
     _git(folder, "update-ref", _FETCHED, tip)
     return tip
@@ -118,13 +118,13 @@ def _first_commit(root: Path) -> str:
 
 def _check(branch: str) -> None:
     if _run(Path(), "check-ref-format", "--branch", branch).returncode:
-        raise PipelineError(f"{branch!r} is no name of a branch", "For example: --branch nightsight-history")
+        raise PipelineError(f"{branch!r} is not a valid branch name", "For example: --branch nightsight-history")
 
 
 def _root() -> Path:
     found = _run(Path(), "rev-parse", "--show-toplevel")
     if found.returncode:
-        raise PipelineError("this folder is in no git repository", "Run it in a checkout of the program.")
+        raise PipelineError("this folder is not in a git repository", "Run it in a checkout of the program.")
     return Path(found.stdout.strip())
 
 

@@ -21,7 +21,7 @@ from nightsight.render.export.markdown import escape, unescape
 
 _LOG: Final = logging.getLogger(__name__)
 BOT: Final = "github-actions[bot]"
-"""Who writes with the token that a workflow gets."""
+"""The author of what is written with a workflow's token."""
 
 MOST_BYTES: Final = 60_000
 """Of a comment or issue. GitHub refuses more than 65,536 characters."""
@@ -69,9 +69,7 @@ class Repository:
 
     def __init__(self, name: str) -> None:
         if not _REPOSITORY.fullmatch(name):
-            raise PipelineError(
-                f"{name!r} is no repository", "Give it as --repository OWNER/NAME, or GITHUB_REPOSITORY."
-            )
+            raise PipelineError(f"{name!r} is not a repository", "Use --repository OWNER/NAME or GITHUB_REPOSITORY.")
         self.name = name
 
     def ask(self, path: str, *, method: str = "GET", fields: Mapping[str, Any] | None = None) -> Any:  # noqa: ANN401
@@ -84,13 +82,13 @@ class Repository:
             )
         except FileNotFoundError:
             raise ToolError(
-                "gh is not on PATH", "Install GitHub's command line, or run this on GitHub's machines."
+                "gh is not on PATH", "Install the GitHub CLI, or run this on a GitHub-hosted runner."
             ) from None
         if done.returncode:
             reason = (done.stderr.strip() or done.stdout.strip() or "no reason given").splitlines()[-1]
             raise Refused(
                 f"GitHub refused to {method} {path}: {reason}",
-                "The job needs GH_TOKEN: ${{ github.token }} and the right to write: `permissions:` in the workflow.",
+                "The job needs GH_TOKEN: ${{ github.token }} and write access: `permissions:` in the workflow.",
             )
         pages = list(_values(done.stdout))
         return (
@@ -101,11 +99,11 @@ class Repository:
 
 
 class Refused(PipelineError):
-    """GitHub answered, and not with what was asked for."""
+    """GitHub answered with something else than requested."""
 
 
 def comment(repository: Repository, number: int, sections: Sequence[Section], *, author: str = BOT) -> str:
-    """Write the one comment on a pull request, or edit it if it is there; return its address."""
+    """Write or update our comment on a pull request; return its address."""
     body = comment_text(sections)
     for there in repository.ask(f"issues/{number}/comments?per_page=100"):
         if there["user"]["login"] == author and there["body"].startswith(_COMMENT):
@@ -117,12 +115,12 @@ def comment(repository: Repository, number: int, sections: Sequence[Section], *,
 
 
 def comment_text(sections: Sequence[Section]) -> str:
-    """Join sections to one comment; those that do not fit, the longest first, keep their first paragraph only."""
+    """Join sections into one comment; if too long, cut sections to their first paragraph, longest first."""
     texts = [_MARKER.sub("", section.text, count=1).strip() for section in sections]
     for index in sorted(range(len(texts)), key=lambda index: -len(texts[index].encode())):
         if len("\n\n".join((_COMMENT, *texts)).encode()) <= MOST_BYTES:
             break
-        # a single paragraph has no right to be long either
+        # a single paragraph may be too long, too
         brief = texts[index].partition("\n\n")[0].encode()[:1000].decode(errors="ignore")
         texts[index] = f"{brief}\n\nThe rest is in the report."
     return "\n\n".join((_COMMENT, *texts)) + "\n"
@@ -139,7 +137,7 @@ def downloaded(folder: Path) -> tuple[int, list[Section]] | None:
     numbers = {_read(path).strip() for path in files if path.name == "number"}
     if len(numbers) != 1 or not _NUMBER.fullmatch(number := next(iter(numbers))):
         raise PipelineError(
-            "the files of the other run name no pull request, or several", "They need one file `number`, with digits."
+            "the files of the other run name no pull request, or several", "They need one file `number` with digits."
         )
     texts = [path for path in files if path.suffix == ".md"]
     if not texts or len(texts) > _MOST_FILES:
@@ -151,13 +149,13 @@ def require_head(repository: Repository, number: int, commit: str) -> None:
     """Raise PipelineError unless `commit` is the head of this open pull request."""
     if not _COMMIT.fullmatch(commit):
         raise PipelineError(
-            f"{commit!r} is no commit", "Give all 40 digits: ${{ github.event.workflow_run.head_sha }}."
+            f"{commit!r} is not a commit", "Give all 40 digits: ${{ github.event.workflow_run.head_sha }}."
         )
     pull = repository.ask(f"pulls/{number}")
     if pull["head"]["sha"] != commit or pull["state"] != "open":
         raise PipelineError(
             f"{commit[:12]} is not the head of an open pull request {number}: nothing was written",
-            "Something was pushed meanwhile, or the other run names a pull request that is not its own.",
+            "Something was pushed in the meantime, or the other run names a wrong pull request.",
         )
 
 
@@ -331,5 +329,5 @@ def _values(text: str) -> Iterator[Any]:
         try:
             value, place = decoder.raw_decode(text)
         except ValueError:
-            raise PipelineError(f"gh printed no JSON: {text[:80]!r}", "Check it: gh api user") from None
+            raise PipelineError(f"gh did not print JSON: {text[:80]!r}", "Check it: gh api user") from None
         yield value

@@ -33,7 +33,7 @@ class Regressions:
     def __init__(self, document: object, *, link: str = "", commits: str = "") -> None:
         try:
             if not isinstance(document, Mapping) or document["format"] != 1:
-                raise UsageError("this is no list of events of this version", _HINT)
+                raise UsageError("this is not an event list of this version", _HINT)
             self._is_complete = document["complete"] is True
             self._tracks = [
                 tuple(str(track[name]) for name in ("machine", "workload", "tested_since", "last"))
@@ -117,7 +117,7 @@ def _paragraphs(event: Mapping[str, Any], link: str, commits: str) -> Iterator[s
     yield (
         "To find the commit: `nightsight bisect`. To accept the change, name it with a reason and a date in "
         "`nightsight.toml`. This issue is edited as nights come in. It is closed when the change has recovered, is "
-        "accepted or cannot be judged any more, and then stays closed."
+        "accepted or can no longer be judged, and then stays closed."
     )
 
 

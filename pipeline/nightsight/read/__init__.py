@@ -93,8 +93,8 @@ def _beginning(path: Path) -> bytes:
 def read(path: Path, *, details: Details = True, most_bytes: int = MOST_BYTES) -> Profile:
     """Read an nsys SQLite export, ncu's report or CSV, or a torch.profiler trace.
 
-    CaptureError if it is damaged or not a capture, or a trace larger than `most_bytes` uncompressed; ToolError if there
-    is no library to read a .ncu-rep.
+    CaptureError if it is damaged or not a capture, or a trace larger than `most_bytes` uncompressed; ToolError without
+    a library to read a .ncu-rep.
 
     `details` says which of the columns are read that no report needs (DETAILS in nightsight.tables). They take half of
     the time and memory of a large capture.

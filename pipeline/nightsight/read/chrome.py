@@ -1,6 +1,6 @@
 """Loads the JSON of a Chrome trace, plain or gzip, as an object or a list of events, up to a size limit.
 
-Profilers write texts and numbers as they are. What is not JSON because of that is mended, and told.
+Profilers write strings and numbers unescaped. JSON that is invalid for that reason is repaired, with a finding.
 """
 
 import gzip
@@ -26,7 +26,7 @@ _TEXT: Final = r'"[^"\\]*(?:\\.[^"\\]*)*"'
 # backslashes of a text that are part of an escape; one that is not, as in D:\prof; all but those that must stay
 _ESCAPES: Final = re.compile(r'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})')
 _PLAIN: Final = re.compile(r'\\(?!["\\])|(\\.)')
-# where a value stands, a word that is none: N/A, -inf, 1.#QNAN, ncclFloat32, 0x5f
+# in the place of a value, a word that is not JSON: N/A, -inf, 1.#QNAN, ncclFloat32, 0x5f
 _WORD: Final = (
     r"(?<![\w.])-?(?!(?:true|false|null|NaN|Infinity)\b)[A-Za-z_][\w/.#()+-]*|-NaN\b|-?\d[\w.]*#[\w.]*|0x[0-9a-fA-F]+"
 )
@@ -34,7 +34,7 @@ _MENDED: Final = re.compile(f"({_TEXT})|{_WORD}", re.DOTALL)
 
 
 class Trace(NamedTuple):
-    """A trace as an object, and what is to be said about how it was written."""
+    """A trace as an object, and findings about its format."""
 
     document: Mapping[str, Any]
     findings: tuple[Finding, ...] = ()
@@ -78,7 +78,7 @@ def _parse(text: str) -> object:
 
 
 def _mended(text: str, error: json.JSONDecodeError) -> tuple[str, Finding]:
-    """Return a text in which backslashes that escape nothing are plain, and words that are no values are unknown."""
+    """Return a text with invalid escapes as plain backslashes and invalid values as unknown, and a finding."""
     word, words, paths = "", 0, 0
 
     def mended(found: re.Match[str]) -> str:
@@ -89,15 +89,15 @@ def _mended(text: str, error: json.JSONDecodeError) -> tuple[str, Finding]:
         if "\\" not in _ESCAPES.sub("", found[1]):
             return found[1]
         paths += 1
-        # who does not escape one backslash of a path escapes none: \r in D:\prof\run is no end of a line
+        # a writer that does not escape one backslash escapes none: \r in D:\prof\run is not a line end
         return _PLAIN.sub(lambda each: each[1] or r"\\", found[1])
 
     text = _MENDED.sub(mended, text)
     said = []
     if words:
-        said.append(f"values that are not JSON, such as {middle_cut(word, 20)}, count as unknown ({words:,} x)")
+        said.append(f"invalid values, such as {middle_cut(word, 20)}, count as unknown ({words:,} x)")
     if paths:
-        said.append(f"backslashes that are not escaped are read as they are (in {paths:,} text{'s' * (paths != 1)})")
+        said.append(f"unescaped backslashes are kept (in {paths:,} string{'s' * (paths != 1)})")
     told, where = "; ".join(said), f"The first is on line {error.lineno:,}, column {error.colno:,}."
     finding = Finding(
         "mended_json",
@@ -110,20 +110,21 @@ def _mended(text: str, error: json.JSONDecodeError) -> tuple[str, Finding]:
 
 
 def _not_json(path: Path, error: json.JSONDecodeError, text: str) -> CaptureError:
-    """Tell a trace that ends too early from one that is wrong somewhere."""
-    # a text without an end takes all that follows
+    """Return the error for a trace that is truncated, or invalid somewhere."""
+    # an unterminated string extends to the end
     if error.pos >= len(error.doc.rstrip()) or error.msg.startswith("Unterminated string"):
         lines = error.doc.count("\n") + 1
         return CaptureError(
             f"{path.name} is truncated: it ends on line {lines:,} in the middle of its JSON",
-            "Whatever wrote it was ended too early, or the disk was full. Record fewer steps, and let the export end.",
+            "The program that wrote it was stopped too early, or the disk was full. Record fewer steps, and let the "
+            "export finish.",
         )
-    # in a text that was mended, columns are others than in the file
+    # in a repaired text, columns differ from those in the file
     near = "".join(error.doc[max(error.pos - 10, 0) : error.pos + 20].splitlines()[-1:])
     place = f"column {error.colno:,}" if error.doc == text else f"near {printable(near)}"
     return CaptureError(
         f"{path.name} is not JSON on line {error.lineno:,}, {place}: {error.msg}",
-        "Mend that place, or export the trace again with export_chrome_trace of torch.profiler.",
+        "Fix that place, or export the trace again with export_chrome_trace of torch.profiler.",
     )
 
 
@@ -136,7 +137,7 @@ def _content(path: Path, most_bytes: int) -> bytearray:
                 while piece := source.read(_PIECE):
                     content += piece
                     if len(content) > most_bytes:
-                        raise _too_large(path, most_bytes, "unpacked " if is_packed else "")
+                        raise _too_large(path, most_bytes, "uncompressed, it has " if is_packed else "it has ")
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise CaptureError(f"{path.name} is a damaged or truncated gzip file", EXPORT) from error
     except OSError as error:
@@ -149,7 +150,7 @@ def _content(path: Path, most_bytes: int) -> bytearray:
 
 def _too_large(path: Path, most_bytes: int, unpacked: str) -> CaptureError:
     return CaptureError(
-        f"{path.name} is too large: {unpacked}it has more than {most_bytes:,} bytes",
+        f"{path.name} is too large: {unpacked}more than {most_bytes:,} bytes",
         "If you trust the file and have several times its size in memory, raise the limit: "
         f"nightsight report {path.name} --max-input BYTES. Or profile fewer steps.",
     )

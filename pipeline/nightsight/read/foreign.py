@@ -30,7 +30,7 @@ _ORIGINS: Final = (
     _Origin(
         "a trace of Ascend's profiler (torch_npu)",
         re.compile(r'"Ascend Hardware"|"CANN"|"AI_(?:CORE|VECTOR_CORE|CPU)"'),
-        "nightsight knows GPUs of NVIDIA, AMD and Intel, and no NPUs. MindStudio Insight shows this file.",
+        "nightsight supports NVIDIA, AMD and Intel GPUs, but not NPUs. MindStudio Insight shows this file.",
     ),
     _Origin(
         "a profile of Triton's Proton",

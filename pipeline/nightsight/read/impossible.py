@@ -1,8 +1,8 @@
-"""Which GPU operations have times that cannot be, although each alone looks possible.
+"""Finds GPU operations with impossible times, although each alone looks possible.
 
-A stream runs its operations one after the other, so none ends long after the next one. ROCm and CUPTI do write such
-ends now and then: one kernel of 160 ms over a hundred of 200 µs makes every sum wrong. Such operations are kept as
-`untimed`: they ran, and what stands in for them in time is unknown.
+A stream runs its operations one after the other, so none ends long after the next one. ROCm and CUPTI sometimes write
+such ends: one kernel of 160 ms over a hundred of 200 µs makes every sum wrong. Such operations are kept as `untimed`:
+they ran, but their real time is unknown.
 """
 
 from dataclasses import replace
@@ -18,14 +18,14 @@ from nightsight.tables import conform, empty, integers
 
 # the clocks of engines differ by less
 _OVERLAP_NS: Final = 5_000
-# it is longer than others of its name by this factor
+# it takes longer than others of its name by this factor
 _TIMES_AS_LONG: Final = 1.2
 _LEAST_INSTANCES: Final = 4
-# by this factor if nothing tells how operations of these two names follow each other
+# the factor if it is unknown how operations of these two names follow each other
 _OUTLIER: Final = 10
 # the largest share of the operations of a stream, of a name, of a pair of names; where more overlap, they are meant to
 _MOST: Final = 0.2
-# an operation ends so long after all else in the capture, and after so many times as long as the CPU was recorded
+# an operation ends this long after all else in the capture, and after this multiple of the recorded CPU time
 _LATE_NS: Final = 10_000_000_000
 _LATE_TIMES: Final = 10
 _MOST_IN_TIME: Final = 0.98

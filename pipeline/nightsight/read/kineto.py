@@ -276,8 +276,8 @@ class _Trace(Events):
         is_shared = launching["correlation"].duplicated(keep=False)
         if operations["correlation"].isin(launching["correlation"][is_shared]).any():
             raise CaptureError(
-                f"{self.file} has events of {len(processes)} processes, and its GPU events do not say which one they "
-                "belong to",
+                f"{self.file} has events of {len(processes)} processes, and its GPU events do not say to which "
+                "process they belong",
                 "Read the trace of each process (rank) separately, not a merged one.",
             )
         owner = launching[~is_shared].set_index("correlation")["process"]
@@ -441,7 +441,7 @@ def _event_records(trace: _Trace) -> Frame:
 
 
 def _collectives(trace: _Trace) -> Frame:
-    """Read what PyTorch records beside each call of a collective; waiting for one is none."""
+    """Read what PyTorch records for each call of a collective, except for waits."""
     rows, frame = trace.operators
     told = [place for place, fields in enumerate(rows) if "Collective name" in fields]
     fields = [rows[place] for place in told]
@@ -594,8 +594,8 @@ _NOTHING_RECORDED: Final = Finding(
 _DOUBLED: Final = Finding(
     rule="repeated_events",
     severity="warning",
-    title="The trace holds its events twice",
-    detail="Events with the same name, time, place and ids are there more than once. Each is counted once.",
+    title="The trace contains duplicate events",
+    detail="Events with the same name, time, place and ids occur more than once. Each is counted once.",
     remedy="Export the trace once, or merge each file only once.",
 )
 _Reader = Callable[[_Trace], Frame]
@@ -662,9 +662,9 @@ def _no_communication(calls: int, ranks: int) -> Finding:
     return Finding(
         rule="no_communication",
         severity="warning",
-        title="Communication is not in the trace",
+        title="The trace lacks communication kernels",
         detail=f"{calls:,} {'call' if calls == 1 else 'calls'} of collectives of up to {ranks:,} ranks were recorded, "
-        "but no kernel that communicates. How long they took on the GPU, and what waited for them, is unknown.",
+        "but no communication kernel. Their time on the GPU, and what waited for them, is unknown.",
         remedy="Record with a newer torch or driver, or with nsys (--trace cuda,nvtx).",
     )
 
@@ -674,9 +674,9 @@ def _two_numberings(events: list[int], properties: list[int]) -> Finding:
     return Finding(
         rule="gpu_numbers",
         severity="warning",
-        title="It is not known which GPU was used",
-        detail=f"Events are of GPU {in_events}, and the trace describes GPU {in_properties}, which are not all alike. "
-        "So what depends on the kind of GPU is missing: its name, multiprocessors, peak rates, and the advice on them.",
+        title="The GPU model is unknown",
+        detail=f"Events ran on GPU {in_events}, but the trace describes GPU {in_properties}, which are not all alike. "
+        "What depends on the model is missing: its name, multiprocessors, peak rates, and related advice.",
         remedy="Make one kind of GPU visible to the program (HIP_VISIBLE_DEVICES, CUDA_VISIBLE_DEVICES).",
     )
 
@@ -686,6 +686,6 @@ def _sizeless(count: int, total: int) -> Finding:
         rule="unknown_sizes",
         severity="info",
         title=f"The size of {count:,} of {total:,} copies and memsets is not in the trace",
-        detail="Neither they nor the calls that launched them give their size. Sums and rates that include them are "
+        detail="Neither they nor the calls that launched them record their size. Sums and rates that include them are "
         "unknown.",
     )

@@ -386,6 +386,6 @@ def odd_fields(counts: Counter[str]) -> Finding:
         rule="unreadable_fields",
         severity="warning",
         title="Some fields of the trace could not be read",
-        detail=f"Their values are not of the type that torch.profiler writes, and count as unknown: {fields}.",
+        detail=f"Their values have another type than torch.profiler writes, and count as unknown: {fields}.",
         remedy="Export the trace again with export_chrome_trace of torch.profiler.",
     )

@@ -199,7 +199,7 @@ def _refuse_cut_off(path: Path) -> None:
     """Raise CaptureError if the file is smaller than its header says: SQLite would read the pages that are there."""
     with path.open("rb") as file:
         header = file.read(100)
-    # a page size of 1 stands for 65536 (SQLite file format)
+    # a page size of 1 means 65536 (SQLite file format)
     page = int.from_bytes(header[16:18], "big")
     expected = int.from_bytes(header[28:32], "big") * (65536 if page == 1 else page)
     size = path.stat().st_size

@@ -41,7 +41,7 @@ RANGE_STYLES: Final = {59: PUSH_POP, 60: START_END, 70: PUSH_POP, 71: START_END}
 MARKS: Final = (34, 65)
 CATEGORY_NAMES: Final = (33, 64)
 DOMAIN_CREATE: Final = 75
-# those, and names of threads and ends of domains, which say nothing of their own
+# those, and names of threads and ends of domains, which carry no information here
 EVENTS: Final = (*RANGE_STYLES, *MARKS, *CATEGORY_NAMES, 39, DOMAIN_CREATE, 76)
 # the class of a plain call in OSRT_API; others are markers
 OS_CALL: Final = 27

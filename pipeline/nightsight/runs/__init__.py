@@ -1,1 +1,1 @@
-"""What lies in reports/: the folders of runs, what repeated runs showed of noise, and what is kept beside captures."""
+"""The contents of reports/: run folders, the noise between repeated runs, and files next to captures."""

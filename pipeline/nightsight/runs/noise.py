@@ -48,7 +48,7 @@ def keep_noise(reports: Path, workload: str, row: Mapping[str, Any]) -> None:
         # one write at the end of the file, so that two jobs do not lose each other's lines
         with path.open("ab", buffering=0) as file:
             if file.tell() and not path.read_bytes().endswith(b"\n"):
-                # a line that was cut off stays a line of its own
+                # a truncated line stays a separate line
                 line = b"\n" + line
             file.write(line)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Keeps beside a capture what its profiler did not measure: `train.unprofiled.json` for `train.sqlite`.
+"""Keeps measurements without a profiler next to a capture: `train.unprofiled.json` for `train.sqlite`.
 
 It holds the tables UNPROFILED, so numbers and the names of ranges and figures, and nothing else. Whoever reads the
 capture later finds it there.
@@ -37,11 +37,11 @@ def of_text(text: str | bytes) -> dict[str, pd.DataFrame]:
             raise ValueError("unknown version")
         return {name: _table(name, document[name]) for name in UNPROFILED if name in document}
     except _DAMAGED as error:
-        raise CaptureError(f"this is not what nightsight writes beside a capture: {error}") from error
+        raise CaptureError(f"this file was not written by nightsight: {error}") from error
 
 
 def with_unprofiled(profile: Profile, capture: Path) -> Profile:
-    """Add the tables from the file beside a capture, if there is a valid one."""
+    """Add the tables from the file next to a capture, if there is a valid one."""
     path = beside(capture)
     try:
         if not path.is_file() or path.stat().st_size > _MOST_BYTES:
@@ -56,5 +56,5 @@ def _table(name: str, rows: Any) -> pd.DataFrame:  # noqa: ANN401 (JSON)
     table = conform(name, pd.DataFrame(rows, columns=list(TABLES[name])))
     for column, kind in TABLES[name].items():
         if kind == "float64" and not all(isfinite(value) and value >= 0 for value in table[column]):
-            raise ValueError(f"{column} holds a value that is no time")
+            raise ValueError(f"{column} holds a value that is not a time")
     return table

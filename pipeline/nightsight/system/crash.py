@@ -38,7 +38,7 @@ def note(error: Exception, path: Path, stage: str = "") -> None:
 
 
 def place_of(error: BaseException, doing: str) -> str:
-    """Say which file an error is about, and at which stage it came, `doing` if it has no note of that."""
+    """Return the file and stage of an error; `doing` is the stage if the error has no note of it."""
     notes: list[str] = getattr(error, "__notes__", [])
     # of nested ones, the last was added where the user's own name of the file is known
     files = [f"on {note.removeprefix(_FILE)} " for note in notes if note.startswith(_FILE)][-1:]
@@ -47,7 +47,7 @@ def place_of(error: BaseException, doing: str) -> str:
 
 
 def crash_line(error: Exception, doing: str) -> str:
-    """Keep the traceback in a log, and return the line that says what happened, where the log is, and what to do."""
+    """Write the traceback to a log; return a line that says what happened, where the log is, and what to do."""
     said = middle_cut(printable("".join(traceback.format_exception_only(error)[:1])), _LONGEST)
     lines = [
         f"nightsight {VERSION}, Python {platform.python_version()}, {platform.platform()}\nstage: {doing}\n\n",
@@ -58,10 +58,10 @@ def crash_line(error: Exception, doing: str) -> str:
         with open(number, "w", encoding="utf-8", errors="replace") as file:  # noqa: PTH123 (an open descriptor)
             file.write(_without_folders("".join(lines)))
     except OSError as reason:
-        log = f"none could be written: {reason.strerror}"
+        log = f"not written: {reason.strerror}"
     return (
-        f"nightsight has crashed {place_of(error, doing)}: {said}. This is a bug: please report it on nightsight's "
-        f"issue tracker, with the log ({log})"
+        f"nightsight crashed {place_of(error, doing)}: {said}. This is a bug: please report it on nightsight's issue "
+        f"tracker, with the log ({log})"
     )
 
 

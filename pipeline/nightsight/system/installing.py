@@ -39,23 +39,23 @@ class Place:
 
 
 def for_nightsight(*packages: str) -> str:
-    """Say how to install packages that nightsight itself lacks."""
+    """Return how to install packages that nightsight itself lacks."""
     # by its metadata: to look for the module makes setuptools undo what it did to distutils
     has_pip = any(importlib.metadata.distributions(name="pip"))
     own = Place(sys.executable, sys.prefix, sys.base_prefix, has_pip)
     if own.is_environment:
         return f"Install them for nightsight: {own.command(*packages)}"
     return (
-        "nightsight runs with the Python of the system, where nothing should be installed. Make an environment "
+        "nightsight runs with the system's Python, where nothing should be installed. Create an environment "
         f"(python3 -m venv ENV), and install nightsight and these packages there: {' '.join(packages)}"
     )
 
 
 def for_programs(place: Place, *packages: str) -> str:
-    """Say how to get packages for the programs that are profiled with a Python."""
+    """Return how to get packages for programs that a Python runs."""
     if place.is_environment:
-        return f"Install it there: {place.command(*packages)}. Or name a Python that has it: --python PATH"
+        return f"Install it: {place.command(*packages)}. Or choose a Python that has it: --python PATH"
     return (
-        "Activate an environment that has it, or name its Python: --python PATH. To make one: python3 -m venv ENV, "
+        "Activate an environment that has it, or name its Python: --python PATH. To create one: python3 -m venv ENV, "
         f"then ENV/bin/python -m pip install {' '.join(packages)}"
     )

@@ -19,7 +19,7 @@ _Value = TypeVar("_Value")
 
 
 def use_one_thread() -> None:
-    """Let `mapped` use one thread from now on: for a process that is one of many, each with a core of its own."""
+    """Limit `mapped` to one thread: for one of many processes that each have one core."""
     _allowed[0] = 1
 
 

@@ -40,14 +40,14 @@ class Awaited:
                         "old_results",
                         "warning",
                         "An attached result file is older than this run",
-                        f"{path.name} was there before, and the program did not write it. Its figures are shown as "
+                        f"{path.name} existed before, and the program did not write it. Its figures are shown as "
                         "those of an unknown run.",
-                        "Give the path that the program writes its results to.",
+                        "Pass the path that the program writes its results to.",
                     )
 
 
 def awaited(paths: Sequence[Path]) -> Awaited:
-    """Note what is there before a run; absolute, since the run may take away the working folder."""
+    """Record the state of files before a run; absolute, since the run may delete the working folder."""
     return Awaited({path.absolute(): _state(path) for path in paths})
 
 
@@ -74,7 +74,7 @@ def with_attached(profile: Profile, paths: Sequence[Path]) -> Profile:
 
 
 def _joined(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """Return tables as one; a second file of the same program is a source of its own."""
+    """Return tables as one; a second file of the same program is a separate source."""
     used: set[str] = set()
     plain = []
     for table in tables:
@@ -90,7 +90,7 @@ def _unused(name: str, used: Collection[str]) -> str:
 
 
 def _not_attached(error: CaptureError, more: str) -> Finding:
-    detail = f"{error.message[:1].upper()}{error.message[1:]}.{more} So its figures are not in this report."
+    detail = f"{error.message[:1].upper()}{error.message[1:]}.{more} Its figures are not in this report."
     return Finding("results_not_attached", "warning", "A result file is not in this report", detail, error.hint)
 
 

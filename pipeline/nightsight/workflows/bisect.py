@@ -1,7 +1,7 @@
-"""Finds the commit that changed a metric, with `git bisect run` in a worktree of its own.
+"""Finds the commit that changed a metric, with `git bisect run` in a separate worktree.
 
 Each step measures the commit in pairs with the good one, as machines drift while a bisection takes its time, and asks
-on which side of half the difference between the ends it lies. git starts a step as a process of its own, whose exit
+on which side of half the difference between the ends it lies. git starts each step as a separate process, whose exit
 status is 0 for good, 1 for bad, and 125 if the commit could not be measured; any failure of ours ends the bisection.
 """
 
@@ -71,11 +71,11 @@ def bisected(
     or if an end cannot be measured, or if commits that cannot be measured hide the one that is looked for.
     """
     if metric and metric not in METRICS:
-        raise UsageError(f"there is no metric {metric!r}", f"There are: {', '.join(METRICS)}.")
+        raise UsageError(f"unknown metric {metric!r}", f"Metrics: {', '.join(METRICS)}.")
     of = checkout()
     good, bad = (of.commit_of(ref) for ref in refs)
     if not good or not bad:
-        raise UsageError("bisect needs two commits", "The checkout as it is (.) has no history: commit it.")
+        raise UsageError("bisect needs two commits", "The checkout as it is (.) has no history. Commit it first.")
     runs = Runs(trial, of)
     named = dict(zip((BASELINE, CANDIDATE), refs, strict=True))
     with ended_in_words(runs), worktrees(of, named, python=trial.asked.python) as sides:
@@ -121,16 +121,16 @@ def metric_of(ends: Comparison, settings: Settings, asked: str, refs: tuple[str,
     """Return the metric to look at, which has changed from one end to the other."""
     rows, gate = _rows(ends, settings, asked), ends.changes[ends.changes["kind"] == "gate"]
     if asked and not len(rows):
-        raise NotMeasured(f"{asked} was not measured in these runs", f"There are: {', '.join(gate['name'])}.")
+        raise NotMeasured(f"{asked} was not measured in these runs", f"Measured: {', '.join(gate['name'])}.")
     changed = (rows if asked else gate).query("verdict in ['regressed', 'improved']")
     if not len(changed):
         came = rows[rows["verdict"].isin(["added", "removed"])]
         if len(came):
-            # halves are taken of a ratio, and there is none of 0
+            # the threshold is half of a ratio, which 0 does not have
             name, end = came["name"].iloc[0], refs[came["verdict"].iloc[0] == "removed"]
-            raise NotMeasured(f"{name} is 0 at {end}, so no ratio says on which side a commit lies", _OTHER_METRIC)
+            raise NotMeasured(f"{name} is 0 at {end}, so no ratio can tell good from bad commits", _OTHER_METRIC)
         raise _not_reproduced(rows, refs)
-    # a count that changed tells less than a time does
+    # a changed count matters less than a changed time
     ranked = changed.assign(
         rank=2 * ~changed["name"].isin(settings.judged) + changed["name"].isin(COUNTS),
         size=-changed["change_pct"].abs(),
@@ -139,7 +139,7 @@ def metric_of(ends: Comparison, settings: Settings, asked: str, refs: tuple[str,
 
 
 def _not_reproduced(rows: pd.DataFrame, refs: tuple[str, str]) -> NotMeasured:
-    """Say that the ends do not differ, or that it is not known whether they do."""
+    """Return the error if the ends do not differ, or if that is unknown."""
     times = rows[~rows["name"].isin(COUNTS)]
     rows = times if len(times) else rows
     texts = [_moved(*row) for row in rows[["name", "change_pct", "verdict"]].itertuples(index=False, name=None)]
@@ -148,8 +148,10 @@ def _not_reproduced(rows: pd.DataFrame, refs: tuple[str, str]) -> NotMeasured:
         said, hint = f"{refs[0]} and {refs[1]} do not differ", "Name the metric with --metric, or measure more pairs."
     else:
         needed = open_["needed_runs"].max()
-        said = f"it is not known whether {refs[0]} and {refs[1]} differ"
-        hint = f"--pairs {needed:.0f} would settle it." if isfinite(needed) else "The runs of a side differ too much."
+        said = f"it is unknown whether {refs[0]} and {refs[1]} differ"
+        hint = (
+            f"--pairs {needed:.0f} would settle it." if isfinite(needed) else "Runs of the same commit differ too much."
+        )
     return NotMeasured(f"not reproduced: {said}: {'; '.join(texts)}", hint)
 
 

@@ -56,7 +56,7 @@ class Chosen:
 
 
 def chosen(paths: Sequence[Path]) -> Chosen:
-    """Choose the runs among paths that a shell made of a pattern: `latest` and pages lie beside the runs.
+    """Choose the runs among paths that a shell made of a pattern: `latest` and pages lie next to the runs.
 
     If none is one, all are returned: opening them says what they are.
     """
@@ -175,7 +175,7 @@ def style_of(output: Path | None, style: str | None) -> str:
         return style or ("markdown" if output else "")
     found = _SUFFIXES.get(output.suffix.lower())
     if found is None:
-        raise UsageError(f"no format is known by the name of {output.name}", "Add --format html, markdown or json.")
+        raise UsageError(f"unknown format of {output.name}", "Add --format html, markdown or json.")
     return found
 
 

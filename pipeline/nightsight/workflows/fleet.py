@@ -44,7 +44,7 @@ class Asked:
 
     @property
     def store(self) -> Store:
-        """Where the summaries are: by default in a folder beside the page."""
+        """The store of the summaries: by default a folder next to the page."""
         return Store(self.summaries or str(self.page.with_suffix(".summaries").absolute()))
 
 

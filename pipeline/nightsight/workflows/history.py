@@ -51,13 +51,13 @@ def add_runs(paths: Sequence[Path], place: str, reading: Reading, called: Called
     """
     now = dt.datetime.now(dt.UTC)
     loaded = load(paths, reading, workload=called.workload)
-    # a capture that `profile` did not make is known by its file, unless it was said of what it is
+    # a capture that `profile` did not make is named after its file, unless its workload is given
     workloads = [run.measures.workload or run.source.report.title for run in loaded]
     if called.name and len(several := list(dict.fromkeys(workloads))) > 1:
         raise UsageError(
-            f"--name is for one workload, and these are {len(several)}",
-            f"They are {', '.join(several)}. Captures that nightsight profile did not make are known by their files: "
-            "say of what they are with --workload.",
+            f"--name is for one workload, but the runs have {len(several)}",
+            f"They are {', '.join(several)}. Captures that nightsight profile did not make are named after their "
+            "files: name their workload with --workload.",
         )
     named = [
         replace(run, measures=replace(run.measures, workload=called.name or workload))
@@ -195,7 +195,7 @@ def _track(track: Track) -> dict[str, Any]:
 
 
 def write_page(trends: Trends, path: Path, *, reports: str = "", repository: str = "") -> None:
-    """Write the trend page. `reports`: the URL of the reports; by default those beside the page that are there."""
+    """Write the trend page. `reports`: the URL of the reports; by default those next to the page."""
     names = {night.link for track in trends.tracks for night in track.nights if night.link}
     at_hand = {name for name in names if reports or (path.parent / name / "report.html").is_file()}
     write_file(path, render_trends(trends, Links(reports, repository, frozenset(at_hand))).encode())

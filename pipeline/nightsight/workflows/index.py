@@ -9,7 +9,7 @@ from nightsight.render import IndexEntry, render_index
 from nightsight.runs.layout import runs, write_file
 
 TRENDS: Final = "history.html"
-"""The trend page, beside the index."""
+"""The trend page, next to the index."""
 OF_FOLDER: Final = ("run_id", "href")
 """What of an entry follows from where its run is."""
 

@@ -1,4 +1,4 @@
-"""Opens captures as the ranks of one job; those of a large job are read in processes of their own."""
+"""Opens captures as the ranks of one job; those of a large job are read in separate processes."""
 
 import os
 import signal
@@ -24,7 +24,7 @@ from nightsight.texts import without_host
 from nightsight.workflows.analysis import build_report, source_of
 from nightsight.workflows.opening import Reading, is_small, profile_of, title_of
 
-# of jobs whose captures are larger together, as .sqlite exports, only so much is held: it takes 8 times the memory
+# of jobs with larger captures (as .sqlite exports, in total), only this much is held: it takes 8 times the memory
 _MOST_HELD_BYTES: Final = 200_000_000
 _FEWEST_HELD: Final = 2
 _MOST_READERS: Final = 4
@@ -35,7 +35,7 @@ def open_job(paths: Sequence[Path], form: Format, reading: Reading) -> Source | 
     """Read captures as the ranks of one job, and make one report of them; None if they are not of one.
 
     A capture that cannot be read, or does not communicate, is left out if others are of a job. Of a large job, captures
-    are read in processes of their own, and only a few of them are kept.
+    are read in separate processes, and only a few of them are kept.
     """
     check_window(reading.window)
     # a folder of runs also has a link to its latest one
@@ -59,7 +59,7 @@ def open_job(paths: Sequence[Path], form: Format, reading: Reading) -> Source | 
                 every.append(one)
                 kept.append(path)
                 continue
-            said = "Its program does not communicate, and nothing tells which rank it is of."
+            said = "Its program does not communicate, and its rank is unknown."
             findings.append(Finding("unread_rank", "warning", f"{without_host(path.name)} was left out", said))
             if not every and len(findings) > 1:
                 return None
@@ -90,7 +90,7 @@ def _part(path: Path, reading: Reading, *, details: bool) -> Part | None:
 
 @contextmanager
 def _apart(paths: Sequence[Path], reading: Reading) -> Iterator[Iterator[Callable[[], Apart | None]]]:
-    """Read captures in processes of their own; yield what returns the facts of each, or raises its error."""
+    """Read captures in separate processes; yield functions that return the facts of each, or raise its error."""
     from concurrent.futures.process import BrokenProcessPool, ProcessPoolExecutor  # noqa: PLC0415 (few reports need it)
     from multiprocessing import get_context  # noqa: PLC0415 (the same)
 
@@ -122,7 +122,7 @@ def _read_apart(path: Path, reading: Reading) -> Apart | None:
 
 
 def _joined(every: Sequence[Part | Apart], paths: Sequence[Path], reading: Reading, *, details: bool) -> Profile:
-    """Return one profile of all ranks; of a large job, with the events of those that stand for the others."""
+    """Return one profile of all ranks; for a large job, with the events of representative ranks."""
     parts = [one for one in every if isinstance(one, Part)]
     if len(parts) == len(every):
         return joined(parts)

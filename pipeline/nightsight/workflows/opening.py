@@ -78,7 +78,7 @@ def open_file(path: Path, form: Format, reading: Reading) -> Source:
 
 
 def _open_run(folder: Path, form: Format, reading: Reading) -> Source:
-    """Read the capture of a run, ncu's report beside it, and what else its report.json tells of the run.
+    """Read the capture of a run, ncu's report next to it, and further facts from its report.json.
 
     Without a capture it is the report.json alone.
     """

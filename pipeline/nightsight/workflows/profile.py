@@ -104,7 +104,7 @@ def _read(file: Path | None, request: Request, window: str) -> tuple[Profile, tu
 
 
 def warm_up(plan: Plan, request: Request) -> None:
-    """Run a program under a profiler for nothing but what it compiles and loads for the first time.
+    """Run a program under a profiler only to compile and load what it needs the first time.
 
     What it leaves is in `plan.reports`. WorkloadError if it failed.
     """
@@ -150,7 +150,7 @@ def _collected(collector: str, plan: Plan, request: Request) -> Capture:
 
 
 def _measured_beside(program: Program, request: Request, capture: Capture, serving: pd.DataFrame) -> Capture:
-    """Measure what the profiler costs, and how long the program takes without it; keep all beside the capture.
+    """Measure the profiler's overhead and the program's time without it; keep both next to the capture.
 
     `serving`: figures that the program measured itself. Nothing else is measured of a program that failed.
     """

@@ -56,8 +56,8 @@ def prune(
 ) -> Iterator[Pruned]:
     """Delete the chosen runs below `reports`, oldest first; yield what was deleted, or with `is_dry` would be.
 
-    Only folders that hold a run: named as one, with its run.json, below a folder that is no link. Whatever is a link is
-    left, and so is a run that is still being written, which has no run.json yet. CaptureError if something cannot be
+    Only folders of runs: named like one, with run.json, below a folder that is not a link. Links are left, and so is a
+    run that is still being written, which has no run.json yet. CaptureError if something cannot be
     deleted.
     """
     for workload in _folders(reports):
@@ -101,7 +101,7 @@ def _folders(parent: Path) -> list[Path]:
 def _is_run(folder: Path, skipped: Skipped) -> bool:
     if not RUN_NAME.fullmatch(folder.name):
         # notes, copies: anything may be in reports/
-        skipped.reasons["folders that are no runs"] += 1
+        skipped.reasons["folders that are not runs"] += 1
         return False
     path = folder / "run.json"
     try:

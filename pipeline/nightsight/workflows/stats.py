@@ -1,4 +1,4 @@
-"""The command `stats`: tables of NVIDIA, printed or written beside a capture."""
+"""The command `stats`: NVIDIA's tables, printed or written next to a capture."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path

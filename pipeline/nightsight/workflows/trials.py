@@ -56,7 +56,7 @@ def new_series() -> str:
 
 
 def repeated(plan: Plan, request: Request, times: int, *, keep: Keep = "captures") -> Iterator[str]:
-    """Profile a program several times, each in a process of its own; yield what to say of each run.
+    """Profile a program several times, each in its own process; yield the message for each run.
 
     `keep`: what stays of each. ncu replays kernels of the last run only, whose page says how much the runs differ. A
     run that fails does not keep the others from being made: WorkloadError at the end.
@@ -106,7 +106,7 @@ def spread_of(runs: Sequence[Measures]) -> tuple[Finding, ...]:
         low, high = (format_value(end, f"value_{unit_of('gate', name)}") for end in (min(row), max(row)))
         texts.append(f"{SAID[name]}: {share} ({low} to {high})")
     detail = f"Standard deviation over mean, one value per run, and the range: {'; '.join(texts)}."
-    return (Finding("run_spread", "info", f"How much {len(runs)} runs differ", detail),)
+    return (Finding("run_spread", "info", f"Spread of {len(runs)} runs", detail),)
 
 
 # -- pairs of two commits ---------------------------------------------------------------------------------------------
@@ -166,14 +166,14 @@ class Runs:
         found = measures(made.report, source=made.path.parent.name, series=self.series, side=side.name, order=order)
         if not any(gate_value(found, name) > 0 for name in SAID if name.endswith("_ns")):
             raise NotMeasured(
-                f"nothing was measured of {side.said}: its report has no step and no GPU work",
-                f"See what it says: {made.path}",
+                f"nothing was measured for {side.said}: its report has no step and no GPU work",
+                f"See its report: {made.path}",
             )
         self.folders[side.name].append(made.path.parent)
         self.measured[side.name].append(found)
 
     def measure_pairs(self, baseline: Side, candidate: Side, pairs: int) -> None:
-        """Measure until there are so many pairs."""
+        """Measure until there are this many pairs."""
         for number in range(len(self.folders[CANDIDATE]), pairs):
             self.trial.request.progress(f"pair {number + 1} of {pairs}", done=number, of=pairs, is_series=True)
             for side in (baseline, candidate) if number % 2 == 0 else (candidate, baseline):

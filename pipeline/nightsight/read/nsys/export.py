@@ -55,7 +55,7 @@ class Export:
         self.session_end = self._session_end()
 
     def payload(self, source: str) -> str:
-        """Return what stands for the payload of an event in a query of a table: JSON, or ''; "" if it has no payloads.
+        """Return the SQL expression for the payload of an event of a table: JSON, or ''; "" if it has no payloads.
 
         An export has them if it was made with --include-json=true.
         """
@@ -139,7 +139,7 @@ class Export:
     def check_ids(self, source: str, calls: Frame) -> None:
         """Add a finding if calls share a correlation id; a driver call may share that of the runtime call around it."""
         shared = calls[repeats(calls["correlation"].fillna(0))]
-        # 0 stands for no id
+        # 0 means no id
         shared = shared[(shared["correlation"] > 0) & shared["class"].notna()]
         if ambiguous := int(shared.duplicated(["process", "class", "correlation"]).sum()):
             self.findings.append(_ambiguous(source, ambiguous))

@@ -15,7 +15,7 @@ from nightsight.tables import NULLABLE, conform, whole
 
 NCCL: Final = "NCCL"
 """The domain of these ranges."""
-# how PyTorch calls what NCCL calls ...; a broadcast in place has a name of its own
+# how PyTorch calls what NCCL calls ...; a broadcast in place has its own name
 _CALLS: Final = {
     "ncclAllReduce": "allreduce",
     "ncclAllGather": "allgather",

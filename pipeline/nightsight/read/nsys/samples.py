@@ -1,4 +1,4 @@
-"""Reads where Python was at each sample of its stack: nsys keeps stacks as JSON of marks in a domain of their own."""
+"""Reads samples of the Python stack: nsys stores stacks as JSON of marks in a separate domain."""
 
 import html
 import json
@@ -118,6 +118,6 @@ def _without_stacks(count: int, total: int) -> Finding:
         rule="damaged_events",
         severity="warning",
         title=f"{count:,} of {total:,} samples of Python's stack were left out",
-        detail="Their stack is missing or damaged, so host code may be given the name of another function.",
+        detail="Their stack is missing or damaged, so host code may carry the name of another function.",
         remedy="Export the report again: nsys export --type sqlite --include-json=true REPORT.nsys-rep",
     )
