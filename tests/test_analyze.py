@@ -415,7 +415,7 @@ def test_lost_events_are_only_said_when_launches_lack_their_work() -> None:
     assert trust(lossy(draw("cpu  L.L...\ns7   ..a..b"))) == ()
     (finding,) = trust(lossy(draw("cpu  L.L...\ns7   ..a...")))
     assert finding.rule == "lost_events"
-    assert finding.detail.startswith("No GPU work is recorded for 1 of 2 launching calls.")
+    assert finding.detail.startswith("No GPU work is recorded for 1 of 2 launch calls.")
     (unsaid,) = trust(draw("cpu  L.L...\ns7   ..a..."))
     assert unsaid == finding
     (nothing,) = trust(lossy(draw("cpu  ......")))
@@ -448,7 +448,7 @@ def test_kernels_that_vanished_are_missed_whatever_the_profiler_says(recorded: R
 @pytest.mark.parametrize(
     ("emptied", "seen", "else_rule"),
     [
-        (("kernels",), "No GPU work is recorded for 1,224 of 1,224 launching calls.", "lost_events"),
+        (("kernels",), "No GPU work is recorded for 1,224 of 1,224 launch calls.", "lost_events"),
         (("kernels", "memory_ops"), "No kernel, copy or memset was found.", "lost_events"),
         (("kernels", "memory_ops", "api_calls"), "No kernel, copy or memset was found.", "no_gpu_work"),
     ],

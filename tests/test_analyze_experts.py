@@ -103,7 +103,7 @@ def test_another_rank_each_time_is_one_cause() -> None:
     choose = random.Random(3).choice
     work = [[choose([800_000, 800_000, 2_000_000]) for _ in range(2 * STEPS)] for _ in range(4)]
     finding = advised(work)["uneven_experts"]
-    assert finding.title.startswith("Each time another rank has more work for its experts")
+    assert finding.title.startswith("Each time a different rank has more work for its experts")
     each = [[int(mean) for mean in np.mean(work, axis=0)]] * 4
     before, after = length_of(work), length_of(each)
     assert finding.gain_pct == pytest.approx(100 * (before - after) / before, abs=3)

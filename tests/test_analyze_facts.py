@@ -55,18 +55,18 @@ def test_only_launches_inside_a_stream_capture_need_no_work() -> None:
     # the first launch has its work
     assert rules(capturing("cpu  L.A.L.L.F...\ns7   .a..........")) == []
     (lost,) = findings(capturing("cpu  L.A.L.L.F.L.L\ns7   .a.........."))
-    assert "for 2 of 3 launching calls." in lost.detail
+    assert "for 2 of 3 launch calls." in lost.detail
     (open_ended,) = findings(capturing("cpu  L.A.L.L\ns7   .a......"))
-    assert "for 2 of 3 launching calls." in open_ended.detail
+    assert "for 2 of 3 launch calls." in open_ended.detail
 
 
 def test_launches_of_other_threads_count_unless_all_of_them_go_into_the_capture() -> None:
     backward = "cpu  L.A.......F\ncpu:8  ...L.L.L...\ns7   .a"
     assert rules(capturing(backward)) == []
     (lost,) = findings(capturing("cpu  L.A.......F\ncpu:8  ...L.L.L...\ns7   .a...b"))
-    assert "for 2 of 4 launching calls." in lost.detail
+    assert "for 2 of 4 launch calls." in lost.detail
     (after,) = findings(capturing("cpu  L.A.F.......\ncpu:8  .....L.L.L...\ns7   .a"))
-    assert "for 3 of 4 launching calls." in after.detail
+    assert "for 3 of 4 launch calls." in after.detail
 
 
 def test_what_the_profiler_says_is_a_banner_unless_a_capture_range_explains_it() -> None:
@@ -84,14 +84,14 @@ def test_copies_that_vanished_are_said(recorded: Recorded, name: str) -> None:
     tables = recorded.profile(name).tables
     (lost,) = findings({**tables, "memory_ops": empty("memory_ops")})
     assert lost.rule == "lost_events"
-    assert "copying or setting calls" in lost.detail
+    assert "copy or memset calls" in lost.detail
     assert "launching" not in lost.detail
 
 
 def test_copies_into_a_stream_capture_need_no_work() -> None:
     assert rules(capturing("cpu  C.A.C.F.\ns7   .H......")) == []
     (lost,) = findings(capturing("cpu  C.A.C.F.C\ns7   .H......"))
-    assert lost.detail.startswith("No GPU work is recorded for 1 of 2 copying or setting calls.")
+    assert lost.detail.startswith("No GPU work is recorded for 1 of 2 copy or memset calls.")
 
 
 @pytest.mark.parametrize("rows", [0, 1000])
@@ -185,7 +185,7 @@ def test_sets_and_copies_of_nothing_return_at_once_and_lost_no_work(
 def test_sets_that_lost_their_work_are_said_where_sets_of_nothing_are_too() -> None:
     calls = [*loop((LAUNCH, 5_000), times=100), *loop((SET, 2_900), times=145), *loop((SET, 300), times=235)]
     (lost,) = findings(timed(calls, work=range(100, 200), kernels=range(100)))
-    assert lost.detail.startswith("No GPU work is recorded for 45 of 145 copying or setting calls.")
+    assert lost.detail.startswith("No GPU work is recorded for 45 of 145 copy or memset calls.")
 
 
 def host_to_host(*, lost: Callable[[int], bool] = lambda _: False) -> dict[str, pd.DataFrame]:

@@ -103,7 +103,7 @@ def test_gains_are_of_the_step_as_it_was_timed(true_ns: float) -> None:
     best = table.frame.iloc[0]
     assert best["gain_pct"] == pytest.approx(100 * best["gain_ns"] / result.unprofiled_ns)
     off = 100 * (result.predicted_ns / true_ns - 1)
-    assert any(f"{abs(round(off))} % {'more' if off > 0 else 'less'} than was timed" in note for note in table.notes)
+    assert any(f"{abs(round(off))} % {'more' if off > 0 else 'less'} than timed" in note for note in table.notes)
 
 
 def test_where_the_gpu_limits_no_cost_is_made_up() -> None:
@@ -118,7 +118,7 @@ def test_a_time_that_no_cost_explains_is_said() -> None:
     profile = known(LAUNCH_BOUND, timed_ranges=[timed(60_000.0)])
     result, notes = found(profile), profiler_cost(Timeline(profile)).notes
     assert (result.factor, result.unprofiled_ns) == (0.0, result.replayed_ns)
-    assert "No cost of calls gives the time of that run" in notes[-1]
+    assert "No overhead per call explains the time of that run" in notes[-1]
 
 
 def test_the_timed_range_is_the_one_that_repeats() -> None:
@@ -200,4 +200,4 @@ def test_a_report_holds_what_was_timed() -> None:
     assert replay["predicted_ns"] == pytest.approx(28_000, rel=0.01)
     notes = " ".join(report.result(PROFILER_COST.name).notes)
     assert "calibrated on that machine" in notes
-    assert "40 % more than was timed in a run without it" in notes
+    assert "40 % more than timed in a run without it" in notes

@@ -555,9 +555,9 @@ def test_odd_captures_have_a_path_and_gains_only_where_the_replay_is_trusted(cap
 @pytest.mark.parametrize(
     ("capture", "lacks"),
     [
-        ("only calls", "of the launches of this part have no GPU operation in the capture"),
-        ("operations without calls", "of the GPU operations of this part have no CUDA call in the capture"),
-        ("calls without operations", "of the launches of this part have no GPU operation in the capture"),
+        ("only calls", "of the launches in this part have no GPU operation in the capture"),
+        ("operations without calls", "of the GPU operations in this part have no CUDA call in the capture"),
+        ("calls without operations", "of the launches in this part have no GPU operation in the capture"),
     ],
 )
 def test_a_capture_that_lacks_much_promises_nothing_and_says_what_it_lacks(capture: str, lacks: str) -> None:
@@ -574,7 +574,7 @@ def test_a_gpu_whose_clock_is_early_is_not_trusted() -> None:
         if name in ("kernels", "memory_ops", "graph_launches")
     }
     found = outcome(Timeline(Profile({**profile.tables, **moved})))
-    assert "begin before they are launched: the clocks of CPU and GPU differ" in found.doubt
+    assert "begin before their launch: the CPU and GPU clocks differ" in found.doubt
 
 
 def sampled(profile: Profile, each_ns: int, *threads: int) -> Timeline:

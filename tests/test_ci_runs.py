@@ -259,7 +259,7 @@ def test_the_noise_of_the_machine_is_at_hand(job: Callable[..., Job], recorded: 
 )
 def test_how_the_job_ends(job: Callable[..., Job], status: str, strict: str, ends: int) -> None:
     (decide,) = (step for step in load(ROOT / "action.yml")["runs"]["steps"] if step["name"] == "Decide")
-    line = "inconclusive: a step +1.0 %; shown: counts equal"
+    line = "inconclusive: step time +1.0 %; shown: counts equal"
     told = {"status": status, "decision": line}
     outputs = {f"steps.measure.outputs.{name}": value for name, value in told.items()}
     done = job({**outputs, "inputs.strict": strict, "inputs.workload": "mlp"})

@@ -58,7 +58,7 @@ def test_the_terminal_gets_a_summary_that_ends_with_the_decision(runs: Callable[
     result = invoke("--baseline", *runs(*SAME), "--candidate", *runs(*SLOWER))
     assert result.exit_code == 0
     assert result.stdout.startswith("mlp: regressed.")
-    assert "regression: a step without the profiler +10.0 %" in result.stdout.splitlines()[-1]
+    assert "regression: step time without the profiler +10.0 %" in result.stdout.splitlines()[-1]
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_limits_are_read_from_the_current_folder(runs: Callable[..., list[Path]]
     (tmp_path / "nightsight.toml").write_text("[gate.limits]\nlaunches = { most = 40 }", encoding="utf-8")
     result = invoke("--baseline", *runs(*SAME), "--candidate", *runs(*SAME), "--gate")
     assert result.exit_code == 1
-    assert "launches a step 60, at most 40 allowed" in result.stdout
+    assert "launches per step 60, at most 40 allowed" in result.stdout
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-16-le"])

@@ -24,11 +24,11 @@ def decision(before: tuple[float, ...], after: tuple[float, ...], rules: Setting
 @pytest.mark.parametrize(
     ("after", "status", "begins"),
     [
-        (SAME, 0, "passed: no regression above 5 %: a step within ±0.2 %, on 3 + 3 runs"),
-        (FASTER, 0, "passed: a step -10"),
-        (SLOWER, 1, "regression: a step +5.0 % (+4."),
-        (NOISY, 4, "inconclusive: a step"),
-        (SLOWER[:1], 4, "inconclusive: a step +5.0 %, fewer than 3 runs a side, on 3 + 1 runs"),
+        (SAME, 0, "passed: no regression above 5 %: step time within ±0.2 %, on 3 + 3 runs"),
+        (FASTER, 0, "passed: step time -10"),
+        (SLOWER, 1, "regression: step time +5.0 % (+4."),
+        (NOISY, 4, "inconclusive: step time"),
+        (SLOWER[:1], 4, "inconclusive: step time +5.0 %, fewer than 3 runs a side, on 3 + 1 runs"),
     ],
 )
 def test_the_status_and_its_line(after: tuple[float, ...], status: int, begins: str) -> None:
@@ -49,7 +49,7 @@ def test_a_limit_below_what_tests_look_for_is_told() -> None:
     tight = Settings(limits={"step_ns": Limit(most_pct=0.5), "launches": Limit(most=40), "copy_ns": Limit(most_pct=1)})
     runs = [run({"step_ns": time, "launches": 40.0, "copy_ns": 0.0}) for time in SAME]
     (note,) = compare(runs, runs, settings=tight).notes
-    assert note.startswith("step_ns may change by 0.5 %, but no test looks for less than 1 %")
+    assert note.startswith("step_ns may change by 0.5 %, but tests ignore changes below 1 %")
     assert compare(runs, runs, settings=replace(tight, least_pct=0.5)).notes == ()
 
 
@@ -70,7 +70,7 @@ def test_an_amount_is_a_limit_whatever_it_was_before() -> None:
     runs = [run({"step_ns": time, "launches": 41.0}) for time in SAME]
     rules = Settings(limits={"launches": Limit(most=40)})
     found = compare(runs, runs, settings=rules).decision
-    assert (found.status, found.broken) == (1, ("launches a step 41, at most 40 allowed",))
+    assert (found.status, found.broken) == (1, ("launches per step 41, at most 40 allowed",))
     assert compare(runs, runs, settings=Settings(limits={"launches": Limit(most=41)})).decision.status == 0
     # with one run, too: nothing has to be compared
     assert compare(runs[:1], runs[:1], settings=rules).decision.status == 1
@@ -116,7 +116,7 @@ def test_what_came_from_nothing_is_a_regression() -> None:
     assert (found.verdict, found.decision.status) == ("regressed", 1)
     assert found.decision.broken == (
         "exposed communication: 200.0 µs, none before",
-        "copies a step: 3, none before",
+        "copies per step: 3, none before",
     )
     only_times = Settings(deciding=("step_ns",), limits={"copies": Limit(most_pct=5)})
     assert compare(before, after, settings=only_times).decision.regressed == ("copies",)
@@ -266,9 +266,9 @@ def test_bad_settings_are_refused_in_one_line(tmp_path: Path, text: str, message
 @pytest.mark.parametrize(
     ("before", "after", "said"),
     [
-        (0.0, 0.0, "A step 0 on both sides"),
-        (0.0, 1e6, "A step only on one side"),
-        (1e6, 1.5e6, "A step +50.0 %, on one run a side: too few to tell a change from noise."),
+        (0.0, 0.0, "Step time 0 on both sides"),
+        (0.0, 1e6, "Step time only on one side"),
+        (1e6, 1.5e6, "Step time +50.0 %, on one run a side: too few runs to tell a change from noise."),
     ],
 )
 def test_the_sentence_says_which_side_has_what(before: float, after: float, said: str) -> None:
@@ -287,14 +287,14 @@ def of_kernels(factor: float, **gate: float) -> list[Measures]:
     ("before", "after", "ending"),
     [
         # the step is as long as before
-        (of_kernels(1.0), of_kernels(1.1), " But sin changed: +10.00 µs a step (+10.0 %)."),
+        (of_kernels(1.0), of_kernels(1.1), " But sin changed: +10.00 µs per step (+10.0 %)."),
         (of_kernels(1.0), of_kernels(1.0), "on 3 + 3 runs."),
-        (of_kernels(1.0), of_kernels(5.0, step_ns=1.4e6), " Most of it: sin, +400.0 µs a step."),
-        (of_kernels(1.0), of_kernels(5.0, step_ns=2.4e6), " The largest part: sin, +400.0 µs a step."),
+        (of_kernels(1.0), of_kernels(5.0, step_ns=1.4e6), " Most of it: sin, +400.0 µs per step."),
+        (of_kernels(1.0), of_kernels(5.0, step_ns=2.4e6), " The largest part: sin, +400.0 µs per step."),
         (
             of_kernels(1.0, **{"host code": 1e5}),
             of_kernels(1.0, step_ns=1.3e6, **{"host code": 4e5}),
-            " Most of it: host code, +300.0 µs a step.",
+            " Most of it: host code, +300.0 µs per step.",
         ),
     ],
 )
@@ -307,8 +307,8 @@ def test_without_a_cause_the_sentence_names_what_changed_most(
 def test_metrics_that_are_open_for_one_reason_share_it() -> None:
     before, after = (run({"step_ns": 1e6 * factor, "kernel_ns": 5e5 * factor}) for factor in (1.0, 1.1))
     line = compare([before], [after], settings=Settings()).decision.line
-    assert line.startswith("inconclusive: a step +10.0 %, GPU kernel time +10.0 %, fewer than 3 runs a side, on")
+    assert line.startswith("inconclusive: step time +10.0 %, GPU kernel time +10.0 %, fewer than 3 runs a side, on")
     other = replace(after, environment=replace(after.environment, gpu="A100"))
     found = compare([before], [other], settings=Settings())
-    assert ("a step +10.0 %, GPU kernel time +10.0 %, not comparable (GPU), on one run") in found.decision.line
-    assert found.sentence == "A step +10.0 %, on one run a side: not comparable (GPU)."
+    assert ("step time +10.0 %, GPU kernel time +10.0 %, not comparable (GPU), on one run") in found.decision.line
+    assert found.sentence == "Step time +10.0 %, on one run a side: not comparable (GPU)."

@@ -35,8 +35,8 @@ def test_a_new_copy_in_each_step_is_a_regression_in_the_noisiest_step() -> None:
     found = compared(side({}), side({"device_to_host_copies": 1.0, "copies": 3.0}, steps=NOISY[::-1]))
     assert (found.verdict, found.decision.status) == ("regressed", 1)
     # the total of all directions is not told as well
-    assert found.decision.broken == ("Device-to-Host copies a step: 1, none before",)
-    assert found.sentence == "Device-to-Host copies a step 0 → 1, on 5 + 5 runs."
+    assert found.decision.broken == ("Device-to-Host copies per step: 1, none before",)
+    assert found.sentence == "Device-to-Host copies per step 0 → 1, on 5 + 5 runs."
 
 
 @pytest.mark.parametrize("runs", [3, 5])
@@ -44,7 +44,7 @@ def test_one_launch_more_of_thousands_is_told_with_its_numbers(runs: int) -> Non
     steps = NOISY[:runs]
     found = compared(side({"launches": 5000.0}, steps=steps), side({"launches": 5001.0}, steps=steps))
     assert verdict(found, "launches") == ("regressed", True)
-    assert found.decision.broken == ("launches a step 5,000 → 5,001",)
+    assert found.decision.broken == ("launches per step 5,000 → 5,001",)
 
 
 @pytest.mark.parametrize(("before", "after"), [(40.0, 40.0), (40.0, 40.01), (0.01, 0.0)])
@@ -68,7 +68,7 @@ def test_a_count_that_differs_within_a_side_is_left_to_statistics() -> None:
     assert verdict(many, "launches") == ("regressed", False)
     assert many.decision.regressed == ("launches",)
     wild = compared(side({}, by=(0, 9, -9, 3, -4)), side({}, by=(2, 12, -9, 1, -3)))
-    assert "counts equal except launches a step, which differ from run to run" in wild.decision.line
+    assert "counts equal except launches per step, which vary from run to run" in wild.decision.line
 
 
 def test_few_runs_tell_no_facts() -> None:
@@ -94,7 +94,7 @@ def test_fewer_are_no_regression() -> None:
     found = compared(side({}, steps=tight), side({"launches": 10.0}, steps=tight))
     assert (found.verdict, found.decision.status) == ("improved", 0)
     assert found.decision.line.startswith(
-        "passed: launches a step 40 → 10; no regression above 5 %: other counts equal"
+        "passed: launches per step 40 → 10; no regression above 5 %: other counts equal"
     )
 
 
@@ -104,7 +104,7 @@ def test_fewer_launches_make_up_for_a_memset_but_not_for_a_copy_to_the_host() ->
     fused = {"launches": 30.0, "memsets": 1.0}
     found = compared(side({}, steps=tight), side(fused, steps=tight))
     assert (found.verdict, found.decision.status) == ("improved", 0)
-    assert "memsets a step 0 → 1, which others make up for" in found.decision.shown
+    assert "memsets per step 0 → 1, offset by others" in found.decision.shown
     found = compared(side({}, steps=tight), side({**fused, "device_to_host_copies": 1.0}, steps=tight))
     assert found.decision.regressed == ("device_to_host_copies",)
     found = compared(side({}, steps=tight), side({"launches": 39.0, "memsets": 2.0}, steps=tight))

@@ -51,7 +51,7 @@ def test_the_fastest_steps_bound_a_step_that_is_disturbed_in_some_runs() -> None
     assert 0 < row["most_pct"] < 0.5
     assert row["high_pct"] > 10
     assert found.decision.line.startswith("passed: no regression above 5 %: counts equal")
-    assert "a step at most +0.1 % by its fastest steps" in found.decision.line
+    assert "step time at most +0.1 % by its fastest steps" in found.decision.line
 
 
 @pytest.mark.parametrize(("slower", "status"), [(1.0, 0), (1.01, 0), (1.03, 1), (1.1, 1)])
@@ -95,7 +95,7 @@ def test_a_slowdown_that_noise_hides_is_not_green_beyond_what_is_allowed() -> No
     before = [replace(each, launch_call_ns=5000.0 * speed) for each, speed in zip(before, FAST_HOSTS, strict=True)]
     found = compared(before, after)
     assert found.decision.status == 4
-    assert "GPU kernel time (13 % of a step) within ±0.0 %" in found.decision.line
+    assert "GPU kernel time (13 % of step time) within ±0.0 %" in found.decision.line
     assert "it would pass with green_pct = " in found.decision.line
 
 

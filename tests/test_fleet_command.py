@@ -203,7 +203,7 @@ def test_a_request_that_gives_nothing_is_one_line(
 
 
 @pytest.mark.parametrize(
-    ("size", "said"), [("much", "'much' is no size of memory"), ("0", "0 is too little memory for a worker")]
+    ("size", "said"), [("much", "'much' is not a memory size"), ("0", "0 is too little memory for a worker")]
 )
 def test_sizes_of_memory_are_checked(size: str, said: str, run: Any, tmp_path: Path) -> None:
     (tmp_path / "text.sqlite").write_text("hello")
@@ -357,7 +357,7 @@ def test_workers_here_listen_to_this_machine_only_and_with_certificates(
 def test_an_input_that_needs_more_memory_than_a_worker_has_fails_alone(capfd: pytest.CaptureFixture[str]) -> None:
     inputs = {str(number): (number,) for number in range(6)}
     done = {each.key: each for each in fleet.done(greedy, inputs, Cluster(workers=2, memory="700MB"), silent)}
-    assert done["0"].reason == "each worker that read it died: it may need more memory than they have"
+    assert done["0"].reason == "each worker that read it died: it may need more memory"
     assert [done[str(number)].value for number in range(1, 6)] == [1, 2, 3, 4, 5]
     assert "Traceback" not in capfd.readouterr().err
 
@@ -366,7 +366,7 @@ def test_an_input_that_fails_is_one_line_and_workers_without_nightsight_are_name
     inputs = {"a": (0,), "b": (1,)}
     done = {each.key: each for each in fleet.done(wrong, inputs, Cluster(scheduler), silent)}
     assert (done["a"].reason, done["b"].value) == ("RecursionError: too deep", 1)
-    with pytest.raises(ToolError, match="the workers of the cluster have no nightsight"):
+    with pytest.raises(ToolError, match="nightsight is not installed on the workers of the cluster"):
         list(fleet.done(unknown, inputs, Cluster(scheduler), silent))
 
 

@@ -85,7 +85,7 @@ def test_several_causes_of_one_rule_in_a_capture_count_as_the_largest() -> None:
 def test_captures_that_wait_for_ranks_elsewhere_are_counted() -> None:
     few = [summary(capture, lone=lone) for capture, lone in (("a", 1), ("b", 0), ("c", 1))]
     (note,) = survey(few).notes
-    assert note.startswith("2 captures wait for ranks that are not in it: nightsight report rank* makes one")
+    assert note.startswith("2 captures wait for ranks outside of it: nightsight report rank* makes one")
     assert survey(few[1:2]).notes == ()
 
 

@@ -75,8 +75,8 @@ def test_an_export_counts_and_not_what_it_was_made_of(tmp_path: Path) -> None:
     listing = found([str(tmp_path / "*")])
     assert [file.name for file in listing.files] == ["a.sqlite", "b.nsys-rep"]
     assert listing.notes == (
-        "1 file .nsys-rep left out, as the export is there, too",
-        "1 file left out that no profiler writes",
+        "1 .nsys-rep file skipped: the export is there too",
+        "1 file skipped: not from a profiler",
     )
 
 

@@ -107,7 +107,7 @@ def test_a_wrong_request_is_one_line(arguments: list[str], said: str, status: in
 def test_show_says_what_changed_and_where_each_workload_stands(run: Any, place: str) -> None:
     lines = run("history", "show", "--history", place, "--canary", "matmul").output.splitlines()
     assert lines[0].startswith("confirmed  2026-09-21  mlp: step slower since 2026-09-21")
-    assert "The canary stayed, so it is the code." in lines[0]
+    assert "The canary did not move, so the code changed." in lines[0]
     assert lines[1].startswith("matmul on NVIDIA H200 (driver 580, CUDA 13.0, nsys): 30 nights, last 2026-09-30, step ")
     assert lines[-1].startswith("Rule: PELT")
 
@@ -156,8 +156,8 @@ def test_a_history_that_was_cut_is_read_and_said(run: Any, place: str, tmp_path:
     path = next((Path(place) / "mlp").glob("*.jsonl"))
     path.write_bytes(path.read_bytes()[:-30])
     done = run("history", "report", "--history", place, "-o", tmp_path / "trend.html")
-    assert re.search(r"Warning: mlp/nvidia-h200-\w+\.jsonl, line 30 was left out: not JSON", done.stderr)
-    assert "line 30 was left out" in (tmp_path / "trend.html").read_text()
+    assert re.search(r"Warning: mlp/nvidia-h200-\w+\.jsonl, line 30 was skipped: not JSON", done.stderr)
+    assert "line 30 was skipped" in (tmp_path / "trend.html").read_text()
 
 
 def test_the_page_links_only_to_reports_that_are_there(run: Any, place: str, tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ def test_a_line_that_was_cut_costs_that_line_only(tmp_path: Path) -> None:
     read = read_rows(str(tmp_path))
     assert [each.time[:10] for each in read.rows] == ["2026-09-01", "2026-09-02"]
     assert read.problems == (
-        f"{path.relative_to(tmp_path).as_posix()}, line 3 was left out: not JSON: it was cut, or edited",
+        f"{path.relative_to(tmp_path).as_posix()}, line 3 was skipped: not JSON: truncated or edited",
     )
     # the next night stands on a line of its own, and the cut one can be added again
     assert append(str(tmp_path), row(measures(STEP, night=3)))
@@ -121,8 +121,8 @@ def test_a_line_that_was_cut_costs_that_line_only(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("{", "not JSON: it was cut, or edited"),
-        ("[" * 10_000, "not JSON: it was cut, or edited"),
+        ("{", "not JSON: truncated or edited"),
+        ("[" * 10_000, "not JSON: truncated or edited"),
         ("[]", "not a row of a history"),
         ("{}", "not a row of a history"),
         ('{"format": 2, "workload": "mlp"}', "format 2, written by a newer nightsight"),
@@ -131,7 +131,7 @@ def test_a_line_that_was_cut_costs_that_line_only(tmp_path: Path) -> None:
         ('{"format": 1, "workload": "mlp", "flags": 1, "values": {}}', "a field has the wrong type"),
         ('{"format": 1, "workload": "mlp", "versions": {"torch": 2}, "values": {}}', "a field has the wrong type"),
         ('{"format": 1, "workload": "mlp"}', "its values are not numbers by name"),
-        ('{"format": 1, "workload": "mlp", "values": {"gate": {"step_ns": [NaN]}}}', "there is no number in it"),
+        ('{"format": 1, "workload": "mlp", "values": {"gate": {"step_ns": [NaN]}}}', "it contains no number"),
         ('{"format": 1, "workload": "mlp", "values": {"gate": 1}}', "its values are not numbers by name"),
     ],
 )
@@ -141,7 +141,7 @@ def test_what_is_no_row_is_said_in_one_line(line: str, said: str, tmp_path: Path
     path.write_text(f"{line}\n\n{path.read_text()}")
     read = read_rows(str(tmp_path))
     assert len(read.rows) == 1
-    assert read.problems == (f"{path.relative_to(tmp_path).as_posix()}, line 1 was left out: {said}",)
+    assert read.problems == (f"{path.relative_to(tmp_path).as_posix()}, line 1 was skipped: {said}",)
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_a_line_that_was_edited_is_noticed(tmp_path: Path, was: str, is_now: str
     read = read_rows(str(tmp_path))
     assert read.rows == ()
     place = f"{path.relative_to(tmp_path).as_posix()}, line 1"
-    assert read.problems == (f"{place} was left out: it was edited: its id is not that of its content",)
+    assert read.problems == (f"{place} was skipped: it was edited: its id does not match its content",)
     # who means it takes the id away; a link is not of the content
     path.write_text(path.read_text().replace(f'"id":"{row(measures(STEP)).id}",', ""))
     assert len(read_rows(str(tmp_path)).rows) == 1
@@ -167,7 +167,7 @@ def test_a_line_that_was_edited_is_noticed(tmp_path: Path, was: str, is_now: str
 
 def test_many_bad_lines_are_counted(tmp_path: Path) -> None:
     (tmp_path / "x.jsonl").write_text("{\n" * 100)
-    assert read_rows(str(tmp_path)).problems[5:] == ("95 more lines were left out",)
+    assert read_rows(str(tmp_path)).problems[5:] == ("95 more lines were skipped",)
 
 
 def test_numbers_that_are_none_are_left_out_of_a_row() -> None:

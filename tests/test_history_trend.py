@@ -121,7 +121,7 @@ def test_any_numbers_have_changes_far_enough_apart(values: list[float]) -> None:
 
 def test_without_ruptures_three_nights_in_a_row_are_a_change(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(levels, "ruptures", None)
-    assert "the package ruptures" in trends(Rows(())).rule
+    assert "the ruptures package" in trends(Rows(())).rule
     assert told(nights(23, SLOWER)) == [("confirmed", "unknown", "2026-09-21")]
     assert told(nights(22, SLOWER)) == [("suspect", "unknown", "2026-09-21")]
 
@@ -152,7 +152,7 @@ def test_a_change_is_suspect_and_then_confirmed(count: int, state: str) -> None:
 def test_the_sentence_says_what_changed_since_when_and_which_commits() -> None:
     (event,) = trends(of(nights(30, SLOWER))).events
     assert event.sentence.startswith("mlp: step slower since 2026-09-21, 10.0")
-    assert "with it 1 kernel, most of all `gemm` (+" in event.sentence
+    assert "also 1 kernel, most of all `gemm` (+" in event.sentence
     assert event.sentence.endswith("Commits 0000013000..0000014000.")
     assert [change.series.name for change in event.changes] == ["step_ns", "gemm<float>(float*, int)"]
     assert event.direction == "slower"
@@ -162,7 +162,7 @@ def test_a_change_that_was_undone_has_recovered() -> None:
     factor = dict.fromkeys(range(20, 30), 1.05)
     (event,) = trends(of(nights(45, lambda night: factor.get(night, 1.0)))).events
     assert event.state == "recovered"
-    assert event.sentence.endswith("It is back since 2026-10-01.")
+    assert event.sentence.endswith("It recovered on 2026-10-01.")
 
 
 def test_a_change_is_accepted_up_to_a_size_by_a_date_and_for_a_workload() -> None:
@@ -215,7 +215,7 @@ def test_a_canary_tells_the_machine_from_the_code() -> None:
 def test_other_software_or_the_same_commit_is_the_environment() -> None:
     updated = nights(30, SLOWER, torch=lambda night: "2.11" if night >= 20 else "2.10")
     (event,) = trends(of(updated)).events
-    assert (event.cause, "In the same night: torch 2.10 → 2.11." in event.sentence) == ("environment", True)
+    assert (event.cause, "Changed on the same night: torch 2.10 → 2.11." in event.sentence) == ("environment", True)
     same = nights(30, SLOWER, commit="a" * 40)
     (event,) = trends(of(same)).events
     assert (event.cause, "The commit is the same before and after (aaaaaaaaaa)" in event.sentence) == (
@@ -237,7 +237,7 @@ def test_a_change_ends_with_its_epoch(later: int, state: str) -> None:
     rows = nights(30 + later, SLOWER, driver=lambda night: "590.1" if night >= 30 else "580.1")
     (event,) = trends(of(rows)).events
     assert event.state == state
-    ending = "It never recovered: since 2026-10-01 it is measured with driver 580 → 590, which began an epoch."
+    ending = "It never recovered: measured with driver 580 → 590 since 2026-10-01, which began a new epoch."
     assert event.sentence.endswith(ending) == (state == "ended")
 
 

@@ -102,7 +102,7 @@ def test_ranks_of_one_capture_of_nsys_have_the_numbers_of_their_gpus(recorded: R
     for name in ("ddp2", "ddp_exposed"):
         found = recorded.report(name).result("ranks")
         assert sorted(found.rows["rank"].tolist()) == sorted(found.rows["device"].tolist()) == [0, 1]
-        assert "the numbers of their GPUs" in found.notes[0]
+        assert "they are numbered by GPU" in found.notes[0]
     # rank 1 of ddp2 computes longer
     assert recorded.report("ddp2").result("ranks").rows["rank"].tolist() == [1, 0]
 
@@ -231,7 +231,7 @@ def test_ranks_that_take_turns_are_one_cause() -> None:
     choose = random.Random(1).choice
     work = [[choose([1_000_000, 1_000_000, 1_600_000]) for _ in range(STEPS)] for _ in range(4)]
     (first, *_) = (finding for finding in report(world(work)).findings if finding.severity == "advice")
-    assert first.title.startswith("In each step another rank computes longer than the others")
+    assert first.title.startswith("In each step a different rank computes longer than the others")
     longest, mean = np.max(work, axis=0).mean(), np.mean(work)
     assert first.gain_pct == pytest.approx(100 * (longest - mean) / (longest + TRANSFER_NS), rel=0.05)
 
@@ -319,7 +319,7 @@ def test_captures_that_tell_no_communicators_are_no_missing_ranks() -> None:
     first, second, third = world(EVEN)
     found = {one.rule: one for one in report([first, without(second, "collectives"), third]).findings}
     assert "missing_ranks" not in found
-    assert found["untold_communicators"].detail.startswith("Rank 1: no kernel that communicates, or no payloads")
+    assert found["untold_communicators"].detail.startswith("Rank 1: no communication kernels, or no NCCL payloads")
 
 
 def test_ranks_that_were_recorded_from_different_calls_on_call_the_same() -> None:
@@ -368,7 +368,7 @@ def test_names_of_files_tell_ranks_if_captures_do_not() -> None:
         assert job.table("ranks")["rank"].tolist() == [0, 1, 2]
         assert set(job.table("ranks")["source"]) == {"file name"}
     notes = build_report(joined(parts), "job").result("ranks").notes
-    assert "What tells which rank is which: file name." in notes
+    assert "Source of the rank numbers: file name." in notes
 
 
 @pytest.mark.parametrize(
@@ -413,7 +413,7 @@ def test_the_last_rank_is_missed_though_only_nccl_tells_ranks() -> None:
 def test_a_copy_of_a_rank_is_refused_whatever_its_name_says() -> None:
     parts = of_nccl(world(EVEN), ["7"] * 3, 3)
     parts = [Part(f"rank{place}", part.profile) for place, part in enumerate([*parts, parts[1]])]
-    with pytest.raises(UsageError, match="rank 1 is there twice: rank1 and rank3"):
+    with pytest.raises(UsageError, match="rank 1 occurs twice: rank1 and rank3"):
         joined(parts)
 
 
@@ -422,7 +422,7 @@ def test_the_same_recording_is_refused_whatever_its_name_says() -> None:
         replace(part, profile=replace(part.profile, epoch_ns=place)) for place, part in enumerate(nameless(world(EVEN)))
     ]
     assert len(joined(parts).table("ranks")) == 3
-    with pytest.raises(UsageError, match="one capture is there twice: train_rank2 and train_rank7"):
+    with pytest.raises(UsageError, match="one capture occurs twice: train_rank2 and train_rank7"):
         joined([*parts, Part("train_rank7", parts[2].profile)])
 
 
@@ -435,7 +435,7 @@ def test_two_jobs_are_not_taken_for_one(groups: list[str]) -> None:
     """Nothing but the numbers of their own communicators tells the ranks."""
     parts = of_nccl(world([[1_000_000] * STEPS] * len(groups)), groups, 2)
     stranger = groups.index("8")
-    with pytest.raises(UsageError, match=f"x.0 and x.{stranger} have no communicator in common") as caught:
+    with pytest.raises(UsageError, match=f"x.0 and x.{stranger} share no communicator") as caught:
         joined(parts)
     assert "--apart" in caught.value.hint
     # whoever names them after their ranks says that they are of one
@@ -515,7 +515,7 @@ def test_missing_ranks_are_named() -> None:
 
 def test_a_rank_that_is_there_twice_is_refused() -> None:
     parts = world(EVEN)
-    with pytest.raises(UsageError, match="rank 1 is there twice: train_rank1 and again") as caught:
+    with pytest.raises(UsageError, match="rank 1 occurs twice: train_rank1 and again") as caught:
         joined([*parts, Part("again", parts[1].profile)])
     assert "--apart" in caught.value.hint
 
@@ -530,7 +530,7 @@ def test_ranks_without_a_collective_in_common_may_be_of_different_runs() -> None
     parts = [world(EVEN, group="7")[0], world(EVEN, group="8")[1], world(EVEN, group="7")[2]]
     rules = {finding.rule: finding.detail for finding in joined(parts).findings}
     assert rules.keys() == {"unknown_clock"}
-    assert rules["unknown_clock"].startswith("Rank 1: their captures may be of different runs")
+    assert rules["unknown_clock"].startswith("Rank 1: their captures may come from different runs")
 
 
 def test_ranks_whose_collectives_do_not_end_together_are_doubted() -> None:
@@ -565,7 +565,7 @@ def test_findings_that_differ_in_their_numbers_are_one() -> None:
     ]
     (finding,) = joined(parts).findings
     assert finding.title == "0 lost"
-    assert finding.detail == "Rank 0, Rank 1, Rank 2, each with other numbers: 0 of 9."
+    assert finding.detail == "Rank 0, Rank 1, Rank 2, with different numbers: 0 of 9."
 
 
 @pytest.mark.parametrize("name", ["kernels", "memory_ops", "api_calls", "ranges", "devices", "collectives"])
@@ -637,7 +637,7 @@ def test_without_all_members_transfer_and_bandwidth_are_unknown() -> None:
     ]
     found = report(parts).result("collectives")
     assert found.rows[["transfer_ns", "algorithm_bytes_per_s"]].isna().all(axis=None)
-    assert "ranks are not all known" in found.notes[0]
+    assert "Collectives with unknown ranks" in found.notes[0]
 
 
 def test_what_a_graph_recorded_is_not_said_of_what_it_replays() -> None:
@@ -745,7 +745,7 @@ def test_a_rank_given_twice_is_an_error_of_one_line(run: Any, tmp_path: Path) ->
     copied = tmp_path / "again.json.gz"
     copied.write_bytes(RANKS[0].read_bytes())
     result = run("report", RANKS[0], copied, "-o", tmp_path / "job.html", expect=USAGE)
-    assert "Error: rank 0 is there twice: exposed_rank0 and again" in result.stderr
+    assert "Error: rank 0 occurs twice: exposed_rank0 and again" in result.stderr
 
 
 def test_calls_of_a_cpu_are_collectives_too() -> None:

@@ -72,7 +72,7 @@ def test_next_to_no_work_is_not_a_busy_gpu() -> None:
     # one memset of 1 µs in 0.4 ms of calls
     profile = draw(f"cpu  A{'.' * 200}C{'.' * 200}S\ns7   .{'.' * 201}M")
     finding = only(profile)
-    assert finding.detail == "1 copy or memset of 1.000 µs is all GPU work in the capture, beside 3 CUDA calls."
+    assert finding.detail == "The only GPU work in the capture: 1 copy or memset (1.000 µs), with 3 CUDA calls."
     assert told(profile).startswith(f"No kernel was recorded. {finding.detail} First: record the part of the program")
     report = build_report(profile, "x")
     assert [each.rule for each in report.findings if each.severity == "advice"] == []

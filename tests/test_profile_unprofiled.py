@@ -50,8 +50,8 @@ def test_time_steps_stands_beside_the_prediction_and_stays_with_the_capture(
     run("report", tmp_path / "alone.sqlite", "-o", tmp_path / "alone.json")
     assert pd.isna(replayed(tmp_path / "alone.json")["timed_ns"])
     notes = " ".join(Report.from_json((folder / "report.json").read_bytes()).result(PROFILER_COST.name).notes)
-    assert "was timed in a run without it" in notes
-    assert "was timed in a run without it" in (folder / "report.html").read_text()
+    assert "timed in a run without it" in notes
+    assert "timed in a run without it" in (folder / "report.html").read_text()
 
 
 def test_step_times_of_a_workload_that_was_stopped_while_it_was_timed_are_a_report(

@@ -72,8 +72,9 @@ def test_nothing_changed_is_one_line(same: Comparison) -> None:
     text = comparison_markdown(same, link="https://example.com/r.html")
     assert text.count("\n") == 2
     assert re.fullmatch(
-        r"\*\*train: unchanged\.\*\* A step \S+ % \(\S+ to \S+ %\), on 5 pairs of runs\. NVIDIA H200, commit a1b2c3d\. "
-        r"No regression above 5 %: counts equal, a step within ±\S+ %, GPU kernel time within ±\S+ %\. "
+        r"\*\*train: unchanged\.\*\* Step time \S+ % \(\S+ to \S+ %\), on 5 pairs of runs\. "
+        r"NVIDIA H200, commit a1b2c3d\. "
+        r"No regression above 5 %: counts equal, step time within ±\S+ %, GPU kernel time within ±\S+ %\. "
         r"\[Report\]\(https://example\.com/r\.html\)",
         text.splitlines()[1],
     )
@@ -91,9 +92,9 @@ def test_what_is_not_known_of_the_machine_is_left_out(same: Comparison) -> None:
 
 
 def test_the_gate_repeats_nothing_that_the_sentence_says(same: Comparison) -> None:
-    sentence = "A step +5.0 % (+4.0 to +6.0 %), on 5 pairs of runs."
-    said = "regression: a step +5.0 % (+4.0 to +6.0 %), on 5 pairs of runs"
-    more = "regression: a step +5.0 % (+4.0 to +6.0 %); launches 64, at most 40 allowed, on 5 pairs of runs"
+    sentence = "Step time +5.0 % (+4.0 to +6.0 %), on 5 pairs of runs."
+    said = "regression: step time +5.0 % (+4.0 to +6.0 %), on 5 pairs of runs"
+    more = "regression: step time +5.0 % (+4.0 to +6.0 %); launches 64, at most 40 allowed, on 5 pairs of runs"
     passed = "passed: no regression above 5 %: counts equal, on 5 pairs"
     for line, shown in ((said, "Gate: regression."), (more, more), (passed, passed)):
         text = comparison_markdown(replace(same, verdict="regressed", sentence=sentence, decision=Decision(1, line)))

@@ -76,7 +76,8 @@ def test_the_steady_part_leaves_out_the_start_up_and_the_slow_first_step() -> No
     assert (window.name, window.family, spans(window)) == (STEADY, "step", (29, 53))
     assert (window.repetitions // 1000).tolist() == [29, 35, 41, 47]
     assert window.sentence == (
-        "The steady part consists of 4 repetitions of `step`. The first one is left out: much slower than the others."
+        "The steady part consists of 4 repetitions of `step`. "
+        "The first one is skipped as warm-up (much slower than the others)."
     )
 
 
@@ -322,7 +323,7 @@ def test_ranges_that_never_ended_are_left_out() -> None:
     end = ranges["end_ns"].where(~is_open, 15_000)
     window = chosen_window(with_ranges(profile, is_open=is_open, end_ns=end))
     assert (window.repetitions // 1000).tolist() == [0, 3, 6, 12]
-    assert "Ranges that never ended are left out too." in window.sentence
+    assert "Ranges that never ended are ignored." in window.sentence
 
 
 def test_one_repetition_is_none() -> None:
@@ -364,7 +365,7 @@ def test_without_ranges_the_same_launches_are_the_steps() -> None:
     assert (window.name, window.family) == (STEADY, "the same 5 launches")
     assert (window.repetitions // 1000).tolist() == [4, 23, 42, 61, 80, 99]
     assert window.sentence == (
-        "There are no ranges, but the same kernels are launched again and again. The steady part consists of 6 "
+        "There are no ranges, but the same kernels are launched repeatedly. The steady part consists of 6 "
         "repetitions of the same 5 launches."
     )
 
@@ -427,7 +428,7 @@ def test_a_capture_that_was_cut_has_the_repetitions_that_are_whole() -> None:
 def test_without_a_loop_it_is_what_follows_the_last_long_pause() -> None:
     window = window_of(f"cpu   L{'.' * 40}LLLLL\ns7    a{'.' * 40}b.cc.d.ee")
     assert (window.name, spans(window)) == (AFTER_PAUSE, (41, 50))
-    assert "last long pause of the GPU (40.00 µs)" in window.sentence
+    assert "last long GPU pause (40.00 µs)" in window.sentence
 
 
 def test_a_pause_before_little_of_the_work_does_not_count() -> None:
@@ -470,7 +471,7 @@ def test_without_gpu_work_steps_of_the_optimizer_must_cover_the_time_as_ranges_m
 
 
 def test_only_of_gpu_work_it_is_said_where_it_counts() -> None:
-    said = "so work counts to the repetition in which it began on the GPU"
+    said = "so work counts toward the repetition in which it began on the GPU"
     assert said not in window_of("nvtx  [s ][s ][s ]").sentence
     assert said in window_of("nvtx  [s ][s ][s ]\ns7    a...a...a...").sentence
 

@@ -1,4 +1,4 @@
-"""What the files of captures are called, and what lies beside them. What a file holds, its content tells (`read`)."""
+"""Names of capture files and of the files next to them. The content of a file decides its format (`read`)."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -42,7 +42,7 @@ def stem(name: str) -> str:
 
 
 def beside(capture: Path) -> Path:
-    """Return the path of the file beside a capture that holds what its profiler did not measure (`unprofiled`)."""
+    """Return the path of the file next to a capture with data not measured by its profiler (`unprofiled`)."""
     return capture.with_name(f"{_without(capture.name, _OF_TIMELINES)}.unprofiled.json")
 
 

@@ -90,7 +90,7 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = {
     "event_records": {"process": INT, "stream": INT, "correlation": NULLABLE, "event": NULLABLE, "record": NULLABLE},
     # operators of PyTorch, which nest and recur. shapes, types, inputs, strides: of the arguments, as compact JSON in
     # PyTorch's own words ("" if not recorded): [[64,256],[256],[]], ["float","c10::BFloat16","Scalar"], ["","","1"]
-    # (values of those that are no tensors) and [[256,1],[1],[]] (0 along an axis that repeats one value). sequence:
+    # (values of those that are not tensors) and [[256,1],[1],[]] (0 along an axis that repeats one value). sequence:
     # autograd's number, the same for an operator of the forward pass and those of the backward pass that belong to it;
     # these have the thread of the former as forward_thread. module: its path in the model, "layers.3.mlp", or its
     # class, "Linear_0"
@@ -253,7 +253,7 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = {
     # messages of the profiler; severity: "info", "warning" or "error"
     "diagnostics": {"time_ns": INT, "severity": TEXT, "text": TEXT},
     "overheads": {**_SPAN, "process": INT, "thread": INT, "name": TEXT},
-    # measured beside the capture (runs/unprofiled.py): what the profiler adds to a call of each kind on its machine,
+    # measured outside the capture (runs/unprofiled.py): what the profiler adds to a call of each kind on its machine,
     # and how long it then records such a call to take
     "profiler_costs": {"kind": TEXT, "added_ns": "float64", "recorded_ns": "float64"},
     # the same: ranges that repeat, by path with `#` for numbers, in a run without the profiler; med_ns: from the

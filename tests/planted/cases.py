@@ -385,7 +385,7 @@ RANKS: Final = {
             "unequal_batches",
             "in turn, one rank computes three quarters",
             ("straggler",),
-            ("another rank",),
+            ("different rank",),
             gpus=2,
         ),
         Case(

@@ -28,7 +28,7 @@ _MOST_NAMED: Final = 8
 def _met(timeline: Timeline) -> pd.DataFrame:
     """Return what communicates and ends in the window, with what it waited for and what hides it; times in ns.
 
-    Columns besides those of `communication`: rank, late (after the first of its collective), waits (for the last),
+    Columns added to those of `communication`: rank, late (after the first of its collective), waits (for the last),
     exposed and exposed_wait (while nothing else ran on the device), is_last, awaited (how long all others only waited
     for the last, after the one before it had come), is_decided (whether one of its collective was the last), is_lone
     (not all of its communicator are known, so that the rest of it may be waiting, too).
@@ -40,7 +40,7 @@ def _met(timeline: Timeline) -> pd.DataFrame:
     own = np.where(collective >= 0, collective, -1 - np.arange(len(found)))
     by_start = found.assign(own=own).groupby("own")["start_ns"]
     first, last = by_start.transform("min").to_numpy(), by_start.transform("max").to_numpy()
-    # what pairs do is no reason to wait for all
+    # pairwise communication is not a reason to wait for all
     together = (collective >= 0) & ~found["name"].isin(PAIRWISE).to_numpy()
     # a kernel that ended before the last one began did not wait for it: small messages are sent ahead
     waits = np.where(together, np.minimum(last, end) - start, 0)
@@ -79,14 +79,12 @@ def collectives(timeline: Timeline) -> Table:
         return Table(called)
     found, called = _with_mean_sizes(found, called)
     table = _of_kernels(timeline, found)
-    notes = [] if table["skew_ns"].notna().any() else ["Only one rank is known, so its waits for others are not."]
+    notes = [] if table["skew_ns"].notna().any() else ["Only one rank is known, so its waits for others are unknown."]
     if not notes and (table["members"] < table["group_size"].astype("float64")).any():
-        notes.append("Of collectives whose ranks are not all known, neither transfer nor bandwidth is.")
+        notes.append("Collectives with unknown ranks have neither transfer time nor bandwidth.")
     if "link_pct" in table and _hosts(timeline) is None:
-        notes.append(
-            "That all ranks are on one machine, as the share of the link supposes, is inferred from their clocks."
-        )
-    # what no kernel was recorded for: collectives of the CPU beside those of GPUs, say
+        notes.append("The share of the link assumes that all ranks are on one machine, as their clocks suggest.")
+    # collectives without a recorded kernel, such as those of the CPU next to those of GPUs
     pairs = ["name", "message_bytes"]
     others = called.merge(table[pairs].drop_duplicates(), on=pairs, how="left", indicator="of")
     others = others[others["of"] == "left_only"].drop(columns="of")
@@ -286,12 +284,9 @@ def ranks(timeline: Timeline) -> Table:
     return Table(table[[name for name in RANKS.column_names if name in table]], (*_who_is_who(timeline), *lone))
 
 
-_LONE: Final = (
-    "Collectives of which not all ranks have a capture are not counted as work: they may wait for those that are "
-    "missing."
-)
+_LONE: Final = "Collectives with uncaptured ranks do not count as work: they may be waiting for those ranks."
 _ALONE: Final = (
-    "No two GPUs of this capture meet in a collective (nightsight report rank*.sqlite joins those of a job)."
+    "No two GPUs of this capture meet in a collective (nightsight report rank*.sqlite joins the ranks of a job)."
 )
 
 
@@ -299,18 +294,18 @@ def _who_is_who(timeline: Timeline) -> tuple[str, ...]:
     """Return what the numbers of the ranks are, and how their clocks were brought together."""
     told = timeline.profile.tables.get("ranks")
     if told is None or not len(told):
-        return ("The capture does not tell ranks, so they have the numbers of their GPUs.",)
+        return ("The capture has no ranks; they are numbered by GPU.",)
     notes = []
     if (source := ", ".join(sorted(set(told["source"].astype("str"))))) not in ("NCCL", "torch.profiler"):
-        notes.append(f"What tells which rank is which: {source}.")
+        notes.append(f"Source of the rank numbers: {source}.")
     if not are_ranks_known(timeline):
-        notes.append("Ranks do not have a GPU each, so the numbers are those of GPUs.")
+        notes.append("Ranks do not have one GPU each, so they are numbered by GPU.")
     moved = told[told["shift_ns"].notna() & told["spread_ns"].notna()]
     if len(moved):
         spread = format_value(int(moved["spread_ns"].max()), "spread_ns")
         notes.append(
-            f"Times of {len(moved):,} {'rank' if len(moved) == 1 else 'ranks'} were moved to the clock of rank "
-            f"{told['rank'].iloc[0]}, so that collectives end together. Nine in ten do so within {spread}."
+            f"The times of {len(moved):,} {'rank' if len(moved) == 1 else 'ranks'} were shifted to the clock of rank "
+            f"{told['rank'].iloc[0]} so that collectives end together; nine in ten do so within {spread}."
         )
     counts = _steps(timeline).groupby("rank").size()
     if (short := counts[counts < counts.max()]).size:

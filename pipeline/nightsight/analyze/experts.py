@@ -15,7 +15,7 @@ from nightsight.system.parallel import once
 _MOSTLY: Final = 0.8
 # torch says all_to_all, all_to_allv, alltoall_base
 _NAMES: Final = "^all_?to_?all"
-# of the largest: less is no tokens, but how many of them come
+# share of the largest: smaller messages hold token counts, not tokens
 _SMALL: Final = 0.1
 _UNPAIRED: Final = (
     "Ranks do not call an even number of all-to-alls in each step, so what they compute between two is not told."
@@ -51,7 +51,7 @@ def stretches(timeline: Timeline) -> pd.DataFrame:
 def _exchanged(timeline: Timeline) -> pd.DataFrame:
     """Return the all-to-alls of the window in which several ranks meet, in steps.
 
-    Columns besides those of `communication`: step, place (in the step, counted from 0); group is a number.
+    Columns in addition to those of `communication`: step, place (in the step, counted from 0); group is a number.
     """
     window, found = timeline.window, of_all_ranks(timeline)
     mine = found["name"].astype("str").str.contains(_NAMES) & (found["collective"] >= 0)

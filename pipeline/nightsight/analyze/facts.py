@@ -1,7 +1,7 @@
-"""Facts about the capture: its devices, the profiler's warnings and overhead, and whether events are missing.
+"""Facts about the capture: its devices, the profiler's warnings and overhead, and missing events.
 
-`trust` tells lost events from harmless gaps, such as the ends of a capture range, kernels captured into a CUDA graph
-and copies from host to host.
+`trust` distinguishes lost events from harmless gaps, such as the ends of a capture range, kernels captured into a CUDA
+graph and host-to-host copies.
 """
 
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ def devices(timeline: Timeline) -> Table:
 
 
 def not_shown(timeline: Timeline) -> Table:
-    """Return one row per kind of event that the file holds and the report does not use."""
+    """Return one row per kind of event in the file that the report does not use."""
     table = timeline.profile.table("unread")
     return Table(table.sort_values(["events", "kind"], ascending=[False, True], ignore_index=True))
 
@@ -53,7 +53,7 @@ def overheads(timeline: Timeline) -> Table:
 
 
 def trust(timeline: Timeline) -> tuple[Finding, ...]:
-    """Return findings about how far to trust the numbers: no GPU work, lost events, graphs traced as a whole."""
+    """Return findings on how reliable the numbers are: no GPU work, lost events, graphs traced as a whole."""
     profile = timeline.profile
     if "kernels" not in profile.tables:
         names = profile.tables.get("api_calls", empty("api_calls"))["name"]
@@ -72,7 +72,7 @@ def trust(timeline: Timeline) -> tuple[Finding, ...]:
 
 
 def ranks_by_gpu(timeline: Timeline) -> dict[str, int]:
-    """Return the rank that each GPU works for, by its number; empty unless each rank has a number of its own."""
+    """Return the rank of each GPU, by its number; empty unless each rank has its own number."""
     if not are_ranks_known(timeline):
         return {}
     devices = np.sort(of_all_ranks(timeline)["device"].unique())
@@ -80,7 +80,7 @@ def ranks_by_gpu(timeline: Timeline) -> dict[str, int]:
 
 
 def shared_numbers(timeline: Timeline) -> list[list[int]]:
-    """Return which numbers of GPUs are one, for each GPU that ranks which communicate share."""
+    """Return the GPU numbers that mean one GPU, for each GPU shared by communicating ranks."""
     numbers = of_all_ranks(timeline)["device"].unique()
     return sharing(timeline.profile.tables.get("devices", empty("devices")), numbers)
 
@@ -97,18 +97,18 @@ def shared_gpus(timeline: Timeline) -> Iterator[Finding]:
         "shared_device",
         "warning",
         f"{who} share {'one GPU' if len(groups) == 1 else f'{len(groups):,} GPUs'}",
-        "They take turns on it, of some milliseconds each, unless NVIDIA's MPS runs them together. So the times of one "
-        "contain the work of the others. Here, each has bars and sums of its own.",
-        "Give each rank a GPU of its own: torch.cuda.set_device(LOCAL_RANK).",
+        "They take turns of a few milliseconds, unless NVIDIA MPS runs them together, so the times of one include the "
+        "work of the others. Here each has its own bars and sums.",
+        "Give each rank its own GPU: torch.cuda.set_device(LOCAL_RANK).",
         evidence=tuple(named[:_MOST_NAMED]) if len(named) > 1 else (),
     )
 
 
 def _calls(timeline: Timeline) -> pd.DataFrame:
-    """Return the calls that give work to a GPU in order of time: start, time (ns), process, is_copy and has_work.
+    """Return the calls that submit work to a GPU in order of time: start, time (ns), process, is_copy and has_work.
 
     A driver call and the runtime call around it have the same id and count as one. Calls into a graph being captured,
-    and calls that clearly gave no work, are left out. Without rows if all calls have their work: nothing is missing.
+    and calls that clearly submitted nothing, are left out. No rows if all calls have their work: nothing is missing.
     """
     calls = timeline.profile.tables.get("api_calls")
     if calls is None:
@@ -128,7 +128,7 @@ def _calls(timeline: Timeline) -> pd.DataFrame:
     given = pd.DataFrame({name: values[gives] for name, values in columns.items()}).assign(launch=launch[gives])
     # of calls with the same id the outermost is first
     given = given.sort_values(["start", "time"], ascending=[True, False]).drop_duplicates("launch")
-    # copies and memsets of 0 bytes return at once; calls that give work take their time even if the work is lost
+    # copies and memsets of 0 bytes return at once; calls that submit work take their time even if the work is lost
     is_brief = given["time"] < given["time"][given["has_work"]].min() / 2
     kept: pd.DataFrame = given[given["has_work"] | ~given["is_copy"] | ~is_brief].drop(columns="launch")
     return kept.reset_index(drop=True)
@@ -150,7 +150,7 @@ def _no_calls() -> pd.DataFrame:
 
 
 def _unknown_activities(profile: Profile) -> list[tuple[str, int]]:
-    """Return names and rows of tables of CUPTI's activities that no reader knows, as in an export of a newer nsys."""
+    """Return names and row counts of unknown CUPTI activity tables, as in the export of a newer nsys."""
     table = profile.tables.get("unread")
     if table is None:
         return []
@@ -161,7 +161,7 @@ def _unknown_activities(profile: Profile) -> list[tuple[str, int]]:
 
 @dataclass(frozen=True)
 class _Edges:
-    """Which of `_calls` lack their work, and which operations their call, because the capture was cut between them."""
+    """Which of `_calls` lack their work, and which operations lack their call, because the capture was cut there."""
 
     calls: Flags
     operations: Flags
@@ -199,9 +199,9 @@ def _lost_work(timeline: Timeline, calls: pd.DataFrame) -> Finding | None:
     lost = []
     # a few launches fail or are cut off at the end; the profiler's own report of a loss leaves no tolerance
     if launching[0] > (0 if is_said else _TOLERATED * launching[1]):
-        lost.append(("launching calls", *launching))
+        lost.append(("launch calls", *launching))
     if copying[0] > _TOLERATED * copying[1] and (is_said or launching[0] or not _is_scattered(calls)):
-        lost.append(("copying or setting calls", *copying))
+        lost.append(("copy or memset calls", *copying))
     unread = _unknown_activities(profile)
     if not any(len(profile.tables.get(name, ())) for name in GPU_TABLES):
         if unread:
@@ -217,15 +217,18 @@ def _lost_work(timeline: Timeline, calls: pd.DataFrame) -> Finding | None:
 
 
 def _without_work(calls: pd.DataFrame, unknown: Flags) -> tuple[int, int]:
-    """Return the number of calls without an operation, at least, and of all calls; `unknown` ones may be theirs."""
+    """Return the least number of calls without an operation, and the number of all calls.
+
+    `unknown` operations may belong to these calls.
+    """
     return max(int((~calls["has_work"]).sum()) - int(unknown.sum()), 0), len(calls)
 
 
 def _is_scattered(calls: pd.DataFrame) -> bool:
-    """Whether copy calls without work are spread over those with work: then they copy from host to host.
+    """Whether copy calls without work are spread among those with work: then they copy from host to host.
 
-    An export does not tell what a call copies. But the profiler loses whole buffers of events: everything that ran in a
-    stretch of time.
+    An export does not say what a call copies. But the profiler loses whole buffers of events: everything in a stretch
+    of time.
     """
     copying = calls[calls["is_copy"]].sort_values(["process", "start"])
     lacks = ~copying["has_work"]
@@ -235,13 +238,13 @@ def _is_scattered(calls: pd.DataFrame) -> bool:
 
 
 def _is_said(profile: Profile, words: str) -> bool:
-    """Whether a diagnostic matches; nsys reports possible loss also when it merely stops before the program does."""
+    """Whether a diagnostic matches; nsys also reports possible loss when it merely stops before the program does."""
     table = profile.tables.get("diagnostics")
     return table is not None and bool(table["text"].astype("str").str.contains(words, case=False).any())
 
 
 def _has_capture_range(profile: Profile) -> bool:
-    """Whether a capture range was used: nsys reports possible loss after each of them."""
+    """Whether a capture range was used: nsys reports possible loss after each one."""
     calls = profile.tables.get("api_calls")
     return _is_said(profile, _RANGE_WORDS) or (calls is not None and bool(_is_named(calls, _RANGE_CALLS).any()))
 
@@ -250,7 +253,7 @@ def _captured(calls: pd.DataFrame, named: Flags, has_work: Flags) -> Flags:
     """Return which of the named calls went into a CUDA graph being captured: their work does not run.
 
     These are the calls between begin and end of a capture on their thread. Other threads can launch into the same
-    capture, as PyTorch's backward pass does: a thread is taken to do so if all its calls in that time lack work.
+    capture, as PyTorch's backward pass does: assume so if all calls of a thread in that time lack work.
     """
     captured = np.zeros(len(calls), dtype=bool)
     begins, ends = _is_named(calls, _BEGIN), _is_named(calls, "StreamEndCapture")
@@ -260,13 +263,13 @@ def _captured(calls: pd.DataFrame, named: Flags, has_work: Flags) -> Flags:
         mine = thread == capturing
         during = named & _between(start, end[mine & begins], start[mine & ends])
         captured |= during & mine
-        beside = during & ~mine & (process == process[mine][0])
-        captured |= beside & ~np.isin(thread, thread[beside & has_work])
+        others = during & ~mine & (process == process[mine][0])
+        captured |= others & ~np.isin(thread, thread[others & has_work])
     return captured
 
 
 def _between(times: Ints, opened: Ints, closed: Ints) -> Flags:
-    """Return which times are after an opening and before the next closing, if there is one."""
+    """Return which times are between an opening and the next closing, if there is one."""
     # -1 closes an opening without an end at once: no time lies in it
     opened, closed = np.sort(opened), np.append(np.sort(closed), _NEVER)
     last = np.searchsorted(opened, times, side="right") - 1
@@ -322,7 +325,7 @@ _NOT_RECORDED: Final = Finding(
     "warning",
     "GPU work was not recorded",
     "The capture has calls that launch kernels, but neither kernels nor copies.",
-    "Record the GPU, too: activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA].",
+    "Record the GPU as well: activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA].",
 )
 _GRAPHS: Final = Finding(
     "graph_level_trace",
@@ -338,9 +341,9 @@ _SAID_LOST: Final = Finding(
     "lost_events",
     "warning",
     "The profiler reports that events may be missing",
-    "It was on for the whole program, so a capture range does not explain this. Every recorded launching call has its "
-    "work, but calls may have been lost together with their work, and ranges too. Sums and counts may be too small.",
-    "See the diagnostics table. Let the program end by itself, or capture a shorter stretch.",
+    "It ran for the whole program, so a capture range does not explain this. Every recorded launch has its work, but "
+    "launches may have been lost together with their work, and ranges as well. Sums and counts may be too small.",
+    "Check the diagnostics table. Let the program exit normally, or capture a shorter stretch.",
 )
 
 
@@ -354,7 +357,7 @@ def _lost(lost: list[tuple[str, int, int]]) -> Finding:
         "warning",
         "The profiler lost events",
         f"No GPU work is recorded for {_counted(lost)}. Sums and counts are too small.",
-        "Capture a shorter stretch (a capture range, fewer iterations) and see the diagnostics table.",
+        "Capture a shorter stretch (a capture range, fewer iterations) and check the diagnostics table.",
     )
 
 
@@ -366,7 +369,7 @@ def _not_read(seen: str, unread: list[tuple[str, int]]) -> Finding:
         "GPU work may be in tables that nightsight does not know",
         f"{seen} The capture has events that are not read: {tables}. If they are the missing work, sums, counts and "
         "advice are wrong.",
-        "Update nightsight. If it is the newest, report the names of these tables (docs/support.md).",
+        "Update nightsight. If it is up to date, report the names of these tables (docs/support.md).",
     )
 
 
@@ -376,7 +379,7 @@ def _cut(calls: int, operations: int) -> Finding:
         "info",
         "The capture was cut out of a longer one",
         f"Its first {operations:,} GPU operations were launched before it begins, and its last {calls:,} calls "
-        "launched work that ran after it ends. In between nothing is missing; sums and counts are of this stretch.",
+        "launched work that ran after it ends. Nothing is missing in between; sums and counts cover this stretch.",
         "To see whole steps, cut between two steps, or open the whole capture.",
     )
 
@@ -388,7 +391,7 @@ def _without_calls(lacking: int, total: int) -> Finding:
         "Calls that launched GPU work are missing",
         f"No CUDA call is recorded for {lacking:,} of {total:,} GPU operations, though calls were traced. Launch "
         "overhead, sums of calls and the ranges that own this work are incomplete.",
-        "Export the report again, without --tables; if that does not help, capture a shorter stretch.",
+        "Export the report again without --tables. If that does not help, capture a shorter stretch.",
     )
 
 
@@ -397,9 +400,9 @@ def _early(count: int, total: int) -> Finding:
         "early_work",
         "warning",
         "GPU operations start before they were launched",
-        f"{count:,} of {total:,} start more than 1 ms before the call that launched them. Their times or their calls "
-        "are wrong, and so may be gaps, launch overhead and the ranges that own this work.",
-        "Capture again; if it happens again, the clocks of GPU and host were not synchronized.",
+        f"{count:,} of {total:,} start more than 1 ms before the call that launched them. Their times or calls are "
+        "wrong, so gaps, launch overhead and the ranges that own this work may be wrong too.",
+        "Capture again. If it recurs, the GPU and host clocks were not synchronized.",
     )
 
 

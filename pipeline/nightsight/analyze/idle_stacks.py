@@ -2,7 +2,7 @@
 
 Without GPU work: where the threads of Python were, in operators and outside of them.
 
-Samples are points in time: each stands for the time between two of them, which is right on average, however short the
+Samples are points in time: each represents the time between two of them, which is right on average, however short the
 gaps are. Recorded calls are spans, so their time is known.
 """
 
@@ -35,7 +35,7 @@ _LEAST: Final = 0.001
 _NOT_RECORDED: Final = "(not recorded)"
 _OF_PYTHON: Final = ("python_samples", "python_functions")
 _WITHOUT_GPU: Final = "Where Python was"
-_NO_STACKS: Final = "of Python, only functions of libraries were recorded, or too few samples"
+_NO_STACKS: Final = "only library functions of Python were recorded, or too few samples"
 _GENERATED: Final = "(<"
 
 
@@ -122,7 +122,7 @@ def _notes(found: _Samples | _Calls, frame: pd.DataFrame, time: str) -> tuple[st
     if isinstance(found, _Samples):
         distance = format_value(found.distance_ns, "distance_ns")
         notes.append(
-            f"{frame['samples'].sum():,.0f} samples, each for {distance}, their mean distance. Expect a time from 25 "
+            f"{frame['samples'].sum():,.0f} samples, each worth {distance}, their mean distance. Expect a time from 25 "
             "samples to be off by a fifth, one from 100 by a tenth."
         )
     bare = frame["stack"] == ""
@@ -263,7 +263,7 @@ def _rows(found: _Samples | _Calls, pieces: _Pieces) -> Iterator[dict[str, Any]]
         for frames, amount in tree.stacks(least=_LEAST * whole / unit):
             ways[frames] += amount
         amounts = np.array(list(ways.values()), dtype=np.int64)
-        # samples are chance: those of a cause can stand for more than its time
+        # sampling is random: the samples of a cause can add up to more than its time
         times = scaled(amounts, min(int(times_of[category]), round(unit * amounts.sum())))
         bare = int(times_of[category] - times.sum())
         for (frames, amount), time in zip([*ways.items(), ((), 0)], [*times.tolist(), bare], strict=True):
@@ -310,7 +310,7 @@ class _Node:
 
 
 class _Tree:
-    """Stacks merged from the outermost frame on, as in a flame graph.
+    """Stacks merged by their outermost frames, as in a flame graph.
 
     Samples tell the line where a function was, and not where it begins. The lines of one function are one frame, or a
     loop would be a frame for each of its lines. Functions of the same name in the same file (`forward`) must not become

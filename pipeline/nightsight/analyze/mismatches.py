@@ -18,9 +18,9 @@ from nightsight.units import format_value
 _OF_ANY_SIZE: Final = "to_?all|gatherv|scatterv|^gather$|^scatter$"
 _MOST_SHIFTED: Final = 64
 _MOST_CASES: Final = 5
-# so many calls fewer are not the edge of what was recorded, and for the time of so many a rank must still be at work
+# a rank that makes this many fewer calls was not just cut off, and must still run for the time of this many calls
 _GOES_ON: Final = 3
-# a wait so long, and so many times as long as from one call to the next, is no part of a step
+# a wait of at least this length, and this many times the time between two calls, is not part of a step
 _HANGS_NS: Final = 1_000_000_000
 _HANGS: Final = 10
 _OF_CPU: Final = ("api_calls", "ranges", "cpu_ops")
@@ -52,8 +52,8 @@ def mismatches(timeline: Timeline) -> Iterator[Finding]:
             "warning",
             "Ranks call different collectives",
             f"{unlike:,} {'call differs' if unlike == 1 else 'calls differ'} from what other ranks call in the same "
-            f"place of a communicator; {found.cases[0]}. Such ranks wait for each other forever, or mix up what does "
-            "not belong together.",
+            f"place of a communicator; {found.cases[0]}. Such ranks wait for each other forever, or mix up unrelated "
+            "data.",
             "Make every rank take the same branches around collectives.",
             evidence=tuple(found.cases[:_MOST_CASES]),
             source="collectives",
@@ -65,12 +65,12 @@ def mismatches(timeline: Timeline) -> Iterator[Finding]:
             "warning",
             cause,
             f"{worst[0]}.",
-            "See where that rank is then: it may have failed, left the loop, or taken another branch. Make every rank "
-            "take as many steps, and the same branches around collectives.",
+            "Find out where that rank is then: it may have failed, left the loop, or taken another branch. Make every "
+            "rank take the same number of steps, and the same branches around collectives.",
             evidence=worst,
             source="collectives",
             cause=cause,
-            action="see what that rank does instead",
+            action="check what that rank does instead",
         )
     elif found.stopped:
         worst, count = _worst(found.stopped), len(found.stopped)
@@ -78,9 +78,9 @@ def mismatches(timeline: Timeline) -> Iterator[Finding]:
             "stopped_calling",
             "warning",
             f"{count:,} {'rank stops' if count == 1 else 'ranks stop'} calling collectives",
-            f"{worst[0]}. The other ranks of the communicator go on to call them, and wait there, while the program of "
+            f"{worst[0]}. The other ranks of the communicator keep calling them and wait there, while the program of "
             "such a rank still runs.",
-            "Make every rank take as many steps, and leave loops at the same time.",
+            "Make every rank take the same number of steps, and leave loops at the same time.",
             evidence=worst,
             source="collectives",
         )
@@ -104,7 +104,7 @@ def _compared(timeline: Timeline) -> _Compared:
     for mine in positions(group).values():
         first, *others = sorted((mine[rows] for rows in positions(process[mine]).values()), key=len, reverse=True)
         every_ns = float(np.median(np.diff(start[first]))) if len(first) > 1 else np.inf
-        # how long each goes on after its last call, with what is no collective
+        # how long each continues after its last call, without collectives
         alone_ns = last.get(int(process[first[-1]]), 0) - int(start[first[-1]])
         for rank in others:
             place, alike = _differing(said, first, rank)
@@ -129,7 +129,7 @@ def _compared(timeline: Timeline) -> _Compared:
 
 
 def _longest_since(timeline: Timeline, process: int, since_ns: int) -> int:
-    """Return how long the longest CUDA call or collective takes that a process began from then on."""
+    """Return the length of the longest CUDA call or collective that a process began at or after a time."""
     tables = (timeline.profile.tables.get("api_calls", empty("api_calls")), communication(timeline))
     mine = (table[(table["process"] == process) & (table["start_ns"] >= since_ns)] for table in tables)
     return max(int((table["end_ns"] - table["start_ns"]).max()) if len(table) else 0 for table in mine)
@@ -149,7 +149,7 @@ def _last_events(timeline: Timeline) -> dict[int, int]:
 
 
 def _differing(said: Ints, reference: Ints, rank: Ints) -> tuple[Ints, Ints]:
-    """Return which calls of a rank differ from those of another, and the latter: from where they are most alike on."""
+    """Return which calls of a rank differ from those of another, and the latter's, aligned where they match best."""
     places = range(min(len(reference) - len(rank), _MOST_SHIFTED) + 1)
     ways = (reference[place : place + len(rank)] for place in places)
     others = min(ways, key=lambda way: int((said[way] != said[rank]).sum()))

@@ -1,4 +1,4 @@
-"""Says why a capture has no GPU work, or next to none: in the profiler's own words, and with the likely reason."""
+"""Explains why a capture has (almost) no GPU work: the profiler's own words, and the likely reason."""
 
 import re
 from typing import Final
@@ -12,7 +12,7 @@ NOT_RECORDED: Final = "gpu_not_recorded"
 LOST: Final = "lost_events"
 NO_WORK: Final = "no_gpu_work"
 NO_KERNELS: Final = "no_kernels"
-"""Names of findings; each says that a capture has no kernels, for another reason."""
+"""Names of findings; each gives a different reason why a capture has no kernels."""
 
 _NOT_STARTED: Final = "profiling might have not been started correctly"
 _NO_EVENTS: Final = "No CUDA events collected"
@@ -28,24 +28,24 @@ _FIRST_NSYS: Final = {
     535: (2023, 2),
     525: (2022, 4),
 }
-# a program that copies a lot without a kernel (a test of bandwidth) is no empty one
+# a program that copies a lot without kernels (a bandwidth test) does not count as empty
 _FEW: Final = 10
-# of the time from the first call to the last
+# share of the time from the first call to the last
 _BRIEF: Final = 0.01
 _ANOTHER: Final = (
-    "Check that the program uses CUDA, in a process that nsys starts: not in one that a launcher, a container or a "
-    "server has started elsewhere. And that the capture range (cudaProfilerStart/Stop) encloses the work."
+    "Check that the program uses CUDA in a process that nsys starts (not in one that a launcher, container or server "
+    "starts elsewhere), and that the capture range (cudaProfilerStart/Stop) encloses the work."
 )
 _ENDS: Final = (
-    "Let the program end by itself: what nsys has not saved is lost when it is killed, aborts, or calls os._exit. "
-    "Or call cudaProfilerStop (torch.cuda.profiler.stop()) before that; nightsight (--timeout, Ctrl-C) saves first."
+    "Let the program exit normally: events that nsys has not saved are lost if it is killed, aborts or calls os._exit. "
+    "Or call cudaProfilerStop (torch.cuda.profiler.stop()) first; nightsight (--timeout, Ctrl-C) saves before it stops."
 )
 
 
 def no_work(profile: Profile, *, are_lost: bool) -> Finding:
     """Return the finding for a capture without any GPU operation, in which CUDA was traced.
 
-    are_lost: calls that launch work were recorded, or the profiler reports that it lost events.
+    are_lost: launches were recorded, or the profiler reports lost events.
     """
     calls = len(profile.tables.get("api_calls", ()))
     said = _said(profile, _NOT_STARTED, _NOT_ALL, _NO_EVENTS) if calls else _said(profile, _NOT_STARTED, _NO_EVENTS)
@@ -71,7 +71,7 @@ def no_work(profile: Profile, *, are_lost: bool) -> Finding:
 
 
 def not_traced(profile: Profile) -> Finding:
-    """Return the finding for a capture of nsys without any event of CUDA, which may not have been traced."""
+    """Return the finding for an nsys capture without CUDA events, which may not have been traced."""
     why = profile.why_missing("kernels")
     said = _said(profile, _NOT_STARTED, _NO_EVENTS)
     return Finding(
@@ -83,7 +83,7 @@ _TRACE: Final = "Trace CUDA: nightsight profile, or nsys profile --trace=cuda,nv
 
 
 def next_to_none(profile: Profile) -> Finding | None:
-    """Return a finding if no kernel or graph ran, and next to nothing else."""
+    """Return a finding if no kernel or graph ran, and hardly anything else."""
     kernels, copies, graphs = (profile.tables.get(name, empty(name)) for name in GPU_TABLES)
     calls = profile.tables.get("api_calls", empty("api_calls"))
     if len(kernels) or len(graphs) or not 0 < len(copies) <= _FEW or not len(calls):
@@ -92,8 +92,9 @@ def next_to_none(profile: Profile) -> Finding | None:
     if spent >= _BRIEF * int(calls["end_ns"].max() - calls["start_ns"].min()):
         return None
     time = format_value(spent, "time_ns")
-    work = f"1 copy or memset of {time} is" if len(copies) == 1 else f"{len(copies)} copies and memsets of {time} are"
-    detail = f"{work} all GPU work in the capture, beside {len(calls):,} CUDA call{'' if len(calls) == 1 else 's'}."
+    work = "1 copy or memset" if len(copies) == 1 else f"{len(copies)} copies and memsets"
+    called = f"{len(calls):,} CUDA call{'' if len(calls) == 1 else 's'}"
+    detail = f"The only GPU work in the capture: {work} ({time}), with {called}."
     said = _said(profile, _NOT_STARTED, _NOT_ALL, _NO_EVENTS)
     remedy = _newer_driver(profile.environment) if _NOT_STARTED in said else _ENDS if said else ""
     record = "Record the part of the program that computes: a longer run, or a capture range (cudaProfilerStart/Stop)."
@@ -101,7 +102,7 @@ def next_to_none(profile: Profile) -> Finding | None:
 
 
 def _said(profile: Profile, *texts: str) -> str:
-    """Return the first of these messages of the profiler that it wrote, as a sentence; "" for none."""
+    """Return the first of these messages that the profiler wrote, as a sentence; "" for none."""
     messages = profile.tables.get("diagnostics", empty("diagnostics"))["text"].astype("str")
     for text in texts:
         found = messages[messages.str.contains(text, regex=False)]
@@ -111,7 +112,7 @@ def _said(profile: Profile, *texts: str) -> str:
 
 
 def _newer_driver(environment: Environment) -> str:
-    """Return what to do if the driver is newer than nsys; "" if it is not, or is not known."""
+    """Return what to do if the driver is newer than nsys; "" if it is not, or its version is unknown."""
     driver, tool = (re.match(r"(\d+)\.(\d+)", text) for text in (environment.driver, environment.collector_version))
     if driver is None or tool is None:
         return ""

@@ -18,7 +18,7 @@ from nightsight.tables import NULLABLE
 # of the steps of a first stage
 _MOSTLY: Final = 0.5
 _UNDIRECTED: Final = (
-    "The capture does not tell who sends, so the lower rank is given first (nsys export --include-json=true tells)."
+    "The capture does not say who sends, so the lower rank comes first (nsys export --include-json=true records it)."
 )
 
 
@@ -26,7 +26,7 @@ _UNDIRECTED: Final = (
 def _timed(timeline: Timeline) -> pd.DataFrame:
     """Return the messages of the capture with when their kernels begin and end; in ns.
 
-    Columns besides those of `messages`: sent_ns, sent_end_ns, got_ns, got_end_ns.
+    Columns added to those of `messages`: sent_ns, sent_end_ns, got_ns, got_end_ns.
     """
     found = of_all_ranks(timeline)
     told = messages(found)
@@ -113,7 +113,7 @@ def chains(timeline: Timeline) -> list[list[int]]:
 
 
 def _followed(neighbours: dict[int, set[int]], first: int) -> Iterator[int]:
-    """Yield the devices from one on, each next to the one before, until the way parts or ends."""
+    """Yield the chain of devices that starts with one, until it branches or ends."""
     before, here = -1, first
     while here >= 0:
         yield here

@@ -13,15 +13,15 @@ _KEYS: Final = ["metric", "measured", "source"]
 _ALLOWED: Final = {column.name: [text for text, _ in column.values] for column in SERVING.columns if column.values}
 _NUMBERS: Final = [name for name in SERVING.column_names if name not in _KEYS]
 _SLOWER: Final = (
-    "The program was profiled while this was measured, so it answered more slowly than it usually does. For figures "
-    "without the profiler, run the benchmark alone and give its file to `nightsight report --attach`."
+    "The program was profiled during this benchmark, so it answered more slowly than usual. For figures without the "
+    "profiler, run the benchmark alone and pass its file to `nightsight report --attach`."
 )
 
 
 def serving(timeline: Timeline) -> Table:
     """Return the figures of each source, in the order of the register; nothing where there are none."""
     figures = timeline.profile.tables.get("serving_figures", empty("serving_figures")).astype({"value": "float64"})
-    # the file beside a capture may have been edited, or be of another version
+    # the file next to a capture may have been edited, or be of another version
     known = figures["statistic"].isin(_NUMBERS)
     for name, allowed in _ALLOWED.items():
         known &= figures[name].isin(allowed)

@@ -96,7 +96,7 @@ def step_parts(timeline: Timeline) -> Table:
     title = "" if any(whole.steps for whole in wholes) else _WINDOW
     if not wholes:
         nothing = pd.DataFrame(columns=STEP_PARTS.column_names).drop(columns="tid")
-        return Table(nothing, ("There is no GPU work in the window, and no PyTorch operator.",), title)
+        return Table(nothing, ("The window has neither GPU work nor PyTorch operators.",), title)
     table = pd.concat([_table(timeline, whole, places, names) for whole in wholes], ignore_index=True)
     columns = [name for name in STEP_PARTS.column_names if name in table]
     whole_types = dict.fromkeys(("device", "steps", "longest_ns", "longest_at_ns"), NULLABLE)
@@ -309,7 +309,7 @@ def _on_thread(
 
 
 def _operator_names(timeline: Timeline, outermost: Ints, names: _Names) -> Ints:
-    """Return the name of each span of `nested_operators`, which are added to `names`; any for what is no operator."""
+    """Return the name of each span of `nested_operators`, which are added to `names`; any for other spans."""
     row, operators = nested_operators(timeline).row, timeline.profile.table("cpu_ops")["name"].cat
     known, codes = operators.categories.tolist(), np.append(np.asarray(operators.codes, dtype=np.int64), 0)
     name, distinct = pd.factorize(codes[row[outermost]] * len(known) + codes[row])
@@ -319,7 +319,7 @@ def _operator_names(timeline: Timeline, outermost: Ints, names: _Names) -> Ints:
 
 
 def _column(timeline: Timeline, column: str) -> Ints:
-    """Return a column of cpu_ops for the spans of `nested_operators`; -1 for those that are no operators."""
+    """Return a column of cpu_ops for the spans of `nested_operators`; -1 for those that are not operators."""
     row, values = nested_operators(timeline).row, timeline.profile.table("cpu_ops")[column].to_numpy(dtype=np.int64)
     found: Ints = np.where(row >= 0, values[row], -1)
     return found
@@ -356,7 +356,7 @@ def _table(timeline: Timeline, whole: _Whole, places: list[str], names: _Names) 
 def _added(whole: Iterable[_Pieces], names: _Names) -> pd.DataFrame:
     """Return rows of places, categories and names, in order; pieces are dropped as soon as they are added up.
 
-    Pieces that come one after the other can have the same, in rows of their own; `_merged` puts these together.
+    Consecutive pieces can have the same values, in separate rows; `_merged` combines these.
     """
     table = pd.concat([_sums(pieces, len(names.names)) for pieces in whole], ignore_index=True)
     return table.sort_values(["place", "category", "name"], kind="stable", ignore_index=True)

@@ -111,7 +111,7 @@ def _copy(operation: str, source: str, target: str) -> str:
 def _repetition(timeline: Timeline, process: Ints, time: Ints) -> Ints:
     """Return the number of the repetition in which a process was at a time; -1 outside of the window.
 
-    A process without repetitions of its own goes by those of the one with the most GPU work.
+    A process without repetitions uses those of the process with the most GPU work.
     """
     window = timeline.window
     usual = window.repetitions if len(window.repetitions) else np.array([window.start_ns])

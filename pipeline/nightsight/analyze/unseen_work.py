@@ -1,4 +1,4 @@
-"""Says what a capture cannot tell: stretches in which the GPU may have worked, and those that only record graphs."""
+"""Reports what a capture cannot show: stretches in which the GPU may have worked, or that only record graphs."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -24,10 +24,10 @@ from nightsight.model.report import Finding
 from nightsight.units import format_value
 
 MOST_UNSEEN: Final = 0.1
-"""No gain is promised if it is not known what the GPU did in a larger share of the window."""
+"""No gain is predicted if the GPU's activity is unknown for a larger share of the window."""
 MOST_CAPTURING: Final = 0.2
-"""Nor if graphs are captured in a larger share: such a part of a program prepares what others run."""
-# of the window: less than that is not worth a warning
+"""Nor if graphs are captured in a larger share: such a part of a program only prepares work."""
+# share of the window: less does not need a warning
 _LEAST: Final = 0.01
 _WORDS: Final = {
     PAUSED: (
@@ -35,8 +35,8 @@ _WORDS: Final = {
         "Do not pause the recording in the part that matters.",
     ),
     UNTIMED: (
-        "Some operations ran in that time, but the profiler lost when",
-        "Capture again; if it happens again, update the profiler.",
+        "Some operations ran in that time, but the profiler lost their times",
+        "Capture again. If it recurs, update the profiler.",
     ),
     BEFORE: (
         "The GPU still had work from before the recording",
@@ -56,12 +56,12 @@ _WORDS: Final = {
 
 
 def unseen_share(timeline: Timeline) -> float:
-    """Return the share of the window in which it is not known what the GPUs at work in it did."""
+    """Return the share of the window in which the activity of its GPUs is unknown."""
     return sum(_times(timeline).values()) / max(timeline.window.length_ns, 1)
 
 
 def _times(timeline: Timeline) -> dict[str, float]:
-    """Return how long (ns) it is not known what the GPUs at work did, by reason; of several GPUs the mean."""
+    """Return how long (ns) the activity of the active GPUs is unknown, by reason; the mean over several GPUs."""
     bounds, known = _bounds(timeline), unseen(timeline.profile)
     at_work = [known[gpu] for gpu in devices_at_work(timeline).tolist() if gpu in known]
     times = {reason: [length(shared(bounds, each.of(reason))) for each in at_work] for reason in REASONS}
@@ -69,7 +69,7 @@ def _times(timeline: Timeline) -> dict[str, float]:
 
 
 def capturing_share(timeline: Timeline) -> float:
-    """Return the share of the window in which the processes at work captured graphs, of several the mean."""
+    """Return the share of the window in which the active processes captured graphs; the mean over several."""
     captures = graph_captures(timeline.profile)
     if not captures:
         return 0.0
@@ -83,7 +83,7 @@ def _bounds(timeline: Timeline) -> Spans:
 
 
 def unseen_work(timeline: Timeline) -> Iterator[Finding]:
-    """Yield findings on what is not known of the window, on pauses of the recording, and on graph captures."""
+    """Yield findings on unknown GPU activity in the window, pauses of the recording, and graph captures."""
     yield from _unknown(timeline)
     yield from _paused(timeline)
     share = capturing_share(timeline)
@@ -92,8 +92,8 @@ def unseen_work(timeline: Timeline) -> Iterator[Finding]:
             "graph_capture",
             "info",
             f"CUDA graphs are captured in {format_value(100 * share, 'share_pct')} of the window",
-            "Between the begin and the end of a capture, launches only record a graph, and nothing runs. No advice is "
-            "given on that part.",
+            "Between the begin and the end of a capture, launches only record a graph, and nothing runs. No advice "
+            "covers that part.",
             "To see the graphs run, record later steps (--window, a capture range).",
         )
 
@@ -116,7 +116,7 @@ def _unknown(timeline: Timeline) -> Iterator[Finding]:
 
 
 def _paused(timeline: Timeline) -> Iterator[Finding]:
-    """Yield a finding on pauses, wherever they are: the window is between two of them if it can be."""
+    """Yield a finding on pauses, wherever they are; the window lies between two of them if possible."""
     known, guessed = pauses(timeline.profile), silences(timeline.profile)
     for process, spans in known.items():
         count, time = len(spans[0]), format_value(length(spans), "time_ns")
@@ -127,7 +127,7 @@ def _paused(timeline: Timeline) -> Iterator[Finding]:
                 f"Nothing was recorded for {time}",
                 "Either the recording was paused (toggle_collection_dynamic, --skip-range), or the program did "
                 "something that is not traced. That time is not counted in any step, and no advice is based on it.",
-                "If it is the program, look at what it does there: --window whole shows where that is.",
+                "If it is the program, check what it does there: --window whole shows where that is.",
             )
             continue
         often = f" in {count:,} stretches," if count > 1 else ""
@@ -135,6 +135,6 @@ def _paused(timeline: Timeline) -> Iterator[Finding]:
             "paused",
             "info",
             f"CUDA calls were not recorded{often} for {time}",
-            "Their ids show that calls were made that are not in the capture: the recording was paused, or they were "
-            "lost. That time is not counted in any step, and no advice is based on it.",
+            "Gaps in the call ids show that calls are missing: the recording was paused, or calls were lost. That time "
+            "is not counted in any step, and no advice is based on it.",
         )

@@ -17,7 +17,7 @@ _LEAST_PCT: Final = 1.0
 
 
 def other_timelines(timeline: Timeline) -> Iterator[Timeline]:
-    """Yield the windows that a reader may want to see besides the one of `timeline`, the start-up first.
+    """Yield the windows on offer other than the one of `timeline`, the start-up first.
 
     The whole is put together from the timeline and what comes before and after it.
     """

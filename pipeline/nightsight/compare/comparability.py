@@ -1,4 +1,4 @@
-"""What keeps runs from being comparable, besides the program: the machine, the tools, what was recorded."""
+"""Differences other than the program that make runs hard to compare: the machine, the tools, what was recorded."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -33,7 +33,7 @@ def is_throttled(run: Measures) -> bool:
 
 
 def differences(baseline: Sequence[Measures], candidate: Sequence[Measures]) -> tuple[Difference, ...]:
-    """Return what makes the two sides hard to compare, with the measures whose verdicts it takes away."""
+    """Return what makes the two sides hard to compare, with the measures whose verdicts it invalidates."""
     sides = (baseline, candidate)
     return (*_machine(sides), *_tools(sides), *_arguments(sides), *_recording(sides), *_states(sides))
 

@@ -1,4 +1,4 @@
-"""A comparison, from the measures of two sides of runs: which runs belong together, what changed, and the verdicts."""
+"""Makes a comparison from the measures of two sides: which runs belong together, what changed, and the verdicts."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ def compare(
 ) -> Comparison:
     """Compare two sides of runs of one workload; UsageError if a side is empty or the workloads differ.
 
-    `noise`: what runs of unchanged code differ by.
+    `noise`: the differences between runs of unchanged code.
     """
     _refuse(baseline, candidate)
     runs, noise = _usable(baseline, candidate), noise or Noise()
@@ -72,7 +72,7 @@ class _Runs:
 
     @property
     def size(self) -> str:
-        """How many they are, in words."""
+        """The number of runs, in words."""
         few, many = len(self.baseline), len(self.candidate)
         if self.is_paired:
             return f"{few} {'pair' if few == 1 else 'pairs'} of runs"
@@ -124,7 +124,7 @@ def _changes(
     unlike: Sequence[Difference],
     allowed_pct: Mapping[str, float],
 ) -> pd.DataFrame:
-    """Return what became of each measure, with columns CHANGES."""
+    """Return the change of each measure, with columns CHANGES."""
     table = Table.of(matched.baseline, matched.candidate, matched.of_kernels)
     changes = Court(settings, runs.is_paired, (*runs.baseline, *runs.candidate), allowed_pct).judged(table)
     return _sorted(_doubted(changes, unlike))[list(CHANGES)]
@@ -172,7 +172,7 @@ def _renamed(table: pd.DataFrame, names: Mapping[str, str]) -> pd.DataFrame:
 
 
 def _doubted(changes: pd.DataFrame, unlike: Sequence[Difference]) -> pd.DataFrame:
-    """Take away the verdicts that a difference of the runs could explain."""
+    """Remove the verdicts that a difference of the runs could explain."""
     for difference in unlike:
         of_gate = (changes["kind"] == "gate") & changes["name"].isin(difference.affects)
         affected = of_gate | (changes["kind"] != "gate") & changes["kind"].isin(difference.affects)

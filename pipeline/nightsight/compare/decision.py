@@ -122,18 +122,18 @@ class Judge:
         return self.settings.limits.get(metric.name) or self.settings.limits.get(_general(metric.name), Limit())
 
     def _lacking(self) -> Iterator[str]:
-        """Yield what the candidate had to measure and did not."""
+        """Yield what the candidate should have measured but did not."""
         there = {metric.name for metric in self.metrics if isfinite(metric.candidate)}
         has_work = bool({KERNELS, LAUNCHES} & there)
         for name in self.settings.limits:
             if name not in there and not (name in CAN_BE_NONE and has_work):
-                yield f"{name} has a limit and was not measured"
+                yield f"{name} has a limit but was not measured"
         for metric in self.metrics:
             if metric.name in (STEP, KERNELS) and metric.baseline > 0 and metric.name not in there:
                 yield f"the candidate has no {metric.words}"
 
     def _over(self) -> Iterator[tuple[Metric, str]]:
-        """Yield the metrics that are above their absolute limits, whatever they were before."""
+        """Yield the metrics above their absolute limits, regardless of the baseline."""
         for metric in self.metrics:
             most = self.settings.limits.get(metric.name, Limit()).most
             if most is not None and metric.candidate > most:
@@ -141,7 +141,7 @@ class Judge:
                 yield metric, f"{metric.words} {value}, at most {allowed} allowed"
 
     def _regressed(self) -> Iterator[tuple[Metric, str]]:
-        """Yield the metrics that have grown, by more than their limit if they have one; what came from nothing did."""
+        """Yield the metrics that grew, by more than their limit if they have one; new ones count as grown."""
         for metric in self.metrics:
             if not self._has_grown(metric) or self._has_only_budget(metric):
                 continue
@@ -154,29 +154,29 @@ class Judge:
                 yield metric, f"{metric.moved}{what}, at most {most:+g} % allowed"
 
     def _has_grown(self, metric: Metric) -> bool:
-        """Whether a metric is shown to be larger, and nothing makes up for it."""
+        """Whether a metric is shown to be larger, and nothing offsets it."""
         if metric.verdict == "added":
             return metric.name in CAN_BE_NONE and metric.name not in self._told_otherwise
         return metric.verdict == "regressed" and metric.name not in self._told_otherwise
 
     @cached_property
     def _told_otherwise(self) -> frozenset[str]:
-        """The counts that have grown and are no regression, or are told by others."""
+        """The counts that grew without being a regression, or that other metrics cover."""
         moved = {each.name: each.delta for each in self.metrics if each.is_fact and each.verdict != "unchanged"}
         verdicts = {metric.verdict for metric in self.metrics if metric.name in _STEPS}
         if "improved" in verdicts and "regressed" not in verdicts:
-            # what is done more often makes the step faster
+            # the additional work makes the step faster
             return frozenset(moved)
         in_directions = {_general(name) for name, grown in moved.items() if grown > 0} & {COPIES}
         return made_up_for(moved) | in_directions
 
     def _what(self, metric: Metric) -> str:
-        """Return which kernels, copies or calls there are more of, in parentheses; "" if that is not known."""
+        """Return the kernels, copies or calls that increased, in parentheses; "" if unknown."""
         kinds = {LAUNCHES: "kernel", COLLECTIVES: "kernel", SYNCS: "api", ALLOCATIONS: "api"}
         kind = kinds.get(metric.name, "copy" if _general(metric.name) else "")
         rows = self.changes[self.changes["kind"] == kind]
         more = rows["candidate_count"].fillna(0) - rows["baseline_count"].fillna(0)
-        # those of steps, not what begins or ends the window
+        # only those of steps, not those at the window's edges
         rows = rows.assign(more=more)[more > _OF_STEPS].sort_values("more", ascending=False, kind="stable")
         names = rows["name"].astype("str")
         if kind == "api":
@@ -190,7 +190,7 @@ class Judge:
         return f" ({middle_cut(called[0], _LONGEST)}{rest})" if called else ""
 
     def _has_only_budget(self, metric: Metric) -> bool:
-        """Whether a metric is judged by its amount alone: one that would not decide but for that."""
+        """Whether a metric decides only because it has an absolute limit."""
         limit = self._limit(metric)
         return limit.most is not None and limit.most_pct is None and metric.name not in self.settings.deciding
 
@@ -206,9 +206,9 @@ class Judge:
         return next(covering, None)
 
     def _is_open(self, metric: Metric) -> bool:
-        """Whether it is not known that a metric has not grown by more than is allowed.
+        """Whether a metric may have grown by more than is allowed.
 
-        Counts that differ from run to run hold up nothing: what they cost is in the times.
+        Counts that vary from run to run do not block a decision: the times include their cost.
         """
         if metric.verdict != "inconclusive" or not metric.is_known or self._has_only_budget(metric):
             return False
@@ -218,13 +218,13 @@ class Judge:
         return not self._bound_pct(metric) <= self.allowed_pct[metric.name]
 
     def _bound_pct(self, metric: Metric) -> float:
-        """Return by how much a metric can have grown; what a step waits for, as a part of the step."""
+        """Return by how much a metric can have grown; exposed communication counts as a share of the step."""
         step = next((each for each in self.metrics if each.name == STEP and each.is_known), None)
         share = metric.baseline / step.baseline if step and metric.name == EXPOSED else 1.0
         return metric.most_pct * min(share, 1.0)
 
     def _shown(self, known: Sequence[Metric], open_: Sequence[Metric]) -> Iterator[str]:
-        """Yield what is known not to have regressed."""
+        """Yield the metrics that are known not to have regressed."""
         yield from self._shown_of_counts()
         step = next((metric for metric in open_ if metric.name in _STEPS), None)
         for metric in known:
@@ -233,7 +233,7 @@ class Judge:
             if isfinite(metric.most_pct):
                 share = ""
                 if step and metric.name == KERNELS:
-                    # where a step is as long as the host takes, the kernels are only a part of it
+                    # when the host limits the step, kernels are only a part of it
                     share = f" ({100 * min(metric.candidate / step.candidate, 1):.0f} % of {step.words})"
                 yield metric.bounded(self.allowed_pct[metric.name], share)
 
@@ -243,28 +243,28 @@ class Judge:
         moved = [metric for metric in facts if metric.verdict != "unchanged"]
         for metric in moved:
             if metric.delta > 0 and metric.name in self._told_otherwise and metric.name != COPIES:
-                yield f"{metric.moved}, which others make up for"
+                yield f"{metric.moved}, offset by others"
         if facts:
             varying = [metric.words for metric in counts if metric.verdict == "inconclusive" and metric.is_known]
-            but = f" except {', '.join(varying)}, which differ from run to run" if varying else ""
+            but = f" except {', '.join(varying)}, which vary from run to run" if varying else ""
             unknown = list(dict.fromkeys(map(_in_general, self._uncounted)))
             said = ", ".join(unknown) if len(unknown) <= _FEW else f"{len(unknown)} others"
             yield f"{'other ' if moved else ''}counts equal{but}{f' ({said} unknown)' if said else ''}"
 
     @property
     def _uncounted(self) -> list[str]:
-        """The counts that decide and that a side does not know: earlier reports have fewer of them."""
+        """The deciding counts that a side lacks: older reports have fewer of them."""
         known = {each.name for each in self.metrics if isfinite(each.baseline) and isfinite(each.candidate)}
         return [name for name in COUNTS if name in self.settings.deciding and name not in known]
 
     def _unknown(self) -> Iterator[str]:
-        """Yield that a program with work on a GPU was not counted: it may copy more, and not be slower by that."""
+        """Yield a doubt if GPU work was not counted: a program may copy more without being slower."""
         has_work = any(metric.name == KERNELS for metric in self.metrics)
         if has_work and self._uncounted and not any(metric.is_fact for metric in self.metrics):
             yield "counts unknown"
 
     def _doubts(self, open_: Sequence[Metric]) -> Iterator[str]:
-        """Yield what is not settled; several metrics can be open for one reason."""
+        """Yield what is inconclusive; several metrics can share one reason."""
         reasons = dict.fromkeys(metric.doubt(self.unlike) for metric in open_)
         for why in reasons:
             moved = ", ".join(metric.estimated for metric in open_ if metric.doubt(self.unlike) == why)
@@ -275,10 +275,10 @@ class Judge:
 
 
 def _in_general(name: str) -> str:
-    """Return what counts of one kind are called."""
-    return "copied bytes" if name.endswith("_bytes") else WORDS[name].removesuffix(" a step")
+    """Return the common name of counts of one kind."""
+    return "copied bytes" if name.endswith("_bytes") else WORDS[name].removesuffix(" per step")
 
 
 def _general(name: str) -> str:
-    """Return the metric of all copies for those in one direction."""
+    """Return the metric of all copies for the copies in one direction; "" for other metrics."""
     return COPIES if name.endswith(f"_{COPIES}") else ""

@@ -29,7 +29,7 @@ _ALIKE: Final = 0.5
 # a fused kernel takes at most as long as its parts, but for noise, and is not much faster than any one of them
 _FUSED: Final = 1.1
 _FASTER: Final = 8.0
-# for each kernel that went, so many shorter and longer ones that came are looked at: all pairs can be millions
+# for each removed kernel, this many shorter and longer new ones are checked: all pairs can be millions
 _LOOKED_AT: Final = 16
 _MOST_PARTS: Final = 16
 _TRITON_FUSED: Final = re.compile(r"^triton_[a-z]+_fused_?(.*)")
@@ -91,8 +91,8 @@ def matches(baseline: pd.DataFrame, candidate: pd.DataFrame) -> Matches:
     new = candidate[~candidate["name"].isin(baseline["name"])]
     pairs, is_all = _looked_at(gone, new)
     note = (
-        f"{len(gone):,} kernels went and {len(new):,} came: for new names of old kernels, only those with the nearest "
-        "times were looked at, so some that were renamed may stand as removed and added."
+        f"{len(gone):,} kernels disappeared and {len(new):,} appeared: only those with the nearest times were checked "
+        "for new names, so some renamed kernels may count as removed and added."
     )
     renamed = dict(_renamed(pairs))
     gone, new = gone[~gone["name"].isin(renamed)], new[~new["name"].isin(renamed.values())]

@@ -1,7 +1,7 @@
 """One number per run for everything that is compared: what a repetition of the step takes, from a Report alone.
 
-Instances of a kernel are no replicates: what differs from process to process is the same for all instances of one. So a
-run counts once, with the median over its repetitions, which forgets the odd slow one.
+Instances of a kernel are not replicates: differences between processes affect all instances in one. So a run counts
+once, with the median over its repetitions, which ignores the odd slow one.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""A gate metric of a comparison: what is known of it, and how that is said."""
+"""A gate metric of a comparison: its values, and how to put them into words."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,22 +29,22 @@ from nightsight.model.compare import (
 from nightsight.units import format_value
 
 CAN_BE_NONE: Final = (COPYING, EXPOSED, *COUNTS)
-"""A program that has none of these has 0 of them: they are not reported then."""
+"""A program without any of these has 0 of them; they are then not reported."""
 WORDS: Final = {
-    UNPROFILED: "a step without the profiler",
-    STEP: "a step",
+    UNPROFILED: "step time without the profiler",
+    STEP: "step time",
     KERNELS: "GPU kernel time",
     EXPOSED: "exposed communication",
     COPYING: "copy time",
-    LAUNCHES: "launches a step",
-    GRAPH_LAUNCHES: "graph launches a step",
-    MEMSETS: "memsets a step",
-    COPIES: "copies a step",
-    SYNCS: "synchronizing calls a step",
-    ALLOCATIONS: "calls that allocate or free a step",
-    COLLECTIVES: "collectives a step",
-    **{f"{name}_copies": f"{said} copies a step" for said, name in DIRECTIONS.items()},
-    **{f"{name}_bytes": f"{said} bytes a step" for said, name in DIRECTIONS.items()},
+    LAUNCHES: "launches per step",
+    GRAPH_LAUNCHES: "graph launches per step",
+    MEMSETS: "memsets per step",
+    COPIES: "copies per step",
+    SYNCS: "synchronizing calls per step",
+    ALLOCATIONS: "allocations and frees per step",
+    COLLECTIVES: "collectives per step",
+    **{f"{name}_copies": f"{said} copies per step" for said, name in DIRECTIONS.items()},
+    **{f"{name}_bytes": f"{said} bytes per step" for said, name in DIRECTIONS.items()},
 }
 
 
@@ -67,24 +67,24 @@ class Metric:
 
     @property
     def is_count(self) -> bool:
-        """Whether it counts what a step does, or moves."""
+        """Whether it counts operations or bytes of a step."""
         return self.name in COUNTS
 
     @property
     def is_known(self) -> bool:
-        """Whether both sides measured it: a program without steps and kernels has 0 of both, which says nothing."""
+        """Whether both sides measured it; 0 steps or kernels on both sides means nothing."""
         values = (self.baseline, self.candidate)
         return all(map(isfinite, values)) and (max(values) if self.name in CAN_BE_NONE else min(values)) > 0
 
     @property
     def delta(self) -> float:
-        """How much more the candidate has, which may be all of it."""
+        """How much more the candidate has; a side without the metric counts as 0."""
         before, after = (value if isfinite(value) else 0.0 for value in (self.baseline, self.candidate))
         return after - before
 
     @property
     def words(self) -> str:
-        """What it is called in a sentence."""
+        """Its name in a sentence."""
         return WORDS.get(self.name, self.name)
 
     def written(self, value: float, *, stem: str = "value") -> str:
@@ -94,7 +94,7 @@ class Metric:
 
     @property
     def moved(self) -> str:
-        """The metric with its change and interval: `a step +4.1 % (+3.2 to +5.0 %)`, `launches a step 40 → 60`."""
+        """The metric with its change and interval: `step time +4.1 % (+3.2 to +5.0 %)`, `launches per step 40 → 60`."""
         sides = [value if isfinite(value) else 0.0 for value in (self.baseline, self.candidate)]
         if not any(sides):
             return f"{self.words} 0 on both sides"
@@ -107,18 +107,18 @@ class Metric:
 
     @property
     def estimated(self) -> str:
-        """The metric with what is known of its change, by the estimate that counts."""
+        """The metric with its change, by the most reliable estimate."""
         return self.bounded(0.0) if self.most_by and isfinite(self.most_pct) else self.moved
 
     def bounded(self, allowed_pct: float, share: str = "") -> str:
-        """Say how far it can have moved: `a step within ±0.4 %`, `a step at most +3.1 % by its fastest steps`."""
+        """Return its possible change: `step time within ±0.4 %`, `step time at most +3.1 % by its fastest steps`."""
         either, words = max(abs(self.low_pct), abs(self.high_pct)), self.words + share
         if not self.most_by and either <= allowed_pct:
             return f"{words} within ±{either:.1f} %"
         return " ".join(filter(None, (words, f"at most {self.most_pct:+.1f} %", self.most_by)))
 
     def doubt(self, unlike: Sequence[Difference]) -> str:
-        """Return what is not settled about it, and what would settle it."""
+        """Return why it is inconclusive, and what would settle it."""
         if named := ", ".join(each.what for each in unlike if self.name in each.affects):
             return f"not comparable ({named})"
         needed = f"{self.needed_runs:.0f} runs a side would settle it" if isfinite(self.needed_runs) else ""

@@ -1,4 +1,4 @@
-"""What a comparison says in a sentence: the causes that came or went, the metric it is about, what explains most."""
+"""The sentence of a comparison: the causes that appeared or disappeared, the metric, and the largest part."""
 
 from collections.abc import Sequence
 from math import isfinite
@@ -27,9 +27,9 @@ def said(  # noqa: PLR0913 (two by name)
     size: str,
     unlike: Sequence[Difference],
 ) -> str:
-    """Return the verdict in words: the causes that came or went, the metric that it is about, and what is not sure."""
+    """Return the verdict in words: the causes that appeared or disappeared, the metric, and what is uncertain."""
     if about is None:
-        return f"No metric that decides was measured, on {size}."
+        return f"No deciding metric was measured, on {size}."
     delta = about.delta
     came = {"regressed": "added", "improved": "removed", "inconclusive": "added" if delta > 0 else "removed"}.get(
         verdict
@@ -38,13 +38,13 @@ def said(  # noqa: PLR0913 (two by name)
     named = "; ".join(str(title).partition(": ")[0] for title in titles)
     cause = f"{'New' if came == 'added' else 'Gone'}: {named}. " if named else ""
     why = about.doubt(unlike) if verdict == "inconclusive" else ""
-    why = "too few to tell a change from noise" if why.startswith("fewer than") else why
+    why = "too few runs to tell a change from noise" if why.startswith("fewer than") else why
     text = f"{cause}{about.moved[:1].upper()}{about.moved[1:]}, on {size}{f': {why}' if why else ''}."
     return text if named or about.is_fact else f"{text}{_largest(changes, verdict, delta)}"
 
 
 def _largest(changes: pd.DataFrame, verdict: Verdict, delta: float) -> str:
-    """Return the kernel or the idle part of a step that explains most; if nothing is to be explained, what changed."""
+    """Return the kernel or idle part of a step that explains most of the change; if nothing changed, what moved."""
     directions = {"regressed": ("regressed", "added"), "improved": ("improved", "removed")}
     wanted = directions.get(verdict, ("regressed", "added", "improved", "removed"))
     is_part = (changes["kind"] == "kernel") | (changes["kind"] == "gate") & changes["name"].isin(IDLE)
@@ -58,14 +58,14 @@ def _largest(changes: pd.DataFrame, verdict: Verdict, delta: float) -> str:
         float(found["change_pct"].iloc[place]),
         _called(str(found["name"].iloc[place])),
     )
-    signed = f"{'+' if move > 0 else '-'}{format_value(abs(move), 'delta_ns')} a step"
+    signed = f"{'+' if move > 0 else '-'}{format_value(abs(move), 'delta_ns')} per step"
     if verdict in directions:
         return f" {'Most of it' if abs(move) > abs(delta) / 2 else 'The largest part'}: {name}, {signed}."
     return f" But {name} changed: {signed}{f' ({share:+.1f} %)' if isfinite(share) else ''}."
 
 
 def _called(name: str) -> str:
-    """Return a kernel's name as short as a sentence needs it: the function, and what it computes."""
+    """Return a short name of a kernel for a sentence: the function, and what it computes."""
     base, what = base_name(name), operation(name)
     short = base if len(base) <= _LONGEST else f"{base[:50]}…{base[-25:]}"
     is_told = what in base.lower() or what == "elementwise" or kind_of(name) not in ("elementwise", "reduction")

@@ -1,6 +1,6 @@
-"""What a team allows: nightsight.toml, or [tool.nightsight] of pyproject.toml, whichever is nearest.
+"""A team's limits: nightsight.toml, or [tool.nightsight] of pyproject.toml, whichever is nearest.
 
-Settings of a workload win over those of all: [gate] and [gate.workloads.NAME] have the same keys.
+Settings of a workload override the general ones: [gate] and [gate.workloads.NAME] have the same keys.
 """
 
 import datetime as dt
@@ -22,7 +22,7 @@ _FILES: Final = ("nightsight.toml", PYPROJECT)
 
 @dataclass(frozen=True)
 class Limit:
-    """How far a gate metric may go: by so much in percent, or up to an amount, in ns or in counts a step."""
+    """The limit of a gate metric: a change in percent, or an amount, in ns or in counts per step."""
 
     most_pct: float | None = None
     most: float | None = None
@@ -77,7 +77,7 @@ class Settings:
         for name, limit in self.limits.items():
             if limit.most_pct is not None and limit.most_pct < self.least_pct:
                 yield (
-                    f"{name} may change by {limit.most_pct:g} %, but no test looks for less than {self.least_pct:g} %: "
+                    f"{name} may change by {limit.most_pct:g} %, but tests ignore changes below {self.least_pct:g} %: "
                     "lower least_pct, or raise the limit."
                 )
 

@@ -54,7 +54,7 @@ class Estimate(NamedTuple):
 
 @dataclass(frozen=True)
 class Evidence:
-    """What runs tell about the time of a step besides their medians.
+    """Evidence on the time of a step in addition to the medians.
 
     middle: the change of the median run. floor: the least that runs differ by. at_equal_host: None if unknown.
     is_slower: launches of the candidate took longer than chance explains, so the candidate may have slowed its host.

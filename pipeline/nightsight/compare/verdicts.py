@@ -184,7 +184,7 @@ class Court:
         )
 
     def _steps(self, table: Table, facts: Any) -> Iterator[tuple[int, Evidence]]:  # noqa: ANN401 (texts)
-        """Yield the rows of a step's times, with what is known of them besides the medians."""
+        """Yield the rows of a step's times, with the evidence in addition to the medians."""
         names = table.keys["name"].where(table.keys["kind"] == "gate", "")
         same_launches = bool((facts[names == LAUNCHES] == "equal").any())
         for row in np.flatnonzero(names.isin([UNPROFILED, STEP])):
@@ -259,10 +259,10 @@ class Court:
         return decides
 
     def _adjusted(self, table: Table, p: Floats) -> tuple[Floats, Floats]:
-        """Adjust p values for how many were tested; also return below which value of its own each would count.
+        """Adjust p values for the number of tests; also return the unadjusted level below which each would count.
 
-        All groups are one family, of whatever kind: with one for each kind, unchanged code would be flagged at the
-        error rate of a family as often as there are kinds.
+        All groups are one family, of whatever kind: with a family per kind, the error rate for unchanged code would be
+        multiplied by the number of kinds.
         """
         alpha, adjusted, level = self.settings.alpha, np.full(len(p), np.nan), np.full(len(p), np.nan)
         decides, is_gate = self._decides(table).to_numpy(), (table.keys["kind"] == "gate").to_numpy()

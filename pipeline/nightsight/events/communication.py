@@ -30,13 +30,13 @@ _OF_KERNELS: Final = {
     "reduce": "reduce",
 }
 _KERNEL: Final = re.compile(rf"nccl\w*?kernel\w*?_({'|'.join(_OF_KERNELS)})", re.IGNORECASE)
-# a rank may have been recorded from a later collective on: how many later ones to try
+# the recording of a rank may start at a later collective: how many later ones to try
 _MOST_SHIFTED: Final = 2_000
 _AROUND: Final = 3
 # calls of a group launch their kernel together, at most this long after
 _MOST_GROUPED_NS: Final = 1_000_000
 _OF_CALLS: Final = ("bytes", "received_bytes", "group_size", "place")
-# what ends with each other does so within that, or so many times of what is usual; how many to compare at most
+# the tolerance for ends of one collective, in ns and as a multiple of the usual one; how many to compare at most
 _TOGETHER_NS: Final = 20_000
 _LOOSE: Final = 4
 _SAMPLED: Final = 64
@@ -49,7 +49,7 @@ _FITS_NS: Final = 200_000
 _PLAUSIBLE_NS: Final = 1_000_000_000
 # of what ends at about the same time, how many to look at on either side
 _NEIGHBOURS: Final = 4
-# who exchanges with so many others at once exchanges with all; in a pipeline there are two
+# a rank that exchanges with this many others at once exchanges with all; in a pipeline there are two
 _MANY_PEERS: Final = 3
 ONE_CLOCK_NS: Final = 50_000
 """Clocks that differ by less are one."""
@@ -170,7 +170,7 @@ def stands_for(timeline: Timeline, device: Ints) -> Ints:
 
 
 def are_ranks_known(timeline: Timeline) -> bool:
-    """Whether each device that communicates works for a rank of its own that the capture tells."""
+    """Whether each device that communicates has a separate rank that the capture gives."""
     return len(_ranks(timeline)) > 0
 
 
@@ -182,7 +182,7 @@ def called_by_rank(timeline: Timeline, device: int) -> str:
 
 @of_capture
 def _ranks(timeline: Timeline) -> "pd.Series[int]":
-    """Return the rank of each device that communicates; empty unless each has one of its own."""
+    """Return the rank of each device that communicates; empty unless each has a different one."""
     used = of_all_ranks(timeline)[["device", "process"]].drop_duplicates()
     told = timeline.profile.tables.get("ranks", empty("ranks"))
     known = used.merge(told, on="process").set_index("device")["rank"].astype("int64")
@@ -201,7 +201,7 @@ def _call_starts(timeline: Timeline) -> Ints:
 
 
 def _with_calls(timeline: Timeline, found: pd.DataFrame, call: Ints) -> pd.DataFrame:
-    """Add what the program called for each kernel: the call around its launch, else those before it on the thread.
+    """Add the program's call of each kernel: the call around its launch, else those before it on the thread.
 
     Calls between ncclGroupStart and ncclGroupEnd launch one kernel at the end, so what they say is put together.
     """

@@ -1,7 +1,7 @@
 """What a kernel does, as far as its name tells: products of matrices in FP32, elementwise arithmetic, reductions.
 
 Names are the only source that all profilers have in common. They are those of cuBLAS, CUTLASS, cuDNN, MAGMA, PyTorch,
-CuPy, Thrust and Eigen; a kernel of one's own counts as elementwise if its name says nothing but that.
+CuPy, Thrust and Eigen; a custom kernel counts as elementwise if its name says only that.
 """
 
 import re

@@ -189,12 +189,12 @@ _EPILOGUES: Final = re.compile(r"(?i)(?<![a-z])(bias|relu|gelu)(?![a-z])")
 
 
 def _matrices(kind: str) -> Callable[[str, "re.Match[str]"], str]:
-    """Return what writes a product: type of its elements, what is transposed, tile, and what comes besides."""
+    """Return the words for a product: type of its elements, what is transposed, tile, and extras."""
 
     def write(name: str, _: "re.Match[str]") -> str:
         split = _SPLIT.search(name)
-        besides = list(dict.fromkeys(word.lower() for word in _EPILOGUES.findall(name)))
-        parts = [kind, _precision(name), _layout(name), _tile(name), split and "split-k", *besides]
+        extras = list(dict.fromkeys(word.lower() for word in _EPILOGUES.findall(name)))
+        parts = [kind, _precision(name), _layout(name), _tile(name), split and "split-k", *extras]
         return " ".join(part for part in parts if part)
 
     return write

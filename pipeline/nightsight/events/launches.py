@@ -65,7 +65,7 @@ def launch_keys(profile: Profile) -> tuple[Ints, Ints]:
 
 
 def _join_graphs(launches: Ints, mine: Ints, frames: list[pd.DataFrame], processes: list[Ints]) -> None:
-    """Give kernels without an id of their own the key of the graph that runs.
+    """Give kernels without an id the key of the graph that runs.
 
     That is the graph of the last operation of a graph before them, else the one that their process launched last.
     """
@@ -81,7 +81,7 @@ def _join_graphs(launches: Ints, mine: Ints, frames: list[pd.DataFrame], process
         launching = launching[np.argsort(begun[launching], kind="stable")]
         here = mine[processes[0][mine] == process]
         place = np.searchsorted(begun[launching], start[here], side="right") - 1
-        # the key of a call differs from its number by what stands for the process
+        # the key of a call differs from its number by the part for the process
         offset, graph = launches[here], np.append(numbers[launching], -1)[place]
         heads = np.flatnonzero((processes[0] == process) & np.isin(ids, numbers[launching]))
         heads = heads[np.argsort(start[heads], kind="stable")]

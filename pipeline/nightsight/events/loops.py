@@ -1,9 +1,9 @@
-"""What repeats in a capture: the loop of each process, such as the steps of a training.
+"""The repeated part of a capture: the loop of each process, such as training steps.
 
 It is the outermost family of the program's own repeated ranges (`step 7` is a repetition of `step #`) that covers the
-most GPU work. A program without ranges of its own can have some that PyTorch or the profiler made: then a step ends
-with that of the optimizer, or begins with the call of a model. Where there are no ranges, it is the period in the order
-of the kernels that a thread launches.
+most GPU work. A program without ranges can have some from PyTorch or the profiler: then a step ends with the step of
+the optimizer, or begins with the call of a model. Without any ranges, the loop is the period in the order of the
+kernels that a thread launches.
 """
 
 from typing import Any, Final, NamedTuple
@@ -41,7 +41,7 @@ class Loop(NamedTuple):
 class Work(NamedTuple):
     """GPU operations in the order of GPU_TABLES: times on the GPU, and when and where the CPU launched them.
 
-    Without a recorded call, an operation counts as launched when it began, by a thread of its own for each process.
+    Without a recorded call, an operation counts as launched when it began, by one separate thread per process.
     """
 
     start: Ints
@@ -55,7 +55,7 @@ class Work(NamedTuple):
 def loops_of(profile: Profile) -> list[Loop]:
     """Return the loop of each process that has one, the process with the most GPU work first.
 
-    Of the ways to find one, the first that does in any process is taken for all.
+    The first method that finds a loop in any process is used for all.
     """
     work, ranges = work_of(profile), profile.tables.get("ranges", empty("ranges"))
     own = _is_own(ranges)
@@ -72,7 +72,7 @@ def loops_of(profile: Profile) -> list[Loop]:
 def _complete(work: Work, loop: Loop, ends: Ints) -> Loop:
     """Leave out the last repetition if it launches much less than the others, and its range does not hold all of it.
 
-    Ranges that mark only a part of a repetition, such as an optimizer's, do not tell where the last one ends.
+    Ranges that mark only a part of a repetition, such as an optimizer's, do not show where the last one ends.
     """
     launched = work.launched[_of_process(work, loop.process)]
     inside = launched[(launched >= loop.starts[0]) & (launched < loop.end_ns)]
@@ -157,7 +157,7 @@ _OF_TORCH: Final = (
 def _optimizer_loops(ranges: pd.DataFrame, work: Work) -> list[Loop]:
     """Return the steps of each process: each ends with that of its optimizer, and the next one begins there.
 
-    So the first step, of which nothing tells where it began, is left out.
+    So the first step, whose start is unknown, is left out.
     """
     steps = nest(ranges[~ranges["is_open"] & ranges["name"].astype("str").str.match(OPTIMIZER_STEP)])
     # an optimizer that wraps another calls its step
@@ -200,7 +200,7 @@ def _range_loops(ranges: pd.DataFrame, work: Work) -> list[Loop]:
         if spent.max() <= _LEAST_SHARE * total:
             continue
         # of siblings in a cycle, such as forward and backward, the first one marks where it begins; brief ones,
-        # such as operators of their own, could be anywhere in it
+        # such as separate operators, could be anywhere in it
         lasting = (mine["own"] >= _LEAST_COVER * (mine["end"] - mine["start"])).to_numpy()
         good = spent >= _AS_GOOD * spent.max()
         cycle = mine[good & lasting if (good & lasting).any() else good].sort_values(["start", "end"])
@@ -246,11 +246,11 @@ def _outermost(ranges: pd.DataFrame) -> pd.DataFrame:
 
 
 def one_thread(instances: pd.DataFrame) -> pd.DataFrame:
-    """Return the instances of one thread if several go through the loop side by side, each with ranges of its own."""
+    """Return the instances of one thread if several run the loop in parallel, each with its own ranges."""
     ordered = instances.sort_values("start_ns")
     threads = ordered["thread"].to_numpy()
-    beside = (ordered["start_ns"].to_numpy()[1:] < ordered["end_ns"].to_numpy()[:-1]) & (threads[1:] != threads[:-1])
-    if beside.sum() * 2 < len(instances) - 1:
+    overlaps = (ordered["start_ns"].to_numpy()[1:] < ordered["end_ns"].to_numpy()[:-1]) & (threads[1:] != threads[:-1])
+    if overlaps.sum() * 2 < len(instances) - 1:
         return instances
     busiest: Any = instances["thread"].value_counts(sort=True).index[0]
     one: pd.DataFrame = instances[instances["thread"] == busiest]
@@ -302,12 +302,12 @@ def _launch_loops(profile: Profile, work: Work) -> list[Loop]:
         mine = np.flatnonzero((names >= 0) & (work.process == process))
         if not len(mine):
             continue
-        # the busiest thread: of several, each can have a loop of its own
+        # the busiest thread: each of several can have its own loop
         threads, spent = np.unique(work.thread[mine], return_inverse=True)
         busiest = threads[np.bincount(spent, (work.end - work.start)[mine]).argmax()]
         mine = mine[work.thread[mine] == busiest]
         mine = mine[np.lexsort((work.start[mine], work.launched[mine]))]
-        # the kernels of a graph have one launch: the first of them stands for it
+        # the kernels of a graph have one launch, represented by the first of them
         mine = mine[np.append(True, launch[mine[1:]] != launch[mine[:-1]])]
         if loop := _launch_loop(work, process, names[mine], work.launched[mine]):
             loops.append(loop)

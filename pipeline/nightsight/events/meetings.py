@@ -22,7 +22,7 @@ _TOGETHER: Final = 0.1
 
 @of_capture
 def meetings(timeline: Timeline) -> pd.DataFrame:
-    """Return one row per thread that such a call held: from `begin_ns` on, until `met_ns`, when thread `last` came.
+    """Return one row per thread that such a call held: from `begin_ns` until `met_ns`, when thread `last` arrived.
 
     Columns: process, thread, begin_ns, last, met_ns. What is the same call is known where the captures have all calls
     in a communicator from the one that made it on.

@@ -1,4 +1,4 @@
-"""Ranks that share a GPU: each gets a number of a GPU of its own; which of these numbers are one GPU stays known."""
+"""Ranks that share a GPU: each gets its own GPU number; which of these numbers mean one GPU stays known."""
 
 from dataclasses import replace
 from typing import Final
@@ -18,7 +18,7 @@ _OF_MEMORY: Final = ("memory_usage", "gpu_page_faults")
 
 
 def with_own_gpus(profile: Profile) -> Profile:
-    """Return a profile in which processes that communicate on one GPU have numbers of GPUs of their own.
+    """Return a profile in which processes that communicate on one GPU have separate GPU numbers.
 
     The first rank on a GPU keeps its number, and all that is of no process, such as samples of counters.
     """
@@ -76,7 +76,7 @@ def _renumbered(numbers: Ints, process: "pd.Series[int]", others: pd.DataFrame) 
 def sharing(devices: pd.DataFrame, numbers: Ints) -> list[list[int]]:
     """Return which of these numbers of GPUs are of one, for each GPU that has several.
 
-    Slices of a GPU (MIG) have numbers of their own for good, although they may have its UUID.
+    Slices of a GPU (MIG) always have separate numbers, although they may have its UUID.
     """
     known = devices[(cards(devices) != "") & devices["device"].isin(numbers)].drop_duplicates("device")
     groups = known.groupby(cards(known))["device"].agg(sorted)

@@ -42,7 +42,7 @@ _MOST_UNRECORDED: Final = 1_000
 _FEW_LOST: Final = 0.002
 # of a program that nothing else is recorded of
 _FEW_PAUSES: Final = 2
-# without ids: a stretch without any event that is most of the loop, so many times as long as a step, and the only one
+# without ids: the only stretch without any event that is most of the loop and this many times as long as a step
 _MOST_OF_LOOP: Final = 0.5
 _STEPS_LONG: Final = 20
 _ALONE: Final = 10
@@ -218,7 +218,7 @@ def _are_silent(profile: Profile, process: int, spans: Spans) -> Flags:
 def silences(profile: Profile) -> dict[int, Spans]:
     """Return the one stretch without any event that is most of the loop (or the trace) of a process, if there is one.
 
-    It may be a pause of the recording, or something that the program did once: it is no part of a step either way.
+    It may be a pause of the recording, or something that the program did once: either way it is not part of a step.
     """
     loops, recorded = loops_of(profile), _recorded(profile)
     if len(loops) > 1 or recorded is None:

@@ -1,9 +1,9 @@
-"""Which part of a capture a report is about.
+"""Which part of a capture a report covers.
 
 By default that is the range `measure`, else the steady part: the program's loop (`nightsight.events.loops`) from its
-first usual repetition to the end of the last one's work. Slow repetitions at its beginning load, compile and allocate,
-so they do not count. Without a loop it is the annotated part, if most of the work is launched there; else what follows
-the last pause that dwarfs all others, else everything from the first to the last GPU operation.
+first normal repetition to the end of the last one's work. Slow repetitions at the start load, compile and allocate, so
+they do not count. Without a loop it is the annotated part, if most of the work is launched there; else the part after
+the last pause that is far longer than the others, else everything from the first to the last GPU operation.
 """
 
 from collections.abc import Iterable, Mapping
@@ -29,16 +29,16 @@ MEASURED_RANGE: Final = "measure"
 """The range that our workloads and the tracer put around the measured part."""
 AUTO: Final = "auto"
 WHOLE: Final = "whole"
-"""What `--window` takes besides a range and a span of time."""
+"""Values of `--window` other than a range or a span of time."""
 STEADY: Final = "steady part"
 START_UP: Final = "start-up"
 GPU_WORK: Final = "first to last GPU operation"
 RECORDED: Final = "everything recorded"
 AFTER_PAUSE: Final = "part after the last long pause"
 ANNOTATED: Final = "annotated part"
-"""The names of windows; that of a range is its label, and that of a span of time says its bounds."""
+"""The names of windows; a range is named by its label, and a span of time by its bounds."""
 
-_NO_LOOP: Final = "Nothing repeats long enough to be the steady part of the program."
+_NO_LOOP: Final = "Nothing repeats long enough to count as a steady part."
 _NOTHING: Final = np.empty(0, dtype=np.int64)
 
 
@@ -47,8 +47,8 @@ class Window:
     """The time span that percentages and idle time refer to; `name` says where it comes from, `sentence` in full.
 
     steps: by process, the times in ns at which the CPU began each repetition of the loop, in rising order; the process
-    with the most GPU work comes first. If the capture lacks work of the GPU at an end of the loop, it is when the GPU
-    began each. ends: when the loop of each of them ended. family: what the repetitions are called (`step #`).
+    with the most GPU work comes first. If the capture lacks GPU work at an end of the loop, the times at which the GPU
+    began each. ends: when the loop of each process ended. family: the name of the repetitions (`step #`).
     """
 
     start_ns: int
@@ -68,16 +68,16 @@ class Window:
     def repetitions(self) -> Ints:
         """When the CPU began each repetition, in ns: each ends where the next begins, and the last at `ended_ns`.
 
-        Empty if the window is not known to consist of repetitions. Of several processes it is the one with the most GPU
-        work. A GPU can be behind: what it runs at such a time can be the work of an earlier repetition.
+        Empty if the window is not known to consist of repetitions. Of several processes, the one with the most GPU work
+        counts. The GPU can lag: at such a time it may still run an earlier repetition.
         """
         return next(iter(self.steps.values()), _NOTHING)
 
     @property
     def first_steps(self) -> Mapping[int, int]:
-        """The number of the first step of each process: that of the step in which the process with the most steps was.
+        """The number of the first step of each process, counted in steps of the process with the most steps.
 
-        Processes can have been recorded from different steps on. One with as many steps was not, but may be ahead.
+        Recordings may start at different steps. Equal step counts mean the same start, although one may be ahead.
         """
         longest = max(self.steps.values(), key=len, default=_NOTHING)
         middle = (longest[1:] + longest[:-1]) // 2
@@ -89,12 +89,12 @@ class Window:
 
     @property
     def ended_ns(self) -> int:
-        """When the last of the `repetitions` ended, in ns: other processes may go on in the window."""
+        """When the last of the `repetitions` ended, in ns; other processes may continue in the window."""
         return min(self.ends.get(next(iter(self.steps), -1), self.end_ns), self.end_ns)
 
 
 def check_window(text: str) -> None:
-    """Raise UsageError if a window cannot be of any capture, before one is made."""
+    """Raise UsageError if a window cannot fit any capture, before one is made."""
     if text in (AUTO, WHOLE):
         return
     span = as_span(text)
@@ -124,9 +124,9 @@ def chosen_window(profile: Profile) -> Window:
 
 @once
 def offered_windows(profile: Profile) -> tuple[Window, ...]:
-    """Return the windows that a reader may want to see: the chosen one, the usual one, the whole, and the start-up.
+    """Return the windows on offer: the chosen one, the usual one, the whole, and the start-up.
 
-    Those that hardly differ from one before are left out.
+    Windows that hardly differ from an earlier one are left out.
     """
     usual, offered = _usual(profile), [chosen_window(profile)]
     for window in (usual, whole_window(profile), _start_up(profile, usual)):
@@ -139,9 +139,9 @@ def offered_windows(profile: Profile) -> tuple[Window, ...]:
 def whole_window(profile: Profile) -> Window:
     """Return the span from the first to the last GPU operation, else that of everything recorded."""
     if bounds := _bounds(profile, GPU_TABLES):
-        return Window(*bounds, GPU_WORK, "The window reaches from the first GPU operation to the last.")
+        return Window(*bounds, GPU_WORK, "The window spans from the first to the last GPU operation.")
     bounds = _bounds(profile, _ON_CPU) or _bounds(profile, _PYTHON) or (0, 0)
-    return Window(*bounds, RECORDED, "The window is all that was recorded: there is no GPU work.")
+    return Window(*bounds, RECORDED, "The window is everything recorded: there is no GPU work.")
 
 
 def _usual(profile: Profile) -> Window:
@@ -149,10 +149,10 @@ def _usual(profile: Profile) -> Window:
 
 
 def _seen(profile: Profile) -> Window | None:
-    """Return the steady part without its ends if the GPU ran work there that is not in the capture.
+    """Return the steady part without ends in which the GPU ran work that is not in the capture.
 
-    A host that is ahead launches the first steps while the GPU is still at work on those before the recording. So the
-    steps of what is left are told by their work on the GPU.
+    A host that is ahead launches the first steps while the GPU still works on those before the recording. So the
+    remaining steps are defined by their work on the GPU.
     """
     window, known = steady_window(profile), unseen(profile)
     ends = {gpu: [each.of(reason) for reason in (BEFORE, AFTER)] for gpu, each in known.items()}
@@ -165,7 +165,7 @@ def _seen(profile: Profile) -> Window | None:
         before, after = ends[gpu]
         begun.append(max([low, *before[1].tolist()]))
         ended.append(min([high, *after[0].tolist()]))
-    # what all GPUs are known in, if that is most of it, else what any is known in
+    # the time known for all GPUs, if that is most of the window, else the time known for any
     start, end = max(begun, default=low), min(ended, default=high)
     if end - start < (high - low) / 2:
         start, end = min(begun), max(ended)
@@ -180,8 +180,8 @@ def _seen(profile: Profile) -> Window | None:
         steps[process] = np.unique(first[(first >= start) & (first < end)])
     has_steps = all(len(starts) >= LEAST for starts in steps.values())
     count = max(map(len, steps.values()), default=0)
-    cut = "GPU work from before the recording, or after it, is not in the capture: that time is left out"
-    remain = f", and {count:,} repetitions remain" if has_steps and count != len(window.repetitions) else ""
+    cut = "GPU work from before or after the recording is not in the capture, so that time is excluded"
+    remain = f"; {count:,} repetitions remain" if has_steps and count != len(window.repetitions) else ""
     return replace(
         window,
         start_ns=start,
@@ -194,7 +194,7 @@ def _seen(profile: Profile) -> Window | None:
 
 
 def _start_up(profile: Profile, usual: Window) -> Window | None:
-    """Return what comes before the usual window; None if that is all there is, or if it is brief.
+    """Return the part before the usual window; None if the usual window is everything, or if the part is brief.
 
     It begins with the first GPU operation, as the whole does, or with the first event if no operation comes before.
     """
@@ -215,13 +215,13 @@ def _are_alike(first: Window, second: Window) -> bool:
     return max(abs(first.start_ns - second.start_ns), abs(first.end_ns - second.end_ns)) <= least
 
 
-# of a window's length: a difference that no figure would show
+# share of a window's length: a difference too small for any figure to show
 _ALIKE: Final = 0.01
 
 
 @once
 def steady_window(profile: Profile) -> Window | None:
-    """Return the loop without its slow beginning, else what is annotated or follows a long pause; None if none.
+    """Return the loop without its slow start, else the part that is annotated or follows a long pause; None if none.
 
     If the recording was paused, it is the longest part of the loop between two pauses.
     """
@@ -244,7 +244,7 @@ def _measured(profile: Profile) -> Window | None:
 
 
 def _with_steps(profile: Profile, window: Window) -> Window:
-    """Add those repetitions of the program's loop that begin inside the window, slow ones too."""
+    """Add the repetitions of the program's loop that begin inside the window, including slow ones."""
     loops = loops_of(profile)
     inside = {
         loop.process: loop.starts[(loop.starts >= window.start_ns) & (loop.starts < window.end_ns)] for loop in loops
@@ -257,12 +257,12 @@ def _with_steps(profile: Profile, window: Window) -> Window:
 
 
 def _with_whole_steps(profile: Profile, window: Window) -> Window:
-    """Add those repetitions of the program's loop that are inside the window: a part of one says nothing of a step."""
+    """Add the repetitions of the program's loop that lie inside the window: a part of one says nothing about a step."""
     steps, ends = {}, {}
     loops = loops_of(profile)
     for loop in loops:
         until = np.append(loop.starts[1:], loop.end_ns)
-        # times that a person types or copies are rounded
+        # typed or copied times are rounded
         rounded = _ALIKE * (until - loop.starts)
         is_whole = (loop.starts >= window.start_ns - rounded) & (until <= window.end_ns + rounded)
         if is_whole.any():
@@ -273,7 +273,7 @@ def _with_whole_steps(profile: Profile, window: Window) -> Window:
 
 def _of_loops(profile: Profile, loops: list[Loop]) -> Window:
     """Return the window of the loops of all processes: from the first usual repetition to the end of their work."""
-    # ranks that take as many steps go through them together, so that what is slow for one is slow for all
+    # ranks with equal step counts run in lockstep, so a step that is slow for one is slow for all
     together = {len(loop.starts): 0 for loop in loops}
     for loop in loops:
         together[len(loop.starts)] = max(together[len(loop.starts)], loop.slow)
@@ -285,7 +285,7 @@ def _of_loops(profile: Profile, loops: list[Loop]) -> Window:
 
 
 def _said(profile: Profile, loops: list[Loop], steps: Mapping[int, Ints], slow: int) -> str:
-    """Return how the steady part was found, and what to know about it."""
+    """Return a description of the steady part and how it was found."""
     counts = sorted({len(starts) for starts in steps.values()})
     often = f"{counts[0]:,}" if len(counts) == 1 else f"{counts[0]:,} to {counts[-1]:,}"
     loop = loops[0]
@@ -295,22 +295,22 @@ def _said(profile: Profile, loops: list[Loop], steps: Mapping[int, Ints], slow: 
     said = []
     if not loop.is_named:
         lacking = "No range repeats" if len(ranges) else "There are no ranges"
-        said.append(f"{lacking}, but the same kernels are launched again and again.")
+        said.append(f"{lacking}, but the same kernels are launched repeatedly.")
     said.append(f"The steady part consists of {often} repetitions of {of_what}{where}.")
     if slow:
         first = "The first one is" if slow == 1 else f"The first {slow:,} are"
-        said.append(f"{first} left out: much slower than the others.")
+        said.append(f"{first} skipped as warm-up (much slower than the others).")
     if loop.is_named and ranges["is_open"].any():
-        said.append("Ranges that never ended are left out too.")
+        said.append("Ranges that never ended are ignored.")
     if len(work_of(profile).start) and not len(profile.tables.get("api_calls", ())):
-        said.append("No CUDA calls were recorded, so work counts to the repetition in which it began on the GPU.")
+        said.append("No CUDA calls were recorded, so work counts toward the repetition in which it began on the GPU.")
     return " ".join(said)
 
 
 def _annotated(profile: Profile) -> Window | None:
-    """Return the work between the first and the last range, warm-up and compilation before and after them left out.
+    """Return the work between the first and the last range, without warm-up and compilation around them.
 
-    None if that is hardly less than the whole, or if most of the GPU work was launched elsewhere.
+    None if that is nearly the whole, or if most of the GPU work was launched elsewhere.
     """
     ranges, work = profile.tables.get("ranges", empty("ranges")), work_of(profile)
     ranges = ranges[~prepares(ranges["name"]) & ~ranges["is_open"].to_numpy()]
@@ -318,13 +318,13 @@ def _annotated(profile: Profile) -> Window | None:
     length = work.end - work.start
     if not inside.any() or length[inside].sum() < LEAST_OF_WORK * length.sum():
         return None
-    said = "Nothing repeats, so the window is what the ranges hold: from their first launch to the end of their work."
+    said = "Nothing repeats, so the window covers the ranges: from their first launch to the end of their work."
     window = Window(int(work.launched[inside].min()), int(work.end[inside].max()), ANNOTATED, said)
     return None if _are_alike(window, whole_window(profile)) else window
 
 
 def _after_pause(profile: Profile) -> Window | None:
-    """Return what follows the last pause of all GPUs that dwarfs the others, if that is most of the work."""
+    """Return the part after the last pause of all GPUs that dwarfs the others, if it has most of the work."""
     work = work_of(profile)
     start, end = union(work.start, work.end)
     if len(start) < _LEAST_STRETCHES:
@@ -340,15 +340,15 @@ def _after_pause(profile: Profile) -> Window | None:
     if length[work.start >= begin].sum() < LEAST_OF_WORK * length.sum():
         return None
     pause = format_value(int(pauses[last - 1]), "pause_ns")
-    said = f"Nothing repeats, so the window is what follows the last long pause of the GPU ({pause})."
+    said = f"Nothing repeats, so the window begins after the last long GPU pause ({pause})."
     return Window(begin, stop, AFTER_PAUSE, said)
 
 
 _LEAST_STRETCHES: Final = 3
-# no more than these many pauses can each dwarf the rest
+# at most this many pauses can each dwarf the rest
 _MOST_PAUSES: Final = 8
 _DWARFS: Final = 10
-# of the time from the first to the last operation
+# share of the time from the first to the last operation
 _LEAST_PAUSE: Final = 0.1
 
 
@@ -360,7 +360,7 @@ def _of_span(profile: Profile, start: int | None, end: int | None) -> Window:
     if low >= high:
         raise UsageError(f"nothing was recorded in the window {profile.window!r}", recorded)
     span = f"{format_value(low, 'time_ns')} to {format_value(high, 'time_ns')}"
-    return Window(low, high, span, f"The window is the span that was asked for, in the time of the capture: {span}.")
+    return Window(low, high, span, f"The window is the requested span, in capture time: {span}.")
 
 
 def _of_range(profile: Profile) -> Window:
@@ -377,7 +377,7 @@ def _of_range(profile: Profile) -> Window:
         number = found.groupby("process", sort=False).cumcount()
         most = int(number.max()) + 1
         if last >= most:
-            raise UsageError(f"no range {asked!r} in this capture: only {most} of them", "They are counted from 0.")
+            raise UsageError(f"no range {asked!r} in this capture: only {most} of them", "Numbers start at 0.")
         found = found[number.between(first, last)]
     start, end = int(found["start_ns"].min()), int(found["end_ns"].max())
     if start >= end:
@@ -392,20 +392,20 @@ def _of_range(profile: Profile) -> Window:
 
 
 def _named(ranges: pd.DataFrame, name: str, domain: str) -> tuple[pd.DataFrame, str]:
-    """Return the ranges of a name in order, else those whose names have a number after it; and how they are called."""
+    """Return the ranges of a name in order, else those with a number after the name; and their common name."""
     label = f"{domain}:{name}" if domain else name
     found = instances(ranges, name, domain)
     if len(found):
         return found, label
     names = ranges["name"].cat.categories
-    # `step` and `step #` stand for `step 0`, `step 1` and so on
+    # `step` and `step #` mean `step 0`, `step 1` and so on
     bare = name.removesuffix("#").rstrip()
     numbered = names[without_numbers(names).isin([f"{bare} #", f"{bare}#", f"{bare}_#", f"{bare}##"])]
     return instances(ranges, numbered, domain), f"{label.removesuffix('#').rstrip()} #"
 
 
 _ON_CPU: Final = ("ranges", "marks", "cpu_ops", "api_calls")
-# also around the profiler's own start and end, so they only count if there is nothing else
+# also recorded around the profiler's own start and end, so they count only if there is nothing else
 _PYTHON: Final = ("python_functions",)
 
 

@@ -39,7 +39,7 @@ _SETTINGS: Final[Mapping[str, Any]] = {
     "distributed.worker.http.routes": [],
     "distributed.worker.memory.target": 0.6,
     "distributed.worker.memory.spill": 0.7,
-    # a worker that pauses may never go on: what Python does not give back counts, too
+    # a worker that pauses may never go on: memory that Python does not release counts too
     "distributed.worker.memory.pause": False,
     "distributed.worker.memory.terminate": 0.95,
     "distributed.nanny.pre-spawn-environ": {
@@ -60,7 +60,7 @@ _SETTINGS: Final[Mapping[str, Any]] = {
 
 @dataclass(frozen=True)
 class Cluster:
-    """Where to work: the address of a scheduler, or `local` with so many workers of so much memory each.
+    """Where to work: the address of a scheduler, or `local` with a number of workers and their memory.
 
     workers: 0 for as many as there are cores. memory: as people write it, such as 2GB; "" for 1.5 GB, or less if the
     machine has less.
@@ -124,9 +124,9 @@ def _reason(error: BaseException) -> str:
     if isinstance(error, PipelineError):
         raise error
     if isinstance(error, KilledWorker):
-        return "each worker that read it died: it may need more memory than they have"
+        return "each worker that read it died: it may need more memory"
     if isinstance(error, ModuleNotFoundError) and (error.name or "").startswith("nightsight"):
-        raise ToolError("the workers of the cluster have no nightsight", "Install this version of it there.")
+        raise ToolError("nightsight is not installed on the workers of the cluster", "Install this version there.")
     if isinstance(error, MemoryError):
         return "it does not fit into the memory of a worker"
     return reason(error)
@@ -182,11 +182,11 @@ def _workers(cluster: Cluster, count: int, progress: Progress) -> Iterator[Any]:
         try:
             memory = parse_bytes(cluster.memory)
         except ValueError:
-            raise UsageError(f"{cluster.memory!r} is no size of memory", "Write it like 2GB or 900MB.") from None
+            raise UsageError(f"{cluster.memory!r} is not a memory size", "Write it like 2GB or 900MB.") from None
         if memory < _LEAST_MEMORY:
-            raise UsageError(f"{cluster.memory} is too little memory for a worker", "It needs 300 MB to begin with.")
+            raise UsageError(f"{cluster.memory} is too little memory for a worker", "It needs at least 300 MB.")
     progress(f"starting {workers} worker{'s' * (workers > 1)}")
-    # the folder of the scheduler, too, which it would make beside ours
+    # also the folder of the scheduler, which it would otherwise create next to ours
     with scratch() as folder, dask.config.set({"temporary-directory": str(folder)}), _silent():
         with _deaf_children():
             local = LocalCluster(
@@ -232,7 +232,7 @@ def _certificates() -> Any:  # noqa: ANN401 (dask's)
 @contextmanager
 def _silent() -> Iterator[None]:
     """Keep the logs of Dask to itself: what went wrong is told by what becomes of each input."""
-    # each has a level of its own
+    # each has its own level
     known = [name for name in logging.root.manager.loggerDict if name.partition(".")[0] in ("distributed", "tornado")]
     loggers = [logging.getLogger(name) for name in known]
     levels = [logger.level for logger in loggers]

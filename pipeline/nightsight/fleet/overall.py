@@ -25,9 +25,9 @@ _TOGETHER: Final = ("workload", "gpu", "mig", "driver", "cuda", "clocks", "gpus"
 _COUNTS: Final = ("lone", "repetitions", "gpus")
 _NUMBER: Final = re.compile(r"\d+")
 RULE: Final = (
-    f"Captures of one workload on one kind of machine are a group. A capture is unlike the others of its group if its "
-    f"step is more than {_FAR} robust standard deviations from their median. These come from the median absolute "
-    f"deviation of the logarithms, and are at least {_NARROWEST:.0%}. A group of fewer than {_LEAST} is not judged."
+    f"Captures of one workload on one kind of machine form a group. A capture is an outlier if its step is more than "
+    f"{_FAR} robust standard deviations from the group's median. These come from the median absolute deviation of the "
+    f"logarithms, and are at least {_NARROWEST:.0%}. Groups of fewer than {_LEAST} are not judged."
 )
 _OUTLIERS: Final = ("capture", "file", "report", "group", "of", "step_ns", "usual_ns", "change_pct", "z", "category",
                     "category_ns", "disturbed")  # fmt: skip
@@ -55,8 +55,8 @@ def survey_of(files: pd.DataFrame, summaries: Sequence[Summary]) -> Survey:
 
 def _notes(captures: pd.DataFrame) -> tuple[str, ...]:
     count = int(captures["lone"].sum())
-    who = "1 capture waits for ranks that are" if count == 1 else f"{count:,} captures wait for ranks that are"
-    said = f"{who} not in it: nightsight report rank* makes one report of a job, which names whom they wait for"
+    who = "1 capture waits for ranks" if count == 1 else f"{count:,} captures wait for ranks"
+    said = f"{who} outside of it: nightsight report rank* makes one report of a job, which names these ranks"
     return (said,) * (count > 0)
 
 

@@ -82,7 +82,7 @@ def system_of(url: str) -> tuple[Any, str]:
         system, path = url_to_fs(url)
     except ImportError as error:
         raise CaptureError(f"a package is missing: {said(error, url)}") from None
-    except Exception as error:  # each kind of store has errors of its own
+    except Exception as error:  # each kind of store has its own errors
         raise CaptureError(f"cannot be opened: {said(error, url)}") from error
     return system, str(path)
 
@@ -114,8 +114,8 @@ def found(patterns: Sequence[str]) -> Listing:
     twice = [place for place, file in files.items() if file.path.endswith(NSYS_REPORT) and _stem(file) in exported]
     others = [place for place, file in files.items() if is_never_capture(file.path) and len(files) > 1]
     notes = (
-        *([f"{_counted(len(twice), 'file')} .nsys-rep left out, as the export is there, too"] if twice else []),
-        *([f"{_counted(len(others), 'file')} left out that no profiler writes"] if others else []),
+        *([f"{_counted(len(twice), '.nsys-rep file')} skipped: the export is there too"] if twice else []),
+        *([f"{_counted(len(others), 'file')} skipped: not from a profiler"] if others else []),
     )
     kept = [file for place, file in files.items() if place not in {*twice, *others}]
     return Listing(_named(kept), tuple(failures), notes)
@@ -144,7 +144,7 @@ def _listed(pattern: str) -> list[Found]:
         infos.update({name: system.info(name) for name in reports if system.exists(name)})
     except FileNotFoundError:
         raise CaptureError("there is no such file") from None
-    except Exception as error:  # each kind of store has errors of its own
+    except Exception as error:  # each kind of store has its own errors
         raise CaptureError(f"cannot be read: {said(error, pattern)}") from error
     return [_file(system, name, infos[name]) for name in sorted(infos) if name not in folders]
 
@@ -186,7 +186,7 @@ def _named(files: Sequence[Found]) -> tuple[Found, ...]:
 
 @contextmanager
 def at_hand(file: Found) -> Iterator[tuple[Path, str]]:
-    """Yield a file on this machine, and a digest of its content and of what nightsight keeps beside it.
+    """Yield a file on this machine, and a digest of its content and of the files that nightsight keeps next to it.
 
     A file elsewhere is copied piece by piece to a temporary folder, which is deleted in the end. CaptureError if it
     cannot be read.
@@ -215,7 +215,7 @@ def _fetch(file: Found, path: Path) -> None:
         for extra in _beside(path):
             if file.system.exists(f"{folder}/{extra.name}"):
                 extra.write_bytes(file.system.cat_file(f"{folder}/{extra.name}"))
-    except Exception as error:  # each kind of store has errors of its own
+    except Exception as error:  # each kind of store has its own errors
         raise CaptureError(f"cannot be read: {said(error, file.path)}") from error
 
 

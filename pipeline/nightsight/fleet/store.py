@@ -1,7 +1,7 @@
 """Where summaries are kept: Parquet files by table and capture, in a folder or at any URL that fsspec opens.
 
 `captures/ID.parquet` is written last and each file whole, so what is half written is not there. What is damaged, or
-was written by another version, is not there either: it is made anew.
+was written by another version, does not count either: it is made again.
 """
 
 import io
@@ -91,7 +91,7 @@ class Store:
         try:
             # many requests at a time where the store can do that; what is not there is left out
             read = self._system.cat(paths, on_error="return") if len(paths) > 1 else self._one(paths)
-        except Exception as error:  # each kind of store has errors of its own
+        except Exception as error:  # each kind of store has its own errors
             raise self._broken("read", error) from error
         return {path: read[path] for path in paths if isinstance(read.get(path), bytes)}
 
@@ -108,7 +108,7 @@ class Store:
             else:
                 self._system.makedirs(str(PurePosixPath(path).parent), exist_ok=True)
                 self._system.pipe_file(path, content)
-        except Exception as error:  # each kind of store has errors of its own
+        except Exception as error:  # each kind of store has its own errors
             raise self._broken("written", error) from error
 
     def _broken(self, what: str, error: Exception) -> CaptureError:

@@ -1,4 +1,4 @@
-"""What is kept of one capture: numbers that can be added up over many, and the facts by which captures differ."""
+"""The summary of one capture: numbers that can be added up over many, and the facts by which captures differ."""
 
 from typing import Any
 
@@ -60,7 +60,7 @@ def _facts(report: Report, measured: Measures, asked: str, gpu_ns: int) -> dict[
         "gpus": len(devices),
         "gpu_ns": gpu_ns,
         **{name: _sum(devices, name) for name in _SUMS},
-        # the length of a window in which nothing repeats is no step
+        # the length of a window without repetitions is not a step
         "step_ns": step if repetitions else float("nan"),
         "unprofiled_step_ns": _gate(measured, UNPROFILED),
     }

@@ -1,4 +1,4 @@
-"""What many nights measured: kept in a folder or at a URL, and what changed in the course of them."""
+"""The results of many nights, kept in a folder or at a URL, and their changes over time."""
 
 from nightsight.history.levels import LEAST_NIGHTS, NIGHTS
 from nightsight.history.rows import Row, key_of, row_of, time_of

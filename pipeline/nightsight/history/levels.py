@@ -26,8 +26,8 @@ LEAST_NIGHTS: Final = 4
 NIGHTS: Final = 90
 """Only the newest are tested: what was before is how it is."""
 SIMPLE: Final = (
-    "the simple rule, three nights in a row off by more than 3 % and 3 robust standard deviations; a better one needs "
-    "the package ruptures"
+    "the simple rule: three nights in a row off by more than 3 % and 3 robust standard deviations; a better one needs "
+    "the ruptures package"
 )
 RULE: Final = "PELT with absolute errors (ruptures): at least three nights, at least 3 %"
 _SHIFT: Final = float(np.log1p(LEAST_PCT / 100))

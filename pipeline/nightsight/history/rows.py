@@ -74,7 +74,7 @@ def row_of(runs: Sequence[Measures], *, link: str = "", now: dt.datetime) -> Row
     counted = undisturbed or list(runs)
     values = _values(counted)
     if not any(values.values()):
-        raise CaptureError(f"{runs[0].source} has no number to keep", "Was anything captured? See its report.")
+        raise CaptureError(f"{runs[0].source} has no number to keep", "Check in its report that anything was captured.")
     times = sorted(filter(None, map(time_of, counted)))
     versions = {name: getattr(runs[0].environment, name) for name in _VERSIONS}
     return Row(
@@ -104,7 +104,7 @@ def row_from(line: str) -> Row:
     try:
         document = json.loads(line, parse_constant=lambda _: None)
     except (ValueError, RecursionError):
-        raise ValueError("not JSON: it was cut, or edited") from None
+        raise ValueError("not JSON: truncated or edited") from None
     if not isinstance(document, dict) or not isinstance(document.get("format"), int):
         raise ValueError("not a row of a history")
     if document["format"] > FORMAT:
@@ -126,7 +126,7 @@ def row_from(line: str) -> Row:
     texts["time"] = _iso(texts["time"])
     row = Row(**texts, key=key, values=values, versions=parts["versions"], flags=tuple(flags))
     if document.get("id", row.id) != row.id:
-        raise ValueError("it was edited: its id is not that of its content")
+        raise ValueError("it was edited: its id does not match its content")
     return row
 
 
@@ -148,7 +148,7 @@ def _read_values(document: Any) -> Values:  # noqa: ANN401 (JSON)
         for kind in KINDS
     }
     if not any(read.values()):
-        raise ValueError("there is no number in it")
+        raise ValueError("it contains no number")
     return {kind: named for kind, named in read.items() if named}
 
 

@@ -1,7 +1,7 @@
 """Where rows are kept: a folder, or any URL that fsspec opens; and how two jobs write there at once.
 
 In a folder, a file per workload and key is appended to under a lock, a whole line at a time. Object stores cannot
-append and have no locks: there each row is an object of its own, named by its digest, so that no writer ever changes
+append and have no locks: there each row is a separate object, named by its digest, so that no writer ever changes
 what another one wrote. Readers take both layouts, in both places.
 """
 
@@ -62,12 +62,12 @@ def read_rows(place: str) -> Rows:
             try:
                 row = row_from(line)
             except ValueError as error:
-                problems.append(f"{name}, line {number} was left out: {error}")
+                problems.append(f"{name}, line {number} was skipped: {error}")
             else:
                 found.setdefault(row.id, row)
     rows = [row for _, row in sorted(found.items(), key=lambda item: (item[1].time, item[1].workload, item[0]))]
     more = len(problems) - _MOST_PROBLEMS
-    said = (*problems[:_MOST_PROBLEMS], *([f"{more} more lines were left out"] if more > 0 else []))
+    said = (*problems[:_MOST_PROBLEMS], *([f"{more} more lines were skipped"] if more > 0 else []))
     return Rows(tuple(rows), said)
 
 
@@ -114,7 +114,7 @@ def _is(line: bytes, row_id: str) -> bool:
 
 def _files(folder: Path) -> Iterator[tuple[str, bytes]]:
     if not folder.is_dir():
-        raise CaptureError(f"there is no history in {folder}", "Begin one: nightsight history add RUN")
+        raise CaptureError(f"there is no history in {folder}", "Start one: nightsight history add RUN")
     for path in sorted(folder.rglob("*.jsonl")):
         try:
             yield path.relative_to(folder).as_posix(), path.read_bytes()
@@ -130,7 +130,7 @@ def _put(url: str, row: Row) -> bool:
             return False
         system.makedirs(str(path.parent), exist_ok=True)
         system.pipe_file(str(path), row.line().encode())
-    except Exception as error:  # each kind of store has errors of its own
+    except Exception as error:  # each kind of store has its own errors
         raise _unwritable(url, _said(error)) from error
     return True
 
@@ -141,7 +141,7 @@ def _objects(url: str) -> Iterator[tuple[str, bytes]]:
         paths = sorted(str(path) for path in system.find(root) if str(path).endswith(".jsonl"))
         # one request each, many at a time where the store can do that
         contents = system.cat(paths) if paths else {}
-    except Exception as error:  # each kind of store has errors of its own
+    except Exception as error:  # each kind of store has its own errors
         raise CaptureError(f"cannot read the history at {url}: {_said(error)}") from error
     for path in paths:
         yield path.removeprefix(root).lstrip("/"), contents[path]
@@ -154,7 +154,7 @@ def _opened(url: str) -> tuple[Any, str]:
         raise ToolError(f"{url} needs fsspec", for_nightsight("fsspec")) from None
     try:
         system, root = url_to_fs(url)
-    except Exception as error:  # each kind of store has errors of its own
+    except Exception as error:  # each kind of store has its own errors
         raise CaptureError(f"cannot open the history at {url}: {_said(error)}") from error
     return system, str(root)
 

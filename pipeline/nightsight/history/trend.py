@@ -1,4 +1,4 @@
-"""From rows to what they tell: tracks of nights, changes of level with their state, and events with their cause.
+"""From rows to trends: tracks of nights, changes of level with their state, and events with their cause.
 
 Series that move in one night on one machine are one event, of all workloads. It is the environment if a canary (a
 workload whose code never changes) moved too, if the software around it changed, or if the commit is the same before
@@ -49,7 +49,7 @@ _GIVEN_UP: Final = dt.timedelta(days=30)
 
 
 def trends(rows: Rows, *, canaries: Sequence[str] = (), accepted: Sequence[Accepted] = ()) -> Trends:
-    """Return all that the rows of a history tell."""
+    """Return the trends in the rows of a history."""
     tracks = tuple(map(_track, _by_key(rows.rows)))
     moved = [_accepted(change, accepted) for track in tracks for change in _changes(track)]
     moved = list(_still_known(moved, tracks))
@@ -140,12 +140,12 @@ def _changes(track: Track) -> list[Change]:
                 continue
             if later:
                 undone.add(later[0] - 1)
-            reason = f"back since {track.nights[series.levels[later[0]][0]].time[:10]}" if later else ""
+            reason = f"recovered on {track.nights[series.levels[later[0]][0]].time[:10]}" if later else ""
             state: State = "recovered" if later else "confirmed"
             found.append(Change(track, series, start, before, after, state, reason))
         if series.levels:
             suspects += _suspect(track, series, undisturbed)
-    # a kernel alone is no reason to look: of so many, some are off every night
+    # a kernel alone is not suspicious: among many, some are off every night
     return [*found, *(suspects if any(change.series.kind == "gate" for change in suspects) else ())]
 
 
@@ -180,7 +180,7 @@ def _still_known(changes: Sequence[Change], tracks: Sequence[Track]) -> Iterator
 
 
 def _end(track: Track, tracks: Sequence[Track]) -> str:
-    """Say why the epoch of a track is over, "" if it is not."""
+    """Return why the epoch of a track is over, "" if it is not."""
     if not track.nights[-1].time:
         return ""
     last = _time(track.nights[-1].time)
@@ -194,14 +194,14 @@ def _end(track: Track, tracks: Sequence[Track]) -> str:
     if later:
         following = min(later, key=lambda other: other.nights[0].time)
         changed = ", ".join(following.key.differences(track.key))
-        return f"since {following.nights[0].time[:10]} it is measured with {changed}, which began an epoch"
+        return f"measured with {changed} since {following.nights[0].time[:10]}, which began a new epoch"
     newest = max(_time(other.nights[-1].time) for other in tracks)
     return f"not measured since {track.nights[-1].time[:10]}" if newest - last > _GIVEN_UP else ""
 
 
 def _together(changes: Sequence[Change]) -> Iterator[list[Change]]:
     """Group changes by machine and night; the place of a change may be wrong by one night."""
-    # what a reader asks about first names the event, and gathers the others
+    # the most important change names the event, and gathers the others
     left = sorted(changes, key=_rank)
     while left:
         main = left[0]
@@ -217,7 +217,7 @@ def _rank(change: Change) -> tuple[bool, int, int, float]:
 
 
 def _is_same_night(change: Change, main: Change) -> bool:
-    """Whether a change may have happened in the night of another: its own place is only as good as its noise."""
+    """Whether a change may have happened in the night of another: noise limits the accuracy of its own place."""
     if change.track.key.machine != main.track.key.machine:
         return False
     nights = change.track.nights
@@ -238,7 +238,7 @@ def _event(moved: Sequence[Change], watching: Sequence[Track]) -> Event:
     canaries = {track.workload for track in watching}
     main = next((change for change in moved if change.track.workload not in canaries), moved[0])
     ordered = (main, *(change for change in moved if change is not main))
-    # who accepts the step's time accepts what is behind it
+    # accepting the step's time accepts its parts
     deciding = [change for change in ordered if change.series.kind == "gate"] or ordered
     state = "accepted" if main.state == "accepted" else min((change.state for change in deciding), key=_STATES.index)
     cause, why = _cause(ordered, watching)
@@ -246,7 +246,7 @@ def _event(moved: Sequence[Change], watching: Sequence[Track]) -> Event:
     ids = tuple(dict.fromkeys(_identities(ordered)))
     ends = {
         "suspect": "Seen in {} so far.".format(_counted(len(track.nights) - main.place, "night")),
-        "recovered": f"It is {main.reason}.",
+        "recovered": f"It {main.reason}.",
         "accepted": f"Accepted: {main.reason}.",
         "ended": f"It never recovered: {main.reason}.",
         "confirmed": "",
@@ -256,7 +256,7 @@ def _event(moved: Sequence[Change], watching: Sequence[Track]) -> Event:
 
 
 def _identities(changes: Sequence[Change]) -> Iterator[str]:
-    """Yield what the event is called, and what it would be if its place moved or another workload named it."""
+    """Yield the id of the event, and its ids if its place moved or another workload named it."""
     for distance in range(_MOST_APART + 1):
         for change in changes:
             for place in (change.place - distance, change.place + distance):
@@ -271,7 +271,7 @@ def _what(changes: Sequence[Change]) -> str:
     who = workloads[0] + (f" and {_counted(len(workloads) - 1, 'more workload')}" if len(workloads) > 1 else "")
     kernels = [change for change in changes[1:] if change.series.kind == "kernel"]
     others = len(changes) - 1 - len(kernels)
-    beside = [
+    others_moved = [
         *([_counted(others, "other metric")] if others else []),
         *(
             [f"{_counted(len(kernels), 'kernel')}, most of all `{_short(kernels[0].series)}` ({_percent(kernels[0])})"]
@@ -279,7 +279,7 @@ def _what(changes: Sequence[Change]) -> str:
             else []
         ),
     ]
-    moved = f"; with it {' and '.join(beside)}" if beside else ""
+    moved = f"; also {' and '.join(others_moved)}" if others_moved else ""
     way = "slower" if main.candidate > main.baseline else "faster"
     if not main.series.unit:
         way = "up" if way == "slower" else "down"
@@ -292,24 +292,24 @@ def _cause(changes: Sequence[Change], watching: Sequence[Track]) -> tuple[Cause,
     main = changes[0]
     before, after = main.before, main.night
     seen = {track.workload: share for track in watching if (share := _meanwhile(track, main)) is not None}
-    # what a change of level says is surer than a few nights
+    # a change of level is more reliable than a few nights
     seen |= {c.track.workload: c.change_pct for c in changes if any(c.track is track for track in watching)}
     for canary, share in seen.items():
         if abs(share) >= LEAST_PCT:
-            return "environment", f"The canary {canary} moved too ({share:+.1f} %): it is the machine, not the code."
+            return "environment", f"The canary {canary} moved too ({share:+.1f} %): the machine changed, not the code."
     updates = [
         f"{name.removesuffix('_version')} {before.versions[name]} → {version}"
         for name, version in after.versions.items()
         if before.versions.get(name) not in ("", None, version)
     ]
     if updates:
-        return "environment", f"In the same night: {', '.join(updates)}."
+        return "environment", f"Changed on the same night: {', '.join(updates)}."
     if after.commit and after.commit == before.commit and not after.commit.endswith("+"):
-        return "environment", f"The commit is the same before and after ({after.commit[:10]}): it is not the code."
+        return "environment", f"The commit is the same before and after ({after.commit[:10]}): the code did not change."
     commits = f" Commits {before.commit[:10]}..{after.commit[:10]}." if before.commit and after.commit else ""
     if seen:
-        return "code", f"The canary stayed, so it is the code.{commits}"
-    missed = " The canary was not measured in these nights." if watching else ""
+        return "code", f"The canary did not move, so the code changed.{commits}"
+    missed = " The canary was not measured on these nights." if watching else ""
     return "unknown", f"{missed}{commits}".strip()
 
 

@@ -1,4 +1,4 @@
-"""What the report of a job lacks: ranks, a common clock, one version of the profiler."""
+"""Doubts about the report of a job: missing ranks, no common clock, different profilers."""
 
 import re
 from collections import Counter
@@ -15,19 +15,22 @@ from nightsight.job.facts import Facts
 from nightsight.model.report import Finding
 from nightsight.units import format_ranks, format_value
 
-# above that, times of ranks cannot be compared
+# above this, times of ranks cannot be compared
 _MOST_SPREAD_NS: Final = 1_000_000
 _ALL_NAMED: Final = 8
-# of a capture's length, and in ns: one that ends sooner than others by more did not end with them
+# share of a capture's length, and in ns: a capture that ends earlier than others by more did not end with them
 _EARLY: Final = 0.1
 _EARLY_NS: Final = 50_000_000
 # why collectives do not end together
-_IN_TURNS: Final = ". Ranks that share a GPU take turns on it, so that one sees the end before the others."
-_NOT_TOGETHER: Final = ", although all end together. The captures may be of different runs, or lack some collectives."
+_IN_TURNS: Final = ". Ranks that share a GPU take turns on it, so one sees the end before the others."
+_NOT_TOGETHER: Final = (
+    ", although a collective ends on all ranks together. The captures may come from different runs, or lack some "
+    "collectives."
+)
 
 
 def shared_findings(told: Sequence[tuple[str, Sequence[Finding]]]) -> Iterator[Finding]:
-    """Yield findings once, though ranks may have other numbers in them; one that not all share says whose it is."""
+    """Yield each finding once, even if its numbers differ by rank; one that not all ranks share names its ranks."""
     alike: dict[tuple[str, str], list[tuple[str, Finding]]] = {}
     for names, findings in told:
         for finding in findings:
@@ -35,21 +38,21 @@ def shared_findings(told: Sequence[tuple[str, Sequence[Finding]]]) -> Iterator[F
     for found in alike.values():
         _, first = found[0]
         whose = list(dict.fromkeys(names for names, _ in found))
-        same = "" if all(finding == first for _, finding in found) else ", each with other numbers"
+        same = "" if all(finding == first for _, finding in found) else ", with different numbers"
         more = f" and {len(whose) - _ALL_NAMED:,} more" * (len(whose) > _ALL_NAMED)
         detail = f"{', '.join(whose[:_ALL_NAMED])}{more}{same}: {first.detail}"
         yield first if len(whose) == len(told) and not same else replace(first, detail=detail)
 
 
 def doubts_of(ranks: pd.DataFrame, told: Sequence[tuple[str, Facts, Clock]]) -> Iterator[Finding]:
-    """Yield what the report of a job lacks: ranks, a common clock, one version of the profiler."""
+    """Yield doubts about the report of a job: missing ranks, no common clock, different profilers."""
     every = [facts for _, facts, _ in told]
-    # which tell no communicators, though others do
+    # captures without communicators, although others have them
     silent = [names for names, facts, _ in told if not (facts.communication["group"] != "").any()]
     silent = silent if len(silent) < len(told) else []
     known = set(ranks["rank"].tolist())
     sizes = pd.concat([ranks["world_size"], *(facts.table("ranks")["world_size"] for _, facts, _ in told)]).dropna()
-    # a communicator may be of a part of the job, so that more ranks may be missing than are known to be
+    # a communicator may cover a part of the job, so more ranks may be missing than are known
     size = max(int(sizes.max()) if len(sizes) else 0, max(known) + 1)
     if count := size - len(known):
         lacking = [*islice((rank for rank in range(size) if rank not in known), _ALL_NAMED)]
@@ -57,8 +60,8 @@ def doubts_of(ranks: pd.DataFrame, told: Sequence[tuple[str, Facts, Clock]]) -> 
             "missing_ranks",
             "warning",
             f"{count:,} of {size:,} ranks {'is' if count == 1 else 'are'} missing",
-            f"{format_ranks(lacking, count)} {'has' if count == 1 else 'have'} no capture here. Which rank the others "
-            "wait for is told among those that are.",
+            f"{format_ranks(lacking, count)} {'has' if count == 1 else 'have'} no capture here. Stragglers are found "
+            "only among the captured ranks.",
             "Pass the captures of all ranks.",
         )
     elif (count := _lacking(every) - len(silent)) > 0:
@@ -66,17 +69,17 @@ def doubts_of(ranks: pd.DataFrame, told: Sequence[tuple[str, Facts, Clock]]) -> 
             "missing_ranks",
             "warning",
             f"At least {count:,} {'rank is' if count == 1 else 'ranks are'} missing",
-            "Communicators have more ranks than there are captures of. Which rank the others wait for is told among "
-            "those that are here.",
+            "Communicators have more ranks than there are captures. Stragglers are found only among the captured "
+            "ranks.",
             "Pass the captures of all ranks.",
         )
     if silent:
         yield Finding(
             "untold_communicators",
             "warning",
-            f"{len(silent):,} {'capture tells' if len(silent) == 1 else 'captures tell'} no communicators",
-            f"{', '.join(silent[:_ALL_NAMED])}: no kernel that communicates, or no payloads of NCCL. What these ranks "
-            "do together with others is matched by its order and time, or not at all.",
+            f"{len(silent):,} {'capture has' if len(silent) == 1 else 'captures have'} no communicators",
+            f"{', '.join(silent[:_ALL_NAMED])}: no communication kernels, or no NCCL payloads. Collectives of these "
+            "ranks are matched with others by order and time, or not at all.",
             "Record CUDA and NVTX on all ranks, and export with --include-json=true.",
         )
     unknown = [names for names, _, clock in told[1:] if clock.spread_ns is None]
@@ -84,9 +87,9 @@ def doubts_of(ranks: pd.DataFrame, told: Sequence[tuple[str, Facts, Clock]]) -> 
         yield Finding(
             "unknown_clock",
             "warning",
-            "Some ranks have no collective in common with the others",
-            f"{', '.join(unknown[:_ALL_NAMED])}: their captures may be of different runs. Their times are as the "
-            "clocks of their machines say, or moved so that all begin together, and do not tell who waits for whom.",
+            "Some ranks share no collective with the others",
+            f"{', '.join(unknown[:_ALL_NAMED])}: their captures may come from different runs. Their times follow the "
+            "clocks of their machines, or are shifted to a common start, and do not show who waits for whom.",
             "Pass captures of one run.",
         )
     loose = [(names, clock.spread_ns) for names, _, clock in told if (clock.spread_ns or 0) > _MOST_SPREAD_NS]
@@ -97,10 +100,10 @@ def doubts_of(ranks: pd.DataFrame, told: Sequence[tuple[str, Facts, Clock]]) -> 
         yield Finding(
             "loose_clock",
             "warning",
-            "The times of the ranks do not fit together",
+            "The clocks of the ranks do not match",
             f"{whose}: collectives end up to {format_value(spread or 0, 'spread_ns')} before or after those of the "
             f"other ranks{_IN_TURNS if are_shared else _NOT_TOGETHER}",
-            "" if are_shared else "Pass captures of one run, each recorded from the same step on.",
+            "" if are_shared else "Pass captures of one run that all start at the same step.",
         )
     yield from _ended_early(told)
     versions = Counter(f"{one.environment.collector} {one.environment.collector_version}".strip() for _, one, _ in told)
@@ -109,13 +112,13 @@ def doubts_of(ranks: pd.DataFrame, told: Sequence[tuple[str, Facts, Clock]]) -> 
             "different_profilers",
             "info",
             "The ranks were captured with different profilers",
-            f"{', '.join(f'{count} with {name}' for name, count in versions.items())}. Times of the CPU may differ for "
-            "that reason.",
+            f"{', '.join(f'{count} with {name}' for name, count in versions.items())}. CPU times may differ for that "
+            "reason.",
         )
 
 
 def _lacking(every: Sequence[Facts]) -> int:
-    """Return how many ranks of a communicator have no capture, of the one that lacks most."""
+    """Return how many ranks have no capture, for the communicator that lacks most."""
     members = pd.concat(
         [facts.communication[["group", "group_size", "device"]].assign(part=n) for n, facts in enumerate(every)]
     )
@@ -134,7 +137,7 @@ def _ended_early(told: Sequence[tuple[str, Facts, Clock]]) -> Iterator[Finding]:
         return
     ends = np.array([facts.span[1] + clock.shift_ns for _, facts, clock in known])
     lengths = [facts.span[1] - facts.span[0] for _, facts, _ in known]
-    # of two, one may be the one that is right
+    # of two, either may be the right one
     usual = int(np.median(ends)) if len(known) > 2 else int(ends.max())
     least = max(_EARLY * float(np.median(lengths)), _EARLY_NS)
     early = [(usual - int(end), names) for (names, *_), end in zip(known, ends, strict=True) if usual - end > least]
@@ -145,7 +148,7 @@ def _ended_early(told: Sequence[tuple[str, Facts, Clock]]) -> Iterator[Finding]:
             "ended_early",
             "warning",
             f"{len(early):,} {'capture ends' if len(early) == 1 else 'captures end'} before the others",
-            f"{named}: up to {most} earlier. The program died or was stopped there, or recording was. Later "
-            "collectives are of the others alone.",
-            "See how its program ended. Record all ranks for the same steps.",
+            f"{named}: up to {most} earlier. The program died or was stopped there, or the recording stopped. Later "
+            "collectives involve only the others.",
+            "Check how the program ended. Record all ranks for the same steps.",
         )

@@ -1,4 +1,4 @@
-"""What of a capture tells how it belongs to the others of its job."""
+"""Facts that relate a capture to the others of its job."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -18,13 +18,13 @@ from nightsight.intervals import Ints, Spans
 from nightsight.model.report import Environment, Finding, Profile
 from nightsight.tables import empty, used_devices
 
-# the last number in a name that says that it is of a rank
+# the last number in a file name that is marked as a rank
 RANK_IN_NAME: Final = (
     re.compile(r"(?i)rank[-_. ]?(\d{1,6})(?!\d)(?!.*rank[-_. ]?\d)"),
     re.compile(r"(?i)(?<![a-z0-9])r(\d{1,6})(?![0-9a-z])(?!.*(?<![a-z0-9])r\d)"),
 )
 IDS: Final = ("process", "thread", "end_thread", "forward_thread")
-# what the report of a job needs of all ranks
+# tables of all ranks that the report of a job needs
 _WHOLE: Final = ("ranks", "launched_as", "devices", "collectives")
 
 
@@ -37,17 +37,18 @@ class Part:
 
     @cached_property
     def facts(self) -> "Facts":
-        """What joins it with others."""
+        """The facts that relate it to others."""
         return facts_of(self.name, Timeline(self.profile))
 
 
 @dataclass(frozen=True, eq=False)
 class Facts:
-    """What of a capture tells how it belongs to the others of its job; little, however large the capture is.
+    """Facts that relate a capture to the others of its job; small, however large the capture is.
 
-    tables: those that the report of a job needs whole. processes: that used GPUs, each with the one it communicated on,
-    else used most. ids: of all processes and threads, rising. used: numbers of GPUs. span: when the first event begins
-    and the last one ends. epoch_ns: as in `Profile`. communication: of the capture, without `operation`.
+    tables: those that the report of a job needs whole. processes: those that used GPUs, each with the GPU on which it
+    communicated, else its most used GPU. ids: of all processes and threads, rising. used: numbers of GPUs. span: start
+    of the first event and end of the last. epoch_ns: as in `Profile`. communication: of the capture, without
+    `operation`.
     """
 
     name: str
@@ -67,30 +68,30 @@ class Facts:
 
     @property
     def cards(self) -> set[str]:
-        """What identifies the GPUs on which it communicates, as far as known."""
+        """The identities of the GPUs on which it communicates, as far as known."""
         devices = self.table("devices")
         used = devices["device"].isin(self.communication["device"])
         return set(cards(devices[used])) - {""}
 
     @property
     def communicators(self) -> set[str]:
-        """Those that it is known to be in; of NCCL, no other job has them."""
+        """The known communicators of the capture; those of NCCL are unique to the job."""
         return {*self.table("ranks")["group"].astype("str"), *self.communication["group"].astype("str")} - {""}
 
     @property
     def tells(self) -> bool:
-        """Whether the capture or its launcher tells which of several ranks it is of."""
+        """Whether the capture or its launcher gives its rank among several."""
         return bool((self.table("ranks")["world_size"].fillna(2) > 1).any()) or len(self.table("launched_as")) > 0
 
     @property
     def is_of_job(self) -> bool:
-        """Whether its program communicates, or something tells which of several ranks it is of."""
+        """Whether its program communicates, or something gives its rank among several."""
         return len(self.table("collectives")) > 0 or self.tells or len(self.communication) > 0
 
 
 @dataclass(frozen=True, eq=False)
 class Apart:
-    """Facts of a capture whose events will not be at hand, with what else of them counts; by GPU, as in `Job`."""
+    """Facts of a capture whose events are not loaded, with the parts of them that matter; by GPU, as in `Job`."""
 
     facts: Facts
     beside: Mapping[int, Spans]
@@ -99,7 +100,7 @@ class Apart:
 
 
 def apart(part: Part) -> Apart:
-    """Return what is needed of a capture if its events are not."""
+    """Return the facts of a capture that are needed without its events."""
     timeline = Timeline(part.profile)
     facts = facts_of(part.name, timeline)
     devices = facts.communication["device"].unique().tolist()
@@ -108,7 +109,7 @@ def apart(part: Part) -> Apart:
 
 
 def facts_of(name: str, timeline: Timeline) -> Facts:
-    """Return what of a capture, whose file has that name, joins it with others."""
+    """Return the facts that relate a capture, whose file has that name, to others."""
     profile = timeline.profile
     told = communication(timeline).drop(columns="operation")
     return Facts(
@@ -126,13 +127,13 @@ def facts_of(name: str, timeline: Timeline) -> Facts:
 
 
 def are_of_one_job(every: Sequence[Facts]) -> bool:
-    """Whether captures that are each of a job can be of one: they tell ranks, or their names differ only in numbers."""
+    """Whether captures can belong to one job: they give their ranks, or their names differ only in numbers."""
     are_alike = len({re.sub(r"\d+", "#", facts.name) for facts in every}) == 1
     return all(facts.tells for facts in every) or (are_alike and len(every) > 1)
 
 
 def name_of_job(names: Sequence[str]) -> str:
-    """Return what the names of the ranks' files have in common: `train` for `train_rank0` and `train_rank1`."""
+    """Return the common part of the ranks' file names: `train` for `train_rank0` and `train_rank1`."""
     for pattern in (*RANK_IN_NAME, re.compile(r"\d+(?!.*\d)")):
         bare = {pattern.sub("", name) for name in names}
         if len(bare) == 1:
@@ -141,7 +142,7 @@ def name_of_job(names: Sequence[str]) -> str:
 
 
 def _processes(timeline: Timeline) -> pd.DataFrame:
-    """Return the processes of a capture that used GPUs, each with the one it communicated on, else used most."""
+    """Return the processes of a capture that used GPUs, each with the GPU it communicated on, else used most."""
     tables, communicates = timeline.profile.tables, communicating(timeline)
     used, first = [pd.DataFrame({"process": [], "gpu": [], "time": []})], 0
     for name in GPU_TABLES:
@@ -155,7 +156,7 @@ def _processes(timeline: Timeline) -> pd.DataFrame:
     spent = spent.sort_values(["time", "gpu"], ascending=[False, True]).drop_duplicates("process")
     found = spent.astype({"process": "int64", "gpu": "int64"}).sort_values(["gpu", "process"], ignore_index=True)
     if not len(found):
-        # on CPUs alone, those that call collectives
+        # without GPUs, the processes that call collectives
         called = tables.get("collectives", empty("collectives"))["process"].unique().tolist()
         found = pd.DataFrame({"process": called or [-1], "gpu": -1})
     return found[["process", "gpu"]]

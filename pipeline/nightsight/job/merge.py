@@ -1,4 +1,4 @@
-"""Makes one profile of those of the ranks of a job, with numbers that do not clash."""
+"""Merges the profiles of a job's ranks into one, with numbers that do not clash."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,14 +28,14 @@ _OF_MACHINE: Final = ("devices", "memory_usage", "gpu_metrics", "gpu_page_faults
 def joined(parts: Sequence[Part]) -> Profile:
     """Return one profile of all ranks; UsageError if they cannot be of one job.
 
-    GPUs get the numbers of their ranks; those that are no rank's own come after them.
+    GPUs get the numbers of their ranks; the other GPUs come after them.
     """
     ranked = by_rank([part.facts for part in parts])
     return _profile(ranked, {place: parts[number].profile for place, number in enumerate(ranked.order)})
 
 
 def joined_of_some(every: Sequence[Apart], read: Callable[[int], Profile], most: int) -> Profile:
-    """Return one profile of a large job, with the events of a few captures that stand for all.
+    """Return one profile of a large job, with the events of a few representative captures.
 
     read: returns the profile of a capture. most: how many to read. UsageError if they cannot be of one job.
     """
@@ -60,17 +60,17 @@ def joined_of_some(every: Sequence[Apart], read: Callable[[int], Profile], most:
             Finding(
                 "some_ranks",
                 "info",
-                f"{len(shown):,} of {len(like):,} ranks stand for the others",
-                f"{format_ranks(shown)}: kernels, timeline, sums and causes are theirs. Each other rank "
-                "is like one of them: in its collectives, and in how long it waits there. *Ranks*, their steps and "
-                "*Collectives* are of all.",
+                f"{len(shown):,} of {len(like):,} ranks represent the others",
+                f"{format_ranks(shown)}: kernels, timeline, sums and causes come from them. Every other rank resembles "
+                "one of them in its collectives and its waits there. *Ranks*, their steps and *Collectives* cover all "
+                "ranks.",
             ),
         ),
     )
 
 
 def _profile(ranked: Ranked, held: Mapping[int, Profile]) -> Profile:
-    """Return one profile of the captures that are held, by place, with what the others tell, too."""
+    """Return one profile of the captures that are held, by place, with the facts of the others."""
 
     def moved(place: int, tables: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
         ids, clock = ranked.facts[place].ids, ranked.clocks[place]
@@ -93,7 +93,7 @@ def _profile(ranked: Ranked, held: Mapping[int, Profile]) -> Profile:
 
 
 def _table(ranked: Ranked) -> pd.DataFrame:
-    """Return the table `ranks` with the numbers that processes got, by rank."""
+    """Return the table `ranks` with the new process numbers, by rank."""
     kept = ranked.ranks[ranked.ranks["process"] >= 0].sort_values("rank", kind="stable")
     parts = kept["part"].tolist()
     process = [ranked.process(*pair) for pair in zip(parts, kept["process"].to_numpy(dtype=np.int64), strict=True)]
@@ -107,9 +107,9 @@ def _table(ranked: Ranked) -> pd.DataFrame:
 def _moved(
     every: Mapping[str, pd.DataFrame], own: tuple[int, Ints], devices: Mapping[int, int], shift_ns: int
 ) -> dict[str, pd.DataFrame]:
-    """Return the tables of a capture with ids, numbers of GPUs and times that it can share with others.
+    """Return the tables of a capture with ids, GPU numbers and times that do not clash with others.
 
-    own: its place among them, and its ids. What is of GPUs that it did not use is left out.
+    own: its place among them, and its ids. Rows of GPUs that it did not use are left out.
     """
     (place, ids), tables = own, {}
     for name, table in every.items():
@@ -130,7 +130,7 @@ def _moved(
 
 
 def _concatenated(every: Sequence[Mapping[str, pd.DataFrame]]) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Yield each table of all captures that have it, with the columns that all of these have."""
+    """Yield each table, concatenated over the captures that have it, with the columns that they share."""
     for name in dict.fromkeys(name for tables in every for name in tables):
         frames = [tables[name] for tables in every if name in tables]
         if len(frames) == 1 or name in UNPROFILED:
@@ -154,7 +154,7 @@ def _texts(column: "pd.Series[Any]") -> "pd.Categorical[Any]":
 
 
 def _environment(every: Sequence[Environment], tables: Mapping[str, pd.DataFrame]) -> Environment:
-    """Return what the captures say of the machine: all values of each, where they differ."""
+    """Return the environment of all captures; facts that differ list all values."""
     told = [asdict(environment) for environment in every]
     facts: dict[str, str] = {name: ", ".join(dict.fromkeys(one[name] for one in told if one[name])) for name in told[0]}
     facts["captured_utc"] = min((one["captured_utc"] for one in told if one["captured_utc"]), default="")

@@ -1,4 +1,4 @@
-"""Which rank each capture is of, and what GPUs and processes are called in a job."""
+"""The rank of each capture, and the numbers of GPUs and processes in a job."""
 
 import re
 from collections.abc import Collection, Mapping, Sequence
@@ -15,15 +15,15 @@ from nightsight.job.facts import RANK_IN_NAME, Facts
 from nightsight.tables import NULLABLE
 
 _BITS: Final = 32
-# only the rank in the largest communicator: there may be none of all ranks
+# only the rank in the largest communicator: there may be no communicator of all ranks
 _OF_NCCL: Final = "NCCL"
 
 
 @dataclass(frozen=True, eq=False)
 class Ranked:
-    """Captures in the order of their ranks: order[place] is the number of the one that was given.
+    """Captures in the order of their ranks: order[place] is the number of the given capture.
 
-    ranks: as `_identified` returns, `part` being the place. devices: what the number of each GPU becomes.
+    ranks: as `_identified` returns, where `part` is the place. devices: the new number of each GPU.
     """
 
     facts: list[Facts]
@@ -33,7 +33,7 @@ class Ranked:
     devices: list[dict[int, int]]
 
     def process(self, place: int, process: int) -> int:
-        """Return the number that a process of a capture gets."""
+        """Return the new number of a process of a capture."""
         return int(renumbered(np.array([process]), self.facts[place].ids, place)[0])
 
 
@@ -48,7 +48,7 @@ def by_rank(every: Sequence[Facts]) -> Ranked:
 
 
 def numbered(values: Ints, devices: Mapping[int, int]) -> Ints:
-    """Return the new numbers of GPUs; that of the CPU stays."""
+    """Return the new numbers of GPUs; the CPU keeps its number."""
     distinct, codes = np.unique(values, return_inverse=True)
     return np.array([devices.get(number, number) for number in distinct.tolist()], dtype=np.int64)[codes]
 
@@ -56,9 +56,9 @@ def numbered(values: Ints, devices: Mapping[int, int]) -> Ints:
 def _identified(every: Sequence[Facts]) -> pd.DataFrame:
     """Return the ranks of all captures, with columns part, process, gpu (-1 if unknown), rank, world_size and source.
 
-    What captures tell counts, else what launchers said, else the names of files; if not all have a number then, or not
-    one of their own because communicators number their ranks anew, the order of the files. UsageError if nothing but
-    communicators that they do not share tells ranks.
+    The captures decide, else the launchers, else the file names. If some ranks then have no number, or share one
+    because each communicator numbers its ranks from 0, the order of the files decides. UsageError if the only source is
+    communicators that the captures do not share.
     """
     found = [facts.processes.assign(part=number) for number, facts in enumerate(every)]
     named = next((numbers for pattern in RANK_IN_NAME if (numbers := _numbered_names(pattern, every))), None)
@@ -76,9 +76,9 @@ def _identified(every: Sequence[Facts]) -> pd.DataFrame:
             return ranks.astype({"rank": "int64"})
     if stranger is not None:
         raise UsageError(
-            f"{every[0].name} and {stranger.name} have no communicator in common: they are of different jobs or runs",
-            "Pass the captures of one job, or --apart for a report of each. If they are of one, put the number of the "
-            "rank into their names: train_rank0, train_rank1.",
+            f"{every[0].name} and {stranger.name} share no communicator: they come from different jobs or runs",
+            "Pass the captures of one job, or --apart for a report of each. If they belong to one, put the rank number "
+            "into their names: train_rank0, train_rank1.",
         )
     unnamed = pd.concat(found, ignore_index=True)
     unknown = pd.array([None] * len(unnamed), dtype=NULLABLE)
@@ -86,7 +86,7 @@ def _identified(every: Sequence[Facts]) -> pd.DataFrame:
 
 
 def _stranger(every: Sequence[Facts]) -> Facts | None:
-    """Return the first capture that shares no communicator with the first one, not even through others."""
+    """Return the first capture that shares no communicator with the first one, even indirectly."""
     if not all(facts.communicators for facts in every):
         return None
     known, rest = set(every[0].communicators), list(every[1:])
@@ -97,13 +97,13 @@ def _stranger(every: Sequence[Facts]) -> Facts | None:
 
 
 def _numbered_names(pattern: re.Pattern[str], every: Sequence[Facts]) -> list[int] | None:
-    """Return the numbers of ranks in the names of files; None unless each has one."""
+    """Return the rank numbers in the file names; None unless each has one."""
     found = [pattern.search(facts.name) for facts in every]
     return [int(match[1]) for match in found if match] if all(found) else None
 
 
 def _told(facts: Facts, processes: pd.DataFrame, named: int | None, *, without: Collection[str]) -> pd.DataFrame:
-    """Return the processes of a capture with the ranks that it tells, its launcher did, or its name does."""
+    """Return the processes of a capture with their ranks, from the capture, its launcher or its name."""
     told = facts.table("ranks")
     told = told[~told["source"].isin(without)]
     if len(told):
@@ -114,7 +114,7 @@ def _told(facts: Facts, processes: pd.DataFrame, named: int | None, *, without: 
     unknown = pd.array([None] * len(processes), dtype=NULLABLE)
     launched = facts.table("launched_as")
     if len(launched) == len(processes) == 1:
-        # of a launcher that was started in turn, the variables say which node it is
+        # if the launcher itself was launched, the variables give the node
         return processes.assign(**{name: launched[name].array for name in ("rank", "world_size", "source")})
     if named is not None and len(processes) == 1:
         return processes.assign(rank=named, world_size=unknown, source="file name")
@@ -122,28 +122,28 @@ def _told(facts: Facts, processes: pd.DataFrame, named: int | None, *, without: 
 
 
 def _refuse_strangers(ranks: pd.DataFrame, every: Sequence[Facts]) -> None:
-    """Raise UsageError if a rank is there twice, or ranks say that they are of jobs of different sizes."""
+    """Raise UsageError if a rank occurs twice, or if ranks report different job sizes."""
     sized = ranks[ranks["source"] != _OF_NCCL].dropna(subset=["world_size"])
     if sized["world_size"].nunique() > 1:
         said = ", ".join(
             f"{every[int(some['part'].iloc[0])].name} of {size}" for size, some in sized.groupby("world_size")
         )
-        raise UsageError(f"these are ranks of different jobs: {said}", "Pass the captures of one job.")
+        raise UsageError(f"the ranks belong to different jobs: {said}", "Pass the captures of one job.")
     told = pd.concat([facts.table("ranks").assign(part=number) for number, facts in enumerate(every)])
     told = told[told["group"].astype("str") != ""].astype({"group": "str"})
-    # a copy under another name tells the same, whatever rank that name says
+    # a copy under another name has the same content, whatever rank its name gives
     for keys, known in (["rank"], ranks), (["rank", "group"], told):
         doubled = known[known.duplicated(keys, keep=False)].sort_values(keys, kind="stable")
         if len(doubled):
             rank = int(doubled["rank"].iloc[0])
             first, second = (every[number].name for number in doubled["part"].iloc[:2])
-            _refuse_doubled(f"rank {rank} is there twice", first, second)
+            _refuse_doubled(f"rank {rank} occurs twice", first, second)
     recorded: dict[object, Facts] = {}
     for facts in every:
-        # simulated ranks may do the same to the nanosecond; they tell different ranks, and a copy does not
+        # simulated ranks may be identical to the nanosecond but have different ranks; a copy does not
         one = recorded.setdefault((facts.epoch_ns, facts.span, *facts.table("ranks")["rank"]), facts)
         if facts.epoch_ns is not None and one is not facts:
-            _refuse_doubled("one capture is there twice", one.name, facts.name)
+            _refuse_doubled("one capture occurs twice", one.name, facts.name)
 
 
 def _refuse_doubled(what: str, first: str, second: str) -> NoReturn:
@@ -154,7 +154,7 @@ def _refuse_doubled(what: str, first: str, second: str) -> NoReturn:
 
 
 def _devices_of(ranks: pd.DataFrame, every: Sequence[Facts]) -> list[dict[int, int]]:
-    """Return for each capture what the number of each GPU in it becomes: that of its (first) rank, else a new one."""
+    """Return for each capture the new number of each of its GPUs: the number of its (first) rank, else a new one."""
     found: list[dict[int, int]] = [{} for _ in every]
     for part, gpu, rank in ranks.sort_values("rank")[["part", "gpu", "rank"]].itertuples(index=False):
         if gpu >= 0:
@@ -168,7 +168,7 @@ def _devices_of(ranks: pd.DataFrame, every: Sequence[Facts]) -> list[dict[int, i
 
 
 def hosts_of(every: Sequence[Facts]) -> list[int | None]:
-    """Return the number of the machine of each capture, counted from 0 in this order; None unless known for all."""
+    """Return the machine number of each capture, counted from 0 in this order; None unless known for all."""
     nodes = [facts.table("launched_as")["node"].dropna().tolist()[:1] for facts in every]
     if not all(nodes):
         return [0 if len(every) == 1 else None] * len(every)
@@ -177,5 +177,5 @@ def hosts_of(every: Sequence[Facts]) -> list[int | None]:
 
 
 def renumbered(values: Ints, known: Ints, place: int) -> Ints:
-    """Return ids that no other capture has."""
+    """Return ids that are unique among captures."""
     return (place << _BITS) + np.searchsorted(known, values)

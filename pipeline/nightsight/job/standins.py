@@ -1,4 +1,4 @@
-"""Which ranks of a large job stand for the others."""
+"""Chooses the ranks that represent a large job."""
 
 import numpy as np
 import pandas as pd
@@ -8,7 +8,7 @@ from nightsight.job.ranks import Ranked, numbered, renumbered
 
 
 def communication_of(ranked: Ranked) -> pd.DataFrame:
-    """Return what all ranks communicate, by GPU and the order of their calls."""
+    """Return the communication of all ranks, by GPU and the order of their calls."""
     frames = []
     for place, facts in enumerate(ranked.facts):
         told, shift_ns = facts.communication, ranked.clocks[place].shift_ns
@@ -24,10 +24,9 @@ def communication_of(ranked: Ranked) -> pd.DataFrame:
 
 
 def stand_ins(told: pd.DataFrame, ranked: Ranked, most: int) -> pd.DataFrame:
-    """Return for each rank another, `like`, and the capture that has it, `like_part`; of at most so many captures.
+    """Return for each rank a similar one, `like`, and its capture, `like_part`; from at most `most` captures.
 
-    Ranks are alike if they call the same collectives, and spend as long in them: whoever the others wait for spends
-    the least.
+    Ranks are similar if they call the same collectives and spend equal time in them: a straggler spends the least.
     """
     ranks = ranked.ranks.sort_values("rank", ignore_index=True)
     spent = (told["end_ns"] - told["start_ns"]).groupby(told["device"]).mean()
@@ -47,10 +46,10 @@ def stand_ins(told: pd.DataFrame, ranked: Ranked, most: int) -> pd.DataFrame:
         if one["part"] not in parts and len(parts) < most:
             parts.append(int(one["part"]))
     shown = ranks[ranks["part"].isin(parts)]
-    # unlike ones are as far apart as can be
+    # ranks of different kinds get the largest distance
     far = np.abs(ranks["spent"].to_numpy()[:, None] - shown["spent"].to_numpy())
     far += (ranks["kind"].to_numpy()[:, None] != shown["kind"].to_numpy()) * (1.0 + far.max())
-    # a rank that is shown is like itself, whatever others spend
+    # a chosen rank represents itself, whatever others spend
     far[ranks["rank"].to_numpy()[:, None] == shown["rank"].to_numpy()] = -1.0
     nearest = shown.iloc[far.argmin(axis=1)]
     return ranks.assign(like=nearest["rank"].to_numpy(), like_part=nearest["part"].to_numpy())

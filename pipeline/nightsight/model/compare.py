@@ -146,7 +146,7 @@ class Accepted:
     up_to_pct: float | None = None
 
     def covers(self, kind: str, name: str, workload: str, change_pct: float) -> bool:
-        """Whether this is about a change of that measure by so much."""
+        """Whether this covers such a change of that measure."""
         is_meant = (self.kind, self.name) == (kind, name) and self.workload in ("", workload)
         return is_meant and (self.up_to_pct is None or change_pct <= self.up_to_pct)
 

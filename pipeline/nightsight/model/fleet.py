@@ -16,7 +16,7 @@ from nightsight.version import VERSION
 
 FORMAT: Final = 2
 SUMMARY: Final = f"nightsight {VERSION}, summary {FORMAT}"
-"""What wrote a summary. One that something else wrote is made anew, as its numbers may be defined otherwise."""
+"""The writer of a summary. A summary by another one is made again, as its numbers may be defined differently."""
 
 _CAPTURE: Final = Column("capture", TEXT, "digest of what the file holds and of the window that was asked for")
 _MACHINE: Final = (
@@ -70,7 +70,7 @@ TABLES: Final[Mapping[str, tuple[Column, ...]]] = {
         Column("cause", TEXT, "what costs time, without its amounts"),
         Column("action", TEXT, "what to do"),
         Column("gain_pct", NUMBER, "how much shorter a repetition gets, or the window if nothing repeats"),
-        Column("lost_ns", NUMBER, "so much of the GPU time"),
+        Column("lost_ns", NUMBER, "the same in GPU time"),
     ),
     "kernels": (
         _CAPTURE,
@@ -89,7 +89,7 @@ FILES: Final = (
     Column("bytes", WHOLE, "its size"),
     _CAPTURE,
 )
-"""The table of the files that were ever read, beside the summaries."""
+"""The table of all files ever read, next to the summaries."""
 
 FACTS: Final[Mapping[str, str]] = {
     "workload": "Workload",
@@ -155,7 +155,7 @@ class Failure:
 class Survey:
     """What many captures say together. The order of the captures changes nothing.
 
-    captures: the columns of TABLES and `file`, `group`, `report` (the address of its own report, "" if there is none),
+    captures: the columns of TABLES and `file`, `group`, `report` (the address of its report, "" if there is none),
     `cause` and `gain_pct` (of what costs most in it).
     common: facts that all captures share, differing: columns fact, value, captures, gpu_ns. split: group, category,
     time_ns. causes: rule, cause, others (how many other causes of that rule there are), action, captures, share_pct and

@@ -29,7 +29,7 @@ TOGETHER: Final = dt.timedelta(hours=12)
 """What began within this time is of one night."""
 Cause = Literal["code", "environment", "unknown"]
 LEAST_PCT: Final = 3.0
-"""A smaller change of level is no change."""
+"""A smaller change of level does not count."""
 
 
 @dataclass(frozen=True, order=True)
@@ -111,7 +111,7 @@ class Night:
     """One point of all series of a track: the runs of one commit that were measured together.
 
     time: ISO, UTC. link: the report of one of its runs, a URL or `WORKLOAD/RUN`, "" if there is none. versions: of the
-    software, for what changed beside the commit. flags: why its numbers are not tested (throttled, shared).
+    software, for changes other than the commit. flags: why its numbers are not tested (throttled, shared).
     """
 
     time: str

@@ -20,7 +20,7 @@ from nightsight.units import split
 REPORT_FORMAT: Final = 1
 Severity = Literal["error", "warning", "info", "advice"]
 SEVERITIES: Final[tuple[Severity, ...]] = get_args(Severity)
-"""The worst first. Advice is about the program; the others say how far the report can be trusted."""
+"""The worst first. Advice is about the program; the others say how reliable the report is."""
 ARGUMENTS: Final = "arguments"
 """The parameter of a report that holds a digest of the program's arguments, which may hold anything."""
 Json = Any
@@ -63,7 +63,7 @@ class Environment:
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that the reader of a report should know, and what to do about it.
+    """One fact that the reader of a report should know, and what to do about it.
 
     `evidence`: cases that support it; `source`: the name of the result that lists all of them. `gain_ns`: how much
     shorter the window is predicted to get, all repetitions together; `gain_pct`: in percent of it, or of a repetition,
@@ -148,7 +148,7 @@ class Job:
 
     communication: as `nightsight.events.communication.communication` returns, without `operation`. By GPU, beside: when
     other work ran while it communicated, merged; steps: when its repetitions begin, and when they end, in ns. pids: by
-    process. like: by rank, the one in the profile that stands for it.
+    process. like: by rank, the one in the profile that represents it.
     """
 
     communication: pd.DataFrame
@@ -316,7 +316,7 @@ class Report:
 
     `unchecked`: the advice rules that could not be checked, each with the reason. `windows`: the window that all
     results are about, and others of the same capture. `ranks`: by the number of a GPU, the rank that it works for, if
-    each rank has a number of its own. `shared`: which of these numbers are one GPU, for each that ranks share.
+    each rank has its own number. `shared`: which of these numbers are one GPU, for each that ranks share.
     """
 
     title: str

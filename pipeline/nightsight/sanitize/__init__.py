@@ -1,6 +1,6 @@
-"""Takes out of a capture what is private, so that it can be given to others; its report stays the same.
+"""Removes private data from a capture, so that it can be shared; its report stays the same.
 
-Each format has a list of what is kept; anything else is left out. What is kept is cleaned of paths, and of the names of
+Each format has a list of what is kept; anything else is left out. Kept texts are cleaned of paths, and of the names of
 users and hosts. The result is read back before it gets its name.
 """
 
@@ -25,7 +25,7 @@ _PIECE: Final = 1 << 22
 
 @dataclass(frozen=True)
 class _Form:
-    """How captures of a kind are written anew, which words are the format's own, and all texts that one has."""
+    """How to rewrite captures of a kind, which words belong to the format, and all texts of a capture."""
 
     write: Callable[[Path, Path, Private], None]
     vocabulary: tuple[str, ...]
@@ -43,7 +43,7 @@ _REFUSED: Final[Mapping[Kind, tuple[str, str]]] = {
         "Export it, and sanitize the export: nsys export --type sqlite -o FILE.sqlite FILE.nsys-rep",
     ),
     "ncu-rep": (
-        "its format has no description, so nobody can say what else it holds",
+        "its format is not documented, so its other content is unknown",
         "Print it, and sanitize the page: ncu --import FILE.ncu-rep --csv --page raw --print-units base > FILE.csv",
     ),
     "report": (
@@ -54,9 +54,9 @@ _REFUSED: Final[Mapping[Kind, tuple[str, str]]] = {
 
 
 def sanitize(source: Path, target: Path, *, most_bytes: int) -> Counter[str]:
-    """Write a capture without what is private; return what was taken out, by kind.
+    """Write a capture without private data; return what was removed, by kind.
 
-    What nightsight keeps beside a capture is written beside the result. UsageError if `target` is an input;
+    The file that nightsight keeps next to a capture is written next to the result. UsageError if `target` is an input;
     CaptureError if `source` is none of the formats, damaged, or something private is still in the result.
     """
     kind = recognize(source)
@@ -106,7 +106,7 @@ def _holds(written: Path, known: list[bytes]) -> bool:
 
 
 def _write_beside(extra: Path, target: Path, private: Private, *, inputs: list[Path]) -> None:
-    """Write what is kept beside a capture: numbers, and names of ranges, which are cleaned as those in the capture."""
+    """Write the file next to a capture: numbers, and names of ranges, which are cleaned as those in the capture."""
     try:
         tables = of_text(extra.read_bytes())
     except (OSError, CaptureError):

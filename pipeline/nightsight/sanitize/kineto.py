@@ -1,4 +1,4 @@
-"""Writes a torch.profiler trace anew with what a report and a trace viewer need of its events.
+"""Rewrites a torch.profiler trace with the parts of its events that a report and a trace viewer need.
 
 The trace is in memory as a whole, as when its report is made.
 """

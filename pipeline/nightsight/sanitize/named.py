@@ -28,7 +28,7 @@ _MAYBE_SECRET: Final = re.compile(
     r"\w*(?:TOKEN(?!I[SZ])|PRIVATE|COOKIE|SIGNATURE)\w*|(?:\w*_)?(?:KEY|PASS|PWD|AUTH|PAT)(?:_\w*)?", re.IGNORECASE
 )
 _ORDINARY: Final = re.compile(r"[a-z_]{,11}|[A-Z_]{,11}|[A-Z][a-z]{,10}")
-# a folder is no password
+# a folder is not a password
 _FOLDER: Final = re.compile(r"(?:OLD)?PWD", re.IGNORECASE)
 # in the name of a range or an event, `node_name=add` need not be a host, nor `key=float32x4` a secret
 PLAIN: Final = re.compile(

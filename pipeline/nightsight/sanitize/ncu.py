@@ -1,4 +1,4 @@
-"""Writes the CSV pages of ncu anew: which columns of theirs are kept, and nothing of the output around them."""
+"""Rewrites the CSV pages of ncu: keeps some of their columns, and none of the output around them."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Writes an nsys export anew with what a report needs: which columns of its tables that is, and what each holds.
+"""Rewrites an nsys export with the columns that a report needs, and defines what each holds.
 
 Nothing is deleted from the original: the result is a new file, so no page of it ever held anything else.
 """
@@ -97,7 +97,7 @@ _COUNTED: Final = re.compile(
     r"NVENC|NVDEC|UNCORE|LINUX|STUTTER|RUNNABLE|TRACE|ARM|CPU)_[A-Z0-9_]{1,60}"
 )
 _NOT_COUNTED: Final = re.compile(r"NVTX_PAYLOAD_\w+")
-# the words of a command line, each in a row of its own
+# the words of a command line, each in a separate row
 _ARGUMENT: Final = re.compile(r"(.*ARG\D*?)_?(\d*)")
 _PAYLOAD: Final = "jsonText"
 _MARK: Final = 34
@@ -147,7 +147,7 @@ def texts_of_nsys(path: Path) -> Iterator[str]:
 
 
 class _Copy:
-    """An export while it is written anew."""
+    """An export while it is rewritten."""
 
     def __init__(self, connection: sqlite3.Connection, database: Database, private: Private) -> None:
         self.connection = connection
@@ -359,7 +359,7 @@ def _call(text: bytes) -> str | None:
 
 
 def _of_html(clean: Callable[[str], str]) -> Callable[[str], str]:
-    """Clean what a text stands for: nsys writes names in stacks as in HTML. It is escaped only if it must be."""
+    """Clean the meaning of a text: nsys escapes names in stacks as in HTML. It is escaped only if necessary."""
 
     def cleaned(text: str) -> str:
         plain = clean(html.unescape(text))

@@ -1,4 +1,4 @@
-"""What is private in the texts of a capture, whichever profiler wrote them: how it is told, and what stands for it."""
+"""Private data in the texts of a capture, whichever profiler wrote them: how it is recognized and replaced."""
 
 import contextlib
 import getpass
@@ -228,7 +228,7 @@ class Private:
         return self.text(without_private(name))
 
     def words(self, text: str) -> str:
-        """Clean a text in the profiler's own words, which may name the user or the host, but has paths of its own."""
+        """Clean a text in the profiler's words, which may name the user or host, but also has the profiler's paths."""
         return self._settled(text, self._without_certain)
 
     def _settled(self, text: str, step: Callable[[str], str]) -> str:
@@ -273,7 +273,7 @@ class Private:
         return self._number(path, "path", PATHS) + match[0][len(path) :]
 
     def _number(self, text: str, word: str, kind: str) -> str:
-        """Return what stands for a text: different ones stay different, so that they are counted as before."""
+        """Return the replacement of a text: different ones stay different, so that they are counted as before."""
         self._replaced[kind].add(text)
         numbers = self._numbered[kind]
         return f"<{word} {numbers.setdefault(text, len(numbers) + 1)}>"

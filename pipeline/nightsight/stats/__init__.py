@@ -141,7 +141,7 @@ OF_NSYS_ALONE: Final = (
     "openacc_sum",
     "syscall_sum",
 )
-"""What `nsys stats FILE` of nsys 2025.3 prints besides, if the capture has it."""
+"""What `nsys stats FILE` of nsys 2025.3 also prints, if the capture has it."""
 
 
 def refuse_unknown(reports: Sequence[str]) -> None:

@@ -26,7 +26,7 @@ _COST_OF_CALL: Final = 1.3
 _COST_OF_OTHERS: Final = 0.4
 _LAUNCH_NS: Final = 5_000
 _COUNTS_NS: Final = 1_000
-# a call without the profiler is no shorter
+# lower bound of a call without the profiler
 _SHORTEST_CALL_NS: Final = 1_500
 # the host of a capture is no more than this many times as fast or slow as when it was calibrated
 _SPEED: Final = 2.0
@@ -78,7 +78,7 @@ def _speed(recorded: float, calibrated: float) -> float:
 
 
 def taken_off(found: Model, by_call: Floats, factor: float = 1.0) -> Floats:
-    """Return the lags without so many times the cost: half of it off each call, half off the host code after it."""
+    """Return the lags without `factor` times the cost: half taken from each call, half from the host code after it."""
     calls, work = found.graph.calls, found.graph.work
     length, cost, lag = calls.end - calls.start, factor * by_call / 2, found.lag.copy()
     following = np.flatnonzero((calls.before >= 0) & (found.edges[BEGIN][:-1] >= 0))

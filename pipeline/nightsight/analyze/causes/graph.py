@@ -69,8 +69,8 @@ class Calls:
 
     `row`: in api_calls. `line`: the line of execution (one thread, or several that take turns). `before`: the call
     after which the line went on to this one, -1 for the first. `awaited`: the operation that it waited for, -1 if it
-    waits for nothing. `work_ns`: its own time, without waiting. `held_ns`: how much of the time before it was no host
-    code: the thread was in a call of a collective that another rank had not come to. It counts as the first part of
+    waits for nothing. `work_ns`: its own time, without waiting. `held_ns`: the part of the time before it that was not
+    host code: the thread was in a collective call that another rank had not reached. It counts as the first part of
     that time. `cause`: a position in IDLE.
     """
 
@@ -99,8 +99,8 @@ class Work:
 
     `operation`: the position in Timeline.operations. `call`: the launching call, a position in Calls, -1 if it is not
     in the window. `launched`: when its call began, in the window or before it; if that is not recorded (`is_recorded`),
-    when the operation itself did. `previous`: the operation before it on its stream, `other`: one that it had to wait
-    for besides, -1 for none. `group`: collectives with the same number transfer together, -1 for all else. `direction`:
+    when the operation itself did. `previous`: the operation before it on its stream, `other`: another one that it had
+    to wait for, -1 for none. `group`: collectives with the same number transfer together, -1 for all else. `direction`:
     of a copy between host and device, TO_DEVICE or TO_HOST, -1 for all else. `between`: copies from GPU to GPU.
     `bypass`: if `previous` is such a copy or communicates, what came before it on the stream, each further back: others
     of its kind, the nearest ones, and what was before all of them; -1 for none.
@@ -244,7 +244,7 @@ def _launching(timeline: Timeline) -> Flags:
 def _lines(start: Ints, end: Ints, process: Ints, thread: Ints, *, launches: Flags) -> Ints:
     """Number the lines of execution: threads of a process of which only one at a time makes calls.
 
-    Threads that launch nothing (NCCL's watchdog polls events) have lines of their own.
+    Threads that launch nothing (NCCL's watchdog polls events) have separate lines.
     """
     codes, threads = pd.factorize(thread)
     line = np.arange(len(threads))
@@ -380,8 +380,8 @@ def _bypass(previous: Ints, kind: Ints) -> tuple[Ints, ...]:
 def _latency(calls: Calls, work: Work, kind: Ints) -> Ints:
     """Return how long after the beginning of its call each operation begins when its stream is idle.
 
-    That is the length of the call, which is work, and what is typical from its end on. Copies that block run during
-    their calls: for them all of it is what is typical.
+    That is the length of the call, which is work, plus the typical time after its end. Blocking copies run during their
+    calls: for them, all of it is the typical time.
     """
     if not len(calls):
         return np.full(len(work), _LATENCY_NS, dtype=np.int64)
@@ -456,14 +456,14 @@ def _with_meetings(timeline: Timeline, calls: Calls) -> tuple[Calls, tuple[Ints,
     threads, held, met = positions(calls.thread), calls.held_ns.copy(), list[tuple[int, int]]()
 
     def following(thread: int, time: int) -> int:
-        """Return the first call of a thread from a time on, -1 for none."""
+        """Return the first call of a thread at or after a time, -1 for none."""
         mine = threads.get(thread, _NONE)
         place = int(np.searchsorted(calls.start[mine], time))
         return int(mine[place]) if place < len(mine) else -1
 
     window, found = timeline.window, meetings(timeline)
     since = np.where(calls.before >= 0, np.append(calls.end, 0)[calls.before], window.start_ns)
-    # NCCL goes on in a thread of its own, which has not called anything yet
+    # NCCL continues in its own thread, which has not called anything yet
     is_new = np.append(calls.thread, -1)[calls.before] != calls.thread
     found = found[(found["met_ns"] >= window.start_ns) & (found["met_ns"] < window.end_ns)]
     for process, thread, begin, last, time in zip(*(found[name].tolist() for name in found), strict=True):
@@ -507,7 +507,7 @@ def _with_waits(timeline: Timeline, calls: Calls, work: Work) -> Calls:
     was_held = (awaited >= 0) & (released > calls.start)
     after = calls.end - released
     work_ns = np.where(was_held, np.maximum(after, 0), length)
-    # what a wait takes to return is typical of its kind; frees, allocations and copies do work of their own after it
+    # the time to return from a wait is typical of its kind; frees, allocations and copies do their own work after it
     is_sync = was_held & (calls.cause == IDLE.index(SYNC))
     work_ns = np.where(is_sync, _typical(calls.name, after, is_sync, _RETURN_NS), work_ns)
     return replace(calls, awaited=awaited, work_ns=work_ns)
@@ -515,7 +515,7 @@ def _with_waits(timeline: Timeline, calls: Calls, work: Work) -> Calls:
 
 @of_capture
 def _waiting_rows(timeline: Timeline) -> Flags:
-    """Return which rows of api_calls wait for a copy or memset of their own."""
+    """Return which rows of api_calls wait for their own copy or memset."""
     flags = np.zeros(len(timeline.profile.table("api_calls")), dtype=bool)
     if "memory_ops" in timeline.profile.tables:
         flags[waiting_calls(timeline)] = True
@@ -593,7 +593,7 @@ def _stream_waits(timeline: Timeline, calls: Calls, work: Work) -> Ints:
 
 
 def _with_other(timeline: Timeline, calls: Calls, work: Work) -> Work:
-    """Find what operations waited for besides their call and their stream."""
+    """Find what operations waited for other than their call and their stream."""
     if not len(work):
         return work
     begun = np.where(work.call >= 0, np.append(calls.start, 0)[work.call] + work.latency_ns, 0)

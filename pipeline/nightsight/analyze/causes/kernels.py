@@ -39,11 +39,11 @@ _TINY_NS: Final = 3_000
 # momentum: 8 tensors one operation at a time, 5 in one kernel
 _FUSED_UPDATE: Final = 0.62
 _OF_ADAM: Final = frozenset(("lerp", "addcmul", "sqrt", "addcdiv"))
-# chains of a loop over tensors: neighbours of which one is so many times as long, often enough; or one after the other
+# chains of a loop over tensors: neighbors that often differ in length by this factor; or one after the other
 _DIFFERS: Final = 2
 _SOMETIMES: Final = 0.25
 _MOSTLY: Final = 0.75
-# a chain is proposed if it is there so often, and spread over so much of the window
+# a chain is proposed if it occurs this many times, spread over this share of the window
 _FEWEST: Final = 3
 _LEAST_SPREAD: Final = 0.5
 _FEWEST_KERNELS: Final = 3
@@ -57,7 +57,7 @@ _LEAST_PCT: Final = 0.5
 _MOST: Final = 8
 _NAME_LENGTH: Final = 60
 _WORDS: Final = 4
-# a grid that leaves more than half of the SMs without a block, in a kernel that takes so long and so much of the time
+# a grid that leaves more than half of the SMs without a block, in a kernel with at least this time and share of time
 _FILLED: Final = 0.5
 _LONG_NS: Final = 20_000
 _DOMINATES: Final = 0.05
@@ -67,7 +67,7 @@ _FP64: Final = re.compile(r"<double\b|\bf64\b")
 _FP64_PRODUCT: Final = "d884gemm"
 _LAYOUT: Final = re.compile(r"^(?:nchw to nhwc|nhwc to nchw)\b")
 _CONCATENATION: Final = re.compile(r"^cat\b")
-# runs of foreach kernels are an optimizer if so many different ones follow each other; momentum has fewer than Adam
+# runs of at least this many different foreach kernels are an optimizer; momentum has fewer than Adam
 _FEWEST_UPDATES: Final = 3
 _UPDATES_OF_ADAM: Final = 5
 _NO_OPERATIONS: Final = np.zeros(0, dtype=np.int64)
@@ -124,7 +124,7 @@ class _Names:
     kinds: tuple[Kind, ...]
 
     def are(self, *kinds: Kind) -> Flags:
-        """Return for each code whether it is of these kinds; False for what is no kernel: codes -1 and -2."""
+        """Return for each code whether it is of these kinds; False for codes -1 and -2, which are not kernels."""
         return np.array([*(kind in kinds for kind in self.kinds), False, False], dtype=bool)
 
 
@@ -208,7 +208,7 @@ def _paths(timeline: Timeline, calls: int) -> Ints:
     ranges = nested_ranges(timeline.profile)
     if not calls or not len(ranges):
         return np.full(calls, -1, dtype=np.int64)
-    # modules and functions of a library are no sections of the program
+    # modules and functions of a library are not sections of the program
     foreign = ~ranges["style"].isin([PUSH_POP, START_END, ANNOTATION]).to_numpy(dtype=bool)
     row = nearest(ranges["parent"].to_numpy(), foreign)
     codes = np.append(ranges["path"].cat.codes.to_numpy(dtype=np.int64), -1)
@@ -328,7 +328,7 @@ def _tensor_rates(timeline: Timeline, device: Ints) -> Iterator[tuple[TensorRate
 
 @once
 def _limits(timeline: Timeline) -> tuple[pd.DataFrame, Ints]:
-    """Return the rows of `ncu_limits`, and for each kernel the row of the replay that stands for it, -1 if none."""
+    """Return the rows of `ncu_limits`, and for each kernel the row of the replay that represents it, -1 if none."""
     if not set(NCU_LIMITS.needs) <= timeline.profile.tables.keys():
         return pd.DataFrame(columns=NCU_LIMITS.column_names), np.full(len(timeline.profile.table("kernels")), -1)
     table = ncu_limits(timeline).frame
@@ -348,7 +348,7 @@ def _floor(timeline: Timeline) -> np.ndarray[Any, np.dtype[np.float64]]:
 
 
 def _replayed(timeline: Timeline) -> Iterator[KernelRemedy]:
-    """Find what ncu's replays tell about the kernels that they stand for, but for products that names tell."""
+    """Find the fixes that ncu's replays suggest for their kernels, except for products known by name."""
     work, names = _work(timeline), _names(timeline)
     table, row_of = _limits(timeline)
     is_kernel = work.code >= 0
@@ -399,7 +399,7 @@ def _fusion(timeline: Timeline, steps: Ints) -> Iterator[KernelRemedy]:
 
 
 def _attention(timeline: Timeline) -> Iterator[KernelRemedy]:
-    """Find a softmax between two products, with nothing but elementwise kernels beside it: attention written out.
+    """Find a softmax between two products with only elementwise kernels around it: unfused attention.
 
     One kernel keeps the scores on the chip, so that what is between the products takes no time. The products are left
     as they are, although they write and read the scores too: a lower bound of the gain.
@@ -411,9 +411,9 @@ def _attention(timeline: Timeline) -> Iterator[KernelRemedy]:
     )
     # dropout, and what makes a mask
     is_minor = np.array([*(_OF_SCORES.search(text) is not None for text in names.texts), False, False], dtype=bool)
-    beside = (names.are("elementwise", "compiled") | is_minor)[work.code] | (work.code == -1)
-    beside &= ~is_softmax_
-    rows, other = np.arange(len(work.code)), ~beside
+    between = (names.are("elementwise", "compiled") | is_minor)[work.code] | (work.code == -1)
+    between &= ~is_softmax_
+    rows, other = np.arange(len(work.code)), ~between
     # the nearest rows on both sides that are not elementwise, -1 and len(rows) for none
     before = np.append(-1, np.maximum.accumulate(np.where(other, rows, -1)))[:-1]
     after = np.append(np.minimum.accumulate(np.where(other, rows, len(rows))[::-1])[::-1], len(rows))[1:]
@@ -525,7 +525,7 @@ def _periods(code: Ints) -> Ints:
         low, high = edges[::2], edges[1::2]
         often = high - low >= (repeats - 1) * period
         low, high = low[often], high[often] + period
-        # whole repetitions, and what is left as a chain of its own
+        # whole repetitions, and the rest as a separate chain
         counts = (high - low) // period + 1
         place = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
         cuts.append(np.repeat(low, counts) + period * place)

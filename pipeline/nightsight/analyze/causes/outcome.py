@@ -1,6 +1,6 @@
-"""What each remedy would gain, alone and in the best sequence: the results of the causal model.
+"""Predicted gain of each fix, alone and in the best sequence: the results of the causal model.
 
-Gains are of the program without the profiler, whose own cost is taken off before any remedy is applied.
+Gains apply to the program without the profiler: its overhead is subtracted before any fix is applied.
 """
 
 from collections.abc import Iterator
@@ -29,25 +29,25 @@ from nightsight.tables import NULLABLE
 from nightsight.units import format_value
 
 MOST_UNEXPLAINED: Final = 0.1
-"""No gain is promised if the replay of the unchanged window differs by more than this share from what was measured."""
-# of a step: smaller gains are not worth a row, or a place in the best sequence
+"""No gain is predicted if the replay of the unchanged window is off by more than this share of the measured time."""
+# share of a step: smaller gains do not get a row, or a place in the best sequence
 _LEAST_SHARE: Final = 0.005
 _LEAST_OF_SEQUENCE: Final = 0.02
 _MOST_IN_SEQUENCE: Final = 4
-# of launches without an operation, and of operations without a call or before it: then too much is missing
+# share of launches without an operation, and of operations without a call or before it: more means too much is missing
 _MOST_LACKING: Final = 0.1
 _EARLY_NS: Final = 1_000
-# a wait and host code count as one cause if together they gain so many times as much as the better one alone
+# a wait and host code count as one cause if their joint gain is this many times the better single gain
 _TOGETHER: Final = 1.2
 
 
 @dataclass(frozen=True, eq=False)
 class Gain:
-    """What a remedy gains per step, alone, in ns.
+    """The gain of a remedy per step, alone, in ns.
 
-    `function`: what runs in its host code, `caller`: the function that called that, and `waits_in`: the call of the
-    operating system that most of it waits in, "" if that is not known. `order`: its place in the best sequence from 1,
-    0 if not in it. `after_ns`: the length of a step after this and all before it in the sequence.
+    `function`: what runs in its host code, `caller`: the function that called it, and `waits_in`: the operating system
+    call in which it mostly waits, "" if unknown. `order`: its place in the best sequence from 1, 0 if not in it.
+    `after_ns`: the length of a step after this and all before it in the sequence.
     """
 
     remedy: Remedy
@@ -63,11 +63,11 @@ class Gain:
 class Outcome:
     """The replay of a window: a step as measured, as replayed, and without the profiler; times in ns.
 
-    A step is one of so many repetitions, or the window if there are none. If the model does not hold whole ones, a
-    stretch stands for all: a step takes its share of the time. predicted_ns: without the
-    profiler, by its usual cost. timed_ns: in a run without it, NaN if there was none. unprofiled_ns: what gains refer
-    to, with so many times the usual cost taken off (`factor`) as gives `timed_ns`. costs: the rows of `profiler_cost`.
-    lacks: what makes the capture too incomplete to replay it, "" for nothing.
+    A step is one of the repetitions, or the window if there are none. If the model has no whole repetitions, a stretch
+    represents them: a step takes its share of the time. predicted_ns: without the profiler, from its usual overhead.
+    timed_ns: in a run without it, NaN if there was none. unprofiled_ns: the base of the gains, with the usual overhead
+    scaled by `factor` to match `timed_ns`. costs: the rows of `profiler_cost`. lacks: what makes the capture too
+    incomplete to replay, "" for nothing.
     """
 
     model: Model
@@ -86,21 +86,21 @@ class Outcome:
 
     @property
     def unexplained(self) -> float:
-        """By how much the replay differs from what was measured, relative to that."""
+        """The relative difference of the replay from the measurement."""
         return self.replayed_ns / self.measured_ns - 1 if self.measured_ns > 0 else 0.0
 
     @property
     def doubt(self) -> str:
-        """Why no gain can be promised; "" if gains can."""
+        """Why no gain can be predicted; "" if gains can."""
         if self.lacks or not self.measured_ns:
             return self.lacks
         if abs(self.unexplained) <= MOST_UNEXPLAINED:
             return ""
-        return f"something that the capture does not show takes {100 * abs(self.unexplained):.0f} % of the time"
+        return f"something missing from the capture takes {100 * abs(self.unexplained):.0f} % of the time"
 
     @property
     def is_trusted(self) -> bool:
-        """Whether gains can be promised."""
+        """Whether gains can be predicted."""
         return self.measured_ns > 0 and not self.doubt
 
 
@@ -113,7 +113,7 @@ def outcome(timeline: Timeline) -> Outcome:
         return Outcome(found, 0, 0.0, 0.0, 0.0, np.nan, 0.0, 1.0, 0.0, cost.is_calibrated, _costs(scene, 1.0), ())
     repetitions = len(timeline.window.repetitions)
     repetitions *= repetitions >= FEWEST
-    # how many times the replayed stretch is in a step
+    # the length of a step in replayed stretches
     share = timeline.window.length_ns / max(repetitions, 1) / max(scene.timeline.window.length_ns, 1)
     share = 1.0 if found.steps else share
     known, timed, factor = remedies(scene), timed_ns(timeline, scene.timeline.window), 1.0
@@ -123,7 +123,7 @@ def outcome(timeline: Timeline) -> Outcome:
     base = _without_profiler(scene, factor)
     lags = [found.lag, _without_profiler(scene), base, *(scene.applied(remedy.edit, base) for remedy in known)]
     replayed_ns, predicted_ns, base_ns, *lengths = (float(length) for length in _replayed(found, lags))
-    # without the profiler nothing takes longer; where it seems to, a step begins earlier by more than it ends
+    # nothing takes longer without the profiler; where it seems to, the start of a step moved more than its end
     predicted_ns, base_ns = min(predicted_ns, replayed_ns), min(base_ns, replayed_ns)
     pairs = zip(known, lengths, strict=True)
     gains = sorted((Gain(remedy, max(base_ns - length, 0.0)) for remedy, length in pairs), key=_by_gain)
@@ -141,12 +141,12 @@ def outcome(timeline: Timeline) -> Outcome:
 
 
 def _lacks(scene: Scene) -> str:
-    """Return what makes the capture too incomplete to replay it, or its clocks too different; "" for nothing."""
+    """Return what makes the capture too incomplete to replay, or its clocks too different; "" for nothing."""
     calls, work = scene.graph.calls, scene.graph.work
     if (share := capturing_share(scene.timeline)) > MOST_CAPTURING:
-        return f"CUDA graphs are captured in {100 * share:.0f} % of this part, and a capture runs nothing"
+        return f"{100 * share:.0f} % of this part captures CUDA graphs, which runs nothing"
     if (share := unseen_share(scene.timeline)) > MOST_UNSEEN:
-        return f"what the GPU did in {100 * share:.0f} % of this part is not in the capture"
+        return f"GPU activity is missing from the capture for {100 * share:.0f} % of this part"
     operations = scene.timeline.operations
     if not (operations.of("kernels") | operations.of("graph_launches")).any() and next_to_none(scene.timeline.profile):
         return "no kernel was recorded"
@@ -158,11 +158,11 @@ def _lacks(scene: Scene) -> str:
     mine = np.flatnonzero(work.start >= scene.timeline.window.start_ns)
     early = work.call[mine] >= 0
     early &= work.start[mine] < calls.start[work.call[mine]] - _EARLY_NS
-    of_gpu, of_cpu = "GPU operations of this part", "launches of this part"
+    of_gpu, of_cpu = "GPU operations in this part", "launches in this part"
     shares = (
         (0.0 if records_graphs else _share(~scene.launching[launches]), of_cpu, "have no GPU operation in the capture"),
         (_share(~work.is_recorded[mine]), of_gpu, "have no CUDA call in the capture"),
-        (_share(early), of_gpu, "begin before they are launched: the clocks of CPU and GPU differ"),
+        (_share(early), of_gpu, "begin before their launch: the CPU and GPU clocks differ"),
     )
     return next(
         (f"{100 * share:.0f} % of the {what} {lack}" for share, what, lack in shares if share > _MOST_LACKING), ""
@@ -183,7 +183,7 @@ def _with_code(scene: Scene, gain: Gain) -> Gain:
 
 
 def _times(gain: Gain, factor: float) -> Gain:
-    """Return the gain of a window that is so many times as long."""
+    """Return the gain of a window that is `factor` times as long."""
     remedy = replace(gain.remedy, cases=factor * gain.remedy.cases, time_ns=factor * gain.remedy.time_ns)
     return replace(gain, remedy=remedy, gain_ns=factor * gain.gain_ns, after_ns=factor * gain.after_ns)
 
@@ -193,7 +193,7 @@ def _without_profiler(scene: Scene, factor: float = 1.0) -> Floats:
 
 
 def _distinct(gains: tuple[Gain, ...]) -> tuple[Gain, ...]:
-    """Leave out remedies of a wait together with host code that gain hardly more than one of the two alone."""
+    """Leave out joint remedies for a wait and host code that gain hardly more than one of the two alone."""
     alone: dict[str, float] = {}
     for gain in gains:
         if gain.remedy.rule in ("wait", "host_code"):
@@ -215,9 +215,9 @@ def _replayed(found: Model, lags: list[Floats]) -> Floats:
 
 
 def _best_sequence(scene: Scene, base: Floats, gains: tuple[Gain, ...]) -> tuple[Gain, ...]:
-    """Take the remedy that gains the most, then the one that gains the most of what is left, and so on.
+    """Take the remedy with the largest gain, then the one that gains most of what is left, and so on.
 
-    Gains count as for the first place of advice.
+    Gains are weighted as for the first advice.
     """
     found = scene.model
     lag, left, ordered = base, float(_replayed(found, [base])[0]), dict.fromkeys(range(len(gains)), (0, 0.0))
@@ -240,7 +240,7 @@ def _best_sequence(scene: Scene, base: Floats, gains: tuple[Gain, ...]) -> tuple
 
 
 def what_if(timeline: Timeline) -> Table:
-    """Return one row per remedy that gains anything, the largest gain first."""
+    """Return one row per remedy with a gain, the largest first."""
     found = outcome(timeline)
     rows = [
         {
@@ -267,25 +267,25 @@ def what_if(timeline: Timeline) -> Table:
 
 
 def _notes(found: Outcome) -> Iterator[str]:
-    """Yield how far the gains can be trusted."""
+    """Yield notes on how reliable the gains are."""
     if not found.measured_ns:
         return
     steps, all_steps = found.model.steps, found.repetitions
-    sample = f"in {steps:,} of {all_steps:,}" if steps else "by a stretch of the window"
-    of = f"a repetition, {sample}," if all_steps else "the window"
+    sample = f"{steps:,} of {all_steps:,}" if steps else "from a stretch of the window"
+    of = f"a repetition ({sample})" if all_steps else "the window"
     measured, replayed = (format_value(time, "time_ns") for time in (found.measured_ns, found.replayed_ns))
     yield (
-        f"Simulated unchanged, {of} takes {replayed} where {measured} were measured: "
-        f"{100 * found.unexplained:+.1f} % unexplained."
+        f"Simulated without changes, {of} takes {replayed}; measured: {measured}. "
+        f"{100 * found.unexplained:+.1f} % is unexplained."
     )
     if found.is_trusted:
         yield from _said_of_profiler(found)
     else:
-        yield f"So no gain is promised: {found.doubt}."
+        yield f"So no gain is predicted: {found.doubt}."
 
 
 def replay(timeline: Timeline) -> Table:
-    """Return one row: how the replay compares with what was measured; without rows if there is nothing to replay."""
+    """Return one row that compares the replay with the measurement; no rows if there is nothing to replay."""
     found = outcome(timeline)
     row = {
         "repetitions": found.model.steps,
@@ -306,7 +306,7 @@ def replay(timeline: Timeline) -> Table:
 
 
 def profiler_cost(timeline: Timeline) -> Table:
-    """Return one row per kind of call in the replayed stretch: what the profiler is taken to add to it."""
+    """Return one row per kind of call in the replayed stretch: the assumed overhead of the profiler."""
     found = outcome(timeline)
     return Table(found.costs, tuple(_said_of_profiler(found)))
 
@@ -328,35 +328,35 @@ def _costs(scene: Scene, factor: float) -> pd.DataFrame:
 
 
 def _said_of_profiler(found: Outcome) -> Iterator[str]:
-    """Yield how the time without the profiler is known, and what was predicted before it was."""
+    """Yield notes on how the time without the profiler is known, and how well it was predicted."""
     if not found.measured_ns:
         return
     if not found.call_cost_ns and not found.timed_ns > 0:
-        yield "What the profiler adds to calls is not known, so gains are those of the profiled program."
+        yield "The profiler's overhead per call is unknown, so gains apply to the profiled program."
         return
     one = "A repetition" if found.repetitions else "The window"
     source = _CALIBRATED if found.is_calibrated else _TYPICAL
     predicted = format_value(found.predicted_ns, "predicted_ns")
     said = f"{one} takes {format_value(found.measured_ns, 'measured_ns')} in the capture; {source} predicts {predicted}"
     if not found.timed_ns > 0:
-        yield f"{said} without the profiler, which was not timed."
+        yield f"{said} without the profiler (not timed)."
         return
     off = round(100 * (found.predicted_ns / found.timed_ns - 1))
-    compared = f"{abs(off)} % {'more' if off > 0 else 'less'} than" if off else "as"
+    compared = f"{abs(off)} % {'more' if off > 0 else 'less'} than" if off else "the same as"
     timed = format_value(found.timed_ns, "timed_ns")
-    yield f"{said} without the profiler, {compared} was timed in a run without it: {timed}."
+    yield f"{said} without the profiler, {compared} timed in a run without it ({timed})."
     if abs(found.unprofiled_ns - found.timed_ns) <= _AS_TIMED * found.timed_ns:
         if found.factor != 1:
-            yield f"For the gains, {found.factor:.2g} times that cost is taken off, which gives the time of that run."
+            yield f"For the gains, this overhead is scaled by {found.factor:.2g} to match that run."
     else:
         yield (
-            "No cost of calls gives the time of that run: something else differs between the runs. Gains refer to "
+            "No overhead per call explains the time of that run: the runs differ in something else. Gains refer to "
             f"{format_value(found.unprofiled_ns, 'unprofiled_ns')}."
         )
 
 
-_CALIBRATED: Final = "the cost of the profiler's calls, calibrated on that machine,"
-_TYPICAL: Final = "the typical cost of a profiled call"
+_CALIBRATED: Final = "the profiler's overhead per call, calibrated on that machine,"
+_TYPICAL: Final = "the profiler's typical overhead per call"
 _AS_TIMED: Final = 0.02
 
 ANALYSES: Final = (Analysis(REPLAY, replay), Analysis(WHAT_IF, what_if), Analysis(PROFILER_COST, profiler_cost))

@@ -100,7 +100,7 @@ def critical_path(timeline: Timeline) -> Pieces:
 
 
 def _followed(reason: Ints, times: Ints, last: int, until: int) -> Ints:
-    """Return the events from the last one on, each followed by its reason, until the first that is not after a time.
+    """Return the events starting with the last, each followed by its reason, until the first not after a time.
 
     -1 if there is none: it is not recorded what led to the one before. That of no event is -1, too.
     Where reasons lead back to an event (they are guesses, and clocks differ), the latest event before goes on.
@@ -372,7 +372,7 @@ def _notes(timeline: Timeline, stretches: tuple[Timeline, ...]) -> tuple[str, ..
     share = 100 * followed_ns / max(timeline.window.length_ns, 1)
     return (
         f"The path was followed through {len(stretches)} stretches spread evenly over the window, {share:.1f} % of it. "
-        "Their times stand for the whole window; counts are those of the stretches.",
+        "Their times are scaled to the whole window; counts are those of the stretches.",
     )
 
 

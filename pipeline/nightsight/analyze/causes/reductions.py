@@ -19,11 +19,11 @@ from nightsight.intervals import Ints
 
 # smaller ones reduce a loss or a norm
 _LEAST_BYTES: Final = 1 << 16
-# of the most kernels that are launched between two reductions: if there are so many, a forward pass is among them
+# share of the most kernels launched between two reductions: at or above it, a forward pass is among them
 _FORWARD: Final = 0.5
 # one bucket in each pass could be anything
 _FEWEST_BUCKETS: Final = 2
-# of the reductions before the last of each pass: so many do not hold up what is launched next
+# share of the reductions before the last of each pass that must not hold up the next launch
 _NOT_AWAITED: Final = 0.75
 
 

@@ -1,7 +1,7 @@
-"""The remedies that are tried on a program: how each changes what waits for what.
+"""The fixes that are tried on a program: how each changes the dependencies.
 
-A remedy takes host code off a thread, a wait out of a loop, a copy off its stream. What it would gain is found by
-replaying the stretch with its edit (nightsight.analyze.causes.outcome).
+A fix moves host code off a thread, a wait out of a loop, or a copy off its stream. Its gain comes from a replay of the
+stretch with this edit (nightsight.analyze.causes.outcome).
 """
 
 from collections.abc import Callable, Iterator
@@ -43,18 +43,18 @@ from nightsight.units import format_ranks
 
 # host code between two launches that is no longer than this is the price of launching; longer code does something else
 _BETWEEN_LAUNCHES_NS: Final = 100_000
-# where so much is launched in each step, up to more: it is a framework that works out what to launch. Outside of ranges
-# it may be anything else, too
+# a higher limit where this many launches occur in each step: there a framework works out what to launch. Outside of
+# ranges it may also be anything else
 _MUCH: Final = 5
 _DISPATCH_NS: Final = 500_000
 _ANYWHERE_NS: Final = 200_000
-# what a CUDA graph takes from one kernel to the next, and for its launch; it is worth launching so many kernels at once
+# time from one kernel to the next in a CUDA graph, and for its launch; the fewest kernels worth launching at once
 _GRAPH_HOP_NS: Final = 300
 _GRAPH_LAUNCH_NS: Final = 10_000
 _GRAPH_LAUNCHES: Final = 50
 _ON_GPU_NS: Final = 2_000
-# of the samples of Python's stack, and of the time: if so much is in threads that launch nothing, they keep the others
-# from Python. In one place it is rather a queue or a lock that is waited for
+# share of the Python stack samples, and of the time: above it, threads that launch nothing keep the others from running
+# Python. In a single place, it is rather a wait for a queue or a lock
 _KEPT: Final = 0.3
 _LEAST_KEPT: Final = 0.05
 _ONE_PLACE: Final = 0.8
@@ -74,17 +74,17 @@ _MOST_PLACES: Final = 6
 # so long before a page of managed memory is moved, a processor waits for it already, where faults were not recorded
 _SERVED_NS: Final = 20_000
 _LEAST_KERNEL_NS: Final = 3_000
-# communication beside kernels takes multiprocessors and bandwidth from them, and nothing runs beside what is reduced
-# last: only so much of it is gained. Over NVLink that was a twentieth between two H100 and a quarter between two H200,
-# over sockets more than half. No network or PCIe gives a GPU so many bytes in a second as NVLink; if neither the bytes
-# nor the link is known, it is between the two
+# communication that overlaps kernels takes SMs and bandwidth from them, and nothing overlaps the last reduction: only
+# this share of it is gained. Over NVLink it was a twentieth between two H100 and a quarter between two H200, over
+# sockets more than half. NVLink transfers more bytes per second than any network or PCIe; if neither the bytes nor the
+# link is known, the share is between the two
 _HIDDEN_BY_NVLINK: Final = 0.15
 _HIDDEN: Final = 0.5
 _HIDDEN_BY_ANY: Final = 0.3
 _NVLINK_GB_PER_S: Final = 80.0
-# ranks are uneven if one computes so many times as long as all do on average
+# ranks are uneven if one computes this many times as long as the average
 _UNEVEN: Final = 1.05
-# the same ranks are to blame if, were they as fast as the others, so much of what all wait for would be gone
+# the same ranks are to blame if making them as fast as the others would remove this share of the waiting time
 _MOSTLY: Final = 0.5
 _WAYS: Final = {TO_DEVICE: "Host-to-Device", TO_HOST: "Device-to-Host"}
 
@@ -157,7 +157,7 @@ def host_code(scene: Scene) -> Iterator[Remedy]:
 def interpreter(scene: Scene) -> Iterator[Remedy]:
     """Python code of threads that launch nothing runs elsewhere: no thread that launches waits for its turn (GIL).
 
-    Only one thread of a process runs Python at a time. Each sample of it stands for the time from one to the next.
+    Only one thread of a process runs Python at a time. Each sample of it represents the time to the next sample.
     """
     calls, window = scene.graph.calls, scene.timeline.window
     samples = scene.timeline.profile.tables.get("python_samples", empty("python_samples"))
@@ -282,7 +282,7 @@ def _without_calls(scene: Scene, rule: str, flags: Flags, with_gap: Flags | None
 
 
 def large_copies(scene: Scene) -> Iterator[Remedy]:
-    """Copies between host and device, by direction and kind of memory: pinned, and on a stream of their own."""
+    """Copies between host and device, by direction and kind of memory: pinned, and on a separate stream."""
     work = scene.graph.work
     mine, size, pageable = _copies(scene)
     large = size >= _SMALL_BYTES
@@ -309,7 +309,7 @@ def _copies(scene: Scene) -> tuple[Ints, Floats, Flags]:
 
 
 def _off_stream(scene: Scene, chosen: Ints, new: Floats) -> Edit:
-    """Return the edit that puts copies on a stream of their own, in order, with new lengths, and waits for none."""
+    """Return the edit that puts copies on a separate stream, in order, with new lengths, and waits for none."""
     found, calls, work = scene.model, scene.graph.calls, scene.graph.work
     ends = found.target[found.edges[LAUNCH][chosen]]
     leaving = np.flatnonzero(np.isin(found.source, ends) & np.isin(found.kind, (STREAM, OTHER)))
@@ -486,10 +486,10 @@ def repeated_reduction(scene: Scene) -> Iterator[Remedy]:
 
 
 def _can_hide(scene: Scene, mine: Ints, sources: Ints, ends: Ints) -> Floats:
-    """Return for each of these operations, which communicate, how much earlier what waits for its end can begin, in ns.
+    """Return for each of these communication operations how much earlier its dependents can begin, in ns.
 
-    ends: their events. sources: those for which other work waits. What communicates one after the other, without other
-    work between, is hidden together; and no more than other work took before, with nothing beside it, hides anything.
+    ends: their events. sources: those for which other work waits. Consecutive communication without other work in
+    between is hidden together, by at most the time of the other work before it that ran alone.
     """
     work, allowed, share = scene.graph.work, np.zeros(len(mine)), _hidden_share(scene, mine)
     for device, rows in positions(work.device[mine]).items():
@@ -504,8 +504,8 @@ def _can_hide(scene: Scene, mine: Ints, sources: Ints, ends: Ints) -> Floats:
         begun = np.append(scene.timeline.window.start_ns, end[is_last])[run]
         together = np.bincount(run, share[here] * length) / np.maximum(np.bincount(run, length), 1)
         alone = covered(without(spans, busy), begun, end)
-        beside = covered(without(busy, spans), begun, end)
-        allowed[here] = np.minimum(together[run] * np.maximum(alone, length), beside)
+        others = covered(without(busy, spans), begun, end)
+        allowed[here] = np.minimum(together[run] * np.maximum(alone, length), others)
     return allowed
 
 
@@ -609,7 +609,7 @@ def uneven_experts(scene: Scene) -> Iterator[Remedy]:
     if len(devices) < 2:
         return
     spent = _sums(step, device, scene.length[mine], (len(keys), len(devices)))
-    # those of another communicator compute at other times; of a large job, some stand for the others
+    # devices of other communicators compute at other times; in a large job, some represent the others
     of_key = stretches(scene.timeline).groupby("key")["device"].agg(list)
     members = np.array([np.isin(devices, of_key[key]) for key in keys.tolist()])
     weights = members * stands_for(scene.timeline, devices)
@@ -622,7 +622,7 @@ def uneven_experts(scene: Scene) -> Iterator[Remedy]:
     yield _evened(scene, all_of, np.broadcast_to(even, spent.shape), "uneven_experts", name)
 
 
-_ANOTHER_TIME: Final = "Each time another rank"
+_ANOTHER_TIME: Final = "Each time a different rank"
 
 
 def _slow(scene: Scene, devices: Ints, spent: Floats, even: Floats) -> str:
@@ -683,7 +683,7 @@ def _evened(scene: Scene, all_of: _Spent, even: Floats, rule: str, name: str) ->
     return Remedy(rule, "", name, len(mine) / count / scene.steps, longest / scene.steps, edit)
 
 
-_ANOTHER: Final = "In each step another rank"
+_ANOTHER: Final = "In each step a different rank"
 
 
 def _steps(scene: Scene) -> Ints:

@@ -218,7 +218,7 @@ def _times(found: Graph, groups: Ints) -> Ints:
 def _steps(found: Graph, groups: Ints, window: Window) -> Ints:
     """Return the repetition of each event, -1 for none: an operation belongs to that in which its call began.
 
-    Threads that launch nothing belong to none: they may poll at times of their own (NCCL's watchdog). Neither does what
+    Threads that launch nothing belong to none: they may poll at any time (NCCL's watchdog). Neither does what
     is of a repetition whose work ends after the window: nothing tells how long that one takes.
     """
     calls, work = found.calls, found.work

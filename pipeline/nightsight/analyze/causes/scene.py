@@ -18,7 +18,7 @@ from nightsight.events.timeline import Timeline
 from nightsight.events.unseen import graph_captures, pauses
 from nightsight.intervals import Flags, Ints, covered, union_of
 
-# so much of the time of all processes is that of one alone
+# share of the time of all processes that belongs to one process alone
 _NEARLY_ALL: Final = 0.8
 _FEW_CALLS: Final = 0.05
 
@@ -43,7 +43,7 @@ class Scene:
     """A replayed stretch, with the range of each call, and what else several remedies ask for.
 
     `in_calls`: the calls that are replayed; `path`: the range of each call, a position in `paths`; `gap`: the host
-    code before each call in ns, from `gap_start` on; `place`: of each operation of the timeline among those of the
+    code before each call in ns, after `gap_start`; `place`: of each operation of the timeline among those of the
     graph, -1 for those that are not; `direction`: of the copy that a call begins, -1 for none; `length`: of each
     operation in ns.
     """
@@ -96,7 +96,7 @@ class Scene:
 
     @cached_property
     def _kept(self) -> Floats:
-        """The least lag of each edge, in ns: no remedy takes away a graph capture, or a pause of the recording."""
+        """The least lag of each edge, in ns: no remedy removes a graph capture, or a pause of the recording."""
         calls, kept = self.graph.calls, np.full(len(self.model.lag), NEVER)
         captures, paused = graph_captures(self.timeline.profile), pauses(self.timeline.profile)
         for process in captures.keys() | paused.keys():

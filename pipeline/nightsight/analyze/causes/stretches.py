@@ -17,9 +17,9 @@ from nightsight.tables import empty
 MOST_FOLLOWED: Final = 160_000
 """A window with no more events (two for each call, one for each operation) is followed as a whole."""
 MOST_REPLAYED: Final = 24_000
-"""A replay takes some microseconds for each event, and has at most so many if the window has repetitions to choose."""
+"""Limit of events in a replay, which takes microseconds per event, if the window has repetitions to choose from."""
 _MOST_DIVERSE: Final = 64_000
-"""And so many if not: no part of a start-up is like the others. Or if some repetitions are unlike the rest."""
+"""The limit otherwise, as in a start-up, where no two parts are alike; or if some repetitions differ from the rest."""
 _STRETCHES: Final = 8
 # the work of the last ones may end after them
 _FEWEST: Final = 5
@@ -27,7 +27,7 @@ _FEWEST: Final = 5
 _MOST_TIMES: Final = 2
 _MOST_TIMES_REPLAYED: Final = 8
 _SLICES: Final = 512
-# repetitions that take so many times as long as usual are unlike the rest, and count if they are this share of the time
+# repetitions that take this many times the usual time differ from the rest, and count if they have this share of time
 _UNLIKE: Final = 2.0
 _LEAST_UNLIKE: Final = 0.1
 # of the operations of a stretch
@@ -53,7 +53,7 @@ def replayed(timeline: Timeline) -> Timeline:
 
     If some repetitions take much longer than the others, as with a checkpoint now and then, it is where these are as
     frequent as in the window. If the CPU is so far ahead that the GPU runs other repetitions there than the CPU
-    launches, no few repetitions stand for all: it is more of the window then, or a stretch of time.
+    launches, a few repetitions cannot represent all: then more of the window is replayed, or a stretch of time.
     """
     edges, counts = _parts(timeline, _MOST_TIMES_REPLAYED * MOST_REPLAYED // _FEWEST)
     if counts.sum() <= (MOST_REPLAYED if len(timeline.window.repetitions) else _MOST_DIVERSE):
@@ -108,7 +108,7 @@ def _launched_and_run(timeline: Timeline) -> float:
 def _parts(timeline: Timeline, most: int) -> tuple[Ints, Ints]:
     """Return the edges of the parts that a window can be cut into, and the events of each.
 
-    Parts are repetitions, or slices if there are none or if they have more than so many events.
+    Parts are repetitions, or slices if there are none or if they have too many events.
     """
     edges, counts = _repetitions(timeline)
     return (edges, counts) if len(counts) and counts.mean() <= most else _slices(timeline)

@@ -240,7 +240,7 @@ def _met_idle_gpu(work: _Work) -> Flags:
         return flags
     order = np.lexsort((work.start, work.queue))
     rank = np.cumsum(np.diff(work.queue[order], prepend=work.queue[order[0]]) != 0)
-    # shift each queue's times into a range of its own, so that one running maximum serves all queues
+    # shift each queue's times into a separate range, so that one running maximum serves all queues
     origin = int(min(work.start.min(), work.call_start.min()))
     shift = rank * (int(work.end.max()) - origin + 1) - origin
     reached = np.maximum.accumulate(work.end[order] + shift)

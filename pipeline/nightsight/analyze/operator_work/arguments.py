@@ -19,7 +19,7 @@ class Unknown(Exception):
 class Tensor(NamedTuple):
     """The shape and type of a tensor; "" if the type is not known.
 
-    stored: how many of its elements have a place of their own in memory, where it repeats some; -1: all.
+    stored: the number of elements with separate storage, if it repeats some; -1: all.
     """
 
     shape: Shape
@@ -105,7 +105,7 @@ class Arguments(NamedTuple):
         return (points or known or [self.element])[0]
 
     def value(self, place: int) -> str:
-        """Return the value of an argument that is no tensor, as a text; "" for None."""
+        """Return the value of an argument that is not a tensor, as a text; "" for None."""
         if not place < len(self.inputs):
             raise Unknown
         given = self.inputs[place]
@@ -116,7 +116,7 @@ class Arguments(NamedTuple):
         return self.flags(place, 1)[0]
 
     def flags(self, place: int, count: int) -> list[bool]:
-        """Return so many booleans."""
+        """Return a fixed number of booleans."""
         words = re.findall(r"\w+", self.value(place))
         if len(words) != count or not {"True", "False"}.issuperset(words):
             raise Unknown
@@ -155,7 +155,7 @@ def loaded(text: str) -> list[Any]:
 
 
 def shape_of(given: object) -> Shape:
-    """Return a shape; one without dimensions for lists of tensors, and for what is no tensor."""
+    """Return a shape; one without dimensions for lists of tensors, and for other arguments."""
     if not isinstance(given, list):
         raise Unknown
     if any(isinstance(size, list) for size in given):

@@ -173,7 +173,7 @@ class _Convolution:
 
     @staticmethod
     def _sizes(given: Arguments, place: int | None, otherwise: int) -> list[int]:
-        """Return a number for each axis; one stands for all."""
+        """Return a number for each axis; a single one applies to all."""
         axes = len(given.shapes[0]) - 2
         numbers = [otherwise] if place is None else given.wholes(place)
         if len(numbers) not in (1, axes):
@@ -405,7 +405,7 @@ def _softmax_backward(given: Arguments) -> Iterator[Any]:
 class _Norm:
     """Where the arguments of a normalization stand, and its operations for each element without weight and bias.
 
-    statistics: how many are kept of each group. A group is what `sizes` says: the last axes, or so many groups.
+    statistics: how many are kept of each group. `sizes` defines groups: the last axes, or the number of groups.
     """
 
     flop: int

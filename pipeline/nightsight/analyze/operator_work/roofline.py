@@ -32,7 +32,7 @@ Frame = pd.DataFrame
 _CALL: Final = ["name", "shapes", "types", "inputs", "strides"]
 _SHOWN: Final = ["device", "gpu", "name", "shapes", "types", "kind", "work_flop", "data_bytes"]
 _MEASURED: Final = ["measured_ns", "measured_flop", "measured_bytes"]
-# calls with other arguments do as much work as long as their kernels take so many times as long at most
+# calls with other arguments do the same work if their kernels take at most this many times as long
 _ALIKE: Final = 1.25
 _WITHIN: Final = "Device-to-Device"
 _TENSOR: Final = {

@@ -18,7 +18,7 @@ def range_kernels(timeline: Timeline) -> Table:
     kernels, paths = timeline.profile.table("kernels"), repetitions(timeline.profile)["path"].cat
     call = timeline.operations.call[: len(kernels)]
     owner = np.where(call >= 0, np.append(call_owners(timeline)[0], -1)[call], -1)
-    # the last text stands for no range
+    # the last text means no range
     code = np.append(np.asarray(paths.codes, dtype=np.int64), len(paths.categories))[owner]
     texts = np.append(np.asarray(paths.categories, dtype=object), OUTSIDE)
     named = kernels[["start_ns", "end_ns", "name"]].assign(path=categorical(texts, code))

@@ -47,7 +47,7 @@ def range_time(timeline: Timeline) -> Table:
         work = range_work(timeline)[mine].assign(**ranges[keys]).groupby(keys, observed=True).sum()
         table, notes = table.join(work), (_coverage(timeline), *notes)
     table = table.sort_values(["pid", "start", "level"]).drop(columns="start").reset_index()
-    # torch.profiler records record_function, which is no NVTX
+    # torch.profiler records record_function, which is not NVTX
     title = _ANNOTATED if (ranges["style"] == ANNOTATION).any() else ""
     return Table(table.astype({"path": "str"}), notes, title)
 

@@ -1,6 +1,6 @@
-"""Which kernels of the timeline each launch that ncu replayed stands for: those with its name, grid and block.
+"""Which kernels of the timeline each launch replayed by ncu represents: those with its name, grid and block.
 
-If a kernel was replayed in several NVTX ranges, each replay stands for the launches in its own. A replay matches at
+If a kernel was replayed in several NVTX ranges, each replay represents the launches in its range. A replay matches at
 most one group of kernels, so the join adds no rows. Times of replays are ncu's own.
 """
 
@@ -44,7 +44,7 @@ def ncu_match(timeline: Timeline) -> Table:
     if not len(kernels) or not has_timeline(timeline):
         return Table(Frame([(replayed, None, None, None)], columns=_MATCH), notes or (_NO_TIMELINE,))
     matched = kernels["gpu_pct"].notna()
-    # several replays can stand for the same kernels: count each part once
+    # several replays can represent the same kernels: count each part once
     coverage = kernels[matched].drop_duplicates(PART)["gpu_pct"].sum()
     values = (replayed, int(matched.sum()), 100.0 * matched.mean(), coverage)
     return Table(
@@ -61,7 +61,7 @@ def replays(timeline: Timeline) -> Frame:
     """Return one row per replayed launch: those whose kernels took the most GPU time first, then the longest replays.
 
     Columns: those of `profiled_launches`, with normalized names; `replay_ns`; group and part (see PART), equal for
-    replays that stand for the same kernels; and for these kernels in the window, NaN if there are none: launches,
+    replays that represent the same kernels; and for these kernels in the window, NaN if there are none: launches,
     timeline_med_ns, gpu_total_ns, busiest_gpu_ns (on the GPU where they took the most time), and gpu_pct, their share
     of the time of all kernels.
     """
@@ -69,7 +69,7 @@ def replays(timeline: Timeline) -> Frame:
 
 
 def stands_for(timeline: Timeline) -> Ints:
-    """Return for each row of `kernels` the replayed launch that stands for it, -1 if none does."""
+    """Return for each row of `kernels` the replayed launch that represents it, -1 if none does."""
     found = np.full(len(timeline.profile.tables.get("kernels", ())), -1, dtype=np.int64)
     if "profiled_launches" in timeline.profile.tables:
         kernels, launches = _joined(timeline)

@@ -24,7 +24,7 @@ _LIMITS: Final = {
     "limit_barriers": "barriers",
 }
 _PARTS: Final = ("load_sectors", "load_requests", "load_sectors_per_request", "sectors", "ideal_sectors")
-# columns that ncu measured or that are derived from its metrics: all from sm_pct on
+# columns that ncu measured or that are derived from its metrics: sm_pct and all after it
 _FIGURES: Final = NCU_KERNELS.column_names[NCU_KERNELS.column_names.index("sm_pct") :]
 _DERIVED: Final = ("limiter", "tail_pct", "sectors_per_request", "excessive_pct")
 _READ: Final = [name for name in _FIGURES if name not in (*_DERIVED, "tensor_pct")]

@@ -29,7 +29,7 @@ __all__ = ["ANALYSES", "MEMORIES", "ncu_limits"]
 Frame = pd.DataFrame
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 
-# from this utilisation on, a unit is at its peak for practical purposes: ncu's own rules draw the line there
+# at or above this utilization, a unit is practically at its peak: ncu's own rules use the same limit
 _AT_ROOF_PCT: Final = 80.0
 # gains below it are not worth a word; a last wave costs less than it seems, because blocks do not end at once
 _LEAST_PCT: Final = 3.0

@@ -105,7 +105,7 @@ def _by_counters(timeline: Timeline) -> Frame:
 def _without_parts(table: Frame) -> Frame:
     """Subtract from counters of several types (fp4_fp6) what the counters of some of these types hold; return rows."""
     types = {str(name): frozenset(str(name).split("_")) for name in table.columns}
-    # from few types to many, so that what is subtracted is already free of its own parts
+    # from few types to many, so that each subtrahend no longer contains others
     for name in sorted(types, key=lambda name: (len(types[name]), name)):
         rest = table[name] - table[[other for other in types if types[other] < types[name]]].sum(axis=1)
         table = table.assign(**{name: rest.where(rest > _ROUNDING * table[name])})
