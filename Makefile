@@ -70,6 +70,7 @@ lint: $(READY_DEV) $(PAGE)/.ready ## style, types and import contracts; of the p
 	$(RUN) -m ruff format --check .
 	$(RUN) -m mypy
 	$(RUN) -c "from importlinter.cli import lint_imports_command; lint_imports_command()"
+	$(RUN) -m tests.english
 	$(NPM) run --silent lint
 	$(NPM) run --silent types
 

@@ -24,7 +24,7 @@ _FILES: Final = (
     "templates/ci/**/*",
 )
 HABITS: Final = {
-    r"(?<!there )\b(?:is|are|was|were|be) no\b(?! longer| more than| \w+er than)": "say what it is not: `is not a ...`",
+    r"(?<!there )(?<!may )\b(?:is|are|was|were|be) no\b(?! longer| more than| \w+er than)": "say what it is not: `is not a ...`",
     r"\banew\b": "again",
     r"\bso (?:many|much|often)\b(?! (?:that|of the time that))": "say how many, or leave it out",
     r"\bof (?:its|their|his|our|your|one's) own\b": "its own ..., a separate ...",
@@ -32,7 +32,7 @@ HABITS: Final = {
     r"\bfrom (?:[\w`%.,{}]+ ){1,4}on(?=[.,;:)]|$| \()": "from ... onwards, after, starting with",
     r"\b(?:wants?|wanted) (?:more|less|fewer|to be|another|an?)\b": "needs",
     r"\bwhat (?:it|they) (?:is|are) of\b": "name the thing",
-    r"\b(?:beside|besides)\b(?! (?:it|that|this) in)": "next to; as well",
+    r"(?<![.`])\bbesides? (?=[a-z])(?!import|in )": "next to; as well",
     r"\bcalled for\b": "needed",
     r"\bas good as\b": "nearly",
     r"\bby and by\b": "gradually",

@@ -161,7 +161,7 @@ CASES: Final = {
         Case(
             "host",
             "host_middle",
-            "Python work between forward and backward, without a range of its own",
+            "Python work between forward and backward, without a separate range",
             ("host_code",),
             ("step",),
         ),
@@ -336,7 +336,7 @@ OTHERS: Final = {
         Case(
             "",
             "voice_serve",
-            "cudnn.benchmark searches anew for each length that was not seen yet",
+            "cudnn.benchmark searches again for each new length",
             ("compilation",),
             source="voice_serve",
         ),

@@ -217,7 +217,7 @@ def _rank(change: Change) -> tuple[bool, int, int, float]:
 
 
 def _is_same_night(change: Change, main: Change) -> bool:
-    """Whether a change may have happened in the night of another: noise limits the accuracy of its own place."""
+    """Whether a change may have happened in the night of another: noise limits how accurately its place is known."""
     if change.track.key.machine != main.track.key.machine:
         return False
     nights = change.track.nights
