@@ -24,7 +24,7 @@ _FILES: Final = (
     "templates/ci/**/*",
 )
 HABITS: Final = {
-    r"(?<!there )(?<!may )\b(?:is|are|was|were|be) no\b(?! longer| more than| \w+er than)": "say what it is not: `is not a ...`",
+    r"(?<!there )(?<!may )\b(?:is|are|was|were|be) no\b(?! longer| more than| \w+er than)": "`is not a ...`",
     r"\banew\b": "again",
     r"\bso (?:many|much|often)\b(?! (?:that|of the time that))": "say how many, or leave it out",
     r"\bof (?:its|their|his|our|your|one's) own\b": "its own ..., a separate ...",
