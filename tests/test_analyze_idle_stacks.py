@@ -74,7 +74,7 @@ def test_each_sample_in_idle_time_stands_for_the_distance_of_two() -> None:
     assert table.frame["function"].tolist() == ["main", "load", "main", "wait"]
     assert table.frame["share_pct"].sum() == pytest.approx(100)
     assert table.notes == (
-        "13 samples, each for 2.000 µs, their mean distance. Expect a time from 25 samples to be off by a fifth, one "
+        "13 samples, each worth 2.000 µs, their mean distance. Expect a time from 25 samples to be off by a fifth, one "
         "from 100 by a tenth.",
     )
 
@@ -235,7 +235,7 @@ def test_a_capture_without_stacks_says_how_to_get_them() -> None:
     assert "Python was not sampled" in found.unavailable
     table = idle_stacks(drawn(python_samples=[], python_functions=[]))
     assert table.frame.empty
-    assert table.notes == ("of Python, only functions of libraries were recorded, or too few samples",)
+    assert table.notes == ("only library functions of Python were recorded, or too few samples",)
 
 
 def test_without_gpu_work_the_stacks_are_those_of_the_threads_in_operators_and_outside_of_them() -> None:

@@ -134,7 +134,7 @@ def test_small_ranges_count_for_the_one_around_them_and_small_parts_become_one()
 def test_there_are_no_parts_without_work() -> None:
     result = step_parts(Timeline(draw("cpu  L.L")))
     assert result.frame.empty
-    assert result.notes == ("There is no GPU work in the window, and no PyTorch operator.",)
+    assert result.notes == ("The window has neither GPU work nor PyTorch operators.",)
 
 
 @given(
