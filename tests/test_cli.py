@@ -221,7 +221,7 @@ def test_without_nsys_the_error_names_the_way_out(run: Any, script: Any, tmp_pat
             ["--collector", "ncu", "--active", "3", "--wait", "0", "mlp"],
             "--active, --wait has no effect with --collector ncu",
         ),
-        (["--record", "stack", "--", "sh"], "only torch.profiler knows --active"),
+        (["--record", "stack", "--", "sh"], "--step-range need torch.profiler"),
         (["--wait", "3", "--cycles", "2", "mlp"], "--wait needs --active."),
         (["--record", "all,threads", "mlp"], "--record memory and threads exclude each other"),
         (

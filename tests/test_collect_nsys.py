@@ -407,7 +407,7 @@ def test_a_command_needs_nsys_but_no_gpu(fake_nsys: Callable[..., Path]) -> None
 def test_a_native_workload_without_a_gpu_is_told_that(collector: Choice, fake_nsys: Callable[..., Path]) -> None:
     fake_nsys()
     native = Program("unified_memory", "workload", ("python3", "-m", "workloads.unified_memory"), is_native=True)
-    with pytest.raises(ToolError, match="unified_memory needs an NVIDIA GPU, and there is none on this machine"):
+    with pytest.raises(ToolError, match="unified_memory needs an NVIDIA GPU, and this machine has none"):
         choose_collector(collector, native)
 
 
@@ -422,7 +422,7 @@ def test_what_is_asked_for_is_taken(fake_nsys: Callable[..., Path]) -> None:
 def test_who_has_no_nsys_is_not_told_to_use_it(gpu: None) -> None:
     with pytest.raises(UsageError, match="this machine has no nsys") as raised:
         choose_collector("auto", WORKLOAD, recordings=["gpu-metrics"])
-    assert raised.value.hint == "Omit the option, or install nsys: nightsight doctor says how."
+    assert raised.value.hint == "Omit the option, or install nsys (nightsight doctor says how)."
 
 
 def test_what_only_torch_can_record_needs_torch(gpu: None, fake_nsys: Callable[..., Path]) -> None:
@@ -431,6 +431,6 @@ def test_what_only_torch_can_record_needs_torch(gpu: None, fake_nsys: Callable[.
     fake_nsys()
     assert choose_collector("torch", WORKLOAD, tracing=wanted) == ("torch", None)
     for program in (WORKLOAD, OK):
-        with pytest.raises(UsageError, match=r"only torch\.profiler knows --active") as raised:
+        with pytest.raises(UsageError, match=r"--step-range need torch\.profiler") as raised:
             choose_collector("auto", program, tracing=wanted)
         assert ("--collector torch" in raised.value.hint) == program.is_for_torch

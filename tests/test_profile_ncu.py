@@ -173,7 +173,7 @@ def test_an_ncu_that_is_not_there_is_refused_before_anything_runs(fake_nsys: Fak
     options = ("--collector", "nsys", "--ncu", str(tmp_path / "none"), "--reports", str(tmp_path / "reports"))
     result = CliRunner().invoke(main, ["profile", *options, str(tmp_path / "train.py")])
     assert (result.exit_code, (tmp_path / "reports").exists()) == (3, False)
-    assert "--ncu names it" in result.stderr
+    assert "remove --ncu" in result.stderr
 
 
 @pytest.mark.nightly

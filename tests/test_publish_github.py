@@ -577,8 +577,8 @@ def test_issues_can_be_looked_at_first(run: Run, tmp_path: Path, fake_gh: Callab
     ("text", "says"),
     [
         ("{", "events.json is not JSON"),
-        ("[]", "no list of events of this version"),
-        ('{"format": 2, "events": []}', "no list of events of this version"),
+        ("[]", "not an event list of this version"),
+        ('{"format": 2, "events": []}', "not an event list of this version"),
         ('{"format": 1}', "the list of events lacks 'complete'"),
         (
             '{"format": 1, "complete": true, "tracks": [], "events": [{"id": "a"}]}',
