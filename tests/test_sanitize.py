@@ -3,6 +3,7 @@
 import gzip
 import json
 import lzma
+import re
 import shutil
 import sqlite3
 import string
