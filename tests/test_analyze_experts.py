@@ -82,7 +82,7 @@ def test_a_rank_whose_experts_are_chosen_more_often_is_named() -> None:
     found = advised(work)
     assert "lone_rank" not in found
     finding = found["uneven_experts"]
-    assert finding.title.startswith("Rank 2 has more work for its experts")
+    assert finding.title.startswith("Rank 2 has more expert work")
     before, after = length_of(work), length_of([[1_300_000]] * 4)
     assert finding.gain_pct == pytest.approx(100 * (before - after) / before, abs=2)
     # attention takes as long on all
@@ -95,7 +95,7 @@ def test_of_a_large_job_those_that_are_held_stand_for_the_others(most: int) -> N
     some = joined_of_some([apart(part) for part in parts], lambda number: parts[number].profile, most)
     (finding,) = (one for one in build_report(some, "job").findings if one.rule == "uneven_experts")
     (expected,) = (one for one in build_report(joined(parts), "job").findings if one.rule == "uneven_experts")
-    assert finding.title.startswith("Rank 5 has more work for its experts")
+    assert finding.title.startswith("Rank 5 has more expert work")
     assert finding.gain_pct == pytest.approx(expected.gain_pct, abs=1)
 
 
@@ -103,7 +103,7 @@ def test_another_rank_each_time_is_one_cause() -> None:
     choose = random.Random(3).choice
     work = [[choose([800_000, 800_000, 2_000_000]) for _ in range(2 * STEPS)] for _ in range(4)]
     finding = advised(work)["uneven_experts"]
-    assert finding.title.startswith("Each time a different rank has more work for its experts")
+    assert finding.title.startswith("Each time a different rank has more expert work")
     each = [[int(mean) for mean in np.mean(work, axis=0)]] * 4
     before, after = length_of(work), length_of(each)
     assert finding.gain_pct == pytest.approx(100 * (before - after) / before, abs=3)
