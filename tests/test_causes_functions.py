@@ -104,7 +104,7 @@ def test_host_code_that_waits_says_so(calls: Rows, waits: str) -> None:
     table = what_if(Timeline(profile)).frame
     assert table.loc[table["rule"] == "host_code", "waits_in"].tolist() == [waits]
     (found, *_) = advised(Timeline(profile))
-    assert ("Most of it waits in" in found.detail, "a lock" in found.remedy) == (bool(waits), bool(waits))
+    assert ("Most of this time is spent in" in found.detail, "a lock" in found.remedy) == (bool(waits), bool(waits))
 
 
 def test_nothing_is_named_where_the_capture_is_silent() -> None:
