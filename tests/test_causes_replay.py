@@ -92,8 +92,8 @@ programs = st.one_of(
 def test_any_program_is_replayed_as_it_was_and_its_path_adds_up(program: tuple[Thread, ...], times: int) -> None:
     timeline = looped(*program, times=times)
     found = outcome(timeline)
-    # what happens less than five times has no typical latency
-    assert found.replayed_ns == pytest.approx(found.measured_ns, rel=0.01, abs=1_000 if times >= 5 else 10_000)
+    # what happens less than five times has no typical latency, and a step may contain two of that
+    assert found.replayed_ns == pytest.approx(found.measured_ns, rel=0.01, abs=1_000 if times >= 5 else 20_000)
     assert all(0 <= gain.gain_ns <= found.unprofiled_ns + 1 for gain in found.gains)
     assert_adds_up(timeline)
 
@@ -113,6 +113,8 @@ def assert_adds_up(timeline: Timeline) -> None:
     [
         # a copy that blocks runs while its call does, which is no reason to take its latency for nothing
         ((pageable("H", 1000), pageable("D", 1000)), 2),
+        # one that waits until another copy has left the copy engine says nothing about its latency
+        ((Kernel(30), Copy("D", 1000, 8, is_pinned=False), pageable("H", 1000), Copy("D", 2 * MEBI)), STEPS),
         # nor is it that of a launch, which counts from the end of the call
         ((Kernel(5), Sync(), pageable("H", 1000)), 4),
         # a long call gives the GPU work when it returns, not in the middle

@@ -80,7 +80,7 @@ def test_quiet_leaves_the_path(run: Any, script: Any, fake_nsys: FakeNsys) -> No
 def test_a_program_that_fails_has_a_first_screen_too(run: Any, script: Any, fake_nsys: FakeNsys) -> None:
     fake_nsys()
     done = run("profile", "--collector", "nsys", script("raise SystemExit(3)"), expect=FAILED)
-    assert "Error: This is only a part" in done.stderr
+    assert "Error: The capture covers only part of the run" in done.stderr
     assert done.stderr.index("% busy.") < done.stderr.index("Error: train ended with exit status 3")
 
 
@@ -148,7 +148,7 @@ def test_a_failing_program_keeps_its_partial_report_and_the_status_says_so(
     error, _ = error_lines(result)
     page = only_run(tmp_path) / "report.html"
     assert error.startswith("train ended with exit status 7; the report covers what was captured until then")
-    assert "This is only a part" in page.read_text()
+    assert "The capture covers only part of the run" in page.read_text()
     assert json.loads(page.with_name("run.json").read_text())["failed"] is True
 
 
@@ -325,7 +325,7 @@ def test_a_signal_ends_the_program_and_keeps_the_report(
         _, said = process.communicate(timeout=60)
     assert process.returncode == 128 + number
     assert "train was interrupted" in said
-    assert "This is only a part" in (only_run(tmp_path) / "report.html").read_text()
+    assert "The capture covers only part of the run" in (only_run(tmp_path) / "report.html").read_text()
 
 
 @pytest.mark.parametrize("foreign", ['{"captured_utc": null}', '{"workload": 1}', "[]", "no json"])

@@ -201,7 +201,7 @@ def test_at_the_time_limit_what_was_captured_is_kept(fake_nsys: Callable[..., Pa
     program = Program("tiny", "command", ("/bin/sleep", "60"))
     capture = collect_nsys(program, replace(request_, timeout_s=1))
     assert capture.failure == "tiny was stopped after 1 s"
-    assert capture.findings[0].remedy == "Run it again, with more time."
+    assert capture.findings[0].remedy == "Run it again with more time (--timeout)."
     assert kernels(capture.files[1]) > 0
 
 

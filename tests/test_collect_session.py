@@ -335,7 +335,7 @@ def test_after_the_span_the_program_goes_on_to_its_end(
 def test_a_program_that_ends_before_the_span(span: Callable[..., Capture]) -> None:
     with pytest.raises(CaptureError, match=r"tiny ended after \S+ s, before the delay of 30 s") as raised:
         span(Span(30), seconds=0)
-    assert raised.value.hint == "Give a shorter --delay."
+    assert raised.value.hint == "Use a shorter --delay."
 
 
 def test_a_program_that_fails_before_the_span(span: Callable[..., Capture]) -> None:

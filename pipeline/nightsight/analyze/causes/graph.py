@@ -390,6 +390,8 @@ def _latency(calls: Calls, work: Work, kind: Ints) -> Ints:
     is_free = (call >= 0) & (np.where(work.previous >= 0, work.end[work.previous], 0) < begun) & (start >= begun)
     is_free[1:] &= call[1:] != call[:-1]
     blocks = _blocks(calls, start, call)
+    # one that had to wait for another copy in its direction says nothing, either
+    is_free &= ~blocks | (_engine_until(work) < begun)
     since = np.where(blocks, begun, over)
     name = np.where(call >= 0, calls.name[call], len(calls.names))
     keys = (kind * (len(calls.names) + 1) + name) * 2 + blocks
@@ -405,6 +407,16 @@ def _blocks(calls: Calls, start: Ints, call: Ints) -> Flags:
     """Return which operations are copies that run while their call does: it returns when they are done."""
     blocking, over = np.append(calls.cause == IDLE.index(BLOCKING_COPY), False), np.append(calls.end, 0)
     return np.asarray(blocking[call] & (start < over[call]), dtype=bool)
+
+
+def _engine_until(work: Work) -> Ints:
+    """Return until when the copies before each one kept the engine of their direction busy; 0 for all else."""
+    found = np.zeros(len(work), dtype=np.int64)
+    copies = np.flatnonzero(work.direction >= 0)
+    for mine in positions(work.device[copies] * 8 + work.direction[copies]).values():
+        engine = copies[mine[np.argsort(work.start[copies[mine]], kind="stable")]]
+        found[engine[1:]] = np.maximum.accumulate(work.end[engine])[:-1]
+    return found
 
 
 def _hop(calls: Calls, work: Work, kind: Ints) -> Ints:
