@@ -41,6 +41,9 @@ from nightsight.results.rules import KERNEL_WORDS, RULE
 from nightsight.tables import empty, integers
 from nightsight.units import format_ranks
 
+# Where a constant names no source, it separates the planted programs with a cause from the healthy ones
+# (tests/data/planted: an H200, nsys 2025.3), and the figures in docs/causes.md say how well.
+
 # host code between two launches that is no longer than this is the price of launching; longer code does something else
 _BETWEEN_LAUNCHES_NS: Final = 100_000
 # a higher limit where this many launches occur in each step: there a framework works out what to launch. Outside of
@@ -48,7 +51,8 @@ _BETWEEN_LAUNCHES_NS: Final = 100_000
 _MUCH: Final = 5
 _DISPATCH_NS: Final = 500_000
 _ANYWHERE_NS: Final = 200_000
-# time from one kernel to the next in a CUDA graph, and for its launch; the fewest kernels worth launching at once
+# time from one kernel to the next in a CUDA graph, and for its launch, as in the fixed form of `tiny_kernels`;
+# the fewest kernels worth launching at once
 _GRAPH_HOP_NS: Final = 300
 _GRAPH_LAUNCH_NS: Final = 10_000
 _GRAPH_LAUNCHES: Final = 50
