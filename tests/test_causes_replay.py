@@ -579,13 +579,15 @@ def test_a_gpu_whose_clock_is_early_is_not_trusted() -> None:
     assert "begin before their launch: the CPU and GPU clocks differ" in found.doubt
 
 
-def sampled(profile: Profile, each_ns: int, *threads: int) -> Timeline:
-    """Return a capture with a sample of Python's stack every so often, of one thread after the other."""
+def sampled(profile: Profile, each_ns: int, *threads: int, lines: Sequence[int] = (7, 8, 9)) -> Timeline:
+    """Return a capture with a sample of Python's stack every so often, of one thread after the other, on these lines."""
     calls = profile.table("api_calls")
     times = np.arange(0, int(calls["end_ns"].max()), each_ns)
     (process,) = calls["process"].unique()
     rows = {"start_ns": times, "process": process, "thread": np.resize(threads, len(times)), "pid": 1, "tid": 1}
-    table = pd.DataFrame(rows).assign(function="summarise (line 7)", stack="summarise")
+    line = np.repeat(lines, len(threads))
+    table = pd.DataFrame(rows).assign(stack="summarise")
+    table["function"] = [f"summarise (line {number})" for number in np.resize(line, len(times)).tolist()]
     return Timeline(replace(profile, tables={**profile.tables, "python_samples": conform("python_samples", table)}))
 
 
@@ -600,7 +602,9 @@ def test_another_thread_that_runs_python_keeps_the_one_that_launches_from_it() -
     assert found.gain_ns == pytest.approx(3 * 450_000, rel=0.1)
     # alone, or where only one place waits, it is something else
     elsewhere = sampled(captured(*repeated(STEPS, (within("a", Host(900)), *(Kernel(20),) * 3))), 50_000, own, own + 1)
-    for other in (sampled(profile, 50_000, own), elsewhere):
+    # a thread that stays on one line, such as that of a read, waits and keeps nothing
+    waiting = sampled(profile, 50_000, own, own + 1, lines=(7,))
+    for other in (sampled(profile, 50_000, own), elsewhere, waiting):
         assert "interpreter" not in {gain.remedy.rule for gain in outcome(other).gains}
 
 
