@@ -184,10 +184,28 @@ def test_ranges_of_the_program_itself_come_first() -> None:
     window = chosen_window(of_torch(picture))
     # the last one holds less than the others: what follows it may not be its own
     assert (window.family, len(window.repetitions)) == ("s", 2)
-    # those of a library are not the program's
-    profile = of_torch(picture)
-    domains = ["NCCL" if name == "s" else "" for name in profile.table("ranges")["name"]]
-    assert chosen_window(with_ranges(profile, domain=domains)).family == "step (ends with Adam.step)"
+
+
+@pytest.mark.parametrize(
+    "library", ["NCCL", "CCCL", "TSL", "libcudf", "cuBLASLt", "cuml_python", "cuDNN", "TransformerEngine"]
+)
+def test_ranges_of_libraries_are_never_the_loop(library: str) -> None:
+    profile = of_torch(STEPS.replace("[z]", "[s]"))
+    names = profile.table("ranges")["name"].astype("str")
+    in_domain = with_ranges(profile, domain=[library if name == "s" else "" for name in names])
+    assert chosen_window(in_domain).family == "step (ends with Adam.step)"
+    # not even where nothing else repeats
+    alone = draw("nvtx  [s][s][s]\ncpu   L..L..L..\ns7    a..a..a..")
+    assert chosen_window(with_ranges(alone, domain=library)).family != f"{library}:s"
+    assert chosen_window(with_ranges(alone, domain="my program")).family == "my program:s"
+
+
+@pytest.mark.parametrize("name", ["ncclAllReduce", "cub::DeviceRadixSort", "thrust::sort", "XlaModule:#prefix=a"])
+def test_libraries_are_known_without_the_names_of_domains(name: str) -> None:
+    profile = of_torch(STEPS.replace("[z]", "[s]"))
+    given = profile.table("ranges")["name"].astype("str")
+    renamed = with_ranges(profile, name=given.where(given != "s", name).tolist())
+    assert chosen_window(renamed).family == "step (ends with Adam.step)"
 
 
 def test_without_an_optimizer_a_step_begins_with_the_call_of_the_model() -> None:

@@ -58,6 +58,7 @@ def loops_of(profile: Profile) -> list[Loop]:
     The first method that finds a loop in any process is used for all.
     """
     work, ranges = work_of(profile), profile.tables.get("ranges", empty("ranges"))
+    ranges = ranges[~_of_library(ranges)]
     own = _is_own(ranges)
     found = (
         _range_loops(ranges[own], work)
@@ -137,14 +138,30 @@ def _slow_beginning(starts: Ints) -> int:
 _FACTOR: Final = 1.5
 
 
+def _of_library(ranges: pd.DataFrame) -> Flags:
+    """Return which ranges libraries open around their work: they are never the loop of a program."""
+    names, domains = (ranges[name].cat for name in ("name", "domain"))
+    by_domain = np.asarray(domains.categories.str.fullmatch(_LIBRARY_DOMAIN, case=False), dtype=bool)
+    # an export that was cut may lack the names of domains
+    by_name = np.asarray(names.categories.str.match(_LIBRARY_RANGE), dtype=bool)
+    flags: Flags = by_domain[domains.codes] | by_name[names.codes]
+    return flags
+
+
+# CUDA's libraries, RAPIDS, what JAX is built on, communication; as the libraries write their domains
+_LIBRARY_DOMAIN: Final = (
+    r"(?:lib)?(?:CCCL|CUB|Thrust|TSL|XLA|NCCL|NVSHMEM|UCX|MPI|DALI|RAFT|RMM|KvikIO|TensorRT|transformer_?engine|"
+    r"nv(?:JPEG\w*|JPEG2000|ImageCodec|COMP|TIFF)|cu(?:BLAS\w*|DNN|FFT\w*|RAND|SOLVER\w*|SPARSE\w*|TENSOR\w*|"
+    r"StateVec|Quantum|DF|ML|Graph|Spatial|VS|CIM|OPT|Signal)(?:_python)?)"
+)
+_LIBRARY_RANGE: Final = r"nccl[A-Z]\w*$|cub::|thrust::|XlaModule:|XlaPass|XlaEmit"
+
+
 def _is_own(ranges: pd.DataFrame) -> Flags:
-    """Return which ranges the program made: not PyTorch, not a library."""
-    names, domains, styles = (ranges[name].cat for name in ("name", "domain", "style"))
+    """Return which of these ranges the program made, and not PyTorch."""
+    names, styles = (ranges[name].cat for name in ("name", "style"))
     of_torch = np.asarray(names.categories.str.match(_OF_TORCH), dtype=bool)[names.codes]
-    others = (
-        np.isin(styles.categories, (MODULE, FUNCTION))[styles.codes] | (domains.categories == "NCCL")[domains.codes]
-    )
-    return ~(of_torch | others)
+    return ~(of_torch | np.isin(styles.categories, (MODULE, FUNCTION))[styles.codes])
 
 
 # what PyTorch annotates by itself

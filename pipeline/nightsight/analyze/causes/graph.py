@@ -31,9 +31,9 @@ from nightsight.results.categories import ALLOCATION, BLOCKING_COPY, IDLE, SYNC
 from nightsight.system.parallel import once
 from nightsight.tables import empty, renamed
 
-# The latencies below are the medians of the planted programs (tests/data/planted: an H200, nsys 2025.3); they only count
-# where a capture has too few samples of its own. The limits are chosen to lie between what these programs show for the
-# two cases that each of them tells apart, and are kept by the figures in docs/causes.md.
+# The latencies below are the medians of the planted programs (tests/data/planted: an H200, nsys 2025.3); they only
+# count where a capture has too few samples. Each limit lies between what these programs show for the two cases that it
+# tells apart; the figures in docs/causes.md say how well.
 
 # without better knowledge: how long after the beginning of its call an operation starts, how long after the one before
 # it on a busy stream, and how long a waiting call takes to return

@@ -62,8 +62,8 @@ _ON_GPU_NS: Final = 2_000
 _KEPT: Final = 0.3
 _LEAST_KEPT: Final = 0.05
 _ONE_PLACE: Final = 0.8
-# a thread whose stack stays the same, line by line, for more samples than this waits, and waiting holds no lock: threads
-# that waited had 0.92 to 1.0 of their samples like the one before, those that ran at most 0.73 (two programs on an H100)
+# a thread whose stack stays the same, line by line, for more samples than this waits, and waiting holds no lock: of
+# threads that waited, 92 to 100 % of the samples were like the one before, of others at most 73 % (two programs, H100)
 _MOST_SAME: Final = 5
 # copies of pinned memory reach this share of what the link's generation publishes for one direction
 _LINK_SHARE: Final = 0.85
@@ -164,8 +164,8 @@ def host_code(scene: Scene) -> Iterator[Remedy]:
 def interpreter(scene: Scene) -> Iterator[Remedy]:
     """Python code of threads that launch nothing runs elsewhere: no thread that launches waits for its turn (GIL).
 
-    Only one thread of a process runs Python at a time. Each sample of it represents the time to the next sample. Threads
-    that wait (for a lock, a pipe, a socket) are sampled too, but hold nothing.
+    Only one thread of a process runs Python at a time. Each sample of it represents the time to the next sample.
+    Threads that wait (for a lock, a pipe, a socket) are sampled too, but hold nothing.
     """
     calls, window = scene.graph.calls, scene.timeline.window
     samples = scene.timeline.profile.tables.get("python_samples", empty("python_samples"))
