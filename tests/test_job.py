@@ -187,6 +187,14 @@ def test_a_rank_that_computes_longer_is_named_with_what_it_costs(tells_calls: bo
     assert first.gain_pct == pytest.approx(100 * 0.45 / 1.7, rel=0.05)
 
 
+def test_a_part_of_a_step_does_not_tell_that_ranks_take_turns() -> None:
+    # of the first step only 0.02 ms were recorded of rank 1, and 0.9 ms of rank 0
+    work = [[900_000, *[1_000_000] * (STEPS - 1)], [20_000, *[1_150_000] * (STEPS - 1)]]
+    found = report(world(work))
+    (first, *_) = (finding for finding in found.findings if finding.severity == "advice")
+    assert first.title.startswith("Rank 1 computes longer than the others")
+
+
 def sized(part: Part, ranks: int | None) -> Profile:
     """Return the capture of a rank whose calls tell the size of their communicator, if they are known."""
     tables = dict(part.profile.tables)

@@ -30,11 +30,12 @@ _CONVOLUTION: Final = re.compile(
 # CUDA cores are used there too, but for data of half the size
 _OTHER_TYPES: Final = re.compile(r"(?i)tensorop|tf32|bf16|fp16|f16f16|s\d{3,}gemm|h884|wgmma|tensor\d+x\d+x\d+")
 _NAMED_PRODUCT: Final = re.compile(r"(?i)gemm|^nvjet|mat_?mul|conv(?!ert)|(?:^|_)(?:bmm|mm|addmm|sgemv)(?:_|$)")
+_CUTLASS: Final = re.compile(r"Kernel2?|device_kernel")
 _SOFTMAX: Final = re.compile(r"(?i)soft_?max")
 # softmax_warp_forward<input, output, accumulator, size, is_log, is_masked>
 _NO_SOFTMAX: Final = re.compile(
-    r"(?i)backward|bwd|grad|log_?soft_?max|nll|cross_?entropy|attention|sdpa|flash|fmha"
-    r"|softmax_warp_forward<[^<>]*, (?:\(bool\)1, \(bool\)[01]|true, \w+)>"
+    r"(?i)log_?soft_?max|nll|cross_?entropy|attention|sdpa|flash|fmha"
+    r"|softmax_warp_(?:for|back)ward<[^<>]*, (?:\(bool\)1, \(bool\)[01]|true, \w+)>"
 )
 _TORCH: Final = re.compile(
     r"\bat::native::(?:<unnamed>::|\(anonymous namespace\)::|\w+::)*"
@@ -101,11 +102,14 @@ def _is_elementwise(name: str) -> bool:
 
 def is_named_product(name: str) -> bool:
     """Whether a kernel's name says that it multiplies matrices or convolves, in whatever type and on whatever unit."""
-    return kind_of(name) in ("product", "convolution") or bool(_NAMED_PRODUCT.search(base_name(name)))
+    base = base_name(name)
+    # CUTLASS has one kernel for all; what it does is the name of its parameter
+    told = name if _CUTLASS.fullmatch(base) and "cutlass" in name else base
+    return kind_of(name) in ("product", "convolution") or bool(_NAMED_PRODUCT.search(told))
 
 
 def is_softmax(name: str) -> bool:
-    """Whether a kernel's name says that it computes the softmax of rows, in a forward pass and without a logarithm."""
+    """Whether a kernel's name says that it computes the softmax of rows or its gradient, without a logarithm."""
     return bool(_SOFTMAX.search(name)) and not _NO_SOFTMAX.search(name)
 
 

@@ -6,7 +6,7 @@ kernel was replayed, what limits it bounds the gain.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -36,6 +36,8 @@ _FULL_SIZE: Final = 0.4
 _FUSED_OPTIMIZER: Final = 0.45
 # kernels as short as this move next to nothing
 _TINY_NS: Final = 3_000
+# what a kernel takes that does nothing (H100 and H200: 1.2 to 2 µs)
+_EMPTY_NS: Final = 1_500
 # momentum: 8 tensors one operation at a time, 5 in one kernel
 _FUSED_UPDATE: Final = 0.62
 _OF_ADAM: Final = frozenset(("lerp", "addcmul", "sqrt", "addcdiv"))
@@ -66,6 +68,12 @@ _HALF: Final = 0.5
 _FP64: Final = re.compile(r"<double\b|\bf64\b")
 _FP64_PRODUCT: Final = "d884gemm"
 _LAYOUT: Final = re.compile(r"^(?:nchw to nhwc|nhwc to nchw)\b")
+# PyTorch copies this way what is not in the order of the result; casts and plain copies have other kernels
+_REORDERS: Final = re.compile(
+    r"\bat::native::elementwise_kernel<.*gpu_kernel_impl_nocast<at::native::direct_copy_kernel"
+)
+# of the time of all GPU work: attention alone needs some such copies
+_MUCH_COPIED: Final = 0.1
 _CONCATENATION: Final = re.compile(r"^cat\b")
 # runs of at least this many different foreach kernels are an optimizer; momentum has fewer than Adam
 _FEWEST_UPDATES: Final = 3
@@ -174,7 +182,7 @@ def _remedy(
     """Make a remedy of rows of `_work` and their new times; what takes no time any more is not launched any more."""
     (rows, new), work = found, _work(timeline)
     order = np.argsort(work.position[rows], kind="stable")
-    rows, new = rows[order], np.minimum(new[order], work.time[rows[order]])
+    rows, new = rows[order], new[order]
     times = pd.Series(work.time[rows]).groupby(work.code[rows]).sum().sort_values(ascending=False, kind="stable")
     kernels = tuple(_names(timeline).texts[code] for code in times.index if code >= 0)[:_MOST]
     return KernelRemedy(rule, place, work.position[rows], new, (new == 0) & (work.time[rows] > 0), evidence, kernels)
@@ -269,7 +277,7 @@ def _doubles(timeline: Timeline) -> Iterator[KernelRemedy]:
 
 
 def _moves(timeline: Timeline) -> Iterator[KernelRemedy]:
-    """Find kernels that only move what need not be moved: between the layouts of images, and into longer tensors."""
+    """Find what only moves data: between the layouts of images, into longer tensors, in another order, or elsewhere."""
     names, work = _names(timeline), _work(timeline)
     labels = [label_of(text, _NAME_LENGTH) for text in names.texts]
     for rule, pattern in (("layout", _LAYOUT), ("concatenation", _CONCATENATION)):
@@ -278,6 +286,18 @@ def _moves(timeline: Timeline) -> Iterator[KernelRemedy]:
             total = format_value(float(work.time[rows].sum()), "time_ns")
             evidence = (f"{len(rows):,} kernels, together {total}",)
             yield _remedy(rule, _longest(names, work, rows), timeline, (rows, np.zeros_like(rows)), evidence)
+    copies = np.array([*(bool(_REORDERS.search(text)) for text in names.texts), False, True])[work.code]
+    rows = work.of(copies)
+    if work.time[rows].sum() >= max(_MUCH_COPIED * work.time.sum(), 1):
+        of_kernels = rows[work.code[rows] >= 0]
+        within = len(rows) - len(of_kernels)
+        words = [
+            *([_longest(names, work, of_kernels)] if len(of_kernels) else []),
+            *(["Device-to-Device"] * (within > 0)),
+        ]
+        total = format_value(float(work.time[rows].sum()), "time_ns")
+        evidence = (f"{len(rows):,} copies, together {total}",)
+        yield _remedy("device_copy", listed(words, _WORDS), timeline, (rows, np.zeros_like(rows)), evidence)
 
 
 def _longest(names: _Names, work: _Work, rows: Ints) -> str:
@@ -373,45 +393,107 @@ _MOVES_NS: Final = 3_000
 
 
 def _fusion(timeline: Timeline, steps: Ints) -> Iterator[KernelRemedy]:
-    """Find chains of elementwise kernels that follow each other on a stream again and again."""
+    """Find chains of elementwise kernels that follow each other on a stream again and again.
+
+    Those of an optimizer go on from tensor to tensor: one kernel does them all. One compiler fuses all others, so they
+    are one remedy.
+    """
     names, work = _names(timeline), _work(timeline)
     texts = np.array([*(operation(text) for text in names.texts), "copy"], dtype=object)
+    chains, loops = list[_Chain](), dict[str, list[_Chain]]()
     for rows, chain in _repeated(_chains(work, names, steps), work, timeline.window.length_ns):
         # a compiler has fused what it could
         if not names.are("elementwise")[work.code[rows]].any():
             continue
         words = [str(word) for word in texts[np.maximum(work.code[rows[chain == 0]], -1)]]
         is_adam, is_loop = set(words) >= _OF_ADAM, _is_loop(work, steps, rows.reshape(-1, len(words)))
-        if not is_adam and np.median(work.time[rows]) < _MOVES_NS:
-            continue
-        length, count, said = len(words), int(chain[-1]) + 1, listed(words, _WORDS)
         if is_adam or is_loop:
-            new = _given_to_longest(work.time[rows], chain, _FUSED_OPTIMIZER if is_adam else _FUSED_UPDATE)
-        else:
-            new = _as_one(work, names, rows, chain)
-        before, after = int(work.time[rows].sum()), int(new.sum())
+            loops.setdefault("fused_optimizer" if is_adam else "fusion", []).append(_Chain(words, rows, chain))
+        elif np.median(work.time[rows]) >= _MOVES_NS:
+            chains.append(_Chain(words, rows, chain))
+    for rule, found in loops.items():
+        rows = np.concatenate([each.rows for each in found])
+        new = _over_tensors(work, steps, rows, _FUSED_OPTIMIZER if rule == "fused_optimizer" else _FUSED_UPDATE)
+        count, said = sum(each.count for each in found), listed(found[0].words, _WORDS)
+        place = f"Adam ({said})" if rule == "fused_optimizer" else f"{said} on one tensor after the other"
+        total = format_value(float(work.time[rows].sum()) / count, "time_ns")
+        kept = len(rows) / max(int((new > 0).sum()), 1)
         evidence = (
-            f"{length} kernels in a row, {count:,} ×: {format_value(before / count, 'time_ns')} each time",
-            f"as one kernel: about {format_value(after / count, 'time_ns')}",
+            f"{len(found[0].words)} kernels in a row, {count:,} ×: {total} each time",
+            f"one kernel in the place of {kept:,.0f}",
         )
-        place = f"Adam ({said})" if is_adam else f"{said}{' on one tensor after the other' if is_loop else ''}"
-        yield _remedy("fused_optimizer" if is_adam else "fusion", place, timeline, (rows, new), evidence)
+        yield _remedy(rule, place, timeline, (rows, new), evidence)
+    if chains:
+        rows = np.concatenate([each.rows for each in chains])
+        new = np.concatenate([_as_one(work, names, each.rows, each.chain) for each in chains])
+        others = len(chains) - 1
+        place = listed(chains[0].words, _WORDS) + (f" and {others} more chain{'s' * (others > 1)}" if others else "")
+        yield _remedy("fusion", place, timeline, (rows, new), tuple(_said_of_chains(work, names, chains)))
+
+
+@dataclass(frozen=True, eq=False)
+class _Chain:
+    """A chain that repeats: what its kernels compute, the rows of all repetitions, and the repetition of each row."""
+
+    words: list[str]
+    rows: Ints
+    chain: Ints
+
+    @property
+    def count(self) -> int:
+        """The number of repetitions."""
+        return int(self.chain[-1]) + 1
+
+
+def _said_of_chains(work: _Work, names: _Names, chains: Sequence[_Chain]) -> Iterator[str]:
+    """Yield the evidence of each chain: how long its kernels take, and how long one kernel would."""
+    for each in chains[:_WORDS]:
+        before, after = int(work.time[each.rows].sum()), int(_as_one(work, names, each.rows, each.chain).sum())
+        words = f"{listed(each.words, _WORDS)}: " if len(chains) > 1 else ""
+        yield (
+            f"{words}{len(each.words)} kernels in a row, {each.count:,} ×: "
+            f"{format_value(before / each.count, 'time_ns')} each time"
+        )
+        yield f"as one kernel: about {format_value(after / each.count, 'time_ns')}"
+
+
+def _over_tensors(work: _Work, steps: Ints, rows: Ints, share: float) -> Ints:
+    """Return the times of kernels that go through tensors one by one when one kernel per step does that for all.
+
+    It moves this share of the bytes. What each small kernel takes to begin and end is only needed once.
+    """
+    order = np.argsort(work.launched[rows], kind="stable")
+    ordered = rows[order]
+    # without steps, what is launched in a row is one pass over the tensors
+    step = np.searchsorted(steps, work.launched[ordered], side="right") if len(steps) else np.zeros_like(ordered)
+    begins = np.append(True, (step[1:] != step[:-1]) | (work.lane[ordered[1:]] != work.lane[ordered[:-1]]))
+    if not len(steps):
+        begins[1:] |= np.diff(ordered) > 1
+    first = np.flatnonzero(begins)
+    moving = np.maximum(work.time[ordered] - _EMPTY_NS, 0)
+    new = np.zeros_like(ordered)
+    new[first] = np.rint(share * np.add.reduceat(moving, first)).astype(np.int64) + _EMPTY_NS
+    result = np.empty_like(new)
+    result[order] = new
+    return result
 
 
 def _attention(timeline: Timeline) -> Iterator[KernelRemedy]:
-    """Find a softmax between two products with only elementwise kernels around it: unfused attention.
+    """Find a softmax, or its gradient, between two products with only elementwise kernels around it: unfused attention.
 
     One kernel keeps the scores on the chip, so that what is between the products takes no time. The products are left
     as they are, although they write and read the scores too: a lower bound of the gain.
     """
     names, work = _names(timeline), _work(timeline)
+    texts = [*(operation(text) for text in names.texts), "copy"]
     is_softmax_, is_product = (
         np.array([*map(tells, names.texts), False, False], dtype=bool)[work.code]
         for tells in (is_softmax, is_named_product)
     )
     # dropout, and what makes a mask
     is_minor = np.array([*(_OF_SCORES.search(text) is not None for text in names.texts), False, False], dtype=bool)
-    between = (names.are("elementwise", "compiled") | is_minor)[work.code] | (work.code == -1)
+    # copies of a layout stand there too, and cuBLAS sets some bytes before a product
+    between = (names.are("elementwise", "compiled") | is_minor)[work.code] | (work.code < 0)
     between &= ~is_softmax_
     rows, other = np.arange(len(work.code)), ~between
     # the nearest rows on both sides that are not elementwise, -1 and len(rows) for none
@@ -429,7 +511,7 @@ def _attention(timeline: Timeline) -> Iterator[KernelRemedy]:
     count = high - low - 1
     mine = np.repeat(low + 1, count) + np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
     first = mine[: count[0]]
-    words = listed(("softmax" if is_softmax_[row] else operation(names.texts[work.code[row]]) for row in first), _WORDS)
+    words = listed(("softmax" if is_softmax_[row] else texts[max(work.code[row], -1)] for row in first), _WORDS)
     total = format_value(float(work.time[mine].sum()) / len(low), "time_ns")
     evidence = (f"{words} between two products, {len(low):,} ×: {total} each time",)
     yield _remedy("attention", words, timeline, (mine, np.zeros_like(mine)), evidence)

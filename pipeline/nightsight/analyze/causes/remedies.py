@@ -93,6 +93,8 @@ _NVLINK_GB_PER_S: Final = 80.0
 _UNEVEN: Final = 1.05
 # the same ranks are to blame if making them as fast as the others would remove this share of the waiting time
 _MOSTLY: Final = 0.5
+# ranks are compared in steps that take at least this share of the usual one
+_WHOLE: Final = 0.5
 _WAYS: Final = {TO_DEVICE: "Host-to-Device", TO_HOST: "Device-to-Host"}
 
 
@@ -204,8 +206,7 @@ def graph_launch(scene: Scene) -> Iterator[Remedy]:
     """The launches of a step as one CUDA graph, or as several where a wait comes between: no calls between kernels."""
     found, calls, work = scene.model, scene.graph.calls, scene.graph.work
     # copies from and to the host, and what waits or allocates, stays outside of graphs
-    outside = np.isin(calls.cause, [IDLE.index(cause) for cause in (SYNC, ALLOCATION, BLOCKING_COPY, MODULE)])
-    outside |= (calls.awaited >= 0) | (scene.direction >= 0)
+    outside = _does_more(scene)
     outside |= np.asarray(calls.names.str.contains("GraphLaunch"), dtype=bool)[calls.name]
     plain = scene.in_calls[~outside[scene.in_calls]]
     plain = plain[scene.lead_to(plain)[plain]]
@@ -227,6 +228,13 @@ def graph_launch(scene: Scene) -> Iterator[Remedy]:
     time = scene.per_step((calls.end - calls.start)[inside] + scene.gap[inside], inside)
     most = scene.mostly(launched)
     yield Remedy("launch_bound", scene.pathname(launched), most, scene.often(launched), time, edit)
+
+
+def _does_more(scene: Scene) -> Flags:
+    """Return which calls do more than launch or ask: they wait, allocate, load, or copy from or to the host."""
+    calls = scene.graph.calls
+    flags: Flags = np.isin(calls.cause, [IDLE.index(cause) for cause in (SYNC, ALLOCATION, BLOCKING_COPY, MODULE)])
+    return flags | (calls.awaited >= 0) | (scene.direction >= 0)
 
 
 def _price_ns(scene: Scene) -> Ints:
@@ -649,7 +657,10 @@ def _slow(scene: Scene, devices: Ints, spent: Floats, even: Floats) -> str:
     spent, even: how long each device computes in each step, and would if all were even.
     """
     known = spent > 0
-    rows, columns = known.any(axis=1), known.any(axis=0)
+    # a step of which the window has only a part says little, and its shares vary the most
+    total = even.sum(axis=1)
+    whole = total >= _WHOLE * np.median(total[known.any(axis=1)])
+    rows, columns = known.any(axis=1) & whole, known.any(axis=0)
     relative = np.where(known, spent / np.maximum(even, 1), np.nan)[np.ix_(rows, columns)]
     devices, mean = devices[columns], np.nanmean(relative, axis=0)
     slow = mean > (np.nanmax(mean) + np.nanmin(mean)) / 2
@@ -728,10 +739,12 @@ def kernels(scene: Scene) -> Iterator[Remedy]:
         mine, removed = mine[kept], proposal.removed[kept]
         gone = work.call[mine[removed]]
         gone = gone[gone >= 0]
+        # with a launch goes what leads to it: the host code that decides what to launch, and calls that only ask
+        led = scene.in_calls[scene.lead_to(gone)[scene.in_calls] & ~_does_more(scene)[scene.in_calls]]
         edit = (
             *_shorter(scene, mine, scene.length[mine] - proposal.new_ns[kept], with_way=removed),
-            Change(found.of(CALL, gone), "set", 0),
-            Change(found.of(BEGIN, gone[scene.gap[gone] <= _BETWEEN_LAUNCHES_NS]), "at most", 0),
+            Change(found.of(CALL, led), "set", 0),
+            Change(found.of(BEGIN, led[scene.gap[led] <= _BETWEEN_LAUNCHES_NS]), "at most", 0),
         )
         calling = work.call[mine]
         time = scene.per_step(scene.length[mine], calling)
