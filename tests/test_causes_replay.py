@@ -580,7 +580,7 @@ def test_a_gpu_whose_clock_is_early_is_not_trusted() -> None:
 
 
 def sampled(profile: Profile, each_ns: int, *threads: int, lines: Sequence[int] = (7, 8, 9)) -> Timeline:
-    """Return a capture with a sample of Python's stack every so often, of one thread after the other, on these lines."""
+    """Return a capture with samples of Python's stack, of one thread after the other, on these lines in turn."""
     calls = profile.table("api_calls")
     times = np.arange(0, int(calls["end_ns"].max()), each_ns)
     (process,) = calls["process"].unique()
@@ -606,6 +606,44 @@ def test_another_thread_that_runs_python_keeps_the_one_that_launches_from_it() -
     waiting = sampled(profile, 50_000, own, own + 1, lines=(7,))
     for other in (sampled(profile, 50_000, own), elsewhere, waiting):
         assert "interpreter" not in {gain.remedy.rule for gain in outcome(other).gains}
+
+
+def rules_of(timeline: Timeline) -> dict[str, float]:
+    return {gain.remedy.rule: gain.gain_ns for gain in outcome(timeline).gains}
+
+
+def test_loads_that_get_rare_promise_nothing_for_later_steps() -> None:
+    load, work = (Host(5000), Call("cuLibraryLoadData", 300)), (Host(100), Kernel(100))
+    steps = [within("step", *load, *work), within("step", *work)]
+
+    def of(*loading: int) -> dict[str, float]:
+        return rules_of(Timeline(captured(Thread(tuple(steps[n not in loading] for n in range(20))))))
+
+    # new shapes occur less and less often
+    assert "compilation" not in of(1, 2, 3, 4, 5, 6, 8, 11)
+    assert of(*range(20))["compilation"] == pytest.approx(5_300_000, rel=0.05)
+    assert "compilation" in of(1, 4, 7, 10, 13, 16, 19)
+
+
+@pytest.mark.parametrize(
+    ("stack", "is_compiler"),
+    [
+        ("train (line 9);[_compile_inner (convert_frame.py:1200)];[bind (fx.py:3)]", True),
+        ("train (line 9);[autotune_to_one_config (triton_heuristics.py:1)]", True),
+        ("train (line 9);[read_csv (readers.py:7)]", False),
+    ],
+)
+def test_host_code_compiles_if_a_compiler_is_on_the_stack(stack: str, is_compiler: bool) -> None:
+    profile = captured(*repeated(STEPS, (Host(5000), Kernel(100))))
+    calls = profile.table("api_calls")
+    own = int(calls["thread"].iloc[0])
+    timeline = sampled(profile, 500_000, own)
+    table = timeline.profile.table("python_samples").assign(stack=stack)
+    tables = {**timeline.profile.tables, "python_samples": conform("python_samples", table)}
+    found = rules_of(Timeline(replace(timeline.profile, tables=tables)))
+    assert ("compilation" in found) == is_compiler
+    if is_compiler:
+        assert found["compilation"] == pytest.approx(5_000_000, rel=0.05)
 
 
 def test_a_kernel_that_begins_while_the_one_before_it_ends_still_waits_for_it() -> None:

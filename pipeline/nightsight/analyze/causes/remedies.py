@@ -33,6 +33,7 @@ from nightsight.analyze.experts import stretches
 from nightsight.analyze.pipelines import chains
 from nightsight.analyze.ranges.callers import OUTSIDE
 from nightsight.events.communication import are_ranks_known, called_by_rank, communication, ranks_of, stands_for
+from nightsight.events.loops import loops_of
 from nightsight.events.peaks import published
 from nightsight.events.timeline import Timeline, operation_column, positions
 from nightsight.intervals import Flags, Ints, Spans, covered, union, without
@@ -74,6 +75,12 @@ _SMALL_BYTES: Final = 256_000
 _MANY_COPIES: Final = 8
 # host code before the loading of a module that takes so long has compiled it
 _COMPILING_NS: Final = 3_000_000
+# frames of torch.compile (Dynamo, Inductor), Triton, CuPy, Numba and JAX while they compile; the share of the samples
+_COMPILER: Final = r"\((?:convert_frame|compile_fx|codecache|async_compile|compiler)\.py|autotune_to_one_config"
+_COMPILES: Final = 0.5
+# loads get rare if the second half of the steps has less than this share of the first half's; fewer steps tell nothing
+_FADED: Final = 0.5
+_FEWEST_TO_FADE: Final = 8
 _LOADS_COMPILED: Final = "^cuModuleLoad|^nvrtc|^nvJitLink"
 # so does cuDNN; but before the first step, it is how CUDA loads its own libraries
 _LOADS_IN_STEPS: Final = f"{_LOADS_COMPILED}|^cuLibraryLoad"
@@ -276,23 +283,64 @@ def allocation(scene: Scene) -> Iterator[Remedy]:
 
 
 def loading(scene: Scene) -> Iterator[Remedy]:
-    """Nothing is loaded or compiled any more; long host code just before the loading of a module compiled it."""
+    """Nothing is loaded or compiled any more, nor does host code compile.
+
+    What the steps need less and less often is over once all shapes have occurred: it promises nothing for later steps.
+    """
     calls = scene.graph.calls
     loads = (calls.cause == IDLE.index(MODULE)) | loads_code(scene.timeline, scene.graph)
     # libraries load their kernels in other ways, and wait for the disk
     pattern = _LOADS_IN_STEPS if scene.model.steps else _LOADS_COMPILED
     compiled = np.asarray(calls.names.str.contains(pattern), dtype=bool)[calls.name]
     compiles = loads & compiled & (scene.gap > _COMPILING_NS)
-    yield from _without_calls(scene, "compilation" if compiles.any() else "loading", loads, with_gap=compiles)
+    compiles |= _compiled_before(scene)
+    if not _fades(scene):
+        yield from _without_calls(scene, "compilation" if compiles.any() else "loading", loads, with_gap=compiles)
+
+
+def _compiled_before(scene: Scene) -> Flags:
+    """Return before which calls a compiler ran, by the samples of Python's stack on their threads."""
+    calls, found = scene.graph.calls, np.zeros(len(scene.graph.calls), dtype=bool)
+    samples = scene.timeline.profile.tables.get("python_samples")
+    if samples is None or not len(samples):
+        return found
+    stacks = samples["stack"].cat
+    is_compiler = np.asarray(stacks.categories.str.contains(_COMPILER), dtype=bool)[stacks.codes]
+    long = scene.in_calls[scene.gap[scene.in_calls] > _COMPILING_NS]
+    rows = positions(samples["thread"].to_numpy())
+    for thread, here in positions(calls.thread[long]).items():
+        if (mine := rows.get(thread)) is None:
+            continue
+        times = samples["start_ns"].to_numpy()[mine]
+        order = np.argsort(times, kind="stable")
+        count = np.append(0, np.cumsum(is_compiler[mine][order]))
+        asked = long[here]
+        low, high = (np.searchsorted(times[order], edge[asked]) for edge in (scene.gap_start, calls.start))
+        found[asked] = count[high] - count[low] > _COMPILES * (high - low)
+    return found
+
+
+def _fades(scene: Scene) -> bool:
+    """Whether loads get rare: few or none are in the second half of the steps. All count: a stretch may have few."""
+    table = scene.timeline.profile.table("api_calls")
+    wanted = np.asarray(table["name"].cat.categories.str.contains(_LOADS_IN_STEPS), dtype=bool)
+    times = table["start_ns"].to_numpy()[wanted[table["name"].cat.codes]]
+    for loop in loops_of(scene.timeline.profile)[:1]:
+        starts = loop.starts[loop.slow :]
+        if len(starts) >= _FEWEST_TO_FADE:
+            middle = starts[len(starts) // 2]
+            early = int(((times >= starts[0]) & (times < middle)).sum())
+            return int(((times >= middle) & (times < loop.end_ns)).sum()) < _FADED * early
+    return False
 
 
 def _without_calls(scene: Scene, rule: str, flags: Flags, with_gap: Flags | None = None) -> Iterator[Remedy]:
     """Yield the remedy that these calls are gone, and the host code before those `with_gap`; launches stay, short."""
     found, calls = scene.model, scene.graph.calls
     mine = scene.in_calls[flags[scene.in_calls]]
-    if not len(mine):
+    before = scene.in_calls[with_gap[scene.in_calls]] if with_gap is not None else mine[:0]
+    if not len(mine) and not len(before):
         return
-    before = mine[with_gap[mine]] if with_gap is not None else mine[:0]
     length = calls.end - calls.start
     left = np.where(scene.launching, least(calls), 0)[mine]
     edit = (
@@ -300,8 +348,9 @@ def _without_calls(scene: Scene, rule: str, flags: Flags, with_gap: Flags | None
         Change(found.of(CALL, mine), "at most", left),
         Change(found.of(BEGIN, before), "at most", 0),
     )
-    time = scene.per_step(np.append(length[mine], scene.gap[before]), np.append(mine, before))
-    yield Remedy(rule, scene.pathname(mine), scene.function(mine), scene.often(mine), time, edit)
+    each = np.append(mine, before)
+    time = scene.per_step(np.append(length[mine], scene.gap[before]), each)
+    yield Remedy(rule, scene.pathname(each), scene.function(each), scene.often(np.unique(each)), time, edit)
 
 
 # -- copies -----------------------------------------------------------------------------------------------------------
