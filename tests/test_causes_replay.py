@@ -608,6 +608,18 @@ def test_another_thread_that_runs_python_keeps_the_one_that_launches_from_it() -
         assert "interpreter" not in {gain.remedy.rule for gain in outcome(other).gains}
 
 
+def test_a_step_of_other_shapes_each_time_cannot_be_one_graph() -> None:
+    def of(*steps: str) -> dict[str, float]:
+        names = "".join(steps)
+        bodies = [within("step", *[Kernel(3, name=name) for name in step * 20], Host(300)) for step in names.split()]
+        return rules_of(Timeline(captured(tuple(bodies))))
+
+    assert "launch_bound" in of("abc " * 12)
+    # a few kernels that differ, as attention over a growing cache does, do not matter
+    assert "launch_bound" in of("abcabcc abcabca " * 6)
+    assert "launch_bound" not in of("abc bca cab " * 4)
+
+
 def rules_of(timeline: Timeline) -> dict[str, float]:
     return {gain.remedy.rule: gain.gain_ns for gain in outcome(timeline).gains}
 
@@ -687,6 +699,15 @@ def test_repetitions_now_and_then_count_as_often_as_they_are(monkeypatch: pytest
     assert 3 <= found.model.steps < found.repetitions == 80
     assert found.measured_ns == pytest.approx(timeline.window.length_ns / 80, rel=0.25)
     assert found.gains[0].remedy.path == "step / save"
+
+
+def test_slow_repetitions_in_the_middle_do_not_stand_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    usually, slow = within("step", Kernel(100), Host(300)), within("step", Kernel(100), Host(550))
+    timeline = Timeline(captured((*[usually] * 17, *[slow] * 6, *[usually] * 17)))
+    monkeypatch.setattr(stretches, "MOST_REPLAYED", 20)
+    found = outcome(timeline)
+    assert 3 <= found.model.steps <= 6
+    assert found.measured_ns == pytest.approx(np.median(np.diff(timeline.window.repetitions)), rel=0.02)
 
 
 def test_repetitions_too_long_to_replay_are_judged_by_a_stretch_of_them(monkeypatch: pytest.MonkeyPatch) -> None:

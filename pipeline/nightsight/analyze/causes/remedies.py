@@ -4,6 +4,7 @@ A fix moves host code off a thread, a wait out of a loop, or a copy off its stre
 stretch with this edit (nightsight.analyze.causes.outcome).
 """
 
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -58,6 +59,9 @@ _GRAPH_HOP_NS: Final = 300
 _GRAPH_LAUNCH_NS: Final = 10_000
 _GRAPH_LAUNCHES: Final = 50
 _ON_GPU_NS: Final = 2_000
+# steps change their shapes if more than this share of their kernels does; fewer pairs of steps tell nothing
+_OTHER_SHAPES: Final = 0.5
+_FEWEST_SHAPES: Final = 4
 # share of the Python stack samples, and of the time: above it, threads that launch nothing keep the others from running
 # Python. In a single place, it is rather a wait for a queue or a lock
 _KEPT: Final = 0.3
@@ -219,7 +223,7 @@ def graph_launch(scene: Scene) -> Iterator[Remedy]:
     plain = plain[scene.lead_to(plain)[plain]]
     inside = plain[_price_of_launching(scene)[plain]]
     launched = inside[scene.launching[inside]]
-    if len(launched) < max(2 * scene.steps, _GRAPH_LAUNCHES // 2):
+    if len(launched) < max(2 * scene.steps, _GRAPH_LAUNCHES // 2) or _changes_shape(scene, launched):
         return
     operations = np.flatnonzero(np.isin(work.call, launched) & (found.edges[LAUNCH][:-1] >= 0))
     queued = operations[found.edges[STREAM][operations] >= 0]
@@ -235,6 +239,35 @@ def graph_launch(scene: Scene) -> Iterator[Remedy]:
     time = scene.per_step((calls.end - calls.start)[inside] + scene.gap[inside], inside)
     most = scene.mostly(launched)
     yield Remedy("launch_bound", scene.pathname(launched), most, scene.often(launched), time, edit)
+
+
+def _changes_shape(scene: Scene, launched: Ints) -> bool:
+    """Whether most kernels of a step are others, or have other grids, than those of the step before.
+
+    A CUDA graph repeats what it has recorded. Where grids were not read, only names tell.
+    """
+    work, steps = scene.graph.work, scene.timeline.window.repetitions
+    kernels = scene.timeline.profile.tables.get("kernels", empty("kernels"))
+    mine = np.flatnonzero(np.isin(work.call, launched) & (work.operation < len(kernels)))
+    # of one process: ranks run the same, in their own order
+    process = scene.graph.calls.process[work.call[mine]]
+    mine = mine[process == process[:1]]
+    mine = mine[np.lexsort((work.start[mine], work.launched[mine]))]
+    shape = kernels["name"].cat.codes.to_numpy(dtype=np.int64)[work.operation[mine]]
+    for name in (f"grid_{axis}" for axis in "xyz"):
+        if name in kernels.columns:
+            shape = shape * 1_000_003 + kernels[name].to_numpy(dtype=np.int64)[work.operation[mine]]
+    edges = np.searchsorted(work.launched[mine], steps)
+    each = [shape[low:high] for low, high in itertools.pairwise(edges.tolist())]
+    if len(each) < _FEWEST_SHAPES:
+        return False
+    return float(np.median([_differ(one, other) for one, other in itertools.pairwise(each)])) > _OTHER_SHAPES
+
+
+def _differ(one: Ints, other: Ints) -> float:
+    """Return the share of the places of two sequences at which they differ."""
+    most, least_ = max(len(one), len(other), 1), min(len(one), len(other))
+    return 1 - int((one[:least_] == other[:least_]).sum()) / most
 
 
 def _does_more(scene: Scene) -> Flags:
@@ -322,7 +355,7 @@ def _compiled_before(scene: Scene) -> Flags:
 
 def _fades(scene: Scene) -> bool:
     """Whether loads get rare: few or none are in the second half of the steps. All count: a stretch may have few."""
-    table = scene.timeline.profile.table("api_calls")
+    table = scene.timeline.profile.tables.get("api_calls", empty("api_calls"))
     wanted = np.asarray(table["name"].cat.categories.str.contains(_LOADS_IN_STEPS), dtype=bool)
     times = table["start_ns"].to_numpy()[wanted[table["name"].cat.codes]]
     for loop in loops_of(scene.timeline.profile)[:1]:

@@ -30,6 +30,8 @@ _SLICES: Final = 512
 # repetitions that take this many times the usual time differ from the rest, and count if they have this share of time
 _UNLIKE: Final = 2.0
 _LEAST_UNLIKE: Final = 0.1
+# of the usual length: stretches that are off by no more than the best one and this are equally good
+_AS_USUAL: Final = 0.01
 # of the operations of a stretch
 _LEAST_OF_BOTH: Final = 0.5
 
@@ -49,7 +51,7 @@ def followed(timeline: Timeline) -> tuple[Timeline, ...]:
 
 
 def replayed(timeline: Timeline) -> Timeline:
-    """Return the stretch that is replayed: the window, or its middle.
+    """Return the stretch that is replayed: the window, or repetitions near its middle that take as long as usual.
 
     If some repetitions take much longer than the others, as with a checkpoint now and then, it is where these are as
     frequent as in the window. If the CPU is so far ahead that the GPU runs other repetitions there than the CPU
@@ -64,15 +66,10 @@ def replayed(timeline: Timeline) -> Timeline:
     if counts.sum() <= MOST_FOLLOWED:
         return timeline
     edges, counts = _slices(timeline)
-    part = _part(timeline, edges, *_middle(counts, 1))
-    return part.at(replace(part.window, steps={}))
-
-
-def _middle(counts: Ints, fewest: int) -> tuple[int, int]:
-    """Return the first of the parts in the middle that are replayed together, and the one after the last."""
-    most = _most(counts, fewest, MOST_REPLAYED)
+    most = _most(counts, 1, MOST_REPLAYED)
     low = (len(counts) - most) // 2
-    return low, low + most
+    part = _part(timeline, edges, low, low + most)
+    return part.at(replace(part.window, steps={}))
 
 
 def _most(counts: Ints, fewest: int, events: int) -> int:
@@ -80,16 +77,15 @@ def _most(counts: Ints, fewest: int, events: int) -> int:
 
 
 def _alike(edges: Ints, counts: Ints) -> tuple[int, int]:
-    """Return such parts, in the middle or where they take as long as all do on average."""
+    """Return such parts: near the middle, and as long as usual; if some differ much, as long as all are on average."""
     lengths = np.diff(edges)
-    unlike = lengths[lengths > _UNLIKE * np.median(lengths)].sum()
-    if unlike < _LEAST_UNLIKE * lengths.sum():
-        return _middle(counts, _FEWEST)
-    most = _most(counts, _FEWEST, _MOST_DIVERSE)
-    # the first of them is where a replay begins to count
+    unlike = lengths[lengths > _UNLIKE * np.median(lengths)].sum() >= _LEAST_UNLIKE * lengths.sum()
+    most = _most(counts, _FEWEST, _MOST_DIVERSE if unlike else MOST_REPLAYED)
+    usual = lengths.mean() if unlike else np.median(lengths)
     until = np.concatenate([[0], np.cumsum(lengths)])
-    means = (until[most:] - until[1 : len(until) - most + 1]) / max(most - 1, 1)
-    low = int(np.argmin(np.abs(means - lengths.mean())))
+    off = np.abs((until[most:] - until[:-most]) / most - usual)
+    fits = np.flatnonzero(off <= off.min() + _AS_USUAL * usual)
+    low = int(fits[np.argmin(np.abs(fits - (len(counts) - most) // 2))])
     return low, low + most
 
 
