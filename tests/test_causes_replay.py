@@ -658,6 +658,24 @@ def test_host_code_compiles_if_a_compiler_is_on_the_stack(stack: str, is_compile
         assert found["compilation"] == pytest.approx(5_000_000, rel=0.05)
 
 
+@pytest.mark.parametrize(
+    ("stack", "restarts"),
+    [
+        ("main (line 1);[__init__ (dataloader.py:1192)];[_launch (popen_fork.py:65)]", True),
+        ("main (line 1);[_shutdown_workers (dataloader.py:1673)];[join (process.py:149)]", True),
+        ("main (line 1);[_try_get_data (dataloader.py:1310)];[wait (threading.py:359)]", False),
+    ],
+)
+def test_workers_that_start_for_each_epoch(stack: str, restarts: bool) -> None:
+    epoch = (Host(8000), *(Kernel(100), Host(200)) * 10)
+    timeline = sampled(captured(Thread(epoch * 3)), 500_000, 0)
+    samples = timeline.profile.table("python_samples").assign(stack=stack)
+    own = timeline.profile.table("api_calls")["thread"].iloc[0]
+    tables = {**timeline.profile.tables, "python_samples": conform("python_samples", samples.assign(thread=own))}
+    found = rules_of(Timeline(replace(timeline.profile, tables=tables)))
+    assert ("restarted_workers" in found) == restarts
+
+
 def test_a_kernel_that_begins_while_the_one_before_it_ends_still_waits_for_it() -> None:
     # programmatic dependent launch: each is launched in time to begin 5 µs before the one before it ends
     profile = captured(*repeated(STEPS, (Kernel(20, call_us=40.0),) * 5))

@@ -22,6 +22,8 @@ from nightsight.results.ncu import NCU_KERNELS, NCU_LIMITS
 from nightsight.results.ranks import RANKS
 from nightsight.results.rules import RULES
 from nightsight.results.steps import STEP_PARTS
+from nightsight.workflows.analysis import build_report
+from tests.program import Host, Kernel, Sync, captured, within
 from tests.reports import HOSTILE, gpu_table, result, small_report
 
 
@@ -86,8 +88,23 @@ def test_of_a_healthy_program_the_verdict_says_what_was_looked_for() -> None:
     assert healthy.cause == ""  # 1 % of idle time is not worth a word
     assert healthy.first == (
         f"None of {len(RULES)} known causes is worth fixing: fusing kernels would save most, 7.5 %, and is rarely "
-        "worth the work below 10 %. Kernel efficiency was not measured. Profile with ncu to check it."
+        "worth the work below 13 %. Kernel efficiency was not measured. Profile with ncu to check it."
     )
+
+
+def test_what_lies_outside_of_the_window_is_not_called_healthy() -> None:
+    train = within("train", Kernel(1400), Kernel(1500, name="b"), Host(20))
+    validation = within("validation", Kernel(500, name="c"), Sync(), Host(500))
+    report = build_report(captured((*[train] * 60, *[validation] * 200)), "two loops")
+    found = verdict(report, numbers(report))
+    assert found.text == (
+        "GPU 99.9 % busy. No known cause is worth fixing in these steps, but outside of them: The CPU waits for the "
+        "GPU in `validation` (cudaDeviceSynchronize). First: drop the sync, about −27 % of the whole run."
+    )
+    assert report.windows[0].sentence.endswith("The 201.9 ms of GPU work after it are not part of it.")
+    alone = build_report(captured(tuple([train] * 60)), "one loop")
+    assert "None of" in verdict(alone, numbers(alone)).text
+    assert "after it" not in alone.windows[0].sentence
 
 
 def test_of_a_busy_gpu_it_says_whether_its_kernels_were_measured() -> None:

@@ -281,7 +281,21 @@ def _of_loops(profile: Profile, loops: list[Loop]) -> Window:
     steps = {loop.process: loop.starts[together[len(loop.starts)] :] for loop in loops}
     ends = {loop.process: loop.end_ns for loop in loops}
     start, end = min(int(starts[0]) for starts in steps.values()), max(ends.values())
-    return Window(start, end, STEADY, _said(profile, loops, steps, slow), loops[0].family, steps, ends)
+    sentence = f"{_said(profile, loops, steps, slow)}{_rest(profile, end)}"
+    return Window(start, end, STEADY, sentence, loops[0].family, steps, ends)
+
+
+def _rest(profile: Profile, end_ns: int) -> str:
+    """Return a sentence on what the GPU did after the loop, if that took long; it may be another loop."""
+    whole = whole_window(profile)
+    rest = whole.end_ns - end_ns
+    if rest < _LONG_REST * whole.length_ns:
+        return ""
+    return f" The {format_value(rest, 'rest_ns')} of GPU work after it are not part of it."
+
+
+# share of the time from the first to the last operation
+_LONG_REST: Final = 0.1
 
 
 def _said(profile: Profile, loops: list[Loop], steps: Mapping[int, Ints], slow: int) -> str:

@@ -10,7 +10,7 @@ import pandas as pd
 
 from nightsight.events.kernel_labels import label_of
 from nightsight.events.peaks import LIMITED_PCT
-from nightsight.events.window import START_UP
+from nightsight.events.window import GPU_WORK, START_UP
 from nightsight.model.report import Finding, Report, View, find
 from nightsight.render.page.summary import Numbers
 from nightsight.render.table.view import counted
@@ -71,7 +71,24 @@ def verdict(report: Report, run: Numbers) -> Verdict:
     if not run.busy_pct_by_device or any(finding.rule == "no_kernels" for finding in report.findings):
         return _without_gpu(report, run, found)
     state = _state(run.busy_pct_by_device, run, at_least=unseen_pct(split) >= _UNSEEN_PCT)
-    return _on(state, found[0]) if found else Verdict(state, *_nothing(report, split))
+    if found:
+        return _on(state, found[0])
+    return Verdict(state, *_nothing(report, split)) if not (left := _left_out(report)) else Verdict(state, *left)
+
+
+def _left_out(report: Report) -> tuple[str, str] | None:
+    """Return the sentences for a window without advice if the whole run has some: its cause lies outside the window."""
+    whole = next((view for view in report.windows if view.name == GPU_WORK and not view.is_chosen), None)
+    # what happens once, in the start-up, has no action
+    found = [finding for finding in whole.findings if finding.action] if whole else []
+    first = next((finding for finding in found if (finding.gain_pct or 0.0) >= _LEAST_PCT), None)
+    if first is None:
+        return None
+    action = middle_cut(printable(first.action), _LONG)
+    return (
+        f"No known cause is worth fixing in these steps, but outside of them: {cause_of(first)}.",
+        f"First: {action}, about {gain_of(first)} of the whole run.",
+    )
 
 
 def verdict_on(view: View, run: Numbers) -> Verdict:

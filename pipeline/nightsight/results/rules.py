@@ -205,12 +205,16 @@ RULES: Final = (
     Rule(
         name="compilation",
         change="nothing is compiled: no module is loaded, and no host code runs just before",
-        looks_for="the same, after 3 ms or more of host code",
+        looks_for=(
+            "the same, after 3 ms or more of host code; or as much host code in which most samples of Python's stack "
+            "are in a compiler (torch.compile, Triton, CuPy, Numba, JAX). Loads that get rare do not count: they end "
+            "once all shapes have occurred"
+        ),
         simulated="without them and that host code",
         done="compiling only once",
         action="compile once",
-        title="Code is compiled {where}, then loaded with {name}",
-        detail="Host code runs until a new module is loaded: a compiler (Triton, NVRTC, torch.compile).",
+        title="Code is compiled {where}",
+        detail="Host code runs in a compiler (Triton, NVRTC, torch.compile), or until a new module is loaded.",
         remedy=(
             "Compile once: keep arguments that specialize a kernel (tl.constexpr, shapes) the same in all steps; "
             "torch.compile(dynamic=True); torch.backends.cudnn.benchmark = False, or padded lengths; warm up before "
@@ -226,6 +230,26 @@ RULES: Final = (
         ),
         things=("call", "calls"),
         causes=(MODULE, HOST),
+        shares_time=True,
+    ),
+    Rule(
+        name="restarted_workers",
+        change="worker processes of a DataLoader are started once, and their first batch is there",
+        looks_for=(
+            "3 ms or more of host code in which most samples of Python's stack are in torch.utils.data.dataloader, "
+            "some where workers start or end, at least twice"
+        ),
+        simulated="without that host code",
+        done="keeping the data loader's workers",
+        action="keep the workers (persistent_workers=True)",
+        title="The data loader starts new workers for each epoch",
+        detail="Each epoch starts new processes, waits for their first batch, and ends them.",
+        remedy=(
+            "DataLoader(..., persistent_workers=True). Without num_workers, nothing starts at all: for a dataset in "
+            "memory that can be faster."
+        ),
+        things=("start", "starts"),
+        causes=(HOST,),
         shares_time=True,
     ),
     Rule(

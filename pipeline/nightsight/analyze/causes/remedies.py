@@ -79,9 +79,12 @@ _SMALL_BYTES: Final = 256_000
 _MANY_COPIES: Final = 8
 # host code before the loading of a module that takes so long has compiled it
 _COMPILING_NS: Final = 3_000_000
-# frames of torch.compile (Dynamo, Inductor), Triton, CuPy, Numba and JAX while they compile; the share of the samples
+# frames of torch.compile (Dynamo, Inductor), Triton, CuPy, Numba and JAX while they compile
 _COMPILER: Final = r"\((?:convert_frame|compile_fx|codecache|async_compile|compiler)\.py|autotune_to_one_config"
-_COMPILES: Final = 0.5
+# frames of PyTorch's DataLoader, and those of its workers' start and end
+_LOADS_DATA: Final = r"\(dataloader\.py"
+_STARTS_WORKERS: Final = r"\b(?:__init__|_shutdown_workers) \(dataloader\.py"
+_FEWEST_STARTS: Final = 2
 # loads get rare if the second half of the steps has less than this share of the first half's; fewer steps tell nothing
 _FADED: Final = 0.5
 _FEWEST_TO_FADE: Final = 8
@@ -102,7 +105,8 @@ _HIDDEN_BY_ANY: Final = 0.3
 _NVLINK_GB_PER_S: Final = 80.0
 # ranks are uneven if one computes this many times as long as the average
 _UNEVEN: Final = 1.05
-# the same ranks are to blame if making them as fast as the others would remove this share of the waiting time
+# share of the waiting time: the same ranks are to blame if making them as fast as the others would remove it. Share of
+# the samples in host code: more says what that does
 _MOSTLY: Final = 0.5
 # ranks are compared in steps that take at least this share of the usual one
 _WHOLE: Final = 0.5
@@ -326,31 +330,41 @@ def loading(scene: Scene) -> Iterator[Remedy]:
     pattern = _LOADS_IN_STEPS if scene.model.steps else _LOADS_COMPILED
     compiled = np.asarray(calls.names.str.contains(pattern), dtype=bool)[calls.name]
     compiles = loads & compiled & (scene.gap > _COMPILING_NS)
-    compiles |= _compiled_before(scene)
+    long = scene.in_calls[scene.gap[scene.in_calls] > _COMPILING_NS]
+    compiling, samples = _sampled_before(scene, long, _COMPILER)
+    compiles[long[compiling > _MOSTLY * samples]] = True
     if not _fades(scene):
         yield from _without_calls(scene, "compilation" if compiles.any() else "loading", loads, with_gap=compiles)
 
 
-def _compiled_before(scene: Scene) -> Flags:
-    """Return before which calls a compiler ran, by the samples of Python's stack on their threads."""
-    calls, found = scene.graph.calls, np.zeros(len(scene.graph.calls), dtype=bool)
-    samples = scene.timeline.profile.tables.get("python_samples")
-    if samples is None or not len(samples):
-        return found
-    stacks = samples["stack"].cat
-    is_compiler = np.asarray(stacks.categories.str.contains(_COMPILER), dtype=bool)[stacks.codes]
+def workers(scene: Scene) -> Iterator[Remedy]:
+    """Worker processes of a DataLoader live on: their start and end, and the wait for their first batch, are gone."""
     long = scene.in_calls[scene.gap[scene.in_calls] > _COMPILING_NS]
+    starts, _ = _sampled_before(scene, long, _STARTS_WORKERS)
+    loading, samples = _sampled_before(scene, long, _LOADS_DATA)
+    mine = long[(starts > 0) & (loading > _MOSTLY * samples)]
+    # workers that start once are part of the program's start
+    if len(mine) >= _FEWEST_STARTS:
+        edit = (Change(scene.model.of(BEGIN, mine), "at most", 0),)
+        time = scene.per_step(scene.gap[mine], mine)
+        yield Remedy("restarted_workers", scene.pathname(mine), "", scene.often(mine), time, edit)
+
+
+def _sampled_before(scene: Scene, calling: Ints, stack: str) -> tuple[Ints, Ints]:
+    """Return how many samples of Python's stack match in the host code before each call, and how many there are."""
+    calls, matching, total = scene.graph.calls, np.zeros_like(calling), np.zeros_like(calling)
+    samples = scene.timeline.profile.tables.get("python_samples", empty("python_samples"))
+    stacks = samples["stack"].cat
+    matches = np.append(np.asarray(stacks.categories.str.contains(stack), dtype=bool), False)[stacks.codes]
     rows = positions(samples["thread"].to_numpy())
-    for thread, here in positions(calls.thread[long]).items():
-        if (mine := rows.get(thread)) is None:
-            continue
+    for thread, here in positions(calls.thread[calling]).items():
+        mine = rows.get(thread, here[:0])
         times = samples["start_ns"].to_numpy()[mine]
         order = np.argsort(times, kind="stable")
-        count = np.append(0, np.cumsum(is_compiler[mine][order]))
-        asked = long[here]
-        low, high = (np.searchsorted(times[order], edge[asked]) for edge in (scene.gap_start, calls.start))
-        found[asked] = count[high] - count[low] > _COMPILES * (high - low)
-    return found
+        count = np.append(0, np.cumsum(matches[mine][order]))
+        low, high = (np.searchsorted(times[order], edge[calling[here]]) for edge in (scene.gap_start, calls.start))
+        matching[here], total[here] = count[high] - count[low], high - low
+    return matching, total
 
 
 def _fades(scene: Scene) -> bool:
@@ -840,6 +854,7 @@ PROPOSALS: Final = (
     waits,
     allocation,
     loading,
+    workers,
     large_copies,
     small_copies,
     migration,
