@@ -87,6 +87,25 @@ def test_a_program_that_python_runs_is_known_by_its_first_line(tmp_path: Path) -
     assert named(None, Program("python3", "command", ("/nowhere/python3.12", "-m", "train"))).said
 
 
+@pytest.mark.parametrize(
+    ("text", "is_sampled"),
+    [
+        ("import jax\n", False),
+        ("import numpy\nfrom flax import linen\n", False),
+        ("def main():\n    import jax.numpy as jnp\n", False),
+        ("import torch\n# import jax\n", True),
+        ("import jaxtyping\n", True),
+    ],
+)
+def test_python_is_not_sampled_where_that_loses_the_kernels(tmp_path: Path, text: str, *, is_sampled: bool) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(text)
+    found = named(None, Program("train", "script", (sys.executable, str(script))))
+    assert (SAMPLING in found.options) == is_sampled
+    # who asks for it gets it
+    assert SAMPLING in named(("python",), Program("train", "script", (sys.executable, str(script)))).options
+
+
 def test_what_was_on_the_path_of_python_stays_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", "/mine")
     environment = named(("modules",)).environment

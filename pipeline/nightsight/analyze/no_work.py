@@ -36,6 +36,7 @@ _ANOTHER: Final = (
     "Check that the program uses CUDA in a process that nsys starts (not in one that a launcher, container or server "
     "starts elsewhere), and that the capture range (cudaProfilerStart/Stop) encloses the work."
 )
+_UNSAMPLED: Final = "Record again with --names off: while nsys samples Python, it loses all kernels of JAX programs."
 _ENDS: Final = (
     "Let the program exit normally: events that nsys has not saved are lost if it is killed, aborts or calls os._exit. "
     "Or call cudaProfilerStop (torch.cuda.profiler.stop()) first; nightsight (--timeout, Ctrl-C) saves before it stops."
@@ -60,7 +61,8 @@ def no_work(profile: Profile, *, are_lost: bool) -> Finding:
             f"{calls:,} CUDA call{' was' if calls == 1 else 's were'} recorded" if calls else "No call was recorded"
         )
         detail = f"{said} {counted}, but no kernel, copy or memset.".strip()
-        return Finding(LOST, "warning", "No GPU work was saved", detail, _ENDS)
+        remedy = f"{_UNSAMPLED} {_ENDS}" if len(profile.tables.get("python_samples", ())) else _ENDS
+        return Finding(LOST, "warning", "No GPU work was saved", detail, remedy)
     return Finding(
         NO_WORK,
         "warning",

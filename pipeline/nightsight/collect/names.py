@@ -64,8 +64,23 @@ def naming(program: Program, request: Request, *, known: str) -> Naming:
 
 
 def _usual(program: Program) -> list[str]:
-    """Return what to annotate by default: nothing in built-in workloads, which have their own ranges."""
-    return ["modules", "python"] if program.kind != "workload" and _is_python(program) else []
+    """Return what to annotate by default: nothing in built-in workloads, which have their own ranges.
+
+    While nsys samples Python, it loses all kernels of a JAX program (nsys 2025.3 on an H100).
+    """
+    if program.kind == "workload" or not _is_python(program):
+        return []
+    return ["modules"] if _uses_jax(program) else ["modules", "python"]
+
+
+def _uses_jax(program: Program) -> bool:
+    """Whether a script among the arguments imports JAX or what is built on it."""
+    scripts = [Path(word) for word in program.command if word.endswith(".py")]
+    texts = (script.read_text(errors="replace") for script in scripts if script.is_file())
+    return any(re.search(rf"^\s*(?:import|from)\s+(?:{_ON_JAX})\b", text, re.MULTILINE) for text in texts)
+
+
+_ON_JAX: Final = "jax|flax|optax|haiku|equinox|numpyro|brax|orbax|chex|diffrax|keras_core"
 
 
 def _is_python(program: Program) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from nightsight.collect.variables import ALLOWED, is_secret_name, is_secret_value, of_a_family
+from nightsight.collect.variables import is_allowed, is_secret_name, is_secret_value, of_a_family
 from nightsight.errors import CaptureError, ToolError
 
 ROOT = Path("/")
@@ -139,7 +139,7 @@ def allowed_environment(keep: Sequence[str] = ()) -> dict[str, str]:
         name: value
         for name, value in os.environ.items()
         if name in keep
-        or (name in ALLOWED and not is_secret_value(value))
+        or is_allowed(name, value)
         or (prefixes and name.startswith(prefixes) and not (is_secret_name(name) or is_secret_value(value)))
     }
 

@@ -1,4 +1,8 @@
-"""Which variables a child may see. Matched by full name: another variable with the same prefix may hold a secret."""
+"""Which variables a child may see: by full name, as another variable with the same prefix may hold a secret.
+
+MPI, PMIx and Slurm set too many to list, and a program that initializes MPI fails without them. Of these and of the
+frameworks' families, all pass but those whose name or value suggests a secret.
+"""
 
 import re
 from collections.abc import Iterable
@@ -178,6 +182,10 @@ ALLOWED: Final = frozenset(
         *_named("", "GOMP_CPU_AFFINITY OPENBLAS_NUM_THREADS"),
     )
 )
+_OPEN: Final = re.compile(
+    "(OMPI_MCA|OMPI_COMM_WORLD|OMPI|PMIX_MCA|PMIX|PRTE_MCA|PRTE|PMI|HYDRA|I_MPI|MPICH|MPIEXEC|MV2|UCX|FI|SLURM|"
+    "JAX|XLA|LIBTPU|TF|KERAS|HF|TRANSFORMERS|ACCELERATE|PL|LIGHTNING|NUMBA|CUPY|NUMEXPR|OPENBLAS|VLLM|SGLANG)_"
+)
 # prefixes of variables that steer CUDA, torch or their libraries: we tell the user if we do not pass one on
 _FAMILIES: Final = re.compile("(CUDA|CUBLAS|CUBLASLT|CUDNN|NVIDIA|NCCL|NVSHMEM|PYTORCH|TRITON|OMP|MKL|KMP)_|TORCH")
 _SECRET: Final = re.compile(
@@ -190,6 +198,12 @@ _SECRET: Final = re.compile(
     re.IGNORECASE,
 )
 _URL_WITH_USER: Final = re.compile(r"://[^/\s]*@")
+
+
+def is_allowed(name: str, value: str) -> bool:
+    """Whether a child may see a variable that nobody asked for."""
+    is_open = name in ALLOWED or (bool(_OPEN.match(name)) and not is_secret_name(name))
+    return is_open and not is_secret_value(value)
 
 
 def is_secret_name(name: str) -> bool:
