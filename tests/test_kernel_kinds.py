@@ -184,6 +184,23 @@ def test_what_is_not_elementwise(name: str) -> None:
     assert kind_of(name) == "other"
 
 
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        (
+            "void cudnn::detail::dgrad_engine<float, (int)512, (int)6, (int)5, (int)3, (int)3, (bool)0>(int)",
+            "convolution",
+        ),
+        ("void wgrad_alg0_engine<float, (int)128, (int)5, (int)5, (int)3, (int)3, (int)512>(int)", "convolution"),
+        ("void wgrad_alg0_engine<__half, (int)128, (int)5, (int)5, (int)3, (int)3, (int)512>(int)", "other"),
+        # each channel alone: tensor cores have nothing to multiply
+        ("void wgrad2d_grouped_direct_kernel<float, float, float, (int)3>(T1)", "other"),
+    ],
+)
+def test_gradients_of_convolutions_by_cudnns_own_engines(name: str, kind: str) -> None:
+    assert kind_of(name) == kind
+
+
 def test_other_kinds() -> None:
     assert kind_of("triton_poi_fused_add_mul_tanh_0") == "compiled"
     mean = (

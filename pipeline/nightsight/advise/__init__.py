@@ -221,6 +221,7 @@ def _causes(tables: Tables, *, is_start_up: bool) -> Iterator[tuple[Finding, flo
     score = found["gain_pct"] * found["rule"].map(lambda rule: RULE[rule].counts).astype("float64")
     # naming the rank that the others wait for says more than that all wait
     score *= np.where((found["rule"] == "host_code") & (found["name"] != ""), _OF_A_RANK, 1.0)
+    score = _after_many_waits(found, score)
     worth = found["gain_pct"] >= rules.map(lambda rule: rule.worth_pct).astype("float64")
     ranked = found.assign(score=score)[worth].sort_values("score", ascending=False, kind="stable")
     said: set[str] = set()
@@ -238,6 +239,18 @@ def _causes(tables: Tables, *, is_start_up: bool) -> Iterator[tuple[Finding, flo
         listed += 1
         if listed == _MOST:
             return
+
+
+def _after_many_waits(found: pd.DataFrame, score: "pd.Series[float]") -> "pd.Series[float]":
+    """Return the scores with that of a CUDA graph below the waits that cut it into many pieces."""
+    waits = found["rule"].isin(["wait", "wait_and_host_code"])
+    if found.loc[waits, "cases"].sum() <= _MANY_WAITS:
+        return score
+    return score.mask(found["rule"] == "launch_bound", np.minimum(score, 0.99 * score[waits].max()))
+
+
+# per step
+_MANY_WAITS: Final = 8
 
 
 def _finding(row: dict[Any, Any], whole: dict[Any, Any], tables: Tables, others: pd.DataFrame) -> Finding:

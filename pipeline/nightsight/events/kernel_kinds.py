@@ -25,6 +25,7 @@ _CONVOLUTION: Final = re.compile(
     r"implicit_convolve_sgemm(?!<__half)"
     r"|(?:ampere|volta|turing|maxwell|pascal)_scudnn_"
     r"|simt_s(?:fprop|dgrad|wgrad)"
+    r"|\b(?:dgrad|wgrad)_(?:\w+_)?engine<float\b"
     r"|xmma_(?:fprop|dgrad|wgrad)_implicit_gemm_(?:\w+_)?f32f32_f32f32_f32_"
 )
 # CUDA cores are used there too, but for data of half the size

@@ -269,9 +269,10 @@ def _changes_shape(scene: Scene, launched: Ints) -> bool:
 
 
 def _differ(one: Ints, other: Ints) -> float:
-    """Return the share of the places of two sequences at which they differ."""
-    most, least_ = max(len(one), len(other), 1), min(len(one), len(other))
-    return 1 - int((one[:least_] == other[:least_]).sum()) / most
+    """Return the share of the kernels of two steps that are not in both, whatever their order."""
+    distinct, codes = np.unique(np.concatenate([one, other]), return_inverse=True)
+    counts = [np.bincount(part, minlength=len(distinct)) for part in (codes[: len(one)], codes[len(one) :])]
+    return 1 - int(np.minimum(*counts).sum()) / max(len(one), len(other), 1)
 
 
 def _does_more(scene: Scene) -> Flags:
