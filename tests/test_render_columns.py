@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nightsight.render.figure.columns import Panel, StepColumns, step_columns
-from nightsight.render.figure.curves import GRID
+from nightsight.render.figure.plot import GRID
 
 NO_MEDIANS = pd.DataFrame()
 

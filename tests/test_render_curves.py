@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from nightsight.model.report import Report
 from nightsight.render import render_html, render_markdown
-from nightsight.render.figure.curves import GRID, PANELS, Kind, TimeChart, over_time
+from nightsight.render.figure.curves import PANELS, Kind, TimeChart, over_time
+from nightsight.render.figure.plot import GRID
 from nightsight.render.page.page import Section, page
 from nightsight.results.program import MEMORY_OVER_TIME
 from nightsight.workflows.analysis import build_report

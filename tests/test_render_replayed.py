@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from nightsight.model.report import Finding, Report
 from nightsight.render import render_html, render_markdown
-from nightsight.render.figure.bars import MIX_COLORS, stacks
+from nightsight.render.figure.bars import stacks
 from nightsight.render.figure.charts import Pictures
+from nightsight.render.figure.plot import MIX_COLORS, Plane, Point
 from nightsight.render.page.page import Section, page
 from nightsight.render.table.replayed import hottest
 from nightsight.render.table.view import TableView
@@ -37,7 +38,9 @@ def test_a_launch_has_the_same_number_in_every_section() -> None:
     report = replay_report(ncu_instructions=instructions(0, 2))
     assert [row.name.text for row in table_of(report, "ncu_kernels").rows] == ["1. gemm<64>", "2. gemm<64>", "3. add"]
     assert [row.name.text for row in table_of(report, "ncu_instructions").rows] == ["3. gemm<64>", "1. gemm<64>"]
-    assert [point.number for point in section_of(report, "ncu_roofline").pictures.rooflines[0].points] == ["1", "3"]
+    (plane,) = section_of(report, "ncu_roofline").pictures.drawn
+    assert isinstance(plane, Plane)
+    assert [mark.number for mark in plane.plot.marks if isinstance(mark, Point) and mark.number] == ["1", "3"]
     assert table_of(report, "ncu_rules").rows[0].cells[-1].text == "1. gemm<64>"
 
 

@@ -8,10 +8,10 @@ from typing import Final
 
 import numpy as np
 
+from nightsight.render.figure.plot import MIX_COLORS, Dot
 from nightsight.render.table.view import Floats
 from nightsight.units import Scale, format_value, scale_for
 
-MIX_COLORS: Final = 6
 _LEAST_NAMED: Final = 1.0  # percent
 _LEAST_WIDTH: Final = 0.1  # percent: a value above zero must stay visible
 
@@ -47,14 +47,6 @@ class Chart:
     note: str = ""
     has_track: bool = False
     kind: str = ""
-
-
-@dataclass(frozen=True)
-class Dot:
-    """A point, in percent of width and height from the top left."""
-
-    x: float
-    y: float
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,9 @@ from nightsight.render.figure.flames import Flames, flames
 from nightsight.render.figure.heat import Heat, heat, heats_of_parts
 from nightsight.render.figure.histograms import Distribution, Histogram, Layer, histograms
 from nightsight.render.figure.icicle import Icicles, icicles
-from nightsight.render.figure.rooflines import OF_OPERATORS, Roofline, rooflines
-from nightsight.render.figure.scatter import Scatter, copy_rates
+from nightsight.render.figure.plot import Picture
+from nightsight.render.figure.rooflines import OF_OPERATORS, rooflines
+from nightsight.render.figure.scatter import copy_rates
 from nightsight.render.figure.shares import Wholes, path_whole
 from nightsight.render.page.summary import numbers
 from nightsight.render.table.replayed import BRIEF, by_kind, by_reason
@@ -42,15 +43,14 @@ _KERNELS: Final = 12
 class Pictures:
     """The pictures of a section, in the order they are shown."""
 
+    drawn: tuple[Picture, ...] = ()
     charts: tuple[Chart, ...] = ()
     path: Wholes = field(default_factory=Wholes)
     flames: tuple[Flames, ...] = ()
     histograms: tuple[Histogram, ...] = ()
-    scatters: tuple[Scatter, ...] = ()
     icicles: tuple[Icicles, ...] = ()
     columns: tuple[StepColumns, ...] = ()
     curves: tuple[TimeChart, ...] = ()
-    rooflines: tuple[Roofline, ...] = ()
     mixes: tuple[Mix, ...] = ()
     heats: tuple[Heat, ...] = ()
 
@@ -132,7 +132,7 @@ def _mix(title: str, frame: Frame, note: str) -> tuple[Mix, ...]:
     return (Mix(title, drawn, note),) if drawn else ()
 
 
-def _of_operators(frame: Frame, roofs: Frame) -> tuple[Roofline, ...]:
+def _of_operators(frame: Frame, roofs: Frame) -> tuple[Picture, ...]:
     """Return the roofline of operators, numbered by their rows."""
     described = zip(frame["name"].astype("str"), frame["shapes"].astype("str"), strict=True)
     points = frame.rename(columns={"work_flop_per_s": "flop_per_s", "work_flop_per_byte": "flop_per_byte"}).assign(
@@ -221,13 +221,13 @@ _PICTURES: Final[Mapping[str, Callable[[_Drawn], Pictures]]] = {
     CUDA_GPU_KERN_SUM.name: lambda drawn: Pictures(
         histograms=histograms(DURATIONS, drawn.rows(DURATIONS.source), drawn.report.called),
     ),
-    COPY_SIZES.name: lambda drawn: Pictures(scatters=copy_rates(drawn.rows(COPY_SIZES), drawn.rows(GPU_PEAKS))),
+    COPY_SIZES.name: lambda drawn: Pictures(drawn=copy_rates(drawn.rows(COPY_SIZES), drawn.rows(GPU_PEAKS))),
     LAUNCH_PHASES.name: lambda drawn: Pictures(
         histograms=histograms(LATENCIES, drawn.rows(LATENCIES.source), drawn.report.called)
     ),
     LAUNCH_BOUND.name: lambda drawn: Pictures(curves=_curves(_IN_FLIGHT, drawn.report)),
     NCU_ROOFLINE.name: lambda drawn: Pictures(
-        rooflines=rooflines(drawn.rows(NCU_ROOFLINE), drawn.rows(NCU_ROOFS), drawn.labels.short)
+        drawn=rooflines(drawn.rows(NCU_ROOFLINE), drawn.rows(NCU_ROOFS), drawn.labels.short)
     ),
     NCU_STALLS.name: lambda drawn: Pictures(mixes=_stalls(drawn.labelled(NCU_STALLS, BRIEF))),
     NCU_INSTRUCTIONS.name: lambda drawn: Pictures(
@@ -239,6 +239,6 @@ _PICTURES: Final[Mapping[str, Callable[[_Drawn], Pictures]]] = {
     ),
     MEMORY_USAGE.name: lambda drawn: Pictures(curves=_curves(_MEMORY, drawn.report)),
     OPERATOR_ROOFLINE.name: lambda drawn: Pictures(
-        rooflines=_of_operators(drawn.rows(OPERATOR_ROOFLINE), drawn.rows(OPERATOR_ROOFS))
+        drawn=_of_operators(drawn.rows(OPERATOR_ROOFLINE), drawn.rows(OPERATOR_ROOFS))
     ),
 }

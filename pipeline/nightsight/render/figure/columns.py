@@ -9,7 +9,7 @@ import pandas as pd
 
 from nightsight.model.report import gpu_name
 from nightsight.render.figure.axes import Tick, level_ticks, measured, percent, step_ticks
-from nightsight.render.figure.curves import GRID
+from nightsight.render.figure.plot import GRID
 from nightsight.render.figure.shares import CAUSE_COLORS
 from nightsight.render.table.view import Floats, counted
 from nightsight.results.categories import IDLE

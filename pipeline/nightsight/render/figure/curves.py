@@ -10,13 +10,11 @@ import pandas as pd
 
 from nightsight.model.report import gpu_name
 from nightsight.render.figure.axes import Tick, level_ticks, percent, round_steps, step_scale
-from nightsight.render.figure.bars import Dot
+from nightsight.render.figure.plot import GRID, Dot
 from nightsight.render.table.view import Floats, floats, short_text
 from nightsight.results.entry import Entry
 from nightsight.units import scale_for
 
-GRID: Final = 1000
-"""Paths are drawn on a grid of this many steps in both directions: short integers, and a resolution of 0.1 %."""
 PANELS: Final = 16
 _CPU: Final = "CPU"
 _TIMES: Final = 5

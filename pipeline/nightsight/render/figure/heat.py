@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from nightsight.render.figure.axes import Tick, measured, step_ticks
-from nightsight.render.figure.curves import GRID
+from nightsight.render.figure.plot import GRID
 from nightsight.render.table.view import Floats, counted
 from nightsight.results.categories import COMMUNICATION
 from nightsight.results.steps import STEP_CATEGORIES
