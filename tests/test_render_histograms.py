@@ -15,7 +15,8 @@ from nightsight.model.report import Report
 from nightsight.render import render_html
 from nightsight.render.figure.axes import level_ticks, log_axis, round_text
 from nightsight.render.figure.charts import DURATIONS, LATENCIES
-from nightsight.render.figure.histograms import PANELS, Distribution, Histogram, Layer, Panel, histograms
+from nightsight.render.figure.histograms import PANELS, Distribution, Layer, histograms
+from nightsight.render.figure.plot import Line, Panels, Plot, Rect, Text
 from nightsight.render.page.page import page
 from nightsight.results import RESULTS
 from nightsight.results.launches import KERNEL_DURATIONS
@@ -35,13 +36,17 @@ def table(*classes: tuple[float, float, float, float], device: int = 0, **change
     return pd.DataFrame(rows, columns=list(COLUMNS)).assign(**changes)
 
 
-def drawn(kind: Distribution, frame: pd.DataFrame) -> Histogram:
-    (histogram,) = histograms(kind, frame)
-    return histogram
+def drawn(kind: Distribution, frame: pd.DataFrame) -> Panels:
+    (view,) = histograms(kind, frame)
+    return view
 
 
-def panel(*classes: tuple[float, float, float, float], **changes: Any) -> Panel:
-    return drawn(ONE, table(*classes, **changes)).panels[0]
+def panel(*classes: tuple[float, float, float, float], **changes: Any) -> Plot:
+    return drawn(ONE, table(*classes, **changes)).plots[0]
+
+
+def bins(plot: Plot) -> list[Rect]:
+    return [mark for mark in plot.marks if isinstance(mark, Rect)]
 
 
 # -- axes -------------------------------------------------------------------------------------------------------------
@@ -99,39 +104,39 @@ def test_round_values_have_no_decimals_that_say_nothing() -> None:
 
 def test_bins_stand_on_their_classes_as_high_as_their_counts() -> None:
     view = panel((1000, 2000, 50, 70_000), (5000, 10_000, 100, 700_000))
-    assert [(item.x, round(item.x + item.width, 1), item.height, item.y) for item in view.bins] == [
+    assert [(item.x, round(item.x + item.width, 1), item.height, item.y) for item in bins(view)] == [
         (0, 30.1, 50, 50),
         (69.9, 100, 100, 0),
     ]
-    assert [tick.text for tick in view.levels] == ["100", "50", "0"]
+    assert [tick.text for tick in view.up] == ["100", "50", "0"]
 
 
 def test_what_is_rare_can_be_seen_and_nothing_cannot() -> None:
     view = panel((1000, 2000, 1, 0), (5000, 10_000, 1e6, 700_000))
-    assert 0 < view.bins[0].height < 3
+    assert 0 < bins(view)[0].height < 3
     rows = drawn(replace(KIND, layers=(TIME,)), table((1000, 2000, 1, 0), (5000, 10_000, 5, 700_000)))
-    assert rows.panels[0].bins[0].height == 0
+    assert bins(rows.plots[0])[0].height == 0
 
 
 def test_numbers_are_in_the_titles_and_in_words() -> None:
     view = drawn(KIND, table((1000, 1250, 1, 1100), (5000, 6300, 3, 16_500)))
-    assert [item.title for item in view.panels[0].bins] == [
+    assert [item.title for item in bins(view.plots[0])] == [
         "1 µs to 1.25 µs: 1 thing, 1.100 µs in total (25.0 % of all)",
         "5 µs to 6.3 µs: 3 things, 16.50 µs in total (75.0 % of all)",
     ]
-    assert view.panels[0].remark == "4 things, median 1.000 µs, 95th percentile 5.000 µs"
-    assert view.panels[0].summary == f"Things: {view.panels[0].remark}"
-    assert view.panels[1].remark == "17.60 µs, 93.8 % of it at 5 µs or longer"
+    assert view.plots[0].remark == "4 things, median 1.000 µs, 95th percentile 5.000 µs"
+    assert view.plots[0].summary == f"Things: {view.plots[0].remark}"
+    assert view.plots[1].remark == "17.60 µs, 93.8 % of it at 5 µs or longer"
 
 
 def test_what_is_shorter_than_the_axis_begins_is_one_class() -> None:
     classes = [(0.0, 1.0, 2, 0), (80.0, 100.0, 3, 270), (100.0, 125.0, 5, 500), (4000.0, 5000.0, 7, 30_000)]
     view = drawn(replace(ONE, least=100.0), table(*classes))
-    first, second, _ = view.panels[0].bins
+    first, second, _ = bins(view.plots[0])
     assert first.title.startswith("0 ns to 100 ns: 5 things, 270 ns in total")
-    assert (first.x, view.times[0].text) == (0, "<100 ns")
+    assert (first.x, view.plots[0].across[0].text) == (0, "<100 ns")
     assert second.x >= first.x + first.width
-    assert sum(int(re.findall(r": ([\d,]+) thing", item.title)[0]) for item in view.panels[0].bins) == 17
+    assert sum(int(re.findall(r": ([\d,]+) thing", item.title)[0]) for item in bins(view.plots[0])) == 17
 
 
 @pytest.mark.parametrize(
@@ -145,21 +150,23 @@ def test_what_is_shorter_than_the_axis_begins_is_one_class() -> None:
 )
 def test_names_of_marks_do_not_touch(median: float, high: float, expected: list[tuple[str, int]]) -> None:
     view = panel((1000, 1250, 1, 1), (8000, 10_000, 1, 1), med_ns=median, p95_ns=high)
-    assert [(mark.anchor, mark.row) for mark in view.marks] == expected
-    assert [mark.x for mark in view.marks] == pytest.approx(
-        [100 * math.log10(x / 1000) for x in (median, high)], abs=0.1
-    )
+    names = [mark for mark in view.marks if isinstance(mark, Text)]
+    assert [mark.look for mark in names] == [f"{anchor} row-{row}" for anchor, row in expected]
+    lines = [mark.begin.x for mark in view.marks if isinstance(mark, Line) and mark.look.startswith("mark-of")]
+    assert [mark.at.x for mark in names] == lines
+    assert lines == pytest.approx([100 * math.log10(x / 1000) for x in (median, high)], abs=0.1)
 
 
 def test_devices_share_the_axis_and_are_named() -> None:
     view = drawn(ONE, pd.concat([table((1000, 2000, 1, 1)), table((5000, 10_000, 1, 1), device=3)]))
-    assert [panel.label for panel in view.panels] == ["GPU 0: Things", "GPU 3: Things"]
-    assert view.panels[0].bins[0].x < view.panels[1].bins[0].x
+    assert [plot.label for plot in view.plots] == ["GPU 0: Things", "GPU 3: Things"]
+    assert bins(view.plots[0])[0].x < bins(view.plots[1])[0].x
+    assert [bool(plot.across) for plot in view.plots] == [False, True]
 
 
 def test_of_many_devices_the_first_are_drawn_and_the_page_says_so() -> None:
     view = drawn(KIND, pd.concat([table((1000, 2000, 1, 1), device=device) for device in range(100)]))
-    assert len(view.panels) == PANELS
+    assert len(view.plots) == PANELS
     assert view.notes[1].startswith(f"The first {PANELS // 2} of 100 devices")
 
 
@@ -179,10 +186,10 @@ def test_what_is_no_number_is_not_drawn(column: str, value: float) -> None:
 def test_any_numbers_stay_inside_the_plot(rows: list[tuple[float, ...]]) -> None:
     frame = pd.DataFrame([(0, "f", *row) for row in rows], columns=list(COLUMNS))
     for view in histograms(KIND, frame):
-        for each in view.panels:
-            assert all(0 <= item.x <= item.x + item.width <= 100.01 for item in each.bins)
-            assert all(0 <= item.height <= 100 for item in each.bins)
-            assert all(0 <= mark.x <= 100 for mark in each.marks)
+        for each in view.plots:
+            assert all(0 <= item.x <= item.x + item.width <= 100.01 for item in bins(each))
+            assert all(0 <= item.height <= 100 for item in bins(each))
+            assert all(0 <= mark.at.x <= 100 for mark in each.marks if isinstance(mark, Text))
 
 
 # -- in the page ------------------------------------------------------------------------------------------------------
@@ -196,10 +203,10 @@ def train(recorded: Recorded) -> Report:
 @pytest.mark.parametrize(("name", "kind"), [("cuda_gpu_kern_sum", DURATIONS), ("launch_phases", LATENCIES)])
 def test_the_bins_of_a_real_report_count_all_that_its_table_has(train: Report, name: str, kind: Distribution) -> None:
     section = next(section for section in page(train).results if section.anchor == name)
-    (view,) = section.pictures.histograms
+    (view,) = section.pictures.below
     rows = train.rows(kind.source)
-    for layer, each in zip(kind.layers, view.panels, strict=True):
-        counts = [re.findall(r": ([\d,]+) (?:kernel|launch)", item.title)[0].replace(",", "") for item in each.bins]
+    for layer, each in zip(kind.layers, view.plots, strict=True):
+        counts = [re.findall(r": ([\d,]+) (?:kernel|launch)", item.title)[0].replace(",", "") for item in bins(each)]
         assert sum(map(int, counts)) == rows.loc[rows["figure"] == layer.figure, "count"].sum()
 
 

@@ -14,9 +14,9 @@ from nightsight.render.figure.columns import StepColumns, step_columns
 from nightsight.render.figure.curves import Kind, TimeChart, over_time
 from nightsight.render.figure.flames import Flames, flames
 from nightsight.render.figure.heat import Heat, heat, heats_of_parts
-from nightsight.render.figure.histograms import Distribution, Histogram, Layer, histograms
+from nightsight.render.figure.histograms import Distribution, Layer, histograms
 from nightsight.render.figure.icicle import Icicles, icicles
-from nightsight.render.figure.plot import Picture
+from nightsight.render.figure.plot import Panels, Picture
 from nightsight.render.figure.rooflines import OF_OPERATORS, rooflines
 from nightsight.render.figure.scatter import copy_rates
 from nightsight.render.figure.shares import Wholes, path_whole
@@ -41,13 +41,13 @@ _KERNELS: Final = 12
 
 @dataclass(frozen=True)
 class Pictures:
-    """The pictures of a section, in the order they are shown."""
+    """The pictures of a section, in the order they are shown. below: those below the table."""
 
     drawn: tuple[Picture, ...] = ()
+    below: tuple[Panels, ...] = ()
     charts: tuple[Chart, ...] = ()
     path: Wholes = field(default_factory=Wholes)
     flames: tuple[Flames, ...] = ()
-    histograms: tuple[Histogram, ...] = ()
     icicles: tuple[Icicles, ...] = ()
     columns: tuple[StepColumns, ...] = ()
     curves: tuple[TimeChart, ...] = ()
@@ -219,11 +219,11 @@ _PICTURES: Final[Mapping[str, Callable[[_Drawn], Pictures]]] = {
     ),
     IDLE_STACKS.name: lambda drawn: Pictures(flames=flames(drawn.rows(IDLE_STACKS), drawn.report.called)),
     CUDA_GPU_KERN_SUM.name: lambda drawn: Pictures(
-        histograms=histograms(DURATIONS, drawn.rows(DURATIONS.source), drawn.report.called),
+        below=histograms(DURATIONS, drawn.rows(DURATIONS.source), drawn.report.called),
     ),
     COPY_SIZES.name: lambda drawn: Pictures(drawn=copy_rates(drawn.rows(COPY_SIZES), drawn.rows(GPU_PEAKS))),
     LAUNCH_PHASES.name: lambda drawn: Pictures(
-        histograms=histograms(LATENCIES, drawn.rows(LATENCIES.source), drawn.report.called)
+        below=histograms(LATENCIES, drawn.rows(LATENCIES.source), drawn.report.called)
     ),
     LAUNCH_BOUND.name: lambda drawn: Pictures(curves=_curves(_IN_FLIGHT, drawn.report)),
     NCU_ROOFLINE.name: lambda drawn: Pictures(
