@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from nightsight.render.figure.plot import Panels
 from nightsight.render.page.page import Section, page
 from tests.recorded import Recorded
 
@@ -29,7 +30,11 @@ def said(section: Section) -> dict[str, Any]:
             [chart.title, [[group.label, *(bar.value for bar in group.bars)] for group in chart.groups[:ROWS]]]
             for chart in section.pictures.charts
         ],
-        "curves": [[curve.title, [panel.summary for panel in curve.panels]] for curve in section.pictures.curves],
+        "curves": [
+            [curve.title, [plot.summary for plot in curve.plots]]
+            for curve in section.pictures.drawn
+            if isinstance(curve, Panels)
+        ],
         "columns": [f"{column.title} ({column.unit})" for column in table.columns] if table else [],
         "rows": [[row.name.text, *(cell.text for cell in row.cells)] for row in table.rows[:ROWS]] if table else [],
         "more": table.more if table else "",

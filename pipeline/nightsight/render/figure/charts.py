@@ -11,7 +11,7 @@ from nightsight.events.kernel_labels import NAME_LENGTH, Labels
 from nightsight.model.report import Report
 from nightsight.render.figure.bars import Bar, Chart, Group, Mix, share, stacks, width
 from nightsight.render.figure.columns import StepColumns, step_columns
-from nightsight.render.figure.curves import Kind, TimeChart, over_time
+from nightsight.render.figure.curves import Kind, over_time
 from nightsight.render.figure.flames import Flames, flames
 from nightsight.render.figure.heat import Heat, heat, heats_of_parts
 from nightsight.render.figure.histograms import Distribution, Layer, histograms
@@ -50,7 +50,6 @@ class Pictures:
     flames: tuple[Flames, ...] = ()
     icicles: tuple[Icicles, ...] = ()
     columns: tuple[StepColumns, ...] = ()
-    curves: tuple[TimeChart, ...] = ()
     mixes: tuple[Mix, ...] = ()
     heats: tuple[Heat, ...] = ()
 
@@ -190,7 +189,7 @@ LATENCIES: Final = Distribution(
 )
 
 
-def _curves(kind: Kind, report: Report) -> tuple[TimeChart, ...]:
+def _curves(kind: Kind, report: Report) -> tuple[Panels, ...]:
     rows = report.rows(kind.source)
     window_ns = numbers(report).window_ns or 0.0
     return over_time(kind, rows, window_ns=window_ns, called=report.called) if len(rows) else ()
@@ -204,7 +203,7 @@ def _steps(report: Report) -> tuple[StepColumns, ...]:
 
 _PICTURES: Final[Mapping[str, Callable[[_Drawn], Pictures]]] = {
     GPU_TIME.name: lambda drawn: Pictures(
-        charts=_gpu_time(drawn.rows(GPU_TIME), drawn.report.called), curves=_curves(_BUSY_SHARE, drawn.report)
+        charts=_gpu_time(drawn.rows(GPU_TIME), drawn.report.called), drawn=_curves(_BUSY_SHARE, drawn.report)
     ),
     CRITICAL_PATH.name: lambda drawn: Pictures(path=path_whole(drawn.rows(CRITICAL_PATH))),
     STEP_SPLIT.name: lambda drawn: Pictures(columns=_steps(drawn.report)),
@@ -225,7 +224,7 @@ _PICTURES: Final[Mapping[str, Callable[[_Drawn], Pictures]]] = {
     LAUNCH_PHASES.name: lambda drawn: Pictures(
         below=histograms(LATENCIES, drawn.rows(LATENCIES.source), drawn.report.called)
     ),
-    LAUNCH_BOUND.name: lambda drawn: Pictures(curves=_curves(_IN_FLIGHT, drawn.report)),
+    LAUNCH_BOUND.name: lambda drawn: Pictures(drawn=_curves(_IN_FLIGHT, drawn.report)),
     NCU_ROOFLINE.name: lambda drawn: Pictures(
         drawn=rooflines(drawn.rows(NCU_ROOFLINE), drawn.rows(NCU_ROOFS), drawn.labels.short)
     ),
@@ -237,7 +236,7 @@ _PICTURES: Final[Mapping[str, Callable[[_Drawn], Pictures]]] = {
             "Kinds below 1 % have no label.",
         )
     ),
-    MEMORY_USAGE.name: lambda drawn: Pictures(curves=_curves(_MEMORY, drawn.report)),
+    MEMORY_USAGE.name: lambda drawn: Pictures(drawn=_curves(_MEMORY, drawn.report)),
     OPERATOR_ROOFLINE.name: lambda drawn: Pictures(
         drawn=_of_operators(drawn.rows(OPERATOR_ROOFLINE), drawn.rows(OPERATOR_ROOFS))
     ),
