@@ -10,7 +10,7 @@ import pandas as pd
 from nightsight.events.kernel_labels import NAME_LENGTH, Labels
 from nightsight.model.report import Report
 from nightsight.render.figure.bars import Bar, Chart, Group, Mix, share, stacks, width
-from nightsight.render.figure.columns import StepColumns, step_columns
+from nightsight.render.figure.columns import step_columns
 from nightsight.render.figure.curves import Kind, over_time
 from nightsight.render.figure.flames import Flames, flames
 from nightsight.render.figure.heat import Heat, heat, heats_of_parts
@@ -49,7 +49,6 @@ class Pictures:
     path: Wholes = field(default_factory=Wholes)
     flames: tuple[Flames, ...] = ()
     icicles: tuple[Icicles, ...] = ()
-    columns: tuple[StepColumns, ...] = ()
     mixes: tuple[Mix, ...] = ()
     heats: tuple[Heat, ...] = ()
 
@@ -195,7 +194,7 @@ def _curves(kind: Kind, report: Report) -> tuple[Panels, ...]:
     return over_time(kind, rows, window_ns=window_ns, called=report.called) if len(rows) else ()
 
 
-def _steps(report: Report) -> tuple[StepColumns, ...]:
+def _steps(report: Report) -> tuple[Panels, ...]:
     split = report.rows(STEP_SPLIT)
     medians = split[split["category"] == WHOLE_STEP] if "category" in split else split
     return step_columns(report.rows(STEP_TIMES), medians, report.called)
@@ -206,7 +205,7 @@ _PICTURES: Final[Mapping[str, Callable[[_Drawn], Pictures]]] = {
         charts=_gpu_time(drawn.rows(GPU_TIME), drawn.report.called), drawn=_curves(_BUSY_SHARE, drawn.report)
     ),
     CRITICAL_PATH.name: lambda drawn: Pictures(path=path_whole(drawn.rows(CRITICAL_PATH))),
-    STEP_SPLIT.name: lambda drawn: Pictures(columns=_steps(drawn.report)),
+    STEP_SPLIT.name: lambda drawn: Pictures(drawn=_steps(drawn.report)),
     RANKS.name: lambda drawn: Pictures(
         heats=(
             *heat(drawn.rows(RANK_STEPS), drawn.rows(STEP_TIMES)),

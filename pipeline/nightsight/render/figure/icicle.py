@@ -13,9 +13,10 @@ import pandas as pd
 from nightsight.model.report import gpu_name
 from nightsight.render.figure.axes import measured
 from nightsight.render.figure.boxes import LINE, Box, cut_to_fit, fits, written
-from nightsight.render.figure.shares import CAUSE_COLORS
+from nightsight.render.figure.plot import Key
+from nightsight.render.figure.shares import CAUSE_COLORS, keys_of
 from nightsight.render.table.view import counted, short_text
-from nightsight.results.categories import IDLE, UNSEEN
+from nightsight.results.categories import UNSEEN
 from nightsight.results.steps import OPERATORS, OTHER_PARTS
 from nightsight.units import format_value
 
@@ -68,7 +69,7 @@ class Icicles:
 
     title: str
     icicles: tuple[Icicle, ...]
-    keys: tuple[tuple[str, str, bool], ...]
+    keys: tuple[Key, ...]
     notes: tuple[str, ...]
 
 
@@ -113,7 +114,7 @@ def icicles(
     drawn = [_icicle(_records(rows), str(of) if are_several else "", is_step) for of, rows in first]
     sums = [rows.groupby("category")["time_ns"].sum() for _, rows in first]
     categories = {name for times in sums for name in times.index[100.0 * times >= _LEAST * times.sum()]}
-    keys = tuple((name, color, name in IDLE) for name, color in CAUSE_COLORS.items() if name in categories)
+    keys = keys_of(name for name in CAUSE_COLORS if name in categories)
     notes = tuple(_notes(frame, len(wholes), is_step=is_step))
     title = "Mean step" if is_step else "The window"
     return (Icicles(title, tuple(drawn), keys, notes),)

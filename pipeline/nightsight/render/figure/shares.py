@@ -1,6 +1,6 @@
 """Geometry of *Where the time went* and of the critical path: stacked bars, the GPU's part first, then the rest."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -9,6 +9,7 @@ import pandas as pd
 
 from nightsight.model.report import gpu_name
 from nightsight.render.figure.axes import measured
+from nightsight.render.figure.plot import Key
 from nightsight.render.table.view import short_text
 from nightsight.results.categories import (
     ALLOCATION,
@@ -165,6 +166,11 @@ def whole_percents(times: Sequence[float]) -> list[str]:
         format_value(0.01 if value > 0 and count == 0 else count / 10, "share_pct")
         for value, count in zip(values.tolist(), tenths.tolist(), strict=True)
     ]
+
+
+def keys_of(categories: Iterable[str]) -> tuple[Key, ...]:
+    """Return the legend of categories in pictures that show only some of the split."""
+    return tuple(Key(name, f"series-{CAUSE_COLORS[name]}", is_idle=name in IDLE) for name in categories)
 
 
 def _places(categories: "pd.Series[Any]") -> "pd.Series[int]":
