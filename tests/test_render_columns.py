@@ -128,7 +128,8 @@ def test_what_would_press_the_others_to_the_ground_is_cut_and_marked() -> None:
     found = drawn(table((4, 4), (4, 4), (4, 400), (4, 4)))
     (one,) = found.plots
     (slow,) = outliers(one)
-    assert (slow.at.x, slow.at.y) == (pytest.approx(62.5), 0)
+    assert slow.at.x == pytest.approx(62.5)
+    assert slow.at.y == 0
     assert slow.shape != outliers(panel(table((4, 4), (4, 4), (4, 12), (4, 4))))[0].shape
     assert heights(layers(one)[1][1])[0][1] > 30
     assert "beyond the scale" in found.notes[-1]

@@ -11,12 +11,22 @@ from typing import Any
 
 import pytest
 
-from nightsight.render.figure.plot import Panels
+from nightsight.render.figure.bars import Bars
+from nightsight.render.figure.plot import Panels, Picture, Plane
 from nightsight.render.page.page import Section, page
 from tests.recorded import Recorded
 
 GOLD = Path(__file__).parent / "gold"
 ROWS = 3
+
+
+def said_by(picture: Picture) -> list[Any]:
+    """Return what stands beside bars, and the words of other pictures."""
+    if isinstance(picture, Bars):
+        return [[group.label, *(bar.value or bar.summary for bar in group.bars)] for group in picture.groups[:ROWS]]
+    if isinstance(picture, Plane):
+        return [picture.plot.summary]
+    return [plot.summary for plot in picture.plots] if isinstance(picture, Panels) else []
 
 
 def said(section: Section) -> dict[str, Any]:
@@ -26,14 +36,8 @@ def said(section: Section) -> dict[str, Any]:
         "title": section.title,
         "message": section.message,
         "notes": section.notes,
-        "charts": [
-            [chart.title, [[group.label, *(bar.value for bar in group.bars)] for group in chart.groups[:ROWS]]]
-            for chart in section.pictures.charts
-        ],
-        "curves": [
-            [curve.title, [plot.summary for plot in curve.plots]]
-            for curve in section.pictures.drawn
-            if isinstance(curve, Panels)
+        "pictures": [
+            [picture.title, said_by(picture)] for picture in (*section.pictures.drawn, *section.pictures.below)
         ],
         "columns": [f"{column.title} ({column.unit})" for column in table.columns] if table else [],
         "rows": [[row.name.text, *(cell.text for cell in row.cells)] for row in table.rows[:ROWS]] if table else [],

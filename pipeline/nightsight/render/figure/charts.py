@@ -9,7 +9,7 @@ import pandas as pd
 
 from nightsight.events.kernel_labels import NAME_LENGTH, Labels
 from nightsight.model.report import Report
-from nightsight.render.figure.bars import Bar, Chart, Group, Mix, share, stacks, width
+from nightsight.render.figure.bars import Bar, Bars, Group, bar, share, stacks, width
 from nightsight.render.figure.columns import step_columns
 from nightsight.render.figure.curves import Kind, over_time
 from nightsight.render.figure.flames import Flames, flames
@@ -45,11 +45,9 @@ class Pictures:
 
     drawn: tuple[Picture, ...] = ()
     below: tuple[Panels, ...] = ()
-    charts: tuple[Chart, ...] = ()
     path: Wholes = field(default_factory=Wholes)
     flames: tuple[Flames, ...] = ()
     icicles: tuple[Icicles, ...] = ()
-    mixes: tuple[Mix, ...] = ()
     heats: tuple[Heat, ...] = ()
 
 
@@ -75,7 +73,7 @@ class _Drawn:
         return frame.assign(name=pd.Series(names, frame.index, dtype="str"))
 
 
-def _gpu_time(frame: Frame, called: Callable[[object], str]) -> tuple[Chart, ...]:
+def _gpu_time(frame: Frame, called: Callable[[object], str]) -> Bars:
     """Per device: the busy time of the window, and the summed times of each kind of work."""
     # busy and kernels are always shown, other kinds only if some device did them
     present = [column for column in _KINDS if column in frame and floats(frame[column]).any()]
@@ -91,7 +89,7 @@ def _gpu_time(frame: Frame, called: Callable[[object], str]) -> tuple[Chart, ...
         f"Full width: {full}. Only time inside the window counts; percentages are of the window. Busy counts "
         "overlapping operations once. A sum counts every operation in full, so sums of several streams can exceed busy."
     )
-    return (Chart("Busy time, and sums by kind", groups, note=note, has_track=True, kind="sums"),)
+    return Bars(look="sums", title="Busy time, and sums by kind", groups=groups, notes=(note,))
 
 
 _KINDS: Final = {
@@ -106,7 +104,7 @@ _KINDS: Final = {
 def _gpu_bar(row: Mapping[Hashable, float], column: str, largest: float) -> Bar:
     value, (series, label) = _number(row[column]), _KINDS[column]
     part = share(value, _number(row["window_ns"]))
-    return Bar(series, label, format_value(value, column), width(value, largest), part)
+    return bar(series, label, format_value(value, column), width(value, largest), part)
 
 
 def _number(value: float | None) -> float:
@@ -117,17 +115,17 @@ def _most(frame: Frame, column: str) -> float:
     return float(np.nan_to_num(floats(frame[column])).max())
 
 
-def _stalls(frame: Frame) -> tuple[Mix, ...]:
+def _stalls(frame: Frame) -> tuple[Bars, ...]:
     note = "The five largest reasons per kernel; reasons below 1 % have no label."
     return _mix("Why warps did not issue an instruction", by_reason(frame), note)
 
 
-def _mix(title: str, frame: Frame, note: str) -> tuple[Mix, ...]:
+def _mix(title: str, frame: Frame, note: str) -> tuple[Bars, ...]:
     """Stack the percentage columns, in the order of the table."""
     top = frame.head(_KERNELS)
     shares = {short_text(heading(column)): floats(top[column]) for column in top.columns if column.endswith("_pct")}
-    drawn = tuple(stack for stack in stacks(top["name"].tolist(), shares) if stack.segments)
-    return (Mix(title, drawn, note),) if drawn else ()
+    groups = stacks(top["name"].tolist(), shares)
+    return (Bars(look="mix", title=title, groups=groups, notes=(note,)),) if groups else ()
 
 
 def _of_operators(frame: Frame, roofs: Frame) -> tuple[Picture, ...]:
@@ -202,10 +200,10 @@ def _steps(report: Report) -> tuple[Panels, ...]:
 
 _PICTURES: Final[Mapping[str, Callable[[_Drawn], Pictures]]] = {
     GPU_TIME.name: lambda drawn: Pictures(
-        charts=_gpu_time(drawn.rows(GPU_TIME), drawn.report.called), drawn=_curves(_BUSY_SHARE, drawn.report)
+        (_gpu_time(drawn.rows(GPU_TIME), drawn.report.called), *_curves(_BUSY_SHARE, drawn.report))
     ),
     CRITICAL_PATH.name: lambda drawn: Pictures(path=path_whole(drawn.rows(CRITICAL_PATH))),
-    STEP_SPLIT.name: lambda drawn: Pictures(drawn=_steps(drawn.report)),
+    STEP_SPLIT.name: lambda drawn: Pictures(_steps(drawn.report)),
     RANKS.name: lambda drawn: Pictures(
         heats=(
             *heat(drawn.rows(RANK_STEPS), drawn.rows(STEP_TIMES)),
@@ -219,24 +217,24 @@ _PICTURES: Final[Mapping[str, Callable[[_Drawn], Pictures]]] = {
     CUDA_GPU_KERN_SUM.name: lambda drawn: Pictures(
         below=histograms(DURATIONS, drawn.rows(DURATIONS.source), drawn.report.called),
     ),
-    COPY_SIZES.name: lambda drawn: Pictures(drawn=copy_rates(drawn.rows(COPY_SIZES), drawn.rows(GPU_PEAKS))),
+    COPY_SIZES.name: lambda drawn: Pictures(copy_rates(drawn.rows(COPY_SIZES), drawn.rows(GPU_PEAKS))),
     LAUNCH_PHASES.name: lambda drawn: Pictures(
         below=histograms(LATENCIES, drawn.rows(LATENCIES.source), drawn.report.called)
     ),
-    LAUNCH_BOUND.name: lambda drawn: Pictures(drawn=_curves(_IN_FLIGHT, drawn.report)),
+    LAUNCH_BOUND.name: lambda drawn: Pictures(_curves(_IN_FLIGHT, drawn.report)),
     NCU_ROOFLINE.name: lambda drawn: Pictures(
-        drawn=rooflines(drawn.rows(NCU_ROOFLINE), drawn.rows(NCU_ROOFS), drawn.labels.short)
+        rooflines(drawn.rows(NCU_ROOFLINE), drawn.rows(NCU_ROOFS), drawn.labels.short)
     ),
-    NCU_STALLS.name: lambda drawn: Pictures(mixes=_stalls(drawn.labelled(NCU_STALLS, BRIEF))),
+    NCU_STALLS.name: lambda drawn: Pictures(_stalls(drawn.labelled(NCU_STALLS, BRIEF))),
     NCU_INSTRUCTIONS.name: lambda drawn: Pictures(
-        mixes=_mix(
+        _mix(
             "Instructions executed by warps",
             by_kind(drawn.labelled(NCU_INSTRUCTIONS, BRIEF)),
             "Kinds below 1 % have no label.",
         )
     ),
-    MEMORY_USAGE.name: lambda drawn: Pictures(drawn=_curves(_MEMORY, drawn.report)),
+    MEMORY_USAGE.name: lambda drawn: Pictures(_curves(_MEMORY, drawn.report)),
     OPERATOR_ROOFLINE.name: lambda drawn: Pictures(
-        drawn=_of_operators(drawn.rows(OPERATOR_ROOFLINE), drawn.rows(OPERATOR_ROOFS))
+        _of_operators(drawn.rows(OPERATOR_ROOFLINE), drawn.rows(OPERATOR_ROOFS))
     ),
 }

@@ -173,7 +173,7 @@ def _span(row: dict[Any, Any]) -> tuple[float, float]:
 
 def _marked(rows: Frame, middle: Floats, top: float) -> Iterator[Point]:
     """Yield marks of the columns with outliers. middle: in percent."""
-    tall = np.maximum(rows["slowest_ns"], rows["time_ns"]).to_numpy()
+    tall = np.maximum(rows["slowest_ns"].to_numpy(), rows["time_ns"].to_numpy())
     for place in np.flatnonzero(rows["outliers"] > 0).tolist():
         at = Dot(round(float(middle[place]), 2), percent(1 - min(tall[place] / top, 1.0)))
         yield Point("outlier", at, _BEYOND_SCALE if tall[place] > top else _OUTLIER)

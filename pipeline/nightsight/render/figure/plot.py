@@ -32,8 +32,15 @@ class Dot:
 
 
 @dataclass(frozen=True)
-class Line:
-    """A straight line. look, of all marks: CSS classes."""
+class Mark:
+    """What is drawn in a plot. look: CSS classes."""
+
+    kind: ClassVar[str]
+
+
+@dataclass(frozen=True)
+class Line(Mark):
+    """A straight line."""
 
     kind: ClassVar = "line"
     look: str
@@ -42,7 +49,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Rect:
+class Rect(Mark):
     """A rectangle; one with a title can be pointed at above and below it too."""
 
     kind: ClassVar = "rect"
@@ -55,7 +62,7 @@ class Rect:
 
 
 @dataclass(frozen=True)
-class Text:
+class Text(Mark):
     """A text; `aside` moves it by pixels, `more` continues it on screens that have room for that."""
 
     kind: ClassVar = "text"
@@ -67,7 +74,7 @@ class Text:
 
 
 @dataclass(frozen=True)
-class Paths:
+class Paths(Mark):
     """SVG paths on the GRID, which the plot stretches: pairs of look and path."""
 
     kind: ClassVar = "paths"
@@ -76,7 +83,7 @@ class Paths:
 
 
 @dataclass(frozen=True)
-class Point:
+class Point(Mark):
     """A marker, whose `shape` is in pixels around it, with a number at a `side`: offset in pixels, and text anchor."""
 
     kind: ClassVar = "point"
@@ -89,7 +96,7 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Circle:
+class Circle(Mark):
     """A circle with a radius in pixels."""
 
     kind: ClassVar = "circle"
@@ -99,7 +106,7 @@ class Circle:
 
 
 @dataclass(frozen=True)
-class Part:
+class Part(Mark):
     """A column of the plot that can be pointed at and chosen. span: in ns, for scripts; stripes: top and height."""
 
     kind: ClassVar = "part"
@@ -108,9 +115,6 @@ class Part:
     title: str
     span: str
     stripes: tuple[float, float] | None
-
-
-Mark = Line | Rect | Text | Paths | Point | Circle | Part
 
 
 @dataclass(frozen=True)
