@@ -12,10 +12,10 @@ from nightsight.model.report import Report
 from nightsight.render.figure.bars import Bar, Bars, Group, bar, share, stacks, width
 from nightsight.render.figure.columns import step_columns
 from nightsight.render.figure.curves import Kind, over_time
-from nightsight.render.figure.flames import Flames, flames
+from nightsight.render.figure.flames import flames
 from nightsight.render.figure.heat import Heat, heat, heats_of_parts
 from nightsight.render.figure.histograms import Distribution, Layer, histograms
-from nightsight.render.figure.icicle import Icicles, icicles
+from nightsight.render.figure.icicle import icicles
 from nightsight.render.figure.plot import Panels, Picture
 from nightsight.render.figure.rooflines import OF_OPERATORS, rooflines
 from nightsight.render.figure.scatter import copy_rates
@@ -46,8 +46,6 @@ class Pictures:
     drawn: tuple[Picture, ...] = ()
     below: tuple[Panels, ...] = ()
     path: Wholes = field(default_factory=Wholes)
-    flames: tuple[Flames, ...] = ()
-    icicles: tuple[Icicles, ...] = ()
     heats: tuple[Heat, ...] = ()
 
 
@@ -210,10 +208,8 @@ _PICTURES: Final[Mapping[str, Callable[[_Drawn], Pictures]]] = {
             *heats_of_parts(drawn.rows(STEP_TIMES), drawn.rows(RANKS)),
         )
     ),
-    STEP_PARTS.name: lambda drawn: Pictures(
-        icicles=icicles(drawn.rows(STEP_PARTS), drawn.labels.short, drawn.report.called)
-    ),
-    IDLE_STACKS.name: lambda drawn: Pictures(flames=flames(drawn.rows(IDLE_STACKS), drawn.report.called)),
+    STEP_PARTS.name: lambda drawn: Pictures(icicles(drawn.rows(STEP_PARTS), drawn.labels.short, drawn.report.called)),
+    IDLE_STACKS.name: lambda drawn: Pictures(flames(drawn.rows(IDLE_STACKS), drawn.report.called)),
     CUDA_GPU_KERN_SUM.name: lambda drawn: Pictures(
         below=histograms(DURATIONS, drawn.rows(DURATIONS.source), drawn.report.called),
     ),

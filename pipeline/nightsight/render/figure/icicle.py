@@ -1,4 +1,4 @@
-"""Geometry of icicles: what a step is made of, ranges above the families of kernels in them, these above the kernels.
+"""Icicles: what a step is made of, ranges above the families of kernels in them, these above the kernels.
 
 All boxes of a level lie side by side, so the two lowest levels show all of the step: what ran in color, what the device
 waited for hatched. A range without others inside reaches down to them.
@@ -12,8 +12,7 @@ import pandas as pd
 
 from nightsight.model.report import gpu_name
 from nightsight.render.figure.axes import measured
-from nightsight.render.figure.boxes import LINE, Box, cut_to_fit, fits, written
-from nightsight.render.figure.plot import Key
+from nightsight.render.figure.boxes import LINE, Box, Boxes, Tree, cut_to_fit, fits, written
 from nightsight.render.figure.shares import CAUSE_COLORS, keys_of
 from nightsight.render.table.view import counted, short_text
 from nightsight.results.categories import UNSEEN
@@ -37,42 +36,6 @@ _SUMMED: Final = 5
 _EVALUATES: Final = "autograd::engine::evaluate_function: "
 
 
-@dataclass(frozen=True)
-class Block(Box):
-    """A part of a step. rows: those of the table that it represents (`3-5 9`). path: the ranges, if it is one.
-
-    level: 1 for the outermost.
-    """
-
-    height: float = LINE
-    level: int = 1
-    is_idle: bool = False
-    rows: str = ""
-    path: str = ""
-
-
-@dataclass(frozen=True)
-class Icicle:
-    """The mean step of one device, or the time of one thread; `height` in em, `summary` describes it in words."""
-
-    label: str
-    whole: str
-    busy: str
-    blocks: tuple[Block, ...]
-    height: float
-    summary: str
-
-
-@dataclass(frozen=True)
-class Icicles:
-    """The icicles of all devices, or of the first ones; `keys`: what the colors mean, as in the split."""
-
-    title: str
-    icicles: tuple[Icicle, ...]
-    keys: tuple[Key, ...]
-    notes: tuple[str, ...]
-
-
 @dataclass
 class _Range:
     """A range of a step: its own rows, and the ranges inside, in the order of the table."""
@@ -91,7 +54,7 @@ class _Range:
 
 def icicles(
     frame: Frame, shorten: Callable[[str], str], called: Callable[[object], str] = gpu_name
-) -> tuple[Icicles, ...]:
+) -> tuple[Boxes, ...]:
     """Return the icicles of step_parts; none if it has no time or lacks a column. `shorten`: labels of kernels."""
     if not set(_NEEDED) <= set(frame.columns):
         return ()
@@ -115,9 +78,16 @@ def icicles(
     sums = [rows.groupby("category")["time_ns"].sum() for _, rows in first]
     categories = {name for times in sums for name in times.index[100.0 * times >= _LEAST * times.sum()]}
     keys = keys_of(name for name in CAUSE_COLORS if name in categories)
-    notes = tuple(_notes(frame, len(wholes), is_step=is_step))
-    title = "Mean step" if is_step else "The window"
-    return (Icicles(title, tuple(drawn), keys, notes),)
+    return (
+        Boxes(
+            look="flames icicles",
+            kind="flame icicle",
+            title="Mean step" if is_step else "The window",
+            keys=keys,
+            trees=tuple(drawn),
+            notes=tuple(_notes(frame, len(wholes), is_step=is_step)),
+        ),
+    )
 
 
 def _wholes(frame: Frame, called: Callable[[object], str]) -> list[str]:
@@ -146,7 +116,7 @@ def _records(rows: Frame) -> list[dict[str, Any]]:
     return [{str(name): value for name, value in row.items()} for row in rows.to_dict("records")]
 
 
-def _icicle(rows: _Rows, label: str, is_step: bool) -> Icicle:
+def _icicle(rows: _Rows, label: str, is_step: bool) -> Tree:
     whole = sum(row["time_ns"] for row in rows)
     tree, least = _tree(rows), _LEAST
     while len(blocks := list(_blocks(tree, whole, least, "step" if is_step else "window"))) > _MOST:
@@ -162,7 +132,7 @@ def _icicle(rows: _Rows, label: str, is_step: bool) -> Icicle:
     of_steps = " of the steps" if is_step else ""
     named = f"{on} {_share(busy, whole)}, {off} {_share(whole - busy - unknown, whole)}{of_steps}"
     named += f", {UNSEEN} {_share(unknown, whole)}" if unknown else ""
-    return Icicle(label, step, named, tuple(blocks), height, f"{step}; {named.lower()}: {_summary(tree, whole)}")
+    return Tree(step, tuple(blocks), height, f"{step}; {named.lower()}: {_summary(tree, whole)}", named)
 
 
 def _share(time: float, whole: float) -> str:
@@ -187,23 +157,22 @@ def _tree(rows: _Rows) -> _Range:
     return root
 
 
-def _blocks(tree: _Range, whole: float, least: float, unit: str) -> Iterator[Block]:
+def _blocks(tree: _Range, whole: float, least: float, unit: str) -> Iterator[Box]:
     """Yield the boxes of a tree, from the outside in and from left to right."""
     depth = tree.depth
 
-    def ranges(node: _Range, left: float, level: int) -> Iterator[Block]:
+    def ranges(node: _Range, left: float, level: int) -> Iterator[Box]:
         for name, inner, time in _inside(node, whole, least):
             rows, text, is_last = inner.all_rows(), short_text(name.removeprefix(_EVALUATES)), not inner.inside
             title = f"{text}: {_amount(time, whole, unit)}"
             busy = sum(row["time_ns"] for row in rows if row["group"] == "busy")
             if rows[0]["category"] != OPERATORS:
                 title += f"; GPU busy {format_value(busy, 'time_ns')}"
-            block = Block(
+            block = Box(
                 x=round(100.0 * left / whole, 3),
                 y=LINE * (level - 1),
                 width=round(100.0 * time / whole, 3),
-                kind="range" if inner.path else "itself",
-                is_series=False,
+                look="of-range" if inner.path else "of-itself",
                 title=title,
                 height=LINE * (1 + depth - level) if is_last else LINE,
                 level=level,
@@ -214,16 +183,15 @@ def _blocks(tree: _Range, whole: float, least: float, unit: str) -> Iterator[Blo
             yield from parts(rows, left, depth + 1) if is_last else ranges(inner, left, level + 1)
             left += time
 
-    def parts(rows: _Rows, left: float, level: int) -> Iterator[Block]:
+    def parts(rows: _Rows, left: float, level: int) -> Iterator[Box]:
         for name, alike, time in _families(rows, whole, least):
             kernels = list(_kernels(alike, whole, least))
             is_one = len(kernels) == 1
-            block = Block(
+            block = Box(
                 x=round(100.0 * left / whole, 3),
                 y=LINE * depth,
                 width=round(100.0 * time / whole, 3),
-                kind=_color(alike),
-                is_series=True,
+                look=f"series-{_color(alike)}",
                 title=_titled(kernels[0][0] if is_one else name, alike, time, whole, unit),
                 height=2 * _PART if is_one else _PART,
                 level=level,
@@ -248,7 +216,7 @@ def _blocks(tree: _Range, whole: float, least: float, unit: str) -> Iterator[Blo
     yield from ranges(tree, 0.0, 1) if tree.inside else parts(tree.rows, 0.0, 1)
 
 
-def _labelled(block: Block, names: Sequence[str], share: str) -> Block:
+def _labelled(block: Box, names: Sequence[str], share: str) -> Box:
     """Return a box with the first name that fits, else with a part of the last one; of a cause, its share will do."""
     name = next((name for name in names if fits(block, name)), "" if block.is_idle else cut_to_fit(block, names[-1]))
     return written(block, name, f" {share}") if name else written(block, share, "") if block.is_idle else block
