@@ -83,7 +83,7 @@ def section_of(report: Report, name: str) -> Section:
 
 
 def curves_of(report: Report, name: str) -> list[Panels]:
-    return [drawn for drawn in section_of(report, name).pictures.drawn if isinstance(drawn, Panels)]
+    return [drawn for drawn in section_of(report, name).pictures.above if isinstance(drawn, Panels)]
 
 
 # -- curves -----------------------------------------------------------------------------------------------------------

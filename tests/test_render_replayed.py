@@ -26,7 +26,7 @@ def section_of(report: Report, name: str) -> Section:
 
 def stacked(section: Section) -> list[tuple[str, Bar]]:
     """Return the labels and bars of the stacked bars of a section."""
-    (drawn,) = section.pictures.drawn
+    (drawn,) = section.pictures.above
     assert isinstance(drawn, Bars)
     return [(group.label, bar) for group in drawn.groups for bar in group.bars]
 
@@ -45,7 +45,7 @@ def test_a_launch_has_the_same_number_in_every_section() -> None:
     report = replay_report(ncu_instructions=instructions(0, 2))
     assert [row.name.text for row in table_of(report, "ncu_kernels").rows] == ["1. gemm<64>", "2. gemm<64>", "3. add"]
     assert [row.name.text for row in table_of(report, "ncu_instructions").rows] == ["3. gemm<64>", "1. gemm<64>"]
-    (plane,) = section_of(report, "ncu_roofline").pictures.drawn
+    (plane,) = section_of(report, "ncu_roofline").pictures.above
     assert isinstance(plane, Plane)
     assert [mark.number for mark in plane.plot.marks if isinstance(mark, Point) and mark.number] == ["1", "3"]
     assert table_of(report, "ncu_rules").rows[0].cells[-1].text == "1. gemm<64>"

@@ -217,7 +217,7 @@ def test_operators_are_numbered_by_their_rows_and_drawn_if_they_calculate() -> N
     frame = pd.DataFrame({"name": ["aten::mm", "aten::cat", "aten::add"], **rates, **shares})
     above = roofs(("DRAM", 4.8e12, None), ("tensor BF16", None, 989e12))
     results = (result("operator_roofline", frame), result("operator_roofs", above))
-    (drawn,) = pictures_of("operator_roofline", small_report(results=results), Labels()).drawn
+    (drawn,) = pictures_of("operator_roofline", small_report(results=results), Labels()).above
     assert isinstance(drawn, Plane)
     found = drawn_points(drawn)
     assert [point.number for point in found] == ["1", "3"]

@@ -137,7 +137,7 @@ def test_any_numbers_stay_inside_the_plot(rows: list[tuple[int, float, float, fl
 @pytest.mark.parametrize("name", ["train", "ddp2", "everything"])
 def test_every_class_of_a_real_report_has_a_mark_with_its_numbers(recorded: Recorded, name: str) -> None:
     report = recorded.report(name)
-    (view,) = pictures_of("copy_sizes", report, Labels()).drawn
+    (view,) = pictures_of("copy_sizes", report, Labels()).above
     assert isinstance(view, Plane)
     rows = report.result("copy_sizes").rows
     assert len(points(view)) == len(rows)

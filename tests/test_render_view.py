@@ -126,7 +126,7 @@ def test_an_empty_table_says_that_none_were_recorded() -> None:
     section = section_of(small_report(results=(result("cuda_gpu_kern_sum", kernel_table(())),)), "cuda_gpu_kern_sum")
     assert section.message == "Kernels: none recorded in this capture."
     assert section.table is None
-    assert section.pictures.drawn == ()
+    assert section.pictures.above == ()
 
 
 def test_a_result_without_a_layout_of_its_own_is_shown_too() -> None:
@@ -168,7 +168,7 @@ def test_a_finding_cannot_fill_the_page() -> None:
 
 def test_a_sum_larger_than_the_window_sets_the_scale() -> None:
     report = with_gpu_time(25.0, graph_launches=2, graph_ns=3_000_000_000)
-    (chart,) = section_of(report, "gpu_time").pictures.drawn
+    (chart,) = section_of(report, "gpu_time").pictures.above
     assert isinstance(chart, Bars)
     assert [bar.marks[-1].width for bar in chart.groups[0].bars] == [8.33, 8.33, 0.1, 100.0]
     assert "3.000 s, the largest sum" in chart.notes[0]
@@ -184,7 +184,7 @@ def test_one_device_needs_no_table_and_several_have_one_without_what_none_did() 
 
 
 def test_busy_time_is_drawn_against_the_window() -> None:
-    (chart,) = section_of(small_report(), "gpu_time").pictures.drawn
+    (chart,) = section_of(small_report(), "gpu_time").pictures.above
     assert isinstance(chart, Bars)
     assert [(bar.label, bar.marks[-1].width, bar.note) for bar in chart.groups[0].bars] == [
         ("Busy", 25.0, "25.0 %"),

@@ -1,7 +1,7 @@
 """Selects the pictures of each result, and writes their titles, labels and notes."""
 
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -13,13 +13,13 @@ from nightsight.render.figure.bars import Bar, Bars, Group, bar, share, stacks, 
 from nightsight.render.figure.columns import step_columns
 from nightsight.render.figure.curves import Kind, over_time
 from nightsight.render.figure.flames import flames
-from nightsight.render.figure.heat import Heat, heat, heats_of_parts
+from nightsight.render.figure.heat import heat, heats_of_parts
 from nightsight.render.figure.histograms import Distribution, Layer, histograms
 from nightsight.render.figure.icicle import icicles
 from nightsight.render.figure.plot import Panels, Picture
 from nightsight.render.figure.rooflines import OF_OPERATORS, rooflines
 from nightsight.render.figure.scatter import copy_rates
-from nightsight.render.figure.shares import Wholes, path_whole
+from nightsight.render.figure.shares import path_whole
 from nightsight.render.page.summary import numbers
 from nightsight.render.table.replayed import BRIEF, by_kind, by_reason
 from nightsight.render.table.view import floats, short_text
@@ -41,12 +41,11 @@ _KERNELS: Final = 12
 
 @dataclass(frozen=True)
 class Pictures:
-    """The pictures of a section, in the order they are shown. below: those below the table."""
+    """The pictures of a section: above the table, folded beside these, and below the table."""
 
-    drawn: tuple[Picture, ...] = ()
+    above: tuple[Picture, ...] = ()
+    folded: tuple[Picture, ...] = ()
     below: tuple[Panels, ...] = ()
-    path: Wholes = field(default_factory=Wholes)
-    heats: tuple[Heat, ...] = ()
 
 
 def pictures_of(name: str, report: Report, labels: Labels) -> Pictures:
@@ -200,13 +199,11 @@ _PICTURES: Final[Mapping[str, Callable[[_Drawn], Pictures]]] = {
     GPU_TIME.name: lambda drawn: Pictures(
         (_gpu_time(drawn.rows(GPU_TIME), drawn.report.called), *_curves(_BUSY_SHARE, drawn.report))
     ),
-    CRITICAL_PATH.name: lambda drawn: Pictures(path=path_whole(drawn.rows(CRITICAL_PATH))),
+    CRITICAL_PATH.name: lambda drawn: Pictures(path_whole(drawn.rows(CRITICAL_PATH))),
     STEP_SPLIT.name: lambda drawn: Pictures(_steps(drawn.report)),
     RANKS.name: lambda drawn: Pictures(
-        heats=(
-            *heat(drawn.rows(RANK_STEPS), drawn.rows(STEP_TIMES)),
-            *heats_of_parts(drawn.rows(STEP_TIMES), drawn.rows(RANKS)),
-        )
+        heat(drawn.rows(RANK_STEPS), drawn.rows(STEP_TIMES)),
+        folded=heats_of_parts(drawn.rows(STEP_TIMES), drawn.rows(RANKS)),
     ),
     STEP_PARTS.name: lambda drawn: Pictures(icicles(drawn.rows(STEP_PARTS), drawn.labels.short, drawn.report.called)),
     IDLE_STACKS.name: lambda drawn: Pictures(flames(drawn.rows(IDLE_STACKS), drawn.report.called)),
