@@ -1,7 +1,7 @@
 """Axes: round tick values, decades, and positions of values, in percent of the plot."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Final
@@ -11,6 +11,8 @@ import pandas as pd
 
 from nightsight.render.table.view import Floats, floats
 from nightsight.units import Scale, scale_for
+
+Frame = pd.DataFrame
 
 HIGHEST: Final = 1e18
 """Above any measured time (ns) or size (bytes); sums and products of it stay finite."""
@@ -167,6 +169,19 @@ def measured(column: "pd.Series[Any]") -> Floats:
     """Return a column as floats clipped to +-HIGHEST, NaN for missing or infinite values."""
     values = floats(column)
     return np.where(np.isfinite(values), np.clip(values, -HIGHEST, HIGHEST), np.nan)
+
+
+def drawable(frame: Frame, numbers: Iterable[str], others: Iterable[str] = ()) -> Frame:
+    """Return the rows that have all of these numbers, measured, and other columns as they are.
+
+    There are none if the table lacks a column.
+    """
+    columns = [*numbers, *others]
+    if not set(columns) <= set(frame.columns):
+        return pd.DataFrame(columns=columns, dtype="float64")
+    kept = {name: frame[name].to_numpy(dtype=object) for name in others}
+    table = pd.DataFrame({**{name: measured(frame[name]) for name in numbers}, **kept})
+    return table.dropna(subset=list(numbers))
 
 
 def percent(share: float) -> float:

@@ -19,7 +19,7 @@ _LEAST_WIDTH: Final = 0.1  # percent: a value above zero must stay visible
 
 @dataclass(frozen=True)
 class Bar:
-    """One bar; its text is beside it (`value`, and `note`), or below it (`parts`). `summary` says it in words."""
+    """One bar; its text is next to it (`value`, and `note`), or below it (`parts`). `summary` says it in words."""
 
     summary: str
     marks: tuple[Rect, ...]

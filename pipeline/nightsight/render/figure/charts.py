@@ -41,7 +41,7 @@ _KERNELS: Final = 12
 
 @dataclass(frozen=True)
 class Pictures:
-    """The pictures of a section: above the table, folded beside these, and below the table."""
+    """The pictures of a section: above the table, folded next to it, and below it."""
 
     above: tuple[Picture, ...] = ()
     folded: tuple[Picture, ...] = ()

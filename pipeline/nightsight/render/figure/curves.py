@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from nightsight.model.report import gpu_name
-from nightsight.render.figure.axes import Tick, level_ticks, percent, time_ticks
+from nightsight.render.figure.axes import Tick, drawable, level_ticks, percent, time_ticks
 from nightsight.render.figure.plot import (
     GRID,
     Circle,
@@ -22,14 +22,13 @@ from nightsight.render.figure.plot import (
     above_one_axis,
     grid,
 )
-from nightsight.render.table.view import Floats, floats, short_text
+from nightsight.render.table.view import Floats, short_text
 from nightsight.results.entry import Entry
 from nightsight.units import scale_for
 
 PANELS: Final = 16
 _MANY: Final = 2
 _CPU: Final = "CPU"
-_HIGHEST: Final = 1e18  # above any measured value; sums and products of it stay finite
 
 
 @dataclass(frozen=True)
@@ -108,14 +107,10 @@ def over_time(
 
 
 def _known(kind: Kind, frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the finite rows in order of time, values clipped to 0; empty if the table lacks a column."""
+    """Return the rows in order of time, values clipped to 0."""
     columns = [column for column, _ in kind.levels]
-    if not {"device", kind.time, *columns} <= set(frame.columns):
-        return pd.DataFrame()
-    values = {column: floats(frame[column]) for column in (kind.time, *columns)}
-    known = pd.DataFrame({**values, "device": frame["device"].to_numpy(dtype=object)})
-    known = known.replace([np.inf, -np.inf], np.nan).dropna(subset=[kind.time, *columns])
-    known[columns] = known[columns].clip(0, _HIGHEST)
+    known = drawable(frame, (kind.time, *columns), ("device",))
+    known[columns] = known[columns].clip(0)
     return known.sort_values(kind.time, kind="stable")
 
 

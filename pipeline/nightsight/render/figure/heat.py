@@ -10,7 +10,7 @@ from typing import ClassVar, Final
 import numpy as np
 import pandas as pd
 
-from nightsight.render.figure.axes import Tick, measured, step_ticks
+from nightsight.render.figure.axes import Tick, drawable, measured, step_ticks
 from nightsight.render.figure.plot import GRID, Key, Picture
 from nightsight.render.table.view import Floats, counted
 from nightsight.results.categories import COMMUNICATION
@@ -70,9 +70,7 @@ def heat(frame: pd.DataFrame, steps: pd.DataFrame) -> tuple[Heat, ...]:
 
     steps: step_times, which know what number the program gives the first step.
     """
-    if not set(_NEEDED) <= set(frame.columns):
-        return ()
-    known = pd.DataFrame({name: measured(frame[name]) for name in _NEEDED}).dropna()
+    known = drawable(frame, _NEEDED)
     known = known[(known["steps"] > 0) & (known["number"] >= 0) & (known["work_ns"] >= 0)]
     if known["rank"].nunique() < 2:
         return ()
@@ -103,8 +101,7 @@ def heats_of_parts(steps: pd.DataFrame, ranks: pd.DataFrame) -> tuple[Heat, ...]
     for category, column in STEP_CATEGORIES.items():
         # who communicates for long waits for the others
         if column in named and category != COMMUNICATION:
-            known = pd.DataFrame({name: measured(named[name]) for name in ("rank", "number", "steps", "time_ns")})
-            known = known.assign(value=measured(named[column])).dropna()
+            known = drawable(named, ("rank", "number", "steps", "time_ns", column)).rename(columns={column: "value"})
             known = known[(known["steps"] > 0) & (known["number"] >= 0) & (known["value"] >= 0)]
             mean = _means(known, "value")
             apart = max(mean.values()) - min(mean.values()) if mean else 0.0

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from nightsight.model.report import gpu_name
-from nightsight.render.figure.axes import LogAxis, level_ticks, log_axis, measured, round_text
+from nightsight.render.figure.axes import LogAxis, drawable, level_ticks, log_axis, round_text
 from nightsight.render.figure.plot import Dot, Line, Panels, Plot, Rect, Text, above_one_axis, grid
 from nightsight.render.table.view import counted, short_text
 from nightsight.results.entry import Entry
@@ -53,9 +53,7 @@ class Distribution:
 
 def histograms(kind: Distribution, frame: Frame, called: Callable[[object], str] = gpu_name) -> tuple[Panels, ...]:
     """Return histograms of a table of bins (device, figure, _NUMBERS); empty if it has no rows or lacks a column."""
-    known = (
-        _known(frame, kind.least) if {"device", "figure", *_NUMBERS} <= set(frame.columns) else Frame({"figure": []})
-    )
+    known = _known(frame, kind.least)
     known = known[known["figure"].isin([layer.figure for layer in kind.layers])]
     if known.empty:
         return ()
@@ -83,9 +81,7 @@ def histograms(kind: Distribution, frame: Frame, called: Callable[[object], str]
 
 def _known(frame: Frame, least: float) -> Frame:
     """Return the bins that are not empty, from short to long; those up to `least` are merged into one."""
-    numbers = {name: measured(frame[name]) for name in _NUMBERS}
-    known = pd.DataFrame({**numbers, "device": frame["device"].to_numpy(), "figure": frame["figure"].astype("str")})
-    known = known.dropna()
+    known = drawable(frame, _NUMBERS, ("device", "figure")).dropna()
     known = known[(known["count"] > 0) & (known["below_ns"] > known["from_ns"])]
     is_short = known["below_ns"] <= least
     known = known.assign(from_ns=known["from_ns"].mask(is_short, 0.0), below_ns=known["below_ns"].mask(is_short, least))

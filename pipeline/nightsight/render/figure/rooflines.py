@@ -121,7 +121,7 @@ def _symbol(unit: str) -> str:
 
 
 def _bare(ticks: Iterable[Tick], unit: str) -> tuple[Tick, ...]:
-    """Return ticks whose unit is said beside the axis: their texts keep only its prefix."""
+    """Return ticks whose unit is at the axis: their texts keep only its prefix."""
     return tuple(replace(tick, text=tick.text.removesuffix(_symbol(unit)).strip()) for tick in ticks)
 
 

@@ -8,14 +8,14 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from nightsight.render.figure.axes import LogAxis, log_axis, measured, upward
+from nightsight.render.figure.axes import LogAxis, drawable, log_axis, measured, upward
 from nightsight.render.figure.plot import Dot, Key, Line, LogPlane, Plane, Plot, Point, Text, grid, marker
 from nightsight.render.table.view import Floats, counted, short_text
 from nightsight.units import format_value
 
 Frame = pd.DataFrame
 
-_NEEDED: Final = {"operation", "host_kind", "count", "total_bytes", "total_ns", "rate_bytes_per_s"}
+_NUMBERS: Final = {"count": "count", "total_bytes": "total", "total_ns": "time", "rate_bytes_per_s": "rate"}
 _MARGIN: Final = 0.15  # decades
 _LABEL_HEIGHT: Final = 7.0  # percent
 # the link or memory that limits a copy: column of gpu_peaks, the share of it that one copy can use, and its name
@@ -42,7 +42,7 @@ def copy_rates(frame: Frame, peaks: Frame) -> tuple[Plane, ...]:
 
     peaks: gpu_peaks, which may be empty.
     """
-    known = _known(frame) if set(frame.columns) >= _NEEDED else Frame()
+    known = _known(frame)
     if len(known) < 2:
         return ()
     levels = _levels(known, peaks)
@@ -66,16 +66,12 @@ def copy_rates(frame: Frame, peaks: Frame) -> tuple[Plane, ...]:
 
 def _known(frame: Frame) -> Frame:
     """Return the rows that a logarithmic axis can show: kind, operation, count, mean size (bytes), time (ns), rate."""
-    count, size, time, rate = (
-        measured(frame[name]) for name in ("count", "total_bytes", "total_ns", "rate_bytes_per_s")
-    )
-    host = frame["host_kind"].astype("str")
-    operation = frame["operation"].astype("str")
+    known = drawable(frame, _NUMBERS, ("operation", "host_kind"))
+    known = known[known["count"] > 0].rename(columns=_NUMBERS)
+    host, operation = known["host_kind"].astype("str"), known["operation"].astype("str")
     kind = operation.where(host == "", operation + ", " + host.str.lower())
-    table = pd.DataFrame({"kind": kind, "operation": operation, "count": count, "total": size, "time": time})
-    mean = size / np.where(count > 0, count, 1.0)
-    known = (count > 0) & (mean > 0) & (rate > 0) & np.isfinite(time)
-    table = table.assign(size=mean, rate=rate)[known]
+    table = known.assign(kind=kind, operation=operation, size=known["total"] / known["count"])
+    table = table[(table["size"] > 0) & (table["rate"] > 0)]
     return table.sort_values(["kind", "size"], kind="stable", ignore_index=True)
 
 
