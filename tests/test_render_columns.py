@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nightsight.render.figure.columns import step_columns
-from nightsight.render.figure.plot import GRID, Panels, Part, Paths, Plot, Point
+from nightsight.render.figure.plot import GRID, Panels, Part, Path, Plot, Point
 
 NO_MEDIANS = pd.DataFrame()
 
@@ -48,19 +48,6 @@ def panel(frame: pd.DataFrame, medians: pd.DataFrame = NO_MEDIANS) -> Plot:
     return found
 
 
-def parts(plot: Plot) -> list[Part]:
-    return [mark for mark in plot.marks if isinstance(mark, Part)]
-
-
-def outliers(plot: Plot) -> list[Point]:
-    return [mark for mark in plot.marks if isinstance(mark, Point)]
-
-
-def layers(plot: Plot) -> list[tuple[str, str]]:
-    """Return the looks of the categories, and their paths."""
-    return [pair for mark in plot.marks if isinstance(mark, Paths) for pair in mark.paths]
-
-
 def heights(path: str) -> list[tuple[float, float]]:
     """Return top and height of each bar of a path, in percent."""
     return [(100 * int(y) / GRID, 100 * int(height) / GRID) for y, height in re.findall(r"M\d+ (\d+)h\d+v(\d+)", path)]
@@ -70,56 +57,56 @@ def test_parts_are_stacked_the_busy_ones_at_the_bottom() -> None:
     view = drawn(table((4, 4), (2, 6), (8, 0)))
     (found,) = view.plots
     assert [tick.text for tick in found.up] == ["8 µs", "4 µs", "0"]
-    (busy, working), (idle, waiting) = layers(found)
+    busy, idle = found.of(Path)
     assert [(key.label, key.look, key.is_idle) for key in view.keys] == [
-        ("compute", busy, False),
-        ("host code", idle, True),
+        ("compute", busy.look, False),
+        ("host code", idle.look, True),
     ]
-    assert (busy, idle) == ("series-kernel", "series-others")
-    assert heights(working) == [(50, 50), (75, 25), (0, 100)]
-    assert heights(waiting) == [(0, 50), (0, 75)]
-    assert [part.stripes for part in parts(found)] == [(0, 50), (0, 75), None]
+    assert (busy.look, idle.look) == ("series-kernel", "series-others")
+    assert heights(busy.path) == [(50, 50), (75, 25), (0, 100)]
+    assert heights(idle.path) == [(0, 50), (0, 75)]
+    assert [part.stripes for part in found.of(Part)] == [(0, 50), (0, 75), None]
 
 
 def test_each_column_says_its_numbers_and_where_it_is() -> None:
     found = panel(table((4, 4), (2, 6)))
-    assert [part.title for part in parts(found)] == [
+    assert [part.title for part in found.of(Part)] == [
         "#0: 8.000 µs (compute 4.000 µs, host code 4.000 µs)",
         "#1: 8.000 µs (host code 6.000 µs, compute 2.000 µs)",
     ]
-    assert [part.span for part in parts(found)] == ["0 8000", "8000 16000"]
-    assert parts(found)[0].x < 10 < parts(found)[1].x < 60
+    assert [part.span for part in found.of(Part)] == ["0 8000", "8000 16000"]
+    assert found.of(Part)[0].x < 10 < found.of(Part)[1].x < 60
 
 
 @pytest.mark.parametrize(("devices", "said"), [(4, 4), (5, 3)])
 def test_columns_of_many_devices_say_only_what_takes_the_most(devices: int, said: int) -> None:
     more = {"copies_ns": 1000.0, "communication_ns": 1000.0}
     rows = [table((4, 2), device=number, time_ns=8000.0, slowest_ns=8000.0, **more) for number in range(devices)]
-    titles = [part.title for plot in drawn(pd.concat(rows)).plots for part in parts(plot)]
+    titles = [part.title for plot in drawn(pd.concat(rows)).plots for part in plot.of(Part)]
     assert {title.count("µs") for title in titles} == {1 + said}
     assert all("(compute 4.000 µs, host code 2.000 µs, " in title for title in titles)
 
 
 def test_steps_are_called_what_the_program_calls_them() -> None:
     found = panel(table((4, 4), (4, 4), (4, 12), (4, 4), of_program=range(17, 21)))
-    assert [part.title.split(":")[0] for part in parts(found)] == ["#17", "#18", "#19", "#20"]
+    assert [part.title.split(":")[0] for part in found.of(Part)] == ["#17", "#18", "#19", "#20"]
     assert found.remark == "4 steps, median 8.000 µs; 1 outlier: #19 (2.0×)"
     assert (found.across[0].text, found.across[0].place) == ("#17", 12.5)
-    assert parts(found)[0].x < 10
+    assert found.of(Part)[0].x < 10
 
 
 def test_only_what_can_be_seen_has_a_key() -> None:
     frame = table((4, 4), (4, 3.99), copies_ns=[0.0, 10.0])
     assert [key.label for key in drawn(frame).keys] == ["compute", "host code"]
-    assert "copies and sets 10" in parts(panel(frame))[1].title
+    assert "copies and sets 10" in panel(frame).of(Part)[1].title
     assert "copies and sets" in [key.label for key in drawn(frame.assign(copies_ns=[0.0, 1000.0])).keys]
 
 
 def test_outliers_are_marked_and_named() -> None:
     found = panel(table((4, 4), (4, 4), (4, 12), (4, 4)))
-    (slow,) = outliers(found)
+    (slow,) = found.of(Point)
     assert slow.at.x == pytest.approx(62.5)
-    assert parts(found)[2].title.endswith("; 2.0 times the median")
+    assert found.of(Part)[2].title.endswith("; 2.0 times the median")
     assert found.remark == "4 steps, median 8.000 µs; 1 outlier: #2 (2.0×)"
     assert found.summary.endswith("outliers: #2 (2.0×)")
 
@@ -127,11 +114,11 @@ def test_outliers_are_marked_and_named() -> None:
 def test_what_would_press_the_others_to_the_ground_is_cut_and_marked() -> None:
     found = drawn(table((4, 4), (4, 4), (4, 400), (4, 4)))
     (one,) = found.plots
-    (slow,) = outliers(one)
+    (slow,) = one.of(Point)
     assert slow.at.x == pytest.approx(62.5)
     assert slow.at.y == 0
-    assert slow.shape != outliers(panel(table((4, 4), (4, 4), (4, 12), (4, 4))))[0].shape
-    assert heights(layers(one)[1][1])[0][1] > 30
+    assert slow.shape != panel(table((4, 4), (4, 4), (4, 12), (4, 4))).of(Point)[0].shape
+    assert heights(one.of(Path)[1].path)[0][1] > 30
     assert "beyond the scale" in found.notes[-1]
 
 
@@ -142,10 +129,10 @@ def test_of_columns_that_stand_for_several_steps_the_slowest_is_where_a_mark_lea
     frame = frame.assign(slowest_start_ns=[56_000, 1_000_000], outliers=[0, 3])
     medians = pd.DataFrame({"device": [0], "med_ns": [8000.0]})
     found = panel(frame, medians)
-    assert parts(found)[0].span == "0 800000"
-    assert parts(found)[1].span == "1000000 1030000"
-    assert parts(found)[1].title.startswith("#100 to #199, mean: 10.00 µs (")
-    assert parts(found)[1].title.endswith("; slowest #150: 30.00 µs, 3.8 times the median")
+    assert found.of(Part)[0].span == "0 800000"
+    assert found.of(Part)[1].span == "1000000 1030000"
+    assert found.of(Part)[1].title.startswith("#100 to #199, mean: 10.00 µs (")
+    assert found.of(Part)[1].title.endswith("; slowest #150: 30.00 µs, 3.8 times the median")
     assert found.remark == "200 steps, median 8.000 µs; 3 outliers: #150 (3.8×), 2 more"
     assert drawn(frame, medians).notes[1].startswith("Each column is the mean of up to 100 steps")
 
@@ -174,11 +161,11 @@ def test_what_a_damaged_report_can_hold_is_drawn_or_left_out() -> None:
 @given(st.lists(st.tuples(st.floats(0.1, 1e4), st.floats(0, 1e4)), min_size=1, max_size=150))
 def test_columns_lie_side_by_side_and_inside_the_plot(times: list[tuple[float, float]]) -> None:
     found = panel(table(*times))
-    edges = [(part.x, part.x + part.width) for part in parts(found)]
+    edges = [(part.x, part.x + part.width) for part in found.of(Part)]
     assert all(one[1] <= other[0] + 0.02 for one, other in pairwise(edges))
     assert edges[0][0] >= 0
     assert edges[-1][1] <= 100.02
-    stripes = [part.stripes for part in parts(found) if part.stripes]
+    stripes = [part.stripes for part in found.of(Part) if part.stripes]
     assert all(0 <= top <= 100 and 0 <= height <= 100.01 - top for top, height in stripes)
-    for _, path in layers(found):
-        assert all(top >= 0 and top + height <= 100 for top, height in heights(path))
+    for mark in found.of(Path):
+        assert all(top >= 0 and top + height <= 100 for top, height in heights(mark.path))

@@ -1,14 +1,12 @@
 """Flame graphs: which boxes there are, how wide they are, what is written in them, and what is left out."""
 
 from itertools import pairwise
-from typing import Any
 
 import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nightsight.render import render_html
 from nightsight.render.figure.boxes import Box, Tree
 from nightsight.render.figure.flames import flames
 from tests.recorded import Recorded
@@ -170,12 +168,3 @@ def test_the_page_of_a_program_without_annotations_has_one(recorded: Recorded) -
     assert '<svg class="flame" role="img" aria-label="idle ' in page
     assert "collate (line 4): " in page
     assert page.count("<title>&lt;module&gt; (line 9): ") == 1
-
-
-def test_names_are_escaped(recorded: Recorded) -> None:
-    report = recorded.report("python_names")
-    rows: Any = report.result("idle_stacks").table
-    rows["stack"] = "<script>alert(1)</script>"
-    page = render_html(report)
-    assert "<script>alert" not in page
-    assert "&lt;script&gt;alert(1)" in page

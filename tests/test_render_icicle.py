@@ -1,14 +1,12 @@
 """Icicles: boxes fill the boxes above them, small parts are one, texts fit, and rows of the table are found again."""
 
 from collections.abc import Callable
-from typing import Any
 
 import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nightsight.render import render_html
 from nightsight.render.figure.boxes import Box, Tree
 from nightsight.render.figure.icicle import icicles
 from tests.recorded import Recorded
@@ -226,13 +224,3 @@ def test_boxes_of_real_captures_fill_the_boxes_above_them(name: str, recorded: R
     for found in shown.trees:
         assert len(found.boxes) <= 300
         check(found.boxes)
-
-
-def test_names_are_escaped(recorded: Recorded) -> None:
-    report = recorded.report("train")
-    rows: Any = report.result("step_parts").table
-    for column in ("name", "family", "path"):
-        rows[column] = '"><script>alert(1)</script>'
-    page = render_html(report)
-    assert "<script>alert" not in page
-    assert "&lt;script&gt;alert(1)" in page

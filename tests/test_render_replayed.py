@@ -47,7 +47,7 @@ def test_a_launch_has_the_same_number_in_every_section() -> None:
     assert [row.name.text for row in table_of(report, "ncu_instructions").rows] == ["3. gemm<64>", "1. gemm<64>"]
     (plane,) = section_of(report, "ncu_roofline").pictures.above
     assert isinstance(plane, Plane)
-    assert [mark.number for mark in plane.plot.marks if isinstance(mark, Point) and mark.number] == ["1", "3"]
+    assert [mark.number for mark in plane.plot.of(Point, "series")] == ["1", "3"]
     assert table_of(report, "ncu_rules").rows[0].cells[-1].text == "1. gemm<64>"
 
 

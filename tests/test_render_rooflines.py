@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from nightsight.events.kernel_labels import Labels
 from nightsight.render.figure.charts import pictures_of
-from nightsight.render.figure.plot import SHAPES, Dot, Line, Plane, Point, Text
+from nightsight.render.figure.plot import Dot, Line, Plane, Point, Text
 from nightsight.render.figure.rooflines import MOST, rooflines
 from nightsight.render.table import replayed
 from tests.replay_tables import H200, points, roofs
@@ -27,27 +27,21 @@ def chart(frame: pd.DataFrame, above: pd.DataFrame = H200) -> Plane:
 
 def labels(drawn: Plane) -> list[str]:
     """Return what is written on roofs."""
-    return [mark.text + mark.more for mark in drawn.plot.marks if isinstance(mark, Text)]
+    return [mark.text + mark.more for mark in drawn.plot.of(Text)]
 
 
 def level_labels(drawn: Plane) -> list[tuple[str, str]]:
     """Return what is written on flat roofs, and on which side of them."""
-    texts = [mark for mark in drawn.plot.marks if isinstance(mark, Text) and "slope" not in mark.look]
-    return [(mark.text, mark.look.split()[1]) for mark in texts]
+    return [(mark.text, mark.look.split()[1]) for mark in drawn.plot.of(Text) if "slope" not in mark.look]
 
 
-def roof_lines(drawn: Plane) -> list[Line]:
-    return [mark for mark in drawn.plot.marks if isinstance(mark, Line) and mark.look == "roof"]
-
-
-def drawn_points(drawn: Plane, *, hollow: bool = False) -> list[Point]:
-    points = [mark for mark in drawn.plot.marks if isinstance(mark, Point)]
-    return [mark for mark in points if mark.look.startswith("hollow") == hollow]
+def drawn_points(drawn: Plane) -> list[Point]:
+    return drawn.plot.of(Point, "series")
 
 
 def dots(drawn: Plane) -> list[Dot]:
-    lines = [dot for line in drawn.plot.marks if isinstance(line, Line) for dot in (line.begin, line.end)]
-    return [*lines, *(mark.at for mark in drawn.plot.marks if isinstance(mark, Point | Text))]
+    lines = [dot for line in drawn.plot.of(Line) for dot in (line.begin, line.end)]
+    return [*lines, *(mark.at for mark in drawn.plot.of(Point)), *(mark.at for mark in drawn.plot.of(Text))]
 
 
 @given(
@@ -90,8 +84,8 @@ def test_points_and_roofs_lie_on_common_decades() -> None:
     assert [(tick.text, tick.place) for tick in drawn.plot.up] == [("1 T", 100), ("10 T", 50), ("100 T", 0)]
     assert [(tick.text, tick.place) for tick in drawn.plot.across] == [("1", 0), ("10", 50), ("100", 100)]
     assert [point.at for point in drawn_points(drawn)] == [Dot(100, 50), Dot(50, 100)]
-    assert [point.at for point in drawn_points(drawn, hollow=True)] == [Dot(50, 50), Dot(0, 100)]
-    lines = [(line.begin, line.end) for line in roof_lines(drawn)]
+    assert [point.at for point in drawn.plot.of(Point, "hollow")] == [Dot(50, 50), Dot(0, 100)]
+    lines = [(line.begin, line.end) for line in drawn.plot.of(Line, "roof")]
     assert dict(zip(labels(drawn), lines, strict=True)) == {
         "DRAM: 1.000 TB/s": (Dot(0, 100), Dot(100, 0)),
         "L2: 10.00 TB/s": (Dot(0, 50), Dot(50, 0)),
@@ -145,14 +139,14 @@ def test_a_label_stands_between_two_near_roofs_where_it_would_lie_on_points_belo
 def test_a_label_goes_to_the_other_end_of_its_roof_where_points_are() -> None:
     free, taken = (chart(points((0, "FP32", *place, math.nan))) for place in ((1e10, 1.0), (98e12, 900.0)))
     for drawn, anchor in ((free, "end"), (taken, "start")):
-        text = next(mark for mark in drawn.plot.marks if isinstance(mark, Text) and mark.text == "FP32")
-        line = roof_lines(drawn)[-1]
+        text = next(mark for mark in drawn.plot.of(Text) if mark.text == "FP32")
+        line = drawn.plot.of(Line, "roof")[-1]
         assert (text.at, text.look.split()[-1]) == (line.end if anchor == "end" else line.begin, anchor)
 
 
 def test_points_without_known_roofs_are_drawn_alone() -> None:
     drawn = chart(points((0, "FP32", 1e13, 100.0, math.nan)), pd.DataFrame())
-    assert (len(drawn_points(drawn)), roof_lines(drawn), drawn.title) == (1, [], "GPU 0")
+    assert (len(drawn_points(drawn)), drawn.plot.of(Line, "roof"), drawn.title) == (1, [], "GPU 0")
 
 
 def test_each_device_has_its_own_plot_and_roofs() -> None:
@@ -172,13 +166,9 @@ def test_a_kind_that_is_a_trifle_of_its_kernel_is_in_the_table_only() -> None:
     assert "Not drawn: 1 kind of arithmetic" in drawn.notes[1]
 
 
-def test_kinds_differ_in_shape_and_not_only_in_colour() -> None:
-    names = [f"tensor {place}" for place in range(2 * len(SHAPES))]
-    drawn = chart(points(*((place, kind, 1e13, 1.0, math.nan) for place, kind in enumerate(names))))
-    looks = [(key.look, key.shape) for key in drawn.keys]
-    assert [(point.look, point.shape) for point in drawn_points(drawn)] == looks
-    assert len(set(looks)) == len(names)
-    assert len({key.shape for key in drawn.keys[: len(SHAPES)]}) == len(SHAPES)
+def test_points_look_like_their_keys() -> None:
+    drawn = chart(points(*((place, f"tensor {place}", 1e13, 1.0, math.nan) for place in range(3))))
+    assert [(point.look, point.shape) for point in drawn_points(drawn)] == [(key.look, key.shape) for key in drawn.keys]
 
 
 def test_a_number_stands_where_no_other_point_is() -> None:

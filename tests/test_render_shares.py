@@ -8,13 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nightsight.render import render_html
 from nightsight.render.figure.shares import Wholes, whole_percents, wholes
 from nightsight.render.page.page import page
 from tests.properties import examples
 from tests.recorded import Recorded
-from tests.reports import HOSTILE, result, small_report
-from tests.test_render_html import Outline
 
 
 def table(*rows: tuple[str, str, float], device: int = 0) -> pd.DataFrame:
@@ -112,12 +109,3 @@ def test_the_bar_of_a_real_report_is_its_table(recorded: Recorded, name: str) ->
         assert [part.label for part in whole.parts] == mine["category"].tolist()
         assert [part.width for part in whole.parts] == pytest.approx(mine["share_pct"].tolist(), abs=0.002)
         assert sum(part.width for part in whole.parts) == pytest.approx(100)
-
-
-def test_hostile_categories_stay_text() -> None:
-    frame = table(*(("idle", name, 5) for name in HOSTILE))
-    report = small_report(results=(result("time_split", frame),))
-    assert len(wholes(frame).bars[0].parts) == len(HOSTILE)
-    html = render_html(report)
-    assert "<script>alert" not in html
-    assert any("script" in (svg.get("aria-label") or "") for svg in Outline(html).all("svg"))

@@ -195,8 +195,7 @@ def test_busy_time_is_drawn_against_the_window() -> None:
 
 @pytest.mark.parametrize(("values", "heights"), [((1.0, 3.0, 2.0), [90.0, 10.0, 50.0]), ((5.0,), [50.0])])
 def test_trials_run_from_lowest_to_highest(values: tuple[float, ...], heights: list[float]) -> None:
-    marks = trials("t", values).plot.marks
-    assert [mark.at.y for mark in marks if isinstance(mark, Circle)] == heights
+    assert [mark.at.y for mark in trials("t", values).plot.of(Circle)] == heights
 
 
 def test_nothing_private_but_what_the_report_names_is_shown() -> None:

@@ -9,7 +9,7 @@ import pandas as pd
 
 from nightsight.model.report import gpu_name
 from nightsight.render.figure.axes import Tick, level_ticks, measured, percent, step_ticks
-from nightsight.render.figure.plot import GRID, Dot, Line, Panels, Part, Paths, Plot, Point, grid
+from nightsight.render.figure.plot import GRID, Dot, Line, Panels, Part, Path, Plot, Point, grid
 from nightsight.render.figure.shares import CAUSE_COLORS, keys_of
 from nightsight.render.table.view import Floats, counted
 from nightsight.results.categories import IDLE
@@ -120,7 +120,7 @@ def _plot(rows: Frame, present: Mapping[str, str], scale: _Scale, label: str) ->
     busy = np.zeros(len(rows))
     for category, name in present.items():
         high = low + np.nan_to_num(rows[name].to_numpy())
-        paths.append((f"series-{CAUSE_COLORS[category]}", _bars(left, right, low / top, high / top)))
+        paths.append(Path(f"series-{CAUSE_COLORS[category]}", _bars(left, right, low / top, high / top)))
         low = high
         busy = high if category not in IDLE else busy
     outliers = int(rows["outliers"].sum())
@@ -131,7 +131,7 @@ def _plot(rows: Frame, present: Mapping[str, str], scale: _Scale, label: str) ->
     height = percent(1 - median / top)
     marks = (
         *grid((), scale.levels),
-        Paths(tuple(paths)),
+        *paths,
         *_columns(rows, present, (left, right), (busy / top, low / top), scale),
         Line("median", Dot(0, height), Dot(100, height)),
         *_marked(rows, (left + right) / 2, top),
@@ -156,6 +156,7 @@ def _columns(
     for place, row in enumerate(rows.to_dict("records")):
         idle = percent(total[place] - busy[place])
         yield Part(
+            "hit",
             round(float(left[place]), 2),
             round(float(right[place] - left[place]), 2),
             _title(row, present, scale),
@@ -209,7 +210,7 @@ _NO_PARTS: Final = "Hatched: all of a step, as no operators were recorded."
 
 
 def _notes(known: Frame, devices: int, plots: Sequence[Plot], parts: str) -> Iterator[str]:
-    shapes = {mark.shape for plot in plots for mark in plot.marks if isinstance(mark, Point)}
+    shapes = {mark.shape for plot in plots for mark in plot.of(Point)}
     most = int(known["steps"].max())
     yield f"{parts} The line is the median of all steps."
     if most > 1:

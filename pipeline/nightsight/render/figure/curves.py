@@ -16,7 +16,7 @@ from nightsight.render.figure.plot import (
     Key,
     Mark,
     Panels,
-    Paths,
+    Path,
     Plot,
     Rect,
     above_one_axis,
@@ -139,11 +139,11 @@ def _plot(kind: Kind, rows: pd.DataFrame, axes: _Axes, behind: tuple[Mark, ...],
     remark = f"{high} throughout" if is_flat else f"maximum {high} at {axes.time_text(time[place])}"
     between = remark if is_flat else f"between {low} and {high}, {remark}"
     span = f"from {axes.time_text(axes.begin)} to {axes.time_text(axes.end)}"
-    paths = Paths(tuple(zip(_looks(kind, len(down)), (_path(across, each) for each in down), strict=True)))
+    paths = (Path(look, _path(across, each)) for look, each in zip(_looks(kind, len(down)), down, strict=True))
     peak = Circle(f"series-{kind.series}", Dot(percent(across[place]), percent(down[0][place])), 2.5)
     return Plot(
         f"{kind.title}{label and ', ' + label}, {span}: {between}",
-        (*behind, paths) if is_flat else (*behind, paths, peak),
+        (*behind, *paths) if is_flat else (*behind, *paths, peak),
         axes.levels,
         label=label,
         remark=remark,

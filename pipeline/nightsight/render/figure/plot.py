@@ -5,7 +5,7 @@ Places are in percent of the plot, from the left and from the top.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Final
+from typing import ClassVar, Final, TypeVar
 
 from nightsight.render.figure.axes import LogAxis, Tick
 
@@ -36,6 +36,10 @@ class Mark:
     """What is drawn in a plot. look: CSS classes."""
 
     kind: ClassVar[str]
+    look: str
+
+
+_Mark = TypeVar("_Mark", bound=Mark)
 
 
 @dataclass(frozen=True)
@@ -43,7 +47,6 @@ class Line(Mark):
     """A straight line."""
 
     kind: ClassVar = "line"
-    look: str
     begin: Dot
     end: Dot
 
@@ -53,7 +56,6 @@ class Rect(Mark):
     """A rectangle; one with a title can be pointed at above and below it too."""
 
     kind: ClassVar = "rect"
-    look: str
     x: float = 0
     width: float = 100
     y: float = 0
@@ -66,7 +68,6 @@ class Text(Mark):
     """A text; `aside` moves it by pixels, `more` continues it on screens that have room for that."""
 
     kind: ClassVar = "text"
-    look: str
     at: Dot
     text: str
     more: str = ""
@@ -74,12 +75,12 @@ class Text(Mark):
 
 
 @dataclass(frozen=True)
-class Paths(Mark):
-    """SVG paths on the GRID, which the plot stretches: pairs of look and path."""
+class Path(Mark):
+    """An SVG path on the GRID, which the plot stretches."""
 
-    kind: ClassVar = "paths"
+    kind: ClassVar = "path"
     grid: ClassVar = GRID
-    paths: tuple[tuple[str, str], ...]
+    path: str
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,6 @@ class Point(Mark):
     """A marker, whose `shape` is in pixels around it, with a number at a `side`: offset in pixels, and text anchor."""
 
     kind: ClassVar = "point"
-    look: str
     at: Dot
     shape: str
     title: str = ""
@@ -100,7 +100,6 @@ class Circle(Mark):
     """A circle with a radius in pixels."""
 
     kind: ClassVar = "circle"
-    look: str
     at: Dot
     radius: float
 
@@ -131,6 +130,10 @@ class Plot:
     label: str = ""
     remark: str = ""
     look: str = ""
+
+    def of(self, kind: type[_Mark], look: str = "") -> list[_Mark]:
+        """Return the marks of a kind whose look begins like this."""
+        return [mark for mark in self.marks if isinstance(mark, kind) and mark.look.startswith(look)]
 
 
 @dataclass(frozen=True)
