@@ -1,6 +1,6 @@
 """Charts over time: one panel of step curves per device, on common axes with round ticks."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,6 +20,7 @@ from nightsight.render.figure.plot import (
     Plot,
     Rect,
     above_one_axis,
+    first_of,
     grid,
 )
 from nightsight.render.table.view import Floats, short_text
@@ -94,6 +95,7 @@ def over_time(
         _plot(kind, rows, axes, behind, label=name if len(devices) > 1 or name == _CPU else "")
         for name, (_, rows) in zip(names, devices[:PANELS], strict=False)
     ]
+    shaded = ["Shaded: the window; time 0 is its start."] if window else []
     legend = [name for _, name in kind.levels if name]
     return (
         Panels(
@@ -101,7 +103,7 @@ def over_time(
             title=kind.title,
             keys=tuple(Key(name, look) for name, look in zip(legend, _looks(kind, len(legend)), strict=True)),
             plots=above_one_axis(plots, times),
-            notes=tuple(_notes(kind, len(devices), outside=bool(window))),
+            notes=tuple(filter(None, (kind.note, *shaded, *first_of(PANELS, len(devices))))),
         ),
     )
 
@@ -172,12 +174,3 @@ def _stretch(axes: _Axes, window_ns: float) -> tuple[Rect, ...]:
     """Return the window; nothing if there is none or it fills the plot."""
     begin, end = axes.across(np.array([0.0, window_ns]))
     return () if not window_ns or end - begin > 0.999 else (Rect("window", percent(begin), percent(end - begin)),)
-
-
-def _notes(kind: Kind, devices: int, *, outside: bool) -> Iterator[str]:
-    if kind.note:
-        yield kind.note
-    if outside:
-        yield "Shaded: the window; time 0 is its start."
-    if devices > PANELS:
-        yield f"The first {PANELS} of {devices:,} devices. The JSON and CSV forms of this report contain all of them."

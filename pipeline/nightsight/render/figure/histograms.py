@@ -9,7 +9,7 @@ import pandas as pd
 
 from nightsight.model.report import gpu_name
 from nightsight.render.figure.axes import LogAxis, drawable, level_ticks, log_axis, round_text
-from nightsight.render.figure.plot import Dot, Line, Panels, Plot, Rect, Text, above_one_axis, grid
+from nightsight.render.figure.plot import Dot, Line, Panels, Plot, Rect, Text, above_one_axis, first_of, grid
 from nightsight.render.table.view import counted, short_text
 from nightsight.results.entry import Entry
 from nightsight.units import format_value, split
@@ -74,7 +74,7 @@ def histograms(kind: Distribution, frame: Frame, called: Callable[[object], str]
             look="over-time histogram many" if len(plots) > _MANY else "over-time histogram",
             title=kind.title,
             plots=above_one_axis(plots, axis.ticks()),
-            notes=tuple(_notes(kind.note, shown, len(devices))),
+            notes=(kind.note, *first_of(shown, len(devices))),
         ),
     )
 
@@ -150,9 +150,3 @@ def _marks(rows: Frame, axis: LogAxis) -> Iterator[Line | Text]:
 def _mark(name: str, x: float, anchor: str, row: int) -> tuple[Line, Text]:
     line = Line(f"mark-of-{name}", Dot(x, 0), Dot(x, 100))
     return line, Text(f"{anchor} row-{row}", Dot(x, 0), name, aside=3 if anchor == "start" else -3)
-
-
-def _notes(note: str, shown: int, devices: int) -> Iterator[str]:
-    yield note
-    if devices > shown:
-        yield f"The first {shown} of {devices:,} devices. The JSON and CSV forms of this report contain all of them."

@@ -13,7 +13,7 @@ import pandas as pd
 from nightsight.model.report import gpu_name
 from nightsight.render.figure.axes import measured
 from nightsight.render.figure.boxes import LINE, Box, Boxes, Tree, cut_to_fit, fits, written
-from nightsight.render.figure.shares import CAUSE_COLORS, keys_of
+from nightsight.render.figure.shares import CAUSE_COLORS, keys_of, share_of
 from nightsight.render.table.view import counted, short_text
 from nightsight.results.categories import UNSEEN
 from nightsight.results.steps import OPERATORS, OTHER_PARTS
@@ -117,12 +117,12 @@ def _records(rows: Frame) -> list[dict[str, Any]]:
 
 
 def _icicle(rows: _Rows, label: str, is_step: bool) -> Tree:
-    whole = sum(row["time_ns"] for row in rows)
+    whole = _time(rows)
     tree, least = _tree(rows), _LEAST
     while len(blocks := list(_blocks(tree, whole, least, "step" if is_step else "window"))) > _MOST:
         least *= 2
     height = max(block.y + block.height for block in blocks)
-    busy, unknown = (sum(row["time_ns"] for row in rows if row["group"] == group) for group in ("busy", "unknown"))
+    busy, unknown = _time(rows, "busy"), _time(rows, "unknown")
     time = format_value(whole, "time_ns")
     of = f"{rows[0]['steps']:.0f}" if is_step else ""
     what = f"{label}: " if label else ""
@@ -130,13 +130,14 @@ def _icicle(rows: _Rows, label: str, is_step: bool) -> Tree:
     on, off = ("In operators", "outside") if any(row["category"] == OPERATORS for row in rows) else ("Busy", "idle")
     # the window also has what lies between the steps, so its shares are others
     of_steps = " of the steps" if is_step else ""
-    named = f"{on} {_share(busy, whole)}, {off} {_share(whole - busy - unknown, whole)}{of_steps}"
-    named += f", {UNSEEN} {_share(unknown, whole)}" if unknown else ""
+    named = f"{on} {share_of(busy, whole)}, {off} {share_of(whole - busy - unknown, whole)}{of_steps}"
+    named += f", {UNSEEN} {share_of(unknown, whole)}" if unknown else ""
     return Tree(step, tuple(blocks), height, f"{step}; {named.lower()}: {_summary(tree, whole)}", named)
 
 
-def _share(time: float, whole: float) -> str:
-    return format_value(100.0 * time / whole, "share_pct")
+def _time(rows: _Rows, group: str = "") -> float:
+    """Return the time of rows, or of those of a group."""
+    return float(sum(row["time_ns"] for row in rows if group in ("", row["group"])))
 
 
 def _tree(rows: _Rows) -> _Range:
@@ -165,9 +166,8 @@ def _blocks(tree: _Range, whole: float, least: float, unit: str) -> Iterator[Box
         for name, inner, time in _inside(node, whole, least):
             rows, text, is_last = inner.all_rows(), short_text(name.removeprefix(_EVALUATES)), not inner.inside
             title = f"{text}: {_amount(time, whole, unit)}"
-            busy = sum(row["time_ns"] for row in rows if row["group"] == "busy")
             if rows[0]["category"] != OPERATORS:
-                title += f"; GPU busy {format_value(busy, 'time_ns')}"
+                title += f"; GPU busy {format_value(_time(rows, 'busy'), 'time_ns')}"
             block = Box(
                 x=round(100.0 * left / whole, 3),
                 y=LINE * (level - 1),
@@ -198,7 +198,7 @@ def _blocks(tree: _Range, whole: float, least: float, unit: str) -> Iterator[Box
                 is_idle=alike[0]["group"] != "busy",
                 rows=_intervals(alike),
             )
-            yield _labelled(block, (kernels[0][0], name) if is_one else (name,), _share(time, whole))
+            yield _labelled(block, (kernels[0][0], name) if is_one else (name,), share_of(time, whole))
             for kernel, same, part in () if is_one else kernels:
                 inner = replace(
                     block,
@@ -209,7 +209,7 @@ def _blocks(tree: _Range, whole: float, least: float, unit: str) -> Iterator[Box
                     level=level + 1,
                     rows=_intervals(same),
                 )
-                yield _labelled(inner, (kernel,), _share(part, whole))
+                yield _labelled(inner, (kernel,), share_of(part, whole))
                 left += part
             left += time if is_one else 0.0
 
@@ -224,7 +224,7 @@ def _labelled(block: Box, names: Sequence[str], share: str) -> Box:
 
 def _inside(node: _Range, whole: float, least: float) -> Iterator[tuple[str, _Range, float]]:
     """Yield the ranges inside a range, the small ones as one, and what is outside of them."""
-    times = {name: sum(row["time_ns"] for row in inner.all_rows()) for name, inner in node.inside.items()}
+    times = {name: _time(inner.all_rows()) for name, inner in node.inside.items()}
     large = [name for name, time in times.items() if 100.0 * time >= least * whole]
     for name in large:
         yield name, node.inside[name], times[name]
@@ -233,7 +233,7 @@ def _inside(node: _Range, whole: float, least: float) -> Iterator[tuple[str, _Ra
         rest = _Range(rows=[row for name in small for row in node.inside[name].all_rows()])
         yield f"{counted(len(small), 'other range')}", rest, sum(times[name] for name in small)
     if node.rows:
-        yield "itself", _Range(rows=node.rows), sum(row["time_ns"] for row in node.rows)
+        yield "itself", _Range(rows=node.rows), _time(node.rows)
 
 
 def _grouped(rows: _Rows, key: Callable[[dict[str, Any]], Any]) -> list[tuple[Any, list[dict[str, Any]], float]]:
@@ -241,7 +241,7 @@ def _grouped(rows: _Rows, key: Callable[[dict[str, Any]], Any]) -> list[tuple[An
     groups: dict[Any, list[dict[str, Any]]] = {}
     for row in rows:
         groups.setdefault(key(row), []).append(row)
-    return [(name, some, sum(row["time_ns"] for row in some)) for name, some in groups.items()]
+    return [(name, some, _time(some)) for name, some in groups.items()]
 
 
 def _families(rows: _Rows, whole: float, least: float) -> Iterator[tuple[str, list[dict[str, Any]], float]]:
@@ -272,7 +272,7 @@ def _large(
             count += 1
     if small:
         noun = "other part" if is_busy else "other cause"
-        yield counted(count, noun), small, sum(row["time_ns"] for row in small)
+        yield counted(count, noun), small, _time(small)
 
 
 def _color(rows: _Rows) -> str:
@@ -289,7 +289,7 @@ def _titled(text: str, rows: _Rows, time: float, whole: float, unit: str) -> str
 
 
 def _amount(time: float, whole: float, unit: str) -> str:
-    return f"{format_value(time, 'time_ns')}, {_share(time, whole)} of the {unit}"
+    return f"{format_value(time, 'time_ns')}, {share_of(time, whole)} of the {unit}"
 
 
 def _intervals(rows: _Rows) -> str:
@@ -309,9 +309,9 @@ def _summary(tree: _Range, whole: float) -> str:
         found = [(name, inner.all_rows()) for name, inner in tree.inside.items()]
     else:
         found = [(name, rows) for (_, name), rows, _ in _grouped(tree.rows, lambda row: (row["group"], row["family"]))]
-    sized = [(name, rows, sum(row["time_ns"] for row in rows)) for name, rows in found]
+    sized = [(name, rows, _time(rows)) for name, rows in found]
     words = []
     for name, rows, time in sorted(sized, key=lambda one: -one[2])[:_SUMMED]:
         most = max(_grouped(rows, lambda row: row["family"]), key=lambda one: one[2])[0]
-        words.append(f"{short_text(name)} {_share(time, whole)}" + (f", most {most}" if tree.inside else ""))
+        words.append(f"{short_text(name)} {share_of(time, whole)}" + (f", most {most}" if tree.inside else ""))
     return "; ".join(words)

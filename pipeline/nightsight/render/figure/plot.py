@@ -201,6 +201,12 @@ def above_one_axis(plots: Sequence[Plot], ticks: tuple[Tick, ...]) -> tuple[Plot
     return (*others, replace(last, across=ticks))
 
 
+def first_of(shown: int, devices: int) -> tuple[str, ...]:
+    """Return the note that not all devices are shown, if so."""
+    note = f"The first {shown} of {devices:,} devices. The JSON and CSV forms of this report contain all of them."
+    return (note,) if devices > shown else ()
+
+
 def marker(label: str, place: int) -> Key:
     """Return the key of the points of a kind; `place`: that of the kind among all."""
     # shapes shift after each round of colors, so that pairs of color and shape do not repeat early

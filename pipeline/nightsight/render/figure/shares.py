@@ -200,10 +200,11 @@ def _whole(rows: Frame, label: str, sides: tuple[str, str] = ("Busy", "Idle")) -
 
 
 def _side(name: str, time: float, total: float) -> str:
-    return f"{name} {_share(time, total)}, {format_value(time, 'time_ns')}"
+    return f"{name} {share_of(time, total)}, {format_value(time, 'time_ns')}"
 
 
-def _share(time: float, total: float) -> str:
+def share_of(time: float, total: float) -> str:
+    """Format a part of a whole in percent."""
     return format_value(100.0 * time / total, "share_pct")
 
 
