@@ -11,11 +11,34 @@ from typing import Any
 
 import pytest
 
+from nightsight.render.figure.bars import Bars
+from nightsight.render.figure.boxes import Boxes
+from nightsight.render.figure.heat import Heat
+from nightsight.render.figure.plot import Panels, Picture, Plane
+from nightsight.render.figure.shares import Wholes
 from nightsight.render.page.page import Section, page
 from tests.recorded import Recorded
 
 GOLD = Path(__file__).parent / "gold"
 ROWS = 3
+
+
+def said_by(picture: Picture) -> list[Any]:
+    """Return what stands beside bars, and the words of other pictures."""
+    match picture:
+        case Bars():
+            return [[group.label, *(bar.value or bar.summary for bar in group.bars)] for group in picture.groups[:ROWS]]
+        case Panels():
+            return [plot.summary for plot in picture.plots]
+        case Plane():
+            return [picture.plot.summary]
+        case Boxes():
+            return [tree.summary for tree in picture.trees]
+        case Wholes():
+            return [whole.summary for whole in picture.bars]
+        case Heat():
+            return [picture.summary]
+    raise AssertionError(picture)
 
 
 def said(section: Section) -> dict[str, Any]:
@@ -25,11 +48,10 @@ def said(section: Section) -> dict[str, Any]:
         "title": section.title,
         "message": section.message,
         "notes": section.notes,
-        "charts": [
-            [chart.title, [[group.label, *(bar.value for bar in group.bars)] for group in chart.groups[:ROWS]]]
-            for chart in section.pictures.charts
+        "pictures": [
+            [picture.title, said_by(picture)]
+            for picture in (*section.pictures.above, *section.pictures.folded, *section.pictures.below)
         ],
-        "curves": [[curve.title, [panel.summary for panel in curve.panels]] for curve in section.pictures.curves],
         "columns": [f"{column.title} ({column.unit})" for column in table.columns] if table else [],
         "rows": [[row.name.text, *(cell.text for cell in row.cells)] for row in table.rows[:ROWS]] if table else [],
         "more": table.more if table else "",

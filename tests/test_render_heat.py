@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nightsight.render.figure.curves import GRID
 from nightsight.render.figure.heat import Heat, Row, heat, heats_of_parts
+from nightsight.render.figure.plot import GRID
 from tests.properties import examples
 
 

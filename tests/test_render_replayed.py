@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from nightsight.model.report import Finding, Report
 from nightsight.render import render_html, render_markdown
-from nightsight.render.figure.bars import MIX_COLORS, stacks
+from nightsight.render.figure.bars import Bar, Bars, stacks
 from nightsight.render.figure.charts import Pictures
+from nightsight.render.figure.plot import MIX_COLORS, Plane, Point
 from nightsight.render.page.page import Section, page
 from nightsight.render.table.replayed import hottest
 from nightsight.render.table.view import TableView
@@ -21,6 +22,13 @@ from tests.test_render_html import Outline
 def section_of(report: Report, name: str) -> Section:
     view = page(report)
     return next(section for section in (*view.results, *view.method.sections) if section.anchor == name)
+
+
+def stacked(section: Section) -> list[tuple[str, Bar]]:
+    """Return the labels and bars of the stacked bars of a section."""
+    (drawn,) = section.pictures.above
+    assert isinstance(drawn, Bars)
+    return [(group.label, bar) for group in drawn.groups for bar in group.bars]
 
 
 def table_of(report: Report, name: str) -> TableView:
@@ -37,7 +45,9 @@ def test_a_launch_has_the_same_number_in_every_section() -> None:
     report = replay_report(ncu_instructions=instructions(0, 2))
     assert [row.name.text for row in table_of(report, "ncu_kernels").rows] == ["1. gemm<64>", "2. gemm<64>", "3. add"]
     assert [row.name.text for row in table_of(report, "ncu_instructions").rows] == ["3. gemm<64>", "1. gemm<64>"]
-    assert [point.number for point in section_of(report, "ncu_roofline").pictures.rooflines[0].points] == ["1", "3"]
+    (plane,) = section_of(report, "ncu_roofline").pictures.above
+    assert isinstance(plane, Plane)
+    assert [mark.number for mark in plane.plot.of(Point, "series")] == ["1", "3"]
     assert table_of(report, "ncu_rules").rows[0].cells[-1].text == "1. gemm<64>"
 
 
@@ -105,9 +115,10 @@ def test_only_the_first_lines_are_shown() -> None:
 
 def test_stalls_are_one_bar_and_one_row_per_kernel() -> None:
     section = section_of(replay_report(ncu_stalls=stalls(wait=20.0, mio_throttle=60.0, misc=0.4)), "ncu_stalls")
-    (stack,) = section.pictures.mixes[0].stacks
-    assert (stack.label, stack.summary) == ("1. gemm<64>", "MIO throttle 60.0 %, Wait 20.0 %")
-    assert [(part.x, part.width) for part in stack.segments] == [(0, 60), (60, 20), (80, 0.4)]
+    ((label, stack),) = stacked(section)
+    assert (label, stack.summary) == ("1. gemm<64>", "MIO throttle 60.0 %, Wait 20.0 %")
+    assert [key.label for key in stack.parts] == ["MIO throttle 60.0 %", "Wait 20.0 %"]
+    assert [(part.x, part.width) for part in stack.marks[1:]] == [(0, 60), (60, 20), (80, 0.4)]
     assert section.table is not None
     assert titles(section.table) == ["Kernel", "MIO throttle", "Wait", "Misc"]
     assert section.table.is_folded
@@ -115,7 +126,7 @@ def test_stalls_are_one_bar_and_one_row_per_kernel() -> None:
 
 def test_kinds_of_instructions_that_none_has_are_left_out() -> None:
     section = section_of(replay_report(), "ncu_instructions")
-    assert [stack.summary for stack in section.pictures.mixes[0].stacks] == ["FP32 70.0 %, Integer 29.5 %"] * 2
+    assert [stack.summary for _, stack in stacked(section)] == ["FP32 70.0 %, Integer 29.5 %"] * 2
     assert section.table is not None
     assert titles(section.table) == ["Kernel", "Instructions", "FP32", "Integer", "Load store"]
 
@@ -123,16 +134,17 @@ def test_kinds_of_instructions_that_none_has_are_left_out() -> None:
 def test_launches_without_counts_have_a_row_and_no_bar() -> None:
     frame = instructions(2, 1).assign(fp32_pct=[70.0, np.nan], integer_pct=[29.5, np.nan], load_store_pct=[0.5, np.nan])
     section = section_of(replay_report(ncu_instructions=frame), "ncu_instructions")
-    assert [stack.label for stack in section.pictures.mixes[0].stacks] == ["1. gemm<64>"]
+    assert [label for label, _ in stacked(section)] == ["1. gemm<64>"]
     assert section.table is not None
     assert [row.cells[1].text for row in section.table.rows] == ["70.0", "–"]
 
 
 @given(st.dictionaries(st.text(min_size=1, max_size=3), st.floats(), max_size=9))
 def test_parts_follow_one_another_within_the_bar(shares: dict[str, float]) -> None:
-    (stack,) = stacks(["k"], {kind: np.array([value]) for kind, value in shares.items()})
+    groups = stacks(["k"], {kind: np.array([value]) for kind, value in shares.items()})
+    assert bool(groups) == any(0 < value < np.inf for value in shares.values())
     end = 0.0
-    for part in stack.segments:
+    for part in (part for group in groups for part in group.bars[0].marks[1:]):
         assert part.x == pytest.approx(end, abs=0.02)
         end = part.x + part.width
     assert end <= 100.02
@@ -140,10 +152,9 @@ def test_parts_follow_one_another_within_the_bar(shares: dict[str, float]) -> No
 
 def test_the_largest_kinds_have_colours_of_their_own_in_all_bars() -> None:
     shares = {f"k{place}": np.array([place + 1.0, 1.0]) for place in range(MIX_COLORS + 2)}
-    first, second = stacks(["a", "b"], shares)
-    series = [part.series for part in first.segments]
-    assert series == [part.series for part in second.segments]
-    assert (series.count("others"), len(set(series))) == (2, MIX_COLORS + 1)
+    first, second = ([mark.look for mark in group.bars[0].marks[1:]] for group in stacks(["a", "b"], shares))
+    assert first == second
+    assert (first.count("series-others"), len(set(first))) == (2, MIX_COLORS + 1)
 
 
 def test_how_replays_were_matched_and_roofs_are_with_the_method() -> None:
@@ -243,5 +254,5 @@ def test_replayed_kernels_of_long_names_have_different_labels_in_every_section()
         shown = [titled.cells[-1].text if at_end else titled.name.text for titled in rows]
         assert len({text.partition(". ")[2] for text in shown}) == 3, shown
         assert all(any(tile in text for text in shown) for tile in ("32x32x8", "64x32x8", "128x128x8"))
-    (mix,) = section_of(report, "ncu_instructions").pictures.mixes
-    assert len({stack.label.partition(". ")[2] for stack in mix.stacks}) == 3
+    labels = [label for label, _ in stacked(section_of(report, "ncu_instructions"))]
+    assert len({label.partition(". ")[2] for label in labels}) == 3

@@ -7,9 +7,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from nightsight.events.kernel_labels import Labels
-from nightsight.render.figure.bars import Dot
 from nightsight.render.figure.charts import pictures_of
-from nightsight.render.figure.rooflines import MOST, SHAPES, Roof, Roofline, rooflines
+from nightsight.render.figure.plot import Dot, Line, Plane, Point, Text
+from nightsight.render.figure.rooflines import MOST, rooflines
 from nightsight.render.table import replayed
 from tests.replay_tables import H200, points, roofs
 from tests.reports import result, small_report
@@ -19,18 +19,29 @@ anything = st.floats() | positive
 kinds = st.sampled_from(["FP64", "FP32", "tensor BF16"])
 
 
-def chart(frame: pd.DataFrame, above: pd.DataFrame = H200) -> Roofline:
+def chart(frame: pd.DataFrame, above: pd.DataFrame = H200) -> Plane:
     (drawn,) = rooflines(frame, above, Labels().short)
+    assert isinstance(drawn, Plane)
     return drawn
 
 
-def text(roof: Roof) -> str:
-    return f"{roof.label}: {roof.amount}" if roof.amount else roof.label
+def labels(drawn: Plane) -> list[str]:
+    """Return what is written on roofs."""
+    return [mark.text + mark.more for mark in drawn.plot.of(Text)]
 
 
-def dots(drawn: Roofline) -> list[Dot]:
-    lines = [dot for roof in drawn.roofs for dot in (roof.begin, roof.end, roof.at)]
-    return [*lines, *(dot for point in drawn.points for dot in (point.at, point.l2) if dot)]
+def level_labels(drawn: Plane) -> list[tuple[str, str]]:
+    """Return what is written on flat roofs, and on which side of them."""
+    return [(mark.text, mark.look.split()[1]) for mark in drawn.plot.of(Text) if "slope" not in mark.look]
+
+
+def drawn_points(drawn: Plane) -> list[Point]:
+    return drawn.plot.of(Point, "series")
+
+
+def dots(drawn: Plane) -> list[Dot]:
+    lines = [dot for line in drawn.plot.of(Line) for dot in (line.begin, line.end)]
+    return [*lines, *(mark.at for mark in drawn.plot.of(Point)), *(mark.at for mark in drawn.plot.of(Text))]
 
 
 @given(
@@ -43,10 +54,10 @@ def test_whatever_table_comes_in_all_is_on_the_plot(
 ) -> None:
     for drawn in rooflines(points(*rows), roofs(*above), Labels().short):
         places = [place for dot in dots(drawn) for place in (dot.x, dot.y)]
-        places += [tick.place for tick in (*drawn.rates, *drawn.intensities)]
+        places += [tick.place for tick in (*drawn.plot.up, *drawn.plot.across)]
         assert all(0 <= place <= 100 for place in places)
-        assert len(drawn.rates) >= 2
-        assert len(drawn.intensities) >= 2
+        assert len(drawn.plot.up) >= 2
+        assert len(drawn.plot.across) >= 2
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), kinds, anything, anything, anything), max_size=12))
@@ -55,29 +66,27 @@ def test_what_is_zero_or_missing_leaves_no_point(rows: list[tuple[int, str, floa
     drawn = rooflines(points(*rows), H200, Labels().short)
     assert bool(drawn) == bool(known)
     largest = max((row[2] for row in known), default=0.0)  # all rows have one name here
-    assert sum(len(each.points) for each in drawn) == sum(row[2] >= 0.01 * largest for row in known)
+    assert sum(len(drawn_points(each)) for each in drawn) == sum(row[2] >= 0.01 * largest for row in known)
 
 
 @given(st.lists(st.tuples(positive, positive), min_size=2, max_size=8))
 def test_more_arithmetic_is_higher_and_more_per_byte_is_further_right(rows: list[tuple[float, float]]) -> None:
     frame = points(*((0, "FP32", rate, intensity, math.nan) for rate, intensity in rows))
-    drawn = chart(frame.assign(name=[f"{place}. k" for place in range(len(rows))]))
-    by_rate = sorted(zip((rate for rate, _ in rows), (-point.at.y for point in drawn.points), strict=True))
-    by_byte = sorted(zip((byte for _, byte in rows), (point.at.x for point in drawn.points), strict=True))
-    assert [place for _, place in by_rate] == sorted(-point.at.y for point in drawn.points)
-    assert [place for _, place in by_byte] == sorted(point.at.x for point in drawn.points)
+    found = drawn_points(chart(frame.assign(name=[f"{place}. k" for place in range(len(rows))])))
+    by_rate = sorted(zip((rate for rate, _ in rows), (-point.at.y for point in found), strict=True))
+    by_byte = sorted(zip((byte for _, byte in rows), (point.at.x for point in found), strict=True))
+    assert [place for _, place in by_rate] == sorted(-point.at.y for point in found)
+    assert [place for _, place in by_byte] == sorted(point.at.x for point in found)
 
 
 def test_points_and_roofs_lie_on_common_decades() -> None:
     drawn = chart(points((0, "FP32", 1e13, 100.0, 10.0), (1, "FP32", 1e12, 10.0, 1.0)))
-    assert [(tick.text, tick.place) for tick in drawn.rates] == [("1 T", 100), ("10 T", 50), ("100 T", 0)]
-    assert [(tick.text, tick.place) for tick in drawn.intensities] == [("1", 0), ("10", 50), ("100", 100)]
-    assert [(point.at, point.l2) for point in drawn.points] == [
-        (Dot(100, 50), Dot(50, 50)),
-        (Dot(50, 100), Dot(0, 100)),
-    ]
-    lines = {text(roof): (roof.begin, roof.end) for roof in drawn.roofs}
-    assert lines == {
+    assert [(tick.text, tick.place) for tick in drawn.plot.up] == [("1 T", 100), ("10 T", 50), ("100 T", 0)]
+    assert [(tick.text, tick.place) for tick in drawn.plot.across] == [("1", 0), ("10", 50), ("100", 100)]
+    assert [point.at for point in drawn_points(drawn)] == [Dot(100, 50), Dot(50, 100)]
+    assert [point.at for point in drawn.plot.of(Point, "hollow")] == [Dot(50, 50), Dot(0, 100)]
+    lines = [(line.begin, line.end) for line in drawn.plot.of(Line, "roof")]
+    assert dict(zip(labels(drawn), lines, strict=True)) == {
         "DRAM: 1.000 TB/s": (Dot(0, 100), Dot(100, 0)),
         "L2: 10.00 TB/s": (Dot(0, 50), Dot(50, 0)),
         "FP32: 100.0 TFLOP/s": (Dot(50, 0), Dot(100, 0)),
@@ -86,22 +95,18 @@ def test_points_and_roofs_lie_on_common_decades() -> None:
 
 def test_only_the_kinds_that_occur_have_roofs_and_equal_ones_share_a_line() -> None:
     drawn = chart(points((0, "FP32", 1e13, 100.0, math.nan), (1, "FP64", 1e13, 100.0, math.nan)))
-    labels = [text(roof) for roof in drawn.roofs if roof.position != "slope"]
-    assert labels == ["FP32, FP64: 100.0 TFLOP/s"]
+    assert labels(drawn)[-1:] == ["FP32, FP64: 100.0 TFLOP/s"]
 
 
 def test_operations_on_integers_are_not_floating_point() -> None:
     above = roofs(("FP32", None, 6e13), ("tensor INT8", None, 2e15))
     rows = points((0, "FP32", 1e13, 10.0, math.nan), (1, "tensor INT8", 9e14, 100.0, math.nan))
     drawn = chart(rows, above)
-    labels = [text(roof) for roof in drawn.roofs if roof.position != "slope"]
-    assert labels == ["FP32: 60.00 TFLOP/s", "tensor INT8: 2.000 POP/s"]
-    assert [re.findall(r"[\d.]+ \w+/s", point.title) for point in drawn.points] == [["10.00 TFLOP/s"], ["900.0 TOP/s"]]
-    assert (drawn.rate, drawn.intensity) == ("OP/s", "OP/byte")
-    assert [re.findall(r"[\d.]+ \w+/byte", point.title) for point in drawn.points] == [
-        ["10 FLOP/byte"],
-        ["100 OP/byte"],
-    ]
+    assert labels(drawn) == ["FP32: 60.00 TFLOP/s", "tensor INT8: 2.000 POP/s"]
+    titles = [point.title for point in drawn_points(drawn)]
+    assert [re.findall(r"[\d.]+ \w+/s", title) for title in titles] == [["10.00 TFLOP/s"], ["900.0 TOP/s"]]
+    assert (drawn.up, drawn.across) == ("OP/s", "OP/byte")
+    assert [re.findall(r"[\d.]+ \w+/byte", title) for title in titles] == [["10 FLOP/byte"], ["100 OP/byte"]]
     assert {"rate_op_per_s", "per_DRAM_byte_op_per_byte"} <= {*replayed.points(rows)}
     assert "rate_flop_per_s" in replayed.points(rows[rows["kind"] == "FP32"])
     assert "arithmetic_op_per_s" in replayed.roofs(above)
@@ -120,7 +125,7 @@ def test_columns_of_operators_are_of_operations_if_some_are_on_integers() -> Non
 def test_a_label_between_two_near_roofs_goes_below_the_lower_one() -> None:
     above = roofs(("FP32", None, 6e13), ("FP64", None, 7e13))
     drawn = chart(points((0, "FP32", 1e10, 1.0, math.nan), (0, "FP64", 1e10, 1.0, math.nan)), above)
-    assert [(roof.label[:4], roof.position) for roof in drawn.roofs] == [("FP32", "under"), ("FP64", "over")]
+    assert level_labels(drawn) == [("FP32", "under"), ("FP64", "over")]
 
 
 def test_a_label_stands_between_two_near_roofs_where_it_would_lie_on_points_below() -> None:
@@ -128,67 +133,66 @@ def test_a_label_stands_between_two_near_roofs_where_it_would_lie_on_points_belo
     rows = [(place, kind, 3e13, 300.0 * 1.5**place, 1e-3) for place, kind in enumerate(("FP32", "FP16", "FP32"))]
     frame = points(*rows, (3, "FP32", 1e9, 1e-3, math.nan))
     drawn = chart(frame.assign(name=[f"{place}. k" for place in range(len(frame))]), above)
-    assert [(roof.label, roof.position) for roof in drawn.roofs] == [("FP32", "between"), ("FP16", "over")]
+    assert level_labels(drawn) == [("FP32", "between"), ("FP16", "over")]
 
 
 def test_a_label_goes_to_the_other_end_of_its_roof_where_points_are() -> None:
-    free, taken = (
-        next(roof for roof in chart(points((0, "FP32", rate, intensity, math.nan))).roofs if "FP32" in roof.label)
-        for rate, intensity in ((1e10, 1.0), (98e12, 900.0))
-    )
-    assert (free.at, free.anchor) == (free.end, "end")
-    assert (taken.at, taken.anchor) == (taken.begin, "start")
+    free, taken = (chart(points((0, "FP32", *place, math.nan))) for place in ((1e10, 1.0), (98e12, 900.0)))
+    for drawn, anchor in ((free, "end"), (taken, "start")):
+        text = next(mark for mark in drawn.plot.of(Text) if mark.text == "FP32")
+        line = drawn.plot.of(Line, "roof")[-1]
+        assert (text.at, text.look.split()[-1]) == (line.end if anchor == "end" else line.begin, anchor)
 
 
 def test_points_without_known_roofs_are_drawn_alone() -> None:
     drawn = chart(points((0, "FP32", 1e13, 100.0, math.nan)), pd.DataFrame())
-    assert (len(drawn.points), drawn.roofs, drawn.title) == (1, (), "GPU 0")
+    assert (len(drawn_points(drawn)), drawn.plot.of(Line, "roof"), drawn.title) == (1, [], "GPU 0")
 
 
 def test_each_device_has_its_own_plot_and_roofs() -> None:
     frame = points((0, "FP32", 1e13, 1.0, math.nan), (1, "FP32", 1e12, 1.0, math.nan)).assign(device=[0, 1])
     both = pd.concat([roofs(("FP32", None, 1e14)), roofs(("FP32", None, 2e14), device=1)])
     drawn = rooflines(frame, both, Labels().short)
-    assert [text(roof) for each in drawn for roof in each.roofs] == ["FP32: 100.0 TFLOP/s", "FP32: 200.0 TFLOP/s"]
+    assert [text for each in drawn for text in labels(each)] == ["FP32: 100.0 TFLOP/s", "FP32: 200.0 TFLOP/s"]
 
 
 def test_a_kind_that_is_a_trifle_of_its_kernel_is_in_the_table_only() -> None:
     frame = points((0, "FP32", 1e13, 1.0, math.nan), (0, "FP16", 9e10, 1.0, math.nan), (1, "FP16", 9e10, 1.0, math.nan))
     drawn = chart(frame.assign(name=["1. a", "1. a", "2. b"]))
-    assert [(point.number, point.key.kind) for point in drawn.points] == [("1", "FP32"), ("2", "FP16")]
+    assert [(point.number, point.title.split(",")[1]) for point in drawn_points(drawn)] == [
+        ("1", " FP32: 10.00 TFLOP/s"),
+        ("2", " FP16: 90.00 GFLOP/s"),
+    ]
     assert "Not drawn: 1 kind of arithmetic" in drawn.notes[1]
 
 
-def test_kinds_differ_in_shape_and_not_only_in_colour() -> None:
-    names = [f"tensor {place}" for place in range(2 * len(SHAPES))]
-    drawn = chart(points(*((place, kind, 1e13, 1.0, math.nan) for place, kind in enumerate(names))))
-    looks = [(key.series, key.shape) for key in drawn.keys]
-    assert len(set(looks)) == len(names)
-    assert len({key.shape for key in drawn.keys[: len(SHAPES)]}) == len(SHAPES)
+def test_points_look_like_their_keys() -> None:
+    drawn = chart(points(*((place, f"tensor {place}", 1e13, 1.0, math.nan) for place in range(3))))
+    assert [(point.look, point.shape) for point in drawn_points(drawn)] == [(key.look, key.shape) for key in drawn.keys]
 
 
 def test_a_number_stands_where_no_other_point_is() -> None:
     frame = points(
         (0, "FP32", 1e13, 100.0, math.nan), (1, "FP32", 1e13, 105.0, math.nan), (2, "FP32", 1e9, 1e-3, math.nan)
     )
-    sides = [point.side[2] for point in chart(frame.assign(name=["1. a", "2. b", "3. c"])).points]
+    sides = [point.side[2] for point in drawn_points(chart(frame.assign(name=["1. a", "2. b", "3. c"])))]
     assert sides == ["end", "start", "start"]
 
 
 def test_a_point_says_in_words_what_it_is() -> None:
-    (point,) = chart(points((0, "FP32", 1e13, 100.0, 10.0)).assign(name="7. void gemm(int)")).points
+    (point,) = drawn_points(chart(points((0, "FP32", 1e13, 100.0, 10.0)).assign(name="7. void gemm(int)")))
     assert point.title == (
         "7. gemm, FP32: 10.00 TFLOP/s, 50.0 % of its roof, 100 FLOP/byte of DRAM, 10 FLOP/byte of L2; "
         "limited by no roof; the nearest is FP32 at 50.0 %"
     )
     # the DRAM of H200 here does 1 TB/s
-    (point,) = chart(points((0, "FP32", 0.9e12, 1.0, math.nan))).points
+    (point,) = drawn_points(chart(points((0, "FP32", 0.9e12, 1.0, math.nan))))
     assert point.title.endswith("; limited by DRAM, 90.0 % of its roof")
 
 
 def test_a_plot_has_a_limit() -> None:
     drawn = chart(points(*((place, "FP32", 1e13, 1.0 + place, math.nan) for place in range(MOST + 1))))
-    assert len(drawn.points) == MOST
+    assert len(drawn_points(drawn)) == MOST
     assert drawn.notes[-1] == f"The first {MOST} of {MOST + 1} points."
 
 
@@ -203,8 +207,10 @@ def test_operators_are_numbered_by_their_rows_and_drawn_if_they_calculate() -> N
     frame = pd.DataFrame({"name": ["aten::mm", "aten::cat", "aten::add"], **rates, **shares})
     above = roofs(("DRAM", 4.8e12, None), ("tensor BF16", None, 989e12))
     results = (result("operator_roofline", frame), result("operator_roofs", above))
-    (drawn,) = pictures_of("operator_roofline", small_report(results=results), Labels()).rooflines
-    assert [point.number for point in drawn.points] == ["1", "3"]
-    assert drawn.points[0].title.startswith("1. aten::mm 64×64, tensor BF16: 800.0 TFLOP/s, 80.0 % of its roof, 1,000")
-    assert [key.kind for key in drawn.keys] == ["tensor BF16", "not known"]
+    (drawn,) = pictures_of("operator_roofline", small_report(results=results), Labels()).above
+    assert isinstance(drawn, Plane)
+    found = drawn_points(drawn)
+    assert [point.number for point in found] == ["1", "3"]
+    assert found[0].title.startswith("1. aten::mm 64×64, tensor BF16: 800.0 TFLOP/s, 80.0 % of its roof, 1,000")
+    assert [key.label for key in drawn.keys] == ["tensor BF16", "not known"]
     assert drawn.notes[0].startswith("Numbers are the rows of the table.")

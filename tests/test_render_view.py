@@ -6,7 +6,8 @@ import pytest
 
 from nightsight.model.report import Finding, Report
 from nightsight.render import render_html
-from nightsight.render.figure.bars import trials
+from nightsight.render.figure.bars import Bars, trials
+from nightsight.render.figure.plot import Circle
 from nightsight.render.page.page import Section, page
 from nightsight.render.table.view import MOST_ROWS, ROWS, Layout, table_view
 from nightsight.results import RESULTS
@@ -125,7 +126,7 @@ def test_an_empty_table_says_that_none_were_recorded() -> None:
     section = section_of(small_report(results=(result("cuda_gpu_kern_sum", kernel_table(())),)), "cuda_gpu_kern_sum")
     assert section.message == "Kernels: none recorded in this capture."
     assert section.table is None
-    assert section.pictures.charts == ()
+    assert section.pictures.above == ()
 
 
 def test_a_result_without_a_layout_of_its_own_is_shown_too() -> None:
@@ -167,9 +168,10 @@ def test_a_finding_cannot_fill_the_page() -> None:
 
 def test_a_sum_larger_than_the_window_sets_the_scale() -> None:
     report = with_gpu_time(25.0, graph_launches=2, graph_ns=3_000_000_000)
-    (chart,) = section_of(report, "gpu_time").pictures.charts
-    assert [bar.width for bar in chart.groups[0].bars] == [8.33, 8.33, 0.1, 100.0]
-    assert "3.000 s, the largest sum" in chart.note
+    (chart,) = section_of(report, "gpu_time").pictures.above
+    assert isinstance(chart, Bars)
+    assert [bar.marks[-1].width for bar in chart.groups[0].bars] == [8.33, 8.33, 0.1, 100.0]
+    assert "3.000 s, the largest sum" in chart.notes[0]
 
 
 def test_one_device_needs_no_table_and_several_have_one_without_what_none_did() -> None:
@@ -182,8 +184,9 @@ def test_one_device_needs_no_table_and_several_have_one_without_what_none_did() 
 
 
 def test_busy_time_is_drawn_against_the_window() -> None:
-    (chart,) = section_of(small_report(), "gpu_time").pictures.charts
-    assert [(bar.label, bar.width, bar.note) for bar in chart.groups[0].bars] == [
+    (chart,) = section_of(small_report(), "gpu_time").pictures.above
+    assert isinstance(chart, Bars)
+    assert [(bar.label, bar.marks[-1].width, bar.note) for bar in chart.groups[0].bars] == [
         ("Busy", 25.0, "25.0 %"),
         ("Kernels, sum", 25.0, "25.0 %"),
         ("Copies, sum", 0.1, "<0.1 %"),
@@ -192,7 +195,7 @@ def test_busy_time_is_drawn_against_the_window() -> None:
 
 @pytest.mark.parametrize(("values", "heights"), [((1.0, 3.0, 2.0), [90.0, 10.0, 50.0]), ((5.0,), [50.0])])
 def test_trials_run_from_lowest_to_highest(values: tuple[float, ...], heights: list[float]) -> None:
-    assert [dot.y for dot in trials("t", values).dots] == heights
+    assert [mark.at.y for mark in trials("t", values).plot.of(Circle)] == heights
 
 
 def test_nothing_private_but_what_the_report_names_is_shown() -> None:

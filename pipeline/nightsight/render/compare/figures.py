@@ -14,7 +14,7 @@ from nightsight.model.compare import Comparison
 from nightsight.model.report import Profile
 from nightsight.render.compare.words import CHANGED, Change, Names, gates, most_of, number, parts, rows_of, written
 from nightsight.render.figure.axes import Tick, percent, round_steps, round_text, step_scale
-from nightsight.render.figure.curves import GRID
+from nightsight.render.figure.plot import GRID
 from nightsight.render.figure.shares import CAUSE_COLORS
 from nightsight.results.categories import BUSY
 from nightsight.units import format_value, scale_for

@@ -1,7 +1,7 @@
 """Axes: round tick values, decades, and positions of values, in percent of the plot."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Final
@@ -11,6 +11,8 @@ import pandas as pd
 
 from nightsight.render.table.view import Floats, floats
 from nightsight.units import Scale, scale_for
+
+Frame = pd.DataFrame
 
 HIGHEST: Final = 1e18
 """Above any measured time (ns) or size (bytes); sums and products of it stay finite."""
@@ -23,6 +25,7 @@ _ZERO: Final = 0.2  # decades to the left of a logarithmic axis, reserved for ze
 _ROOM: Final = 12.0  # percent of the plot that the text of the zero tick needs
 _TICKS: Final = 7
 _STEPS: Final = 6
+_TIMES: Final = 5
 _LAST: Final = 97.0  # percent: a centered text further right would be cut
 _NARROW: Final = 2.1  # pixels per percent of the plot on a narrow screen
 _LETTER: Final = 7.0  # pixels: maximum width of a letter on an axis
@@ -49,12 +52,20 @@ class Tick:
 
 @dataclass(frozen=True)
 class LogAxis:
-    """A logarithmic axis: `low` and `high` are base-10 logarithms; `zero` labels a place for zeros, "" for none."""
+    """A logarithmic axis: `low` and `high` are base-10 logarithms; `zero` labels a place for zeros, "" for none.
+
+    is_fine: a short axis has ticks between its decades too.
+    """
 
     low: float
     high: float
     unit: str
     zero: str = ""
+    is_fine: bool = True
+
+    def place(self, log: float) -> float:
+        """Return the distance of a logarithm from the left in percent."""
+        return percent((min(max(log, self.low), self.high) - self._begin) / (self.high - self._begin))
 
     def places(self, values: Floats) -> Floats:
         """Return the distances from the left in percent; values of 0 or less go to the place for zeros."""
@@ -84,7 +95,7 @@ class LogAxis:
 
     def _values(self) -> Iterator[float]:
         extent = self.high - self.low
-        factors = next((factors for most, factors in _FINE if extent <= most), (1,))
+        factors = next((factors for most, factors in _FINE if self.is_fine and extent <= most), (1,))
         every = max(math.ceil(extent / _TICKS), 1)
         for decade in range(math.floor(self.low), math.ceil(self.high) + 1, every):
             yield from (factor * 10.0**decade for factor in factors)
@@ -97,6 +108,11 @@ def log_axis(values: Floats, *, unit: str, zero: str = "", margin: float = 0.0) 
     # widen both ends equally
     missing = max(_LEAST - (high - low), 2 * margin) / 2
     return LogAxis(low - missing, high + missing, unit, zero)
+
+
+def upward(ticks: Sequence[Tick]) -> tuple[Tick, ...]:
+    """Return the ticks of a vertical axis, whose places count from the top."""
+    return tuple(replace(tick, place=round(100.0 - tick.place, 2)) for tick in ticks)
 
 
 def spaced(ticks: Sequence[Tick]) -> tuple[Tick, ...]:
@@ -155,6 +171,19 @@ def measured(column: "pd.Series[Any]") -> Floats:
     return np.where(np.isfinite(values), np.clip(values, -HIGHEST, HIGHEST), np.nan)
 
 
+def drawable(frame: Frame, numbers: Iterable[str], others: Iterable[str] = ()) -> Frame:
+    """Return the rows that have all of these numbers, measured, and other columns as they are.
+
+    There are none if the table lacks a column.
+    """
+    columns = [*numbers, *others]
+    if not set(columns) <= set(frame.columns):
+        return pd.DataFrame(columns=columns, dtype="float64")
+    kept = {name: frame[name].to_numpy(dtype=object) for name in others}
+    table = pd.DataFrame({**{name: measured(frame[name]) for name in numbers}, **kept})
+    return table.dropna(subset=list(numbers))
+
+
 def percent(share: float) -> float:
     """Convert a share (0 to 1) to percent of the plot."""
     return round(100.0 * float(share), 2)
@@ -170,3 +199,14 @@ def step_ticks(count: float, first: float = 0) -> Iterator[Tick]:
     scale = step_scale("", max(first + last, 1), step)
     for number in np.arange(step * np.ceil(first / step), first + count, step):
         yield Tick(percent((number - first + 0.5) / count), f"#{scale.format(float(number))}")
+
+
+def time_ticks(begin: float, end: float) -> Iterator[Tick]:
+    """Yield ticks at round times in ns; only the last one has the unit."""
+    length = end - begin
+    step = next(step for step in round_steps(length) if length / step <= _TIMES)
+    scale = step_scale("ns", length, step)
+    first, last = math.ceil(begin / step), math.floor(end / step)
+    for place in range(first, last + 1):
+        text = scale.with_unit(place * step) if place == last else scale.format(place * step)
+        yield Tick(percent((place * step - begin) / length), text)

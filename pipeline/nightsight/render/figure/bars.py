@@ -1,30 +1,32 @@
-"""Geometry of bar charts and dot plots: positions in percent of the plot, and the text next to them."""
+"""Bar charts and dot plots: bars with the text next to them, and trials one after another."""
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 
+from nightsight.render.figure.axes import Tick
+from nightsight.render.figure.plot import MIX_COLORS, Circle, Dot, Key, Line, Picture, Plot, Rect
 from nightsight.render.table.view import Floats
 from nightsight.units import Scale, format_value, scale_for
 
-MIX_COLORS: Final = 6
 _LEAST_NAMED: Final = 1.0  # percent
 _LEAST_WIDTH: Final = 0.1  # percent: a value above zero must stay visible
 
 
 @dataclass(frozen=True)
 class Bar:
-    """One bar from the left edge; `series` selects its color, `label` names it for screen readers."""
+    """One bar; its text is next to it (`value`, and `note`), or below it (`parts`). `summary` says it in words."""
 
-    series: str
-    label: str
-    value: str
-    width: float
+    summary: str
+    marks: tuple[Rect, ...]
+    label: str = ""
+    value: str = ""
     note: str = ""
+    parts: tuple[Key, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -35,103 +37,83 @@ class Group:
     bars: tuple[Bar, ...]
 
 
-@dataclass(frozen=True)
-class Chart:
-    """Groups of horizontal bars on a common scale from zero; `note` prevents a likely misreading.
+@dataclass(frozen=True, kw_only=True)
+class Bars(Picture):
+    """Groups of horizontal bars on a common scale from zero."""
 
-    kind: CSS classes: `code` if labels are names from a program, `sums` if groups have bars of several kinds.
-    """
-
-    title: str
+    layout: ClassVar = "bars"
     groups: tuple[Group, ...]
-    note: str = ""
-    has_track: bool = False
-    kind: str = ""
 
 
-@dataclass(frozen=True)
-class Dot:
-    """A point, in percent of width and height from the top left."""
+@dataclass(frozen=True, kw_only=True)
+class Strip(Picture):
+    """A plot with its highest and lowest value."""
 
-    x: float
-    y: float
-
-
-@dataclass(frozen=True)
-class DotPlot:
-    """One dot per trial, in the order they ran; `median` is the place of the median line, in percent from the top."""
-
-    title: str
-    dots: tuple[Dot, ...]
-    median: float
-    low: str
-    high: str
+    layout: ClassVar = "strip"
+    plot: Plot
 
 
-@dataclass(frozen=True)
-class Segment:
-    """A part of a stacked bar, in percent from the left; a part too small to label has an empty `text`."""
-
-    series: str
-    text: str
-    x: float
-    width: float
+def bar(series: str, label: str, value: str, width: float, note: str) -> Bar:
+    """Return a bar of one value, on the track of the largest one."""
+    track = Rect("track", y=20, height=60)
+    drawn = Rect(f"series-{series}", width=width, y=20, height=60)
+    return Bar(f"{label}: {value}{note and ', ' + note}", (track, drawn), label, value, note)
 
 
-@dataclass(frozen=True)
-class Stack:
-    """One stacked bar; `summary` lists its parts in words."""
-
-    label: str
-    segments: tuple[Segment, ...]
-    summary: str
-
-
-@dataclass(frozen=True)
-class Mix:
-    """Stacked bars of shares, at most 100 % wide; each kind of part has the same color in all of them."""
-
-    title: str
-    stacks: tuple[Stack, ...]
-    note: str = ""
-
-
-def stacks(labels: Sequence[str], shares: Mapping[str, Floats]) -> tuple[Stack, ...]:
-    """Return one bar per label; its parts are in the order of `shares` (percent, by kind of part).
+def stacks(labels: Sequence[str], shares: Mapping[str, Floats]) -> tuple[Group, ...]:
+    """Return one stacked bar per label that has parts; they are in the order of `shares` (percent, by kind of part).
 
     The MIX_COLORS kinds with the largest sums have their own colors; all others share one.
     """
     known = {kind: np.nan_to_num(values, posinf=0.0, neginf=0.0).clip(0, 100) for kind, values in shares.items()}
     ranks = sorted(known, key=lambda kind: -float(known[kind].sum()))
-    series = {kind: f"mix-{rank}" for rank, kind in enumerate(ranks[:MIX_COLORS], start=1)}
-    return tuple(
-        _stack(label, {kind: float(values[place]) for kind, values in known.items()}, series)
-        for place, label in enumerate(labels)
+    looks = dict.fromkeys(ranks, "series-others")
+    looks |= {kind: f"series-mix-{rank}" for rank, kind in enumerate(ranks[:MIX_COLORS], start=1)}
+    bars = (
+        _stack({kind: float(values[place]) for kind, values in known.items()}, looks) for place in range(len(labels))
     )
+    return tuple(Group(label, (each,)) for label, each in zip(labels, bars, strict=True) if len(each.marks) > 1)
 
 
-def _stack(label: str, parts: Mapping[str, float], series: Mapping[str, str]) -> Stack:
-    segments, end = [], 0.0
+def _stack(parts: Mapping[str, float], looks: Mapping[str, str]) -> Bar:
+    extents = list(_extents(parts))
+    marks = (Rect(looks[kind], _round(begin), _round(extent), y=10, height=80) for kind, begin, extent in extents)
+    keys = tuple(
+        Key(f"{kind} {format_value(parts[kind], 'part_pct')}", looks[kind])
+        for kind, _, _ in extents
+        if parts[kind] >= _LEAST_NAMED
+    )
+    return Bar(", ".join(key.label for key in keys), (Rect("track", y=10, height=80), *marks), parts=keys)
+
+
+def _extents(parts: Mapping[str, float]) -> Iterator[tuple[str, float, float]]:
+    """Yield begin and width of what there is of each kind."""
+    end = 0.0
     for kind, part in parts.items():
         # shares can add up to slightly more than 100 %
         extent = min(part, 100.0 - end)
         if extent > 0:
-            text = f"{kind} {format_value(part, 'part_pct')}" if part >= _LEAST_NAMED else ""
-            segments.append(Segment(series.get(kind, "others"), text, _round(end), _round(extent)))
+            yield kind, end, extent
             end += extent
-    return Stack(label, tuple(segments), ", ".join(segment.text for segment in segments if segment.text))
 
 
-def trials(title: str, values: Sequence[float]) -> DotPlot:
-    """Return a dot plot of `values` (ns), scaled from the lowest to the highest."""
+def trials(title: str, values: Sequence[float]) -> Strip:
+    """Return a dot plot of `values` (ns) in the order they ran, scaled from the lowest to the highest."""
     low, high = min(values), max(values)
     scale = scale_for("ns", values)
-    heights = [_height(value, low, high) for value in values]
     steps = max(len(values) - 1, 1)
     # margins of 2 %, so that the first and last dots are not cut
-    dots = tuple(Dot(_round(2 + 96 * place / steps), height) for place, height in enumerate(heights))
+    dots = [Dot(_round(2 + 96 * place / steps), _height(value, low, high)) for place, value in enumerate(values)]
     median = _height(statistics.median(values), low, high)
-    return DotPlot(title, dots, median, scale.with_unit(low), scale.with_unit(high))
+    line = Line("median", Dot(0, median), Dot(100, median))
+    ends = (Tick(0, scale.with_unit(high)), Tick(100, scale.with_unit(low)))
+    summary = f"{len(values)} trials from {ends[1].text} to {ends[0].text}"
+    return Strip(
+        look="trials",
+        title=title,
+        plot=Plot(summary, (line, *(Circle("series-cpu", dot, 4) for dot in dots)), ends),
+        notes=("Trials in the order they ran; the line is the median. The scale does not start at zero.",),
+    )
 
 
 def width(value: float, largest: float) -> float:

@@ -1,7 +1,12 @@
-"""Boxes of pictures that show a whole and its parts level by level, and how much text each has room for."""
+"""Pictures that show a whole and its parts level by level as boxes, and how much text each box has room for.
+
+These are not plots: boxes are as high as a line of text, and lie in one another instead of on axes.
+"""
 
 from dataclasses import dataclass, replace
-from typing import Final, TypeVar
+from typing import ClassVar, Final
+
+from nightsight.render.figure.plot import Picture
 
 LINE: Final = 1.5
 """Height of a level in em."""
@@ -15,28 +20,50 @@ _LEAST_LETTERS: Final = 6
 
 @dataclass(frozen=True)
 class Box:
-    """A part as a box: `x` and `width` in percent, `y` in em.
+    """A part as a box: `x` and `width` in percent, `y` and `height` in em; `look`: CSS classes of its color.
 
-    kind: the name of its color; `is_series`: the color of a series of charts. name, place: what is written in it;
-    `name_from` and `place_from`: the width of the picture from which on there is room for it, a key of _PLOTS.
+    name, place: what is written in it; `name_from` and `place_from`: the width of the picture from which on there is
+    room for it, a key of _PLOTS. level: 1 for the outermost, 0 if the box cannot be chosen. rows: those of the table
+    that it represents (`3-5 9`). path: the ranges, if it is one.
     """
 
     x: float
     y: float
     width: float
-    kind: str
-    is_series: bool
+    look: str
     title: str
     name: str = ""
     place: str = ""
     name_from: str = ""
     place_from: str = ""
+    height: float = LINE
+    is_idle: bool = False
+    level: int = 0
+    rows: str = ""
+    path: str = ""
 
 
-_Box = TypeVar("_Box", bound=Box)
+@dataclass(frozen=True)
+class Tree:
+    """The boxes of one whole; `height` in em, `summary` describes them in words."""
+
+    heading: str
+    boxes: tuple[Box, ...]
+    height: float
+    summary: str
+    aside: str = ""
 
 
-def written(box: _Box, name: str, place: str) -> _Box:
+@dataclass(frozen=True, kw_only=True)
+class Boxes(Picture):
+    """Several wholes, each a tree of boxes; `kind`: their CSS classes."""
+
+    layout: ClassVar = "boxes"
+    kind: str
+    trees: tuple[Tree, ...]
+
+
+def written(box: Box, name: str, place: str) -> Box:
     """Return a box with what there is room for: its name, and `place` after it if that fits too."""
     name_from, place_from = _room(box.width, len(name)), _room(box.width, len(name + place))
     if name_from is None:

@@ -1,7 +1,7 @@
 """Selects the pictures of each result, and writes their titles, labels and notes."""
 
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -9,16 +9,17 @@ import pandas as pd
 
 from nightsight.events.kernel_labels import NAME_LENGTH, Labels
 from nightsight.model.report import Report
-from nightsight.render.figure.bars import Bar, Chart, Group, Mix, share, stacks, width
-from nightsight.render.figure.columns import StepColumns, step_columns
-from nightsight.render.figure.curves import Kind, TimeChart, over_time
-from nightsight.render.figure.flames import Flames, flames
-from nightsight.render.figure.heat import Heat, heat, heats_of_parts
-from nightsight.render.figure.histograms import Distribution, Histogram, Layer, histograms
-from nightsight.render.figure.icicle import Icicles, icicles
-from nightsight.render.figure.rooflines import OF_OPERATORS, Roofline, rooflines
-from nightsight.render.figure.scatter import Scatter, copy_rates
-from nightsight.render.figure.shares import Wholes, path_whole
+from nightsight.render.figure.bars import Bar, Bars, Group, bar, share, stacks, width
+from nightsight.render.figure.columns import step_columns
+from nightsight.render.figure.curves import Kind, over_time
+from nightsight.render.figure.flames import flames
+from nightsight.render.figure.heat import heat, heats_of_parts
+from nightsight.render.figure.histograms import Distribution, Layer, histograms
+from nightsight.render.figure.icicle import icicles
+from nightsight.render.figure.plot import Panels, Picture
+from nightsight.render.figure.rooflines import OF_OPERATORS, rooflines
+from nightsight.render.figure.scatter import copy_rates
+from nightsight.render.figure.shares import path_whole
 from nightsight.render.page.summary import numbers
 from nightsight.render.table.replayed import BRIEF, by_kind, by_reason
 from nightsight.render.table.view import floats, short_text
@@ -40,19 +41,11 @@ _KERNELS: Final = 12
 
 @dataclass(frozen=True)
 class Pictures:
-    """The pictures of a section, in the order they are shown."""
+    """The pictures of a section: above the table, folded next to it, and below it."""
 
-    charts: tuple[Chart, ...] = ()
-    path: Wholes = field(default_factory=Wholes)
-    flames: tuple[Flames, ...] = ()
-    histograms: tuple[Histogram, ...] = ()
-    scatters: tuple[Scatter, ...] = ()
-    icicles: tuple[Icicles, ...] = ()
-    columns: tuple[StepColumns, ...] = ()
-    curves: tuple[TimeChart, ...] = ()
-    rooflines: tuple[Roofline, ...] = ()
-    mixes: tuple[Mix, ...] = ()
-    heats: tuple[Heat, ...] = ()
+    above: tuple[Picture, ...] = ()
+    folded: tuple[Picture, ...] = ()
+    below: tuple[Panels, ...] = ()
 
 
 def pictures_of(name: str, report: Report, labels: Labels) -> Pictures:
@@ -77,7 +70,7 @@ class _Drawn:
         return frame.assign(name=pd.Series(names, frame.index, dtype="str"))
 
 
-def _gpu_time(frame: Frame, called: Callable[[object], str]) -> tuple[Chart, ...]:
+def _gpu_time(frame: Frame, called: Callable[[object], str]) -> Bars:
     """Per device: the busy time of the window, and the summed times of each kind of work."""
     # busy and kernels are always shown, other kinds only if some device did them
     present = [column for column in _KINDS if column in frame and floats(frame[column]).any()]
@@ -93,7 +86,7 @@ def _gpu_time(frame: Frame, called: Callable[[object], str]) -> tuple[Chart, ...
         f"Full width: {full}. Only time inside the window counts; percentages are of the window. Busy counts "
         "overlapping operations once. A sum counts every operation in full, so sums of several streams can exceed busy."
     )
-    return (Chart("Busy time, and sums by kind", groups, note=note, has_track=True, kind="sums"),)
+    return Bars(look="sums", title="Busy time, and sums by kind", groups=groups, notes=(note,))
 
 
 _KINDS: Final = {
@@ -108,7 +101,7 @@ _KINDS: Final = {
 def _gpu_bar(row: Mapping[Hashable, float], column: str, largest: float) -> Bar:
     value, (series, label) = _number(row[column]), _KINDS[column]
     part = share(value, _number(row["window_ns"]))
-    return Bar(series, label, format_value(value, column), width(value, largest), part)
+    return bar(series, label, format_value(value, column), width(value, largest), part)
 
 
 def _number(value: float | None) -> float:
@@ -119,20 +112,20 @@ def _most(frame: Frame, column: str) -> float:
     return float(np.nan_to_num(floats(frame[column])).max())
 
 
-def _stalls(frame: Frame) -> tuple[Mix, ...]:
+def _stalls(frame: Frame) -> tuple[Bars, ...]:
     note = "The five largest reasons per kernel; reasons below 1 % have no label."
     return _mix("Why warps did not issue an instruction", by_reason(frame), note)
 
 
-def _mix(title: str, frame: Frame, note: str) -> tuple[Mix, ...]:
+def _mix(title: str, frame: Frame, note: str) -> tuple[Bars, ...]:
     """Stack the percentage columns, in the order of the table."""
     top = frame.head(_KERNELS)
     shares = {short_text(heading(column)): floats(top[column]) for column in top.columns if column.endswith("_pct")}
-    drawn = tuple(stack for stack in stacks(top["name"].tolist(), shares) if stack.segments)
-    return (Mix(title, drawn, note),) if drawn else ()
+    groups = stacks(top["name"].tolist(), shares)
+    return (Bars(look="mix", title=title, groups=groups, notes=(note,)),) if groups else ()
 
 
-def _of_operators(frame: Frame, roofs: Frame) -> tuple[Roofline, ...]:
+def _of_operators(frame: Frame, roofs: Frame) -> tuple[Picture, ...]:
     """Return the roofline of operators, numbered by their rows."""
     described = zip(frame["name"].astype("str"), frame["shapes"].astype("str"), strict=True)
     points = frame.rename(columns={"work_flop_per_s": "flop_per_s", "work_flop_per_byte": "flop_per_byte"}).assign(
@@ -190,13 +183,13 @@ LATENCIES: Final = Distribution(
 )
 
 
-def _curves(kind: Kind, report: Report) -> tuple[TimeChart, ...]:
+def _curves(kind: Kind, report: Report) -> tuple[Panels, ...]:
     rows = report.rows(kind.source)
     window_ns = numbers(report).window_ns or 0.0
     return over_time(kind, rows, window_ns=window_ns, called=report.called) if len(rows) else ()
 
 
-def _steps(report: Report) -> tuple[StepColumns, ...]:
+def _steps(report: Report) -> tuple[Panels, ...]:
     split = report.rows(STEP_SPLIT)
     medians = split[split["category"] == WHOLE_STEP] if "category" in split else split
     return step_columns(report.rows(STEP_TIMES), medians, report.called)
@@ -204,41 +197,37 @@ def _steps(report: Report) -> tuple[StepColumns, ...]:
 
 _PICTURES: Final[Mapping[str, Callable[[_Drawn], Pictures]]] = {
     GPU_TIME.name: lambda drawn: Pictures(
-        charts=_gpu_time(drawn.rows(GPU_TIME), drawn.report.called), curves=_curves(_BUSY_SHARE, drawn.report)
+        (_gpu_time(drawn.rows(GPU_TIME), drawn.report.called), *_curves(_BUSY_SHARE, drawn.report))
     ),
-    CRITICAL_PATH.name: lambda drawn: Pictures(path=path_whole(drawn.rows(CRITICAL_PATH))),
-    STEP_SPLIT.name: lambda drawn: Pictures(columns=_steps(drawn.report)),
+    CRITICAL_PATH.name: lambda drawn: Pictures(path_whole(drawn.rows(CRITICAL_PATH))),
+    STEP_SPLIT.name: lambda drawn: Pictures(_steps(drawn.report)),
     RANKS.name: lambda drawn: Pictures(
-        heats=(
-            *heat(drawn.rows(RANK_STEPS), drawn.rows(STEP_TIMES)),
-            *heats_of_parts(drawn.rows(STEP_TIMES), drawn.rows(RANKS)),
-        )
+        heat(drawn.rows(RANK_STEPS), drawn.rows(STEP_TIMES)),
+        folded=heats_of_parts(drawn.rows(STEP_TIMES), drawn.rows(RANKS)),
     ),
-    STEP_PARTS.name: lambda drawn: Pictures(
-        icicles=icicles(drawn.rows(STEP_PARTS), drawn.labels.short, drawn.report.called)
-    ),
-    IDLE_STACKS.name: lambda drawn: Pictures(flames=flames(drawn.rows(IDLE_STACKS), drawn.report.called)),
+    STEP_PARTS.name: lambda drawn: Pictures(icicles(drawn.rows(STEP_PARTS), drawn.labels.short, drawn.report.called)),
+    IDLE_STACKS.name: lambda drawn: Pictures(flames(drawn.rows(IDLE_STACKS), drawn.report.called)),
     CUDA_GPU_KERN_SUM.name: lambda drawn: Pictures(
-        histograms=histograms(DURATIONS, drawn.rows(DURATIONS.source), drawn.report.called),
+        below=histograms(DURATIONS, drawn.rows(DURATIONS.source), drawn.report.called),
     ),
-    COPY_SIZES.name: lambda drawn: Pictures(scatters=copy_rates(drawn.rows(COPY_SIZES), drawn.rows(GPU_PEAKS))),
+    COPY_SIZES.name: lambda drawn: Pictures(copy_rates(drawn.rows(COPY_SIZES), drawn.rows(GPU_PEAKS))),
     LAUNCH_PHASES.name: lambda drawn: Pictures(
-        histograms=histograms(LATENCIES, drawn.rows(LATENCIES.source), drawn.report.called)
+        below=histograms(LATENCIES, drawn.rows(LATENCIES.source), drawn.report.called)
     ),
-    LAUNCH_BOUND.name: lambda drawn: Pictures(curves=_curves(_IN_FLIGHT, drawn.report)),
+    LAUNCH_BOUND.name: lambda drawn: Pictures(_curves(_IN_FLIGHT, drawn.report)),
     NCU_ROOFLINE.name: lambda drawn: Pictures(
-        rooflines=rooflines(drawn.rows(NCU_ROOFLINE), drawn.rows(NCU_ROOFS), drawn.labels.short)
+        rooflines(drawn.rows(NCU_ROOFLINE), drawn.rows(NCU_ROOFS), drawn.labels.short)
     ),
-    NCU_STALLS.name: lambda drawn: Pictures(mixes=_stalls(drawn.labelled(NCU_STALLS, BRIEF))),
+    NCU_STALLS.name: lambda drawn: Pictures(_stalls(drawn.labelled(NCU_STALLS, BRIEF))),
     NCU_INSTRUCTIONS.name: lambda drawn: Pictures(
-        mixes=_mix(
+        _mix(
             "Instructions executed by warps",
             by_kind(drawn.labelled(NCU_INSTRUCTIONS, BRIEF)),
             "Kinds below 1 % have no label.",
         )
     ),
-    MEMORY_USAGE.name: lambda drawn: Pictures(curves=_curves(_MEMORY, drawn.report)),
+    MEMORY_USAGE.name: lambda drawn: Pictures(_curves(_MEMORY, drawn.report)),
     OPERATOR_ROOFLINE.name: lambda drawn: Pictures(
-        rooflines=_of_operators(drawn.rows(OPERATOR_ROOFLINE), drawn.rows(OPERATOR_ROOFS))
+        _of_operators(drawn.rows(OPERATOR_ROOFLINE), drawn.rows(OPERATOR_ROOFS))
     ),
 }

@@ -1,6 +1,6 @@
-"""Geometry of step columns: one stacked column per repetition, outliers marked, many repetitions put together."""
+"""Step columns: one stacked column per repetition, outliers marked, many repetitions put together."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -9,8 +9,8 @@ import pandas as pd
 
 from nightsight.model.report import gpu_name
 from nightsight.render.figure.axes import Tick, level_ticks, measured, percent, step_ticks
-from nightsight.render.figure.curves import GRID
-from nightsight.render.figure.shares import CAUSE_COLORS
+from nightsight.render.figure.plot import GRID, Dot, Line, Panels, Part, Path, Plot, Point, grid
+from nightsight.render.figure.shares import CAUSE_COLORS, keys_of
 from nightsight.render.table.view import Floats, counted
 from nightsight.results.categories import IDLE
 from nightsight.results.columns import OUTLIER
@@ -30,65 +30,9 @@ _SEEN: Final = 0.005  # of the scale: what is lower in all columns needs no key
 _SAID: Final = 6
 _SAID_BY_MANY: Final = 3
 _MANY: Final = 4
-
-
-@dataclass(frozen=True)
-class Layer:
-    """The part of all columns that is one category: a path on the GRID."""
-
-    label: str
-    series: str
-    is_idle: bool
-    path: str
-
-
-@dataclass(frozen=True)
-class Column:
-    """One step, or several: in percent from the left, its idle part in percent from the top, and its span in ns.
-
-    mark: "" for none, "outlier", or "beyond" if it is longer than the scale. slowest: the span of the slowest of
-    several, which `mark` is about.
-    """
-
-    x: float
-    width: float
-    top: float
-    idle: float
-    title: str
-    span: str
-    mark: str
-    mark_y: float
-    slowest: str
-
-    @property
-    def middle(self) -> float:
-        """Where a mark stands, in percent from the left."""
-        return round(self.x + self.width / 2, 2)
-
-
-@dataclass(frozen=True)
-class Panel:
-    """The steps of one device; `median` in percent from the top."""
-
-    label: str
-    remark: str
-    summary: str
-    layers: tuple[Layer, ...]
-    columns: tuple[Column, ...]
-    median: float
-    levels: tuple[Tick, ...]
-    numbers: tuple[Tick, ...]
-
-
-@dataclass(frozen=True)
-class StepColumns:
-    """The steps of all devices on one scale; `keys`: label, series and whether it is idle time, as in the split."""
-
-    title: str
-    panels: tuple[Panel, ...]
-    keys: tuple[tuple[str, str, bool], ...]
-    notes: tuple[str, ...]
-    grid: int = GRID
+# SVG paths of marks, in pixels around the top of a column
+_OUTLIER: Final = "M0 -2L4 -9H-4z"
+_BEYOND_SCALE: Final = "M0 0L5 8H-5z"
 
 
 @dataclass(frozen=True)
@@ -101,7 +45,7 @@ class _Scale:
     said: int
 
 
-def step_columns(frame: Frame, medians: Frame, called: Callable[[object], str] = gpu_name) -> tuple[StepColumns, ...]:
+def step_columns(frame: Frame, medians: Frame, called: Callable[[object], str] = gpu_name) -> tuple[Panels, ...]:
     """Return the columns of step_times; none if there are no steps or a column lacks.
 
     medians: the rows of step_split about whole steps: the median of all, where columns are means of several.
@@ -128,15 +72,21 @@ def step_columns(frame: Frame, medians: Frame, called: Callable[[object], str] =
     highest = max(_highest(rows, middles[device]) for device, rows in devices[:_PANELS])
     top, levels = level_ticks(highest, unit="ns")
     said = _SAID if len(devices) <= _MANY else _SAID_BY_MANY
-    panels = tuple(
-        _panel(rows, present, _Scale(middles[device], top, levels, said), called(device) if len(devices) > 1 else "")
+    plots = tuple(
+        _plot(rows, present, _Scale(middles[device], top, levels, said), called(device) if len(devices) > 1 else "")
         for device, rows in devices[:_PANELS]
     )
     seen = [category for category, name in present.items() if np.nanmax(known[name]) >= _SEEN * top]
-    keys = tuple((category, CAUSE_COLORS[category], category in IDLE) for category in seen)
     parts = _PARTS if devices[0][0] else _PARTS_OF_CPU if OPERATORS in present else _NO_PARTS
-    notes = tuple(_notes(known, len(devices), panels, parts))
-    return (StepColumns("Each step, and where its time went", panels, keys, notes),)
+    return (
+        Panels(
+            look="over-time steps-in-columns many" if len(plots) > 1 else "over-time steps-in-columns",
+            title="Each step, and where its time went",
+            keys=keys_of(seen),
+            plots=plots,
+            notes=tuple(_notes(known, len(devices), plots, parts)),
+        ),
+    )
 
 
 def _named(frame: Frame) -> "pd.Series[str]":
@@ -159,37 +109,35 @@ def _highest(rows: Frame, median: float) -> float:
     return float(tops[tops <= _BEYOND * median].max()) if (tops <= _BEYOND * median).any() else median
 
 
-def _panel(rows: Frame, present: Mapping[str, str], scale: _Scale, label: str) -> Panel:
+def _plot(rows: Frame, present: Mapping[str, str], scale: _Scale, label: str) -> Plot:
     median, top = scale.median, scale.top
     number, steps = rows["number"].to_numpy(), rows["steps"].to_numpy()
     count = float((number + steps).max())
     left, right = 100.0 * number / count, 100.0 * (number + steps) / count
     gap = _GAP * (right - left)
     left, right = left + gap / 2, right - gap / 2
-    layers, low = [], np.zeros(len(rows))
+    paths, low = [], np.zeros(len(rows))
     busy = np.zeros(len(rows))
     for category, name in present.items():
         high = low + np.nan_to_num(rows[name].to_numpy())
-        path = _bars(left, right, low / top, high / top)
-        layers.append(Layer(category, CAUSE_COLORS[category], category in IDLE, path))
+        paths.append(Path(f"series-{CAUSE_COLORS[category]}", _bars(left, right, low / top, high / top)))
         low = high
         busy = high if category not in IDLE else busy
     outliers = int(rows["outliers"].sum())
     remark = f"{counted(float(steps.sum()), 'step')}, median {format_value(median, 'time_ns')}"
     said = ", ".join(_outliers(rows, median)) or "none"
     summary = f"{label and label + ', '}{remark}; outliers: {said}"
-    columns = tuple(_columns(rows, present, (left, right), (busy / top, low / top), scale))
     more = f"; {counted(outliers, 'outlier')}: {said}" if outliers else ""
-    return Panel(
-        label,
-        remark + more,
-        summary,
-        tuple(layers),
-        columns,
-        percent(1 - median / top),
-        scale.levels,
-        tuple(step_ticks(count, float(rows["left_out"].iloc[0]))),
+    height = percent(1 - median / top)
+    marks = (
+        *grid((), scale.levels),
+        *paths,
+        *_columns(rows, present, (left, right), (busy / top, low / top), scale),
+        Line("median", Dot(0, height), Dot(100, height)),
+        *_marked(rows, (left + right) / 2, top),
     )
+    numbers = tuple(step_ticks(count, float(rows["left_out"].iloc[0])))
+    return Plot(summary, marks, scale.levels, numbers, label, remark + more, "step-columns")
 
 
 def _bars(left: Floats, right: Floats, low: Floats, high: Floats) -> str:
@@ -202,26 +150,34 @@ def _bars(left: Floats, right: Floats, low: Floats, high: Floats) -> str:
 
 def _columns(
     rows: Frame, present: Mapping[str, str], edges: tuple[Floats, Floats], sums: tuple[Floats, Floats], scale: _Scale
-) -> Iterator[Column]:
+) -> Iterator[Part]:
     """Yield the columns. edges: left and right, in percent. sums: busy and total time, as shares of the scale."""
-    (left, right), (busy, total), top = edges, sums, scale.top
+    (left, right), (busy, total) = edges, (np.minimum(each, 1.0) for each in sums)
     for place, row in enumerate(rows.to_dict("records")):
-        is_one, is_slow = row["steps"] == 1, row["outliers"] > 0
-        tall = max(row["slowest_ns"], row["time_ns"])
-        mark = "" if not is_slow else "beyond" if tall > top else "outlier"
-        span = (row["start_ns"], row["start_ns"] + row["time_ns"] * row["steps"])
-        slowest = (row["slowest_start_ns"], row["slowest_start_ns"] + row["slowest_ns"])
-        yield Column(
+        idle = percent(total[place] - busy[place])
+        yield Part(
+            "hit",
             round(float(left[place]), 2),
             round(float(right[place] - left[place]), 2),
-            percent(1 - min(float(total[place]), 1.0)),
-            percent(min(float(total[place]), 1.0) - min(float(busy[place]), 1.0)),
             _title(row, present, scale),
-            "{:.0f} {:.0f}".format(*(slowest if is_slow and not is_one else span)),
-            mark,
-            percent(1 - min(tall / top, 1.0)),
-            "" if is_one else "{:.0f} {:.0f}".format(*slowest),
+            "{:.0f} {:.0f}".format(*_span(row)),
+            (percent(1 - total[place]), idle) if idle else None,
         )
+
+
+def _span(row: dict[Any, Any]) -> tuple[float, float]:
+    """Return begin and end of a step; of several, those of the slowest if there is an outlier."""
+    if row["outliers"] > 0 and row["steps"] > 1:
+        return row["slowest_start_ns"], row["slowest_start_ns"] + row["slowest_ns"]
+    return row["start_ns"], row["start_ns"] + row["time_ns"] * row["steps"]
+
+
+def _marked(rows: Frame, middle: Floats, top: float) -> Iterator[Point]:
+    """Yield marks of the columns with outliers. middle: in percent."""
+    tall = np.maximum(rows["slowest_ns"].to_numpy(), rows["time_ns"].to_numpy())
+    for place in np.flatnonzero(rows["outliers"] > 0).tolist():
+        at = Dot(round(float(middle[place]), 2), percent(1 - min(tall[place] / top, 1.0)))
+        yield Point("outlier", at, _BEYOND_SCALE if tall[place] > top else _OUTLIER)
 
 
 def _title(row: dict[Any, Any], present: Mapping[str, str], scale: _Scale) -> str:
@@ -253,14 +209,15 @@ _PARTS_OF_CPU: Final = "Solid: in operators, on any thread. Hatched: outside."
 _NO_PARTS: Final = "Hatched: all of a step, as no operators were recorded."
 
 
-def _notes(known: Frame, devices: int, panels: tuple[Panel, ...], parts: str) -> Iterator[str]:
+def _notes(known: Frame, devices: int, plots: Sequence[Plot], parts: str) -> Iterator[str]:
+    shapes = {mark.shape for plot in plots for mark in plot.of(Point)}
     most = int(known["steps"].max())
     yield f"{parts} The line is the median of all steps."
     if most > 1:
         yield f"Each column is the mean of up to {most:,} steps that follow one another; marks are of the slowest."
-    if any(column.mark for panel in panels for column in panel.columns):
+    if shapes:
         yield f"Marks: steps that take more than {OUTLIER} times the median."
-    if any(column.mark == "beyond" for panel in panels for column in panel.columns):
+    if _BEYOND_SCALE in shapes:
         yield f"Marks at the top edge are beyond the scale, which ends at {_BEYOND:.0f} times the median at most."
-    if devices > len(panels):
-        yield f"The first {len(panels)} of {devices} devices; report.json (step_times) has them all."
+    if devices > len(plots):
+        yield f"The first {len(plots)} of {devices} devices; report.json (step_times) has them all."

@@ -1,7 +1,6 @@
-"""Geometry of charts over time: one panel of step curves per device, on common axes with round ticks."""
+"""Charts over time: one panel of step curves per device, on common axes with round ticks."""
 
-import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -9,18 +8,28 @@ import numpy as np
 import pandas as pd
 
 from nightsight.model.report import gpu_name
-from nightsight.render.figure.axes import Tick, level_ticks, percent, round_steps, step_scale
-from nightsight.render.figure.bars import Dot
-from nightsight.render.table.view import Floats, floats, short_text
+from nightsight.render.figure.axes import Tick, drawable, level_ticks, percent, time_ticks
+from nightsight.render.figure.plot import (
+    GRID,
+    Circle,
+    Dot,
+    Key,
+    Mark,
+    Panels,
+    Path,
+    Plot,
+    Rect,
+    above_one_axis,
+    first_of,
+    grid,
+)
+from nightsight.render.table.view import Floats, short_text
 from nightsight.results.entry import Entry
 from nightsight.units import scale_for
 
-GRID: Final = 1000
-"""Paths are drawn on a grid of this many steps in both directions: short integers, and a resolution of 0.1 %."""
 PANELS: Final = 16
+_MANY: Final = 2
 _CPU: Final = "CPU"
-_TIMES: Final = 5
-_HIGHEST: Final = 1e18  # above any measured value; sums and products of it stay finite
 
 
 @dataclass(frozen=True)
@@ -42,39 +51,14 @@ class Kind:
 
 
 @dataclass(frozen=True)
-class CurvePanel:
-    """One device's curves as SVG paths on the GRID, in the order of the legend; `summary` describes them in words."""
-
-    label: str
-    remark: str
-    summary: str
-    paths: tuple[str, ...]
-    peak: Dot | None
-
-
-@dataclass(frozen=True)
-class TimeChart:
-    """Panels on common axes. `window`: its start and width (percent), None if it fills the plot."""
-
-    title: str
-    series: str
-    legend: tuple[str, ...]
-    panels: tuple[CurvePanel, ...]
-    levels: tuple[Tick, ...]
-    times: tuple[Tick, ...]
-    window: tuple[float, float] | None
-    notes: tuple[str, ...]
-    grid: int = GRID
-
-
-@dataclass(frozen=True)
 class _Axes:
-    """Time from `begin` to `end` (ns) and values from 0 to `top` in `unit`."""
+    """Time from `begin` to `end` (ns) and values from 0 to `top` in `unit`, whose ticks are `levels`."""
 
     begin: float
     end: float
     top: float
     unit: str
+    levels: tuple[Tick, ...]
 
     @property
     def length(self) -> float:
@@ -97,66 +81,56 @@ class _Axes:
 
 def over_time(
     kind: Kind, frame: pd.DataFrame, *, window_ns: float, called: Callable[[object], str] = gpu_name
-) -> tuple[TimeChart, ...]:
+) -> tuple[Panels, ...]:
     """Return the chart of a table, including what lies outside the window; empty if there is nothing to draw."""
     known, window_ns = _known(kind, frame), max(window_ns, 0.0)
     if known.empty:
         return ()
-    axes, levels = _axes(kind, known, window_ns)
+    axes = _axes(kind, known, window_ns)
+    times, window = tuple(time_ticks(axes.begin, axes.end)), _stretch(axes, window_ns)
+    behind = (*window, *grid(times, axes.levels))
     devices = list(known.groupby("device", sort=True, dropna=False))
     names = [short_text(called(device)) if pd.notna(device) else _CPU for device, _ in devices]
-    panels = tuple(
-        _panel(kind, rows, axes, label=name if len(devices) > 1 or name == _CPU else "")
+    plots = [
+        _plot(kind, rows, axes, behind, label=name if len(devices) > 1 or name == _CPU else "")
         for name, (_, rows) in zip(names, devices[:PANELS], strict=False)
-    )
-    window = _stretch(axes, window_ns)
+    ]
+    shaded = ["Shaded: the window; time 0 is its start."] if window else []
+    legend = [name for _, name in kind.levels if name]
     return (
-        TimeChart(
-            kind.title,
-            kind.series,
-            tuple(name for _, name in kind.levels if name),
-            panels,
-            levels,
-            tuple(_times(axes)),
-            window,
-            tuple(_notes(kind, len(devices), outside=window is not None)),
+        Panels(
+            look="over-time many" if len(plots) > _MANY else "over-time",
+            title=kind.title,
+            keys=tuple(Key(name, look) for name, look in zip(legend, _looks(kind, len(legend)), strict=True)),
+            plots=above_one_axis(plots, times),
+            notes=tuple(filter(None, (kind.note, *shaded, *first_of(PANELS, len(devices))))),
         ),
     )
 
 
 def _known(kind: Kind, frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the finite rows in order of time, values clipped to 0; empty if the table lacks a column."""
+    """Return the rows in order of time, values clipped to 0."""
     columns = [column for column, _ in kind.levels]
-    if not {"device", kind.time, *columns} <= set(frame.columns):
-        return pd.DataFrame()
-    values = {column: floats(frame[column]) for column in (kind.time, *columns)}
-    known = pd.DataFrame({**values, "device": frame["device"].to_numpy(dtype=object)})
-    known = known.replace([np.inf, -np.inf], np.nan).dropna(subset=[kind.time, *columns])
-    known[columns] = known[columns].clip(0, _HIGHEST)
+    known = drawable(frame, (kind.time, *columns), ("device",))
+    known[columns] = known[columns].clip(0)
     return known.sort_values(kind.time, kind="stable")
 
 
-def _axes(kind: Kind, known: pd.DataFrame, window_ns: float) -> tuple[_Axes, tuple[Tick, ...]]:
-    """Choose the axes, and the ticks of the values from the top down to 0."""
+def _axes(kind: Kind, known: pd.DataFrame, window_ns: float) -> _Axes:
     time = known[kind.time]
     highest = kind.full or float(known[[column for column, _ in kind.levels]].to_numpy().max())
     top, levels = level_ticks(highest, unit=kind.unit)
     begin, end = min(float(time.min()), 0.0), max(float(time.max()), window_ns)
     # at least 1 ns long, so that shares of the length are defined
-    return _Axes(begin, max(end, begin + 1), top, kind.unit), levels
+    return _Axes(begin, max(end, begin + 1), top, kind.unit, levels)
 
 
-def _times(axes: _Axes) -> Iterator[Tick]:
-    """Yield ticks at round times; only the last one has the unit."""
-    step = next(step for step in round_steps(axes.length) if axes.length / step <= _TIMES)
-    scale = step_scale("ns", axes.length, step)
-    first, last = math.ceil(axes.begin / step), math.floor(axes.end / step)
-    for place in range(first, last + 1):
-        text = scale.with_unit(place * step) if place == last else scale.format(place * step)
-        yield Tick(percent((place * step - axes.begin) / axes.length), text)
+def _looks(kind: Kind, count: int) -> list[str]:
+    """Return the looks of curves, the highest one first."""
+    return [f"curve curve-{place} series-{kind.series}" for place in range(count, 0, -1)]
 
 
-def _panel(kind: Kind, rows: pd.DataFrame, axes: _Axes, *, label: str) -> CurvePanel:
+def _plot(kind: Kind, rows: pd.DataFrame, axes: _Axes, behind: tuple[Mark, ...], *, label: str) -> Plot:
     time, *curves = (rows[column].to_numpy() for column in (kind.time, *(column for column, _ in kind.levels)))
     across, down = axes.across(time), [axes.down(curve) for curve in curves]
     upper, lower = curves[0], curves[-1]
@@ -167,13 +141,14 @@ def _panel(kind: Kind, rows: pd.DataFrame, axes: _Axes, *, label: str) -> CurveP
     remark = f"{high} throughout" if is_flat else f"maximum {high} at {axes.time_text(time[place])}"
     between = remark if is_flat else f"between {low} and {high}, {remark}"
     span = f"from {axes.time_text(axes.begin)} to {axes.time_text(axes.end)}"
-    peak = Dot(percent(across[place]), percent(down[0][place]))
-    return CurvePanel(
-        label,
-        remark,
+    paths = (Path(look, _path(across, each)) for look, each in zip(_looks(kind, len(down)), down, strict=True))
+    peak = Circle(f"series-{kind.series}", Dot(percent(across[place]), percent(down[0][place])), 2.5)
+    return Plot(
         f"{kind.title}{label and ', ' + label}, {span}: {between}",
-        tuple(_path(across, distance) for distance in down),
-        None if is_flat else peak,
+        (*behind, *paths) if is_flat else (*behind, *paths, peak),
+        axes.levels,
+        label=label,
+        remark=remark,
     )
 
 
@@ -195,16 +170,7 @@ def _path(across: Floats, down: Floats) -> str:
     return f"M{begin} {GRID}{''.join(moves).removeprefix(f'H{begin}')}H{GRID}V{GRID}"
 
 
-def _stretch(axes: _Axes, window_ns: float) -> tuple[float, float] | None:
-    """Return start and width of the window in percent; None if there is no window or it fills the plot."""
+def _stretch(axes: _Axes, window_ns: float) -> tuple[Rect, ...]:
+    """Return the window; nothing if there is none or it fills the plot."""
     begin, end = axes.across(np.array([0.0, window_ns]))
-    return None if not window_ns or end - begin > 0.999 else (percent(begin), percent(end - begin))
-
-
-def _notes(kind: Kind, devices: int, *, outside: bool) -> Iterator[str]:
-    if kind.note:
-        yield kind.note
-    if outside:
-        yield "Shaded: the window; time 0 is its start."
-    if devices > PANELS:
-        yield f"The first {PANELS} of {devices:,} devices. The JSON and CSV forms of this report contain all of them."
+    return () if not window_ns or end - begin > 0.999 else (Rect("window", percent(begin), percent(end - begin)),)

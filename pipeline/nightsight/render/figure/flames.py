@@ -1,4 +1,4 @@
-"""Geometry of flame graphs: where Python was while a GPU was idle, its causes on top, callers above what they call.
+"""Flame graphs: where Python was while a GPU was idle, its causes on top, callers above what they call.
 
 Without GPU work: where its threads were, in operators and outside of them.
 """
@@ -13,8 +13,9 @@ import pandas as pd
 from nightsight.events.stacks import of_library, split
 from nightsight.model.report import gpu_name
 from nightsight.render.figure.axes import measured
-from nightsight.render.figure.boxes import LINE, Box, fits, written
-from nightsight.render.figure.shares import CAUSE_COLORS
+from nightsight.render.figure.boxes import LINE, Box, Boxes, Tree, fits, written
+from nightsight.render.figure.plot import Key
+from nightsight.render.figure.shares import CAUSE_COLORS, share_of
 from nightsight.render.table.view import counted, short_text
 from nightsight.texts import printable
 from nightsight.units import format_value
@@ -27,26 +28,8 @@ _LEVELS: Final = 20
 # percent of the idle time: narrower boxes are drawn as one
 _LEAST: Final = 0.5
 _OTHERS: Final = "others"
+_KEYS: Final = (Key("own code", "of-own"), Key("libraries", "of-library"))
 _PLACE: Final = re.compile(r"(.*\S)(\s+\([^()]*\))")
-
-
-@dataclass(frozen=True)
-class Flame:
-    """The idle time of one device, or the time of one thread; `height` in em, `summary` describes it in words."""
-
-    heading: str
-    boxes: tuple[Box, ...]
-    height: float
-    summary: str
-
-
-@dataclass(frozen=True)
-class Flames:
-    """The flame graphs of all devices or threads, or of those with the most time."""
-
-    caption: str
-    flames: tuple[Flame, ...]
-    notes: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -84,7 +67,7 @@ class _Node:
     called: dict[str, "_Node"] = field(default_factory=dict)
 
 
-def flames(frame: Frame, called: Callable[[object], str] = gpu_name) -> tuple[Flames, ...]:
+def flames(frame: Frame, called: Callable[[object], str] = gpu_name) -> tuple[Boxes, ...]:
     """Return the flame graphs of idle_stacks; none if no row has a stack, or the table lacks a column."""
     if not set(_NEEDED) <= set(frame.columns):
         return ()
@@ -110,7 +93,7 @@ def flames(frame: Frame, called: Callable[[object], str] = gpu_name) -> tuple[Fl
         notes.append(f"The {_MOST} of {len(spent)} {words.wholes} with the most {words.time}.")
     name = called if is_idle else "Thread {}".format
     shown = tuple(_flame(tree, name(key) if len(spent) > 1 else "", words) for key, tree in trees.items())
-    return (Flames(words.caption, shown, tuple(notes)),)
+    return (Boxes(look="flames", kind="flame", title=words.caption, keys=_KEYS, trees=shown, notes=tuple(notes)),)
 
 
 def _tree(rows: Frame) -> _Node:
@@ -132,7 +115,7 @@ def _depth(tree: _Node) -> int:
     return depth
 
 
-def _flame(tree: _Node, label: str, words: _Words) -> Flame:
+def _flame(tree: _Node, label: str, words: _Words) -> Tree:
     boxes, level, depth = list[Box](), [(tree, 0.0)], 0
     while level and depth < _LEVELS:
         following = []
@@ -145,7 +128,7 @@ def _flame(tree: _Node, label: str, words: _Words) -> Flame:
     heading = f"{label and label + ', '}{words.heading} {format_value(tree.time, 'time_ns')}"
     summary = f"{heading}: {_summary(tree)}"
     heading = short_text(heading[:1].upper() + heading[1:])
-    return Flame(heading, tuple(boxes), levels * LINE, summary)
+    return Tree(heading, tuple(boxes), levels * LINE, summary)
 
 
 def _placed(node: _Node, left: float, whole: float) -> Iterator[tuple[str, _Node, float]]:
@@ -164,15 +147,15 @@ def _placed(node: _Node, left: float, whole: float) -> Iterator[tuple[str, _Node
 def _box(  # noqa: PLR0913 (what a box shows, and where)
     name: str, node: _Node, whole: float, what: str, *, x: float, depth: int
 ) -> Box:
-    width, share, is_cause = 100.0 * node.time / whole, _share(node.time, whole), depth == 0
+    width, share, is_cause = 100.0 * node.time / whole, share_of(node.time, whole), depth == 0
     text = short_text(name[1:-1] if of_library(name) else name)
     title = f"{text}: {format_value(node.time, 'time_ns')}, {share} of the {what}"
     itself = node.time - sum(child.time for child in node.called.values())
     if node.called and not is_cause and itself > 0:
         title += f"; itself {format_value(itself, 'time_ns')}"
     is_rest = name.startswith(f"{_OTHERS}: ")
-    kind = CAUSE_COLORS.get(name, _OTHERS) if is_cause else "library" if of_library(name) else "own"
-    box = Box(round(x, 3), depth * LINE, round(width, 3), _OTHERS if is_rest else kind, is_cause, title)
+    look = f"series-{CAUSE_COLORS.get(name, _OTHERS)}" if is_cause else "of-library" if of_library(name) else "of-own"
+    box = Box(round(x, 3), depth * LINE, round(width, 3), f"of-{_OTHERS}" if is_rest else look, title)
     return box if is_rest else _written(box, text, share if is_cause else "")
 
 
@@ -184,17 +167,13 @@ def _written(box: Box, text: str, share: str) -> Box:
     return written(box, text, f" {share}") if fits(box, text) else written(box, share, "")
 
 
-def _share(time: float, whole: float) -> str:
-    return format_value(100.0 * time / whole, "share_pct")
-
-
 def _summary(tree: _Node) -> str:
     """Say what the causes are, and for each where most of it is."""
     words = []
     for cause, node in sorted(tree.called.items(), key=lambda item: (-item[1].time, item[0])):
         if 100.0 * node.time >= _LEAST * tree.time:
             way = _longest(node)
-            words.append(f"{cause} {_share(node.time, tree.time)}" + (f", most in {' → '.join(way)}" if way else ""))
+            words.append(f"{cause} {share_of(node.time, tree.time)}" + (f", most in {' → '.join(way)}" if way else ""))
     return "; ".join(words)
 
 

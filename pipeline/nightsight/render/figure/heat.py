@@ -1,17 +1,17 @@
-"""Geometry of heat maps of ranks: a row per rank, a cell per step, the stronger the longer the rank itself took.
+"""Heat maps of ranks: a row per rank, a cell per step, the stronger the longer the rank itself took.
 
 One is of all that a rank does without waiting for others. More are of the categories in which ranks differ.
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 import pandas as pd
 
-from nightsight.render.figure.axes import Tick, measured, step_ticks
-from nightsight.render.figure.curves import GRID
+from nightsight.render.figure.axes import Tick, drawable, measured, step_ticks
+from nightsight.render.figure.plot import GRID, Key, Picture
 from nightsight.render.table.view import Floats, counted
 from nightsight.results.categories import COMMUNICATION
 from nightsight.results.steps import STEP_CATEGORIES
@@ -45,26 +45,24 @@ class Row:
     cells: str = ""
 
 
-@dataclass(frozen=True)
-class Heat:
-    """All ranks on one scale; `keys`: the times at which the levels begin, in words.
+@dataclass(frozen=True, kw_only=True)
+class Heat(Picture):
+    """All ranks on one scale; the legend has the times at which the levels begin.
 
     longest: the time of the longest cell, in ns. steps: how many there are, size: how many of them are a cell, first:
     the number of the first. is_own: whether they are counted from the first one of each rank.
     """
 
-    title: str
+    layout: ClassVar = "heat"
+    grid: ClassVar = GRID
     rows: tuple[Row, ...]
-    keys: tuple[str, ...]
     numbers: tuple[Tick, ...]
     summary: str
-    notes: tuple[str, ...]
     longest: int
     steps: int
     size: int
     first: int
     is_own: bool = False
-    grid: int = GRID
 
 
 def heat(frame: pd.DataFrame, steps: pd.DataFrame) -> tuple[Heat, ...]:
@@ -72,9 +70,7 @@ def heat(frame: pd.DataFrame, steps: pd.DataFrame) -> tuple[Heat, ...]:
 
     steps: step_times, which know what number the program gives the first step.
     """
-    if not set(_NEEDED) <= set(frame.columns):
-        return ()
-    known = pd.DataFrame({name: measured(frame[name]) for name in _NEEDED}).dropna()
+    known = drawable(frame, _NEEDED)
     known = known[(known["steps"] > 0) & (known["number"] >= 0) & (known["work_ns"] >= 0)]
     if known["rank"].nunique() < 2:
         return ()
@@ -105,8 +101,7 @@ def heats_of_parts(steps: pd.DataFrame, ranks: pd.DataFrame) -> tuple[Heat, ...]
     for category, column in STEP_CATEGORIES.items():
         # who communicates for long waits for the others
         if column in named and category != COMMUNICATION:
-            known = pd.DataFrame({name: measured(named[name]) for name in ("rank", "number", "steps", "time_ns")})
-            known = known.assign(value=measured(named[column])).dropna()
+            known = drawable(named, ("rank", "number", "steps", "time_ns", column)).rename(columns={column: "value"})
             known = known[(known["steps"] > 0) & (known["number"] >= 0) & (known["value"] >= 0)]
             mean = _means(known, "value")
             apart = max(mean.values()) - min(mean.values()) if mean else 0.0
@@ -163,10 +158,20 @@ def _map(known: pd.DataFrame, named: _Named, first: float) -> Heat:
         )
         for rank, each in named.titles.items()
     )
-    keys = tuple(format_value(float(edge), "time_ns") for edge in edges)
-    ticks = tuple(step_ticks(count, first))
-    scale = (int(longest), int(count), size, int(first))
-    return Heat(named.title, rows[:_ROWS], keys, ticks, named.summary, named.notes, *scale)
+    began = [format_value(float(edge), "time_ns") for edge in edges]
+    return Heat(
+        look="over-time heat",
+        title=named.title,
+        keys=tuple(Key(f"{'' if place else 'from '}{text}", f"level-{place}") for place, text in enumerate(began)),
+        notes=named.notes,
+        rows=rows[:_ROWS],
+        numbers=tuple(step_ticks(count, first)),
+        summary=named.summary,
+        longest=int(longest),
+        steps=int(count),
+        size=size,
+        first=int(first),
+    )
 
 
 def _cells(mine: pd.DataFrame, longest: float, steps: tuple[int, int]) -> str:

@@ -1,4 +1,4 @@
-"""Geometry of histograms: one panel per figure and device, on a common logarithmic time axis."""
+"""Histograms: one panel per figure and device, on a common logarithmic time axis."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -8,7 +8,8 @@ import numpy as np
 import pandas as pd
 
 from nightsight.model.report import gpu_name
-from nightsight.render.figure.axes import LogAxis, Tick, level_ticks, log_axis, measured, round_text
+from nightsight.render.figure.axes import LogAxis, drawable, level_ticks, log_axis, round_text
+from nightsight.render.figure.plot import Dot, Line, Panels, Plot, Rect, Text, above_one_axis, first_of, grid
 from nightsight.render.table.view import counted, short_text
 from nightsight.results.entry import Entry
 from nightsight.units import format_value, split
@@ -16,6 +17,7 @@ from nightsight.units import format_value, split
 Frame = pd.DataFrame
 
 PANELS: Final = 16
+_MANY: Final = 4
 _LEAST_HEIGHT: Final = 1.5  # percent: a bin that is not empty must stay visible
 _MARKS: Final = (("med_ns", "median"), ("p95_ns", "p95"))
 # percent of the plot: the width of a mark's text, and from where on the text moves to the other side of its line
@@ -49,59 +51,9 @@ class Distribution:
     least: float = 0.0
 
 
-@dataclass(frozen=True)
-class Bin:
-    """One bin, in percent from the left and of the height; `title` has its numbers in words."""
-
-    x: float
-    width: float
-    height: float
-    title: str
-
-    @property
-    def y(self) -> float:
-        """The top edge, in percent from the top."""
-        return round(100.0 - self.height, 2)
-
-
-@dataclass(frozen=True)
-class Mark:
-    """A statistic: a vertical line with its name next to it; `row` is 1 to avoid another name."""
-
-    name: str
-    x: float
-    anchor: str
-    row: int
-
-
-@dataclass(frozen=True)
-class Panel:
-    """One histogram; `summary` describes it in words."""
-
-    label: str
-    remark: str
-    summary: str
-    series: str
-    bins: tuple[Bin, ...]
-    marks: tuple[Mark, ...]
-    levels: tuple[Tick, ...]
-
-
-@dataclass(frozen=True)
-class Histogram:
-    """Panels on a common axis."""
-
-    title: str
-    panels: tuple[Panel, ...]
-    times: tuple[Tick, ...]
-    notes: tuple[str, ...]
-
-
-def histograms(kind: Distribution, frame: Frame, called: Callable[[object], str] = gpu_name) -> tuple[Histogram, ...]:
+def histograms(kind: Distribution, frame: Frame, called: Callable[[object], str] = gpu_name) -> tuple[Panels, ...]:
     """Return histograms of a table of bins (device, figure, _NUMBERS); empty if it has no rows or lacks a column."""
-    known = (
-        _known(frame, kind.least) if {"device", "figure", *_NUMBERS} <= set(frame.columns) else Frame({"figure": []})
-    )
+    known = _known(frame, kind.least)
     known = known[known["figure"].isin([layer.figure for layer in kind.layers])]
     if known.empty:
         return ()
@@ -111,20 +63,25 @@ def histograms(kind: Distribution, frame: Frame, called: Callable[[object], str]
     devices = list(known.groupby("device", sort=True))
     # each device takes one panel per layer
     shown = max(PANELS // len(kind.layers), 1)
-    panels = [
-        _panel(layer, mine, axis, device=short_text(called(device)) if len(devices) > 1 else "")
+    plots = [
+        _plot(layer, mine, axis, device=short_text(called(device)) if len(devices) > 1 else "")
         for device, rows in devices[:shown]
         for layer in kind.layers
         if len(mine := rows[rows["figure"] == layer.figure])
     ]
-    return (Histogram(kind.title, tuple(panels), axis.ticks(), tuple(_notes(kind.note, shown, len(devices)))),)
+    return (
+        Panels(
+            look="over-time histogram many" if len(plots) > _MANY else "over-time histogram",
+            title=kind.title,
+            plots=above_one_axis(plots, axis.ticks()),
+            notes=(kind.note, *first_of(shown, len(devices))),
+        ),
+    )
 
 
 def _known(frame: Frame, least: float) -> Frame:
     """Return the bins that are not empty, from short to long; those up to `least` are merged into one."""
-    numbers = {name: measured(frame[name]) for name in _NUMBERS}
-    known = pd.DataFrame({**numbers, "device": frame["device"].to_numpy(), "figure": frame["figure"].astype("str")})
-    known = known.dropna()
+    known = drawable(frame, _NUMBERS, ("device", "figure")).dropna()
     known = known[(known["count"] > 0) & (known["below_ns"] > known["from_ns"])]
     is_short = known["below_ns"] <= least
     known = known.assign(from_ns=known["from_ns"].mask(is_short, 0.0), below_ns=known["below_ns"].mask(is_short, least))
@@ -132,19 +89,23 @@ def _known(frame: Frame, least: float) -> Frame:
     return known.groupby(keys, as_index=False)[["count", "total_ns"]].sum()
 
 
-def _panel(layer: Layer, rows: Frame, axis: LogAxis, *, device: str) -> Panel:
+def _plot(layer: Layer, rows: Frame, axis: LogAxis, *, device: str) -> Plot:
     values = rows[layer.column].to_numpy().clip(0)
     top, levels = level_ticks(float(values.max()), unit=split(layer.column)[1])
     heights = np.where(values > 0, np.maximum(100.0 * values / top, _LEAST_HEIGHT), 0.0).round(2)
     left, right = axis.places(rows["from_ns"].to_numpy()), axis.places(rows["below_ns"].to_numpy())
     # the bin that starts at 0 fills the place for zeros
     right = np.where(rows["from_ns"] <= 0, axis.zero_width, right)
-    spans = zip(left, right - left, heights, _titles(layer, rows), strict=True)
-    bins = tuple(Bin(float(x), round(float(width), 2), float(height), title) for x, width, height, title in spans)
+    spans = np.round([left, right - left, 100.0 - heights, heights], 2).T.tolist()
+    bins = (
+        Rect(f"bin series-{layer.series}", x, width, y, height, title)
+        for (x, width, y, height), title in zip(spans, _titles(layer, rows), strict=True)
+    )
     remark = _remark(layer, rows)
     label = f"{device}: {layer.label}" if device else layer.label
     marks = tuple(_marks(rows, axis)) if layer.column == "count" else ()
-    return Panel(label, remark, f"{label}: {remark}", layer.series, bins, marks, levels)
+    drawn = (*grid(axis.ticks(), levels), *bins, *marks)
+    return Plot(f"{label}: {remark}", drawn, levels, label=label, remark=remark, look="marked" if marks else "")
 
 
 def _titles(layer: Layer, rows: Frame) -> Iterator[str]:
@@ -175,18 +136,17 @@ def _longest(rows: Frame) -> str:
     return f"{format_value(share, 'share_pct')} of it at {least} or longer"
 
 
-def _marks(rows: Frame, axis: LogAxis) -> Iterator[Mark]:
+def _marks(rows: Frame, axis: LogAxis) -> Iterator[Line | Text]:
     """Put the name of the median to the left of its line, that of the 95th percentile to the right, if they fit."""
     first = rows.iloc[0]
     median, high = (float(place) for place in axis.places(first[[name for name, _ in _MARKS]].to_numpy(dtype=float)))
     turned = median < _TURN[0], high > _TURN[1]
     # a name that turned inwards needs room between the lines; without it, one name moves to row 1
     row = int(high - median < _TEXT * sum(turned))
-    yield Mark(_MARKS[0][1], median, "start" if turned[0] else "end", 0)
-    yield Mark(_MARKS[1][1], high, "end" if turned[1] else "start", row)
+    yield from _mark(_MARKS[0][1], median, "start" if turned[0] else "end", 0)
+    yield from _mark(_MARKS[1][1], high, "end" if turned[1] else "start", row)
 
 
-def _notes(note: str, shown: int, devices: int) -> Iterator[str]:
-    yield note
-    if devices > shown:
-        yield f"The first {shown} of {devices:,} devices. The JSON and CSV forms of this report contain all of them."
+def _mark(name: str, x: float, anchor: str, row: int) -> tuple[Line, Text]:
+    line = Line(f"mark-of-{name}", Dot(x, 0), Dot(x, 100))
+    return line, Text(f"{anchor} row-{row}", Dot(x, 0), name, aside=3 if anchor == "start" else -3)

@@ -1,4 +1,4 @@
-"""Geometry of icicles: what a step is made of, ranges above the families of kernels in them, these above the kernels.
+"""Icicles: what a step is made of, ranges above the families of kernels in them, these above the kernels.
 
 All boxes of a level lie side by side, so the two lowest levels show all of the step: what ran in color, what the device
 waited for hatched. A range without others inside reaches down to them.
@@ -12,10 +12,10 @@ import pandas as pd
 
 from nightsight.model.report import gpu_name
 from nightsight.render.figure.axes import measured
-from nightsight.render.figure.boxes import LINE, Box, cut_to_fit, fits, written
-from nightsight.render.figure.shares import CAUSE_COLORS
+from nightsight.render.figure.boxes import LINE, Box, Boxes, Tree, cut_to_fit, fits, written
+from nightsight.render.figure.shares import CAUSE_COLORS, keys_of, share_of
 from nightsight.render.table.view import counted, short_text
-from nightsight.results.categories import IDLE, UNSEEN
+from nightsight.results.categories import UNSEEN
 from nightsight.results.steps import OPERATORS, OTHER_PARTS
 from nightsight.units import format_value
 
@@ -36,42 +36,6 @@ _SUMMED: Final = 5
 _EVALUATES: Final = "autograd::engine::evaluate_function: "
 
 
-@dataclass(frozen=True)
-class Block(Box):
-    """A part of a step. rows: those of the table that it represents (`3-5 9`). path: the ranges, if it is one.
-
-    level: 1 for the outermost.
-    """
-
-    height: float = LINE
-    level: int = 1
-    is_idle: bool = False
-    rows: str = ""
-    path: str = ""
-
-
-@dataclass(frozen=True)
-class Icicle:
-    """The mean step of one device, or the time of one thread; `height` in em, `summary` describes it in words."""
-
-    label: str
-    whole: str
-    busy: str
-    blocks: tuple[Block, ...]
-    height: float
-    summary: str
-
-
-@dataclass(frozen=True)
-class Icicles:
-    """The icicles of all devices, or of the first ones; `keys`: what the colors mean, as in the split."""
-
-    title: str
-    icicles: tuple[Icicle, ...]
-    keys: tuple[tuple[str, str, bool], ...]
-    notes: tuple[str, ...]
-
-
 @dataclass
 class _Range:
     """A range of a step: its own rows, and the ranges inside, in the order of the table."""
@@ -90,7 +54,7 @@ class _Range:
 
 def icicles(
     frame: Frame, shorten: Callable[[str], str], called: Callable[[object], str] = gpu_name
-) -> tuple[Icicles, ...]:
+) -> tuple[Boxes, ...]:
     """Return the icicles of step_parts; none if it has no time or lacks a column. `shorten`: labels of kernels."""
     if not set(_NEEDED) <= set(frame.columns):
         return ()
@@ -113,10 +77,17 @@ def icicles(
     drawn = [_icicle(_records(rows), str(of) if are_several else "", is_step) for of, rows in first]
     sums = [rows.groupby("category")["time_ns"].sum() for _, rows in first]
     categories = {name for times in sums for name in times.index[100.0 * times >= _LEAST * times.sum()]}
-    keys = tuple((name, color, name in IDLE) for name, color in CAUSE_COLORS.items() if name in categories)
-    notes = tuple(_notes(frame, len(wholes), is_step=is_step))
-    title = "Mean step" if is_step else "The window"
-    return (Icicles(title, tuple(drawn), keys, notes),)
+    keys = keys_of(name for name in CAUSE_COLORS if name in categories)
+    return (
+        Boxes(
+            look="flames icicles",
+            kind="flame icicle",
+            title="Mean step" if is_step else "The window",
+            keys=keys,
+            trees=tuple(drawn),
+            notes=tuple(_notes(frame, len(wholes), is_step=is_step)),
+        ),
+    )
 
 
 def _wholes(frame: Frame, called: Callable[[object], str]) -> list[str]:
@@ -145,13 +116,13 @@ def _records(rows: Frame) -> list[dict[str, Any]]:
     return [{str(name): value for name, value in row.items()} for row in rows.to_dict("records")]
 
 
-def _icicle(rows: _Rows, label: str, is_step: bool) -> Icicle:
-    whole = sum(row["time_ns"] for row in rows)
+def _icicle(rows: _Rows, label: str, is_step: bool) -> Tree:
+    whole = _time(rows)
     tree, least = _tree(rows), _LEAST
     while len(blocks := list(_blocks(tree, whole, least, "step" if is_step else "window"))) > _MOST:
         least *= 2
     height = max(block.y + block.height for block in blocks)
-    busy, unknown = (sum(row["time_ns"] for row in rows if row["group"] == group) for group in ("busy", "unknown"))
+    busy, unknown = _time(rows, "busy"), _time(rows, "unknown")
     time = format_value(whole, "time_ns")
     of = f"{rows[0]['steps']:.0f}" if is_step else ""
     what = f"{label}: " if label else ""
@@ -159,13 +130,14 @@ def _icicle(rows: _Rows, label: str, is_step: bool) -> Icicle:
     on, off = ("In operators", "outside") if any(row["category"] == OPERATORS for row in rows) else ("Busy", "idle")
     # the window also has what lies between the steps, so its shares are others
     of_steps = " of the steps" if is_step else ""
-    named = f"{on} {_share(busy, whole)}, {off} {_share(whole - busy - unknown, whole)}{of_steps}"
-    named += f", {UNSEEN} {_share(unknown, whole)}" if unknown else ""
-    return Icicle(label, step, named, tuple(blocks), height, f"{step}; {named.lower()}: {_summary(tree, whole)}")
+    named = f"{on} {share_of(busy, whole)}, {off} {share_of(whole - busy - unknown, whole)}{of_steps}"
+    named += f", {UNSEEN} {share_of(unknown, whole)}" if unknown else ""
+    return Tree(step, tuple(blocks), height, f"{step}; {named.lower()}: {_summary(tree, whole)}", named)
 
 
-def _share(time: float, whole: float) -> str:
-    return format_value(100.0 * time / whole, "share_pct")
+def _time(rows: _Rows, group: str = "") -> float:
+    """Return the time of rows, or of those of a group."""
+    return float(sum(row["time_ns"] for row in rows if group in ("", row["group"])))
 
 
 def _tree(rows: _Rows) -> _Range:
@@ -186,23 +158,21 @@ def _tree(rows: _Rows) -> _Range:
     return root
 
 
-def _blocks(tree: _Range, whole: float, least: float, unit: str) -> Iterator[Block]:
+def _blocks(tree: _Range, whole: float, least: float, unit: str) -> Iterator[Box]:
     """Yield the boxes of a tree, from the outside in and from left to right."""
     depth = tree.depth
 
-    def ranges(node: _Range, left: float, level: int) -> Iterator[Block]:
+    def ranges(node: _Range, left: float, level: int) -> Iterator[Box]:
         for name, inner, time in _inside(node, whole, least):
             rows, text, is_last = inner.all_rows(), short_text(name.removeprefix(_EVALUATES)), not inner.inside
             title = f"{text}: {_amount(time, whole, unit)}"
-            busy = sum(row["time_ns"] for row in rows if row["group"] == "busy")
             if rows[0]["category"] != OPERATORS:
-                title += f"; GPU busy {format_value(busy, 'time_ns')}"
-            block = Block(
+                title += f"; GPU busy {format_value(_time(rows, 'busy'), 'time_ns')}"
+            block = Box(
                 x=round(100.0 * left / whole, 3),
                 y=LINE * (level - 1),
                 width=round(100.0 * time / whole, 3),
-                kind="range" if inner.path else "itself",
-                is_series=False,
+                look="of-range" if inner.path else "of-itself",
                 title=title,
                 height=LINE * (1 + depth - level) if is_last else LINE,
                 level=level,
@@ -213,23 +183,22 @@ def _blocks(tree: _Range, whole: float, least: float, unit: str) -> Iterator[Blo
             yield from parts(rows, left, depth + 1) if is_last else ranges(inner, left, level + 1)
             left += time
 
-    def parts(rows: _Rows, left: float, level: int) -> Iterator[Block]:
+    def parts(rows: _Rows, left: float, level: int) -> Iterator[Box]:
         for name, alike, time in _families(rows, whole, least):
             kernels = list(_kernels(alike, whole, least))
             is_one = len(kernels) == 1
-            block = Block(
+            block = Box(
                 x=round(100.0 * left / whole, 3),
                 y=LINE * depth,
                 width=round(100.0 * time / whole, 3),
-                kind=_color(alike),
-                is_series=True,
+                look=f"series-{_color(alike)}",
                 title=_titled(kernels[0][0] if is_one else name, alike, time, whole, unit),
                 height=2 * _PART if is_one else _PART,
                 level=level,
                 is_idle=alike[0]["group"] != "busy",
                 rows=_intervals(alike),
             )
-            yield _labelled(block, (kernels[0][0], name) if is_one else (name,), _share(time, whole))
+            yield _labelled(block, (kernels[0][0], name) if is_one else (name,), share_of(time, whole))
             for kernel, same, part in () if is_one else kernels:
                 inner = replace(
                     block,
@@ -240,14 +209,14 @@ def _blocks(tree: _Range, whole: float, least: float, unit: str) -> Iterator[Blo
                     level=level + 1,
                     rows=_intervals(same),
                 )
-                yield _labelled(inner, (kernel,), _share(part, whole))
+                yield _labelled(inner, (kernel,), share_of(part, whole))
                 left += part
             left += time if is_one else 0.0
 
     yield from ranges(tree, 0.0, 1) if tree.inside else parts(tree.rows, 0.0, 1)
 
 
-def _labelled(block: Block, names: Sequence[str], share: str) -> Block:
+def _labelled(block: Box, names: Sequence[str], share: str) -> Box:
     """Return a box with the first name that fits, else with a part of the last one; of a cause, its share will do."""
     name = next((name for name in names if fits(block, name)), "" if block.is_idle else cut_to_fit(block, names[-1]))
     return written(block, name, f" {share}") if name else written(block, share, "") if block.is_idle else block
@@ -255,7 +224,7 @@ def _labelled(block: Block, names: Sequence[str], share: str) -> Block:
 
 def _inside(node: _Range, whole: float, least: float) -> Iterator[tuple[str, _Range, float]]:
     """Yield the ranges inside a range, the small ones as one, and what is outside of them."""
-    times = {name: sum(row["time_ns"] for row in inner.all_rows()) for name, inner in node.inside.items()}
+    times = {name: _time(inner.all_rows()) for name, inner in node.inside.items()}
     large = [name for name, time in times.items() if 100.0 * time >= least * whole]
     for name in large:
         yield name, node.inside[name], times[name]
@@ -264,7 +233,7 @@ def _inside(node: _Range, whole: float, least: float) -> Iterator[tuple[str, _Ra
         rest = _Range(rows=[row for name in small for row in node.inside[name].all_rows()])
         yield f"{counted(len(small), 'other range')}", rest, sum(times[name] for name in small)
     if node.rows:
-        yield "itself", _Range(rows=node.rows), sum(row["time_ns"] for row in node.rows)
+        yield "itself", _Range(rows=node.rows), _time(node.rows)
 
 
 def _grouped(rows: _Rows, key: Callable[[dict[str, Any]], Any]) -> list[tuple[Any, list[dict[str, Any]], float]]:
@@ -272,7 +241,7 @@ def _grouped(rows: _Rows, key: Callable[[dict[str, Any]], Any]) -> list[tuple[An
     groups: dict[Any, list[dict[str, Any]]] = {}
     for row in rows:
         groups.setdefault(key(row), []).append(row)
-    return [(name, some, sum(row["time_ns"] for row in some)) for name, some in groups.items()]
+    return [(name, some, _time(some)) for name, some in groups.items()]
 
 
 def _families(rows: _Rows, whole: float, least: float) -> Iterator[tuple[str, list[dict[str, Any]], float]]:
@@ -303,7 +272,7 @@ def _large(
             count += 1
     if small:
         noun = "other part" if is_busy else "other cause"
-        yield counted(count, noun), small, sum(row["time_ns"] for row in small)
+        yield counted(count, noun), small, _time(small)
 
 
 def _color(rows: _Rows) -> str:
@@ -320,7 +289,7 @@ def _titled(text: str, rows: _Rows, time: float, whole: float, unit: str) -> str
 
 
 def _amount(time: float, whole: float, unit: str) -> str:
-    return f"{format_value(time, 'time_ns')}, {_share(time, whole)} of the {unit}"
+    return f"{format_value(time, 'time_ns')}, {share_of(time, whole)} of the {unit}"
 
 
 def _intervals(rows: _Rows) -> str:
@@ -340,9 +309,9 @@ def _summary(tree: _Range, whole: float) -> str:
         found = [(name, inner.all_rows()) for name, inner in tree.inside.items()]
     else:
         found = [(name, rows) for (_, name), rows, _ in _grouped(tree.rows, lambda row: (row["group"], row["family"]))]
-    sized = [(name, rows, sum(row["time_ns"] for row in rows)) for name, rows in found]
+    sized = [(name, rows, _time(rows)) for name, rows in found]
     words = []
     for name, rows, time in sorted(sized, key=lambda one: -one[2])[:_SUMMED]:
         most = max(_grouped(rows, lambda row: row["family"]), key=lambda one: one[2])[0]
-        words.append(f"{short_text(name)} {_share(time, whole)}" + (f", most {most}" if tree.inside else ""))
+        words.append(f"{short_text(name)} {share_of(time, whole)}" + (f", most {most}" if tree.inside else ""))
     return "; ".join(words)

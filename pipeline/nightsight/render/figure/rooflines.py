@@ -1,11 +1,11 @@
-"""Geometry of rooflines: axes in decades, the roofs of one GPU, and a point for each kind of arithmetic of a kernel.
+"""Rooflines: axes in decades, the roofs of one GPU, and a point for each kind of arithmetic of a kernel.
 
-Positions are in percent of the plot from the top left; logarithms are base 10.
+Logarithms are base 10.
 """
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -13,18 +13,18 @@ import pandas as pd
 
 from nightsight.events.peaks import LIMITED_PCT
 from nightsight.model.report import gpu_name
-from nightsight.render.figure.axes import Tick
-from nightsight.render.figure.bars import MIX_COLORS, Dot
+from nightsight.render.figure.axes import LogAxis, Tick, upward
+from nightsight.render.figure.plot import Dot, Key, Line, LogPlane, Plane, Plot, Point, Text, grid, marker
 from nightsight.render.table.replayed import number_of
 from nightsight.render.table.view import counted, floats, short_text
-from nightsight.units import SCALES, arithmetic, format_value, scale_for
+from nightsight.units import SCALES, arithmetic, format_value
 
 Frame = pd.DataFrame
 _Place = tuple[Dot, float, float]  # a dot, and an offset from it in pixels
+_Roof = tuple[Line, Text]
 
 MOST: Final = 40
 _CHARTS: Final = 4
-_TICKS: Final = 7
 _RATE: Final = "flop_per_s"
 _INTENSITY: Final = "flop_per_byte"
 _MINOR: Final = 0.01  # of a kernel's highest rate: below that, a kind of arithmetic is not drawn
@@ -32,15 +32,6 @@ _LEAST, _HIGHEST = 1e-9, 1e21  # below and above anything measured; sums of thei
 _SAME: Final = 0.01  # decades: roofs this close look like one line and share a label
 _LABEL_HEIGHT: Final = 6.0
 _LEAST_HEIGHT: Final = 3.5  # percent: text between two lines that it nearly touches
-# SVG paths of the markers, in pixels around the point
-SHAPES: Final = (
-    "M-5 0a5 5 0 1 0 10 0a5 5 0 1 0-10 0z",
-    "M-4.5-4.5h9v9h-9z",
-    "M0-6.5L6.5 0 0 6.5-6.5 0z",
-    "M0-6L6 4.5H-6z",
-    "M0 6L6-4.5H-6z",
-    "M-2-6h4v4h4v4h-4v4h-4v-4h-4v-4h4z",
-)
 # where the number of a point can go: offset in pixels, and the text anchor
 _SIDES: Final = ((9, 4, "start"), (-9, 4, "end"), (0, -10, "middle"), (0, 18, "middle"))
 # plot size in pixels on a wide and on a narrow screen; used to test whether labels would touch
@@ -48,63 +39,6 @@ _SIZE: Final = (600, 340)
 _NARROW: Final = (210, 336)
 _ROOM: Final = (16, 12)
 _LETTER: Final = (6.5, 18)  # pixels: width of a letter and height of a line in labels
-
-
-@dataclass(frozen=True)
-class Key:
-    """A legend entry: a kind of arithmetic with the color and the marker of its points."""
-
-    kind: str
-    series: str
-    shape: str
-
-
-@dataclass(frozen=True)
-class Roof:
-    """A straight line with a label at the dot `at`; `anchor` is the text anchor of the label.
-
-    position: of the label: `over` or `under` a flat roof, `between` it and the next one if these are close, `slope` for
-    sloping roofs. amount: continues the label on screens that have room for it.
-    """
-
-    label: str
-    amount: str
-    begin: Dot
-    end: Dot
-    at: Dot
-    anchor: str
-    position: str
-
-
-@dataclass(frozen=True)
-class Point:
-    """One kind of arithmetic of a kernel; `l2` is its position by L2 bytes, `side` the place of its number."""
-
-    key: Key
-    number: str
-    at: Dot
-    l2: Dot | None
-    side: tuple[int, int, str]
-    title: str
-
-
-@dataclass(frozen=True)
-class Roofline:
-    """The plot of one GPU; `summary` describes it in words.
-
-    rate, intensity: the units of `rates`, without a prefix, and of `intensities`.
-    """
-
-    title: str
-    keys: tuple[Key, ...]
-    roofs: tuple[Roof, ...]
-    points: tuple[Point, ...]
-    rate: str
-    intensity: str
-    rates: tuple[Tick, ...]
-    intensities: tuple[Tick, ...]
-    summary: str
-    notes: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -121,24 +55,7 @@ OF_OPERATORS: Final = Words(
 )
 
 
-@dataclass(frozen=True)
-class _Axes:
-    """The range shown, as powers of ten: `left` to `right` in FLOP/byte, `bottom` to `top` in FLOP/s."""
-
-    left: int
-    right: int
-    bottom: int
-    top: int
-
-    def dot(self, intensity: float, rate: float) -> Dot:
-        x = (intensity - self.left) / (self.right - self.left)
-        y = (self.top - rate) / (self.top - self.bottom)
-        return Dot(*(round(100.0 * min(max(place, 0.0), 1.0), 2) for place in (x, y)))
-
-
-def rooflines(
-    points: Frame, roofs: Frame, short: Callable[[str], str], words: Words = OF_KERNELS
-) -> tuple[Roofline, ...]:
+def rooflines(points: Frame, roofs: Frame, short: Callable[[str], str], words: Words = OF_KERNELS) -> tuple[Plane, ...]:
     """Return a roofline per GPU of the points with a rate and bytes; empty if there are none or a column is missing.
 
     short: shortens a name, whose number it keeps. points: name, device, kind, flop_per_s, flop_per_byte,
@@ -171,30 +88,41 @@ def _log(column: "pd.Series[Any]") -> "pd.Series[float]":
     return pd.Series(np.log10(values.to_numpy()), column.index)
 
 
-def _roofline(points: Frame, roofs: Frame, words: Words) -> Roofline:
+def _roofline(points: Frame, roofs: Frame, words: Words) -> Plane:
     largest = points.groupby("name")[_RATE].transform("max")
     major = points[points[_RATE] >= _MINOR * largest]
     shown, minor = major.head(MOST), len(points) - len(major)
     kinds = list(dict.fromkeys(shown["kind"].astype("str")))
     slopes, levels = _slopes(roofs), _levels(roofs, kinds)
     shown = shown.assign(limit=[_limit(row, slopes) for row in shown.to_dict("records")])
-    axes = _axes(shown, list(slopes.values()), list(levels))
-    keys = {kind: _key(kind, place) for place, kind in enumerate(kinds)}
+    plane = _plane(shown, list(slopes.values()), list(levels))
+    keys = {kind: marker(short_text(kind), place) for place, kind in enumerate(kinds)}
     shown = shown.assign(title=[_title(row, words) for row in shown.to_dict("records")])
-    drawn = tuple(_points(shown, axes, keys, [axes.dot(axes.right, level).y for level in levels]))
+    hollow, filled = _points(shown, plane, keys, [plane.dot(0, level).y for level in levels])
+    # labels should cover neither the points nor their hollow L2 partners
+    drawn = [_pixels(mark.at) for mark in (*hollow, *filled) if isinstance(mark, Point)]
+    lines = [*_slope_roofs(slopes, levels, plane), *_level_roofs(slopes, levels, plane, drawn)]
+    across, up = _bare(plane.across.ticks(), _INTENSITY), _bare(upward(plane.up.ticks()), _RATE)
+    marks = (*grid(across, up), *(line for line, _ in lines), *(text for _, text in lines), *hollow, *filled)
     gpu = short_text(str(roofs["gpu"].iloc[0])) if len(roofs) else gpu_name(shown["device"].iloc[0])
-    return Roofline(
-        gpu,
-        tuple(keys.values()),
-        (*_slope_roofs(slopes, levels, axes), *_level_roofs(slopes, levels, axes, drawn)),
-        drawn,
-        SCALES[arithmetic(_RATE, kinds)][0][1],
-        SCALES[arithmetic(_INTENSITY, kinds)][0][1],
-        tuple(Tick(axes.dot(0, place).y, _rate_text(place)) for place in _decades(axes.bottom, axes.top)),
-        tuple(Tick(axes.dot(place, 0).x, f"{10.0**place:,.10g}") for place in _decades(axes.left, axes.right)),
-        _summary(gpu, shown),
-        tuple(_notes(words, minor, len(major), has_l2=any(point.l2 for point in drawn))),
+    return Plane(
+        look="roofline",
+        title=gpu,
+        keys=tuple(keys.values()),
+        plot=Plot(_summary(gpu, shown), marks, up, across),
+        across=_symbol(arithmetic(_INTENSITY, kinds)),
+        up=_symbol(arithmetic(_RATE, kinds)),
+        notes=tuple(_notes(words, minor, len(major), has_l2=bool(hollow))),
     )
+
+
+def _symbol(unit: str) -> str:
+    return SCALES[unit][0][1]
+
+
+def _bare(ticks: Iterable[Tick], unit: str) -> tuple[Tick, ...]:
+    """Return ticks whose unit is at the axis: their texts keep only its prefix."""
+    return tuple(replace(tick, text=tick.text.removesuffix(_symbol(unit)).strip()) for tick in ticks)
 
 
 def _slopes(roofs: Frame) -> dict[str, float]:
@@ -217,49 +145,53 @@ def _levels(roofs: Frame, kinds: Sequence[str]) -> dict[float, tuple[str, str]]:
     return texts
 
 
-def _axes(points: Frame, slopes: Sequence[float], levels: Sequence[float]) -> _Axes:
+def _plane(points: Frame, slopes: Sequence[float], levels: Sequence[float]) -> LogPlane:
     """Choose whole decades that include all points, all roofs, and the ridge points where roofs meet."""
     # the intensity at which a sloping roof meets a flat one
     ridges = [level - slope for level in levels for slope in slopes]
     across = [*ridges, *points["log_flop_per_byte"], *points["log_l2_flop_per_byte"].dropna()]
-    up = [*levels, *points["log_flop_per_s"]]
-    left, right = math.floor(min(across)), math.ceil(max(across))
-    bottom, top = math.floor(min(up)), math.ceil(max(up))
-    return _Axes(left, max(right, left + 1), bottom, max(top, bottom + 1))
+    return LogPlane(_decades(across, _INTENSITY), _decades([*levels, *points["log_flop_per_s"]], _RATE))
 
 
-def _slope_roofs(slopes: Mapping[str, float], levels: Iterable[float], axes: _Axes) -> Iterator[Roof]:
+def _decades(logs: Sequence[float], unit: str) -> LogAxis:
+    low, high = math.floor(min(logs)), math.ceil(max(logs))
+    return LogAxis(low, max(high, low + 1), unit, is_fine=False)
+
+
+def _slope_roofs(slopes: Mapping[str, float], levels: Iterable[float], plane: LogPlane) -> Iterator[_Roof]:
     """Yield the sloping roof of each memory, from where it enters the plot to the highest flat roof.
 
     Labels go on opposite outer sides, so that those of two parallel roofs do not touch.
     """
-    ceiling = max(levels, default=float(axes.top))
+    ceiling = max(levels, default=plane.up.high)
     for place, (name, slope) in enumerate(slopes.items()):
-        begin, end = max(axes.left, axes.bottom - slope), min(axes.right, ceiling - slope)
+        begin, end = max(plane.across.low, plane.up.low - slope), min(plane.across.high, ceiling - slope)
         if begin >= end:
             continue
         is_outer = place > 0
         at = begin + (end - begin) * (0.6 if is_outer else 0.3)
         label = f"{short_text(name)}: {format_value(10.0**slope, 'bytes_per_s')}"
-        first, last, middle = (axes.dot(x, x + slope) for x in (begin, end, at))
-        yield Roof(label, "", first, last, middle, "end" if is_outer else "start", "slope")
+        first, last, middle = (plane.dot(x, x + slope) for x in (begin, end, at))
+        yield Line("roof", first, last), Text(f"of-roof slope {'end' if is_outer else 'start'}", middle, label)
 
 
 def _level_roofs(
-    slopes: Mapping[str, float], levels: Mapping[float, tuple[str, str]], axes: _Axes, points: Sequence[Point]
-) -> Iterator[Roof]:
+    slopes: Mapping[str, float],
+    levels: Mapping[float, tuple[str, str]],
+    plane: LogPlane,
+    points: Sequence[tuple[float, float]],
+) -> Iterator[_Roof]:
     """Yield the flat roof of each kind, from its ridge with the fastest memory to the right edge.
 
-    Of the places where a label does not cross a neighboring line, the one that covers the fewest points is chosen.
+    Of the places where a label does not cross a neighboring line, the one that covers the fewest points is chosen:
+    over its roof, under it, or between it and the next one if these are close.
     """
-    # labels should cover neither the points nor their hollow L2 partners
-    dots = [_pixels(dot) for point in points for dot in (point.at, point.l2) if dot]
     fastest = max(slopes.values(), default=math.inf)
     # with sentinels for the neighbors of the lowest and the highest roof
-    heights = [100.0, *(axes.dot(axes.right, level).y for level in levels), -100.0]
+    heights = [100.0, *(plane.dot(0, level).y for level in levels), -100.0]
     for place, (level, (label, amount)) in enumerate(levels.items(), start=1):
         below, height, above = heights[place - 1 : place + 2]
-        begin, end = axes.dot(max(level - fastest, axes.left), level), axes.dot(axes.right, level)
+        begin, end = plane.dot(level - fastest, level), plane.dot(plane.across.high, level)
         fits = {
             "over": height - above >= _LABEL_HEIGHT,
             "under": below - height > _LABEL_HEIGHT,
@@ -269,9 +201,9 @@ def _level_roofs(
         places = [(end, "end", side) for side in sides] + [(begin, "start", side) for side in sides]
         # in letters; narrow screens leave out the amount, but each letter covers more of the plot
         width = max(len(label) + 2 + len(amount), _SIZE[0] / _NARROW[0] * len(label))
-        # index() below takes the first of equally good places: they are in order of preference
-        covered = [_covered(width, place, dots) for place in places]
-        yield Roof(label, amount, begin, end, *places[covered.index(min(covered))])
+        # min() takes the first of equally good places: they are in order of preference
+        at, anchor, side = min(places, key=lambda each: _covered(width, each, points))
+        yield Line("roof", begin, end), Text(f"of-roof {side} {anchor}", at, label, more=f": {amount}")
 
 
 def _covered(letters: float, place: tuple[Dot, str, str], dots: Sequence[tuple[float, float]]) -> int:
@@ -287,20 +219,22 @@ def _covered(letters: float, place: tuple[Dot, str, str], dots: Sequence[tuple[f
     )
 
 
-def _key(kind: str, place: int) -> Key:
-    series = f"mix-{place % MIX_COLORS + 1}"
-    # shapes shift after each round of colors, so that pairs of color and shape do not repeat early
-    return Key(short_text(kind), series, SHAPES[(place + place // MIX_COLORS) % len(SHAPES)])
-
-
-def _points(points: Frame, axes: _Axes, keys: Mapping[str, Key], lines: Sequence[float]) -> Iterator[Point]:
+def _points(
+    points: Frame, plane: LogPlane, keys: Mapping[str, Key], lines: Sequence[float]
+) -> tuple[list[Line | Point], list[Point]]:
+    """Return the points by L2 bytes, hollow and joined to the others, and these, which have numbers."""
     rows = points.to_dict("records")
-    dots = [axes.dot(row["log_flop_per_byte"], row["log_flop_per_s"]) for row in rows]
-    others = [axes.dot(row["log_l2_flop_per_byte"], row["log_flop_per_s"]) if _is_there(row) else None for row in rows]
+    dots = [plane.dot(row["log_flop_per_byte"], row["log_flop_per_s"]) for row in rows]
+    others = [plane.dot(row["log_l2_flop_per_byte"], row["log_flop_per_s"]) if _is_there(row) else None for row in rows]
     taken = [(dot, 0.0, 0.0) for dot in (*dots, *others) if dot]
+    hollow, filled = list[Line | Point](), list[Point]()
     for row, dot, other in zip(rows, dots, others, strict=True):
+        key, title = keys[str(row["kind"])], str(row["title"])
+        if other:
+            hollow += [Line(f"{key.look} pair", dot, other), Point(f"hollow {key.look}", other, key.shape, title)]
         side = _free_side(dot, taken, lines)
-        yield Point(keys[str(row["kind"])], number_of(str(row["name"])), dot, other, side, str(row["title"]))
+        filled.append(Point(key.look, dot, key.shape, title, number_of(str(row["name"])), side))
+    return hollow, filled
 
 
 def _is_there(row: Mapping[Any, Any]) -> bool:
@@ -367,16 +301,6 @@ def _limit(row: Mapping[Any, Any], slopes: Mapping[str, float]) -> str:
     if shares[nearest] >= LIMITED_PCT:
         return f"; limited by {nearest}, {share} of its roof"
     return f"; limited by no roof; the nearest is {nearest} at {share}"
-
-
-def _decades(first: int, last: int) -> range:
-    return range(first, last + 1, max(math.ceil((last - first) / _TICKS), 1))
-
-
-def _rate_text(place: int) -> str:
-    """Format a power of ten in FLOP/s as `10 T`."""
-    scale = scale_for(_RATE, [10.0**place])
-    return f"{10.0**place / scale.divisor:,.10g} {scale.symbol.removesuffix('FLOP/s')}".strip()
 
 
 def _summary(gpu: str, points: Frame) -> str:

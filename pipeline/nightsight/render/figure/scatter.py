@@ -1,22 +1,21 @@
-"""Geometry of the copy plot: copy rate by size, both in decades, with the peak bandwidths as lines."""
+"""The copy plot: copy rate by size, both in decades, with the peak bandwidths as lines."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 
-from nightsight.render.figure.axes import LogAxis, Tick, log_axis, measured
-from nightsight.render.figure.bars import MIX_COLORS, Dot
-from nightsight.render.figure.rooflines import SHAPES, Key
+from nightsight.render.figure.axes import LogAxis, drawable, log_axis, measured, upward
+from nightsight.render.figure.plot import Dot, Key, Line, LogPlane, Plane, Plot, Point, Text, grid, marker
 from nightsight.render.table.view import Floats, counted, short_text
 from nightsight.units import format_value
 
 Frame = pd.DataFrame
 
-_NEEDED: Final = {"operation", "host_kind", "count", "total_bytes", "total_ns", "rate_bytes_per_s"}
+_NUMBERS: Final = {"count": "count", "total_bytes": "total", "total_ns": "time", "rate_bytes_per_s": "rate"}
 _MARGIN: Final = 0.15  # decades
 _LABEL_HEIGHT: Final = 7.0  # percent
 # the link or memory that limits a copy: column of gpu_peaks, the share of it that one copy can use, and its name
@@ -36,81 +35,43 @@ _CROSSED: Final[Mapping[str, tuple[str, float, str]]] = {
 }
 
 
-@dataclass(frozen=True)
-class Spot:
-    """The copies of one kind and size class; `title` has their numbers in words."""
-
-    key: Key
-    at: Dot
-    title: str
-
-
-@dataclass(frozen=True)
-class Peak:
-    """A horizontal line; its label is `over` or `under` it."""
-
-    label: str
-    y: float
-    position: str
-
-
-@dataclass(frozen=True)
-class Scatter:
-    """One plot; `trails` are lines that join the spots of one kind by size: series, start and end."""
-
-    title: str
-    keys: tuple[Key, ...]
-    peaks: tuple[Peak, ...]
-    trails: tuple[tuple[str, Dot, Dot], ...]
-    spots: tuple[Spot, ...]
-    rates: tuple[Tick, ...]
-    sizes: tuple[Tick, ...]
-    summary: str
-    notes: tuple[str, ...]
-
-
-def copy_rates(frame: Frame, peaks: Frame) -> tuple[Scatter, ...]:
-    """Return a plot of the classes of copy_sizes with a size and a rate.
+def copy_rates(frame: Frame, peaks: Frame) -> tuple[Plane, ...]:
+    """Return a plot of the classes of copy_sizes with a size and a rate; lines join the sizes of one kind.
 
     It is empty if a column is missing or fewer than two classes have both: the table says all that one mark could.
 
     peaks: gpu_peaks, which may be empty.
     """
-    known = _known(frame) if set(frame.columns) >= _NEEDED else Frame()
+    known = _known(frame)
     if len(known) < 2:
         return ()
     levels = _levels(known, peaks)
     sizes = log_axis(known["size"].to_numpy(), unit="bytes", margin=_MARGIN)
     rates = log_axis(np.array([*known["rate"], *levels.values()]), unit="bytes_per_s", margin=_MARGIN)
-    keys = {kind: _key(kind, place) for place, kind in enumerate(dict.fromkeys(known["kind"]))}
-    spots = tuple(_spots(known, sizes, rates, keys))
+    keys = {kind: marker(short_text(kind), place) for place, kind in enumerate(dict.fromkeys(known["kind"]))}
+    points = [_point(row, keys[row["kind"]], LogPlane(sizes, rates)) for row in known.to_dict("records")]
+    across, up = sizes.ticks(), upward(rates.ticks())
+    marks = (*grid(across, up), *_peaks(levels, rates), *_trails(points), *points)
     return (
-        Scatter(
-            "Rate of copies by size",
-            tuple(keys.values()),
-            tuple(_peaks(levels, rates)),
-            tuple(_trails(spots)),
-            spots,
-            # the axis is vertical, and places count from the top
-            tuple(Tick(round(100.0 - tick.place, 2), tick.text) for tick in rates.ticks()),
-            sizes.ticks(),
-            _summary(known, levels),
-            tuple(_notes(levels)),
+        Plane(
+            look="roofline of-rates",
+            title="Rate of copies by size",
+            keys=tuple(keys.values()),
+            plot=Plot(_summary(known, levels), marks, up, across),
+            across="Copy size",
+            notes=tuple(_notes(levels)),
         ),
     )
 
 
 def _known(frame: Frame) -> Frame:
     """Return the rows that a logarithmic axis can show: kind, operation, count, mean size (bytes), time (ns), rate."""
-    count, size, time, rate = (
-        measured(frame[name]) for name in ("count", "total_bytes", "total_ns", "rate_bytes_per_s")
-    )
-    host = frame["host_kind"].astype("str")
-    operation = frame["operation"].astype("str")
+    known = drawable(frame, _NUMBERS, ("operation", "host_kind"))
+    known = known[known["count"] > 0].rename(columns=_NUMBERS)
+    host, operation = known["host_kind"].astype("str"), known["operation"].astype("str")
     kind = operation.where(host == "", operation + ", " + host.str.lower())
-    table = pd.DataFrame({"kind": kind, "operation": operation, "count": count, "total": size, "time": time})
-    known = (count > 0) & (size > 0) & (rate > 0) & np.isfinite(time)
-    table = table.assign(size=size / np.where(known, count, 1.0), rate=rate)[known]
+    table = known.assign(kind=kind, operation=operation, size=known["total"] / known["count"])
+    table = table[(table["size"] > 0) & (table["rate"] > 0)]
     return table.sort_values(["kind", "size"], kind="stable", ignore_index=True)
 
 
@@ -125,36 +86,29 @@ def _levels(known: Frame, peaks: Frame) -> dict[str, float]:
     return dict(sorted(levels.items(), key=lambda level: level[1]))
 
 
-def _key(kind: str, place: int) -> Key:
-    return Key(short_text(kind), f"mix-{place % MIX_COLORS + 1}", SHAPES[(place + place // MIX_COLORS) % len(SHAPES)])
-
-
-def _spots(known: Frame, sizes: LogAxis, rates: LogAxis, keys: Mapping[str, Key]) -> Iterator[Spot]:
-    across, up = sizes.places(known["size"].to_numpy()), rates.places(known["rate"].to_numpy())
-    for row, x, y in zip(known.to_dict("records"), across.tolist(), up.tolist(), strict=True):
-        yield Spot(keys[row["kind"]], Dot(x, round(100.0 - y, 2)), _title(row))
-
-
-def _title(row: Mapping[Any, Any]) -> str:
+def _point(row: Mapping[Any, Any], key: Key, plane: LogPlane) -> Point:
     size = f"{format_value(row['size'], 'size_bytes')}{' on average' if row['count'] > 1 else ''}"
     sums = f"{format_value(row['total'], 'total_bytes')} in {format_value(row['time'], 'time_ns')}"
     rate = format_value(row["rate"], "rate_bytes_per_s")
-    return f"{short_text(row['kind'])}: {counted(row['count'], 'copy')} of {size}, {rate}; {sums}"
+    title = f"{key.label}: {counted(row['count'], 'copy')} of {size}, {rate}; {sums}"
+    return Point(key.look, plane.dot(math.log10(row["size"]), math.log10(row["rate"])), key.shape, title)
 
 
-def _trails(spots: tuple[Spot, ...]) -> Iterator[tuple[str, Dot, Dot]]:
-    for spot, following in pairwise(spots):
-        if spot.key == following.key:
-            yield spot.key.series, spot.at, following.at
+def _trails(points: Sequence[Point]) -> Iterator[Line]:
+    for point, following in pairwise(points):
+        if point.look == following.look:
+            yield Line(f"{point.look} pair", point.at, following.at)
 
 
-def _peaks(levels: Mapping[str, float], rates: LogAxis) -> Iterator[Peak]:
+def _peaks(levels: Mapping[str, float], rates: LogAxis) -> Iterator[Line | Text]:
     """Yield the lines; a label goes over its line, or under it if it would cross the line above."""
     heights: Floats = 100.0 - rates.places(np.array(list(levels.values())))
     for place, label in enumerate(levels):
         # the next line is the one above, because levels are ascending
         is_near = place + 1 < len(heights) and heights[place] - heights[place + 1] < _LABEL_HEIGHT
-        yield Peak(label, round(float(heights[place]), 2), "under" if is_near else "over")
+        height = round(float(heights[place]), 2)
+        yield Line("roof", Dot(0, height), Dot(100, height))
+        yield Text(f"of-roof {'under' if is_near else 'over'} start", Dot(0.5, height), label)
 
 
 def _summary(known: Frame, levels: Mapping[str, float]) -> str:

@@ -1,14 +1,15 @@
-"""Geometry of *Where the time went* and of the critical path: stacked bars, the GPU's part first, then the rest."""
+"""*Where the time went* and of the critical path: stacked bars, the GPU's part first, then the rest."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 import pandas as pd
 
 from nightsight.model.report import gpu_name
 from nightsight.render.figure.axes import measured
+from nightsight.render.figure.plot import Key, Picture
 from nightsight.render.table.view import short_text
 from nightsight.results.categories import (
     ALLOCATION,
@@ -68,7 +69,7 @@ CAUSE_COLORS: Final[Mapping[str, str]] = {
 
 
 @dataclass(frozen=True)
-class Part:
+class Slice:
     """A part of a bar, in percent from the left; `inside` is the text that fits: "all", "share", or "" for none."""
 
     label: str
@@ -86,7 +87,7 @@ class Whole:
     """A window; `busy` is the total width of its busy parts, `summary` describes it in words."""
 
     label: str
-    parts: tuple[Part, ...]
+    parts: tuple[Slice, ...]
     busy: float
     busy_text: str
     idle_text: str
@@ -94,18 +95,16 @@ class Whole:
     summary: str
 
 
-@dataclass(frozen=True)
-class Wholes:
-    """Bars under one key: that of the only one, or of the mean of several. `more`: how many devices have no bar.
+@dataclass(frozen=True, kw_only=True)
+class Wholes(Picture):
+    """Bars under one key: that of the only one, or of the mean of several. of: what the bar is the whole of."""
 
-    of: what the bar is the whole of.
-    """
-
+    layout: ClassVar = "wholes"
+    look: str = "wholes"
+    title: str = ""
     bars: tuple[Whole, ...] = ()
-    key: tuple[Part, ...] = ()
+    key: tuple[Slice, ...] = ()
     total: str = ""
-    note: str = ""
-    more: int = 0
     of: str = "Window"
 
     def __bool__(self) -> bool:
@@ -127,22 +126,25 @@ def wholes(frame: Frame, called: Callable[[object], str] = gpu_name) -> Wholes:
     if len(devices) > 1:
         together = known.groupby(["group", "category"], sort=False)["time_ns"].sum() / len(devices)
         mean = _whole(together.reset_index(), "")
-    of = "The numbers are means of all bars. " if len(devices) > 1 else ""
-    unknown = _UNSEEN_NOTE if (known["category"] == UNSEEN).any() else ""
-    return Wholes(bars, mean.parts, mean.total, f"{of}{_SPLIT_NOTE}{unknown}", len(devices) - len(bars))
+    note = "The numbers are means of all bars. " if len(devices) > 1 else ""
+    note += _SPLIT_NOTE
+    note += _UNSEEN_NOTE if (known["category"] == UNSEEN).any() else ""
+    note += f" {len(devices) - len(bars)} more are in the table, and in the means." if len(devices) > len(bars) else ""
+    look = "wholes several" if len(bars) > 1 else "wholes"
+    return Wholes(look=look, bars=bars, key=mean.parts, total=mean.total, notes=(note,))
 
 
-def path_whole(frame: Frame) -> Wholes:
+def path_whole(frame: Frame) -> tuple[Wholes, ...]:
     """Return one bar of the critical path by cause, the largest first on each side; none if it has no time."""
     if not {"cause", "time_ns"} <= set(frame.columns):
-        return Wholes()
+        return ()
     causes = frame.assign(time_ns=measured(frame["time_ns"])).groupby("cause", sort=False)["time_ns"].sum()
     rows = causes[causes > 0].sort_values(ascending=False, kind="stable").rename_axis("category").reset_index()
     if rows.empty:
-        return Wholes()
+        return ()
     group = rows["category"].isin(BUSY).map({True: "busy", False: "idle"})
     whole = _whole(rows.assign(group=group), "", ("GPU work", "CPU, and on the way"))
-    return Wholes((whole,), whole.parts, whole.total, _PATH_NOTE)
+    return (Wholes(bars=(whole,), key=whole.parts, total=whole.total, notes=(_PATH_NOTE,)),)
 
 
 def whole_percents(times: Sequence[float]) -> list[str]:
@@ -165,6 +167,11 @@ def whole_percents(times: Sequence[float]) -> list[str]:
         format_value(0.01 if value > 0 and count == 0 else count / 10, "share_pct")
         for value, count in zip(values.tolist(), tenths.tolist(), strict=True)
     ]
+
+
+def keys_of(categories: Iterable[str]) -> tuple[Key, ...]:
+    """Return the legend of categories in pictures that show only some of the split."""
+    return tuple(Key(name, f"series-{CAUSE_COLORS[name]}", is_idle=name in IDLE) for name in categories)
 
 
 def _places(categories: "pd.Series[Any]") -> "pd.Series[int]":
@@ -193,24 +200,25 @@ def _whole(rows: Frame, label: str, sides: tuple[str, str] = ("Busy", "Idle")) -
 
 
 def _side(name: str, time: float, total: float) -> str:
-    return f"{name} {_share(time, total)}, {format_value(time, 'time_ns')}"
+    return f"{name} {share_of(time, total)}, {format_value(time, 'time_ns')}"
 
 
-def _share(time: float, total: float) -> str:
+def share_of(time: float, total: float) -> str:
+    """Format a part of a whole in percent."""
     return format_value(100.0 * time / total, "share_pct")
 
 
-def _parts(rows: Frame, total: float) -> Iterator[Part]:
+def _parts(rows: Frame, total: float) -> Iterator[Slice]:
     ends = (100.0 * rows["time_ns"].cumsum() / total).round(3).tolist()
     shares = whole_percents(rows["time_ns"].tolist())
     for row, share, begin, end in zip(rows.to_dict("records"), shares, [0.0, *ends], ends, strict=False):
         yield _part(row, share, begin, end)
 
 
-def _part(row: Mapping[Any, Any], share: str, begin: float, end: float) -> Part:
+def _part(row: Mapping[Any, Any], share: str, begin: float, end: float) -> Slice:
     label, width = short_text(str(row["category"])), round(end - begin, 3)
     # compares the number of letters that fit into the part
     has_room = (width - _SPACE) / _LETTER >= len(f"{label} {share}")
     inside = "all" if has_room else "share" if width >= _LEAST else ""
     series, is_busy = CAUSE_COLORS.get(str(row["category"]), "others"), row["group"] == "busy"
-    return Part(label, series, is_busy, share, format_value(row["time_ns"], "time_ns"), begin, width, inside)
+    return Slice(label, series, is_busy, share, format_value(row["time_ns"], "time_ns"), begin, width, inside)

@@ -6,7 +6,7 @@ from typing import Final
 
 from nightsight.events.kernel_labels import Labels
 from nightsight.model.report import Conditions, Environment, Report, Result
-from nightsight.render.figure.bars import DotPlot, trials
+from nightsight.render.figure.bars import Strip, trials
 from nightsight.render.figure.charts import Pictures, pictures_of
 from nightsight.render.page.figures import Figure, key_figures
 from nightsight.render.page.findings import Advice, Banner, advice, banners
@@ -110,7 +110,7 @@ class Method:
     parameters: Pairs
     stages: Pairs
     conditions: Pairs
-    trials: DotPlot | None
+    trials: Strip | None
     sections: tuple[Section, ...]
 
 

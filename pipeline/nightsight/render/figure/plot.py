@@ -1,0 +1,214 @@
+"""What pictures are made of: marks in a plot, and the words around it. `templates/macros/plot.html` draws them.
+
+Places are in percent of the plot, from the left and from the top.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, Final, TypeVar
+
+from nightsight.render.figure.axes import LogAxis, Tick
+
+GRID: Final = 1000
+"""Paths are drawn on a grid of this many steps in both directions: short integers, and a resolution of 0.1 %."""
+MIX_COLORS: Final = 6
+# SVG paths of the markers, in pixels around the point
+SHAPES: Final = (
+    "M-5 0a5 5 0 1 0 10 0a5 5 0 1 0-10 0z",
+    "M-4.5-4.5h9v9h-9z",
+    "M0-6.5L6.5 0 0 6.5-6.5 0z",
+    "M0-6L6 4.5H-6z",
+    "M0 6L6-4.5H-6z",
+    "M-2-6h4v4h4v4h-4v4h-4v-4h-4v-4h4z",
+)
+
+
+@dataclass(frozen=True)
+class Dot:
+    """A place."""
+
+    x: float
+    y: float
+
+
+@dataclass(frozen=True)
+class Mark:
+    """What is drawn in a plot. look: CSS classes."""
+
+    kind: ClassVar[str]
+    look: str
+
+
+_Mark = TypeVar("_Mark", bound=Mark)
+
+
+@dataclass(frozen=True)
+class Line(Mark):
+    """A straight line."""
+
+    kind: ClassVar = "line"
+    begin: Dot
+    end: Dot
+
+
+@dataclass(frozen=True)
+class Rect(Mark):
+    """A rectangle; one with a title can be pointed at above and below it too."""
+
+    kind: ClassVar = "rect"
+    x: float = 0
+    width: float = 100
+    y: float = 0
+    height: float = 100
+    title: str = ""
+
+
+@dataclass(frozen=True)
+class Text(Mark):
+    """A text; `aside` moves it by pixels, `more` continues it on screens that have room for that."""
+
+    kind: ClassVar = "text"
+    at: Dot
+    text: str
+    more: str = ""
+    aside: int = 0
+
+
+@dataclass(frozen=True)
+class Path(Mark):
+    """An SVG path on the GRID, which the plot stretches."""
+
+    kind: ClassVar = "path"
+    grid: ClassVar = GRID
+    path: str
+
+
+@dataclass(frozen=True)
+class Point(Mark):
+    """A marker, whose `shape` is in pixels around it, with a number at a `side`: offset in pixels, and text anchor."""
+
+    kind: ClassVar = "point"
+    at: Dot
+    shape: str
+    title: str = ""
+    number: str = ""
+    side: tuple[int, int, str] = (0, 0, "")
+
+
+@dataclass(frozen=True)
+class Circle(Mark):
+    """A circle with a radius in pixels."""
+
+    kind: ClassVar = "circle"
+    at: Dot
+    radius: float
+
+
+@dataclass(frozen=True)
+class Part(Mark):
+    """A column of the plot that can be pointed at and chosen. span: in ns, for scripts; stripes: top and height."""
+
+    kind: ClassVar = "part"
+    x: float
+    width: float
+    title: str
+    span: str
+    stripes: tuple[float, float] | None
+
+
+@dataclass(frozen=True)
+class Plot:
+    """Marks in the order in which they are drawn; `summary` describes them in words.
+
+    up: the ticks of the vertical axis, from the top down. across: those below it; () if another plot has them.
+    """
+
+    summary: str
+    marks: tuple[Mark, ...]
+    up: tuple[Tick, ...] = ()
+    across: tuple[Tick, ...] = ()
+    label: str = ""
+    remark: str = ""
+    look: str = ""
+
+    def of(self, kind: type[_Mark], look: str = "") -> list[_Mark]:
+        """Return the marks of a kind whose look begins like this."""
+        return [mark for mark in self.marks if isinstance(mark, kind) and mark.look.startswith(look)]
+
+
+@dataclass(frozen=True)
+class Key:
+    """An entry of a legend. shape: its marker, "" for a patch of color; is_idle: striped."""
+
+    label: str
+    look: str
+    shape: str = ""
+    is_idle: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Picture:
+    """What all pictures have; `layout` names the macro in `templates/macros/pictures.html`."""
+
+    layout: ClassVar[str]
+    look: str
+    title: str
+    keys: tuple[Key, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Panels(Picture):
+    """Plots below one another."""
+
+    layout: ClassVar = "panels"
+    plots: tuple[Plot, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plane(Picture):
+    """A plot of points on two named axes."""
+
+    layout: ClassVar = "plane"
+    plot: Plot
+    across: str
+    up: str = ""
+
+
+@dataclass(frozen=True)
+class LogPlane:
+    """Two logarithmic axes."""
+
+    across: LogAxis
+    up: LogAxis
+
+    def dot(self, x: float, y: float) -> Dot:
+        """Return the place of two logarithms."""
+        return Dot(self.across.place(x), round(100.0 - self.up.place(y), 2))
+
+
+def grid(across: Sequence[Tick], up: Sequence[Tick]) -> tuple[Line, ...]:
+    """Return the lines of ticks."""
+    return (
+        *(Line("grid", Dot(tick.place, 0), Dot(tick.place, 100)) for tick in across),
+        *(Line("grid", Dot(0, tick.place), Dot(100, tick.place)) for tick in up),
+    )
+
+
+def above_one_axis(plots: Sequence[Plot], ticks: tuple[Tick, ...]) -> tuple[Plot, ...]:
+    """Return plots below one another, of which the last one has the ticks of all."""
+    *others, last = plots
+    return (*others, replace(last, across=ticks))
+
+
+def first_of(shown: int, devices: int) -> tuple[str, ...]:
+    """Return the note that not all devices are shown, if so."""
+    note = f"The first {shown} of {devices:,} devices. The JSON and CSV forms of this report contain all of them."
+    return (note,) if devices > shown else ()
+
+
+def marker(label: str, place: int) -> Key:
+    """Return the key of the points of a kind; `place`: that of the kind among all."""
+    # shapes shift after each round of colors, so that pairs of color and shape do not repeat early
+    shape = SHAPES[(place + place // MIX_COLORS) % len(SHAPES)]
+    return Key(label, f"series-mix-{place % MIX_COLORS + 1}", shape)
