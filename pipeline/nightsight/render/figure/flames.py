@@ -15,7 +15,7 @@ from nightsight.model.report import gpu_name
 from nightsight.render.figure.axes import measured
 from nightsight.render.figure.boxes import LINE, Box, fits, written
 from nightsight.render.figure.shares import CAUSE_COLORS
-from nightsight.render.table.view import counted, short_text
+from nightsight.render.table.view import counted, share_of, short_text
 from nightsight.texts import printable
 from nightsight.units import format_value
 
@@ -164,7 +164,7 @@ def _placed(node: _Node, left: float, whole: float) -> Iterator[tuple[str, _Node
 def _box(  # noqa: PLR0913 (what a box shows, and where)
     name: str, node: _Node, whole: float, what: str, *, x: float, depth: int
 ) -> Box:
-    width, share, is_cause = 100.0 * node.time / whole, _share(node.time, whole), depth == 0
+    width, share, is_cause = 100.0 * node.time / whole, share_of(node.time, whole), depth == 0
     text = short_text(name[1:-1] if of_library(name) else name)
     title = f"{text}: {format_value(node.time, 'time_ns')}, {share} of the {what}"
     itself = node.time - sum(child.time for child in node.called.values())
@@ -184,17 +184,13 @@ def _written(box: Box, text: str, share: str) -> Box:
     return written(box, text, f" {share}") if fits(box, text) else written(box, share, "")
 
 
-def _share(time: float, whole: float) -> str:
-    return format_value(100.0 * time / whole, "share_pct")
-
-
 def _summary(tree: _Node) -> str:
     """Say what the causes are, and for each where most of it is."""
     words = []
     for cause, node in sorted(tree.called.items(), key=lambda item: (-item[1].time, item[0])):
         if 100.0 * node.time >= _LEAST * tree.time:
             way = _longest(node)
-            words.append(f"{cause} {_share(node.time, tree.time)}" + (f", most in {' → '.join(way)}" if way else ""))
+            words.append(f"{cause} {share_of(node.time, tree.time)}" + (f", most in {' → '.join(way)}" if way else ""))
     return "; ".join(words)
 
 

@@ -14,7 +14,7 @@ from nightsight.model.report import gpu_name
 from nightsight.render.figure.axes import measured
 from nightsight.render.figure.boxes import LINE, Box, cut_to_fit, fits, written
 from nightsight.render.figure.shares import CAUSE_COLORS
-from nightsight.render.table.view import counted, short_text
+from nightsight.render.table.view import counted, share_of, short_text
 from nightsight.results.categories import IDLE, UNSEEN
 from nightsight.results.steps import OPERATORS, OTHER_PARTS
 from nightsight.units import format_value
@@ -159,13 +159,9 @@ def _icicle(rows: _Rows, label: str, is_step: bool) -> Icicle:
     on, off = ("In operators", "outside") if any(row["category"] == OPERATORS for row in rows) else ("Busy", "idle")
     # the window also has what lies between the steps, so its shares are others
     of_steps = " of the steps" if is_step else ""
-    named = f"{on} {_share(busy, whole)}, {off} {_share(whole - busy - unknown, whole)}{of_steps}"
-    named += f", {UNSEEN} {_share(unknown, whole)}" if unknown else ""
+    named = f"{on} {share_of(busy, whole)}, {off} {share_of(whole - busy - unknown, whole)}{of_steps}"
+    named += f", {UNSEEN} {share_of(unknown, whole)}" if unknown else ""
     return Icicle(label, step, named, tuple(blocks), height, f"{step}; {named.lower()}: {_summary(tree, whole)}")
-
-
-def _share(time: float, whole: float) -> str:
-    return format_value(100.0 * time / whole, "share_pct")
 
 
 def _tree(rows: _Rows) -> _Range:
@@ -229,7 +225,7 @@ def _blocks(tree: _Range, whole: float, least: float, unit: str) -> Iterator[Blo
                 is_idle=alike[0]["group"] != "busy",
                 rows=_intervals(alike),
             )
-            yield _labelled(block, (kernels[0][0], name) if is_one else (name,), _share(time, whole))
+            yield _labelled(block, (kernels[0][0], name) if is_one else (name,), share_of(time, whole))
             for kernel, same, part in () if is_one else kernels:
                 inner = replace(
                     block,
@@ -240,7 +236,7 @@ def _blocks(tree: _Range, whole: float, least: float, unit: str) -> Iterator[Blo
                     level=level + 1,
                     rows=_intervals(same),
                 )
-                yield _labelled(inner, (kernel,), _share(part, whole))
+                yield _labelled(inner, (kernel,), share_of(part, whole))
                 left += part
             left += time if is_one else 0.0
 
@@ -320,7 +316,7 @@ def _titled(text: str, rows: _Rows, time: float, whole: float, unit: str) -> str
 
 
 def _amount(time: float, whole: float, unit: str) -> str:
-    return f"{format_value(time, 'time_ns')}, {_share(time, whole)} of the {unit}"
+    return f"{format_value(time, 'time_ns')}, {share_of(time, whole)} of the {unit}"
 
 
 def _intervals(rows: _Rows) -> str:
@@ -344,5 +340,5 @@ def _summary(tree: _Range, whole: float) -> str:
     words = []
     for name, rows, time in sorted(sized, key=lambda one: -one[2])[:_SUMMED]:
         most = max(_grouped(rows, lambda row: row["family"]), key=lambda one: one[2])[0]
-        words.append(f"{short_text(name)} {_share(time, whole)}" + (f", most {most}" if tree.inside else ""))
+        words.append(f"{short_text(name)} {share_of(time, whole)}" + (f", most {most}" if tree.inside else ""))
     return "; ".join(words)

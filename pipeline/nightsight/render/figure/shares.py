@@ -9,7 +9,7 @@ import pandas as pd
 
 from nightsight.model.report import gpu_name
 from nightsight.render.figure.axes import measured
-from nightsight.render.table.view import short_text
+from nightsight.render.table.view import share_of, short_text
 from nightsight.results.categories import (
     ALLOCATION,
     BLOCKING_COPY,
@@ -193,11 +193,7 @@ def _whole(rows: Frame, label: str, sides: tuple[str, str] = ("Busy", "Idle")) -
 
 
 def _side(name: str, time: float, total: float) -> str:
-    return f"{name} {_share(time, total)}, {format_value(time, 'time_ns')}"
-
-
-def _share(time: float, total: float) -> str:
-    return format_value(100.0 * time / total, "share_pct")
+    return f"{name} {share_of(time, total)}, {format_value(time, 'time_ns')}"
 
 
 def _parts(rows: Frame, total: float) -> Iterator[Part]:
