@@ -321,11 +321,18 @@ def test_lists_of_tensors_are_summed_if_the_type_of_their_elements_is_known() ->
 
 
 def test_where_arguments_have_different_elements_types_have_to_be_recorded() -> None:
-    shapes = "[[4,6],[4,6],[]]"
-    for name, known in (("add", 3 * 24 * 4), ("masked_fill", None), ("masked_fill_", None), ("gather", None)):
-        found = work_of(f"aten::{name}", shapes, element="float")
+    def bytes_of(name: str, *arguments: Any) -> int | None:
+        shapes, _, inputs = described(*arguments)
+        found = work_of(f"aten::{name}", shapes, "", inputs, element="float")
         assert found is not None
-        assert found.data_bytes == known
+        return found.data_bytes
+
+    data, mask, index = value(4, 6), value(4, 6, dtype=torch.bool), torch.zeros(4, dtype=torch.int64)
+    assert bytes_of("add", data, data, 1) == size([data] * 3)
+    assert bytes_of("masked_fill", data, mask, 0.0) is None
+    assert bytes_of("masked_fill_", data, mask, 0.0) is None
+    assert bytes_of("index_select", data, 0, index) is None
+    assert bytes_of("embedding_dense_backward", data, index, 10, -1, False) is None
 
 
 # -- PyTorch's declarations --------------------------------------------------------------------------------------------

@@ -289,6 +289,8 @@ def _picked(given: Arguments) -> Iterator[Any]:
 
 def _embedding_backward(given: Arguments) -> Iterator[Any]:
     yield None
+    if not given.types:
+        raise Unknown
     gradient = given.tensor(0)
     yield [*given.tensors(), Tensor(shape_of([given.whole(2), *gradient.shape[-1:]]), gradient.type)]
 
@@ -305,7 +307,7 @@ def _words(text: str, value: _Value) -> dict[str, _Value]:
 _COMPARED: Final = "eq ne lt le gt ge logical_and logical_or logical_xor logical_not isnan isinf isfinite"
 _COMPARISONS: Final = frozenset(_COMPARED.split())
 # one argument is of other elements than the rest, which only recorded types tell
-_MASKED: Final = ("where", "masked_fill", "native_dropout_backward", "embedding_dense_backward")
+_MASKED: Final = ("where", "masked_fill", "native_dropout_backward")
 _ELEMENTWISE: Final = (
     f"{_COMPARED} "
     "abs neg sqrt rsqrt reciprocal exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh erf "
