@@ -110,10 +110,9 @@ def test_runs_of_equal_machines_have_no_differences() -> None:
     assert compared(environment(driver="580.1"), environment()).differences == ()
 
 
-def test_a_report_from_before_the_digest_of_arguments_stays_comparable() -> None:
+def test_a_capture_that_does_not_know_its_parameters_is_comparable() -> None:
     told = {"parameters": {"arguments": "digest 3f2a", "names": "python"}}
-    for before in ({}, {"names": "python"}):
-        assert compared({"parameters": before}, told).differences == ()
+    assert compared({"parameters": {}}, told).differences == ()
 
 
 def test_runs_of_one_side_must_not_differ_either() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from nightsight.analyze.operator_work import formulas
@@ -169,14 +169,14 @@ def test_a_causal_attention_does_no_more_than_its_mask_lets_through(queries: int
 def test_sequences_of_different_lengths_in_one_tensor_are_known_by_their_bytes_only() -> None:
     packed, ends = meta(40, 2, 8), meta(5, dtype=torch.int32)
     found = work("_flash_attention_forward", packed, packed, packed, ends, ends, 16, 16, 0.0, True, False, None)
-    assert found[:2] == (None, size([packed] * 4) + 40 * 2 * 4)
+    assert found[:2] == (None, size([packed] * 4, [ends] * 2) + 40 * 2 * 4)
 
 
 def test_what_strides_say_is_repeated_counts_once() -> None:
     texts = described(value(4, 6), value(4, 6), 1)
     for strides, elements in (([6, 1], 24), ([0, 1], 6), ([1, 0], 4), ([0, 0], 1), ([0], 24), (None, 24)):
         found = work_of("aten::add", *texts, written([strides, [6, 1], []]))
-        assert found == Work(24, 4 * (elements + 24 + 24), False, "float")
+        assert found == Work(None, 4 * (elements + 24 + 24), False, "float")
     found = work_of("aten::_softmax", *described(value(4, 6), -1, False), "[[0,1],[],[]]")
     assert found is not None
     assert found.data_bytes == 4 * (6 + 24)
@@ -220,61 +220,43 @@ def test_elementwise_arithmetic_gives_what_types_and_shapes_promise(
         return
     extra = (1,) if name == "add" else ()
     found = work(name, left, right, *extra)
-    # the type of a quotient of whole numbers depends on a setting
     result = getattr(aten, name)(left, right)
-    is_known = name != "div" or first.is_floating_point or second.is_floating_point
-    assert found.data_bytes == (size(left, right, result) if is_known else None)
-    is_point = first.is_floating_point or second.is_floating_point
-    assert found.flop == (24 if is_point else 0)
+    # a quotient of whole numbers is one with a point, and two kinds of halves become single precision
+    assume(result.dtype in (first, second, torch.bool))
+    assert found[:2] == (None, size(left, right, result))
 
 
 @pytest.mark.parametrize(
-    ("name", "arguments", "flop"),
+    ("name", "arguments"),
     [
-        ("add_", (value(4, 6), value(6), 1), 24),
-        ("mul", (value(4, 6), 2.0), 24),
-        ("add", (value(4, 6, dtype=torch.int64), 1, 1), 0),
-        ("gelu", (value(4, 6), "none"), 5 * 24),
-        ("gelu_backward", (value(4, 6), value(4, 6), "none"), 11 * 24),
-        ("sigmoid", (value(4, 6),), 4 * 24),
-        ("threshold_backward", (value(4, 6), value(4, 6), 0), 24),
-        ("lerp", (value(4, 6), value(4, 6), 0.5), 3 * 24),
-        ("addcmul", (value(4, 6), value(4, 6), value(6)), 3 * 24),
-        ("where", (value(4, 6, dtype=torch.bool), value(4, 6), value(1, 6)), 0),
-        ("masked_fill", (value(4, 6), value(4, 6, dtype=torch.bool), 0.0), 0),
-        ("clamp", (value(4, 6), 0.0, 1.0), 2 * 24),
-        ("isnan", (value(4, 6),), 24),
-        ("native_dropout_backward", (value(4, 6), value(4, 6, dtype=torch.bool), 2.0), 2 * 24),
-        ("native_dropout", (value(4, 6), 0.5, True), 2 * 24),
-        ("sum", (value(4, 6), [0], False, None), 24),
-        ("sum", (value(4, 6, dtype=torch.int32), [1], True, None), 0),
-        ("sum", (value(4, 6, dtype=torch.float16), [1], True, torch.float32), 24),
-        ("mean", (value(4, 6), [-1], False, None), 24),
-        ("amax", (value(4, 6), [0, 1], True), 24),
-        ("argmax", (value(4, 6), 1, False), 24),
-        ("max", (value(4, 6), 1, False), 24),
-        ("any", (value(4, 6), 1, False), 24),
-        ("var", (value(4, 6), [1], 1, False), 4 * 24),
-        ("linalg_vector_norm", (value(4, 6), 2, [1], False, None), 2 * 24),
-        ("cumsum", (value(4, 6, dtype=torch.int32), 0, None), 0),
-        ("_softmax", (value(4, 6), -1, False), 5 * 24),
-        ("_log_softmax", (value(4, 6), -1, False), 5 * 24),
-        ("_softmax_backward_data", (value(4, 6), value(4, 6), -1, torch.float32), 4 * 24),
-        ("native_layer_norm", (value(4, 6), [6], value(6), value(6), 1e-5), 8 * 24),
-        ("native_layer_norm", (value(4, 2, 3), [2, 3], None, None, 1e-5), 6 * 24),
-        ("native_group_norm", (value(2, 4, 3), value(4), value(4), 2, 4, 3, 2, 1e-5), 8 * 24),
-        ("mv", (value(4, 6), value(6)), 48),
-        ("mse_loss", (value(4, 6), value(4, 6), 0), 48),
+        ("add_", (value(4, 6), value(6), 1)),
+        ("mul", (value(4, 6), 2.0)),
+        ("add", (value(4, 6, dtype=torch.int64), 1, 1)),
+        ("add", (value(4, 1), value(1, 6), 1)),
+        ("gelu", (value(4, 6), "none")),
+        ("gelu_backward", (value(4, 6), value(4, 6), "none")),
+        ("threshold_backward", (value(4, 6), value(4, 6), 0)),
+        ("lerp", (value(4, 6), value(4, 6), 0.5)),
+        ("addcmul", (value(4, 6), value(4, 6), value(6))),
+        ("where", (value(4, 6, dtype=torch.bool), value(4, 6), value(1, 6))),
+        ("masked_fill", (value(4, 6), value(4, 6, dtype=torch.bool), 0.0)),
+        ("clamp", (value(4, 6), 0.0, 1.0)),
+        ("isnan", (value(4, 6),)),
+        ("native_dropout_backward", (value(4, 6), value(4, 6, dtype=torch.bool), 2.0)),
+        ("sum", (value(4, 6), None, False, None)),
+        ("mean", (value(4, 6), None, False, None)),
+        ("cumsum", (value(4, 6), 0, None)),
+        ("_softmax", (value(4, 6), -1, False)),
+        ("_softmax_backward_data", (value(4, 6), value(4, 6), -1, torch.float32)),
+        ("mv", (value(4, 6), value(6))),
+        ("mse_loss", (value(4, 6), value(4, 6), 0)),
     ],
-)  # fmt: skip
-def test_every_input_is_read_once_and_every_output_written_once(
-    name: str, arguments: tuple[Any, ...], flop: int
-) -> None:
+)
+def test_every_input_is_read_once_and_every_output_written_once(name: str, arguments: tuple[Any, ...]) -> None:
     numbers = {torch.float32: 6}
     words = [numbers.get(given, given) if isinstance(given, torch.dtype) else given for given in arguments]
-    found = work(name, *words)
     results = called(name, *(given.clone() if hasattr(given, "clone") else given for given in arguments))
-    assert found[:2] == (flop, size(arguments, results))
+    assert work(name, *words)[:2] == (48 if name == "mv" else None, size(arguments, results))
 
 
 def called(name: str, *arguments: Any) -> Any:
@@ -292,58 +274,65 @@ def called(name: str, *arguments: Any) -> Any:
     raise AssertionError(f"no overload of {name}")
 
 
+def moved(name: str, *arguments: Any, element: str = "") -> int | None:
+    found = work_of(f"aten::{name}", *described(*arguments), element=element)
+    assert found is not None
+    assert found.flop is None
+    return found.data_bytes
+
+
 def test_what_only_writes_or_picks_does_not_read_all() -> None:
     data, index = value(10, 6), torch.zeros(7, dtype=torch.int64)
-    assert work("copy_", data, value(6, dtype=torch.float16), False)[:2] == (0, 240 + 12)
-    assert work("fill_", data, 1.0)[:2] == (0, 240)
-    assert work("normal_", data, 0.0, 1.0, None)[:2] == (None, 240)
-    assert work("index_select", data, 0, index)[:2] == (0, 56 + 2 * 7 * 6 * 4)
-    assert work("gather", data, 1, torch.zeros(10, 2, dtype=torch.int64), False)[:2] == (0, 160 + 2 * 80)
+    assert moved("copy_", data, value(6, dtype=torch.float16), False) == 240 + 12
+    assert moved("fill_", data, 1.0) == 240
+    assert moved("normal_", data, 0.0, 1.0, None) == 240
+    assert moved("index_select", data, 0, index) == 56 + 2 * 7 * 6 * 4
+    assert moved("gather", data, 1, torch.zeros(10, 2, dtype=torch.int64), False) == 160 + 2 * 80
     chosen = torch.zeros(10, 2, dtype=torch.int64)
-    assert work("scatter_add_", data, 1, chosen, value(10, 2))[:2] == (20, 160 + 3 * 80)
-    assert work("scatter_", data, 1, chosen, 1.0)[:2] == (0, 160 + 80)
-    assert work("index_add_", data, 0, index, value(7, 6), 1)[:2] == (42, 56 + 3 * 168)
-    assert work("embedding_dense_backward", value(7, 6), index, 10, -1, False)[:2] == (42, 56 + 168 + 240)
-    assert work("nll_loss_forward", data, torch.zeros(10, dtype=torch.int64), None, 1, -100)[:2] == (10, 80 + 40)
+    assert moved("scatter_add_", data, 1, chosen, value(10, 2)) == 160 + 3 * 80
+    assert moved("scatter_", data, 1, chosen, 1.0) == 160 + 80
+    assert moved("index_add_", data, 0, index, value(7, 6), 1) == 56 + 3 * 168
+    assert moved("embedding_dense_backward", value(7, 6), index, 10, -1, False) == 56 + 168 + 240
 
 
-def test_gradients_of_norms_read_what_was_kept() -> None:
+def test_results_that_are_much_smaller_do_not_count() -> None:
     data, weight, kept = value(4, 6), value(6), value(4, 1)
-    found = work("native_layer_norm_backward", data, data, [6], kept, kept, weight, weight, [True, True, True])
-    assert found[:2] == ((9 + 1 + 2 + 1) * 24, size([data] * 3, [kept] * 2, [weight] * 3))
-    found = work("native_layer_norm_backward", data, data, [6], kept, kept, None, None, [True, False, False])
-    assert found[:2] == (9 * 24, size([data] * 3, [kept] * 2))
-    found = work("_fused_rms_norm_backward", data, data, [6], kept, weight, [True, True])
-    assert found[:2] == ((6 + 1 + 2) * 24, size([data] * 3, kept, [weight] * 2))
-    assert work("_fused_rms_norm", data, [6], weight, None)[:2] == (4 * 24, size([data] * 2, kept, weight))
+    assert moved("sum", data, [1], False, None) == size(data)
+    assert moved("native_layer_norm", data, [6], weight, weight, 1e-5) == size(data, data, weight, weight)
+    found = moved("native_layer_norm_backward", data, data, [6], kept, kept, weight, weight, [True, True, True])
+    assert found == size([data] * 3, [kept] * 2, [weight] * 2)
     image, channels = value(2, 4, 3, 3), value(4)
-    kept = [channels] * 2
-    found = work("native_batch_norm", image, *kept, *kept, True, 0.1, 1e-5)
-    assert found[:2] == (8 * 72, size([image] * 2, [channels] * 8))
-    assert work("native_batch_norm", image, *kept, *kept, False, 0.1, 1e-5)[:2] == (
-        4 * 72,
-        size([image] * 2, [channels] * 4),
-    )
-    found = work("native_batch_norm_backward", image, image, channels, *kept, *kept, True, 1e-5, [True, True, True])
-    assert found[:2] == (13 * 72, size([image] * 3, [channels] * 5))
+    assert moved("native_group_norm", image, channels, channels, 2, 4, 9, 2, 1e-5) == size([image] * 2, [channels] * 2)
+    found = moved("native_batch_norm", image, *[channels] * 4, True, 0.1, 1e-5)
+    assert found == size([image] * 2, [channels] * 4)
 
 
 def test_lists_of_tensors_are_summed_if_the_type_of_their_elements_is_known() -> None:
     parts = [value(3, 4), value(5)]
-    given = described(parts, parts, 1.0)
-    assert work_of("aten::_foreach_add_", *given) == Work(None, None, False, "")
-    assert work_of("aten::_foreach_add_", *given, element="float") == Work(17, 3 * 17 * 4, False, "float")
-    assert work_of("aten::_foreach_mul", *described(parts, 2.0), element="float") == Work(
-        17, 2 * 17 * 4, False, "float"
-    )
-    assert work_of("aten::cat", *described(parts, 0), element="2 bytes") == Work(0, 2 * 17 * 2, False, "2 bytes")
-    steps, settings = [value()] * 2, (0.001, 0.9, 0.999)
-    adam = described(parts, parts, parts, parts, [], steps, *settings, 0.01, 1e-8, False, False, None, None)
-    assert work_of("aten::_fused_adamw_", *adam, element="float") == Work(15 * 17, 7 * 17 * 4, False, "float")
-    plain = described(parts, parts, parts, parts, [], steps, *settings, 0.0, 1e-8, False, False, None, None)
-    assert work_of("aten::_fused_adam_", *plain, element="float") == Work(13 * 17, 7 * 17 * 4, False, "float")
-    sgd = described(parts, parts, [], 0.0, 0.0, 0.1, 0.0, False, False, True, None, None)
-    assert work_of("aten::_fused_sgd_", *sgd, element="float") == Work(2 * 17, 3 * 17 * 4, False, "float")
+    assert moved("_foreach_add_", parts, parts, 1.0) is None
+    assert moved("_foreach_add_", parts, parts, 1.0, element="float") == 3 * 17 * 4
+    assert moved("_foreach_mul", parts, 2.0, element="float") == 2 * 17 * 4
+    assert moved("_foreach_copy_", parts, parts, False, element="float") == 2 * 17 * 4
+    assert moved("cat", parts, 0, element="2 bytes") == 2 * 17 * 2
+    steps, settings = [value()] * 2, (0.001, 0.9, 0.999, 0.01, 1e-8, False, False, None, None)
+    assert moved("_fused_adamw_", *[parts] * 4, [], steps, *settings, element="float") == 7 * 17 * 4
+    sgd: tuple[Any, ...] = (parts, parts, [], 0.0, 0.0, 0.1, 0.0, False, False, True, None, None)
+    assert moved("_fused_sgd_", *sgd, element="float") == 3 * 17 * 4
+
+
+def test_where_arguments_have_different_elements_types_have_to_be_recorded() -> None:
+    def bytes_of(name: str, *arguments: Any) -> int | None:
+        shapes, _, inputs = described(*arguments)
+        found = work_of(f"aten::{name}", shapes, "", inputs, element="float")
+        assert found is not None
+        return found.data_bytes
+
+    data, mask, index = value(4, 6), value(4, 6, dtype=torch.bool), torch.zeros(4, dtype=torch.int64)
+    assert bytes_of("add", data, data, 1) == size([data] * 3)
+    assert bytes_of("masked_fill", data, mask, 0.0) is None
+    assert bytes_of("masked_fill_", data, mask, 0.0) is None
+    assert bytes_of("index_select", data, 0, index) is None
+    assert bytes_of("embedding_dense_backward", data, index, 10, -1, False) is None
 
 
 # -- PyTorch's declarations --------------------------------------------------------------------------------------------
@@ -353,21 +342,12 @@ PLACES = {
     "bias": {"attn_bias", "bias", "attn_mask"},
     "lengths": {"cum_seq_q", "cu_seqlens_q"},
     "statistics": {"compute_log_sumexp"},
-    "also_read": {"out", "logsumexp"},
     "stride": {"stride"},
     "padding": {"padding"},
     "dilation": {"dilation"},
     "transposed": {"transposed"},
     "output_padding": {"output_padding"},
     "groups": {"groups"},
-    "mask": {"output_mask"},
-    "weight": {"weight"},
-    "gradient": {"grad_out", "grad_output"},
-    "data": {"input"},
-    "statistics_of_gradient": {"mean", "rstd", "save_mean", "save_invstd", "save_var"},
-    "axes": {"dim"},
-    "keeps": {"keepdim"},
-    "type": {"dtype"},
 }
 
 
@@ -377,16 +357,12 @@ def test_arguments_stand_where_pytorch_declares_them() -> None:
         fields = getattr(formula, "__dataclass_fields__", {})
         declared = [arguments_of(overload) for overload in overloads(name)]
         for field in set(fields) & set(PLACES):
-            places = getattr(formula, field)
-            key = "statistics_of_gradient" if field == "statistics" and isinstance(places, tuple) else field
-            if field == "statistics" and isinstance(formula, formulas._Norm):
-                continue
-            for place in places if isinstance(places, tuple) else [places] * (places is not None):
-                expected = PLACES[key]
-                fits = [names[place] in expected for names in declared if len(names) > place]
+            place = getattr(formula, field)
+            if place is not None:
+                fits = [names[place] in PLACES[field] for names in declared if len(names) > place]
                 assert any(fits), (name, field, place)
                 checked += 1
-    assert checked > 100
+    assert checked >= 70
 
 
 def overloads(name: str) -> list[Any]:
@@ -413,13 +389,12 @@ def test_a_trace_gives_the_work_of_what_ran(tmp_path: Path) -> None:
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True) as profiler:
         product = torch.nn.functional.linear(data, weight, bias)
         image_out = torch.nn.functional.conv2d(image, taps, stride=2, padding=1, groups=2)
-        summed = product.sum(dim=1, keepdim=True)
+        product.sum(dim=1, keepdim=True)
         half = data.to(torch.bfloat16)
         more = half * half
         torch.nn.functional.layer_norm(data, (16,), weight[0], weight[1])
         torch.softmax(data, -1)
         torch.neg(bias[:16].expand(8, 16))
-    kept = torch.empty(8, 1)
     profiler.export_chrome_trace(str(tmp_path / "trace.json"))
     columns = ["name", "shapes", "types", "inputs", "strides"]
     calls: Any = read(tmp_path / "trace.json").table("cpu_ops")[columns].astype("str").to_numpy().tolist()
@@ -427,13 +402,13 @@ def test_a_trace_gives_the_work_of_what_ran(tmp_path: Path) -> None:
     assert found["aten::addmm"] == Work(2 * 8 * 16 * 32, size(data, weight, bias, product), True, "float")
     flop = 2 * taps.numel() * 2 * image_out.shape[2:].numel()
     assert found["aten::convolution"] == Work(flop, size(image, taps, image_out), True, "float")
-    assert found["aten::sum"] == Work(256, size(product, summed), False, "float")
-    assert found["aten::copy_"] == Work(0, size(data, half), False, "c10::BFloat16")
-    assert found["aten::mul"] == Work(128, size(half, half, more), False, "c10::BFloat16")
-    assert found["aten::native_layer_norm"] == Work(8 * 128, size(data, data, kept, kept, weight[:2]), False, "float")
+    assert found["aten::sum"] == Work(None, size(product), False, "float")
+    assert found["aten::copy_"] == Work(None, size(data, half), False, "c10::BFloat16")
+    assert found["aten::mul"] == Work(None, size(half, half, more), False, "c10::BFloat16")
+    assert found["aten::native_layer_norm"] == Work(None, size(data, data, weight[:2]), False, "float")
     # what is repeated is read once
-    assert found["aten::neg"] == Work(128, size(bias[:16], data), False, "float")
-    assert found["aten::_softmax"] == Work(5 * 128, size(data, data), False, "float")
+    assert found["aten::neg"] == Work(None, size(bias[:16], data), False, "float")
+    assert found["aten::_softmax"] == Work(None, size(data, data), False, "float")
 
 
 @pytest.mark.nightly
@@ -444,4 +419,4 @@ def test_the_program_for_a_gpu_host_runs_what_is_known(tmp_path: Path) -> None:
     found = {name: work for name, *texts in calls.tolist() if (work := work_of(name, *texts, element="float"))}
     assert {"aten::mm", "aten::bmm", "aten::addmm", "aten::convolution_backward", "aten::cat"} <= found.keys()
     assert {"aten::native_layer_norm_backward", "aten::_softmax", "aten::gelu", "aten::_foreach_add_"} <= found.keys()
-    assert all(work.flop is not None and work.data_bytes is not None for work in found.values())
+    assert all(work.is_product == (work.flop is not None) and work.data_bytes is not None for work in found.values())

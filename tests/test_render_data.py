@@ -21,7 +21,7 @@ AVAILABLE = {"gpu_time", "cuda_gpu_kern_sum", "launch_overhead", "diagnostics"}
 
 PRINT_ALL = """
 import sys
-from nightsight.model import Report
+from nightsight.model.report import Report
 from nightsight.render import FORMATS, Source
 from tests.reports import hostile_report, small_report
 from tests.timeline import draw

@@ -202,9 +202,9 @@ def test_a_table_that_lacks_a_column_has_no_plot(column: str) -> None:
 
 
 def test_operators_are_numbered_by_their_rows_and_drawn_if_they_calculate() -> None:
-    shares = {"compute_pct": [80.0, 0.0, 5.0], "device": 0, "shapes": "64×64", "kind": ["tensor BF16", "", ""]}
-    rates = {"work_flop_per_s": [8e14, 0.0, 1e12], "work_flop_per_byte": [1000.0, 0.0, 0.5]}
-    frame = pd.DataFrame({"name": ["aten::mm", "aten::cat", "aten::add"], **rates, **shares})
+    shares = {"compute_pct": [80.0, None, 5.0], "device": 0, "shapes": "64×64", "kind": ["tensor BF16", "", ""]}
+    rates = {"work_flop_per_s": [8e14, None, 1e12], "work_flop_per_byte": [1000.0, None, 0.5]}
+    frame = pd.DataFrame({"name": ["aten::mm", "aten::cat", "aten::mv"], **rates, **shares})
     above = roofs(("DRAM", 4.8e12, None), ("tensor BF16", None, 989e12))
     results = (result("operator_roofline", frame), result("operator_roofs", above))
     (drawn,) = pictures_of("operator_roofline", small_report(results=results), Labels()).above
@@ -213,4 +213,4 @@ def test_operators_are_numbered_by_their_rows_and_drawn_if_they_calculate() -> N
     assert [point.number for point in found] == ["1", "3"]
     assert found[0].title.startswith("1. aten::mm 64×64, tensor BF16: 800.0 TFLOP/s, 80.0 % of its roof, 1,000")
     assert [key.label for key in drawn.keys] == ["tensor BF16", "not known"]
-    assert drawn.notes[0].startswith("Numbers are the rows of the table.")
+    assert drawn.notes[0].startswith("Numbers are the rows of the table whose operations are counted.")

@@ -46,11 +46,6 @@ def said(profile: Profile) -> list[str]:
     return [finding.rule for finding in trust(Timeline(profile))]
 
 
-def split_of(profile: Profile) -> dict[str, int]:
-    table = time_split(Timeline(profile)).frame
-    return dict(zip(table["category"], table["time_ns"], strict=True))
-
-
 def told(report: Report) -> str:
     return verdict(report, numbers(report)).text
 

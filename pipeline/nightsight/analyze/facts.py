@@ -65,7 +65,8 @@ def trust(timeline: Timeline) -> tuple[Finding, ...]:
     graphs = _GRAPHS if len(profile.tables.get("graph_launches", ())) else None
     calls = _calls(timeline)
     edges = _edges(timeline, calls)
-    cut = _cut(int(edges.calls.sum()), int(edges.operations.sum())) if edges.operations.any() else None
+    calls_cut, operations_cut = int(edges.calls.sum()), int(edges.operations.sum())
+    cut = _CUT.filled(calls=calls_cut, operations=operations_cut) if operations_cut else None
     lost = _lost_work(timeline, calls[~edges.calls])
     found = (lost, cut, _lost_calls(timeline, edges.operations), _early_work(timeline), graphs, *unseen_work(timeline))
     return tuple(finding for finding in found if finding)
@@ -212,7 +213,8 @@ def _lost_work(timeline: Timeline, calls: pd.DataFrame) -> Finding | None:
     if lost:
         missing = sum(unmatched for _, unmatched, _ in lost)
         is_there = sum(rows for _, rows in unread) >= missing
-        return _not_read(f"No GPU work is recorded for {_counted(lost)}.", unread) if is_there else _lost(lost)
+        said = _counted(lost)
+        return _not_read(f"No GPU work is recorded for {said}.", unread) if is_there else _LOST.filled(calls=said)
     return _SAID_LOST if is_said and not _has_capture_range(profile) else None
 
 
@@ -290,7 +292,7 @@ def _lost_calls(timeline: Timeline, cut_off: Flags) -> Finding | None:
         return None
     launched = timeline.is_launched & ~cut_off
     total, lacking = int(launched.sum()), int((launched & (timeline.operations.call < 0)).sum())
-    return _without_calls(lacking, total) if lacking > _TOLERATED * total else None
+    return _WITHOUT_CALLS.filled(lacking=lacking, total=total) if lacking > _TOLERATED * total else None
 
 
 def _early_work(timeline: Timeline) -> Finding | None:
@@ -301,7 +303,7 @@ def _early_work(timeline: Timeline) -> Finding | None:
         return None
     lead = timeline.call_times[0][operations.call[known]] - operations.start[known]
     early = int((lead > _CLOCK_SKEW_NS).sum())
-    return _early(early, int(known.sum())) if early else None
+    return _EARLY.filled(count=early, total=int(known.sum())) if early else None
 
 
 _LOST_WORDS: Final = "might have been|events? (?:were )?(?:lost|dropped)"
@@ -351,14 +353,13 @@ def _counted(lost: list[tuple[str, int, int]]) -> str:
     return " and ".join(f"{unmatched:,} of {total:,} {calls}" for calls, unmatched, total in lost)
 
 
-def _lost(lost: list[tuple[str, int, int]]) -> Finding:
-    return Finding(
-        "lost_events",
-        "warning",
-        "The profiler lost events",
-        f"No GPU work is recorded for {_counted(lost)}. Sums and counts are too small.",
-        "Capture a shorter stretch (a capture range, fewer iterations) and check the diagnostics table.",
-    )
+_LOST: Final = Finding(
+    "lost_events",
+    "warning",
+    "The profiler lost events",
+    "No GPU work is recorded for {calls}. Sums and counts are too small.",
+    "Capture a shorter stretch (a capture range, fewer iterations) and check the diagnostics table.",
+)
 
 
 def _not_read(seen: str, unread: list[tuple[str, int]]) -> Finding:
@@ -373,37 +374,30 @@ def _not_read(seen: str, unread: list[tuple[str, int]]) -> Finding:
     )
 
 
-def _cut(calls: int, operations: int) -> Finding:
-    return Finding(
-        "cut_capture",
-        "info",
-        "The capture was cut out of a longer one",
-        f"Its first {operations:,} GPU operations were launched before it begins, and its last {calls:,} calls "
-        "launched work that ran after it ends. Nothing is missing in between; sums and counts cover this stretch.",
-        "To see whole steps, cut between two steps, or open the whole capture.",
-    )
-
-
-def _without_calls(lacking: int, total: int) -> Finding:
-    return Finding(
-        "lost_calls",
-        "warning",
-        "Calls that launched GPU work are missing",
-        f"No CUDA call is recorded for {lacking:,} of {total:,} GPU operations, though calls were traced. Launch "
-        "overhead, sums of calls and the ranges that own this work are incomplete.",
-        "Export the report again without --tables. If that does not help, capture a shorter stretch.",
-    )
-
-
-def _early(count: int, total: int) -> Finding:
-    return Finding(
-        "early_work",
-        "warning",
-        "GPU operations start before they were launched",
-        f"{count:,} of {total:,} start more than 1 ms before the call that launched them. Their times or calls are "
-        "wrong, so gaps, launch overhead and the ranges that own this work may be wrong too.",
-        "Capture again. If it recurs, the GPU and host clocks were not synchronized.",
-    )
+_CUT: Final = Finding(
+    "cut_capture",
+    "info",
+    "The capture was cut out of a longer one",
+    "Its first {operations:,} GPU operations were launched before it begins, and its last {calls:,} calls launched "
+    "work that ran after it ends. Nothing is missing in between; sums and counts cover this stretch.",
+    "To see whole steps, cut between two steps, or open the whole capture.",
+)
+_WITHOUT_CALLS: Final = Finding(
+    "lost_calls",
+    "warning",
+    "Calls that launched GPU work are missing",
+    "No CUDA call is recorded for {lacking:,} of {total:,} GPU operations, though calls were traced. Launch overhead, "
+    "sums of calls and the ranges that own this work are incomplete.",
+    "Export the report again without --tables. If that does not help, capture a shorter stretch.",
+)
+_EARLY: Final = Finding(
+    "early_work",
+    "warning",
+    "GPU operations start before they were launched",
+    "{count:,} of {total:,} start more than 1 ms before the call that launched them. Their times or calls are wrong, "
+    "so gaps, launch overhead and the ranges that own this work may be wrong too.",
+    "Capture again. If it recurs, the GPU and host clocks were not synchronized.",
+)
 
 
 ANALYSES: Final = (

@@ -58,7 +58,7 @@ def choose_collector(
     if found and gpu:
         _refuse_tracing(tracing, program)
         return "nsys", None
-    finding = _without_nsys() if gpu else _without_gpu()
+    finding = _WITHOUT_NSYS if gpu else _WITHOUT_GPU
     _refuse_recordings(recordings, "this machine has no nsys" if gpu else "this machine has no GPU")
     return "torch", finding
 
@@ -89,23 +89,19 @@ def _refuse_tracing(tracing: Tracing, program: Program) -> None:
         )
 
 
-def _without_nsys() -> Finding:
-    return Finding(
-        "collector_fallback",
-        "warning",
-        "Collected with torch.profiler: this machine has no nsys",
-        "torch.profiler sees only the process that runs torch. Missing from this report: GPU work of other processes, "
-        "CUDA calls and NVTX ranges of code outside torch, and synchronizations as nsys records them.",
-        "Install Nsight Systems (`nightsight doctor` says how) or pass its path with --nsys, then run again.",
-    )
-
-
-def _without_gpu() -> Finding:
-    return Finding(
-        "collector_fallback",
-        "warning",
-        "Collected with torch.profiler on the CPU: this machine has no GPU",
-        "The report shows torch operators and the program's ranges as they ran on the CPU. Missing from this report: "
-        "GPU kernels, copies, CUDA calls and launch overhead.",
-        "Run the program on a machine with an NVIDIA GPU and nsys to see its GPU work.",
-    )
+_WITHOUT_NSYS: Final = Finding(
+    "collector_fallback",
+    "warning",
+    "Collected with torch.profiler: this machine has no nsys",
+    "torch.profiler sees only the process that runs torch. Missing from this report: GPU work of other processes, CUDA "
+    "calls and NVTX ranges of code outside torch, and synchronizations as nsys records them.",
+    "Install Nsight Systems (`nightsight doctor` says how) or pass its path with --nsys, then run again.",
+)
+_WITHOUT_GPU: Final = Finding(
+    "collector_fallback",
+    "warning",
+    "Collected with torch.profiler on the CPU: this machine has no GPU",
+    "The report shows torch operators and the program's ranges as they ran on the CPU. Missing from this report: GPU "
+    "kernels, copies, CUDA calls and launch overhead.",
+    "Run the program on a machine with an NVIDIA GPU and nsys to see its GPU work.",
+)

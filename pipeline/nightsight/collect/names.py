@@ -59,7 +59,7 @@ def naming(program: Program, request: Request, *, known: str) -> Naming:
         tuple(options),
         _injected(wanted, child_environment(request), is_sparing=is_auto) if "modules" in wanted else {},
         ", ".join(wanted) + " (auto)" * bool(wanted and is_auto),
-        (_unknown(lacking),) if lacking and not is_auto else (),
+        (_UNKNOWN.filled(names=", ".join(lacking)),) if lacking and not is_auto else (),
     )
 
 
@@ -110,11 +110,10 @@ def _injected(wanted: Sequence[str], environment: Mapping[str, str], *, is_spari
 _BY_TORCH: Final = ("operators", "shapes")
 
 
-def _unknown(names: Sequence[str]) -> Finding:
-    return Finding(
-        "no_names",
-        "warning",
-        f"Not annotated: {', '.join(names)}",
-        "This version of nsys has no option for it.",
-        "Install a newer nsys, or use --collector torch.",
-    )
+_UNKNOWN: Final = Finding(
+    "no_names",
+    "warning",
+    "Not annotated: {names}",
+    "This version of nsys has no option for it.",
+    "Install a newer nsys, or use --collector torch.",
+)

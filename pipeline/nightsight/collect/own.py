@@ -8,15 +8,14 @@ import ast
 import os
 import re
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from nightsight.errors import UsageError
-from nightsight.system.settings_file import PYPROJECT, document_of
+from nightsight.system.settings_file import PYPROJECT, document_of, refuse_unknown
 from nightsight.system.shipped import shipped
-from nightsight.texts import meant
 
 _TABLE: Final = "tool.nightsight"
 _KEYS: Final = ("workloads", "gate", "accepted")  # the last two: nightsight.compare.settings
@@ -129,7 +128,7 @@ def _settings() -> _Settings | None:
         if not isinstance(table, dict):
             raise _Settings(folder, None).refusal("it is not a table")
         settings = _Settings(folder, table.get("workloads", {}))
-        _refuse_unknown(settings, table, _KEYS, "")
+        refuse_unknown(table, _KEYS, "", settings.refusal)
         return settings
     return None
 
@@ -146,7 +145,7 @@ def _of_table(settings: _Settings, name: str, value: object) -> OwnWorkload:
     table = {"script": value} if isinstance(value, str) else value
     if not isinstance(table, dict):
         raise settings.refusal(f"workloads.{name} is neither a script nor a table")
-    _refuse_unknown(settings, table, _KEYS_OF_SCRIPT, f"workloads.{name}.")
+    refuse_unknown(table, _KEYS_OF_SCRIPT, f"workloads.{name}.", settings.refusal)
     script, arguments = table.get("script"), table.get("arguments", [])
     if not isinstance(script, str):
         raise settings.refusal(f"workloads.{name} has no script", f'Name it: {name} = "{name}.py"')
@@ -167,10 +166,3 @@ def _inside(settings: _Settings, path: str, key: str) -> Path:
             f"{key} = {path!r} is outside the folder of pyproject.toml", "For other folders: --workloads DIR."
         )
     return found
-
-
-def _refuse_unknown(settings: _Settings, table: Mapping[str, object], known: Collection[str], prefix: str) -> None:
-    for key in table:
-        if key not in known:
-            hint = f"{meant(key, known)}Known: {', '.join(known)}."
-            raise settings.refusal(f"unknown key {prefix + key!r}", hint)

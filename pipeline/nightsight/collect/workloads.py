@@ -299,11 +299,11 @@ def run_benchmark(program: Program, request: Request) -> Measured:
             raise OnlyTimed(program_failed(program, outcome, log), measured)
         raise program_failed(program, outcome, log)
     if not outcome.ok:
-        return Measured(findings=(_not_timed(f"{program.name} {outcome.ending}"),), stages_s=stages)
+        return Measured(findings=(_NOT_TIMED.filled(reason=f"{program.name} {outcome.ending}"),), stages_s=stages)
     try:
         return replace(read_benchmark(answer), stages_s=stages)
     except CaptureError as error:
-        return Measured(findings=(_not_timed(error.message),), stages_s=stages)
+        return Measured(findings=(_NOT_TIMED.filled(reason=error.message),), stages_s=stages)
 
 
 def read_benchmark(path: Path) -> Measured:
@@ -373,14 +373,13 @@ def _texts(document: Mapping[str, object]) -> dict[str, str]:
     return {str(name): str(value) for name, value in document.items() if value is not None}
 
 
-def _not_timed(reason: str) -> Finding:
-    return Finding(
-        "benchmark_failed",
-        "warning",
-        "No step times without a profiler",
-        f"{reason}. The report cannot show how much the profiler slowed the program down.",
-        "See benchmark.log in the logs of this run.",
-    )
+_NOT_TIMED: Final = Finding(
+    "benchmark_failed",
+    "warning",
+    "No step times without a profiler",
+    "{reason}. The report cannot show how much the profiler slowed the program down.",
+    "See benchmark.log in the logs of this run.",
+)
 
 
 def _left_out(notes: Sequence[str]) -> tuple[Finding, ...]:

@@ -7,7 +7,7 @@ from typing import Final
 import pandas as pd
 
 from nightsight.model.compare import COPYING, COUNTS, EXPOSED, KERNELS, STEP, UNPROFILED, Difference, Measures
-from nightsight.model.report import ARGUMENTS, Conditions
+from nightsight.model.report import Conditions
 from nightsight.results.categories import BUSY, GRAPHS, IDLE
 
 _Sides = tuple[Sequence[Measures], Sequence[Measures]]
@@ -85,9 +85,7 @@ def _arguments(sides: _Sides) -> Iterator[Difference]:
         return
     for name in sorted({name for run in runs for name in run.parameters}):
         affects = () if name in _HARMLESS else _EVERYTHING
-        # earlier reports do not know the arguments of a script
-        without = "" if name == ARGUMENTS else "not set"
-        yield from _differing(name, sides, lambda run: run.parameters.get(name, without), *affects)  # noqa: B023 (called at once)
+        yield from _differing(name, sides, lambda run: run.parameters.get(name, "not set"), *affects)  # noqa: B023 (called at once)
 
 
 def _recording(sides: _Sides) -> Iterator[Difference]:

@@ -253,7 +253,7 @@ class Judge:
 
     @property
     def _uncounted(self) -> list[str]:
-        """The deciding counts that a side lacks: older reports have fewer of them."""
+        """The deciding counts that a side lacks: not every capture tells them."""
         known = {each.name for each in self.metrics if isfinite(each.baseline) and isfinite(each.candidate)}
         return [name for name in COUNTS if name in self.settings.deciding and name not in known]
 

@@ -144,7 +144,7 @@ def _counts(work: pd.DataFrame) -> dict[str, float]:
     for said, called in DIRECTIONS.items():
         mine = copies & (direction == said)
         found[f"{called}_copies"] = count[mine].sum()
-        # an earlier report does not say how many bytes
+        # not every profiler records how many bytes
         if size is not None or not mine.any():
             found[f"{called}_bytes"] = 0.0 if size is None else size[mine].astype("float64").sum(skipna=False)
     if calls.any():

@@ -4,7 +4,7 @@ Settings of a workload override the general ones: [gate] and [gate.workloads.NAM
 """
 
 import datetime as dt
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from functools import partial
 from math import isfinite, sqrt
@@ -14,8 +14,7 @@ from typing import Any, Final
 from nightsight.errors import UsageError
 from nightsight.model.compare import COUNTS, EXPOSED, GATE, KERNELS, KINDS, STEP, UNPROFILED, Accepted, Noise
 from nightsight.results.categories import BUSY, IDLE
-from nightsight.system.settings_file import PYPROJECT, document_of
-from nightsight.texts import meant
+from nightsight.system.settings_file import PYPROJECT, document_of, refuse_unknown
 
 _FILES: Final = ("nightsight.toml", PYPROJECT)
 
@@ -132,14 +131,14 @@ class _File:
         return UsageError(f"{self.path}: {message}", hint)
 
     def settings(self, table: Mapping[str, Any], workload: str) -> Settings:
-        self._refuse_unknown(table, ("gate", "accepted", "workloads"), "")
+        refuse_unknown(table, ("gate", "accepted", "workloads"), "", self.refusal)
         gate = self._a_table(table.get("gate", {}), "gate")
-        self._refuse_unknown(gate, (*_KEYS, "workloads"), "gate.")
+        refuse_unknown(gate, (*_KEYS, "workloads"), "gate.", self.refusal)
         apart = self._a_table(gate.get("workloads", {}), "gate.workloads")
         read: dict[str, Any] = self._gate(gate, "gate")
         for name, own in apart.items():
             what = f"gate.workloads.{name}"
-            self._refuse_unknown(self._a_table(own, what), _KEYS, f"{what}.")
+            refuse_unknown(self._a_table(own, what), _KEYS, f"{what}.", self.refusal)
             its = self._gate(own, what)
             if name == workload:
                 read = {**read, **its, "limits": {**read["limits"], **its["limits"]}}
@@ -157,16 +156,16 @@ class _File:
             names = table["deciding"]
             if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
                 raise self.refusal(f"{what}.deciding is not a list of metrics", f"Known: {', '.join(METRICS)}.")
-            self._refuse_unknown(dict.fromkeys(names), METRICS, f"{what}.deciding: ")
+            refuse_unknown(dict.fromkeys(names), METRICS, f"{what}.deciding: ", self.refusal)
             read["deciding"] = tuple(names)
         limits = self._a_table(table.get("limits", {}), f"{what}.limits")
-        self._refuse_unknown(limits, METRICS, f"{what}.limits.")
+        refuse_unknown(limits, METRICS, f"{what}.limits.", self.refusal)
         read["limits"] = {name: self._limit(limit, f"{what}.limits.{name}") for name, limit in limits.items()}
         return read
 
     def _limit(self, table: object, what: str) -> Limit:
         known = [part.name for part in fields(Limit)]
-        self._refuse_unknown(mine := self._a_table(table, what), known, f"{what}.")
+        refuse_unknown(mine := self._a_table(table, what), known, f"{what}.", self.refusal)
         if not mine:
             raise self.refusal(f"{what} says nothing", "Write { most_pct = 5 } or { most = 40 }.")
         return Limit(**{name: self._number(value, f"{what}.{name}") for name, value in mine.items()})
@@ -174,7 +173,7 @@ class _File:
     def _accepted(self, entry: object, place: int) -> Accepted:
         what = f"accepted change {place}"
         mine = dict(self._a_table(entry, what))
-        self._refuse_unknown(mine, [part.name for part in fields(Accepted)], f"{what}: ")
+        refuse_unknown(mine, [part.name for part in fields(Accepted)], f"{what}: ", self.refusal)
         if lacking := [name for name in ("name", "reason", "date") if not mine.get(name)]:
             raise self.refusal(f"{what} has no {lacking[0]}", 'Write name = "step_ns", reason = "..." and a date.')
         date = mine["date"]
@@ -189,7 +188,7 @@ class _File:
             name for name in ("name", "reason", "kind", "workload") if not isinstance(mine.get(name, ""), str)
         ]:
             raise self.refusal(f"{wrong[0]} of {what} is not a text")
-        self._refuse_unknown({mine.get("kind", "gate"): ""}, KINDS, f"kind of {what}: ")
+        refuse_unknown({mine.get("kind", "gate"): ""}, KINDS, f"kind of {what}: ", self.refusal)
         return Accepted(**mine)
 
     def _a_table(self, value: object, what: str) -> Mapping[str, Any]:
@@ -201,9 +200,3 @@ class _File:
         if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value) or value < 0:
             raise self.refusal(f"{what} is not a number of at least 0")
         return float(value)
-
-    def _refuse_unknown(self, table: Mapping[str, object], known: Collection[str], prefix: str) -> None:
-        for key in table:
-            if key not in known:
-                hint = f"{meant(key, known)}Known: {', '.join(known)}."
-                raise self.refusal(f"unknown key {prefix + key!r}", hint)

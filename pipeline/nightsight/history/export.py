@@ -18,8 +18,8 @@ _FAMILIES = {
 }
 
 
-def openmetrics(trends: Trends, *, only_last: bool = False) -> str:
-    """Return all nights with their times, or the newest of each series without one, as OpenMetrics text."""
+def openmetrics(trends: Trends) -> str:
+    """Return all nights with their times as OpenMetrics text."""
     lines = []
     for unit, (family, word, factor) in _FAMILIES.items():
         samples = [
@@ -27,14 +27,14 @@ def openmetrics(trends: Trends, *, only_last: bool = False) -> str:
             for track in trends.tracks
             for series in track.series
             if series.unit == unit
-            for sample in _samples(track, series, family, factor, only_last=only_last)
+            for sample in _samples(track, series, family, factor)
         ]
         if samples:
             lines += [f"# TYPE {family} gauge", *([f"# UNIT {family} {word}"] if word else []), *samples]
     return "\n".join((*lines, "# EOF", ""))
 
 
-def _samples(track: Track, series: Series, family: str, factor: float, *, only_last: bool) -> Iterator[str]:
+def _samples(track: Track, series: Series, family: str, factor: float) -> Iterator[str]:
     key = track.key
     labels = {
         "workload": track.workload,
@@ -53,8 +53,8 @@ def _samples(track: Track, series: Series, family: str, factor: float, *, only_l
         if said_time := track.nights[place].time:
             # two samples of one time would be an error
             times[dt.datetime.fromisoformat(said_time).timestamp()] = float(series.values[place]) * factor
-    for time in sorted(times)[-1 if only_last else 0 :]:
-        yield f"{family}{{{said}}} {times[time]:.9g}" + (f" {time:.0f}" if not only_last else "")
+    for time in sorted(times):
+        yield f"{family}{{{said}}} {times[time]:.9g} {time:.0f}"
 
 
 def _escaped(text: str) -> str:

@@ -6,7 +6,7 @@ report.json and raw captures compare alike, and history keeps the same numbers.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal, get_args
+from typing import Final, Literal
 
 import pandas as pd
 
@@ -15,7 +15,6 @@ from nightsight.results.categories import BUSY, IDLE
 from nightsight.units import split
 
 Verdict = Literal["regressed", "improved", "unchanged", "inconclusive", "added", "removed"]
-VERDICTS: Final[tuple[Verdict, ...]] = get_args(Verdict)
 """unchanged: equivalence was shown. inconclusive: neither a change nor equivalence."""
 
 STEP: Final = "step_ns"

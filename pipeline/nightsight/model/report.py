@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass, replace
 from math import inf, isfinite
 from pathlib import Path
 from types import UnionType
@@ -83,6 +83,11 @@ class Finding:
     cause: str = ""
     action: str = ""
     kernels: tuple[str, ...] = ()
+
+    def filled(self, **values: object) -> "Finding":
+        """Return this finding with values in place of `{names}` in its title, detail and remedy."""
+        title, detail, remedy = (text.format(**values) for text in (self.title, self.detail, self.remedy))
+        return replace(self, title=title, detail=detail, remedy=remedy)
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from nightsight.read.chrome import MOST_BYTES, read_document
 from nightsight.read.foreign import as_foreign
 from nightsight.read.frames import frame_name, is_of_library
 from nightsight.read.kineto_events import (
+    DAMAGED,
     FORWARD_BACKWARD,
     MEMORY,
     MODULES,
@@ -28,7 +29,6 @@ from nightsight.read.kineto_events import (
     Events,
     Frame,
     Rows,
-    damaged,
     distinct,
     is_id,
     is_shapes,
@@ -301,7 +301,8 @@ class _Trace(Events):
         runs = any(map(communicates, kernels["name"].cat.categories)) or (copies["operation"] == "Peer-to-Peer").any()
         if not len(calls) or not len(kernels) or runs or str(told.get("backend")) in _ON_CPU:
             return []
-        return [_no_communication(len(calls), int(calls["group_size"].max()))]
+        said = f"{len(calls):,} {'call' if len(calls) == 1 else 'calls'}"
+        return [_NO_COMMUNICATION.filled(calls=said, ranks=int(calls["group_size"].max()))]
 
     def _devices(self, used: set[int]) -> Frame:
         """Read what the trace says of GPUs, with the numbers that its events use."""
@@ -331,7 +332,8 @@ class _Trace(Events):
             return ids
         facts = {json.dumps({key: value for key, value in row.items() if key != "id"}, sort_keys=True) for row in rows}
         if len(facts) > 1 or len(unknown) > len(ids):
-            self.findings.append(_two_numberings(unknown, ids))
+            events, properties = (", ".join(map(str, numbers)) for numbers in (unknown, ids))
+            self.findings.append(_TWO_NUMBERINGS.filled(events=events, properties=properties))
             return ids
         free = [number for number in ids if number not in used]
         renamed_to = dict(zip(free, unknown, strict=False))
@@ -405,7 +407,7 @@ def _memory_ops(trace: _Trace) -> Frame:
         known = pd.Series(trace.sizes_of_calls(), dtype=size.dtype)
         size = size.fillna(frame["correlation"].map(known).astype(size.dtype))
     if unknown := int(size.isna().sum()):
-        trace.findings.append(_sizeless(unknown, len(size)))
+        trace.findings.append(_SIZELESS.filled(count=unknown, total=len(size)))
     return frame.assign(operation=operation, source_kind=source, target_kind=target, bytes=size)
 
 
@@ -422,7 +424,8 @@ def _memory_usage(trace: _Trace) -> Frame:
     frame["reserved_bytes"] = frame["reserved_bytes"].where(~of_cpu)
     known = frame[["change", "device"]].notna().all(axis=1).to_numpy(dtype=bool)
     if not known.all():
-        trace.findings.append(damaged(MEMORY, int((~known).sum()), len(frame)))
+        lost = int((~known).sum())
+        trace.findings.append(DAMAGED.filled(categories=MEMORY, count=lost, total=len(frame)))
     frame = frame[known]
     return frame.assign(bytes=frame["change"].abs(), is_allocation=(frame["change"] > 0).astype("bool"))
 
@@ -658,34 +661,25 @@ def _memory_kind(name: str) -> str:
     return _MEMORY_KINDS.get(name.upper(), name) if name.isupper() else name
 
 
-def _no_communication(calls: int, ranks: int) -> Finding:
-    return Finding(
-        rule="no_communication",
-        severity="warning",
-        title="The trace lacks communication kernels",
-        detail=f"{calls:,} {'call' if calls == 1 else 'calls'} of collectives of up to {ranks:,} ranks were recorded, "
-        "but no communication kernel. Their time on the GPU, and what waited for them, is unknown.",
-        remedy="Record with a newer torch or driver, or with nsys (--trace cuda,nvtx).",
-    )
-
-
-def _two_numberings(events: list[int], properties: list[int]) -> Finding:
-    in_events, in_properties = (", ".join(map(str, numbers)) for numbers in (events, properties))
-    return Finding(
-        rule="gpu_numbers",
-        severity="warning",
-        title="The GPU model is unknown",
-        detail=f"Events ran on GPU {in_events}, but the trace describes GPU {in_properties}, which are not all alike. "
-        "What depends on the model is missing: its name, multiprocessors, peak rates, and related advice.",
-        remedy="Make one kind of GPU visible to the program (HIP_VISIBLE_DEVICES, CUDA_VISIBLE_DEVICES).",
-    )
-
-
-def _sizeless(count: int, total: int) -> Finding:
-    return Finding(
-        rule="unknown_sizes",
-        severity="info",
-        title=f"The size of {count:,} of {total:,} copies and memsets is not in the trace",
-        detail="Neither they nor the calls that launched them record their size. Sums and rates that include them are "
-        "unknown.",
-    )
+_NO_COMMUNICATION: Final = Finding(
+    "no_communication",
+    "warning",
+    "The trace lacks communication kernels",
+    "{calls} of collectives of up to {ranks:,} ranks were recorded, but no communication kernel. Their time on the "
+    "GPU, and what waited for them, is unknown.",
+    "Record with a newer torch or driver, or with nsys (--trace cuda,nvtx).",
+)
+_TWO_NUMBERINGS: Final = Finding(
+    "gpu_numbers",
+    "warning",
+    "The GPU model is unknown",
+    "Events ran on GPU {events}, but the trace describes GPU {properties}, which are not all alike. What depends on "
+    "the model is missing: its name, multiprocessors, peak rates, and related advice.",
+    "Make one kind of GPU visible to the program (HIP_VISIBLE_DEVICES, CUDA_VISIBLE_DEVICES).",
+)
+_SIZELESS: Final = Finding(
+    "unknown_sizes",
+    "info",
+    "The size of {count:,} of {total:,} copies and memsets is not in the trace",
+    "Neither they nor the calls that launched them record their size. Sums and rates that include them are unknown.",
+)

@@ -175,7 +175,8 @@ class Events:
         good = (start > 0) & (start < _LATEST_US) & (duration >= 0) & (duration < _LATEST_US)
         lost: Rows = ()
         if not good.all():
-            self.findings.append(damaged(" and ".join(filter(self.events.get, kinds)), int((~good).sum()), len(rows)))
+            categories = " and ".join(filter(self.events.get, kinds))
+            self.findings.append(DAMAGED.filled(categories=categories, count=int((~good).sum()), total=len(rows)))
             rows, lost = list(compress(rows, good)), list(compress(rows, ~good))
         start_ns = _nanoseconds(start[good])
         return rows, pd.DataFrame({"start_ns": start_ns, "end_ns": start_ns + _nanoseconds(duration[good])}), lost
@@ -368,15 +369,14 @@ def _nanoseconds(microseconds: Values) -> Values:
     return nanoseconds
 
 
-def damaged(categories: str, count: int, total: int) -> Finding:
-    """Return the finding for events that were left out."""
-    return Finding(
-        rule="damaged_events",
-        severity="warning",
-        title=f"{count:,} of {total:,} {categories} events were left out",
-        detail="Their start or duration is missing, zero, negative or not a number, so they have no place in time.",
-        remedy="Capture again. If it happens again, the profiler lost or mixed up events.",
-    )
+DAMAGED: Final = Finding(
+    "damaged_events",
+    "warning",
+    "{count:,} of {total:,} {categories} events were left out",
+    "Their start or duration is missing, zero, negative or not a number, so they have no place in time.",
+    "Capture again. If it happens again, the profiler lost or mixed up events.",
+)
+"""Of events that were left out."""
 
 
 def odd_fields(counts: Counter[str]) -> Finding:

@@ -9,9 +9,9 @@ OPERATOR_ROOFLINE: Final = Entry(
     "operator_roofline",
     "Roofline of operators",
     "Computation and data of each PyTorch operator, from the shapes of its arguments, divided by the time of the GPU "
-    "work that it launched itself. Operations come from closed formulas (a multiply-add is two), bytes assume that "
-    "each input is read once and each output written once. No counters are needed. Copies from and to the host, and "
-    "communication, are left out.",
+    "work that it launched itself. Operations (a multiply-add is two) are counted of matrix products, convolutions and "
+    "attention, and not of all else, which memory limits. Bytes assume that each input is read once and each output "
+    "written once. No counters are needed. Copies from and to the host, and communication, are left out.",
     ("kernels", "api_calls", "cpu_ops"),
     (
         Column("name", TEXT, "the operator", is_plain=True),
@@ -21,7 +21,7 @@ OPERATOR_ROOFLINE: Final = Entry(
         Column("total_ns", WHOLE, "time of the work on the GPU that these calls launched"),
         Column("calls", WHOLE, "number of calls", is_plain=True),
         Column("avg_ns", NUMBER, "time on the GPU of a call", is_plain=True),
-        Column("work_flop", NUMBER, "operations of a call; missing if unknown"),
+        Column("work_flop", NUMBER, "operations of a call; missing if not counted, or unknown"),
         Column("data_bytes", NUMBER, "least bytes that a call has to read and write; missing if unknown"),
         Column("work_flop_per_byte", NUMBER, "operations per such byte"),
         Column("work_flop_per_s", NUMBER, "operations per second", is_plain=True),
@@ -29,8 +29,8 @@ OPERATOR_ROOFLINE: Final = Entry(
         Column(
             "kind",
             TEXT,
-            "the arithmetic whose peak it is compared with: on CUDA cores (FP32), or on tensor cores by type of the "
-            "inputs. The kernel name shows whether FP32 matrix multiplications use TF32",
+            "the arithmetic whose peak it is compared with, if its operations are counted: on CUDA cores (FP32), or on "
+            "tensor cores by type of the inputs. The kernel name shows whether FP32 matrix multiplications use TF32",
         ),
         Column("compute_pct", NUMBER, "operations per second, in percent of the published peak of that arithmetic"),
         Column("memory_pct", NUMBER, "bytes per second, in percent of the memory's peak"),

@@ -1,11 +1,12 @@
 """How a team's files are read: nightsight.toml, and the pyproject.toml that it may stand in; TOML in UTF-8."""
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from nightsight.errors import UsageError
+from nightsight.texts import meant
 
 PYPROJECT: Final = "pyproject.toml"
 
@@ -30,3 +31,12 @@ def document_of(path: Path) -> Mapping[str, Any] | None:
         raise UsageError(f"{path} is not in UTF-8", "Save it in UTF-8, which TOML asks for.") from error
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path} is not valid TOML: {error}", "Correct it.") from error
+
+
+def refuse_unknown(
+    table: Mapping[str, object], known: Collection[str], prefix: str, refusal: Callable[[str, str], UsageError]
+) -> None:
+    """Raise what `refusal` makes of a reason and a hint, if a key is not known."""
+    for key in table:
+        if key not in known:
+            raise refusal(f"unknown key {prefix + key!r}", f"{meant(key, known)}Known: {', '.join(known)}.")

@@ -202,7 +202,7 @@ def write_page(trends: Trends, path: Path, *, reports: str = "", repository: str
 
 
 def write_export(trends: Trends, style: str, path: Path | None) -> str:
-    """Write what another tool reads; return where, "" for standard output. `style`: a name in EXPORTS."""
+    """Write what another tool reads; return where, "" for standard output. `style`: openmetrics or otava-csv."""
     if style == "otava-csv":
         folder = path or Path("otava")
         for name, text in otava_files(trends).items():
@@ -214,6 +214,3 @@ def write_export(trends: Trends, style: str, path: Path | None) -> str:
         return ""
     write_file(path, text.encode())
     return str(path)
-
-
-EXPORTS: Final = ("openmetrics", "otava-csv")

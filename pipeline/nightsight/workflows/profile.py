@@ -244,7 +244,7 @@ def _kept(request: Request) -> Path | None:
 
 def _run_files(source: Source, turn: Turn, *, failed: bool) -> dict[str, bytes]:
     report = source.report
-    entry = asdict(index_entry(report, run_id="", href="", failed=failed))
+    entry = asdict(index_entry(report, failed=failed))
     of_run = {name: value for name, value in entry.items() if name not in OF_FOLDER}
     facts = {"environment": asdict(report.environment), "parameters": dict(report.parameters)}
     document = {**of_run, **asdict(turn), **facts, "stages_s": report.stages_s}

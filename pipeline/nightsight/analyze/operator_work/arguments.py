@@ -6,6 +6,7 @@ argument; "2 bytes" is a type of which only the size is known.
 
 import json
 import re
+from collections.abc import Iterable
 from math import prod
 from typing import Any, Final, NamedTuple
 
@@ -57,40 +58,39 @@ class Arguments(NamedTuple):
     strides: list[Any]
     element: str
 
-    def optional(self, *places: int) -> list[Tensor]:
-        """Return those of these tensors that have dimensions."""
+    def tensors(self, places: Iterable[int] | None = None) -> list[Tensor]:
+        """Return those of these arguments, or of all, that have dimensions, also those in lists."""
         tensors = []
-        for place in places:
-            shape = shape_of(self.shapes[place]) if place < len(self.shapes) else ()
-            if shape:
-                kind = self.type(place) if self.types else self.element
-                tensors.append(Tensor(shape, kind, self._stored(place, shape)))
+        for place in range(len(self.shapes)) if places is None else places:
+            if shape := self._shape(place):
+                tensors.append(self._tensor(place, shape))
+            elif place < len(self.shapes):
+                # a list of tensors, whose types are never recorded
+                parts = (shape_of(part) for part in self.shapes[place] if isinstance(part, list))
+                tensors += [Tensor(part, self.element) for part in parts if part]
         return tensors
-
-    def _stored(self, place: int, shape: Shape) -> int:
-        strides = self.strides[place] if place < len(self.strides) else None
-        if not isinstance(strides, list) or len(strides) != len(shape) or 0 not in strides or 0 in shape:
-            return -1
-        return prod(size for size, stride in zip(shape, strides, strict=True) if stride != 0)
 
     def tensor(self, place: int, *ranks: int) -> Tensor:
         """Return a tensor, which has to have one of these numbers of dimensions, if any are given.
 
         Whether an argument without dimensions is a tensor or a number, only its type tells.
         """
-        tensors = self.optional(place)
-        if not tensors and self.type(place) in SIZES:
-            tensors = [Tensor((), self.type(place))]
-        if not tensors or (ranks and len(tensors[0].shape) not in ranks):
+        shape = self._shape(place)
+        if not (shape or self.type(place) in SIZES) or (ranks and len(shape) not in ranks):
             raise Unknown
-        return tensors[0]
+        return self._tensor(place, shape)
 
-    def listed(self, place: int) -> list[Tensor]:
-        """Return the tensors of a list, whose types are never recorded; none if it is empty or no list."""
-        given = self.shapes[place] if place < len(self.shapes) else []
-        if not isinstance(given, list):
-            raise Unknown
-        return [Tensor(shape_of(shape), self.element) for shape in given if isinstance(shape, list)]
+    def _shape(self, place: int) -> Shape:
+        return shape_of(self.shapes[place]) if place < len(self.shapes) else ()
+
+    def _tensor(self, place: int, shape: Shape) -> Tensor:
+        return Tensor(shape, self.type(place) if self.types else self.element, self._stored(place, shape))
+
+    def _stored(self, place: int, shape: Shape) -> int:
+        strides = self.strides[place] if place < len(self.strides) else None
+        if not isinstance(strides, list) or len(strides) != len(shape) or 0 not in strides or 0 in shape:
+            return -1
+        return prod(size for size, stride in zip(shape, strides, strict=True) if stride != 0)
 
     def type(self, place: int) -> str:
         """Return the type of an argument in PyTorch's words, "" if not recorded."""
@@ -208,7 +208,6 @@ _NUMBERED: Final = {
     25: "c10::Float8_e5m2fnuz",
     26: "c10::Float8_e4m3fnuz",
 }
-HALVES: Final = ("c10::Half", "c10::BFloat16")
 NOT_KNOWN: Final = "not known"
 """A type that was recorded, or follows from what was, but is not one of these."""
 BOOLEAN, WHOLE, POINT, COMPLEX = range(4)

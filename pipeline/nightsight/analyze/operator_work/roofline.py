@@ -30,7 +30,7 @@ from nightsight.units import format_value
 Frame = pd.DataFrame
 
 _CALL: Final = ["name", "shapes", "types", "inputs", "strides"]
-_SHOWN: Final = ["device", "gpu", "name", "shapes", "types", "kind", "work_flop", "data_bytes"]
+_SHOWN: Final = ["device", "gpu", "name", "shapes", "types", "kind", "is_product", "work_flop", "data_bytes"]
 _MEASURED: Final = ["measured_ns", "measured_flop", "measured_bytes"]
 # calls with other arguments do the same work if their kernels take at most this many times as long
 _ALIKE: Final = 1.25
@@ -41,7 +41,6 @@ _TENSOR: Final = {
     **dict.fromkeys(("c10::Float8_e4m3fn", "c10::Float8_e5m2"), "tensor FP8"),
     "signed char": "tensor INT8",
 }
-_CORES: Final = {"float": "FP32", "c10::Half": "FP32", "c10::BFloat16": "FP32", "double": "FP64"}
 # a longer list of tensors is told by its sums
 _FEW: Final = 3
 _NAMED: Final = 5
@@ -218,6 +217,7 @@ def _with_work(groups: Frame) -> Frame:
         shapes=pd.Series([_readable(shapes) for shapes in groups["shapes"]], groups.index, dtype="str"),
         types=pd.Series([_readable_types(types) for types in groups["types"]], groups.index, dtype="str"),
         kind=pd.Series(kinds, groups.index, dtype="str"),
+        is_product=[work.is_product for work in found],
         # None becomes NaN
         work_flop=np.array([work.flop for work in found], dtype=np.float64),
         data_bytes=np.array([work.data_bytes for work in found], dtype=np.float64),
@@ -233,7 +233,7 @@ def _kind(work: Work, kernel: str) -> str:
     With inputs in single precision, only the kernel tells whether tensor cores multiply them.
     """
     if not work.is_product:
-        return _CORES.get(work.type, "") if work.flop else ""
+        return ""
     told = arithmetic(kernel)
     if work.type == "double":
         return "FP64"
@@ -297,9 +297,10 @@ def _rates(timeline: Timeline, table: Frame) -> Frame:
         work_flop_per_byte=flop / moved.where(moved > 0),
         shortest_ns=1e9 * pd.concat([(flop / compute).where(flop > 0), moved / memory], axis=1).max(axis=1),
     )
-    # what needs no arithmetic uses nothing of the peak, whatever that is
-    used = (100.0 * table["work_flop_per_s"] / compute).where(flop != 0, 0.0)
-    table = table.assign(compute_pct=used, memory_pct=100.0 * table["data_bytes_per_s"] / memory)
+    table = table.assign(
+        compute_pct=100.0 * table["work_flop_per_s"] / compute,
+        memory_pct=100.0 * table["data_bytes_per_s"] / memory,
+    )
     table = table.assign(bound=_bound(table))
     return _compared(table) if "measured_ns" in table else table
 
@@ -308,7 +309,9 @@ def _bound(table: Frame) -> "pd.Series[str]":
     shares = table[["compute_pct", "memory_pct"]].to_numpy(dtype=np.float64)
     highest = np.nan_to_num(shares, nan=-1.0).max(axis=1)
     words = np.where(np.nan_to_num(shares[:, 0], nan=-1.0) >= highest, "compute", "memory")
-    others = np.where(np.isnan(shares).any(axis=1), "", "latency")
+    # only what multiplies matrices can be limited by arithmetic
+    is_unknown = np.isnan(shares[:, 1]) | (np.isnan(shares[:, 0]) & table["is_product"].to_numpy())
+    others = np.where(is_unknown, "", "latency")
     return pd.Series(np.where(highest >= LIMITED_PCT, words, others), table.index, dtype="str")
 
 
@@ -355,8 +358,7 @@ def _notes(table: Frame, launched: _Launched) -> Iterator[str]:
         yield (
             "Measured by ncu, with caches emptied before each kernel. Fewer bytes than computed: what was written was "
             "still in L2 when the kernel ended. More bytes: data was read several times, or "
-            "went to a workspace. More operations: padding, recomputation, or functions like exp, which count as one "
-            "here and take several instructions. Fewer: comparisons, which ncu does not count."
+            "went to a workspace. More operations: padding or recomputation."
         )
 
 

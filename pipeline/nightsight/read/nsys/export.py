@@ -38,6 +38,62 @@ _ON_STREAM: Final = {
 
 Frame = pd.DataFrame
 
+_CAPTURE_AGAIN: Final = "Capture again. If it happens again, the profiler lost or mixed up events."
+_EXPORT_AGAIN: Final = "Export the report again: nsys export --type sqlite --force-overwrite=true REPORT.nsys-rep"
+_IDS_REPEAT: Final = "Capture a shorter part of the program: ids repeat after 4 billion calls."
+_NAMELESS: Final = Finding(
+    "damaged_names",
+    "warning",
+    "{count:,} names of this export are missing",
+    "The kernels, calls or ranges that use them are shown without a name and summed up together.",
+    "Export the report again, without --tables.",
+)
+_DAMAGED: Final = Finding(
+    "damaged_events",
+    "warning",
+    "{count:,} of {total:,} rows of {source} were left out",
+    "Their start, end, size or id is missing or impossible.",
+    _CAPTURE_AGAIN,
+)
+_IMPOSSIBLE: Final = Finding(
+    "impossible_times",
+    "warning",
+    "{count:,} of {total:,} rows of {source} were left out",
+    "Their times are wrong: they end long after the capture ended, {end_s:,.1f} s after its start.",
+    _CAPTURE_AGAIN,
+)
+_INCOMPLETE: Final = Finding(
+    "incomplete_table",
+    "error",
+    "{source} has {count:,} rows too few or too many",
+    "The number of rows and the id of the last row differ: the file is damaged, or rows were deleted. Counts and sums "
+    "in this report are wrong.",
+    _EXPORT_AGAIN,
+)
+_REPEATED: Final = Finding(
+    "repeated_events",
+    "warning",
+    "{count:,} rows of {source} are duplicates",
+    "They have the same time, place and id as another row. Each event is counted once.",
+    _EXPORT_AGAIN,
+)
+_AMBIGUOUS: Final = Finding(
+    "ambiguous_calls",
+    "warning",
+    "{count:,} calls in {source} have the correlation id of another call",
+    "It is unknown which of them launched the work with that id; it is assigned to the first. Launch overhead and the "
+    "ranges that own this work may be wrong.",
+    _IDS_REPEAT,
+)
+_AMBIGUOUS_KERNELS: Final = Finding(
+    "ambiguous_kernels",
+    "warning",
+    "{kernels} the correlation id of another kernel",
+    "No CUDA graph launched them, and other calls launch only one kernel. All are assigned to the call with that id: "
+    "launch overhead and the ranges that own this work may be wrong.",
+    _IDS_REPEAT,
+)
+
 
 class Export:
     """An export while it is read: its strings, what was traced, and findings about rows that were dropped."""
@@ -79,7 +135,7 @@ class Export:
         chosen = {ours: f'"{theirs}"' if theirs in present else "NULL" for ours, theirs in columns.items()}
         frame = self.database.numbers(source, chosen)
         if lost := self.database.last_row(source) - len(frame):
-            self.findings.append(_incomplete(source, abs(lost)))
+            self.findings.append(_INCOMPLETE.filled(source=source, count=abs(lost)))
         lacking = [ours for ours in columns if ours not in nullable and frame[ours].hasnans]
         return self._keep(source, frame, frame[lacking].notna().all(axis=1).to_numpy(dtype=bool))
 
@@ -133,7 +189,7 @@ class Export:
         again = together.index[together.duplicated(list(same) or None)]
         if not len(again):
             return frame
-        self.findings.append(_repeated(source, len(again)))
+        self.findings.append(_REPEATED.filled(source=source, count=len(again)))
         return frame.drop(index=again)
 
     def check_ids(self, source: str, calls: Frame) -> None:
@@ -142,7 +198,7 @@ class Export:
         # 0 means no id
         shared = shared[(shared["correlation"] > 0) & shared["class"].notna()]
         if ambiguous := int(shared.duplicated(["process", "class", "correlation"]).sum()):
-            self.findings.append(_ambiguous(source, ambiguous))
+            self.findings.append(_AMBIGUOUS.filled(source=source, count=ambiguous))
 
     def check_launches(self, source: str, kernels: Frame) -> None:
         """Add a finding if kernels on one GPU share a correlation id although no graph launched them."""
@@ -150,7 +206,8 @@ class Export:
         # rows that are equal in all columns are repeated events, which on_stream reports
         shared = shared[(shared["correlation"] > 0) & shared["graph_node"].isna()].drop_duplicates()
         if ambiguous := int(shared.duplicated(["process", "device", "correlation"]).sum()):
-            self.findings.append(_ambiguous_kernels(source, ambiguous))
+            are = f"kernel in {source} has" if ambiguous == 1 else f"kernels in {source} have"
+            self.findings.append(_AMBIGUOUS_KERNELS.filled(kernels=f"{ambiguous:,} {are}"))
 
     def gpus(self, frame: Frame) -> "pd.Series[int]":
         """Return the GPU number on the machine for each row: CUDA_VISIBLE_DEVICES renumbers GPUs within a process."""
@@ -162,14 +219,16 @@ class Export:
     def _keep(self, source: str, frame: Frame, good: np.ndarray[Any, Any]) -> Frame:
         if good.all():
             return frame
-        self.findings.append(_damaged(source, int((~good).sum()), len(frame)))
+        self.findings.append(_DAMAGED.filled(source=source, count=int((~good).sum()), total=len(frame)))
         return frame[good]
 
     def _keep_in_session(self, source: str, frame: Frame) -> Frame:
         late = (frame["end_ns"] > self.session_end).to_numpy(dtype=bool)
         if not late.any() or not self._is_session_known():
             return frame
-        self.findings.append(_impossible(source, int(late.sum()), len(frame), self.session_end - _AFTER_STOP_NS))
+        end_s = (self.session_end - _AFTER_STOP_NS) / 1e9
+        count, total = int(late.sum()), len(frame)
+        self.findings.append(_IMPOSSIBLE.filled(source=source, count=count, total=total, end_s=end_s))
         return frame[~late]
 
     def _session_end(self) -> int:
@@ -251,7 +310,7 @@ class Export:
 
     def all_findings(self) -> tuple[Finding, ...]:
         """Return all findings about this export."""
-        nameless = [_nameless(len(self.unresolved))] if self.unresolved else []
+        nameless = [_NAMELESS.filled(count=len(self.unresolved))] if self.unresolved else []
         return (*self.findings, *nameless)
 
 
@@ -266,77 +325,3 @@ def repeats(values: "pd.Series[Any]") -> np.ndarray[Any, Any]:
 def process_id(ids: "pd.Series[Any]") -> np.ndarray[Any, Any]:
     """Return the process id in global ids: bits 24-47 (NVIDIA's export documentation); 0 where the id is missing."""
     return ids.fillna(0).to_numpy(dtype=np.int64) >> 24 & 0xFFFFFF
-
-
-def _nameless(count: int) -> Finding:
-    return Finding(
-        rule="damaged_names",
-        severity="warning",
-        title=f"{count:,} names of this export are missing",
-        detail="The kernels, calls or ranges that use them are shown without a name and summed up together.",
-        remedy="Export the report again, without --tables.",
-    )
-
-
-def _damaged(source: str, count: int, total: int) -> Finding:
-    return Finding(
-        rule="damaged_events",
-        severity="warning",
-        title=f"{count:,} of {total:,} rows of {source} were left out",
-        detail="Their start, end, size or id is missing or impossible.",
-        remedy="Capture again. If it happens again, the profiler lost or mixed up events.",
-    )
-
-
-def _impossible(source: str, count: int, total: int, end_ns: int) -> Finding:
-    return Finding(
-        rule="impossible_times",
-        severity="warning",
-        title=f"{count:,} of {total:,} rows of {source} were left out",
-        detail=f"Their times are wrong: they end long after the capture ended, {end_ns / 1e9:,.1f} s after its start.",
-        remedy="Capture again. If it happens again, the profiler lost or mixed up events.",
-    )
-
-
-def _incomplete(source: str, count: int) -> Finding:
-    return Finding(
-        rule="incomplete_table",
-        severity="error",
-        title=f"{source} has {count:,} rows too few or too many",
-        detail="The number of rows and the id of the last row differ: the file is damaged, or rows were deleted. "
-        "Counts and sums in this report are wrong.",
-        remedy="Export the report again: nsys export --type sqlite --force-overwrite=true REPORT.nsys-rep",
-    )
-
-
-def _repeated(source: str, count: int) -> Finding:
-    return Finding(
-        rule="repeated_events",
-        severity="warning",
-        title=f"{count:,} rows of {source} are duplicates",
-        detail="They have the same time, place and id as another row. Each event is counted once.",
-        remedy="Export the report again: nsys export --type sqlite --force-overwrite=true REPORT.nsys-rep",
-    )
-
-
-def _ambiguous(source: str, count: int) -> Finding:
-    return Finding(
-        rule="ambiguous_calls",
-        severity="warning",
-        title=f"{count:,} calls in {source} have the correlation id of another call",
-        detail="It is unknown which of them launched the work with that id; it is assigned to the first. Launch "
-        "overhead and the ranges that own this work may be wrong.",
-        remedy="Capture a shorter part of the program: ids repeat after 4 billion calls.",
-    )
-
-
-def _ambiguous_kernels(source: str, count: int) -> Finding:
-    return Finding(
-        rule="ambiguous_kernels",
-        severity="warning",
-        title=f"{count:,} kernel{' in' if count == 1 else 's in'} {source} {'has' if count == 1 else 'have'} "
-        "the correlation id of another kernel",
-        detail="No CUDA graph launched them, and other calls launch only one kernel. All are assigned to the call with "
-        "that id: launch overhead and the ranges that own this work may be wrong.",
-        remedy="Capture a shorter part of the program: ids repeat after 4 billion calls.",
-    )

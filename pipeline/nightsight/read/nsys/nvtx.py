@@ -88,7 +88,7 @@ def _checked(export: Export, frame: Frame) -> Frame:
     start, end = stacks["start_ns"].to_numpy(), stacks["end_ns"].to_numpy(dtype=np.int64)
     parts = stacks.groupby(["thread", "domain_id"], sort=False).indices.values()
     if count := sum(_crossing(start[rows], end[rows]) for rows in parts):
-        export.findings.append(_crossed(count, len(ended)))
+        export.findings.append(_CROSSED.filled(count=count, total=len(ended)))
     return frame
 
 
@@ -103,15 +103,14 @@ def _crossing(start: Ints, end: Ints) -> int:
     return int(((before >= 0) & (end[before] < end)).sum())
 
 
-def _crossed(count: int, total: int) -> Finding:
-    return Finding(
-        rule="crossing_ranges",
-        severity="warning",
-        title=f"{count:,} of {total:,} ranges of {NVTX} cross another range of their thread",
-        detail="They begin inside a range that ends before they do, which push and pop cannot produce: the profiler "
-        "lost or mixed up events. Their nesting, and the work counted inside them, may be wrong.",
-        remedy="Capture a shorter part of the program. If it happens again, use start/end ranges where spans overlap.",
-    )
+_CROSSED: Final = Finding(
+    "crossing_ranges",
+    "warning",
+    f"{{count:,}} of {{total:,}} ranges of {NVTX} cross another range of their thread",
+    "They begin inside a range that ends before they do, which push and pop cannot produce: the profiler lost or mixed "
+    "up events. Their nesting, and the work counted inside them, may be wrong.",
+    "Capture a shorter part of the program. If it happens again, use start/end ranges where spans overlap.",
+)
 
 
 def _marks(export: Export, events: Frame, domains: Frame) -> Frame:

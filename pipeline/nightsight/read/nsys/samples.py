@@ -49,7 +49,7 @@ def python_samples(export: Export, source: str, marks: Frame) -> Frame | None:
     functions, texts = _named(export, stacks)
     kept = position >= 0
     if (lost := int((~kept).sum())) > _MANY * len(marks):
-        export.findings.append(_without_stacks(lost, len(marks)))
+        export.findings.append(_WITHOUT_STACKS.filled(count=lost, total=len(marks)))
     of = position[kept]
     found: Frame = marks[kept].assign(function=categorical(functions, of), stack=categorical(texts, of))
     return found
@@ -113,11 +113,10 @@ def _named(export: Export, stacks: _Stacks) -> tuple[Values, Values]:
     return np.array(names, dtype=object), np.array(texts, dtype=object)
 
 
-def _without_stacks(count: int, total: int) -> Finding:
-    return Finding(
-        rule="damaged_events",
-        severity="warning",
-        title=f"{count:,} of {total:,} samples of Python's stack were left out",
-        detail="Their stack is missing or damaged, so host code may carry the name of another function.",
-        remedy="Export the report again: nsys export --type sqlite --include-json=true REPORT.nsys-rep",
-    )
+_WITHOUT_STACKS: Final = Finding(
+    "damaged_events",
+    "warning",
+    "{count:,} of {total:,} samples of Python's stack were left out",
+    "Their stack is missing or damaged, so host code may carry the name of another function.",
+    "Export the report again: nsys export --type sqlite --include-json=true REPORT.nsys-rep",
+)

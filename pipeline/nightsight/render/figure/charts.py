@@ -35,7 +35,6 @@ from nightsight.results.steps import STEP_PARTS, STEP_SPLIT, STEP_TIMES, WHOLE_S
 from nightsight.units import format_value, heading
 
 Frame = pd.DataFrame
-_BARS: Final = 10
 _KERNELS: Final = 12
 
 

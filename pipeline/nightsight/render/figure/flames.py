@@ -15,8 +15,8 @@ from nightsight.model.report import gpu_name
 from nightsight.render.figure.axes import measured
 from nightsight.render.figure.boxes import LINE, Box, Boxes, Tree, fits, written
 from nightsight.render.figure.plot import Key
-from nightsight.render.figure.shares import CAUSE_COLORS, share_of
-from nightsight.render.table.view import counted, short_text
+from nightsight.render.figure.shares import CAUSE_COLORS
+from nightsight.render.table.view import counted, share_of, short_text
 from nightsight.texts import printable
 from nightsight.units import format_value
 

@@ -13,8 +13,8 @@ import pandas as pd
 from nightsight.model.report import gpu_name
 from nightsight.render.figure.axes import measured
 from nightsight.render.figure.boxes import LINE, Box, Boxes, Tree, cut_to_fit, fits, written
-from nightsight.render.figure.shares import CAUSE_COLORS, keys_of, share_of
-from nightsight.render.table.view import counted, short_text
+from nightsight.render.figure.shares import CAUSE_COLORS, keys_of
+from nightsight.render.table.view import counted, share_of, short_text
 from nightsight.results.categories import UNSEEN
 from nightsight.results.steps import OPERATORS, OTHER_PARTS
 from nightsight.units import format_value

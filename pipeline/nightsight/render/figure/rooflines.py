@@ -51,7 +51,9 @@ class Words:
 
 OF_KERNELS: Final = Words(" of DRAM", "Numbers identify the kernels. Filled points: per byte from and to DRAM.")
 OF_OPERATORS: Final = Words(
-    "", "Numbers are the rows of the table. Per byte that an operator has to read and write at least."
+    "",
+    "Numbers are the rows of the table whose operations are counted. "
+    "Per byte that an operator has to read and write at least.",
 )
 
 

@@ -10,7 +10,7 @@ import pandas as pd
 from nightsight.model.report import gpu_name
 from nightsight.render.figure.axes import measured
 from nightsight.render.figure.plot import Key, Picture
-from nightsight.render.table.view import short_text
+from nightsight.render.table.view import share_of, short_text
 from nightsight.results.categories import (
     ALLOCATION,
     BLOCKING_COPY,
@@ -201,11 +201,6 @@ def _whole(rows: Frame, label: str, sides: tuple[str, str] = ("Busy", "Idle")) -
 
 def _side(name: str, time: float, total: float) -> str:
     return f"{name} {share_of(time, total)}, {format_value(time, 'time_ns')}"
-
-
-def share_of(time: float, total: float) -> str:
-    """Format a part of a whole in percent."""
-    return format_value(100.0 * time / total, "share_pct")
 
 
 def _parts(rows: Frame, total: float) -> Iterator[Slice]:

@@ -143,7 +143,7 @@ def kernels(frame: Frame) -> Frame:
     Columns without any value are dropped.
     """
     columns = list(dict.fromkeys((*_FIRST, *frame.columns)))
-    internal = {*_INTERNAL, *(["device"] if _is_one(frame, "device") else [])}
+    internal = {*_INTERNAL, *(["device"] if _is_of_one_device(frame) else [])}
     order = [name for name in columns if name in frame and name not in internal and name != "path"]
     shown = frame[[*order, *(["path"] if "path" in frame else [])]]
     return _present(shown).rename(columns=HEADINGS)
@@ -151,7 +151,7 @@ def kernels(frame: Frame) -> Frame:
 
 def points(frame: Frame) -> Frame:
     """Rename columns to say per which byte (DRAM, L2) they count; drop the device if all rows have the same."""
-    unused = ["device"] if _is_one(frame, "device") else []
+    unused = ["device"] if _is_of_one_device(frame) else []
     names = {column: arithmetic(name, _kinds(frame, "kind")) for column, name in HEADINGS.items()}
     return _present(frame.drop(columns=unused)).rename(columns=names)
 
@@ -172,7 +172,7 @@ def _kinds(frame: Frame, column: str) -> Iterable[str]:
 
 def roofs(frame: Frame) -> Frame:
     """Rename the columns of the two kinds of roofs; drop the device if all rows have the same."""
-    unused = ["device"] if _is_one(frame, "device") else []
+    unused = ["device"] if _is_of_one_device(frame) else []
     names = {
         "bytes_per_s": "bandwidth_bytes_per_s",
         "flop_per_s": f"arithmetic_{arithmetic('flop_per_s', _kinds(frame, 'roof'))}",
@@ -242,8 +242,8 @@ def by_kind(frame: Frame) -> Frame:
     return frame.drop(columns=unused)
 
 
-def _is_one(frame: Frame, column: str) -> bool:
-    return column in frame and frame[column].nunique() <= 1
+def _is_of_one_device(frame: Frame) -> bool:
+    return "device" in frame and frame["device"].nunique() <= 1
 
 
 def _present(frame: Frame) -> Frame:

@@ -15,7 +15,7 @@ import pandas as pd
 from nightsight.events.kernel_labels import Labels
 from nightsight.results.entry import Jump, Names
 from nightsight.texts import middle_cut, printable
-from nightsight.units import ABSENT, Scale, format_cell, heading, scale_for, split
+from nightsight.units import ABSENT, Scale, format_cell, format_value, heading, scale_for, split
 
 ROWS: Final = 50
 MOST_ROWS: Final = 5_000
@@ -107,6 +107,11 @@ def counted(number: float, noun: str) -> str:
     if number != 1:
         noun = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}{'es' if noun.endswith('ch') else 's'}"
     return f"{number:,.0f} {noun}"
+
+
+def share_of(time: float, whole: float) -> str:
+    """Format a time in percent of another."""
+    return format_value(100.0 * time / whole, "share_pct")
 
 
 def short_text(text: str) -> str:
