@@ -3,11 +3,9 @@
 import os
 import shutil
 import signal
-import socket
 import sqlite3
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -229,19 +227,29 @@ def test_a_scheduler_that_is_not_there_is_one_line(
     assert "Traceback" not in said
 
 
-@pytest.mark.parametrize("package", ["fsspec.core", "dask", "distributed"])
-def test_a_missing_package_is_named_with_what_installs_it(
-    package: str, run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_cluster_needs_dask_and_says_what_installs_it(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "text.sqlite").write_text("hello")
-    monkeypatch.setitem(sys.modules, package, None)
-    said = run("fleet", "text.sqlite", expect=3).output
-    assert "cryptography dask distributed fsspec" in said
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    said = run("fleet", "text.sqlite", "--scheduler", "tcp://host:8786", expect=3).output
+    assert "--scheduler needs dask and distributed" in said
+    assert "install dask distributed\n" in said
 
 
-def test_other_commands_do_without_dask() -> None:
-    code = "import sys, nightsight.cli, nightsight.workflows.fleet; print({'dask', 'distributed'} & set(sys.modules))"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
+def test_workers_here_do_without_dask(capture_file: CaptureFile, tmp_path: Path) -> None:
+    copied(capture_file("mlp"), tmp_path / "a", 1)
+    code = """
+import sys
+from nightsight.cli import main
+if __name__ == "__main__":
+    sys.modules.update({"dask": None, "distributed": None, "cryptography": None, "psutil": None})
+    main(["fleet", "a", "-q"], standalone_mode=False)
+"""
+    (tmp_path / "program.py").write_text(code)
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1] / "pipeline")}
+    subprocess.run([sys.executable, "program.py"], cwd=tmp_path, env=environment, check=True, capture_output=True)
+    assert "<title>1 capture" in (tmp_path / "fleet.html").read_text()
 
 
 @pytest.mark.nightly
@@ -302,23 +310,6 @@ def test_workers_of_another_version_are_refused(
 # -- what runs on workers must be importable there ---------------------------------------------------------------------
 
 
-def listening(pid: int) -> set[tuple[str, int]]:
-    """Return the addresses at which a process and its children listen."""
-    family = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
-    ports = (each.laddr for process in family for each in process.net_connections() if each.status == "LISTEN")
-    return {(each.ip, each.port) for each in ports}
-
-
-def answer(port: int) -> bytes:
-    """Return what is said to one who has no certificate."""
-    with socket.create_connection(("127.0.0.1", port), timeout=5) as spoken:
-        spoken.sendall(b"GET /info/main/workers.html HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-        try:
-            return spoken.recv(1000)
-        except ConnectionResetError:
-            return b""
-
-
 def greedy(number: int) -> int:
     if number == 0:
         held = b"x" * 900_000_000
@@ -335,22 +326,6 @@ def wrong(number: int) -> int:
 
 def unknown(_: int) -> int:
     raise ModuleNotFoundError("No module named 'nightsight'", name="nightsight")
-
-
-def test_workers_here_listen_to_this_machine_only_and_with_certificates(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    before = listening(os.getpid())
-    for each in fleet.done(listening, {"a": (os.getpid(),)}, Cluster(workers=1), silent):
-        ours = each.value - before
-        assert {address for address, _ in ours} == {"127.0.0.1"}
-        answers = {answer(port) for _, port in ours}
-    # an alert of TLS, or a page that is not there; a scheduler without certificates would greet everybody
-    assert {text[:2] if text[:1] == b"\x15" else text[:12] for text in answers} <= {b"\x15\x03", b"HTTP/1.1 404", b""}
-    assert capsys.readouterr() == ("", "")
-    # neither workers nor the scheduler leave a folder
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.nightly
