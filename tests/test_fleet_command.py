@@ -9,10 +9,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import fsspec
 import psutil
@@ -324,6 +325,12 @@ def wrong(number: int) -> int:
     return number
 
 
+def deadly(number: int) -> int:
+    if number == 0:
+        os._exit(1)
+    return number
+
+
 def unknown(_: int) -> int:
     raise ModuleNotFoundError("No module named 'nightsight'", name="nightsight")
 
@@ -335,6 +342,72 @@ def test_an_input_that_needs_more_memory_than_a_worker_has_fails_alone(capfd: py
     assert done["0"].reason == "each worker that read it died: it may need more memory"
     assert [done[str(number)].value for number in range(1, 6)] == [1, 2, 3, 4, 5]
     assert "Traceback" not in capfd.readouterr().err
+
+
+@pytest.mark.nightly
+def test_an_input_that_kills_the_workers_of_a_cluster_fails_alone() -> None:
+    import dask  # noqa: PLC0415 (takes a second)
+    from distributed import LocalCluster  # noqa: PLC0415 (the same)
+
+    inputs = {str(number): (number,) for number in range(4)}
+    settings = {"distributed.scheduler.allowed-failures": 1, "distributed.scheduler.worker-saturation": 1.0}
+    with (
+        dask.config.set(settings),
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0") as local,
+    ):
+        done = {each.key: each for each in fleet.done(deadly, inputs, Cluster(local.scheduler_address), silent)}
+    assert done["0"].reason == "each worker that read it died: it may need more memory"
+    assert [done[str(number)].value for number in range(1, 4)] == [1, 2, 3]
+
+
+class Counted(ThreadPoolExecutor):
+    """Workers that note what they are asked for."""
+
+    made: ClassVar[list["Counted"]] = []
+
+    def __init__(self, workers: int, memory: int) -> None:
+        super().__init__(workers)
+        self.workers, self.memory, self.asked = workers, memory, 0
+        self.made.append(self)
+
+    def submit(self, function: Any, /, *given: Any, **named: Any) -> Future[Any]:
+        self.asked += 1
+        return super().submit(function, *given, **named)
+
+
+def test_of_thousands_of_inputs_a_few_are_asked_for_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "Processes", Counted)
+    monkeypatch.setattr(cluster, "_MOST_ASKED", 3)
+    inputs = {str(number): (number,) for number in range(1, 20)}
+    found = []
+    for count, each in enumerate(fleet.done(wrong, inputs, Cluster(workers=2), silent)):
+        assert Counted.made[-1].asked <= count + 3
+        found.append(each.value)
+    assert sorted(found) == list(range(1, 20))
+
+
+@pytest.mark.parametrize(
+    ("workers", "memory", "expected"),
+    [
+        (2, "2GB", (2, 2_000_000_000)),
+        (2, "1.5 gb", (2, 1_500_000_000)),
+        (2, "900MiB", (2, 900 * 1024**2)),
+        (2, "700000000", (2, 700_000_000)),
+        (0, "", (8, 1_500_000_000)),
+        # no more than there are inputs
+        (100, "", (9, 1_500_000_000)),
+        (9, "small", (9, 400_000_000)),
+    ],
+)
+def test_workers_share_cores_and_memory_of_the_machine(
+    workers: int, memory: str, expected: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "Processes", Counted)
+    monkeypatch.setattr(cluster, "cores", lambda: 8)
+    monkeypatch.setattr(cluster, "memory_of_machine", lambda: 4_500_000_000 if memory == "small" else 10**12)
+    inputs = {str(number): (number,) for number in range(1, 10)}
+    list(fleet.done(wrong, inputs, Cluster(workers=workers, memory=memory.replace("small", "")), silent))
+    assert (Counted.made[-1].workers, Counted.made[-1].memory) == expected
 
 
 def test_an_input_that_fails_is_one_line_and_workers_without_nightsight_are_named(scheduler: str) -> None:
