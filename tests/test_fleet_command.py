@@ -3,18 +3,17 @@
 import os
 import shutil
 import signal
-import socket
 import sqlite3
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import fsspec
 import psutil
@@ -229,19 +228,29 @@ def test_a_scheduler_that_is_not_there_is_one_line(
     assert "Traceback" not in said
 
 
-@pytest.mark.parametrize("package", ["fsspec.core", "dask", "distributed"])
-def test_a_missing_package_is_named_with_what_installs_it(
-    package: str, run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_cluster_needs_dask_and_says_what_installs_it(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "text.sqlite").write_text("hello")
-    monkeypatch.setitem(sys.modules, package, None)
-    said = run("fleet", "text.sqlite", expect=3).output
-    assert "cryptography dask distributed fsspec" in said
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    said = run("fleet", "text.sqlite", "--scheduler", "tcp://host:8786", expect=3).output
+    assert "--scheduler needs dask and distributed" in said
+    assert "install dask distributed\n" in said
 
 
-def test_other_commands_do_without_dask() -> None:
-    code = "import sys, nightsight.cli, nightsight.workflows.fleet; print({'dask', 'distributed'} & set(sys.modules))"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
+def test_workers_here_do_without_dask(capture_file: CaptureFile, tmp_path: Path) -> None:
+    copied(capture_file("mlp"), tmp_path / "a", 1)
+    code = """
+import sys
+from nightsight.cli import main
+if __name__ == "__main__":
+    sys.modules.update({"dask": None, "distributed": None, "cryptography": None, "psutil": None})
+    main(["fleet", "a", "-q"], standalone_mode=False)
+"""
+    (tmp_path / "program.py").write_text(code)
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1] / "pipeline")}
+    subprocess.run([sys.executable, "program.py"], cwd=tmp_path, env=environment, check=True, capture_output=True)
+    assert "<title>1 capture" in (tmp_path / "fleet.html").read_text()
 
 
 @pytest.mark.nightly
@@ -302,23 +311,6 @@ def test_workers_of_another_version_are_refused(
 # -- what runs on workers must be importable there ---------------------------------------------------------------------
 
 
-def listening(pid: int) -> set[tuple[str, int]]:
-    """Return the addresses at which a process and its children listen."""
-    family = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
-    ports = (each.laddr for process in family for each in process.net_connections() if each.status == "LISTEN")
-    return {(each.ip, each.port) for each in ports}
-
-
-def answer(port: int) -> bytes:
-    """Return what is said to one who has no certificate."""
-    with socket.create_connection(("127.0.0.1", port), timeout=5) as spoken:
-        spoken.sendall(b"GET /info/main/workers.html HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-        try:
-            return spoken.recv(1000)
-        except ConnectionResetError:
-            return b""
-
-
 def greedy(number: int) -> int:
     if number == 0:
         held = b"x" * 900_000_000
@@ -333,24 +325,14 @@ def wrong(number: int) -> int:
     return number
 
 
+def deadly(number: int) -> int:
+    if number == 0:
+        os._exit(1)
+    return number
+
+
 def unknown(_: int) -> int:
     raise ModuleNotFoundError("No module named 'nightsight'", name="nightsight")
-
-
-def test_workers_here_listen_to_this_machine_only_and_with_certificates(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    before = listening(os.getpid())
-    for each in fleet.done(listening, {"a": (os.getpid(),)}, Cluster(workers=1), silent):
-        ours = each.value - before
-        assert {address for address, _ in ours} == {"127.0.0.1"}
-        answers = {answer(port) for _, port in ours}
-    # an alert of TLS, or a page that is not there; a scheduler without certificates would greet everybody
-    assert {text[:2] if text[:1] == b"\x15" else text[:12] for text in answers} <= {b"\x15\x03", b"HTTP/1.1 404", b""}
-    assert capsys.readouterr() == ("", "")
-    # neither workers nor the scheduler leave a folder
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.nightly
@@ -360,6 +342,72 @@ def test_an_input_that_needs_more_memory_than_a_worker_has_fails_alone(capfd: py
     assert done["0"].reason == "each worker that read it died: it may need more memory"
     assert [done[str(number)].value for number in range(1, 6)] == [1, 2, 3, 4, 5]
     assert "Traceback" not in capfd.readouterr().err
+
+
+@pytest.mark.nightly
+def test_an_input_that_kills_the_workers_of_a_cluster_fails_alone() -> None:
+    import dask  # noqa: PLC0415 (takes a second)
+    from distributed import LocalCluster  # noqa: PLC0415 (the same)
+
+    inputs = {str(number): (number,) for number in range(4)}
+    settings = {"distributed.scheduler.allowed-failures": 1, "distributed.scheduler.worker-saturation": 1.0}
+    with (
+        dask.config.set(settings),
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0") as local,
+    ):
+        done = {each.key: each for each in fleet.done(deadly, inputs, Cluster(local.scheduler_address), silent)}
+    assert done["0"].reason == "each worker that read it died: it may need more memory"
+    assert [done[str(number)].value for number in range(1, 4)] == [1, 2, 3]
+
+
+class Counted(ThreadPoolExecutor):
+    """Workers that note what they are asked for."""
+
+    made: ClassVar[list["Counted"]] = []
+
+    def __init__(self, workers: int, memory: int) -> None:
+        super().__init__(workers)
+        self.workers, self.memory, self.asked = workers, memory, 0
+        self.made.append(self)
+
+    def submit(self, function: Any, /, *given: Any, **named: Any) -> Future[Any]:
+        self.asked += 1
+        return super().submit(function, *given, **named)
+
+
+def test_of_thousands_of_inputs_a_few_are_asked_for_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "Processes", Counted)
+    monkeypatch.setattr(cluster, "_MOST_ASKED", 3)
+    inputs = {str(number): (number,) for number in range(1, 20)}
+    found = []
+    for count, each in enumerate(fleet.done(wrong, inputs, Cluster(workers=2), silent)):
+        assert Counted.made[-1].asked <= count + 3
+        found.append(each.value)
+    assert sorted(found) == list(range(1, 20))
+
+
+@pytest.mark.parametrize(
+    ("workers", "memory", "expected"),
+    [
+        (2, "2GB", (2, 2_000_000_000)),
+        (2, "1.5 gb", (2, 1_500_000_000)),
+        (2, "900MiB", (2, 900 * 1024**2)),
+        (2, "700000000", (2, 700_000_000)),
+        (0, "", (8, 1_500_000_000)),
+        # no more than there are inputs
+        (100, "", (9, 1_500_000_000)),
+        (9, "small", (9, 400_000_000)),
+    ],
+)
+def test_workers_share_cores_and_memory_of_the_machine(
+    workers: int, memory: str, expected: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "Processes", Counted)
+    monkeypatch.setattr(cluster, "cores", lambda: 8)
+    monkeypatch.setattr(cluster, "memory_of_machine", lambda: 4_500_000_000 if memory == "small" else 10**12)
+    inputs = {str(number): (number,) for number in range(1, 10)}
+    list(fleet.done(wrong, inputs, Cluster(workers=workers, memory=memory.replace("small", "")), silent))
+    assert (Counted.made[-1].workers, Counted.made[-1].memory) == expected
 
 
 def test_an_input_that_fails_is_one_line_and_workers_without_nightsight_are_named(scheduler: str) -> None:

@@ -4,7 +4,6 @@ import json
 import multiprocessing
 import os
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nightsight.errors import CaptureError, ToolError
+from nightsight.errors import CaptureError
 from nightsight.history import Row, append, read_rows
 from nightsight.history.rows import key_of, row_from
 from nightsight.model.history import Key
@@ -280,10 +279,3 @@ def test_a_url_that_cannot_be_used_is_one_line(url: str) -> None:
         append(url, row(measures(STEP)))
     assert "\n" not in caught.value.message
     assert url in caught.value.message
-
-
-def test_a_url_without_fsspec_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "fsspec.core", None)
-    with pytest.raises(ToolError) as caught:
-        read_rows("s3://bucket/perf")
-    assert caught.value.hint.endswith(" fsspec")

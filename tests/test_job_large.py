@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import signal
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,13 +18,14 @@ from hypothesis import strategies as st
 from nightsight.analyze.collectives import ANALYSES
 from nightsight.cli import main
 from nightsight.events.timeline import Timeline
-from nightsight.job.facts import Part, apart
+from nightsight.job.facts import Apart, Part, apart
 from nightsight.job.merge import joined, joined_of_some
 from nightsight.model.report import Profile, Report
 from nightsight.results.ranks import RANKS
 from nightsight.tables import empty
 from nightsight.workflows import job as opening_job
 from nightsight.workflows.analysis import build_report
+from nightsight.workflows.opening import Reading
 from tests.properties import examples
 from tests.recorded import DATA
 from tests.world import world
@@ -137,15 +139,34 @@ def traced(folder: Path, rank: int) -> Path:
 
 def test_a_reader_that_dies_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(opening_job, "_MOST_HELD_BYTES", 1)
-    monkeypatch.setattr(opening_job, "_begin_to_read", dies)
+    monkeypatch.setattr(opening_job, "_read_apart", dies)
     done = CliRunner().invoke(main, ["report", *(str(traced(tmp_path, rank)) for rank in range(2))])
     assert done.exit_code == 3
     assert "a process that read captures has died" in done.output
     assert "Traceback" not in done.output
 
 
-def dies() -> None:
+def dies(*_: object) -> None:
     os._exit(1)
+
+
+@pytest.mark.nightly
+def test_a_reader_that_is_killed_loses_no_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(opening_job, "_MOST_HELD_BYTES", 1)
+    monkeypatch.setattr(opening_job, "_read_apart", dies_at_first)
+    page = tmp_path / "job.json"
+    files = [str(traced(tmp_path, rank)) for rank in range(4)]
+    done = CliRunner().invoke(main, ["report", *files, "-o", str(page)])
+    assert done.exit_code == 0, done.output
+    assert (tmp_path / "killed").exists()
+    assert [finding.rule for finding in Report.from_json(page.read_bytes()).findings].count("unread_rank") == 0
+
+
+def dies_at_first(path: Path, reading: Reading) -> Apart | None:
+    if "rank1" in path.name and not (path.parent / "killed").exists():
+        (path.parent / "killed").touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return opening_job._read_apart(path, reading)
 
 
 def test_ranks_that_do_not_communicate_are_a_job_too() -> None:

@@ -26,7 +26,8 @@ _MOST_TOLD = 5
     default="local",
     show_default=True,
     metavar="ADDRESS|local",
-    help="Dask scheduler whose workers read the captures: tcp://host:8786. local: start workers on this machine.",
+    help="Dask scheduler whose workers read the captures: tcp://host:8786 (needs the extra `fleet`). local: "
+    "processes on this machine.",
 )
 @click.option(
     "--workers",
@@ -65,7 +66,7 @@ def fleet(  # noqa: PLR0913 (Click's)
     nsys: Path | None,
     quiet: bool,
 ) -> None:
-    """Read many captures with Dask, and write one page: causes, kernels, differences, outliers.
+    """Read many captures in parallel, and write one page: causes, kernels, differences, outliers.
 
     A PATTERN is a file, a folder, or a pattern with *, ? and **, local or at a URL that fsspec opens. A worker reads
     each capture once and keeps a summary. Captures that cannot be read are listed on the page and on standard error.

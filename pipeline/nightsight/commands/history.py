@@ -28,8 +28,7 @@ _place: Final = click.option(
     default="reports/history",
     show_default=True,
     metavar="DIR|URL",
-    help="The history: a folder, or a URL such as s3://bucket/perf (needs the extra `trend` and the package for that "
-    "store).",
+    help="The history: a folder, or a URL such as s3://bucket/perf (needs the package for that store).",
 )
 _canary: Final = click.option(
     "--canary",

@@ -1,6 +1,6 @@
 """A fleet: the captures that patterns name, the workers that read them, what is kept of each, and all together."""
 
-from nightsight.fleet.cluster import LOCAL, Cluster, alone, done, reason
+from nightsight.fleet.cluster import LOCAL, Cluster, done, reason
 from nightsight.fleet.overall import survey_of
 from nightsight.fleet.places import REPORT, Found, at_hand, digest, found
 from nightsight.fleet.store import Packed, Store, packed, unpacked
@@ -13,7 +13,6 @@ __all__ = [
     "Found",
     "Packed",
     "Store",
-    "alone",
     "at_hand",
     "digest",
     "done",

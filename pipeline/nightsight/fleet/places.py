@@ -15,9 +15,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 from nightsight.captures import NSYS_EXPORT, NSYS_REPORT, beside, is_named_as_capture, is_never_capture
-from nightsight.errors import CaptureError, PipelineError, ToolError
+from nightsight.errors import CaptureError, PipelineError
 from nightsight.model.fleet import Failure
-from nightsight.system.installing import EXTRAS, for_nightsight
 from nightsight.system.scratch import scratch
 from nightsight.texts import without_host
 
@@ -74,10 +73,8 @@ def shown(url: str) -> str:
 
 def system_of(url: str) -> tuple[Any, str]:
     """Return the file system of an address, and the path in it. CaptureError if there is no such system."""
-    try:
-        from fsspec.core import url_to_fs  # noqa: PLC0415 (optional)
-    except ImportError:
-        raise ToolError("`fleet` needs fsspec", for_nightsight(*EXTRAS["fleet"])) from None
+    from fsspec.core import url_to_fs  # noqa: PLC0415 (other commands do without)
+
     try:
         system, path = url_to_fs(url)
     except ImportError as error:

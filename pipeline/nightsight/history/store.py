@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
-from nightsight.errors import CaptureError, ToolError
+from nightsight.errors import CaptureError
 from nightsight.history.rows import Row, row_from
-from nightsight.system.installing import for_nightsight
 
 try:
     import fcntl
@@ -148,10 +147,8 @@ def _objects(url: str) -> Iterator[tuple[str, bytes]]:
 
 
 def _opened(url: str) -> tuple[Any, str]:
-    try:
-        from fsspec.core import url_to_fs  # noqa: PLC0415 (optional)
-    except ImportError:
-        raise ToolError(f"{url} needs fsspec", for_nightsight("fsspec")) from None
+    from fsspec.core import url_to_fs  # noqa: PLC0415 (most histories are in folders)
+
     try:
         system, root = url_to_fs(url)
     except Exception as error:  # each kind of store has its own errors

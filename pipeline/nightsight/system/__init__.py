@@ -1,1 +1,1 @@
-"""What this process asks of its machine: threads, temporary folders, signals, and files that came with the package."""
+"""What this process asks of its machine: threads, processes, folders, signals, and files of the package."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 EXTRAS: Final = {
-    "fleet": ("cryptography", "dask", "distributed", "fsspec"),
+    "fleet": ("dask", "distributed"),
     "ncu": ("ncu-report",),
 }
 """The packages of the extras that add features to nightsight, as in pyproject.toml."""

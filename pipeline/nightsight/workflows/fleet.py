@@ -17,7 +17,7 @@ from nightsight.fleet import Cluster, Found, Packed, Store
 from nightsight.model.fleet import FILES, SUMMARY, Failure, Survey, conform
 from nightsight.progress import silent
 from nightsight.render.fleet import render_survey, verdict_of
-from nightsight.system.parallel import use_one_thread
+from nightsight.system.processes import as_worker
 from nightsight.texts import without_host
 from nightsight.workflows.compare import load
 from nightsight.workflows.opening import Reading, title_of
@@ -59,8 +59,7 @@ class Reduced:
 
 def summarized(file: Found, known: frozenset[str], reading: Reading) -> Reduced:
     """Read a file on a worker, and reduce it; not if what it holds is `known`. PipelineError if it cannot be read."""
-    use_one_thread()
-    with fleet.alone(), fleet.at_hand(file) as (path, content):
+    with as_worker(), fleet.at_hand(file) as (path, content):
         capture = fleet.digest(f"{content} {reading.window}")
         if capture in known:
             return Reduced(capture, {})

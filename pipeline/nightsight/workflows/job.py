@@ -1,7 +1,5 @@
 """Opens captures as the ranks of one job; those of a large job are read in separate processes."""
 
-import os
-import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
@@ -19,7 +17,7 @@ from nightsight.model.report import Finding, Profile
 from nightsight.progress import silent
 from nightsight.read import recognize
 from nightsight.render import Format, Source
-from nightsight.system.parallel import use_one_thread
+from nightsight.system.processes import Died, Processes, as_worker, cores
 from nightsight.texts import without_host
 from nightsight.workflows.analysis import build_report, source_of
 from nightsight.workflows.opening import Reading, is_small, profile_of, title_of
@@ -91,34 +89,23 @@ def _part(path: Path, reading: Reading, *, details: bool) -> Part | None:
 @contextmanager
 def _apart(paths: Sequence[Path], reading: Reading) -> Iterator[Iterator[Callable[[], Apart | None]]]:
     """Read captures in separate processes; yield functions that return the facts of each, or raise its error."""
-    from concurrent.futures.process import BrokenProcessPool, ProcessPoolExecutor  # noqa: PLC0415 (few reports need it)
-    from multiprocessing import get_context  # noqa: PLC0415 (the same)
-
     at_once = 2 * _MOST_HELD_BYTES // max(*map(export_bytes, paths), 1)
-    count = max(min(os.cpu_count() or 1, len(paths), _MOST_READERS, at_once), 1)
-    # forks of a process with threads can hang
-    pool = ProcessPoolExecutor(count, get_context("spawn"), initializer=_begin_to_read)
+    count = max(min(cores(), len(paths), _MOST_READERS, at_once), 1)
     try:
-        asked = [pool.submit(_read_apart, path, replace(reading, progress=silent)) for path in paths]
-        yield (future.result for future in asked)
-    except BrokenProcessPool:
+        with Processes(count) as readers:
+            asked = [readers.submit(_read_apart, path, replace(reading, progress=silent)) for path in paths]
+            yield (future.result for future in asked)
+    except Died:
         raise CaptureError(
             "a process that read captures has died, maybe for want of memory",
             "Pass the captures of fewer ranks, or use a machine with more memory.",
         ) from None
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
-def _begin_to_read() -> None:
-    """Prepare a process that reads captures: whoever started it ends it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    use_one_thread()
 
 
 def _read_apart(path: Path, reading: Reading) -> Apart | None:
-    part = _part(path, reading, details=False)
-    return None if part is None else apart(part)
+    with as_worker():
+        part = _part(path, reading, details=False)
+        return None if part is None else apart(part)
 
 
 def _joined(every: Sequence[Part | Apart], paths: Sequence[Path], reading: Reading, *, details: bool) -> Profile:
