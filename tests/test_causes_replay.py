@@ -658,6 +658,17 @@ def test_host_code_compiles_if_a_compiler_is_on_the_stack(stack: str, is_compile
         assert found["compilation"] == pytest.approx(5_000_000, rel=0.05)
 
 
+def test_a_jax_program_is_told_to_jit_and_not_to_record_a_graph() -> None:
+    step = [part for name in "abcdefghijklmnopqrst" for part in (Host(400), Copy("H", 4), Kernel(3, name=name))]
+    profile = captured(*repeated(STEPS, tuple(step)))
+    assert "not_jitted" not in rules_of(Timeline(profile))
+    marked = profile.table("ranges").assign(domain="TSL", name="XlaModule:#hlo_module=jit_mul#")
+    jax = Timeline(replace(profile, tables={**profile.tables, "ranges": conform("ranges", marked)}))
+    found = rules_of(jax)
+    assert "launch_bound" not in found
+    assert found["not_jitted"] > 0.9 * outcome(jax).unprofiled_ns
+
+
 @pytest.mark.parametrize(
     ("stack", "restarts"),
     [

@@ -169,6 +169,23 @@ RULES: Final = (
         counts=0.4,
     ),
     Rule(
+        name="not_jitted",
+        change="the launches of a step are one program of XLA, launched as one",
+        looks_for="the launches of a JAX program (ranges of XLA), with up to 10 ms of host code between them",
+        simulated="as one CUDA graph per step, or one between two waits",
+        done="compiling the step",
+        action="jit the whole step (jax.jit)",
+        title="JAX dispatches operations one by one {where} ({cases} launches {each}{most})",
+        detail="Outside of jax.jit, each operation is a program that Python finds, prepares and launches.",
+        remedy=(
+            "Decorate the whole step with jax.jit, with donated arguments (donate_argnums) for what it updates. Loops "
+            "over steps or time: jax.lax.scan."
+        ),
+        things=("launch", "launches"),
+        causes=(LAUNCH, HOST),
+        worth_pct=5.0,
+    ),
+    Rule(
         name="allocation",
         change="nothing is allocated or freed",
         looks_for="calls that allocate or free memory",

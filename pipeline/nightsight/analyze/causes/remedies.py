@@ -53,6 +53,9 @@ _BETWEEN_LAUNCHES_NS: Final = 100_000
 _MUCH: Final = 5
 _DISPATCH_NS: Final = 500_000
 _ANYWHERE_NS: Final = 200_000
+# outside of jax.jit, one operation took 0.26 ms of Python (222 launches a step, an H200 host), and XLA's threads take
+# turns: what is host code on one of them is the work of another
+_DISPATCH_OF_JAX_NS: Final = 10_000_000
 # time from one kernel to the next in a CUDA graph, and for its launch, as in the fixed form of `tiny_kernels`;
 # the fewest kernels worth launching at once
 _GRAPH_HOP_NS: Final = 300
@@ -221,7 +224,9 @@ def graph_launch(scene: Scene) -> Iterator[Remedy]:
     """The launches of a step as one CUDA graph, or as several where a wait comes between: no calls between kernels."""
     found, calls, work = scene.model, scene.graph.calls, scene.graph.work
     # copies from and to the host, and what waits or allocates, stays outside of graphs
-    outside = _does_more(scene)
+    is_of_xla = _is_of_xla(scene)
+    # outside of jax.jit, constants are copied to the GPU for each operation
+    outside = _does_more(scene) & ~(is_of_xla & (scene.direction == TO_DEVICE))
     outside |= np.asarray(calls.names.str.contains("GraphLaunch"), dtype=bool)[calls.name]
     plain = scene.in_calls[~outside[scene.in_calls]]
     plain = plain[scene.lead_to(plain)[plain]]
@@ -242,7 +247,8 @@ def graph_launch(scene: Scene) -> Iterator[Remedy]:
     )
     time = scene.per_step((calls.end - calls.start)[inside] + scene.gap[inside], inside)
     most = scene.mostly(launched)
-    yield Remedy("launch_bound", scene.pathname(launched), most, scene.often(launched), time, edit)
+    rule = "not_jitted" if is_of_xla else "launch_bound"
+    yield Remedy(rule, scene.pathname(launched), most, scene.often(launched), time, edit)
 
 
 def _changes_shape(scene: Scene, launched: Ints) -> bool:
@@ -286,7 +292,15 @@ def _price_ns(scene: Scene) -> Ints:
     """Return for each path of the scene up to which length host code in it is the price of launching."""
     launching = scene.in_calls[scene.launching[scene.in_calls]]
     much = np.bincount(scene.path[launching], minlength=len(scene.paths)) >= _MUCH * scene.steps
+    if _is_of_xla(scene):
+        return np.full(len(scene.paths), _DISPATCH_OF_JAX_NS)
     return np.where(much, np.where(scene.paths == OUTSIDE, _ANYWHERE_NS, _DISPATCH_NS), _BETWEEN_LAUNCHES_NS)
+
+
+def _is_of_xla(scene: Scene) -> bool:
+    """Whether a program launches with XLA, which marks what it runs."""
+    ranges = scene.timeline.profile.tables.get("ranges", empty("ranges"))
+    return bool((ranges["domain"] == "TSL").any())
 
 
 def _price_of_launching(scene: Scene) -> Flags:
