@@ -597,6 +597,7 @@ def test_every_table_of_a_job_has_its_numbers_of_gpus() -> None:
         "gpu_metrics": {"start_ns": 5, "device": [0, 1], "metric": "SMs Active [Throughput %]", "value": 50.0},
         "memory_usage": {"start_ns": 5, "device": [-1, 0, 1], "kind": "Device", "bytes": 8, "is_allocation": True},
         "gpu_page_faults": {"start_ns": 5, "end_ns": 6, "device": [0, 1], "address": 1, "faults": 1},
+        "untimed": {"device": [0], "context": 1, "stream": 7},
         "syncs": {"start_ns": 5, "end_ns": 6, "device": [0, 1], "context": 1, "stream": 7, "kind": 1},
         "range_counters": {"device": [0, 1], "range": 0, "name": "work", "metric": "dram.bytes", "value": 1.0},
     }
@@ -610,6 +611,7 @@ def test_every_table_of_a_job_has_its_numbers_of_gpus() -> None:
         "devices": [0, 1, 2],
         "gpu_metrics": [0, 1, 2],
         "gpu_page_faults": [0, 1, 2],
+        "untimed": [0, 1, 2],
         "memory_usage": [-1, -1, -1, 0, 1, 2],
         # what the program did stays, wherever it was
         "syncs": [0, 1, 1, 1, 1, 2],

@@ -164,7 +164,8 @@ def _processes(timeline: Timeline) -> pd.DataFrame:
 
 def _span(profile: Profile) -> tuple[int, int]:
     """Return when the first event begins and the last one ends."""
-    timed = [table for table in profile.tables.values() if "start_ns" in table and len(table)]
+    # of operations without possible times, none may be known
+    timed = [table for table in profile.tables.values() if "start_ns" in table and table["start_ns"].notna().any()]
     ends = (table["end_ns" if "end_ns" in table else "start_ns"].max() for table in timed)
     return min((int(table["start_ns"].min()) for table in timed), default=0), max(map(int, ends), default=0)
 
