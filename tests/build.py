@@ -59,7 +59,7 @@ _KERNEL_2026 = ("graphId", "clusterX", "clusterY", "clusterZ", "clusterSchedulin
 _ON_STREAM = {
     "start": "start_ns",
     "end": "end_ns",
-    "deviceId": "device",
+    "deviceId": "ordinal",
     "contextId": "context",
     "streamId": "stream",
     "correlationId": "correlation",
@@ -187,6 +187,8 @@ def _rows(profile: Profile, table: str, strings: _Strings) -> Frame:
     if ours not in profile.tables:
         return Frame()
     frame = _coded(profile.tables[ours], table)
+    if "ordinal" in columns.values() and "ordinal" not in frame:
+        frame["ordinal"] = frame["device"]
     for name in ("name", "short_name", "mangled_name"):
         if f"{name}_id" in columns.values() and name in frame:
             frame[f"{name}_id"] = strings.column(frame[name])
@@ -309,10 +311,10 @@ def _facts(profile: Profile, generation: str) -> dict[str, Frame]:
 
 
 def _cuda_devices(profile: Profile) -> Frame:
-    """Write which GPU each process knew by which number, where the profile says so."""
-    used = profile.tables.get("kernels", empty("kernels")).dropna(subset=["process", "gpu"])
+    """Write which GPU each process knew by which number."""
+    used = profile.tables.get("kernels", empty("kernels")).dropna(subset=["process"])
     pid = used["process"].to_numpy(dtype=np.int64) >> 24 & 0xFFFFFF
-    return Frame({"gpuId": used["gpu"], "cudaId": used["device"], "pid": pid}).drop_duplicates()
+    return Frame({"gpuId": used["device"], "cudaId": used["ordinal"], "pid": pid}).drop_duplicates()
 
 
 def _insert(connection: sqlite3.Connection, table: str, rows: Frame, columns: Mapping[str, str]) -> None:

@@ -337,7 +337,7 @@ class _Machine:
     def _told_of(self, thread: _Execution, stream: int, **columns: int) -> None:
         """Add the row that says which stream the last call was about."""
         times = {"start_ns": 0, "end_ns": 0, "kind": 0}
-        where = {"process": thread.columns["process"], "device": 0, "context": 1, "stream": stream}
+        where = {"process": thread.columns["process"], "device": thread.rank, "context": 1, "stream": stream}
         self.rows["syncs"].append({**times, **where, "correlation": self.correlations, **columns})
 
     def _recorded(self, thread: _Execution, event: int, stream: int) -> float:
@@ -430,8 +430,8 @@ class _Machine:
     def profile(self) -> Profile:
         """Return what a profiler recorded."""
         rows = [
-            {"start_ns": _ns(op.start), "end_ns": _ns(op.end), "process": 5 + op.rank << 24, "device": 0}
-            | {"gpu": op.rank, "stream": op.stream, "letter": op.letter, "correlation": op.correlation, **op.columns}
+            {"start_ns": _ns(op.start), "end_ns": _ns(op.end), "process": 5 + op.rank << 24, "device": op.rank}
+            | {"stream": op.stream, "letter": op.letter, "correlation": op.correlation, **op.columns}
             for operations in self.operations.values()
             for op in operations
         ]

@@ -508,7 +508,7 @@ TIMES = ("kernels", "memory_ops", "api_calls", "ranges")
 def late(profile: Profile, gpu: int, by_ns: int) -> Profile:
     """Return a capture in which the clock of a GPU is fast."""
     kernels = profile.table("kernels")
-    shift = by_ns * (kernels["gpu"] == gpu).astype("int64")
+    shift = by_ns * (kernels["device"] == gpu).astype("int64")
     moved = kernels.assign(start_ns=kernels["start_ns"] + shift, end_ns=kernels["end_ns"] + shift)
     return replace(profile, tables={**profile.tables, "kernels": moved})
 

@@ -147,7 +147,7 @@ def _two_processes() -> Profile:
 
 def _on_gpus(profile: Profile, which: Callable[[pd.DataFrame], "pd.Series[Any]"]) -> Profile:
     for table in ("kernels", "memory_ops", "graph_launches"):
-        profile = _changed(profile, table, lambda operations: {"gpu": which(operations)})
+        profile = _changed(profile, table, lambda operations: {"device": which(operations)})
     return profile
 
 
@@ -183,7 +183,7 @@ def _what_can_be_held(drawn: Profile, profile: Profile, generation: str) -> Prof
         # an event that names no process is of the only one
         drawn = _changed(drawn, "kernels", lambda k: {"process": k["process"].fillna(first)})
     if generation not in DEVICES_SAY_WHICH_GPU:
-        drawn = _on_gpus(drawn, lambda operations: operations["device"])
+        drawn = _on_gpus(drawn, lambda operations: operations.get("ordinal", operations["device"]))
     held = {name: frame for name, frame in drawn.tables.items() if name not in LACKS[generation]}
     assert {name for name, frame in held.items() if len(frame)} <= profile.tables.keys()
     absent = {name: empty(name) for name in profile.tables.keys() - held.keys()}

@@ -67,7 +67,7 @@ def test_two_traces_of_a_job_become_one_profile(recorded: Recorded) -> None:
         assert len(job.table(name)) == sum(len(part.profile.table(name)) for part in parts)
     assert job.table("ranks")["rank"].tolist() == [0, 1]
     assert job.environment.gpu == "2 × NVIDIA H100 80GB HBM3"
-    assert set(job.table("kernels")["gpu"]) == set(job.table("devices")["device"]) == {0, 1}
+    assert set(job.table("kernels")["device"]) == set(job.table("devices")["device"]) == {0, 1}
     assert job.table("kernels")["process"].nunique() == 2
     # each has one for the backward pass
     assert job.table("api_calls")["thread"].nunique() == 4
@@ -590,10 +590,39 @@ def test_captures_of_different_profilers_can_be_joined(recorded: Recorded) -> No
     assert len(joined(parts).table("kernels")) == sum(len(part.profile.table("kernels")) for part in parts)
 
 
+def test_every_table_of_a_job_has_its_numbers_of_gpus() -> None:
+    # each rank calls its GPU 0, has a context on GPU 1, and waits there for nothing
+    told: dict[str, dict[str, Any]] = {
+        "devices": {"device": [0, 1], "name": "H100", "compute_capability": "9.0"},
+        "gpu_metrics": {"start_ns": 5, "device": [0, 1], "metric": "SMs Active [Throughput %]", "value": 50.0},
+        "memory_usage": {"start_ns": 5, "device": [-1, 0, 1], "kind": "Device", "bytes": 8, "is_allocation": True},
+        "gpu_page_faults": {"start_ns": 5, "end_ns": 6, "device": [0, 1], "address": 1, "faults": 1},
+        "untimed": {"device": [0], "context": 1, "stream": 7},
+        "syncs": {"start_ns": 5, "end_ns": 6, "device": [0, 1], "context": 1, "stream": 7, "kind": 1},
+        "range_counters": {"device": [0, 1], "range": 0, "name": "work", "metric": "dram.bytes", "value": 1.0},
+    }
+    tables = {name: conform(name, pd.DataFrame(rows).assign(process=1)) for name, rows in told.items()}
+    parts = [
+        replace(part, profile=replace(part.profile, tables={**part.profile.tables, **tables})) for part in world(EVEN)
+    ]
+    job = joined(parts)
+    found = {name: sorted(job.table(name)["device"].tolist()) for name in told}
+    assert found == {
+        "devices": [0, 1, 2],
+        "gpu_metrics": [0, 1, 2],
+        "gpu_page_faults": [0, 1, 2],
+        "untimed": [0, 1, 2],
+        "memory_usage": [-1, -1, -1, 0, 1, 2],
+        # what the program did stays, wherever it was
+        "syncs": [0, 1, 1, 1, 1, 2],
+        "range_counters": [0, 1, 1, 1, 1, 2],
+    }
+
+
 def other_gpu(part: Part) -> Part:
     """Return a capture whose rank also used a second GPU a little."""
     kernels = part.profile.table("kernels")
-    stray = kernels.iloc[:1].assign(gpu=1, device=1, correlation=900_000, name=kernels["name"].iloc[0])
+    stray = kernels.iloc[:1].assign(device=1, correlation=900_000, name=kernels["name"].iloc[0])
     both = conform(
         "kernels", pd.concat([kernels, stray], ignore_index=True).astype({"name": "str", "short_name": "str"})
     )
@@ -607,7 +636,7 @@ def other_gpu(part: Part) -> Part:
 @pytest.mark.parametrize("tells_ranks", [True, False])
 def test_a_rank_that_touches_another_gpu_keeps_its_own(tells_ranks: bool) -> None:
     job = joined([other_gpu(part) for part in world(EVEN, tells_ranks=tells_ranks)])
-    assert job.table("kernels").groupby("gpu").size().to_dict() == {0: 40, 1: 40, 2: 40, 3: 1, 4: 1, 5: 1}
+    assert job.table("kernels").groupby("device").size().to_dict() == {0: 40, 1: 40, 2: 40, 3: 1, 4: 1, 5: 1}
     assert job.environment.gpu == "6 × NVIDIA H100 80GB HBM3"
     assert build_report(job, "job").result("ranks").rows["rank"].nunique() == 3
 
@@ -686,7 +715,7 @@ def test_a_capture_of_a_node_with_several_ranks() -> None:
     node = joined([first, second])
     job = joined([Part("node0", node), Part("node1", third.profile)])
     assert job.table("ranks")["rank"].tolist() == [0, 1, 2]
-    assert job.table("kernels")["gpu"].nunique() == 3
+    assert job.table("kernels")["device"].nunique() == 3
     assert communication(Timeline(job))["collective"].nunique() == STEPS
 
 

@@ -58,7 +58,7 @@ def test_what_ranks_do_together_is_that_of_all(most: int) -> None:
     parts = world(UNEVEN)
     some = of_some(parts, most)
     assert_same(some, joined(parts))
-    held = some.tables["kernels"]["gpu"].nunique()
+    held = some.tables["kernels"]["device"].nunique()
     assert held == most
     assert some.table("ranks")["rank"].tolist() == list(range(16))
 
@@ -178,6 +178,6 @@ def test_ranks_that_do_not_communicate_are_a_job_too() -> None:
             replace(part, profile=replace(part.profile, tables={**alone, "collectives": empty("collectives")}))
         )
     some = of_some(parts, 2)
-    assert some.tables["kernels"]["gpu"].nunique() == 2
+    assert some.tables["kernels"]["device"].nunique() == 2
     assert not len(tables(some)["ranks"])
     assert "unknown_clock" in {finding.rule for finding in some.findings}

@@ -66,7 +66,7 @@ def test_a_kernel_of_a_cuda_trace(recorded: Recorded) -> None:
     name = first.pop("name")
 
     assert name.startswith("void at::native::vectorized_elementwise_kernel<4, at::native::GeluCUDAKernelImpl(")
-    assert all(pd.isna(first.pop(column)) for column in ("graph_node", "green_context", "mangled_name", "gpu"))
+    assert all(pd.isna(first.pop(column)) for column in ("graph_node", "green_context", "mangled_name"))
     assert first == {
         "start_ns": 4312717133801546,
         "end_ns": 4312717133803114,
@@ -75,6 +75,7 @@ def test_a_kernel_of_a_cuda_trace(recorded: Recorded) -> None:
         "context": 1,
         "stream": 7,
         "correlation": 413,
+        "ordinal": 0,
         "short_name": "vectorized_elementwise_kernel",
         "grid_x": 256,
         "grid_y": 1,

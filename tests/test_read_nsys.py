@@ -69,6 +69,20 @@ def test_a_gpu_that_nothing_ran_on_is_present_and_not_used(editable: Callable[..
     assert read_nsys(added).environment.gpu == "1 of 2 × NVIDIA H200 used"
 
 
+def test_every_table_has_the_gpu_of_the_machine(editable: Callable[..., Path]) -> None:
+    moved = (
+        "UPDATE TARGET_INFO_CUDA_DEVICE SET gpuId = 3",
+        "UPDATE TARGET_INFO_GPU SET id = 3",
+        "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET end = 0 WHERE rowid = 1",
+    )
+    tables = read_nsys(editable(*moved, name="everything")).tables
+    found = {name: table["device"].unique().tolist() for name, table in tables.items() if "device" in table}
+    of_work = {"kernels", "memory_ops", "graph_launches", "syncs", "untimed"}
+    assert found == {name: [3] for name in of_work | {"memory_usage", "gpu_page_faults", "devices"}}
+    # NVIDIA's tables print CUDA's number
+    assert {*tables["kernels"]["ordinal"], *tables["memory_ops"]["ordinal"]} == {0}
+
+
 def test_diagnostics_lose_their_paths(recorded: Recorded) -> None:
     texts = recorded.profile("train").table("diagnostics")["text"].astype(str)
     assert not texts.str.contains("/tmp|/opt", regex=True).any()

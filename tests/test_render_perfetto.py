@@ -251,8 +251,7 @@ def expected_rows(profile: Profile) -> Counter[tuple[str, str]]:
     for table in ("ranges", "marks", "cpu_ops", "api_calls", "os_calls", *GPU_TABLES):
         for event in profile.tables.get(table, pd.DataFrame()).to_dict("records"):
             if table in GPU_TABLES:
-                gpu = event["device"] if pd.isna(event["gpu"]) else event["gpu"]
-                place = f"GPU {gpu}", f"context {event['context']}, stream {event['stream']}"
+                place = f"GPU {event['device']}", f"context {event['context']}, stream {event['stream']}"
             else:
                 place = f"process {event['pid']}", "" if event.get("style") == "StartEnd" else str(event["tid"])
             rows[place[0], f"{place[1]} events"] += 1

@@ -205,8 +205,8 @@ def test_processes_on_one_gpu_have_rows_of_their_own() -> None:
     assert names == ["process 5, context 1, stream 7", "process 6, context 1, stream 7"]
 
 
-def test_the_machines_number_of_a_gpu_counts_before_the_processs() -> None:
-    kernels = draw("s7  ab").table("kernels").assign(gpu=pd.array([3, None], dtype="int64[pyarrow]"))
+def test_a_gpu_has_the_name_that_the_capture_gives_it() -> None:
+    kernels = draw("s7  ab").table("kernels").assign(device=[3, 0])
     devices = conform("devices", pd.DataFrame([{"device": 3, "name": "NVIDIA\nH200", "compute_capability": "9.0"}]))
     profile = Profile({"kernels": kernels, "devices": devices})
     tracks = stream_slices(profile, Places(profile)).tracks

@@ -38,7 +38,7 @@ def with_uuids(profile: Profile, uuids: list[str]) -> Profile:
 def on_gpus(job: Profile, chosen: list[int]) -> Profile:
     """Return one capture of all ranks, with the GPU that each of them runs on."""
     moved: dict[str, Any] = {
-        name: table.assign(gpu=table["gpu"].map(dict(enumerate(chosen))).astype(table["gpu"].dtype), device=0)
+        name: table.assign(device=table["device"].map(dict(enumerate(chosen))).astype("int64"))
         for name in ("kernels", "memory_ops")
         for table in [job.table(name)]
     }
@@ -53,7 +53,7 @@ def of_rule(found: Report, rule: str) -> list[Finding]:
 def test_ranks_of_a_capture_have_a_number_of_a_gpu_each(chosen: list[int]) -> None:
     job = joined(world(EVEN))
     apart = with_own_gpus(on_gpus(job, chosen))
-    assert apart.table("kernels")["gpu"].tolist() == job.table("kernels")["gpu"].tolist()
+    assert apart.table("kernels")["device"].tolist() == job.table("kernels")["device"].tolist()
     assert apart.table("devices")["device"].tolist() == [0, 1, 2]
     assert {str(kind) for kind in apart.table("devices").dtypes} == {str(kind) for kind in job.table("devices").dtypes}
 
@@ -62,15 +62,18 @@ def test_what_each_process_allocates_is_on_its_gpu_and_the_rest_stays_once() -> 
     capture = on_gpus(joined(world(EVEN)), [0, 0, 0])
     process = sorted(capture.table("kernels")["process"].unique().tolist())
     usage = pd.DataFrame({"start_ns": 5, "process": [*process, process[2]], "device": [0, 0, 0, -1], "kind": "Device"})
+    lost = pd.DataFrame({"process": process, "device": 0, "context": 1, "stream": 7})
     metrics = pd.DataFrame({"start_ns": [5], "device": 0, "metric": "SMs Active [Throughput %]", "value": 50.0})
     capture = with_tables(
         capture,
         memory_usage=conform("memory_usage", usage.assign(bytes=8, is_allocation=True)),
         gpu_metrics=conform("gpu_metrics", metrics),
+        untimed=conform("untimed", lost),
     )
     apart = with_own_gpus(capture)
     assert apart.table("memory_usage")["device"].tolist() == [0, 1, 2, -1]
-    same = capture.tables.keys() - {"kernels", "memory_ops", "memory_usage", "devices"}
+    assert apart.table("untimed")["device"].tolist() == [0, 1, 2]
+    same = capture.tables.keys() - {"kernels", "memory_ops", "memory_usage", "untimed", "devices"}
     assert all(apart.tables[name] is capture.tables[name] for name in same)
     assert (apart.environment, apart.findings, apart.missing) == (capture.environment, (), capture.missing)
 

@@ -106,10 +106,9 @@ def beside(first: Profile, second: Profile) -> Profile:
         if "pid" in table:
             changes |= {"pid": 6, "thread": table["thread"] - PROCESS + other}
         if name in _ON_GPUS:
-            changes |= {"gpu": table["device"] + gpus}
+            changes |= {"device": table["device"] + gpus}
         moved[name] = table.assign(**changes)
-    own = {name: first.table(name).assign(gpu=first.table(name)["device"]) for name in _ON_GPUS}
-    joined = {name: [{**first.tables, **own}[name], moved[name]] for name in first.tables}
+    joined = {name: [first.tables[name], moved[name]] for name in first.tables}
     return Profile({name: conform(name, pd.concat(tables, ignore_index=True)) for name, tables in joined.items()})
 
 

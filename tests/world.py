@@ -60,7 +60,7 @@ def _rank(begin: Ints, work: Ints, longest: Ints, group: str) -> Profile:
     start = np.column_stack([begin, begin + work]).ravel()
     end = np.column_stack([begin + work, begin + longest + TRANSFER_NS]).ravel()
     number = np.arange(2 * steps)
-    on_stream = {"process": 1, "device": 0, "gpu": 0, "context": 1, "stream": 7, "correlation": number}
+    on_stream = {"process": 1, "device": 0, "context": 1, "stream": 7, "correlation": number}
     shape = dict.fromkeys(("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"), 1)
     name = np.tile(["work(float*)", NCCL], steps)
     kernels = {"start_ns": start, "end_ns": end, **on_stream, **shape, "name": name, "short_name": name}
@@ -188,7 +188,7 @@ def played(
         firsts = np.cumsum([0, *(len(step) for step in steps)])
         on_thread = {"process": 1, "thread": 11, "pid": 1, "tid": 11}
         shape = dict.fromkeys(("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"), 1)
-        on_stream = {"process": 1, "device": 0, "gpu": 0, "context": 1, "correlation": np.arange(len(ops))}
+        on_stream = {"process": 1, "device": 0, "context": 1, "correlation": np.arange(len(ops))}
         on_stream["stream"] = np.array([op.stream for op in ops])
         name = ["work(float*)" if op.work else _KERNELS[op.name] if op.meets else PAIRS for op in ops]
         kernels = {"start_ns": spans[:, 0], "end_ns": spans[:, 1], **on_stream, **shape, "name": name}

@@ -2,6 +2,9 @@
 
 Times are int64 nanoseconds. `process` and `thread` are join keys and never shown; `pid` and `tid` are for display.
 Text is categorical (categories sorted); nullable integers are Arrow-backed.
+
+`device` is a GPU of the machine, or -1 for the CPU; CUDA's number of it within the process is its `ordinal`. Where a
+capture does not tell the one, readers take the other. GPUs of ranks get other numbers in a job, or if they share one.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,11 +22,9 @@ NULLABLE: Final = "int64[pyarrow]"
 TEXT: Final = "category"
 
 _SPAN: Final = {"start_ns": INT, "end_ns": INT}
-# device: the CUDA device number within the process; gpu: the number on the machine, if the capture has it
 _ON_STREAM: Final = {
     "process": NULLABLE,
     "device": INT,
-    "gpu": NULLABLE,
     "context": INT,
     "stream": INT,
     "correlation": NULLABLE,
@@ -34,6 +35,7 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = {
     "kernels": {
         **_SPAN,
         **_ON_STREAM,
+        "ordinal": INT,
         "name": TEXT,
         "short_name": TEXT,
         "mangled_name": TEXT,
@@ -54,6 +56,7 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = {
     "memory_ops": {
         **_SPAN,
         **_ON_STREAM,
+        "ordinal": INT,
         "operation": TEXT,
         "source_kind": TEXT,
         "target_kind": TEXT,
@@ -152,7 +155,7 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = {
         "source_line": NULLABLE,
     },
     "gpu_page_faults": {**_SPAN, "process": INT, "device": INT, "address": INT, "faults": INT},
-    # allocations and frees of memory; device: the number of the GPU on the machine, -1 for the CPU
+    # allocations and frees of memory
     "memory_usage": {
         "start_ns": INT,
         "process": INT,
@@ -164,7 +167,7 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = {
         "level_bytes": NULLABLE,
         "reserved_bytes": NULLABLE,
     },
-    # samples of the GPU's counters; device: its number on the machine; metric: with the unit of `value` in brackets
+    # samples of the GPU's counters; metric: with the unit of `value` in brackets
     "gpu_metrics": {"start_ns": INT, "device": INT, "metric": TEXT, "value": "float64"},
     # counters of kernels, or of ranges of the program, that a profiler collected without times; range: its number
     "range_counters": {"range": INT, "name": TEXT, "device": INT, "metric": TEXT, "value": "float64"},
@@ -275,7 +278,8 @@ RESOURCES: Final = ["registers", "static_shared_bytes", "dynamic_shared_bytes"]
 """What a kernel launch requests: its grid and block, registers per thread, and shared memory per block."""
 
 DETAILS: Final[Mapping[str, frozenset[str]]] = {
-    "kernels": frozenset({"short_name", "mangled_name", "green_context", *SHAPE, *RESOURCES}),
+    "kernels": frozenset({"ordinal", "short_name", "mangled_name", "green_context", *SHAPE, *RESOURCES}),
+    "memory_ops": frozenset({"ordinal"}),
     "api_calls": frozenset({"status", "tid"}),
     "ranges": frozenset({"domain_start_ns"}),
 }
@@ -340,7 +344,7 @@ def conform(table: str, frame: pd.DataFrame, *, details: Details = True) -> pd.D
     """Return `frame` with exactly the columns, order and types of a canonical table; KeyError if it lacks one.
 
     Nullable numbers and optional texts that it lacks are filled with missing values, texts that can be empty with "",
-    what few captures tell with False.
+    what few captures tell with False. The ordinal is the device unless told.
     Columns of DETAILS that `details` does not ask for are dropped.
     """
     left_out = DETAILS.get(table, frozenset()) - wanted(table, details)
@@ -351,7 +355,9 @@ def conform(table: str, frame: pd.DataFrame, *, details: Details = True) -> pd.D
     for name, kind in kinds.items():
         if name in left_out:
             continue
-        if name not in frame and (kind == NULLABLE or name in _UNLESS_RECORDED):
+        if name == "ordinal" and name not in frame:
+            columns[name] = columns["device"]
+        elif name not in frame and (kind == NULLABLE or name in _UNLESS_RECORDED):
             columns[name] = _absent(name, kind, len(frame))
         else:
             column = frame[name]
@@ -381,13 +387,8 @@ def renamed(texts: "pd.Series[Any]", change: Callable[["pd.Index[Any]"], "pd.Ind
 
 
 def used_devices(tables: Mapping[str, pd.DataFrame]) -> set[int]:
-    """Return the numbers of the GPUs, as the machine counts them, that anything in these tables ran on."""
-    used: set[int] = set()
-    for name in _OF_GPU:
-        if name in tables:
-            ran = tables[name]
-            used |= set(ran["gpu"].fillna(ran["device"]).unique() if "gpu" in ran else ran["device"].unique())
-    return used
+    """Return the GPUs that anything in these tables ran on."""
+    return {device for name in _OF_GPU if name in tables for device in tables[name]["device"].unique().tolist()}
 
 
 def whole(values: np.ndarray[Any, Any]) -> "pd.Series[Any]":

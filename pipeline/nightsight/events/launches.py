@@ -1,4 +1,4 @@
-"""Which API call launched each GPU operation, and which GPU of the machine it ran on.
+"""Which API call launched each GPU operation.
 
 An operation and its call have the same process and correlation id. Each operation has at most one call, so matching
 neither adds nor loses rows.
@@ -21,15 +21,6 @@ GPU_TABLES: Final = ("kernels", "memory_ops", "graph_launches")
 _IDS: Final = 1 << 40
 _MOST_INT16: Final = 1 << 15
 _NOTHING: Final = pd.DataFrame({"process": [], "correlation": []})
-
-
-def gpus(operations: pd.DataFrame) -> Ints:
-    """Return the GPU number on the machine for each operation; if unknown, its number within the process.
-
-    Different processes can call different GPUs device 0.
-    """
-    gpu = integers(operations["gpu"])
-    return np.where(gpu < 0, integers(operations["device"]), gpu)
 
 
 def are_launched(operations: pd.DataFrame) -> Flags:

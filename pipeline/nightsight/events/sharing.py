@@ -1,20 +1,15 @@
 """Ranks that share a GPU: each gets its own GPU number; which of these numbers mean one GPU stays known."""
 
 from dataclasses import replace
-from typing import Final
 from uuid import uuid4
 
 import numpy as np
 import pandas as pd
 
 from nightsight.events.kernel_names import communicates
-from nightsight.events.launches import GPU_TABLES, gpus
 from nightsight.intervals import Ints
 from nightsight.model.report import Profile
-from nightsight.tables import NULLABLE, conform, empty, integers, used_devices
-
-# tables of what a process did to the memory of a GPU; their `device` is its number on the machine
-_OF_MEMORY: Final = ("memory_usage", "gpu_page_faults")
+from nightsight.tables import conform, empty, integers, used_devices
 
 
 def with_own_gpus(profile: Profile) -> Profile:
@@ -29,47 +24,43 @@ def with_own_gpus(profile: Profile) -> Profile:
     if not len(others):
         return profile
     tables = dict(profile.tables)
-    for name in {*GPU_TABLES, *_OF_MEMORY} & tables.keys():
-        table = tables[name]
-        if name in GPU_TABLES:
-            numbers = _renumbered(gpus(table), table["process"], others)
-            tables[name] = table.assign(gpu=pd.Series(numbers, dtype=NULLABLE).array)
-        else:
-            numbers = _renumbered(table["device"].to_numpy(), table["process"], others)
-            tables[name] = table.assign(device=numbers)
+    for name, table in profile.tables.items():
+        if {"process", "device"} <= set(table):
+            tables[name] = table.assign(device=_renumbered(table, others))
     if "devices" in tables:
         devices = tables["devices"]
         # where nothing identifies a GPU, it is still one of this capture
         own = f"{uuid4()} " + devices["device"].astype("str")
         devices = devices.assign(uuid=devices["uuid"].astype("str").where(devices["uuid"] != "", own))
-        copies = others.merge(devices, left_on="gpu", right_on="device").assign(device=lambda both: both["number"])
+        copies = others.merge(devices, on="device").assign(device=lambda both: both["number"])
         tables["devices"] = conform("devices", pd.concat([devices, copies[devices.columns]]))
     return replace(profile, tables=tables)
 
 
 def _others(profile: Profile, kernels: pd.DataFrame) -> pd.DataFrame:
-    """Return who communicates on the GPU of a rank before it: gpu, process, and the number that it gets."""
+    """Return who communicates on the GPU of a rank before it: device, process, and the number that it gets."""
     talks = np.array([communicates(name) for name in kernels["name"].cat.categories], dtype=bool)
-    mine = kernels.loc[talks[kernels["name"].cat.codes], ["process", "device", "gpu", "start_ns", "end_ns"]]
-    times = mine[["start_ns", "end_ns"]].assign(gpu=gpus(mine), process=integers(mine["process"]))
-    users = times.groupby(["gpu", "process"], as_index=False).agg(first=("start_ns", "min"), last=("end_ns", "max"))
+    mine = kernels.loc[talks[kernels["name"].cat.codes], ["process", "device", "start_ns", "end_ns"]]
+    times = mine.assign(process=integers(mine["process"]))
+    users = times.groupby(["device", "process"], as_index=False).agg(first=("start_ns", "min"), last=("end_ns", "max"))
     # one after the other, they do not share it
-    pairs = users.merge(users, on="gpu", suffixes=("", "_other"))
+    pairs = users.merge(users, on="device", suffixes=("", "_other"))
     meets = (pairs["first"] < pairs["last_other"]) & (pairs["first_other"] < pairs["last"])
-    users = pairs.loc[meets & (pairs["process"] != pairs["process_other"]), ["gpu", "process"]].drop_duplicates()
+    users = pairs.loc[meets & (pairs["process"] != pairs["process_other"]), ["device", "process"]].drop_duplicates()
     told = profile.tables.get("ranks", empty("ranks"))[["process", "rank"]]
-    users = users.merge(told, on="process", how="left").sort_values(["rank", "process", "gpu"], ignore_index=True)
-    others = users[users["gpu"].duplicated()]
+    users = users.merge(told, on="process", how="left").sort_values(["rank", "process", "device"], ignore_index=True)
+    others = users[users["device"].duplicated()]
     # captures list GPUs that nothing ran on, too
     known = {*used_devices(profile.tables), *profile.tables.get("devices", empty("devices"))["device"]}
     return others.assign(number=max(known, default=0) + 1 + np.arange(len(others)))
 
 
-def _renumbered(numbers: Ints, process: "pd.Series[int]", others: pd.DataFrame) -> Ints:
-    """Return the numbers of GPUs with those that other processes get."""
-    owner, new = integers(process), numbers
-    for gpu, other, number in others[["gpu", "process", "number"]].itertuples(index=False):
-        new = np.where((numbers == gpu) & (owner == other), number, new)
+def _renumbered(table: pd.DataFrame, others: pd.DataFrame) -> Ints:
+    """Return the GPUs of a table with the numbers that other processes get."""
+    known, owner = table["device"].to_numpy(), integers(table["process"])
+    new = known
+    for device, process, number in others[["device", "process", "number"]].itertuples(index=False):
+        new = np.where((known == device) & (owner == process), number, new)
     return new
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 import numpy as np
 import pandas as pd
 
-from nightsight.events.launches import GPU_TABLES, gpus, launch_keys, launching_calls
+from nightsight.events.launches import GPU_TABLES, launch_keys, launching_calls
 from nightsight.events.names import GRAPH
 from nightsight.events.window import GPU_WORK, RECORDED, Window, chosen_window
 from nightsight.intervals import Flags, Ints, Spans, inside
@@ -21,9 +21,9 @@ from nightsight.tables import categorical
 class Operations:
     """All GPU operations, one entry per array, in the order of GPU_TABLES; `kind` is the position of their table there.
 
-    `start` and `end` are in ns. `device`: the GPU number on the machine (`gpu` in nightsight.tables); `launch`: equal
-    for all operations of one launch (see `launch_keys`); `call`: the row in api_calls of the launching call, -1 if none
-    was recorded; `in_graph`: kernels that a CUDA graph launched, and graphs traced as a whole.
+    `start` and `end` are in ns. `launch`: equal for all operations of one launch (see `launch_keys`); `call`: the row
+    in api_calls of the launching call, -1 if none was recorded; `in_graph`: kernels that a CUDA graph launched, and
+    graphs traced as a whole.
     """
 
     kind: np.ndarray[Any, np.dtype[np.int8]]
@@ -96,8 +96,7 @@ class Timeline:
         tables = [self.profile.tables.get(name, _NOTHING) for name in GPU_TABLES]
         sizes = [len(frame) for frame in tables]
         kind = np.repeat(np.arange(len(GPU_TABLES), dtype=np.int8), sizes)
-        start, end, stream = (_joined(tables, name) for name in ("start_ns", "end_ns", "stream"))
-        device = np.concatenate([gpus(frame) for frame in tables])
+        start, end, device, stream = (_joined(tables, name) for name in ("start_ns", "end_ns", "device", "stream"))
         launch = launch_keys(self.profile)[0]
         # the third table, graphs traced as a whole, has no nodes
         nodes = [_is_node(frame) for frame in tables[:2]]
@@ -238,7 +237,7 @@ def busy_spans(timeline: Timeline) -> dict[int, Spans]:
 
 
 _NOTHING: Final = pd.DataFrame(
-    {name: [] for name in ("start_ns", "end_ns", "device", "gpu", "stream", "process", "correlation")}
+    {name: [] for name in ("start_ns", "end_ns", "device", "stream", "process", "correlation")}
 )
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from nightsight.events.categories import call_causes
-from nightsight.events.launches import GPU_TABLES, are_launched, find_keys, gpus, launch_keys, launching_calls
+from nightsight.events.launches import GPU_TABLES, are_launched, find_keys, launch_keys, launching_calls
 from nightsight.events.loops import loops_of
 from nightsight.intervals import Flags, Ints, Spans, gaps, inside, shared, touches, union, union_of, without
 from nightsight.model.report import Profile
@@ -291,10 +291,9 @@ def _by_gpu(profile: Profile) -> Iterator[tuple[int, _Operations]]:
         return
     call, calls = launching_calls(profile), profile.tables.get("api_calls", empty("api_calls"))
     asked, called = (np.append(calls[name].to_numpy(dtype=np.int64), -1)[call] for name in _SPAN)
-    gpu = np.concatenate([gpus(frame) for frame in frames])
-    start, end, process, stream = (
+    gpu, start, end, process, stream = (
         np.concatenate([integers(frame[name]) for frame in frames])
-        for name in ("start_ns", "end_ns", "process", "stream")
+        for name in ("device", "start_ns", "end_ns", "process", "stream")
     )
     is_launched = np.concatenate([are_launched(frame) for frame in frames])
     order = np.argsort(start, kind="stable")
@@ -411,12 +410,12 @@ def _untimed(profile: Profile, operations: dict[int, _Operations]) -> dict[int, 
     launch = lost[keys].astype("float64").merge(called, on=keys, how="left", validate="m:1")["start_ns"]
     begun = lost["start_ns"].astype("float64").reset_index(drop=True).fillna(launch)
     found: dict[int, list[Spans]] = {}
-    columns = [gpus(lost), integers(lost["stream"]), integers(lost["process"]), begun.to_numpy()]
-    known = pd.DataFrame(dict(zip(("gpu", "stream", "process", "begun"), columns, strict=True))).dropna()
-    for gpu, stream, process in set(zip(*(known[name].tolist() for name in ("gpu", "stream", "process")), strict=True)):
+    place = ["device", "stream", "process"]
+    known = pd.DataFrame({**{name: integers(lost[name]) for name in place}, "begun": begun.to_numpy()}).dropna()
+    for gpu, stream, process in set(zip(*(known[name].tolist() for name in place), strict=True)):
         if (own := operations.get(gpu)) is None:
             continue
-        alike = (known["gpu"] == gpu) & (known["stream"] == stream) & (known["process"] == process)
+        alike = (known["device"] == gpu) & (known["stream"] == stream) & (known["process"] == process)
         low = known.loc[alike, "begun"].to_numpy(dtype=np.int64)
         ends = (np.sort(own.start[own.stream == stream]), _waits(profile, process)[1])
         high = np.full(len(low), int(own.end.max()))

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from nightsight.errors import UsageError
-from nightsight.events.launches import GPU_TABLES, gpus
+from nightsight.events.launches import GPU_TABLES
 from nightsight.events.loops import LEAST_OF_WORK, Loop, between, loops_of, one_thread, prepares, work_of
 from nightsight.events.ranges import LEAST, without_numbers
 from nightsight.events.selection import RANGE_HINT, TIME_HINT, as_range, as_span, instances, known_ranges
@@ -160,7 +160,7 @@ def _seen(profile: Profile) -> Window | None:
         return window
     low, high, work = window.start_ns, window.end_ns, work_of(profile)
     begun, ended = [], []
-    number = np.concatenate([gpus(profile.tables[name]) for name in GPU_TABLES if name in profile.tables])
+    number = np.concatenate([profile.tables[name]["device"] for name in GPU_TABLES if name in profile.tables])
     for gpu in np.unique(number[(work.end > low) & (work.start < high)]).tolist():
         before, after = ends[gpu]
         begun.append(max([low, *before[1].tolist()]))

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from nightsight.events.communication import communicating, communication, pids, work_beside
-from nightsight.events.launches import GPU_TABLES, gpus
+from nightsight.events.launches import GPU_TABLES
 from nightsight.events.sharing import cards
 from nightsight.events.steps import worked_steps
 from nightsight.events.timeline import Timeline
@@ -144,27 +144,28 @@ def name_of_job(names: Sequence[str]) -> str:
 def _processes(timeline: Timeline) -> pd.DataFrame:
     """Return the processes of a capture that used GPUs, each with the GPU it communicated on, else used most."""
     tables, communicates = timeline.profile.tables, communicating(timeline)
-    used, first = [pd.DataFrame({"process": [], "gpu": [], "time": []})], 0
+    used, first = [pd.DataFrame({"process": [], "device": [], "time": []})], 0
     for name in GPU_TABLES:
         if name in tables:
             table = tables[name]
             time = (table["end_ns"] - table["start_ns"]).to_numpy(dtype=np.float64)
             time = np.where(communicates[first : first + len(table)], 1e18, time)
-            used.append(pd.DataFrame({"process": table["process"], "gpu": gpus(table), "time": time}))
+            used.append(table[["process", "device"]].assign(time=time))
             first += len(table)
-    spent = pd.concat(used).dropna().groupby(["process", "gpu"])["time"].sum().reset_index()
-    spent = spent.sort_values(["time", "gpu"], ascending=[False, True]).drop_duplicates("process")
-    found = spent.astype({"process": "int64", "gpu": "int64"}).sort_values(["gpu", "process"], ignore_index=True)
+    spent = pd.concat(used).dropna().groupby(["process", "device"])["time"].sum().reset_index()
+    spent = spent.sort_values(["time", "device"], ascending=[False, True]).drop_duplicates("process")
+    found = spent.astype({"process": "int64", "device": "int64"}).sort_values(["device", "process"], ignore_index=True)
     if not len(found):
         # without GPUs, the processes that call collectives
         called = tables.get("collectives", empty("collectives"))["process"].unique().tolist()
-        found = pd.DataFrame({"process": called or [-1], "gpu": -1})
-    return found[["process", "gpu"]]
+        found = pd.DataFrame({"process": called or [-1], "device": -1})
+    return found[["process", "device"]]
 
 
 def _span(profile: Profile) -> tuple[int, int]:
     """Return when the first event begins and the last one ends."""
-    timed = [table for table in profile.tables.values() if "start_ns" in table and len(table)]
+    # of operations without possible times, none may be known
+    timed = [table for table in profile.tables.values() if "start_ns" in table and table["start_ns"].notna().any()]
     ends = (table["end_ns" if "end_ns" in table else "start_ns"].max() for table in timed)
     return min((int(table["start_ns"].min()) for table in timed), default=0), max(map(int, ends), default=0)
 

@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 from pandas.api.types import union_categoricals
 
-from nightsight.events.launches import GPU_TABLES, gpus
 from nightsight.events.sharing import cards
 from nightsight.intervals import Ints, Spans
 from nightsight.job.doubts import doubts_of, shared_findings
@@ -21,8 +20,8 @@ from nightsight.tables import NULLABLE, TEXT, UNPROFILED, conform
 from nightsight.units import format_ranks
 
 _TIMES: Final = ("start_ns", "end_ns", "time_ns", "domain_start_ns")
-# tables whose `device` is the number of a GPU on the machine; the CPU has -1
-_OF_MACHINE: Final = ("devices", "memory_usage", "gpu_metrics", "gpu_page_faults")
+# columns of what the program did, which stays even if nothing tells which GPU of the job that was on
+_OF_PROGRAM: Final = {"stream", "range"}
 
 
 def joined(parts: Sequence[Part]) -> Profile:
@@ -109,7 +108,7 @@ def _moved(
 ) -> dict[str, pd.DataFrame]:
     """Return the tables of a capture with ids, GPU numbers and times that do not clash with others.
 
-    own: its place among them, and its ids. Rows of GPUs that it did not use are left out.
+    own: its place among them, and its ids. What is told of GPUs that it did not use is left out.
     """
     (place, ids), tables = own, {}
     for name, table in every.items():
@@ -119,13 +118,11 @@ def _moved(
                 known = table[column].notna().to_numpy()
                 values = renumbered(table[column].to_numpy(dtype=np.int64, na_value=0), ids, place)
                 new[column] = pd.Series(values, dtype=table[column].dtype).where(known).array
-        if name in GPU_TABLES:
-            new["gpu"] = pd.Series(numbered(gpus(table), devices), dtype=NULLABLE).array
-        elif name in _OF_MACHINE:
+        if "device" in table:
             new["device"] = numbered(table["device"].to_numpy(dtype=np.int64), devices)
-        moved = table.assign(**new)
-        is_own = table["device"].isin([-1, *devices]) if name in _OF_MACHINE else slice(None)
-        tables[name] = moved[is_own]
+        tables[name] = table.assign(**new)
+        if "device" in table and not _OF_PROGRAM & set(table):
+            tables[name] = tables[name][table["device"].isin([-1, *devices])]
     return tables
 
 

@@ -54,7 +54,7 @@ def numbered(values: Ints, devices: Mapping[int, int]) -> Ints:
 
 
 def _identified(every: Sequence[Facts]) -> pd.DataFrame:
-    """Return the ranks of all captures, with columns part, process, gpu (-1 if unknown), rank, world_size and source.
+    """Return the ranks of all captures: part, process, device (-1 if unknown), rank, world_size and source.
 
     The captures decide, else the launchers, else the file names. If some ranks then have no number, or share one
     because each communicator numbers its ranks from 0, the order of the files decides. UsageError if the only source is
@@ -107,10 +107,10 @@ def _told(facts: Facts, processes: pd.DataFrame, named: int | None, *, without: 
     told = facts.table("ranks")
     told = told[~told["source"].isin(without)]
     if len(told):
-        others = told[~told["process"].isin(processes["process"])].assign(part=processes["part"].iloc[0], gpu=-1)
+        others = told[~told["process"].isin(processes["process"])].assign(part=processes["part"].iloc[0], device=-1)
         ranks = processes.merge(told, on="process", how="left")
-        ranks = pd.concat([ranks, others])[["process", "gpu", "part", "rank", "world_size", "source"]]
-        return ranks[ranks["rank"].notna() | ranks["gpu"].ge(0)].astype({"source": "str"})
+        ranks = pd.concat([ranks, others])[["process", "device", "part", "rank", "world_size", "source"]]
+        return ranks[ranks["rank"].notna() | ranks["device"].ge(0)].astype({"source": "str"})
     unknown = pd.array([None] * len(processes), dtype=NULLABLE)
     launched = facts.table("launched_as")
     if len(launched) == len(processes) == 1:
@@ -156,13 +156,13 @@ def _refuse_doubled(what: str, first: str, second: str) -> NoReturn:
 def _devices_of(ranks: pd.DataFrame, every: Sequence[Facts]) -> list[dict[int, int]]:
     """Return for each capture the new number of each of its GPUs: the number of its (first) rank, else a new one."""
     found: list[dict[int, int]] = [{} for _ in every]
-    for part, gpu, rank in ranks.sort_values("rank")[["part", "gpu", "rank"]].itertuples(index=False):
-        if gpu >= 0:
-            found[part].setdefault(int(gpu), int(rank))
+    for part, device, rank in ranks.sort_values("rank")[["part", "device", "rank"]].itertuples(index=False):
+        if device >= 0:
+            found[part].setdefault(int(device), int(rank))
     following = int(ranks["rank"].max()) + 1
     for facts, numbers in zip(every, found, strict=True):
-        for gpu in sorted(facts.used - numbers.keys()):
-            numbers[int(gpu)] = following
+        for device in sorted(facts.used - numbers.keys()):
+            numbers[device] = following
             following += 1
     return found
 

@@ -31,7 +31,8 @@ def stand_ins(told: pd.DataFrame, ranked: Ranked, most: int) -> pd.DataFrame:
     ranks = ranked.ranks.sort_values("rank", ignore_index=True)
     spent = (told["end_ns"] - told["start_ns"]).groupby(told["device"]).mean()
     device = [
-        ranked.devices[place].get(gpu, -1) for place, gpu in zip(ranks["part"].tolist(), ranks["gpu"], strict=True)
+        ranked.devices[place].get(known, -1)
+        for place, known in zip(ranks["part"].tolist(), ranks["device"].tolist(), strict=True)
     ]
     ranks = ranks.assign(
         spent=spent.reindex(device, fill_value=0.0).to_numpy(),

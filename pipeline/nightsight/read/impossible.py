@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from nightsight.events.launches import GPU_TABLES, are_launched, gpus
+from nightsight.events.launches import GPU_TABLES, are_launched
 from nightsight.intervals import Flags, Ints
 from nightsight.model.report import Finding, Profile
 from nightsight.tables import conform, empty, integers
@@ -106,11 +106,8 @@ def _usual(kind: Ints, length: Ints) -> tuple[Ints, Ints]:
 def _streams(frames: list[pd.DataFrame]) -> Ints:
     """Number the streams of all operations."""
     number = np.zeros(sum(map(len, frames)), dtype=np.int64)
-    for values in (
-        np.concatenate([gpus(frame) for frame in frames]),
-        *(np.concatenate([integers(frame[name]) for frame in frames]) for name in ("process", "context", "stream")),
-    ):
-        codes, known = pd.factorize(values)
+    for name in ("device", "process", "context", "stream"):
+        codes, known = pd.factorize(np.concatenate([integers(frame[name]) for frame in frames]))
         number = pd.factorize(number * len(known) + codes)[0]
     return number
 

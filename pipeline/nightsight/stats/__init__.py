@@ -61,6 +61,7 @@ _NOT_IN_NAMES: Final = re.compile(r'[\x00-\x1f<>:"/\\|?*]')
 _ALL: Final = frozenset[str]().union(*DETAILS.values())
 _NONE: Final = frozenset[str]()
 _THREAD: Final = frozenset({"tid"})
+_ORDINAL: Final = frozenset({"ordinal"})
 EXTENSIONS: Final = {"csv": ".csv", "table": ".txt", "json": ".json"}
 
 
@@ -100,7 +101,7 @@ REPORTS: Final[Mapping[str, Report]] = {
         Report(cuda_gpu_mem_time_sum),
         Report(cuda_gpu_sum, _NAMED),
         Report(cuda_gpu_trace, _NAMED),
-        Report(cuda_kern_exec_sum, _NAMED, _THREAD),
+        Report(cuda_kern_exec_sum, _NAMED, _THREAD | _ORDINAL),
         Report(cuda_kern_exec_trace, _NAMED),
         Report(nvtx_sum, details=_NONE),
         Report(nvtx_pushpop_sum),

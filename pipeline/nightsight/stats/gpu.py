@@ -109,8 +109,9 @@ def _trace(frame: Frame, own: dict[str, "pd.Series[Any]"], columns: list[str]) -
 
 def _device(frame: Frame, devices: Frame | None) -> "pd.Categorical[Any]":
     known = {} if devices is None else dict(zip(devices["device"], devices["name"], strict=True))
-    codes, distinct = pd.factorize(frame["device"], sort=True)
-    texts = [f"{known.get(device, '')} ({device})" for device in distinct]
+    codes, distinct = pd.factorize(frame["ordinal"], sort=True)
+    # NVIDIA takes a number within a process for one on the machine
+    texts = [f"{known.get(ordinal, '')} ({ordinal})" for ordinal in distinct]
     return pd.Categorical.from_codes(codes, categories=pd.Index(texts, dtype="str"))
 
 

@@ -73,7 +73,7 @@ def _launched(events: Events) -> Frame:
         "api_end": calls["end_ns"].take(call),
         "PID": calls["pid"].take(call),
         "TID": calls["tid"].take(call),
-        "DevId": kernels["device"].take(kernel),
+        "DevId": kernels["ordinal"].take(kernel),
         "API Function": api_names(calls["name"]).take(call),
         "Kernel Name": events.kernel_names.take(kernel),
     }

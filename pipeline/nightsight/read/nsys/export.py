@@ -30,7 +30,7 @@ _ON_STREAM: Final = {
     "start_ns": "start",
     "end_ns": "end",
     "process": "globalPid",
-    "device": "deviceId",
+    "ordinal": "deviceId",
     "context": "contextId",
     "stream": "streamId",
     "correlation": "correlationId",
@@ -161,7 +161,7 @@ class Export:
         nullable = ("process", "correlation", *nullable)
         every = self.fetch(source, {**_ON_STREAM, **columns}, nullable=nullable)
         every = every.assign(process=self._processes(every["process"]))
-        every = every.assign(gpu=self.gpus(every))
+        every = every.assign(device=self.devices(every))
         # CUPTI writes 0 and 0 for times that it could not collect
         timed = (every["end_ns"] != 0).to_numpy(dtype=bool)
         frame = self.keep_possible(source, every if self.as_recorded else self._keep(source, every, timed))
@@ -209,12 +209,12 @@ class Export:
             are = f"kernel in {source} has" if ambiguous == 1 else f"kernels in {source} have"
             self.findings.append(_AMBIGUOUS_KERNELS.filled(kernels=f"{ambiguous:,} {are}"))
 
-    def gpus(self, frame: Frame) -> "pd.Series[int]":
-        """Return the GPU number on the machine for each row: CUDA_VISIBLE_DEVICES renumbers GPUs within a process."""
-        device = gpu = frame["device"].astype("int64")
-        for process, ordinal, number in self.renumbered:
-            gpu = gpu.mask((device == ordinal) & (process_id(frame["process"]) == process), number)
-        return gpu
+    def devices(self, frame: Frame) -> "pd.Series[int]":
+        """Return the GPU of the machine for each row: CUDA_VISIBLE_DEVICES renumbers GPUs within a process."""
+        own = found = frame["ordinal"].astype("int64")
+        for process, ordinal, device in self.renumbered:
+            found = found.mask((own == ordinal) & (process_id(frame["process"]) == process), device)
+        return found
 
     def _keep(self, source: str, frame: Frame, good: np.ndarray[Any, Any]) -> Frame:
         if good.all():
@@ -285,12 +285,12 @@ class Export:
         return strings[~strings.index.duplicated()]
 
     def _renumbered(self) -> list[tuple[int, int, int]]:
-        """Return (process id, device, GPU) for each CUDA device whose number in a process differs from its GPU's."""
-        source, columns = "TARGET_INFO_CUDA_DEVICE", {"process": "pid", "device": "cudaId", "gpu": "gpuId"}
+        """Return (process id, ordinal, device) for each GPU whose number in a process is not that on the machine."""
+        source, columns = "TARGET_INFO_CUDA_DEVICE", {"process": "pid", "ordinal": "cudaId", "device": "gpuId"}
         if source not in self.database.columns:
             return []
-        known = self.fetch(source, columns, nullable=("gpu",)).dropna()
-        return list(known[known["device"] != known["gpu"]].itertuples(index=False, name=None))
+        known = self.fetch(source, columns, nullable=("device",)).dropna()
+        return list(known[known["ordinal"] != known["device"]].itertuples(index=False, name=None))
 
     def metadata(self, *sources: str) -> dict[str, list[str]]:
         """Read a name/value table, under whichever of the names this schema version uses."""

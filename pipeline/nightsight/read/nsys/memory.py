@@ -39,7 +39,7 @@ def memory_usage(export: Export) -> Frame:
     columns = {
         "start_ns": "start",
         "process": "globalPid",
-        "device": "deviceId",
+        "ordinal": "deviceId",
         "kind": "memKind",
         "bytes": "bytes",
         "operation": "memoryOperationType",
@@ -47,7 +47,8 @@ def memory_usage(export: Export) -> Frame:
     frame = export.fetch(USAGE, columns)
     frame = export.keep_possible(USAGE, frame.assign(end_ns=frame["start_ns"]))
     is_allocation = frame["operation"] == _ALLOCATION
-    return frame.assign(device=export.gpus(frame), kind=label(frame["kind"], MEMORY_KINDS), is_allocation=is_allocation)
+    kind = label(frame["kind"], MEMORY_KINDS)
+    return frame.assign(device=export.devices(frame), kind=kind, is_allocation=is_allocation)
 
 
 def gpu_metrics(export: Export) -> Frame:

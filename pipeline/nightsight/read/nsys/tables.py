@@ -100,7 +100,7 @@ def _profile(export: Export) -> Profile:
         elif name in tables:
             continue
         elif _was_traced(export, event):
-            tables[name] = empty(name)
+            tables[name] = conform(name, empty(name), details=export.details)
         else:
             missing[name] = option if option and (export.traced or event == "never") else _UNKNOWN
     missing = {name: why for name, why in missing.items() if name not in tables}
@@ -323,9 +323,10 @@ def _cpu_page_faults(export: Export) -> Frame:
 
 
 def _gpu_page_faults(export: Export) -> Frame:
-    columns = {"start_ns": "start", "end_ns": "end", "process": "globalPid", "device": "deviceId"}
+    columns = {"start_ns": "start", "end_ns": "end", "process": "globalPid", "ordinal": "deviceId"}
     columns |= {"address": "address", "faults": "numberOfPageFaults"}
-    return export.spans("CUDA_UM_GPU_PAGE_FAULT_EVENTS", columns)
+    frame = export.spans("CUDA_UM_GPU_PAGE_FAULT_EVENTS", columns)
+    return frame.assign(device=export.devices(frame))
 
 
 # lookup tables, and tables about nsys itself

@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from nightsight.events.launches import GPU_TABLES, gpus
+from nightsight.events.launches import GPU_TABLES
 from nightsight.intervals import Spans, union
 from nightsight.intervals import length as length_of
 from nightsight.model.compare import Comparison
@@ -208,7 +208,7 @@ def lanes(sides: Sequence[tuple[str, Profile, int]]) -> Lanes:
 
 
 def _gpus(profile: Profile) -> list[int]:
-    found = [gpus(profile.tables[name]) for name in GPU_TABLES if name in profile.tables]
+    found = [profile.tables[name]["device"] for name in GPU_TABLES if name in profile.tables]
     return np.unique(np.concatenate(found)).tolist() if found else []
 
 
@@ -231,7 +231,7 @@ def _lane(title: str, profile: Profile, device: int, lengths: tuple[int, int]) -
 def _spans(profile: Profile, names: Sequence[str], device: int) -> Spans:
     """Return the union of what a GPU ran of some tables, in ns."""
     tables = [profile.tables[name] for name in names if name in profile.tables]
-    mine = [table[gpus(table) == device] for table in tables]
+    mine = [table[table["device"] == device] for table in tables]
     start, end = (
         np.concatenate([np.empty(0, dtype=np.int64), *(table[name].to_numpy(dtype=np.int64) for table in mine)])
         for name in ("start_ns", "end_ns")

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from nightsight.events.launches import GPU_TABLES, gpus
+from nightsight.events.launches import GPU_TABLES
 from nightsight.events.names import GRAPH, api_names, operation_names
 from nightsight.events.ranges import range_labels
 from nightsight.intervals import Ints, outer
@@ -161,7 +161,7 @@ def process_slices(profile: Profile, places: Places) -> Slices:
 
 def stream_slices(profile: Profile, places: Places) -> Slices:
     """Lay out the operations of each stream; concurrent ones get separate tracks, because they do not nest."""
-    events = _events(profile, GPU_TABLES, ("gpu", "process", "context", "stream"))
+    events = _events(profile, GPU_TABLES, ("device", "process", "context", "stream"))
     return _lay(events, free_lanes, places.stream)
 
 
@@ -238,7 +238,7 @@ def _key(frame: pd.DataFrame, column: str) -> Ints:
     """Return a key column; `tid` may be missing, and is then the low bits of the thread key."""
     if column not in frame:
         return integers(frame["thread"]) & _TID
-    return gpus(frame) if column == "gpu" else integers(frame[column])
+    return integers(frame[column])
 
 
 _Lanes = Callable[[Ints, Ints], Ints]

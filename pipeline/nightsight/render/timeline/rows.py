@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from nightsight.events.categories import call_causes, operation_categories
-from nightsight.events.launches import GPU_TABLES, gpus, launching_calls
+from nightsight.events.launches import GPU_TABLES, launching_calls
 from nightsight.intervals import Flags, Ints
 from nightsight.model.report import Profile
 from nightsight.render.export.tracks import MARKS, OS_CALLS, PYTHON, Places, distinct
@@ -78,7 +78,7 @@ _NVTX: Final = "NVTX"
 # the label of what torch.profiler records for record_function and its steps
 _ANNOTATIONS: Final = "user ranges"
 _SORTS: Final = (
-    _Sort("kernel", GPU_TABLES, ("gpu", "process", "context", "stream"), separate_lanes),
+    _Sort("kernel", GPU_TABLES, ("device", "process", "context", "stream"), separate_lanes),
     _Sort("fault", ("gpu_page_faults",), ("device",), separate_lanes, "Page faults"),
     _Sort("range", ("ranges",), ("process",), nested_lanes, "Start/end ranges", is_start_end=True),
     _Sort("range", ("ranges",), _ON_THREAD, nested_lanes, _NVTX),
@@ -200,7 +200,7 @@ def _lay(profile: Profile, sort: _Sort) -> _Laid:
     start, end = (joined(frame[name].to_numpy() for _, frame in frames) for name in ("start_ns", "end_ns"))
     end = np.maximum(start, end)
     codes, labels = _labels(profile, frames)
-    group, owners = _groups([joined(_key(frame, key) for _, frame in frames) for key in sort.keys])
+    group, owners = _groups([joined(integers(frame[key]) for _, frame in frames) for key in sort.keys])
     # separate lanes need short events first, nested lanes long ones
     order = _order(group, start, end if sort.lanes is separate_lanes else -end)
     group, start, end = group[order], start[order], end[order]
@@ -260,10 +260,6 @@ def _rows(frame: pd.DataFrame, sort: _Sort) -> Ints | None:
     code = style.categories.get_loc(START_END) if START_END in style.categories else -1
     is_start_end = style.codes.to_numpy() == code
     return np.flatnonzero(is_start_end == sort.is_start_end)
-
-
-def _key(frame: pd.DataFrame, column: str) -> Ints:
-    return gpus(frame) if column == "gpu" else integers(frame[column])
 
 
 def _labels(profile: Profile, frames: Sequence[tuple[str, pd.DataFrame]]) -> tuple[list[Ints], Labels]:
