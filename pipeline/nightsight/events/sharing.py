@@ -1,4 +1,4 @@
-"""Ranks that share a GPU: each gets its own GPU number; which of these numbers mean one GPU stays known."""
+"""Gives ranks that share a GPU separate GPU numbers, and records which numbers mean the same GPU."""
 
 from dataclasses import replace
 from typing import Final
@@ -13,77 +13,81 @@ from nightsight.intervals import Ints
 from nightsight.model.report import Profile
 from nightsight.tables import NULLABLE, conform, empty, integers, used_devices
 
-# tables of what a process did to the memory of a GPU; their `device` is its number on the machine
+# tables of a process's use of GPU memory; their `device` is the GPU number on the machine
 _OF_MEMORY: Final = ("memory_usage", "gpu_page_faults")
 
 
 def with_own_gpus(profile: Profile) -> Profile:
     """Return a profile in which processes that communicate on one GPU have separate GPU numbers.
 
-    The first rank on a GPU keeps its number, and all that is of no process, such as samples of counters.
+    The first rank on a GPU keeps its number, and so does data without a process, such as samples of counters.
     """
     kernels = profile.tables.get("kernels", empty("kernels"))
     if kernels["process"].nunique() < 2:
         return profile
-    others = _others(profile, kernels)
-    if not len(others):
+    later_ranks = _later_ranks(profile, kernels)
+    if not len(later_ranks):
         return profile
     tables = dict(profile.tables)
     for name in {*GPU_TABLES, *_OF_MEMORY} & tables.keys():
         table = tables[name]
         if name in GPU_TABLES:
-            numbers = _renumbered(gpus(table), table["process"], others)
+            numbers = _renumber(gpus(table), table["process"], later_ranks)
             tables[name] = table.assign(gpu=pd.Series(numbers, dtype=NULLABLE).array)
         else:
-            numbers = _renumbered(table["device"].to_numpy(), table["process"], others)
+            numbers = _renumber(table["device"].to_numpy(), table["process"], later_ranks)
             tables[name] = table.assign(device=numbers)
     if "devices" in tables:
         devices = tables["devices"]
-        # where nothing identifies a GPU, it is still one of this capture
+        # a GPU without an identifier is still unique in this capture
         own = f"{uuid4()} " + devices["device"].astype("str")
         devices = devices.assign(uuid=devices["uuid"].astype("str").where(devices["uuid"] != "", own))
-        copies = others.merge(devices, left_on="gpu", right_on="device").assign(device=lambda both: both["number"])
+        copies = later_ranks.merge(devices, left_on="gpu", right_on="device").assign(
+            device=lambda merged: merged["number"]
+        )
         tables["devices"] = conform("devices", pd.concat([devices, copies[devices.columns]]))
     return replace(profile, tables=tables)
 
 
-def _others(profile: Profile, kernels: pd.DataFrame) -> pd.DataFrame:
-    """Return who communicates on the GPU of a rank before it: gpu, process, and the number that it gets."""
+def _later_ranks(profile: Profile, kernels: pd.DataFrame) -> pd.DataFrame:
+    """Return the processes that communicate on the GPU of an earlier rank: gpu, process, and the new number."""
     talks = np.array([communicates(name) for name in kernels["name"].cat.categories], dtype=bool)
-    mine = kernels.loc[talks[kernels["name"].cat.codes], ["process", "device", "gpu", "start_ns", "end_ns"]]
-    times = mine[["start_ns", "end_ns"]].assign(gpu=gpus(mine), process=integers(mine["process"]))
+    kernels_of_ranks = kernels.loc[talks[kernels["name"].cat.codes], ["process", "device", "gpu", "start_ns", "end_ns"]]
+    times = kernels_of_ranks[["start_ns", "end_ns"]].assign(
+        gpu=gpus(kernels_of_ranks), process=integers(kernels_of_ranks["process"])
+    )
     users = times.groupby(["gpu", "process"], as_index=False).agg(first=("start_ns", "min"), last=("end_ns", "max"))
-    # one after the other, they do not share it
+    # processes that run one after the other do not share the GPU
     pairs = users.merge(users, on="gpu", suffixes=("", "_other"))
     meets = (pairs["first"] < pairs["last_other"]) & (pairs["first_other"] < pairs["last"])
     users = pairs.loc[meets & (pairs["process"] != pairs["process_other"]), ["gpu", "process"]].drop_duplicates()
-    told = profile.tables.get("ranks", empty("ranks"))[["process", "rank"]]
-    users = users.merge(told, on="process", how="left").sort_values(["rank", "process", "gpu"], ignore_index=True)
-    others = users[users["gpu"].duplicated()]
-    # captures list GPUs that nothing ran on, too
-    known = {*used_devices(profile.tables), *profile.tables.get("devices", empty("devices"))["device"]}
-    return others.assign(number=max(known, default=0) + 1 + np.arange(len(others)))
+    ranks = profile.tables.get("ranks", empty("ranks"))[["process", "rank"]]
+    users = users.merge(ranks, on="process", how="left").sort_values(["rank", "process", "gpu"], ignore_index=True)
+    later = users[users["gpu"].duplicated()]
+    # captures also list GPUs on which nothing ran
+    used_numbers = {*used_devices(profile.tables), *profile.tables.get("devices", empty("devices"))["device"]}
+    return later.assign(number=max(used_numbers, default=0) + 1 + np.arange(len(later)))
 
 
-def _renumbered(numbers: Ints, process: "pd.Series[int]", others: pd.DataFrame) -> Ints:
-    """Return the numbers of GPUs with those that other processes get."""
+def _renumber(numbers: Ints, process: "pd.Series[int]", later_ranks: pd.DataFrame) -> Ints:
+    """Return the GPU numbers, replaced by the new ones for later ranks."""
     owner, new = integers(process), numbers
-    for gpu, other, number in others[["gpu", "process", "number"]].itertuples(index=False):
+    for gpu, other, number in later_ranks[["gpu", "process", "number"]].itertuples(index=False):
         new = np.where((numbers == gpu) & (owner == other), number, new)
     return new
 
 
 def sharing(devices: pd.DataFrame, numbers: Ints) -> list[list[int]]:
-    """Return which of these numbers of GPUs are of one, for each GPU that has several.
+    """Return the groups of GPU numbers that mean the same GPU.
 
     Slices of a GPU (MIG) always have separate numbers, although they may have its UUID.
     """
-    known = devices[(cards(devices) != "") & devices["device"].isin(numbers)].drop_duplicates("device")
-    groups = known.groupby(cards(known))["device"].agg(sorted)
+    identified = devices[(cards(devices) != "") & devices["device"].isin(numbers)].drop_duplicates("device")
+    groups = identified.groupby(cards(identified))["device"].agg(sorted)
     return sorted(group for group in groups if len(group) > 1)
 
 
 def cards(devices: pd.DataFrame) -> "pd.Series[str]":
-    """Return what identifies each GPU, "" if unknown, and for slices of one."""
+    """Return the identifier of each GPU; "" if unknown, and for slices of a GPU."""
     is_slice = devices["name"].astype("str").str.contains(r"\bMIG\b")
     return devices["uuid"].astype("str").mask(is_slice, "")
