@@ -26,12 +26,12 @@ def junit(comparison: Comparison) -> str:
     decision = comparison.decision
     suite = ET.Element("testsuite", name=_printable(f"nightsight {comparison.workload}"))
     case = _case(suite, comparison, "gate")
-    said = "\n".join((decision.line, *decision.broken, *decision.accepted))
+    text = "\n".join((decision.line, *decision.broken, *decision.accepted))
     if decision.status:
         kind = {1: "failure", 4: "skipped"}.get(decision.status, "error")
-        _outcome(case, kind, decision.line, "" if kind == "skipped" else said)
+        _outcome(case, kind, decision.line, "" if kind == "skipped" else text)
     else:
-        ET.SubElement(case, "system-out").text = _printable(said, lines=True)
+        ET.SubElement(case, "system-out").text = _printable(text, lines=True)
     # where it is not said by which it failed
     regressed = [row["name"] for row in _gates(comparison) if row["verdict"] == "regressed"]
     for row in _gates(comparison):

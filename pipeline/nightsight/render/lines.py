@@ -27,7 +27,7 @@ def cut(text: object, width: int) -> str:
     return f"{set_cell_size(plain, width - 1 - tail).rstrip(' ')}{_ELLIPSIS}{end}"
 
 
-def clipped(text: object, width: int) -> str:
+def clip(text: object, width: int) -> str:
     """Return printable text of at most `width` cells; its end is left out if it is longer."""
     plain = printable(text)
     if cell_len(plain) <= width:
@@ -41,7 +41,7 @@ _WORDS: Final = re.compile(
 )
 
 
-def wrapped(text: str, width: int, *, indent: str = "  ") -> Iterator[str]:
+def wrap(text: str, width: int, *, indent: str = "  ") -> Iterator[str]:
     """Yield printable text in lines of at most `width` cells; all but the first begin with `indent`."""
     line, start = "", ""
     for word in _WORDS.findall(printable(text)):
@@ -54,7 +54,7 @@ def wrapped(text: str, width: int, *, indent: str = "  ") -> Iterator[str]:
     yield f"{start}{line}"
 
 
-def aligned(rows: Sequence[Sequence[str]], *, right: Collection[int] = ()) -> list[str]:
+def align(rows: Sequence[Sequence[str]], *, right: Collection[int] = ()) -> list[str]:
     """Return rows of cells as lines with columns, two spaces apart; the columns `right` end at the same place."""
     widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
     lines = []

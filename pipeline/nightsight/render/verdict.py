@@ -65,23 +65,23 @@ class Verdict:
 def verdict(report: Report, run: Numbers) -> Verdict:
     """Return the verdict on the window of a report."""
     # a hang comes before any advice
-    found = [finding for finding in report.findings if finding.rule == "hanging"]
-    found += [finding for finding in report.findings if finding.severity == "advice"]
+    causes = [finding for finding in report.findings if finding.rule == "hanging"]
+    causes += [finding for finding in report.findings if finding.severity == "advice"]
     split = report.rows(TIME_SPLIT)
     if not run.busy_pct_by_device or any(finding.rule == "no_kernels" for finding in report.findings):
-        return _without_gpu(report, run, found)
+        return _without_gpu(report, run, causes)
     state = _state(run.busy_pct_by_device, run, at_least=unseen_pct(split) >= _UNSEEN_PCT)
-    if found:
-        return _on(state, found[0])
-    return Verdict(state, *_nothing(report, split)) if not (left := _left_out(report)) else Verdict(state, *left)
+    if causes:
+        return _on(state, causes[0])
+    return Verdict(state, *(_outside(report) or _nothing(report, split)))
 
 
-def _left_out(report: Report) -> tuple[str, str] | None:
+def _outside(report: Report) -> tuple[str, str] | None:
     """Return the sentences for a window without advice if the whole run has some: its cause lies outside the window."""
     whole = next((view for view in report.windows if view.name == GPU_WORK and not view.is_chosen), None)
     # what happens once, in the start-up, has no action
-    found = [finding for finding in whole.findings if finding.action] if whole else []
-    first = next((finding for finding in found if (finding.gain_pct or 0.0) >= _LEAST_PCT), None)
+    causes = [finding for finding in whole.findings if finding.action] if whole else []
+    first = next((finding for finding in causes if (finding.gain_pct or 0.0) >= _LEAST_PCT), None)
     if first is None:
         return None
     action = middle_cut(printable(first.action), _LONG)
@@ -96,8 +96,8 @@ def verdict_on(view: View, run: Numbers) -> Verdict:
     split = pd.DataFrame() if view.split is None else view.split
     busy = busy_by_device(split)
     state = _state(busy, run, at_least=unseen_pct(split) >= _UNSEEN_PCT) if busy else ""
-    found = _on(state, view.findings[0]) if view.findings else Verdict(state, _mostly(split))
-    return replace(found, first="One-time cost.") if found.cause and view.name == START_UP else found
+    outcome = _on(state, view.findings[0]) if view.findings else Verdict(state, _mostly(split))
+    return replace(outcome, first="One-time cost.") if outcome.cause and view.name == START_UP else outcome
 
 
 def cause_of(finding: Finding) -> str:
@@ -218,15 +218,15 @@ def _nothing(report: Report, split: Frame) -> tuple[str, str]:
         reason = next(iter(report.unchecked.values()), "")
         return waits, f"Causes could not be checked: {printable(reason).rstrip('.')}." if reason else ""
     gains = report.rows(WHAT_IF)
-    alone = _OF_KERNELS if _is_busy(split) and not len(report.rows(NCU_LIMITS)) else ""
+    hint = _OF_KERNELS if _is_busy(split) and not len(report.rows(NCU_LIMITS)) else ""
     if not {"gain_pct", "rule"} <= set(gains) or gains["gain_pct"].isna().all():
-        return waits, f"None of {len(RULES)} known causes applies.{alone}"
+        return waits, f"None of {len(RULES)} known causes applies.{hint}"
     most: dict[Any, Any] = gains.nlargest(1, "gain_pct").to_dict("records")[0]
     gain, rule = format_value(float(most["gain_pct"]), "gain_pct"), str(most["rule"])
     # a report.json may come from another version
     done, least = (RULE[rule].done, RULE[rule].worth_pct) if rule in RULE else (rule, WORTH_PCT)
     most_is = f"{done} would save most, {gain}, and is rarely worth the work below {least:.0f} %"
-    return waits, f"None of {len(RULES)} known causes is worth fixing: {most_is}.{alone}"
+    return waits, f"None of {len(RULES)} known causes is worth fixing: {most_is}.{hint}"
 
 
 _OF_KERNELS: Final = " Kernel efficiency was not measured. Profile with ncu to check it."
@@ -261,14 +261,14 @@ _WITHOUT_GPU: Final = {
 }
 
 
-def _without_gpu(report: Report, run: Numbers, found: Sequence[Finding]) -> Verdict:
+def _without_gpu(report: Report, run: Numbers, causes: Sequence[Finding]) -> Verdict:
     """Return the verdict on single kernels, or on a program without GPU work."""
     kernels = len(report.rows(NCU_KERNELS))
     if kernels:
         state = f"{counted(kernels, 'kernel')} replayed by ncu, without a timeline."
         noted = [finding for finding in report.findings if finding.source.startswith("ncu_")]
-        if found or noted:
-            return _on(state, (found or noted)[0])
+        if causes or noted:
+            return _on(state, (causes or noted)[0])
         return Verdict(state, _largest_replay(report.rows(NCU_LIMITS)))
     lacking = next((finding for finding in report.findings if finding.rule in _WITHOUT_GPU), None)
     if lacking is not None:
@@ -280,7 +280,7 @@ def _without_gpu(report: Report, run: Numbers, found: Sequence[Finding]) -> Verd
         return Verdict(
             "No work on a GPU.", cause, "Reports of GPU work also have kernels, copies, launches and causes."
         )
-    return _on("", found[0]) if found else _without_anything(report)
+    return _on("", causes[0]) if causes else _without_anything(report)
 
 
 def _without_anything(report: Report) -> Verdict:

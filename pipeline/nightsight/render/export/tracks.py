@@ -17,7 +17,7 @@ from nightsight.events.names import GRAPH, api_names, operation_names
 from nightsight.events.ranges import range_labels
 from nightsight.intervals import Ints, outer
 from nightsight.model.report import Profile
-from nightsight.render.lanes import apart, crossing_lanes, free_lanes
+from nightsight.render.lanes import crossing_lanes, free_lanes, separate_groups
 from nightsight.tables import START_END, integers, levels
 from nightsight.texts import middle_cut, printable
 
@@ -67,7 +67,7 @@ class Slices:
     def nesting(self) -> tuple[Ints, Ints]:
         """Per slice: how many slices enclose it, and how many are inside it, counting itself."""
         # `outer` returns the enclosing slice of each slice, -1 for none
-        level = levels(outer(apart(self.track, self.start, self.end)[1]))
+        level = levels(outer(separate_groups(self.track, self.start, self.end)[1]))
         # inside are all that follow and are deeper; `outer` on the reversed levels finds where they end
         outside = outer(-level[::-1])[::-1]
         return level, len(level) - 1 - outside - np.arange(len(level))
@@ -250,7 +250,7 @@ def _lay(events: _Events, lanes: _Lanes, track: Callable[[Sequence[int], int], T
     # longest first, so that an enclosing event comes before the events inside it
     order = np.lexsort((-events.end, events.start, group))
     group, start, end = group[order], events.start[order], events.end[order]
-    lane = lanes(*apart(group, start, end))
+    lane = lanes(*separate_groups(group, start, end))
     place, pairs = distinct((group, lane))
     tracks = tuple(track(keys[owner].tolist(), lane) for owner, lane in pairs.tolist())
     # stable, so that the events of a track keep their order

@@ -15,7 +15,7 @@ from nightsight.render.page.windows import Choices, choices
 from nightsight.render.table.grouped import kernel_groups
 from nightsight.render.table.layouts import labels_of, layout_of, with_ranks
 from nightsight.render.table.packed import packed_tables
-from nightsight.render.table.replayed import HEADINGS, PREFIX, numbered, with_figures
+from nightsight.render.table.replayed import HEADINGS, PREFIX, number_launches, with_figures
 from nightsight.render.table.view import TableView, table_view, texts_of
 from nightsight.results import entry_of
 from nightsight.results.causes import WHAT_IF
@@ -174,7 +174,7 @@ def page(report: Report, *, table_bytes: int = TABLE_BYTES) -> Page:
     """Build the page of a report; table rows beyond the printed ones get at most `table_bytes`."""
     # labels come from the plain names, before launches are numbered
     labels = labels_of(report.results)
-    report = replace(report, results=numbered(with_figures(report.results)))
+    report = replace(report, results=number_launches(with_figures(report.results)))
     made = {result.name: _section(result, report, labels) for result in report.results if _has_section(result)}
     method, run = _method(report, labels), numbers(report)
     lead = made.pop(TIME_SPLIT.name, None)

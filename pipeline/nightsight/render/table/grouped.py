@@ -29,23 +29,23 @@ def kernel_groups(report: Report) -> dict[str, Frame]:
     kernels = report.rows(CUDA_GPU_KERN_SUM)
     if not len(kernels):
         return {}
-    found: dict[str, Frame] = {}
+    groups: dict[str, Frame] = {}
     families = kernels["name"].astype("str").map(family_of)
     figures = kernels.drop_duplicates("name").set_index("name").reindex(columns=[*_REPLAYED])
     if families.nunique() > 1:
-        found["family"] = _tree(kernels, ((family,) for family in families))
+        groups["family"] = _tree(kernels, ((family,) for family in families))
     ranges = report.rows(RANGE_KERNELS)
     if len(ranges):
         paths = ranges["path"].astype("str")
-        found["range"] = _tree(ranges.join(figures, on="name"), (path.split(_SEPARATOR) for path in paths))
+        groups["range"] = _tree(ranges.join(figures, on="name"), (path.split(_SEPARATOR) for path in paths))
     operators = report.rows(KERNEL_OPERATORS)
     if len(operators):
         keys = ["operator", "name"]
-        named = operators.assign(operator=operators["operator"].astype("str").replace("", _NO_OPERATOR))
-        summed = named.groupby(keys, sort=False, observed=True)[["time_pct", "total_ns", "instances"]].sum()
+        by_operator = operators.assign(operator=operators["operator"].astype("str").replace("", _NO_OPERATOR))
+        summed = by_operator.groupby(keys, sort=False, observed=True)[["time_pct", "total_ns", "instances"]].sum()
         summed = summed.reset_index().join(figures, on="name")
-        found["operator"] = _tree(summed, ((operator,) for operator in summed["operator"]))
-    return {by: frame.reindex(columns=[*kernels.columns, "level"]) for by, frame in found.items()}
+        groups["operator"] = _tree(summed, ((operator,) for operator in summed["operator"]))
+    return {by: frame.reindex(columns=[*kernels.columns, "level"]) for by, frame in groups.items()}
 
 
 def _tree(rows: Frame, places: Iterable[Sequence[str]]) -> Frame:
@@ -57,18 +57,18 @@ def _tree(rows: Frame, places: Iterable[Sequence[str]]) -> Frame:
         [(at, number[place[:depth]]) for at, place in enumerate(places) for depth in range(1, len(place) + 1)],
         columns=["row", "place"],
     )
-    known = {name: how for name, how in _SUMMED.items() if name in rows}
-    sums = rows.iloc[inside["row"]].groupby(inside["place"].to_numpy())[list(known)].agg(known)
+    aggregates = {name: how for name, how in _SUMMED.items() if name in rows}
+    sums = rows.iloc[inside["row"]].groupby(inside["place"].to_numpy())[list(aggregates)].agg(aggregates)
     sums = sums.assign(avg_ns=sums["total_ns"] / sums["instances"].clip(lower=1), name=[path[-1] for path in paths])
     kernels = rows.assign(avg_ns=rows["total_ns"] / rows["instances"].clip(lower=1))
-    both = pd.concat([sums, kernels], ignore_index=True)
+    combined = pd.concat([sums, kernels], ignore_index=True)
     of: dict[int, list[int]] = {}
     for at, path in enumerate(paths):
         of.setdefault(number.get(path[:-1], -1), []).append(at)
     for at, place in enumerate(places):
         of.setdefault(number[place], []).append(len(paths) + at)
-    order, levels = _in_order(of, both["total_ns"].tolist())
-    return both.iloc[order].assign(level=levels).reset_index(drop=True)
+    order, levels = _in_order(of, combined["total_ns"].tolist())
+    return combined.iloc[order].assign(level=levels).reset_index(drop=True)
 
 
 def _in_order(of: Mapping[int, Sequence[int]], total: Sequence[Any]) -> tuple[list[int], list[int]]:

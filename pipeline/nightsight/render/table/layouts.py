@@ -53,7 +53,7 @@ def layout_of(result: Result) -> Layout:
         full=entry.full,
         bars=entry.bars,
         minor=(*entry.minor, *map(of_operations, entry.minor), *_crowded_out(result)),
-        prepare=lambda frame: _prepared(entry, frame),
+        prepare=lambda frame: _prepare(entry, frame),
         shorten=_SHORTENED.get(entry.name, short_text),
         is_folded=entry.is_folded,
         timeline=entry.jump,
@@ -72,8 +72,8 @@ def _crowded_out(result: Result) -> tuple[str, ...]:
 
 def with_ranks(layout: Layout, report: Report, rows: Frame) -> Layout:
     """Return a layout that calls GPUs what they are called in the report: `Rank` above the numbers of ranks."""
-    known = rows["device"].dropna().unique().tolist() if "device" in rows else []
-    if not known or "rank" in rows or any(report.ranks.get(str(device)) != device for device in known):
+    devices = rows["device"].dropna().unique().tolist() if "device" in rows else []
+    if not devices or "rank" in rows or any(report.ranks.get(str(device)) != device for device in devices):
         return layout
     if layout.name == "device":
         return replace(layout, header=_RANK)
@@ -86,10 +86,12 @@ _RANK: Final = "Rank"
 def labels_of(results: Iterable[Result]) -> Labels:
     """Return the labels of all kernels that occur in results."""
     # the critical path names functions and copies, too, and its kernels are in other results
-    named = [(result, entry) for result in results if (entry := entry_of(result.name)) and entry is not CRITICAL_PATH]
-    columns = (result.rows[name] for result, entry in named for name in entry.kernels if name in result.rows)
+    with_entries = [
+        (result, entry) for result in results if (entry := entry_of(result.name)) and entry is not CRITICAL_PATH
+    ]
+    columns = (result.rows[name] for result, entry in with_entries for name in entry.kernels if name in result.rows)
     names = (column.dropna().astype("str") for column in columns)
-    return Labels(name for each in names for name in each.drop_duplicates())
+    return Labels(name for values in names for name in values.drop_duplicates())
 
 
 def refuse_incomplete(report: Report) -> None:
@@ -102,17 +104,17 @@ def refuse_incomplete(report: Report) -> None:
             raise CaptureError(f"not a nightsight report.json: the result {result.name} lacks {names}", MAKE_AGAIN)
 
 
-def _prepared(entry: Entry, frame: Frame) -> Frame:
+def _prepare(entry: Entry, frame: Frame) -> Frame:
     """Drop the columns that the entry lets go where all rows have the same value, and rearrange the rest."""
     agreed = [name for name in entry.constant if name in frame and frame[name].nunique() <= 1]
     frame = frame.drop(columns=agreed)
     return _PREPARED[entry.name](frame) if entry.name in _PREPARED else frame
 
 
-def _named_operations(frame: Frame) -> Frame:
+def _name_operations(frame: Frame) -> Frame:
     """Replace the operation and memory kinds by one name."""
-    rest = frame.drop(columns=["operation", "source_kind", "target_kind"])
-    return rest.assign(name=operation_names(frame))
+    other_columns = frame.drop(columns=["operation", "source_kind", "target_kind"])
+    return other_columns.assign(name=operation_names(frame))
 
 
 def _waits(frame: Frame) -> Frame:
@@ -138,8 +140,8 @@ _KINDS_OF_WORK: Final = {
 def _marks(frame: Frame) -> Frame:
     """Name marks `domain:name`, as ranges are; drop the category if no mark has one."""
     domain = frame["domain"].astype("str")
-    named = frame.assign(name=domain.where(domain == "", domain + ":") + frame["name"].astype("str"))
-    return named.drop(columns=["domain", *([] if (frame["category"] != "").any() else ["category"])])
+    with_domain = frame.assign(name=domain.where(domain == "", domain + ":") + frame["name"].astype("str"))
+    return with_domain.drop(columns=["domain", *([] if (frame["category"] != "").any() else ["category"])])
 
 
 def _ranks(frame: Frame) -> Frame:
@@ -160,8 +162,8 @@ def _tree(frame: Frame) -> Frame:
     if (frame["instances"] == 1).all():
         idle += ["cpu_med_ns", "cpu_min_ns", "cpu_max_ns"]
     rows, depths = _preorder(places, around)
-    named = frame.assign(name=names).drop(columns=["path", *idle], errors="ignore")
-    return named.iloc[rows].assign(level=depths)
+    flat = frame.assign(name=names).drop(columns=["path", *idle], errors="ignore")
+    return flat.iloc[rows].assign(level=depths)
 
 
 _Place = tuple[object, str]  # process and path of a range
@@ -202,7 +204,7 @@ def _preorder(places: Sequence[_Place], around: Sequence[_Place | None]) -> tupl
 
 _PREPARED: Final[Mapping[str, Callable[[Frame], Frame]]] = {
     GPU_TIME.name: _devices,
-    MEMORY_OPERATIONS.name: _named_operations,
+    MEMORY_OPERATIONS.name: _name_operations,
     NCU_KERNELS.name: replayed.kernels,
     NCU_RULES.name: replayed.rules,
     NCU_ROOFLINE.name: replayed.points,

@@ -59,21 +59,21 @@ HEADINGS: Final = {
 _KINDS: Final = {"info": "verdict", "optimization": "advice"}
 
 
-def numbered(results: Sequence[Result]) -> tuple[Result, ...]:
+def number_launches(results: Sequence[Result]) -> tuple[Result, ...]:
     """Prefix the name of each launch with a number, from 1, in order of first appearance in the results."""
     launches: dict[object, int] = {}
     return tuple(
-        replace(result, table=_numbered(result.rows, launches))
+        replace(result, table=_number_launches(result.rows, launches))
         if result.name.startswith(PREFIX) and {"launch", "name"} <= set(result.rows.columns)
         else result
         for result in results
     )
 
 
-def _numbered(frame: Frame, launches: dict[object, int]) -> Frame:
+def _number_launches(frame: Frame, launches: dict[object, int]) -> Frame:
     # NaN is not equal to itself, so None represents all launches without an id
-    known = (None if pd.isna(launch) else launch for launch in frame["launch"])
-    numbers = pd.Series([str(launches.setdefault(launch, len(launches) + 1)) for launch in known], frame.index, "str")
+    ids = (None if pd.isna(launch) else launch for launch in frame["launch"])
+    numbers = pd.Series([str(launches.setdefault(launch, len(launches) + 1)) for launch in ids], frame.index, "str")
     return frame.assign(name=numbers + ". " + frame["name"].astype("str").fillna("")).drop(columns="launch")
 
 
@@ -95,12 +95,12 @@ def _with_limits(results: Sequence[Result]) -> Sequence[Result]:
     if not {"launch", "unit", "used_pct"} <= set(limits.columns):
         return results
     pairs = zip(limits["unit"].astype("str"), floats(limits["used_pct"]), strict=True)
-    named = pd.Series([limiter(unit, used) for unit, used in pairs], limits["launch"], "str")
-    named = named[~named.index.duplicated()]
+    limiters = pd.Series([limiter(unit, used) for unit, used in pairs], limits["launch"], "str")
+    limiters = limiters[~limiters.index.duplicated()]
     return tuple(
         replace(
             result,
-            table=result.rows.assign(limited_by=result.rows["launch"].map(named).fillna("").astype("str")),
+            table=result.rows.assign(limited_by=result.rows["launch"].map(limiters).fillna("").astype("str")),
             notes=(*result.notes, _LIMITER),
         )
         if result.name == NCU_KERNELS.name and "launch" in result.rows
@@ -125,10 +125,10 @@ def _with(result: Result, figures: Frame) -> Result:
     if result.table is None or not len(result.rows):
         return result
     kernels = result.rows["name"].astype("str").map(normalised)
-    found = figures.reindex(kernels.to_numpy()).set_index(result.rows.index)
-    if not found.notna().any(axis=None):
+    matching = figures.reindex(kernels.to_numpy()).set_index(result.rows.index)
+    if not matching.notna().any(axis=None):
         return result
-    return replace(result, table=pd.concat([result.rows, found], axis=1), notes=(*result.notes, _OF_REPLAY))
+    return replace(result, table=pd.concat([result.rows, matching], axis=1), notes=(*result.notes, _OF_REPLAY))
 
 
 def number_of(name: str) -> str:
@@ -145,8 +145,8 @@ def kernels(frame: Frame) -> Frame:
     columns = list(dict.fromkeys((*_FIRST, *frame.columns)))
     internal = {*_INTERNAL, *(["device"] if _is_of_one_device(frame) else [])}
     order = [name for name in columns if name in frame and name not in internal and name != "path"]
-    shown = frame[[*order, *(["path"] if "path" in frame else [])]]
-    return _present(shown).rename(columns=HEADINGS)
+    ordered = frame[[*order, *(["path"] if "path" in frame else [])]]
+    return _present(ordered).rename(columns=HEADINGS)
 
 
 def points(frame: Frame) -> Frame:

@@ -124,7 +124,7 @@ def ranks_of_job(profile: Profile, results: Sequence[Result] = ()) -> Ranks | No
         for device, (begin, end) in steps.items()
         if len(begin) > 1 and device in drawn
     }
-    awaited = _awaited(results, numbers)
+    awaited = _awaited_place(results, numbers)
     like = _stand_ins(timeline, every, devices, awaited)
     each = tuple(
         Rank(number, groups[device] if device in drawn else (), stand_in, first[device], len(edges.get(device, ())))
@@ -134,7 +134,7 @@ def ranks_of_job(profile: Profile, results: Sequence[Result] = ()) -> Ranks | No
     packed = columns({"edge": np.concatenate(differences)}) if len(edges) > 1 else None
     if packed is None:
         each = tuple(replace(rank, edges=0) for rank in each)
-    return Ranks(word, each, _together(every, devices), packed, _of_program(results), awaited)
+    return Ranks(word, each, _collective_columns(every, devices), packed, _of_program(results), awaited)
 
 
 @once
@@ -153,18 +153,18 @@ def _by_begin(every: pd.DataFrame) -> "pd.Series[int]":
     return every[every["collective"] >= 0].groupby("collective")["start_ns"].min().sort_values(kind="stable")
 
 
-def _together(every: pd.DataFrame, devices: Ints) -> Columns:
-    met = every[every["collective"] >= 0].sort_values("start_ns", kind="stable")
-    by_collective = met.groupby("collective")
+def _collective_columns(every: pd.DataFrame, devices: Ints) -> Columns:
+    collectives = every[every["collective"] >= 0].sort_values("start_ns", kind="stable")
+    by_collective = collectives.groupby("collective")
     order = _by_begin(every).index
-    found = by_collective.agg(members=("device", "nunique"), first=("start_ns", "first"), late=("start_ns", "last"))
+    times = by_collective.agg(members=("device", "nunique"), first=("start_ns", "first"), late=("start_ns", "last"))
     last = by_collective["device"].last()
     place = pd.Series(np.arange(len(devices)), index=devices)
     return columns(
         {
-            "members": found["members"].loc[order].to_numpy(dtype=np.int64),
+            "members": times["members"].loc[order].to_numpy(dtype=np.int64),
             "last": place.loc[last.loc[order]].to_numpy(dtype=np.int64),
-            "late": (found["late"] - found["first"]).loc[order].to_numpy(dtype=np.int64),
+            "late": (times["late"] - times["first"]).loc[order].to_numpy(dtype=np.int64),
         }
     )
 
@@ -184,7 +184,7 @@ def _groups(timeline: Timeline, every: pd.DataFrame) -> dict[int, tuple[str, ...
     }
 
 
-def _awaited(results: Sequence[Result], numbers: list[int]) -> int:
+def _awaited_place(results: Sequence[Result], numbers: list[int]) -> int:
     """Return the place of the rank that the others wait for the longest, as the table says; -1 if it says none."""
     rows = next((result.rows for result in results if result.name == RANKS.name), pd.DataFrame())
     if not len(rows) or not {"rank", "awaited_ns", "step_ns"} <= set(rows):
@@ -199,17 +199,22 @@ def _stand_ins(timeline: Timeline, every: pd.DataFrame, devices: Ints, awaited: 
     """Return for each rank the place of the one that represents it: itself, except for ranks that are like another."""
     window, job = timeline.window, timeline.profile.job
     inside = every[(every["end_ns"] > window.start_ns) & (every["end_ns"] <= window.end_ns)]
-    spent = (inside["end_ns"] - inside["start_ns"]).groupby(inside["device"]).sum()
-    share = spent.reindex(devices, fill_value=0).to_numpy(dtype=np.float64) / max(window.end_ns - window.start_ns, 1)
+    busy_ns = (inside["end_ns"] - inside["start_ns"]).groupby(inside["device"]).sum()
+    share = busy_ns.reindex(devices, fill_value=0).to_numpy(dtype=np.float64) / max(window.end_ns - window.start_ns, 1)
     numbers = ranks_of(timeline, devices).tolist()
     own = list(range(len(devices)))
     if job is not None:
         # those that are not drawn have one that is
         own = [numbers.index(job.like[number]) if number in job.like else place for place, number in enumerate(numbers)]
-    shown = sorted(set(own))
-    if len(shown) < _LEAST_FOLDED:
+    representatives = sorted(set(own))
+    if len(representatives) < _LEAST_FOLDED:
         return own
-    folded = _alike(shown, kinds_of_calls(every).reindex(devices).tolist(), share, awaited if awaited in shown else -1)
+    folded = _alike(
+        representatives,
+        kinds_of_calls(every).reindex(devices).tolist(),
+        share,
+        awaited if awaited in representatives else -1,
+    )
     return [folded[place] for place in own]
 
 
@@ -219,18 +224,18 @@ def _alike(places: list[int], kinds: list[str], share: Floats, awaited: int) -> 
     Whoever the others wait for is like none. Where there are many ranks, more of them count as alike.
     """
     ordered = sorted((place for place in places if place != awaited), key=lambda one: (kinds[one], share[one], one))
-    most, apart = max(_MOST_SHOWN, len({kinds[place] for place in ordered})), _LEAST_APART
+    most, tolerance = max(_MOST_SHOWN, len({kinds[place] for place in ordered})), _LEAST_APART
     while True:
         groups: list[list[int]] = []
         for place in ordered:
             first = groups[-1][0] if groups else place
-            if groups and kinds[first] == kinds[place] and share[place] - share[first] <= apart:
+            if groups and kinds[first] == kinds[place] and share[place] - share[first] <= tolerance:
                 groups[-1].append(place)
             else:
                 groups.append([place])
         if len(groups) <= most:
             break
-        apart *= 2
+        tolerance *= 2
     like = {place: min(group) for group in groups for place in group}
     return {**like, **({awaited: awaited} if awaited >= 0 else {})}
 

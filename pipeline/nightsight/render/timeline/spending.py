@@ -61,7 +61,7 @@ def account(devices: Sequence[Spent], *, origin_ns: int, room: float) -> Account
     if not devices:
         return None
     span = (int(devices[0].edge[0]), int(devices[0].edge[-1]))
-    coarse = (found for found in _in_bins(devices, origin_ns) if found.size <= room * _COARSE)
+    coarse = (bins for bins in _in_bins(devices, origin_ns) if bins.size <= room * _COARSE)
     return by_piece(devices, span, room) or next(coarse, None)
 
 
@@ -76,8 +76,8 @@ def by_piece(devices: Sequence[Spent], span: Span, room: float) -> Account | Non
         return None
     lengths = np.concatenate([np.diff(spent.edge) for spent in pieces])
     packed = columns({"length": lengths, "category": np.concatenate([spent.category for spent in pieces])})
-    found = Account(*span, 0, counts, packed)
-    return found if found.size <= room else None
+    exact = Account(*span, 0, counts, packed)
+    return exact if exact.size <= room else None
 
 
 def _within(spent: Spent, span: Span) -> Spent:
@@ -108,5 +108,5 @@ def _in_bins(devices: Sequence[Spent], origin_ns: int) -> Iterator[Account]:
 
 
 def _in_category(spent: Spent, category: int, edges: Ints) -> Ints:
-    mine = spent.category == category
-    return covered((spent.edge[:-1][mine], spent.edge[1:][mine]), edges[:-1], edges[1:])
+    has_category = spent.category == category
+    return covered((spent.edge[:-1][has_category], spent.edge[1:][has_category]), edges[:-1], edges[1:])
