@@ -53,11 +53,11 @@ class Key:
     ) -> "Key":
         """Return the key of a run."""
         # what ncu replays afterwards, and what names are found, changes no time by much
-        kept = {name: text for name, text in (parameters or {}).items() if not name.startswith(_WITHOUT_EFFECT)}
-        if kept.get(ARGUMENTS) == "none":
+        relevant = {name: text for name, text in (parameters or {}).items() if not name.startswith(_WITHOUT_EFFECT)}
+        if relevant.get(ARGUMENTS) == "none":
             # as of a report that does not say
-            del kept[ARGUMENTS]
-        text = json.dumps(kept, sort_keys=True) if kept else ""
+            del relevant[ARGUMENTS]
+        text = json.dumps(relevant, sort_keys=True) if relevant else ""
         return cls(
             gpu=environment.gpu,
             mig=",".join(sorted({each.mig for each in conditions if each.mig})),
@@ -80,13 +80,13 @@ class Key:
 
     def differences(self, earlier: "Key") -> tuple[str, ...]:
         """Say what changed since an earlier epoch."""
-        theirs = asdict(earlier)
+        earlier_facts = asdict(earlier)
         return tuple(
             "other arguments"
             if name == "arguments"
-            else f"{_WORDS.get(name, name)} {theirs[name] or '?'} → {ours or '?'}"
-            for name, ours in asdict(self).items()
-            if ours != theirs[name]
+            else f"{_WORDS.get(name, name)} {earlier_facts[name] or '?'} → {value or '?'}"
+            for name, value in asdict(self).items()
+            if value != earlier_facts[name]
         )
 
     @property
@@ -157,8 +157,8 @@ class Series:
     @property
     def last(self) -> float:
         """The newest number, NaN if there is none."""
-        known = self.values[np.isfinite(self.values)]
-        return float(known[-1]) if len(known) else float("nan")
+        measured = self.values[np.isfinite(self.values)]
+        return float(measured[-1]) if len(measured) else float("nan")
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,7 +172,7 @@ class Track:
 
 
 @dataclass(frozen=True, eq=False)
-class Change:
+class LevelChange:
     """A change of level of one series: from `baseline` to `candidate`, first seen in night `place` of the track."""
 
     track: Track
@@ -212,7 +212,7 @@ class Event:
     state: State
     cause: Cause
     sentence: str
-    changes: tuple[Change, ...]
+    changes: tuple[LevelChange, ...]
 
     @property
     def id(self) -> str:
@@ -220,7 +220,7 @@ class Event:
         return self.ids[0]
 
     @property
-    def main(self) -> Change:
+    def main(self) -> LevelChange:
         """The change that the event is named by."""
         return self.changes[0]
 
@@ -253,15 +253,15 @@ def off_level(values: Sequence[float] | Floats, *, least: int = 4) -> tuple[int,
     three nights in a row are a change.
     (0, 0.0) if fewer than `least` values come before.
     """
-    known = np.asarray(values, dtype=np.float64)
-    known = np.log(known[np.isfinite(known) & (known > 0)])
-    found = (0, 0.0)
-    for count in range(1, len(known) - least + 1):
-        base, last = known[:-count], known[-count:]
+    logs = np.asarray(values, dtype=np.float64)
+    logs = np.log(logs[np.isfinite(logs) & (logs > 0)])
+    result = (0, 0.0)
+    for count in range(1, len(logs) - least + 1):
+        base, last = logs[:-count], logs[-count:]
         level = float(np.median(base))
         limit = max(np.log1p(LEAST_PCT / 100), 3 * float(robust.standard_deviation(base)))
         distance = last - level
         if not (np.all(distance > limit) or np.all(distance < -limit)):
             break
-        found = (count, float(100 * np.expm1(np.median(distance))))
-    return found
+        result = (count, float(100 * np.expm1(np.median(distance))))
+    return result

@@ -34,8 +34,8 @@ def _timeline(steps: tuple[Step, Step]) -> str:
 
 
 def _remark(steps: tuple[Step, Step]) -> str:
-    said = "; ".join(f"{title.lower()}: {step.said}" for title, step in zip(_TITLES, steps, strict=True))
+    choice = "; ".join(f"{title.lower()}: {step.said}" for title, step in zip(_TITLES, steps, strict=True))
     return (
-        f"Both moved to the same start ({said}). A step is the one of median length, of the run with the median step "
+        f"Both moved to the same start ({choice}). A step is the one of median length, of the run with the median step "
         "time; it begins with the first GPU operation that was launched in it. What crosses an end is cut off there."
     )

@@ -52,18 +52,18 @@ def rows_of(comparison: Comparison, *kinds: str) -> pd.DataFrame:
 
 def gates(comparison: Comparison) -> pd.DataFrame:
     """Return the gate metrics without the parts of a step: those that changed first, in the order of impact."""
-    rows = _measured(rows_of(comparison, "gate"))
+    rows = _without_absent(rows_of(comparison, "gate"))
     return by_verdict(rows[~rows["name"].isin(PARTS)])
 
 
 def parts(comparison: Comparison) -> pd.DataFrame:
     """Return the parts of a step, in the order in which reports show them."""
-    rows = _measured(rows_of(comparison, "gate"))
+    rows = _without_absent(rows_of(comparison, "gate"))
     rows = rows[rows["name"].isin(PARTS)]
     return rows.sort_values("name", key=lambda names: names.map(PARTS.index), kind="stable")
 
 
-def _measured(rows: pd.DataFrame) -> pd.DataFrame:
+def _without_absent(rows: pd.DataFrame) -> pd.DataFrame:
     """Leave out what neither side has: copies of a program that copies nothing."""
     return rows[(rows["baseline"].fillna(0) != 0) | (rows["candidate"].fillna(0) != 0)]
 
@@ -93,8 +93,8 @@ def is_quiet(comparison: Comparison) -> bool:
 
 def causes(comparison: Comparison) -> pd.DataFrame:
     """Return the causes that appeared or went."""
-    found = comparison.causes
-    return found[found["verdict"].isin(CHANGED)] if len(found) else found
+    changed_causes = comparison.causes
+    return changed_causes[changed_causes["verdict"].isin(CHANGED)] if len(changed_causes) else changed_causes
 
 
 class Names:
@@ -126,7 +126,7 @@ def cut(text: object, length: int) -> str:
 
 
 @dataclass(frozen=True)
-class Change:
+class ChangeText:
     """One change as it is written; texts are short, but not escaped."""
 
     name: str
@@ -147,12 +147,12 @@ class Change:
         return f"{self.change} {self.interval}".strip()
 
 
-def written(rows: pd.DataFrame, names: Names, *, length: int = NAME_LENGTH) -> list[Change]:
+def change_texts(rows: pd.DataFrame, names: Names, *, length: int = NAME_LENGTH) -> list[ChangeText]:
     """Write rows of CHANGES, each in the unit that suits it."""
-    return [_written(row, names, length) for row in rows.to_dict("records")]
+    return [_change_text(row, names, length) for row in rows.to_dict("records")]
 
 
-def _written(row: Mapping[Hashable, object], names: Names, length: int) -> Change:
+def _change_text(row: Mapping[Hashable, object], names: Names, length: int) -> ChangeText:
     kind, name = str(row["kind"]), str(row["name"])
     numbers = {key: number(value) for key, value in row.items()}
     before, after = numbers["baseline"], numbers["candidate"]
@@ -172,7 +172,7 @@ def _written(row: Mapping[Hashable, object], names: Names, length: int) -> Chang
         else (signed(numbers[name]) for name in ("count_part", "time_part"))
     )
     difference = (0 if math.isnan(after) else after) - (0 if math.isnan(before) else before)
-    return Change(
+    return ChangeText(
         names.short(kind, name, length),
         scale.with_unit(before),
         scale.with_unit(after),
@@ -208,8 +208,8 @@ def percent(value: float, *, unit: str = " %") -> str:
 
 def interval(low: float, high: float) -> str:
     """Write an interval in percent, `[+3.2, +5.0]`; "" if there is none."""
-    known = math.isfinite(low) and math.isfinite(high)
-    return f"[{percent(low, unit='')}, {percent(high, unit='')}]" if known else ""
+    is_known = math.isfinite(low) and math.isfinite(high)
+    return f"[{percent(low, unit='')}, {percent(high, unit='')}]" if is_known else ""
 
 
 def sentence_of(comparison: Comparison) -> str:
@@ -233,7 +233,7 @@ def shown_of(comparison: Comparison) -> str:
     return f"{shown[:1].upper()}{shown[1:]}"
 
 
-def left_to_say(comparison: Comparison) -> list[str]:
+def unmentioned_limits(comparison: Comparison) -> list[str]:
     """Return the limits that were broken, unless the decision names them."""
     return [text for text in comparison.decision.broken if text not in comparison.decision.line]
 
@@ -241,8 +241,8 @@ def left_to_say(comparison: Comparison) -> list[str]:
 def tally(rows: pd.DataFrame) -> str:
     """Count rows by verdict: `3 regressed, 1 improved, 412 unchanged`; those that happened first."""
     counts = rows["verdict"].value_counts()
-    known = [verdict for verdict in (*CHANGED, "inconclusive", "unchanged") if counts.get(verdict, 0)]
-    return ", ".join(f"{counts[verdict]:,} {verdict}" for verdict in known)
+    occurring = [verdict for verdict in (*CHANGED, "inconclusive", "unchanged") if counts.get(verdict, 0)]
+    return ", ".join(f"{counts[verdict]:,} {verdict}" for verdict in occurring)
 
 
 def facts(comparison: Comparison) -> tuple[str, ...]:
@@ -252,7 +252,7 @@ def facts(comparison: Comparison) -> tuple[str, ...]:
     order = "interleaved" if comparison.is_paired else "not interleaved"
     runs = f"{first} + {second} runs" + (f", {order}" if first + second > 2 else "")
     gpus, commits = (
-        [_each(side, field) for side in sides] for field in ("gpu", "commit")
+        [_distinct_values(side, field) for side in sides] for field in ("gpu", "commit")
     )  # fmt: skip
     return tuple(text for text in (runs, _arrow(gpus), commits_of(commits)) if text)
 
@@ -261,19 +261,19 @@ def commits_of(commits: list[str]) -> str:
     """Write the commits of both sides, "" if neither is known."""
     if not any(commits):
         return ""
-    said = [re.sub(r"\+(?=,|$)", " with changes", commit) for commit in commits]
-    return f"commit {_arrow([commit or 'unknown' for commit in said])}"
+    labels = [re.sub(r"\+(?=,|$)", " with changes", commit) for commit in commits]
+    return f"commit {_arrow([commit or 'unknown' for commit in labels])}"
 
 
-def _each(side: Iterable[Measures], field: str) -> str:
+def _distinct_values(side: Iterable[Measures], field: str) -> str:
     texts = dict.fromkeys(str(getattr(run.environment, field)) for run in side)
     return ", ".join(printable(text) for text in texts if text)
 
 
 def _arrow(texts: list[str]) -> str:
     """Join what differs by an arrow."""
-    known = list(dict.fromkeys(text for text in texts if text))
-    return cut(" → ".join(known), NAME_LENGTH) if known else ""
+    distinct = list(dict.fromkeys(text for text in texts if text))
+    return cut(" → ".join(distinct), NAME_LENGTH) if distinct else ""
 
 
 def differences_of(comparison: Comparison) -> list[tuple[str, str, str, str]]:
@@ -289,14 +289,14 @@ def _follows(one: Difference) -> str:
     if not one.affects:
         return "said only"
     whole = {"gate": "all gate metrics", "cause": "causes", **{kind: plural(2, kind) for kind in NOUNS}}
-    named = [whole[name] for name in one.affects if name in whole]
+    kinds = [whole[name] for name in one.affects if name in whole]
     metrics = [f"“{title_of(name)}”" for name in one.affects if name not in whole]
     if len(metrics) > _NAMED:
         metrics = [f"{len(metrics)} gate metrics"]
-    return f"inconclusive: {cut(', '.join((*metrics, *named)), NAME_LENGTH)}"
+    return f"inconclusive: {cut(', '.join((*metrics, *kinds)), NAME_LENGTH)}"
 
 
-def decided(comparison: Comparison) -> str:
+def method_of(comparison: Comparison) -> str:
     """Say by which rule verdicts were reached, for engineers who did not make it."""
     pairs = "pairs of runs" if comparison.is_paired else "the runs of both sides"
     few = min(len(comparison.baseline), len(comparison.candidate))

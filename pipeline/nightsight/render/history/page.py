@@ -9,7 +9,7 @@ from urllib.parse import quote
 import numpy as np
 
 from nightsight.events.kernel_labels import Labels
-from nightsight.model.history import Change, Event, Night, Series, State, Track, Trends
+from nightsight.model.history import Event, LevelChange, Night, Series, State, Track, Trends
 from nightsight.render.table.view import Cell, Column, Row, TableView, counted, short_text
 from nightsight.texts import printable
 from nightsight.units import ABSENT, format_value
@@ -45,7 +45,7 @@ class Links:
         # fully quoted, so that it stays a relative path whatever it contains
         return f"{base}{quote(night.link, safe='/')}/report.html" if night.link in self.at_hand else ""
 
-    def commits(self, change: Change) -> str:
+    def commits(self, change: LevelChange) -> str:
         """Return the address of what was committed between the last night before a change and its first."""
         first, last = (night.commit.rstrip("+") for night in (change.before, change.night))
         is_known = all(re.fullmatch("[0-9a-f]{7,64}", commit) for commit in (first, last)) and first != last
@@ -134,7 +134,7 @@ def trend_page(trends: Trends, links: Links) -> TrendPage:
     anchors = {id(track): f"track-{number}" for number, group in enumerate(found) for track in group.tracks}
     names = [series.name for track in trends.tracks for series in track.series if series.kind == "kernel"]
     labels = Labels(names)
-    changed: dict[int, Change] = {}
+    changed: dict[int, LevelChange] = {}
     for event in reversed(trends.events):
         changed.update({id(change.series): change for change in event.changes})
     times = sorted(night.time[:10] for track in trends.tracks for night in track.nights if night.time)
@@ -199,7 +199,7 @@ def _event(event: Event, links: Links, anchor: str) -> EventView:
     )
 
 
-def _section(group: Group, anchor: str, labels: Labels, changed: dict[int, Change]) -> Section:
+def _section(group: Group, anchor: str, labels: Labels, changed: dict[int, LevelChange]) -> Section:
     newest = group.tracks[-1]
     rows = [(kind, _row(parts, labels, changed)) for kind, parts in group.series]
     title = short_text(newest.workload)
@@ -252,7 +252,7 @@ def _columns(header: str) -> tuple[Column, ...]:
 _COLUMNS: Final = {"gate": _columns("Metric"), "kernel": _columns("Kernel")}
 
 
-def _row(parts: Sequence[tuple[int, Series]], labels: Labels, changed: dict[int, Change]) -> Row:
+def _row(parts: Sequence[tuple[int, Series]], labels: Labels, changed: dict[int, LevelChange]) -> Row:
     _, series = parts[-1]
     change = changed.get(id(series))
     if series.kind == "kernel":
