@@ -14,7 +14,7 @@ from nightsight.captures import beside
 from nightsight.collect.timing import of_benchmark, summarized, time_ranges
 from nightsight.collect.workloads import Program, Request
 from nightsight.model.report import Benchmark, Profile
-from nightsight.runs.unprofiled import as_text, of_text, with_unprofiled
+from nightsight.runs.unprofiled import from_text, to_text, with_unprofiled
 from nightsight.tables import conform
 
 Script = Callable[..., Path]
@@ -221,7 +221,7 @@ TABLES = {
 @pytest.mark.parametrize("name", ["train.sqlite", "train.nsys-rep", "train.json.gz", "train.json"])
 def test_it_is_found_beside_every_file_of_the_capture(tmp_path: Path, name: str) -> None:
     assert beside(tmp_path / name) == tmp_path / "train.unprofiled.json"
-    (tmp_path / "train.unprofiled.json").write_text(as_text(TABLES), encoding="utf-8")
+    (tmp_path / "train.unprofiled.json").write_text(to_text(TABLES), encoding="utf-8")
     profile = with_unprofiled(replace(Profile({}), window="whole"), tmp_path / name)
     assert profile.window == "whole"
     for table, frame in TABLES.items():
@@ -229,8 +229,8 @@ def test_it_is_found_beside_every_file_of_the_capture(tmp_path: Path, name: str)
 
 
 def test_what_is_not_known_is_not_written() -> None:
-    text = as_text({"timed_ranges": TABLES["timed_ranges"], "profiler_costs": TABLES["profiler_costs"][:0]})
-    assert of_text(text).keys() == {"timed_ranges"}
+    text = to_text({"timed_ranges": TABLES["timed_ranges"], "profiler_costs": TABLES["profiler_costs"][:0]})
+    assert from_text(text).keys() == {"timed_ranges"}
 
 
 @pytest.mark.parametrize(

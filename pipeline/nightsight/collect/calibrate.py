@@ -27,7 +27,7 @@ from nightsight.collect.workloads import PACKAGE, Program, Request, child_enviro
 from nightsight.errors import CaptureError, PipelineError, ToolError
 from nightsight.events.names import CALL_KINDS, LAUNCHES, api_names, call_kinds
 from nightsight.progress import silent
-from nightsight.runs.unprofiled import as_text, of_text
+from nightsight.runs.unprofiled import from_text, to_text
 from nightsight.system.scratch import scratch
 from nightsight.tables import conform
 
@@ -75,7 +75,7 @@ def calibrated(program: Program, request: Request) -> Calibration:
         with suppress(OSError):
             cached.parent.mkdir(parents=True, exist_ok=True)
             aside = cached.with_name(f".{cached.name}.{os.getpid()}")
-            aside.write_text(as_text({_NAME: found.costs}), encoding="utf-8")
+            aside.write_text(to_text({_NAME: found.costs}), encoding="utf-8")
             aside.replace(cached)
     return found
 
@@ -182,7 +182,7 @@ def _cache(identity: list[object]) -> Path | None:
 def _read(path: Path) -> pd.DataFrame | None:
     """Return the costs in the cache; None if missing or damaged."""
     try:
-        return of_text(path.read_bytes()).get(_NAME)
+        return from_text(path.read_bytes()).get(_NAME)
     except (OSError, CaptureError):
         return None
 

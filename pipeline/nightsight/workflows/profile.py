@@ -24,7 +24,7 @@ from nightsight.model.report import Capture, Finding, Profile, Report
 from nightsight.read import read
 from nightsight.render import FORMATS, Source, index_entry
 from nightsight.runs.layout import Turn, captures_of, new_run, publish, runs, write_file
-from nightsight.runs.unprofiled import as_text, with_unprofiled
+from nightsight.runs.unprofiled import to_text, with_unprofiled
 from nightsight.system.crash import note
 from nightsight.tables import TABLES
 from nightsight.workflows.analysis import build_report, by_severity, source_of
@@ -172,7 +172,7 @@ def _measured_beside(program: Program, request: Request, capture: Capture, servi
         capture = _with_stage(capture, "times", timed.seconds)
         capture = replace(capture, findings=(*capture.findings, *timed.findings))
     if capture.files and any(len(table) for table in tables.values()):
-        write_file(beside(capture.files[-1]), as_text(tables).encode())
+        write_file(beside(capture.files[-1]), to_text(tables).encode())
     return capture
 
 
