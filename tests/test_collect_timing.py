@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from nightsight.captures import beside
-from nightsight.collect.timing import of_benchmark, summarized, time_ranges
+from nightsight.collect.timing import of_benchmark, summarize_ranges, time_ranges
 from nightsight.collect.workloads import Program, Request
 from nightsight.model.report import Benchmark, Profile
 from nightsight.runs.unprofiled import from_text, to_text, with_unprofiled
@@ -181,13 +181,13 @@ def began(folder: Path, name: str, rows: list[list[Any]], paths: tuple[str, ...]
 def test_the_gpu_says_how_long_a_step_takes_where_the_cpu_runs_ahead(tmp_path: Path) -> None:
     # before CUDA is set up there is no time on the GPU; a step takes it 50, the CPU 1
     began(tmp_path, "1", [[0, 7, n, None if n < 2 else 50 * n] for n in range(8)])
-    (row,) = summarized(tmp_path).to_dict("records")
+    (row,) = summarize_ranges(tmp_path).to_dict("records")
     assert row == {"path": "step", "instances": 6, "med_ns": 50.0, "on_gpu": True}
 
 
 def test_threads_are_summarized_one_by_one(tmp_path: Path) -> None:
     began(tmp_path, "1", [[0, thread, 100 * n + thread, None] for n in range(5) for thread in (7, 8)])
-    assert summarized(tmp_path)["med_ns"].tolist() == [100.0]
+    assert summarize_ranges(tmp_path)["med_ns"].tolist() == [100.0]
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ def test_threads_are_summarized_one_by_one(tmp_path: Path) -> None:
 def test_a_damaged_file_counts_for_nothing(tmp_path: Path, content: str) -> None:
     (tmp_path / "1.json").write_text(content)
     began(tmp_path, "2", [[0, 7, 10 * n, None] for n in range(4)])
-    assert summarized(tmp_path)["instances"].tolist() == [4]
+    assert summarize_ranges(tmp_path)["instances"].tolist() == [4]
 
 
 def test_step_times_of_a_workload_are_those_of_its_range() -> None:

@@ -46,7 +46,7 @@ from nightsight.options import (
 )
 from nightsight.progress import Told
 from nightsight.system.crash import about, crash_line, place_of
-from nightsight.system.interrupts import interrupts_noted
+from nightsight.system.interrupts import noting_interrupts
 from nightsight.version import VERSION
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class _Group(click.Group):
         gc.disable()
         atexit.register(gc.freeze)
         status = 0
-        with interrupts_noted() as signals:
+        with noting_interrupts() as signals:
             try:
                 super().invoke(ctx)
                 sys.stdout.flush()

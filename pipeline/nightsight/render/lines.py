@@ -1,6 +1,6 @@
-"""Text in lines for terminals: how wide a text is in cells, and cutting, wrapping and aligning by that width.
+"""Cuts, wraps and aligns text for terminals by its width in cells.
 
-A Chinese character is two cells wide and an accent none, so `len` would spoil columns.
+A Chinese character is two cells wide and an accent zero, so `len` would misalign columns.
 """
 
 import re
@@ -15,7 +15,7 @@ _ELLIPSIS: Final = "…"
 
 
 def cut(text: object, width: int) -> str:
-    """Return printable text of at most `width` cells; its middle is left out if it is longer."""
+    """Return printable text of at most `width` cells; longer text loses its middle."""
     plain = printable(text)
     if cell_len(plain) <= width:
         return plain
@@ -28,7 +28,7 @@ def cut(text: object, width: int) -> str:
 
 
 def clip(text: object, width: int) -> str:
-    """Return printable text of at most `width` cells; its end is left out if it is longer."""
+    """Return printable text of at most `width` cells; longer text loses its end."""
     plain = printable(text)
     if cell_len(plain) <= width:
         return plain

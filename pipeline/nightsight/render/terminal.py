@@ -1,4 +1,4 @@
-"""Render a report on one screen: doubts, the verdict, the main causes with their fixes, what takes most of the time.
+"""Render a report on one screen: doubts, the verdict, the main causes with their fixes, and the largest kernels.
 
 Terminals get lines, notebooks get HTML. All texts are printable: names of kernels and files cannot control a terminal.
 """
@@ -74,7 +74,7 @@ class Cause:
 
 @dataclass(frozen=True)
 class Top:
-    """What takes most of the time, largest first: headings and cells of the numbers, and the names.
+    """The rows with the most time, the largest first: headings and cells of the numbers, and the names.
 
     label: shortens a name. others: the number of further rows in the report, in words; "" for none.
     """
@@ -180,7 +180,7 @@ _TIMES: Final = {"med_ns": "median", "p99_ns": "p99", "p95_ns": "p95", "p90_ns":
 
 
 def _top(report: Report) -> Top | None:
-    """Return the kernels; if there are none, those that ncu replayed, the copies, or the operators."""
+    """Return the largest kernels; without kernels, the largest replayed kernels, copies, or operators."""
     entries = (CUDA_GPU_KERN_SUM, NCU_KERNELS, MEMORY_OPERATIONS, CPU_OPS)
     first_result = next(((entry, rows) for entry in entries if len(rows := report.rows(entry))), None)
     if first_result is None:

@@ -1,4 +1,4 @@
-"""Sum up a report: how busy the GPU was, what costs most, what to do first and its gain."""
+"""Sum up a report: how busy the GPU was, the largest cost, and the first fix with its gain."""
 
 import re
 from collections.abc import Sequence
@@ -45,10 +45,9 @@ _WHOLE_PCT: Final = 10.0
 
 @dataclass(frozen=True)
 class Verdict:
-    """state: how busy the GPU was, or what else was recorded. cause: what costs most. first: what to do, and its gain.
+    """state: how busy the GPU was, or what else was recorded. cause: the largest cost. first: the fix, and its gain.
 
-    Each is a sentence, or "" if there is nothing to say. about: the doubt that the sentences already cover, which need
-    not be shown again.
+    Each is a sentence, or "". about: the doubt that the sentences already cover, which need not be shown again.
     """
 
     state: str
@@ -101,7 +100,7 @@ def verdict_on(view: View, run: Numbers) -> Verdict:
 
 
 def cause_of(finding: Finding) -> str:
-    """Return what costs time in one short clause, without long lists of names in parentheses."""
+    """Return the cause in one short clause, without long lists of names in parentheses."""
     cause = printable(finding.cause or finding.title)
     if len(cause) > _LONG:
         cause = _LAST_BRACKETS.sub("", cause)
@@ -109,7 +108,7 @@ def cause_of(finding: Finding) -> str:
 
 
 def gain_of(finding: Finding) -> str:
-    """Return the gain of a remedy as a change of time: "−15 %"; "" if it is not known."""
+    """Return the gain of a remedy as a change of time: "−15 %"; "" if it is unknown."""
     if finding.gain_pct is None:
         return ""
     gain = round(finding.gain_pct, 1)
@@ -117,12 +116,12 @@ def gain_of(finding: Finding) -> str:
 
 
 def start_up(report: Report) -> View | None:
-    """Return the window before the chosen one, if any; its sentence says where its time went."""
+    """Return the window before the chosen one, if any; its sentence describes its time."""
     return next((view for view in report.windows if view.name == START_UP and not view.is_chosen), None)
 
 
 def start_up_of(report: Report) -> str:
-    """Return where the time before the chosen window went, and what took most of it; "" without a start-up."""
+    """Return a description of the time before the chosen window, and its main cause; "" without a start-up."""
     view = start_up(report)
     if view is None:
         return ""
@@ -169,12 +168,12 @@ def _state(busy: Sequence[float], run: Numbers, *, at_least: bool) -> str:
 
 
 def gpus(count: int, run: Numbers) -> str:
-    """Return how many GPUs a report holds: `8 GPUs`, `8 of 64 GPUs`; `2 ranks` if they share one."""
+    """Return the number of GPUs in a report: `8 GPUs`, `8 of 64 GPUs`; `2 ranks` if they share one."""
     return f"{count} of {run.ranks} {each_of(run)}" if run.ranks and run.ranks > count else f"{count} {each_of(run)}"
 
 
 def each_of(run: Numbers) -> str:
-    """Return what is numbered: GPUs, or ranks if some share a GPU."""
+    """Return the plural noun of the numbers: GPUs, or ranks if some share a GPU."""
     return "ranks" if run.cards else "GPUs"
 
 
@@ -212,7 +211,7 @@ def busy_by_device(split: Frame) -> list[float]:
 
 
 def _nothing(report: Report, split: Frame) -> tuple[str, str]:
-    """Return the sentences for a report without advice: what was checked, and the largest gain."""
+    """Return the sentences for a report without advice: the checked causes, and the largest gain."""
     waits = _mostly(split)
     if not len(report.rows(REPLAY)) or RULES[0].name in report.unchecked:
         reason = next(iter(report.unchecked.values()), "")
@@ -239,7 +238,7 @@ def _is_busy(split: Frame) -> bool:
 
 
 def _largest_replay(limits: Frame) -> str:
-    """Return what limits the kernel with the most time, if no rule applies to it."""
+    """Return the limiter of the kernel with the most time, to which no rule applies."""
     if not len(limits) or limits["replay_ns"].isna().all():
         return "What limits them was not collected."
     row: dict[Any, Any] = limits.nlargest(1, "replay_ns").to_dict("records")[0]
@@ -252,7 +251,7 @@ def _largest_replay(limits: Frame) -> str:
     return f"The longest, `{name}`, waits on latencies: its busiest unit is used to {used} ({unit})."
 
 
-# by rules that say why a capture has no GPU work: what is known about the GPU
+# what is known about the GPU, by the rules that explain why a capture has no GPU work
 _WITHOUT_GPU: Final = {
     "gpu_not_recorded": "GPU work was not recorded.",
     "lost_events": "GPU work was not saved.",

@@ -12,8 +12,8 @@ import pandas as pd
 
 from nightsight.captures import NSYS_REPORT, beside
 from nightsight.collect import COLLECTORS, Choice, choose_collector
-from nightsight.collect.calibrate import calibrated
-from nightsight.collect.conditions import findings_of, logged
+from nightsight.collect.calibrate import calibration_of
+from nightsight.collect.conditions import findings_of, logging_gpus
 from nightsight.collect.launched import launched
 from nightsight.collect.timing import of_benchmark, time_ranges
 from nightsight.collect.workloads import OnlyTimed, Program, Request, arguments_of
@@ -136,7 +136,7 @@ def _remarked(plan: Plan, capture: Capture, report: Report) -> Report:
 
 def _collected(collector: str, plan: Plan, request: Request) -> Capture:
     """Run a program under a collector, and log how the GPUs run meanwhile."""
-    with logged() as log:
+    with logging_gpus() as log:
         try:
             capture = COLLECTORS[collector](plan.program, request)
         except OnlyTimed as stopped:
@@ -158,7 +158,7 @@ def _measured_beside(program: Program, request: Request, capture: Capture, servi
     tables = {"serving_figures": serving, "launched_as": pd.DataFrame(told, columns=list(TABLES["launched_as"]))}
     is_whole = capture.collector != "ncu" and not capture.failure
     if is_whole and capture.collector == "nsys":
-        calibration = calibrated(program, request)
+        calibration = calibration_of(program, request)
         tables["profiler_costs"] = calibration.costs
         capture = _with_stage(capture, "calibration", calibration.seconds)
         if calibration.reason:

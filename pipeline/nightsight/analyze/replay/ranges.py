@@ -1,7 +1,7 @@
-"""Which replay a launch in the timeline belongs to if ncu replayed its kernel in several NVTX ranges.
+"""Assigns launches in the timeline to replays if ncu replayed their kernel in several NVTX ranges.
 
-A launch goes to the replay with the same range path. Launches and replays without a partner are matched with each
-other, or with the first replay. So all of a kernel's time is assigned, and no replay is left without a match.
+A launch goes to the replay with the same range path. Launches and replays without a counterpart are matched with each
+other, or with the first replay. All of a kernel's time is thus assigned, and every replay has a match.
 """
 
 from typing import Any, Final

@@ -8,7 +8,7 @@ from nightsight.analyze.analysis import Analysis, Table
 from nightsight.analyze.replay import core_work, tensor_work
 from nightsight.analyze.replay.core_work import core_rates, unknown
 from nightsight.analyze.replay.join import in_order
-from nightsight.analyze.replay.metrics import collected, device_names
+from nightsight.analyze.replay.metrics import device_names, figures_of
 from nightsight.analyze.replay.tensor_work import tensor_peaks, tensor_rates, uncounted
 from nightsight.events.peaks import published
 from nightsight.events.timeline import Timeline
@@ -36,7 +36,7 @@ _PUBLISHED: Final = {
 def ncu_roofline(timeline: Timeline) -> Table:
     """Return one row per replayed launch and type of arithmetic that it executed."""
     work = pd.concat([core_rates(timeline), _tensor(tensor_rates(timeline))], ignore_index=True)
-    moved = collected(timeline, [*_RATES, "replay_ns", "sm_hz"]).loc[work["launch"]].reset_index(drop=True)
+    moved = figures_of(timeline, [*_RATES, "replay_ns", "sm_hz"]).loc[work["launch"]].reset_index(drop=True)
     dram = _bytes_per_s(moved, "dram_{}bytes", parts=("read", "written"))
     l2 = _bytes_per_s(moved, "l2_{}bytes")
     roofs = _roofs(timeline)[["device", "gpu", "roof", "flop_per_s"]].rename(columns={"flop_per_s": "peak"})
@@ -56,7 +56,7 @@ def measured_work(timeline: Timeline) -> Frame:
 
     NaN if it was not collected.
     """
-    figures = collected(timeline, [*_RATES, "replay_ns"])
+    figures = figures_of(timeline, [*_RATES, "replay_ns"])
     seconds = figures["replay_ns"] / 1e9
     rates = pd.concat([core_rates(timeline), tensor_rates(timeline)], ignore_index=True)
     flop = rates.groupby("launch")["flop_per_s"].sum().reindex(figures.index, fill_value=0.0) * seconds
@@ -94,7 +94,7 @@ def ncu_roofs(timeline: Timeline) -> Table:
 def _roofs(timeline: Timeline) -> Frame:
     """Return the roofs of each device, from its longest replay that has them, and `place`, their order."""
     names = [name for pair in _MEMORIES.values() for name in pair]
-    figures = collected(timeline, [*names, "replay_ns", "sm_hz", "device_khz"])
+    figures = figures_of(timeline, [*names, "replay_ns", "sm_hz", "device_khz"])
     memories = [
         Frame({"launch": figures.index, "roof": memory, "bytes_per_s": figures[per_cycle] * figures[clock]})
         for memory, (per_cycle, clock) in _MEMORIES.items()
@@ -113,7 +113,7 @@ def _roofs(timeline: Timeline) -> Frame:
 
 def _peaks(timeline: Timeline) -> Frame:
     """Return launch, kind and the flop_per_s that could be sustained at the launch's clock."""
-    figures = collected(timeline, [*(name for name, _ in _PEAKS.values()), "sm_hz"])
+    figures = figures_of(timeline, [*(name for name, _ in _PEAKS.values()), "sm_hz"])
     rows = [
         Frame({"launch": figures.index, "kind": kind, "flop_per_s": (figures[name] * count * figures["sm_hz"])})
         for kind, (name, count) in _PEAKS.items()

@@ -29,7 +29,7 @@ from nightsight.render.figure.shares import CAUSE_COLORS
 from nightsight.results.categories import BUSY
 from nightsight.units import format_value, scale_for
 
-# percent: a change beyond would flatten all others, and is an arrow at the edge
+# percent: a larger change would flatten all others, so it becomes an arrow at the edge
 _BEYOND: Final = 40.0
 _ROUND: Final = (1.0, 2.0, 4.0, 5.0, 10.0, 20.0, 40.0)
 _EDGE: Final = 2.0  # percent of the plot left free on both sides
@@ -38,9 +38,9 @@ _TICKS: Final = 6
 
 @dataclass(frozen=True)
 class IntervalBar:
-    """A change and its interval in percent from the left; `low` and `high` are None where nothing is known.
+    """A change and its interval in percent from the left; `low` and `high` are None if unknown.
 
-    before, after: the interval goes on beyond the plot on that side.
+    is_before, is_after: the interval extends beyond the plot on that side.
     """
 
     change: ChangeText
@@ -137,7 +137,7 @@ class StepColumns:
 
 
 def columns(comparison: Comparison, names: Names) -> StepColumns | None:
-    """Return the columns of a step; None if its parts are not known."""
+    """Return the columns of a step; None if its parts are unknown."""
     rows = parts(comparison)
     before, after = (rows[side].fillna(0.0).clip(lower=0.0).astype("float64") for side in ("baseline", "candidate"))
     total, candidate_total = float(before.sum()), float(after.sum())
@@ -205,7 +205,7 @@ class Lanes:
 
 
 def lanes(sides: Sequence[tuple[str, Profile, int]]) -> Lanes:
-    """Return the lanes of steps that begin at 0: of each side its title, its events, and its length in ns."""
+    """Return the lanes of steps that begin at 0; a side is its title, its events, and its length in ns."""
     most = max((length for _, _, length in sides), default=1)
     of_gpus = [
         _lane(title, profile, device, (length, most)) for title, profile, length in sides for device in _gpus(profile)
@@ -241,7 +241,7 @@ def _lane(title: str, profile: Profile, device: int, lengths: tuple[int, int]) -
 
 
 def _spans(profile: Profile, names: Sequence[str], device: int) -> Spans:
-    """Return the union of what a GPU ran of some tables, in ns."""
+    """Return the union of a GPU's operations from some tables, in ns."""
     tables = [profile.tables[name] for name in names if name in profile.tables]
     of_device = [table[gpus(table) == device] for table in tables]
     start, end = (
@@ -252,7 +252,7 @@ def _spans(profile: Profile, names: Sequence[str], device: int) -> Spans:
 
 
 def _path(spans: Spans, most: int) -> str:
-    """Return spans as boxes on the GRID; what is shorter than a unit of it is as long as one."""
+    """Return spans as boxes on the GRID, each at least one unit long."""
     start, end = (np.rint(GRID * each / most).astype(np.int64) for each in spans)
     start, end = union(start, np.maximum(end, start + 1))
     return "".join(f"M{one} 0H{two}V1H{one}Z" for one, two in zip(start.tolist(), end.tolist(), strict=True))

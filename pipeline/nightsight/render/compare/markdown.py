@@ -1,7 +1,7 @@
-"""A comparison as Markdown for a comment on a pull request: short, bounded, and of nothing that could be markup.
+"""A comparison as Markdown for a comment on a pull request: short, bounded, and without foreign markup.
 
-A comment holds 65,536 characters. Everything is cut so that all parts but the rows of tables fit; tables then get the
-rows that the rest leaves room for.
+A comment holds 65,536 characters. Texts are cut so that everything except table rows fits; tables then get as many rows
+as there is room for.
 """
 
 import math
@@ -55,7 +55,7 @@ _WORDS: Final = {
 
 def marker(workload: str) -> str:
     """Return the first line of a comment, by which the next run finds it: `<!-- nightsight:mlp -->`."""
-    # nothing that could end the HTML comment; a name that loses letters by that is told apart by a digest
+    # remove characters that could end the HTML comment; a digest distinguishes names that lose characters
     plain = re.sub(r"[^A-Za-z0-9_.]+", "-", workload).strip("-")[:100]
     return (
         f"<!-- nightsight:{plain if plain and plain == workload else f'{plain}-{digest(workload, 6)}'.lstrip('-')} -->"
@@ -105,9 +105,9 @@ def _dot(text: str) -> str:
 
 
 def _address(link: str) -> str:
-    """Return a link that can stand in parentheses, and mentions nobody; "" if it is not a web or relative address.
+    """Return a link that is safe in parentheses and mentions nobody; "" if it is not a web or relative address.
 
-    An address with a user's name is left out: others cannot follow it.
+    An address with a user name is left out, because others cannot follow it.
     """
     is_foreign = re.match(r"(?!https?:)\w+:|https?://[^/]*@", link)
     is_safe = re.fullmatch(r"(?:https?://)?[\w./~%?=&#+:@,-]{1,1000}", link) and not is_foreign
@@ -193,7 +193,7 @@ def _cells(one: ChangeText, kind: str) -> tuple[str, ...]:
 
 
 def _elsewhere(comparison: Comparison) -> str:
-    """Say what changed among ranges, operators and families, which contain the rows of the table."""
+    """Count the changed ranges, operators and families, which contain the rows of the table."""
     counts = []
     for kind in ("family", "range", "operator"):
         rows = rows_of(comparison, kind)

@@ -1,4 +1,4 @@
-"""Content and order of the page of a comparison: the verdict, what changed and why, and on what that rests."""
+"""Content and order of the page of a comparison: the verdict, the changes and their causes, and the evidence."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -79,7 +79,7 @@ _COLUMNS: Final = (
 
 @dataclass(frozen=True)
 class Cause:
-    """A cause of slowness that appeared or went."""
+    """A cause of slowness that appeared or disappeared."""
 
     word: str
     verdict: str
@@ -90,7 +90,7 @@ class Cause:
 
 @dataclass(frozen=True)
 class ChangeTables:
-    """All rows of one kind: the notable ones, None if there are none, and in closed elements the others."""
+    """All rows of one kind: the notable ones, None if there are none, and the others in closed elements."""
 
     anchor: str
     title: str
@@ -101,7 +101,7 @@ class ChangeTables:
 
 @dataclass(frozen=True)
 class ComparisonPage:
-    """Everything that the template of a comparison prints; `sides` are the runs of baseline and candidate."""
+    """All values that the template of a comparison prints."""
 
     title: str
     facts: tuple[str, ...]
@@ -213,7 +213,7 @@ def _change_view(rows: pd.DataFrame, kind: str, names: Names, caption: str, name
 
 
 def _frame(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return changes as a table, in the order of what a reader asks first; columns without any value are left out."""
+    """Return changes as a table, the most important columns first; columns without any value are left out."""
     before, after = (floats(rows[side]) for side in ("baseline", "candidate"))
     frame = pd.DataFrame(
         {
@@ -264,7 +264,7 @@ def _gates(comparison: Comparison, names: Names) -> TableView | None:
 
 
 def _groups(comparison: Comparison, names: Names) -> TableView | None:
-    """Return what has no counterpart by its name: added, removed, renamed and fused."""
+    """Return the rows without a counterpart of the same name: added, removed, renamed and fused."""
     rows = rows_of(comparison, *NOUNS)
     notes = rows["note"].astype("str")
     rows = rows[rows["verdict"].isin(["added", "removed"]) | notes.str.startswith(("renamed", "fused", "split"))]
@@ -288,13 +288,13 @@ def _groups(comparison: Comparison, names: Names) -> TableView | None:
 
 
 def _known_columns(frame: pd.DataFrame) -> pd.DataFrame:
-    """Leave out the columns in which nothing is known; a name can be empty."""
+    """Leave out columns without any value; a name can be empty."""
     unknown = (frame.isna() | (frame == "")).all()
     return frame.loc[:, ~unknown | (frame.columns == "name")]
 
 
 def _runs(comparison: Comparison) -> tuple[TableView | None, str]:
-    """Return the runs as a table, and what is the same of all of them in words."""
+    """Return the runs as a table, and the facts that all of them share in words."""
     sides = (("baseline", comparison.baseline), ("candidate", comparison.candidate))
     rows = [row for side, runs in sides for run in _in_order(runs) for row in _run(side, run)]
     if not rows:
@@ -317,7 +317,7 @@ def _in_order(runs: Sequence[Measures]) -> list[Measures]:
 
 
 def _run(side: str, run: Measures) -> Iterator[dict[str, str]]:
-    """Yield a row per GPU of a run, one without if nothing is known of its GPUs."""
+    """Yield a row per GPU of a run; one row without GPU columns if its GPUs are unknown."""
     environment = run.environment
     facts_of_run = {
         "run": run.source,

@@ -1,7 +1,7 @@
-"""One step of each side, moved to the same start, so that both can be looked at on one time axis.
+"""Selects one step of each side and shifts both to the same start, for one time axis.
 
-It is the step whose length is the median: from the first GPU operation that was launched in it to that of the next
-step, because the CPU can be many steps ahead.
+It is the step of median length, from its first GPU operation to the first one of the next step, because the CPU can be
+many steps ahead.
 """
 
 from collections.abc import Iterable, Sequence
@@ -26,7 +26,7 @@ _FACTS: Final = ("devices", "threads")
 
 @dataclass(frozen=True)
 class Step:
-    """The events of one step, which begins at 0; `said` tells which one it is."""
+    """The events of one step, which begins at 0; `said` identifies it in words."""
 
     profile: Profile
     length_ns: int
@@ -88,7 +88,7 @@ def _bounds(timeline: Timeline) -> tuple[Ints, Ints]:
 
 
 def _cut(profile: Profile, begin: int, end: int) -> Profile:
-    """Return what is in a span of time, cut off at its ends, with times since its begin."""
+    """Return the events in a span of time, cut off at its ends, with times relative to its start."""
     tables = {name: profile.tables[name] for name in _FACTS if name in profile.tables}
     for name in _SPANS:
         if name not in profile.tables:

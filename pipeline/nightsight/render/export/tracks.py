@@ -83,10 +83,10 @@ class Places:
     @cached_property
     def pids(self) -> Mapping[int, int]:
         """The id of each process by key: its pid, or a free number if another process has the same pid."""
-        known = self._processes
-        again = known["pid"].duplicated()
-        rows = zip(known["process"], known["pid"], again, strict=True)
-        return {int(process): next(self._free) if taken else int(pid) for process, pid, taken in rows}
+        processes = self._processes
+        again = processes["pid"].duplicated()
+        rows = zip(processes["process"], processes["pid"], again, strict=True)
+        return {int(process): next(self._free) if is_duplicate else int(pid) for process, pid, is_duplicate in rows}
 
     def thread(self, keys: Sequence[int], lane: int) -> Track:
         """Return the track of a thread (process, thread, tid); with a `lane`, a further track for crossing events."""
@@ -96,7 +96,7 @@ class Places:
         return Track(pid, next(self._free) if lane else tid, f"process {pid}", name)
 
     def process(self, keys: Sequence[int], lane: int) -> Track:
-        """Return a track for what belongs to a process (process) but to no thread."""
+        """Return a track for events that belong to a process (process) but not to a thread."""
         pid = self.pids[keys[0]]
         return Track(pid, next(self._free), f"process {pid}", _numbered("start/end ranges", lane))
 
@@ -122,9 +122,9 @@ class Places:
     def _processes(self) -> pd.DataFrame:
         frames = [self._profile.tables[name] for name in (*ON_THREADS, MARKS, OS_CALLS) if name in self._profile.tables]
         # each table has few processes: reduce it before concatenating
-        known = [frame[["process", "pid"]].drop_duplicates() for frame in frames]
+        parts = [frame[["process", "pid"]].drop_duplicates() for frame in frames]
         empty = pd.DataFrame({"process": [], "pid": []})
-        return pd.concat([*known, empty][: max(len(known), 1)]).drop_duplicates("process").sort_values("process")
+        return pd.concat([*parts, empty][: max(len(parts), 1)]).drop_duplicates("process").sort_values("process")
 
     @cached_property
     def _names(self) -> dict[int, str]:

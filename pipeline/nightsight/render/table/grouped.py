@@ -1,4 +1,4 @@
-"""Kernel time by family, range and operator: trees of the rows of *Kernel time*, for readers who choose to group it."""
+"""Groups *Kernel time* by family, range and operator: trees of its rows, among which a reader can choose."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -15,16 +15,16 @@ Frame = pd.DataFrame
 
 _SEPARATOR: Final = " / "
 _NO_OPERATOR: Final = "(no operator)"
-# those of its replay, the same wherever a kernel is launched
+# columns from the replay of a kernel, which do not depend on where it is launched
 _REPLAYED: Final = ("sm_pct", "dram_pct", "limiter")
-# of the rows inside, how a row that holds them says the same; medians of several kernels are not known
+# how a row aggregates the rows inside it; medians over several kernels are unknown
 _SUMMED: Final = {"time_pct": "sum", "total_ns": "sum", "instances": "sum", "min_ns": "min", "max_ns": "max"}
 
 
 def kernel_groups(report: Report) -> dict[str, Frame]:
-    """Return what *Kernel time* can be grouped by: a tree of rows for each, with the columns of that table and `level`.
+    """Return the groupings of *Kernel time*: a tree of rows for each, with the columns of that table and `level`.
 
-    Only what the capture tells: ranges, operators, and families if there is more than one.
+    Only groupings that the capture supports: ranges, operators, and families if there is more than one.
     """
     kernels = report.rows(CUDA_GPU_KERN_SUM)
     if not len(kernels):
@@ -49,7 +49,7 @@ def kernel_groups(report: Report) -> dict[str, Frame]:
 
 
 def _tree(rows: Frame, places: Iterable[Sequence[str]]) -> Frame:
-    """Return rows as a tree: each place holds the sums of its rows and of the places inside, the most time first."""
+    """Return rows as a tree: each place has the sums of its rows and of the places inside it, the most time first."""
     places = [tuple(place) for place in places]
     paths = list(dict.fromkeys(place[:depth] for place in places for depth in range(1, len(place) + 1)))
     number = {path: at for at, path in enumerate(paths)}
@@ -72,7 +72,7 @@ def _tree(rows: Frame, places: Iterable[Sequence[str]]) -> Frame:
 
 
 def _in_order(of: Mapping[int, Sequence[int]], total: Sequence[Any]) -> tuple[list[int], list[int]]:
-    """Return the rows of a tree in the order to print them, the most time first, and how deep each is."""
+    """Return the rows of a tree in printing order, the most time first, and the depth of each."""
     order, levels = [], []
     waiting = [(row, 0) for row in sorted(of.get(-1, ()), key=lambda row: total[row])]
     while waiting:

@@ -1,7 +1,4 @@
-"""The table layout of each result: its register entry, plus what only a renderer needs.
-
-This module adds how rows are rearranged before display and how their names are shortened.
-"""
+"""The table layout of each result: its register entry, plus how rows are rearranged and names are shortened."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -65,13 +62,13 @@ def layout_of(result: Result) -> Layout:
 
 
 def _crowded_out(result: Result) -> tuple[str, ...]:
-    """Return the columns of *Kernel time* that stand back for the figures of replays, which need their room."""
+    """Return the columns of *Kernel time* that are hidden at first, to make room for the figures of replays."""
     has_figures = result.name == CUDA_GPU_KERN_SUM.name and "limiter" in result.rows
     return ("min_ns", "stddev_ns") if has_figures else ()
 
 
 def with_ranks(layout: Layout, report: Report, rows: Frame) -> Layout:
-    """Return a layout that calls GPUs what they are called in the report: `Rank` above the numbers of ranks."""
+    """Return a layout that names GPUs as in the report: with the heading `Rank` above the numbers of ranks."""
     devices = rows["device"].dropna().unique().tolist() if "device" in rows else []
     if not devices or "rank" in rows or any(report.ranks.get(str(device)) != device for device in devices):
         return layout
@@ -105,7 +102,7 @@ def refuse_incomplete(report: Report) -> None:
 
 
 def _prepare(entry: Entry, frame: Frame) -> Frame:
-    """Drop the columns that the entry lets go where all rows have the same value, and rearrange the rest."""
+    """Drop optional columns in which all rows have the same value, and rearrange the rest."""
     agreed = [name for name in entry.constant if name in frame and frame[name].nunique() <= 1]
     frame = frame.drop(columns=agreed)
     return _PREPARED[entry.name](frame) if entry.name in _PREPARED else frame
@@ -138,14 +135,14 @@ _KINDS_OF_WORK: Final = {
 
 
 def _marks(frame: Frame) -> Frame:
-    """Name marks `domain:name`, as ranges are; drop the category if no mark has one."""
+    """Name marks `domain:name`, like ranges; drop the category if no mark has one."""
     domain = frame["domain"].astype("str")
     with_domain = frame.assign(name=domain.where(domain == "", domain + ":") + frame["name"].astype("str"))
     return with_domain.drop(columns=["domain", *([] if (frame["category"] != "").any() else ["category"])])
 
 
 def _ranks(frame: Frame) -> Frame:
-    """Drop the number of the GPU where it is that of the rank, as in a job of several captures."""
+    """Drop the GPU number if it equals the rank, as in a job of several captures."""
     return frame.drop(columns="device") if (frame["device"] == frame["rank"]).all() else frame
 
 
@@ -172,8 +169,8 @@ _Place = tuple[object, str]  # process and path of a range
 def _around(place: _Place, levels: Mapping[_Place, int]) -> _Place | None:
     """Return the parent of a range: the longest prefix of its path that is one level up, else the longest further up.
 
-    The level decides, because a name can itself contain the separator. Further up is the parent of a module, whose path
-    leaves out the modules around it.
+    The level decides, because a name can itself contain the separator. The parent of a module is further up, because
+    its path leaves out the enclosing modules.
     """
     (process, above), further = place, None
     while " / " in above:
@@ -218,7 +215,7 @@ _PREPARED: Final[Mapping[str, Callable[[Frame], Frame]]] = {
     NVTX_MARKS.name: _marks,
     RANKS.name: _ranks,
     CUDA_API_SYNC.name: _waits,
-    # the evidence of the advice has them
+    # these are in the evidence of the advice
     WHAT_IF.name: lambda frame: frame.drop(columns="kernels", errors="ignore"),
     SETUP_CALLS.name: _waits,
 }

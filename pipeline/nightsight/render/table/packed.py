@@ -22,7 +22,7 @@ Json = dict[str, Any]
 
 _FORMAT: Final = 2
 _TRIES: Final = 4
-# more than compressing leaves room for
+# a larger document cannot fit even compressed
 _MOST_RATIO: Final = 10
 _NONE: Final = -1  # the code of a missing text
 
@@ -112,7 +112,7 @@ class _Table:
         return len(zlib.compress(_json({"table": rows, "texts": texts.all}))) * 4 // 3
 
     def rows(self, count: int, texts: Texts) -> Json:
-        """Return the first `count` rows; full names only of rows that are not printed, as the page has the others."""
+        """Return the first `count` rows; full names only for rows that are not printed: the page has the others."""
         printed, frame = len(self.view.rows), self.whole.frame
         levels = {"level": frame["level"].tolist()[:count]} if "level" in frame else {}
         return {

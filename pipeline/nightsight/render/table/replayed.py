@@ -21,7 +21,7 @@ Frame = pd.DataFrame
 
 PREFIX: Final = "ncu_"
 LATENCIES: Final = "latencies"
-"""What limits a launch that uses no unit of the GPU to more than `LIMITED_PCT`."""
+"""The limiter of a launch that does not use any unit of the GPU to more than `LIMITED_PCT`."""
 BRIEF: Final = 44
 """The length limit of kernel names in pictures, and in columns other than the first."""
 _INTERNAL: Final = ("gpu_total_ns", "busiest_gpu_ns")
@@ -40,14 +40,14 @@ _FIRST: Final = (
     "limited_by",
 )
 _FIGURES: Final = {"sm_pct": "sm_pct", "dram_pct": "dram_pct", "limited_by": "limiter"}
-_LIMITER: Final = "Limiter: what keeps the launch from being shorter, see Limits of kernels."
+_LIMITER: Final = "Limiter: what prevents the launch from being shorter, see Limits of kernels."
 _OF_REPLAY: Final = (
     "SM, DRAM and limiter are those of the kernel's replay by Nsight Compute, of several the one that represents the "
     "most time: see Replayed kernels."
 )
 HEADINGS: Final = {
     "theoretical_pct": "theoretical_occupancy_pct",
-    # readers take a limiter for what limits the kernel, not its occupancy
+    # readers expect a limiter to limit the kernel, not its occupancy
     "limiter": "occupancy_limit",
     "limited_by": "limiter",
     "peak_pct": "of_roof_pct",
@@ -78,7 +78,7 @@ def _number_launches(frame: Frame, launches: dict[object, int]) -> Frame:
 
 
 def with_figures(results: Sequence[Result]) -> Sequence[Result]:
-    """Say of replayed kernels what limits them, and in *Kernel time* what the replay with most of its time used."""
+    """Add limiters to replayed kernels, and figures of the replay with the most time to *Kernel time*."""
     results = _with_limits(results)
     replays = _rows(results, NCU_KERNELS)
     if not len(replays):
@@ -110,7 +110,7 @@ def _with_limits(results: Sequence[Result]) -> Sequence[Result]:
 
 
 def limiter(unit: str, used_pct: float) -> str:
-    """Return what limits a launch: its busiest unit, latencies if that is not busy enough; "" if it is not known."""
+    """Return the limiter of a launch: its busiest unit, or latencies if that is not busy enough; "" if unknown."""
     if np.isnan(used_pct):
         return ""
     return unit if used_pct >= LIMITED_PCT else LATENCIES
@@ -138,7 +138,7 @@ def number_of(name: str) -> str:
 
 
 def kernels(frame: Frame) -> Frame:
-    """Order the columns: what identifies a launch, then its summary figures, and its range path last.
+    """Order the columns: first the identification of a launch, then its summary figures, last its range path.
 
     Columns without any value are dropped.
     """
@@ -150,7 +150,7 @@ def kernels(frame: Frame) -> Frame:
 
 
 def points(frame: Frame) -> Frame:
-    """Rename columns to say per which byte (DRAM, L2) they count; drop the device if all rows have the same."""
+    """Rename columns so that they name the memory of their bytes (DRAM, L2); drop the device if it never differs."""
     unused = ["device"] if _is_of_one_device(frame) else []
     names = {column: arithmetic(name, _kinds(frame, "kind")) for column, name in HEADINGS.items()}
     return _present(frame.drop(columns=unused)).rename(columns=names)

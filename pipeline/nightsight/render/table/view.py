@@ -66,8 +66,8 @@ class TableView:
     """A table as it is printed; `more` says what was left out; a folded table opens on request.
 
     whole: all rows, which the page holds in addition to the printed ones, or None. name: identifies the table in the
-    page and in downloaded files. timeline: what its rows correspond to in the timeline. names: what kind of names it
-    has. has_details: the first column's full texts add to the short ones instead of repeating them.
+    page and in downloaded files. timeline: the counterpart of its rows in the timeline. names: the kind of its names.
+    has_details: the first column's full texts add to the short ones instead of repeating them.
     """
 
     caption: str
@@ -83,7 +83,7 @@ class TableView:
     groups: Mapping[str, "Whole"] = field(default_factory=dict, compare=False, repr=False, hash=False)
 
     def grouped(self, frames: Mapping[str, pd.DataFrame]) -> "TableView":
-        """Return this table with other ways to group its rows; names that it does not have are those of groups."""
+        """Return this table with further groupings of its rows; names that are not in the table are names of groups."""
         if self.whole is None:
             return self
         kernel_names, shorten = set(self.whole.frame[self.whole.layout.name].astype("str")), self.whole.layout.shorten
@@ -137,8 +137,8 @@ class Layout:
     on request, for tables that are too wide. most: the number of printed rows. prepare: rearranges the frame first.
     is_folded: the table opens on request, because a chart shows the same. timeline, names: see TableView. others: how
     to shorten names in other columns. numbered: the column whose texts start with a replay number. kernels: the columns
-    with kernel names, and the length limit of each (`labelled`). alike: columns in one unit, to be
-    compared. titles: headings of columns that are not what their names say.
+    with kernel names, and the length limit of each (`labelled`). alike: columns in one unit, for comparison. titles:
+    headings of columns that differ from their names.
     """
 
     noun: str
@@ -287,7 +287,7 @@ def _largest(column: "pd.Series[Any]") -> float:
 
 
 def left_out(shown: int, count: int, noun: str) -> str:
-    """Return a note on how many rows are shown, "" if all are."""
+    """Return a note on the number of rows that are shown, "" if all are."""
     if count <= shown:
         return ""
     return f"The first {shown:,} of {count:,} {noun}. The JSON and CSV forms of this report contain all of them."

@@ -47,7 +47,7 @@ def thin(events: TimelineEvents, sample: Sample, *, span_ns: int, window: Span, 
 
 
 def sentences(layers: list[TimelineLayer], *, origin_ns: int) -> list[str]:
-    """Describe in sentences what is not exact; times are relative to the origin, like those in the page's tables."""
+    """Return sentences on inexact parts; times are relative to the origin, like those in the page's tables."""
     first, *details = layers
     if first.quantum_ns == 1 and not first.merge_ns:
         return []
@@ -62,7 +62,7 @@ def sentences(layers: list[TimelineLayer], *, origin_ns: int) -> list[str]:
 
 
 def on_statistics(sums: Sums | None, *, has_exact_part: bool) -> str:
-    """Say what the statistics of a selection cover, for a timeline that does not draw all events exactly."""
+    """Return a sentence on the statistics of a selection, for a timeline that does not draw all events exactly."""
     if sums:
         return f"Statistics of a selection cover all events, in steps of {_round(sums.width_ns)}."
     return (

@@ -58,7 +58,7 @@ def label_events(table: str, frame: pd.DataFrame, category: Ints) -> tuple[Ints,
 
 
 def _names(table: str, frame: pd.DataFrame) -> tuple[Ints, list[str]]:
-    """Return the index of each event's name, and the names; those of a table without names are called after it."""
+    """Return the index of each event's name, and the names; a table without names gives its events one name."""
     if table in _UNNAMED:
         return np.zeros(len(frame), dtype=np.int64), [_UNNAMED[table]]
     return event_names(table, frame)

@@ -23,7 +23,7 @@ class Spans:
 
     `bounds`: the first event of each row, and the end of the last row. `label`: frequent labels have small numbers.
     `launch`: the index of the call that launched each event, or -1. `count`: how many events each entry represents;
-    None if one each. `collective`: what several ranks take part in, or -1; None if no events do.
+    None if one each. `collective`: the number of the collective of each event, or -1; None if there are none.
     """
 
     bounds: Ints
@@ -168,7 +168,7 @@ def _blocks(events: TimelineEvents, merge_ns: int) -> Spans:
     total = np.add.reduceat(length, first)
     label = events.label[_longest(length, first, count)]
     bounds = np.searchsorted(first, events.bounds)
-    # what is merged with others takes part in nothing by itself
+    # merged events do not belong to a single collective
     collective = None if events.collective is None else np.where(count == 1, events.collective[first], -1)
     return Spans(bounds, begin, begin + total, label, nothing, count, collective)
 

@@ -1,4 +1,4 @@
-"""Packs the timeline for the page: decides what is drawn, and in how much detail, within a size limit."""
+"""Packs the timeline for the page: decides which events are drawn, and in how much detail, within a size limit."""
 
 import json
 import struct
@@ -48,7 +48,7 @@ _ECONOMIES: Final = (
 _WORDS: Final = 1 / 3
 # and at most this share for sums, which are needed if not every event is drawn exactly
 _SUMS: Final = 1 / 8
-# and as much for what devices did at every instant
+# and the same share for the activity of devices at every instant
 _SPENT: Final = 1 / 8
 # and for the steps and collectives of ranks
 _RANKS: Final = 1 / 8
@@ -67,7 +67,7 @@ def timeline_payload(
     """Return the timeline as base64 of gzip, at most `most_bytes` long; None if there are no events or none fit.
 
     `results` are those of the profile's report; the curves of memory and of operations in flight come from them.
-    `spent` returns what each device did.
+    `spent` returns the activity of each device.
     """
     full_window = Timeline(profile).window
     window = (full_window.start_ns, full_window.end_ns)
@@ -88,7 +88,7 @@ def timeline_payload(
 
 
 def steps_payload(sides: Sequence[tuple[str, Profile]], *, most_ns: int, most_bytes: int = MOST_BYTES) -> bytes | None:
-    """Return the timelines of several profiles on one axis, as `timeline_payload` does.
+    """Return the timelines of several profiles on one axis, in the format of `timeline_payload`.
 
     Each side has a title, and a profile whose events begin at 0 and end by `most_ns`.
     """
@@ -105,11 +105,10 @@ def steps_payload(sides: Sequence[tuple[str, Profile]], *, most_ns: int, most_by
 
 @dataclass(frozen=True)
 class _Source:
-    """What a timeline shows: events by the most rows, curves by their most points, the window, names of GPUs.
+    """The content of a timeline: functions for events and curves within limits, the window, and names of GPUs.
 
-    spent: what each device did; None if the times are not those of a capture.
-    kernels: the labels of kernels, the same as in the tables of the page; None: those of the kernels that are drawn.
-    ranks: those of a job, None if there are none.
+    spent: returns the activity of each device; None if the times are not those of a capture. kernels: the labels of
+    kernels in the tables of the page; None to label only the drawn kernels. ranks: the ranks of a job, or None.
     """
 
     lay: Callable[[int], TimelineEvents]
@@ -123,7 +122,7 @@ class _Source:
 
 
 def _pack(source: _Source, most_bytes: int) -> bytes | None:
-    # first: it takes memory for a while, as the events do
+    # compute this first, because it temporarily takes as much memory as the events
     spent = source.spent() if source.spent else {}
     for most_rows, most_points, economy in _ECONOMIES:
         scene = _scene(source, spent, source.curves(most_points), (most_rows, economy))
@@ -136,9 +135,9 @@ def _pack(source: _Source, most_bytes: int) -> bytes | None:
 
 @dataclass(frozen=True)
 class _Scene:
-    """Everything to draw, with times in ns since its begin; `words` is the header without what depends on the layers.
+    """Everything to draw, with times in ns since its start; `words` is the header without the parts about layers.
 
-    everything: the events of all rows, drawn or not. spent: what each device did, with the number of its group.
+    everything: the events of all rows, drawn or not. spent: the activity of each device, with the number of its group.
     """
 
     events: TimelineEvents
@@ -171,10 +170,10 @@ class _Scene:
 def _scene(
     source: _Source, spent: Mapping[int, Spent], all_curves: Sequence[Curve], limits: tuple[int, Economy]
 ) -> _Scene | None:
-    """Return what there is to draw within limits on rows and text; None if there are no events.
+    """Return the events and curves to draw within limits on rows and text; None if there are no events.
 
-    Events are laid out again for each economy: keeping those with unshifted times for a second one, which few captures
-    need, would take 75 MB for a million kernels.
+    Events are laid out again for each economy. Few captures need a second one, and keeping the events with unshifted
+    times for it would take 75 MB for a million kernels.
     """
     most_rows, economy = limits
     # sums count all rows, even those that will not be drawn
@@ -237,7 +236,7 @@ def _names(labels: Labels, short: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _kernel_labels(source: _Source, events: TimelineEvents, kept_names: set[str], economy: Economy) -> dict[str, str]:
-    """Return labels of kernels by their names, as an economy cuts and keeps them; without those that are as long."""
+    """Return the labels of kernels by their names, as cut by the economy, if the labels are shorter."""
     of_rows = (slice(*events.bounds[row : row + 2]) for row, of in enumerate(events.rows) if of.kind == "kernel")
     codes = np.unique(np.concatenate([np.empty(0, dtype=np.int64), *(np.unique(events.label[row]) for row in of_rows)]))
     short_names = {
@@ -290,21 +289,23 @@ def _payload(scene: _Scene, most_bytes: int) -> bytes | None:
         payload = _write_payload(scene, room)
         if len(payload) <= most_bytes:
             return payload
-        # sizes are estimates: take off what was too much, and a little more
+        # sizes are estimates: subtract the excess, and a little more
         room = _LESS * room - (len(payload) * 0.75 - most)
-        # in less than nothing, the next try would only be larger
+        # without any room, the next try would only be larger
         if room <= 0:
             break
     return None
 
 
 def _with_ranks(scene: _Scene, room: float) -> _Scene:
-    """Return the scene with as much of its ranks as takes at most `room` bytes."""
+    """Return the scene with those data of its ranks that fit into `room` bytes."""
     if (ranks := scene.ranks) is None:
         return scene
     reduced, notes = ranks.fitting(room), list[str]()
     if reduced.together is None:
-        notes.append("What ranks do together is not connected: there is too much of it (page size limit, --max-bytes).")
+        notes.append(
+            "Collectives of ranks are not connected: there are too many of them (page size limit, --max-bytes)."
+        )
         events, everything = (
             replace(events_of_scene, collective=None) for events_of_scene in (scene.events, scene.everything)
         )
@@ -328,7 +329,7 @@ def _write_payload(scene: _Scene, room: float) -> bytes:
     begins = list(accumulate((len(body.data) for body in bodies), initial=0))
     account_begins = begins[at_ranks - len(accounts) :]
     numbers = {group["label"]: number for number, group in enumerate(scene.words["groups"])}
-    # no remark on statistics is needed if every event is there exactly
+    # if every event is exact, no remark on statistics is needed
     is_exact = scene.is_all and layers[0].quantum_ns == 1
     remarks = [] if is_exact else [on_statistics(sums, has_exact_part=scene.is_all and len(layers) > 1)]
     of_layers = {
@@ -344,7 +345,7 @@ def _write_payload(scene: _Scene, room: float) -> bytes:
 
 
 def _fine(scene: _Scene, layers: list[TimelineLayer], room: float) -> Iterator[Account]:
-    """Yield what devices did piece by piece in the part that is drawn exactly, or as much of its middle as fits."""
+    """Yield the activity of devices piece by piece in the exact part, or as much of its middle as fits."""
     for layer in layers[1:]:
         begin, end = layer.begin_ns, min(layer.end_ns, scene.span_ns)
         cuts = ((end - begin) // 2 - ((end - begin) >> halvings + 1) for halvings in range(_HALVINGS))

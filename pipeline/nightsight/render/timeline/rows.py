@@ -39,8 +39,8 @@ class TimelineEvents:
 
     Times are the profile's, in ns. `bounds`: the first event of each row, and the end of the last row. `label`: an
     index into `labels`. `launch`: the index here of the call that launched each event, or -1. `total` and `total_rows`
-    count all events and rows, drawn or not. `left_out`: sentences on what is not among them. `collective`: the number
-    of what several ranks take part in, or -1; None if no events do.
+    count all events and rows, drawn or not. `left_out`: sentences on events that are not included. `collective`: the
+    number of the collective of each event, or -1; None if there are none.
     """
 
     rows: tuple[TimelineRow, ...]
@@ -75,7 +75,7 @@ class _RowSort:
 
 _ON_THREAD: Final = ("process", "thread")
 _NVTX: Final = "NVTX"
-# the label of what torch.profiler records for record_function and its steps
+# the label of torch.profiler's ranges from record_function, and of its steps
 _ANNOTATIONS: Final = "user ranges"
 _SORTS: Final = (
     _RowSort("kernel", GPU_TABLES, ("gpu", "process", "context", "stream"), separate_lanes),
@@ -90,9 +90,9 @@ _SORTS: Final = (
     _RowSort("os", (OS_CALLS,), _ON_THREAD, nested_lanes, "OS runtime"),
 )
 _OF_GPUS: Final = ("kernel", "fault")
-# calls of the operating system: on threads that have events of these tables, from the first event to the last, and at
-# most this many of them, or a quarter of these events. Without a limit they would make the events of large captures
-# inexact
+# calls of the operating system are drawn on threads that have events of these tables, from the first event to the last,
+# and at most this many of them, or a quarter of these events. Without a limit, they would make the events of large
+# captures inexact
 _AT_WORK: Final = ("api_calls", "ranges", "cpu_ops")
 _MOST_OS_CALLS: Final = 20_000
 _OS_CALLS_NS: Final = {
@@ -133,7 +133,7 @@ class _LaidEvents:
 def lay_events(profile: Profile, *, most_rows: int = MOST_ROWS, collective: Ints | None = None) -> TimelineEvents:
     """Assign the events of a profile to rows; if there are more than `most_rows`, keep the busiest rows.
 
-    collective: of each GPU operation, see `TimelineEvents`.
+    collective: the collective of each GPU operation, see `TimelineEvents`.
     """
     laid = list(mapped(lambda sort: _lay(profile, sort), _SORTS, rows=profile.rows))
     places = _Naming(profile, laid)
@@ -148,9 +148,9 @@ def lay_events(profile: Profile, *, most_rows: int = MOST_ROWS, collective: Ints
 
 
 def merge_events(sides: Sequence[tuple[str, TimelineEvents]]) -> TimelineEvents:
-    """Put the events of several profiles on one time axis: the GPUs of all sides, then the processes of all.
+    """Merge the events of several profiles on one time axis: the GPUs of all sides, then the processes of all sides.
 
-    Each side has a title, which stands in front of the names of its groups.
+    Each side has a title, which precedes the names of its groups.
     """
     events_of_sides = [events for _, events in sides]
     # of each side, the rows of GPUs come first
@@ -163,7 +163,7 @@ def merge_events(sides: Sequence[tuple[str, TimelineEvents]]) -> TimelineEvents:
     ]
     places = np.cumsum([0, *(end - begin for begin, end in spans)])
     labels = np.cumsum([0, *(len(events.labels.names) for events in events_of_sides)])
-    # where each event of a side went; one more, for the launch -1
+    # the new position of each event of a side, and one more entry for the launch -1
     new_places = [np.full(len(events.start) + 1, -1, dtype=np.int64) for events in events_of_sides]
     for (side, _, _), (begin, end), place in zip(pieces, spans, places, strict=False):
         new_places[side][begin:end] = np.arange(place, place + end - begin)
@@ -226,7 +226,7 @@ def _drawn_events(profile: Profile, name: str) -> pd.DataFrame:
 def _os_calls(profile: Profile) -> tuple[Flags, tuple[str, ...]]:
     """Return which calls of the operating system are drawn, and a sentence on those that are not.
 
-    Most threads only wait. Of the others, short calls are left out where there are too many.
+    Most threads only wait. On the others, short calls are left out if there are too many.
     """
     calls = profile.tables.get(OS_CALLS, empty(OS_CALLS))
     tables = [profile.tables[name] for name in _AT_WORK if name in profile.tables]
@@ -354,10 +354,10 @@ _BY_THREAD: Final = ("mark", "python", "os")
 
 
 def _rank(ranked: _LaidEvents, laid: Sequence[_LaidEvents]) -> Ints:
-    """Return the rank of rows of marks, which have no duration, and of Python and waits, which nearly always last.
+    """Return the rank of rows of marks, which have no duration, and of Python and waits, which run nearly all the time.
 
-    The first row of each has that of its thread's busiest other row; the others come last. Page faults of the CPU
-    belong to no thread, and come first.
+    The first row of each thread has the rank of the thread's busiest other row; further rows come last. Page faults of
+    the CPU do not belong to a thread, and come first.
     """
     busiest: dict[tuple[int, ...], int] = {}
     for other in laid:
@@ -377,7 +377,7 @@ class _Naming:
         self._laid = laid
         self._busy: dict[tuple[int, ...], int] = {}
         for laid_sort in laid:
-            # waits say nothing of how busy a thread is, and Python is always in a function
+            # waits do not show how busy a thread is, and Python is always in a function
             busy = laid_sort.busy * (laid_sort.sort.kind not in ("os", "python"))
             sums = np.bincount(laid_sort.owner, busy, len(laid_sort.owners)).tolist() if len(laid_sort.owner) else []
             for owner, total in zip(laid_sort.owners, sums, strict=True):
@@ -466,7 +466,7 @@ def _join_rows(
 
 
 def _launches(profile: Profile, rows: Sequence[TimelineRow], bounds: Ints, source: Ints) -> Ints:
-    """Return for each event the position of the call that launched it, -1 if none is drawn."""
+    """Return the position of the call that launched each event, -1 if none is drawn."""
     calls, operations = _positions(rows, bounds, "api"), _positions(rows, bounds, "kernel")
     calls_of_events = np.full(len(source), -1, dtype=np.int64)
     if len(calls) and len(operations):
