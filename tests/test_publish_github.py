@@ -420,7 +420,7 @@ def test_what_is_no_regression_of_the_code_opens_no_issue(
 @pytest.mark.parametrize(
     ("told", "says"),
     [
-        ({"state": "ended"}, "nothing can show any more whether it recovers"),
+        ({"state": "ended"}, "further nights cannot show whether it recovers"),
         ({"state": "accepted"}, "it was accepted in the settings"),
         ({"state": "recovered"}, "it has recovered"),
         ({"direction": "faster"}, "it is not slower any more"),
