@@ -125,8 +125,8 @@ def _every_call(timeline: Timeline) -> pd.DataFrame:
         place = np.full(len(table), -1, dtype=np.int64)
         place[nested.row[is_operator]] = np.flatnonzero(is_operator)
         own = np.zeros(len(nested.row), dtype=np.int64)
-        operations, mine = timeline.operations, launched >= 0
-        np.add.at(own, place[launched[mine]], (operations.end - operations.start)[mine])
+        operations, has_operator = timeline.operations, launched >= 0
+        np.add.at(own, place[launched[has_operator]], (operations.end - operations.start)[has_operator])
         add("device_ns", nested.with_children(own), own)
     for name, kinds in (("memory_bytes", (HOST_MEMORY,)), ("device_memory_bytes", ON_DEVICE)):
         events = timeline.profile.tables.get("memory_usage", empty("memory_usage"))

@@ -55,17 +55,17 @@ class _StepEvents:
 def _works(timeline: Timeline) -> Iterator[_StepEvents]:
     """Yield each kind of work that the capture has."""
     tables, operations = timeline.profile.tables, timeline.operations
-    length, began = operations.end - operations.start, operations.start
+    length, begin = operations.end - operations.start, operations.start
     if "api_calls" in tables and len(operations.call):
         called = np.append(tables["api_calls"]["start_ns"].to_numpy(dtype=np.int64), 0)[operations.call]
-        began = np.where(operations.call >= 0, called, began)
+        begin = np.where(operations.call >= 0, called, begin)
     for kind, table in (("kernel", "kernels"), ("copy", "memory_ops"), ("kernel", "graph_launches")):
         rows = np.flatnonzero(operations.of(table))
         if len(rows):
             frame = tables[table]
             process = frame["process"].to_numpy(dtype=np.int64, na_value=-1)
             size = frame["bytes"].to_numpy(dtype=np.float64, na_value=np.nan) if kind == "copy" else None
-            yield _StepEvents(kind, _names(table, frame), process, began[rows], length[rows], size)
+            yield _StepEvents(kind, _names(table, frame), process, begin[rows], length[rows], size)
     for kind, table in (("call", "api_calls"), ("range", "ranges")):
         if table in tables and len(tables[table]):
             frame = tables[table] if table == "api_calls" else repetitions(timeline.profile)
@@ -73,10 +73,10 @@ def _works(timeline: Timeline) -> Iterator[_StepEvents]:
             yield _StepEvents(kind, _names(table, frame), process, start, end - start)
     if "cpu_ops" in tables and len(tables["cpu_ops"]):
         nested = nested_operators(timeline)
-        mine = np.flatnonzero(nested.row >= 0)
-        own = nested.without_children(nested.end - nested.start)[mine]
-        names = tables["cpu_ops"]["name"].array[nested.row[mine]]
-        yield _StepEvents("operator", names, nested.process[mine], nested.start[mine], own)
+        of_operators = np.flatnonzero(nested.row >= 0)
+        own = nested.without_children(nested.end - nested.start)[of_operators]
+        names = tables["cpu_ops"]["name"].array[nested.row[of_operators]]
+        yield _StepEvents("operator", names, nested.process[of_operators], nested.start[of_operators], own)
 
 
 def _names(table: str, frame: pd.DataFrame) -> "pd.Categorical[Any]":
@@ -86,8 +86,8 @@ def _names(table: str, frame: pd.DataFrame) -> "pd.Categorical[Any]":
         return copy_names(frame, _copy)
     if table == "graph_launches":
         return categorical(np.array([GRAPH], dtype=object), np.zeros(len(frame), dtype=np.int64))
-    named: pd.Categorical[Any] = frame["path" if table == "ranges" else "name"].array
-    return named
+    names: pd.Categorical[Any] = frame["path" if table == "ranges" else "name"].array
+    return names
 
 
 def copy_names(copies: pd.DataFrame, write: Callable[[str, str, str], str]) -> "pd.Categorical[Any]":
@@ -128,25 +128,25 @@ def _per_repetition(timeline: Timeline, work: _StepEvents) -> pd.DataFrame:
 
     Copies also have bytes.
     """
-    size, known = max(len(timeline.window.repetitions), 1), len(work.names.categories)
+    size, name_count = max(len(timeline.window.repetitions), 1), len(work.names.categories)
     step = _repetition(timeline, work.process, work.start)
     code = np.asarray(work.names.codes, dtype=np.int64)
     inside = (step >= 0) & (code >= 0)
     code, time = code[inside], work.length[inside].astype(np.float64)
     key = code * size + step[inside]
-    count = np.bincount(code, minlength=known)
-    total = np.bincount(code, weights=time, minlength=known)
-    if known * size <= _DENSE:
-        there = np.flatnonzero(np.bincount(key, minlength=known * size))
-        sums = np.bincount(key, weights=time, minlength=known * size)[there]
+    count = np.bincount(code, minlength=name_count)
+    total = np.bincount(code, weights=time, minlength=name_count)
+    if name_count * size <= _DENSE:
+        there = np.flatnonzero(np.bincount(key, minlength=name_count * size))
+        sums = np.bincount(key, weights=time, minlength=name_count * size)[there]
     else:
         there, place = np.unique(key, return_inverse=True)
         sums = np.bincount(place, weights=time)
     of = there // size
     order = np.lexsort((sums, of))
-    many = np.bincount(of, minlength=known)
-    first = np.cumsum(many) - many
-    full = np.flatnonzero(many == size)
+    step_count = np.bincount(of, minlength=name_count)
+    first = np.cumsum(step_count) - step_count
+    full = np.flatnonzero(step_count == size)
     mean = total / size
     sums = sums[order]
     mean[full] = (sums[first[full] + (size - 1) // 2] + sums[first[full] + size // 2]) / 2
@@ -154,7 +154,7 @@ def _per_repetition(timeline: Timeline, work: _StepEvents) -> pd.DataFrame:
     texts = np.asarray(work.names.categories, dtype=object)[rows]
     columns = {"kind": work.kind, "name": texts, "count": count[rows] / size, "time_ns": mean[rows]}
     if work.bytes is not None:
-        columns["copied_bytes"] = np.bincount(code, weights=work.bytes[inside], minlength=known)[rows] / size
+        columns["copied_bytes"] = np.bincount(code, weights=work.bytes[inside], minlength=name_count)[rows] / size
     return pd.DataFrame(columns)
 
 

@@ -148,12 +148,14 @@ def issues(*, events: Any, link: str, repository: str, author: str, dry_run: boo
             f"{events.name} is not JSON: {error}", "nightsight history show --format json > FILE"
         ) from None
     server = os.environ.get("GITHUB_SERVER_URL", "https://github.com")
-    known = Regressions(document, link=link, commits=f"{server}/{repository}/commit/")
+    regressions = Regressions(document, link=link, commits=f"{server}/{repository}/commit/")
     if dry_run:
-        for issue in known.issues:
+        for issue in regressions.issues:
             if issue.state == "open":
                 say(f"open: {issue.title}", "")
                 put(f"{issue.text}\n")
         return
-    for line in github.publish_issues(github.Repository(repository), known.issues, ended=known.ended, author=author):
+    for line in github.publish_issues(
+        github.Repository(repository), regressions.issues, ended=regressions.ended, author=author
+    ):
         say(line)

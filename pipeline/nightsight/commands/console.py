@@ -139,11 +139,11 @@ def shown_progress(*, is_quiet: bool = False) -> Iterator[Told]:
     """Show progress on stderr: bars with times on a terminal, plain lines elsewhere, nothing if `is_quiet`."""
     with ExitStack() as stack:
         if is_quiet or _is_dumb() or not sys.stderr.isatty():
-            told: Told = _Lines(is_quiet=is_quiet)
+            progress: Told = _Lines(is_quiet=is_quiet)
         else:
             from nightsight.commands.bars import shown_bars
 
-            told = stack.enter_context(shown_bars())
+            progress = stack.enter_context(shown_bars())
         if context := click.get_current_context(silent=True):
-            context.meta[PROGRESS] = told
-        yield told
+            context.meta[PROGRESS] = progress
+        yield progress

@@ -134,11 +134,13 @@ def _near(removed: pd.DataFrame, added: pd.DataFrame, by: list[str]) -> tuple[pd
     there = there[order]
     at = np.add.outer(np.searchsorted(there, here), np.arange(-_LOOKED_AT, _LOOKED_AT))
     row, column = np.nonzero((at >= 0) & (at < len(there)))
-    other = order[at[row, column]]
-    is_same = group[row] == group[len(removed) + other]
-    left, right = (table.iloc[rows[is_same]].reset_index(drop=True) for table, rows in ((removed, row), (added, other)))
+    neighbor = order[at[row, column]]
+    is_same = group[row] == group[len(removed) + neighbor]
+    removed_rows, added_rows = (
+        table.iloc[rows[is_same]].reset_index(drop=True) for table, rows in ((removed, row), (added, neighbor))
+    )
     similar = np.searchsorted(there, here + np.log(_TIME)) - np.searchsorted(there, here - np.log(_TIME))
-    return pd.concat([left, right.add_suffix("_new")], axis=1), bool((similar <= _LOOKED_AT).all())
+    return pd.concat([removed_rows, added_rows.add_suffix("_new")], axis=1), bool((similar <= _LOOKED_AT).all())
 
 
 def _renamings(pairs: pd.DataFrame) -> Iterator[tuple[str, str]]:

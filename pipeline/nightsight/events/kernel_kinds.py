@@ -117,8 +117,8 @@ def is_softmax(name: str) -> bool:
 def operation(name: str) -> str:
     """Return what an elementwise kernel or a reduction computes: "add", "tanh", "gelu backward", "mean"."""
     if _REDUCTION.search(name):
-        found = _REDUCES.search(name)
-        word = found[1] if found else "reduction"
+        reduction = _REDUCES.search(name)
+        word = reduction[1] if reduction else "reduction"
         return _SAME.get(word.lower(), word.lower())
     if _TORCH.search(name):
         for match in _FUNCTION.finditer(name):

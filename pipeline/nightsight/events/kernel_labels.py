@@ -63,11 +63,11 @@ class Labels:
         if length not in self._made:
             labels = _distinct_labels(sorted(self._spelt), length)
             self._made[length] = {name: labels[kernel] for kernel, spelt in self._spelt.items() for name in spelt}
-        made = self._made[length]
+        label_by_name = self._made[length]
         number, dot, rest = name.partition(". ")
         if not (dot and number.isdecimal()):
-            return made.get(name) or label_of(name, length)
-        return f"{number}. {made.get(rest) or label_of(rest, length)}"
+            return label_by_name.get(name) or label_of(name, length)
+        return f"{number}. {label_by_name.get(rest) or label_of(rest, length)}"
 
 
 # -- one name ----------------------------------------------------------------------------------------------------------
@@ -607,9 +607,9 @@ def _differing(tokens: Sequence[Sequence[str]], added: int = 0) -> list[str]:
     words = [words_of_name[first] if first < len(words_of_name) else "" for words_of_name in tokens]
     differing = [middle_cut(word, _ADDED_LENGTH) for word in words]
     for word in dict.fromkeys(words):
-        mine = [place for place, own in enumerate(words) if own == word]
-        if len(mine) > 1:
-            rest = _differing([tokens[place][first + 1 :] for place in mine], added + 1)
-            for place, more in zip(mine, rest, strict=True):
+        places = [place for place, own in enumerate(words) if own == word]
+        if len(places) > 1:
+            rest = _differing([tokens[place][first + 1 :] for place in places], added + 1)
+            for place, more in zip(places, rest, strict=True):
                 differing[place] = f"{differing[place]} {more}".strip()
     return differing

@@ -235,15 +235,15 @@ def _is_same_night(change: LevelChange, main: LevelChange) -> bool:
     return high - low <= 1 or bool(worse < abs(change.candidate - change.baseline))
 
 
-def _event(moved: Sequence[LevelChange], watching: Sequence[Track]) -> Event:
-    """Describe changes of one night; `watching`: the canaries of this machine."""
-    canaries = {track.workload for track in watching}
-    main = next((change for change in moved if change.track.workload not in canaries), moved[0])
-    ordered = (main, *(change for change in moved if change is not main))
+def _event(changes: Sequence[LevelChange], canaries: Sequence[Track]) -> Event:
+    """Describe changes of one night; `canaries`: those of this machine."""
+    canary_workloads = {track.workload for track in canaries}
+    main = next((change for change in changes if change.track.workload not in canary_workloads), changes[0])
+    ordered = (main, *(change for change in changes if change is not main))
     # accepting the step's time accepts its parts
     deciding = [change for change in ordered if change.series.kind == "gate"] or ordered
     state = "accepted" if main.state == "accepted" else min((change.state for change in deciding), key=_STATES.index)
-    cause, why = _cause(ordered, watching)
+    cause, why = _cause(ordered, canaries)
     track = main.track
     ids = tuple(dict.fromkeys(_identities(ordered)))
     ends = {
@@ -290,12 +290,12 @@ def _what(changes: Sequence[LevelChange]) -> str:
     return f"{who}: {main.series.label} {way}{since}, {numbers} ({_percent(main)}){others_text}."
 
 
-def _cause(changes: Sequence[LevelChange], watching: Sequence[Track]) -> tuple[Cause, str]:
+def _cause(changes: Sequence[LevelChange], canaries: Sequence[Track]) -> tuple[Cause, str]:
     main = changes[0]
     before, after = main.before, main.night
-    canary_pct = {track.workload: share for track in watching if (share := _canary_change_pct(track, main)) is not None}
+    canary_pct = {track.workload: share for track in canaries if (share := _canary_change_pct(track, main)) is not None}
     # a change of level is more reliable than a few nights
-    canary_pct |= {c.track.workload: c.change_pct for c in changes if any(c.track is track for track in watching)}
+    canary_pct |= {c.track.workload: c.change_pct for c in changes if any(c.track is track for track in canaries)}
     for canary, share in canary_pct.items():
         if abs(share) >= LEAST_PCT:
             return "environment", f"The canary {canary} moved too ({share:+.1f} %): the machine changed, not the code."
@@ -311,7 +311,7 @@ def _cause(changes: Sequence[LevelChange], watching: Sequence[Track]) -> tuple[C
     commits = f" Commits {before.commit[:10]}..{after.commit[:10]}." if before.commit and after.commit else ""
     if canary_pct:
         return "code", f"The canary did not move, so the code changed.{commits}"
-    missed = " The canary was not measured on these nights." if watching else ""
+    missed = " The canary was not measured on these nights." if canaries else ""
     return "unknown", f"{missed}{commits}".strip()
 
 

@@ -56,8 +56,8 @@ def counted(timeline: Timeline) -> "pd.Series[bool]":
     opcodes = parts(timeline, OPCODES_IN_FULL)
     tensor = opcodes[opcodes["instance"].str.contains(_TENSOR_OPCODE)]
     shapeless = tensor["launch"][_flops(tensor["instance"]).isna()]
-    told = launches.isin(opcodes["launch"]) & ~launches.isin(shapeless)
-    return (launches.isin(_counters(timeline)["launch"]) | told).set_axis(launches.to_numpy())
+    has_shapes = launches.isin(opcodes["launch"]) & ~launches.isin(shapeless)
+    return (launches.isin(_counters(timeline)["launch"]) | has_shapes).set_axis(launches.to_numpy())
 
 
 def uncounted(timeline: Timeline) -> tuple[str, ...]:
@@ -124,9 +124,9 @@ def _by_opcodes(timeline: Timeline) -> Frame:
 
 def _flops(opcodes: "pd.Series[str]") -> "pd.Series[float]":
     """Return the operations of one warp per execution of each opcode; NaN if it names no shape (UTCHMMA of cc 10)."""
-    found = opcodes.str.extract(_OPCODE)
-    m, n, k = (found[f"g{axis}"].fillna(found[axis]).astype("float64") for axis in "mnk")
-    flops: pd.Series[float] = 2 * m * n * k / np.where(found["group"] == "G", 4, 1)
+    shapes = opcodes.str.extract(_OPCODE)
+    m, n, k = (shapes[f"g{axis}"].fillna(shapes[axis]).astype("float64") for axis in "mnk")
+    flops: pd.Series[float] = 2 * m * n * k / np.where(shapes["group"] == "G", 4, 1)
     return flops.where(~opcodes.str.contains(_HALF_AS_MANY), 2 * flops)
 
 

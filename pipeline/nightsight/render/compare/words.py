@@ -279,10 +279,13 @@ def _arrow(texts: list[str]) -> str:
 def differences_of(comparison: Comparison) -> list[tuple[str, str, str, str]]:
     """Return the differences between the sides: the fact, its values in baseline and candidate, and the consequence."""
 
-    def said(text: str) -> str:
+    def shorten(text: str) -> str:
         return cut(text, NAME_LENGTH) if text else ABSENT
 
-    return [(said(one.what), said(one.baseline), said(one.candidate), _follows(one)) for one in comparison.differences]
+    return [
+        (shorten(one.what), shorten(one.baseline), shorten(one.candidate), _follows(one))
+        for one in comparison.differences
+    ]
 
 
 def _follows(one: Difference) -> str:
