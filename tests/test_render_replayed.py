@@ -24,7 +24,7 @@ def section_of(report: Report, name: str) -> PageSection:
     return next(section for section in (*view.results, *view.method.sections) if section.anchor == name)
 
 
-def stacked(section: Section) -> list[tuple[str, Bar]]:
+def stacked(section: PageSection) -> list[tuple[str, Bar]]:
     """Return the labels and bars of the stacked bars of a section."""
     (drawn,) = section.pictures.above
     assert isinstance(drawn, Bars)

@@ -224,8 +224,8 @@ def _lost_work(timeline: Timeline, calls: pd.DataFrame) -> Finding | None:
     if lost:
         missing = sum(unmatched for _, unmatched, _ in lost)
         is_there = sum(rows for _, rows in unread) >= missing
-        calls_text = _lost_text(lost)
-        return _not_read(f"No GPU work is recorded for {calls_text}.", unread) if is_there else _LOST.filled(calls=calls_text)
+        text = _lost_text(lost)
+        return _not_read(f"No GPU work is recorded for {text}.", unread) if is_there else _LOST.filled(calls=text)
     return _SAID_LOST if is_said and not _has_capture_range(profile) else None
 
 
