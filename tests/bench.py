@@ -26,7 +26,7 @@ import numpy as np
 import pandas as pd
 import psutil
 
-from nightsight.history import Row
+from nightsight.history import HistoryRow
 from nightsight.model.history import Key
 from nightsight.read import read
 from nightsight.render import FORMATS, Source, render_html
@@ -350,7 +350,7 @@ def history(folder: Path) -> list[bool]:
     return [is_quick, show("its page: size", [page.stat().st_size / 1e6], "MB", ALLOWED_TRENDS_MB)]
 
 
-def year() -> Iterator[Row]:
+def year() -> Iterator[HistoryRow]:
     random = np.random.default_rng(1)
     metrics = ("step_ns", "unprofiled_step_ns", "kernel_ns", "copy_ns", "compute", "launches", "copies")
     names = {"gate": metrics, "kernel": [f"void at::native::elementwise_kernel<{n}, float>(int)" for n in range(50)]}
@@ -364,7 +364,7 @@ def year() -> Iterator[Row]:
                 for kind, listed in names.items()
             }
             time = f"{first + dt.timedelta(days=night):%Y-%m-%dT%H:%M:%SZ}"
-            yield Row(f"w{workload}", Key("NVIDIA H200", driver="580"), time, values, f"{night:07x}" * 4)
+            yield HistoryRow(f"w{workload}", Key("NVIDIA H200", driver="580"), time, values, f"{night:07x}" * 4)
 
 
 def unpacked(path: Path, folder: Path) -> Path:

@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from nightsight.history import Row, Rows, row_of
+from nightsight.history import HistoryRow, HistoryRows, row_of
 from nightsight.model.compare import MEASURES, Measures
 from nightsight.model.report import Conditions, Environment
 
@@ -41,13 +41,13 @@ def measures(
     )
 
 
-def row(*runs: Measures, link: str = "") -> Row:
+def row(*runs: Measures, link: str = "") -> HistoryRow:
     return row_of(runs, link=link, now=FIRST)
 
 
 def nights(
     count: int, factor: Callable[[int], float] = lambda _: 1.0, *, noise: float = 0.003, seed: int = 1, **facts: Any
-) -> list[Row]:
+) -> list[HistoryRow]:
     """Return a row of three runs for each night; the step and the first kernel take `factor(night)` times as long."""
     random = np.random.default_rng(seed)
     rows = []
@@ -63,8 +63,8 @@ def nights(
     return rows
 
 
-def of(*rows: Sequence[Row]) -> Rows:
-    return Rows(tuple(sorted((row for each in rows for row in each), key=lambda row: row.time)))
+def of(*rows: Sequence[HistoryRow]) -> HistoryRows:
+    return HistoryRows(tuple(sorted((row for each in rows for row in each), key=lambda row: row.time)))
 
 
 def step_at(night: int, factor: float) -> Callable[[int], float]:

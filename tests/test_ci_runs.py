@@ -346,7 +346,7 @@ def test_a_pull_request_from_the_comparison_to_the_comment(
     # the other run may have left nothing
     commenting = job(known, workspace)
     assert commenting.run(comment["steps"]) == 0, commenting.said
-    assert "no comment: the other run left nothing in comment" in commenting.said
+    assert "no comment: the other run left no files in comment" in commenting.said
     downloaded(left, workspace / "comment")
     for _ in range(2):
         commenting = job(known, workspace)

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from nightsight.collect import calibrate
-from nightsight.collect.calibrate import calibrated, costs_of
+from nightsight.collect.calibrate import calibration_of, costs_of
 from nightsight.collect.workloads import Program, Request
 from nightsight.errors import ToolError
 from nightsight.events.names import call_kinds
@@ -110,7 +110,7 @@ def test_a_machine_is_measured_once(
 ) -> None:
     said: list[str] = []
     request_ = replace(request_, progress=noted(said))
-    first = calibrated(program, request_)
+    first = calibration_of(program, request_)
     assert first.costs["kind"].tolist() == ["launch", "copy"]
     # twice as slow a host: 10 µs less twice 2 µs
     assert first.costs["added_ns"].tolist() == [6_000.0, 4_000.0]
@@ -119,21 +119,21 @@ def test_a_machine_is_measured_once(
     (file,) = cached(machine)
     assert not {"H200", "580.95", "2025.3", os.uname().nodename} & set(file.read_text().split('"'))
     measured("raise SystemExit(5)")
-    again = calibrated(program, request_)
+    again = calibration_of(program, request_)
     assert (again.costs.to_dict(), again.seconds, len(said)) == (first.costs.to_dict(), 0.0, 1)
-    assert calibrated(program, replace(request_, calibrate=True)).reason.endswith("ended with exit status 5")
-    assert len(calibrated(program, replace(request_, calibrate=False)).costs) == 0
+    assert calibration_of(program, replace(request_, calibrate=True)).reason.endswith("ended with exit status 5")
+    assert len(calibration_of(program, replace(request_, calibrate=False)).costs) == 0
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"unprofiled": 99}', '{"unprofiled": 1}'])
 def test_a_damaged_cache_is_measured_again(
     *, machine: Path, measured: Callable[..., None], program: Program, request_: Request, content: str
 ) -> None:
-    calibrated(program, request_)
+    calibration_of(program, request_)
     (file,) = cached(machine)
     whole = file.read_text()
     file.write_text(content)
-    assert len(calibrated(program, request_).costs) == 2
+    assert len(calibration_of(program, request_).costs) == 2
     assert file.read_text() == whole
 
 
@@ -141,18 +141,18 @@ def test_a_damaged_cache_is_measured_again(
 def test_another_nsys_or_other_options_are_another_machine(
     machine: Path, tmp_path: Path, program: Program, request_: Request
 ) -> None:
-    calibrated(program, request_)
-    calibrated(program, replace(request_, recordings=("memory-usage",)))
+    calibration_of(program, request_)
+    calibration_of(program, replace(request_, recordings=("memory-usage",)))
     nsys = tmp_path / "fake" / "nsys"
     nsys.write_text(nsys.read_text().replace("2025.3.1.0", "2026.1.0.0"))
-    assert len(calibrated(program, request_).costs) == 2
+    assert len(calibration_of(program, request_).costs) == 2
     assert len(cached(machine)) == 3
 
 
 @pytest.mark.usefixtures("measured")
 def test_a_cache_that_cannot_be_written_costs_only_time(machine: Path, program: Program, request_: Request) -> None:
     (machine / "cache").write_text("a file where the folder would be")
-    assert len(calibrated(program, request_).costs) == 2
+    assert len(calibration_of(program, request_).costs) == 2
 
 
 def test_what_keeps_it_unknown_is_said(
@@ -165,13 +165,13 @@ def test_what_keeps_it_unknown_is_said(
         ("print('nothing')", "wrote no times"),
     ):
         measured(text)
-        found = calibrated(program, request_)
+        found = calibration_of(program, request_)
         assert (len(found.costs), reason in found.reason) == (0, True), found.reason
     (tmp_path / "fake" / "nvidia-smi").unlink()
-    assert "nvidia-smi is not on PATH" in calibrated(program, request_).reason
+    assert "nvidia-smi is not on PATH" in calibration_of(program, request_).reason
 
 
 def test_a_command_that_is_a_python_is_measured_with_it(measured: Callable[..., None], request_: Request) -> None:
     command = Program("python", "command", ("/no/such/python3.12", "-m", "train"))
-    assert "cannot start" in calibrated(command, request_).reason
-    assert len(calibrated(Program("torchrun", "command", ("/bin/true",)), request_).costs) == 2
+    assert "cannot start" in calibration_of(command, request_).reason
+    assert len(calibration_of(Program("torchrun", "command", ("/bin/true",)), request_).costs) == 2

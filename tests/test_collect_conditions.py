@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nightsight.collect.conditions import Sample, conditions_of, findings_of, first_look, logged
+from nightsight.collect.conditions import Sample, conditions_of, findings_of, first_look, logging_gpus
 from nightsight.collect.doctor import examine
 from nightsight.errors import ToolError
 from nightsight.model.report import Conditions, Report
@@ -40,7 +40,7 @@ def process(machine: Path, pid: int, parent: int) -> int:
 
 
 def logged_for_a_moment() -> tuple[Conditions, ...]:
-    with logged(every_s=0.001) as log:
+    with logging_gpus(every_s=0.001) as log:
         deadline = time.monotonic() + 5
         while len(log.samples) < 4 and time.monotonic() < deadline:
             time.sleep(0.002)
@@ -88,7 +88,7 @@ def test_without_a_driver_or_without_the_package_nothing_is_logged(
 
 
 def logged_for_a_moment_or_not() -> tuple[tuple[Conditions, ...], str]:
-    with logged(every_s=0.001) as log:
+    with logging_gpus(every_s=0.001) as log:
         pass
     return log.conditions, log.problem
 

@@ -19,7 +19,7 @@ from nightsight.events.timeline import Timeline
 from nightsight.job.facts import Part
 from nightsight.job.merge import joined
 from nightsight.model.report import Profile, Report
-from nightsight.runs.unprofiled import as_text, of_text
+from nightsight.runs.unprofiled import from_text, to_text
 from nightsight.tables import conform
 from tests.test_cli import USAGE
 from tests.world import world
@@ -64,7 +64,7 @@ def test_a_link_is_only_compared_to_on_one_machine(
     told = []
     for rank, (part, node) in enumerate(zip(world([[1_000_000] * 20] * 3), nodes, strict=True)):
         beside = pd.DataFrame([Launched(rank, 3, "Slurm", node)])
-        tables = of_text(as_text({"launched_as": conform("launched_as", beside)}))
+        tables = from_text(to_text({"launched_as": conform("launched_as", beside)}))
         told.append(Part(part.name, part.profile.joined(Profile(tables))))
     results = {one.entry.name: one.run(Timeline(joined(told))) for one in ANALYSES}
     ranks, collectives = (results[name].rows for name in ("ranks", "collectives"))
@@ -79,7 +79,7 @@ def test_a_capture_that_tells_no_rank_has_that_of_its_launcher() -> None:
     told = []
     for rank, part in zip((2, 0, 1), parts, strict=True):
         beside = pd.DataFrame([Launched(rank, 3, "Slurm")])
-        tables = of_text(as_text({"launched_as": conform("launched_as", beside)}))
+        tables = from_text(to_text({"launched_as": conform("launched_as", beside)}))
         told.append(Part("train", part.profile.joined(Profile(tables))))
     table = joined(told).table("ranks")
     assert table["rank"].tolist() == [0, 1, 2]

@@ -25,7 +25,7 @@ SAMPLING = "--python-sampling=true"
 
 def named(names: tuple[str, ...] | None, program: Program = SCRIPT, *, known: str = KNOWN, given: str = "") -> Naming:
     arguments = (given,) if given else ()
-    return naming(program, Request(names=names, nsys_arguments=arguments), known=known)
+    return naming(program, Request(names=names, nsys_arguments=arguments), help_text=known)
 
 
 def test_the_names_that_can_be_asked_for_are_those_of_the_command_line() -> None:

@@ -11,10 +11,10 @@ import pandas as pd
 import pytest
 
 from nightsight.captures import beside
-from nightsight.collect.timing import of_benchmark, summarized, time_ranges
+from nightsight.collect.timing import of_benchmark, summarize_ranges, time_ranges
 from nightsight.collect.workloads import Program, Request
 from nightsight.model.report import Benchmark, Profile
-from nightsight.runs.unprofiled import as_text, of_text, with_unprofiled
+from nightsight.runs.unprofiled import from_text, to_text, with_unprofiled
 from nightsight.tables import conform
 
 Script = Callable[..., Path]
@@ -181,13 +181,13 @@ def began(folder: Path, name: str, rows: list[list[Any]], paths: tuple[str, ...]
 def test_the_gpu_says_how_long_a_step_takes_where_the_cpu_runs_ahead(tmp_path: Path) -> None:
     # before CUDA is set up there is no time on the GPU; a step takes it 50, the CPU 1
     began(tmp_path, "1", [[0, 7, n, None if n < 2 else 50 * n] for n in range(8)])
-    (row,) = summarized(tmp_path).to_dict("records")
+    (row,) = summarize_ranges(tmp_path).to_dict("records")
     assert row == {"path": "step", "instances": 6, "med_ns": 50.0, "on_gpu": True}
 
 
 def test_threads_are_summarized_one_by_one(tmp_path: Path) -> None:
     began(tmp_path, "1", [[0, thread, 100 * n + thread, None] for n in range(5) for thread in (7, 8)])
-    assert summarized(tmp_path)["med_ns"].tolist() == [100.0]
+    assert summarize_ranges(tmp_path)["med_ns"].tolist() == [100.0]
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ def test_threads_are_summarized_one_by_one(tmp_path: Path) -> None:
 def test_a_damaged_file_counts_for_nothing(tmp_path: Path, content: str) -> None:
     (tmp_path / "1.json").write_text(content)
     began(tmp_path, "2", [[0, 7, 10 * n, None] for n in range(4)])
-    assert summarized(tmp_path)["instances"].tolist() == [4]
+    assert summarize_ranges(tmp_path)["instances"].tolist() == [4]
 
 
 def test_step_times_of_a_workload_are_those_of_its_range() -> None:
@@ -221,7 +221,7 @@ TABLES = {
 @pytest.mark.parametrize("name", ["train.sqlite", "train.nsys-rep", "train.json.gz", "train.json"])
 def test_it_is_found_beside_every_file_of_the_capture(tmp_path: Path, name: str) -> None:
     assert beside(tmp_path / name) == tmp_path / "train.unprofiled.json"
-    (tmp_path / "train.unprofiled.json").write_text(as_text(TABLES), encoding="utf-8")
+    (tmp_path / "train.unprofiled.json").write_text(to_text(TABLES), encoding="utf-8")
     profile = with_unprofiled(replace(Profile({}), window="whole"), tmp_path / name)
     assert profile.window == "whole"
     for table, frame in TABLES.items():
@@ -229,8 +229,8 @@ def test_it_is_found_beside_every_file_of_the_capture(tmp_path: Path, name: str)
 
 
 def test_what_is_not_known_is_not_written() -> None:
-    text = as_text({"timed_ranges": TABLES["timed_ranges"], "profiler_costs": TABLES["profiler_costs"][:0]})
-    assert of_text(text).keys() == {"timed_ranges"}
+    text = to_text({"timed_ranges": TABLES["timed_ranges"], "profiler_costs": TABLES["profiler_costs"][:0]})
+    assert from_text(text).keys() == {"timed_ranges"}
 
 
 @pytest.mark.parametrize(

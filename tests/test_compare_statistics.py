@@ -8,7 +8,7 @@ from scipy.special import digamma, polygamma
 from scipy.stats import false_discovery_control, t
 
 from nightsight.compare import Settings, compare
-from nightsight.compare.statistics import Floats, benjamini_hochberg, effects, holm, of_one_side
+from nightsight.compare.statistics import Floats, benjamini_hochberg, effects, holm, one_sided
 from tests.measured import run, side
 from tests.properties import examples
 from tests.simulate import simulate
@@ -113,7 +113,7 @@ def test_what_comes_and_goes_by_itself_is_rarely_said_to_be_of_one_side(runs: in
     for _ in range(worlds):
         chance = drawn.uniform(0.05, 0.4, groups)
         few, many = (drawn.binomial(runs, chance).astype(np.float64) for _ in range(2))
-        added, removed = of_one_side(few, many, (runs, runs), 0.05)
+        added, removed = one_sided(few, many, (runs, runs), 0.05)
         alarms += bool((added | removed).any())
     assert alarms <= 0.07 * worlds
 
@@ -121,19 +121,19 @@ def test_what_comes_and_goes_by_itself_is_rarely_said_to_be_of_one_side(runs: in
 @pytest.mark.parametrize(("few", "many"), [(3, 3), (5, 5), (1, 1), (3, 5)])
 def test_what_all_runs_of_a_side_have_is_of_that_side(few: int, many: int) -> None:
     having = np.array([0.0, 0, few, few, 1]), np.array([many, many, 0.0, many, 1])
-    added, removed = of_one_side(*having, (few, many), 0.05)
+    added, removed = one_sided(*having, (few, many), 0.05)
     assert added.tolist() == [True, True, False, False, False]
     assert removed.tolist() == [False, False, True, False, False]
 
 
 def test_one_run_against_several_tells_nothing_of_what_comes_and_goes() -> None:
     having = np.array([1.0, 0, 0]), np.array([0.0, 9, 1])
-    assert not np.any(of_one_side(*having, (1, 9), 0.05)[1])
-    assert of_one_side(*having, (1, 9), 0.05)[0].tolist() == [False, True, False]
+    assert not np.any(one_sided(*having, (1, 9), 0.05)[1])
+    assert one_sided(*having, (1, 9), 0.05)[0].tolist() == [False, True, False]
 
 
 def test_a_kernel_of_few_runs_is_of_no_side() -> None:
-    added, removed = of_one_side(np.zeros(3), np.array([2.0, 1, 4]), (5, 5), 0.05)
+    added, removed = one_sided(np.zeros(3), np.array([2.0, 1, 4]), (5, 5), 0.05)
     assert added.tolist() == [False, False, True]
     assert not removed.any()
 
@@ -141,7 +141,7 @@ def test_a_kernel_of_few_runs_is_of_no_side() -> None:
 def test_a_new_kernel_is_found_where_host_calls_come_and_go() -> None:
     # calls in one of ten runs, or in nearly all, are no reason to doubt a kernel that all of a side have
     few, many = np.array([1.0, 0, 5, 4, 0]), np.array([0.0, 1, 4, 5, 5])
-    added, _ = of_one_side(few, many, (5, 5), 0.05)
+    added, _ = one_sided(few, many, (5, 5), 0.05)
     assert added.tolist() == [False, False, False, False, True]
 
 

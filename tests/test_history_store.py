@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nightsight.errors import CaptureError
-from nightsight.history import Row, append, read_rows
+from nightsight.history import HistoryRow, append, read_rows
 from nightsight.history.rows import key_of, row_from
 from nightsight.model.history import Key
 from nightsight.model.report import Conditions
@@ -176,7 +176,7 @@ def test_numbers_that_are_none_are_left_out_of_a_row() -> None:
 
 @given(
     st.builds(
-        Row,
+        HistoryRow,
         st.text(min_size=1),
         st.builds(Key, *[st.text(max_size=9)] * 7),
         st.datetimes().map(lambda time: f"{time.isoformat(timespec='seconds')}Z"),
@@ -190,7 +190,7 @@ def test_numbers_that_are_none_are_left_out_of_a_row() -> None:
         st.text(),
     )
 )
-def test_any_row_survives(written: Row) -> None:
+def test_any_row_survives(written: HistoryRow) -> None:
     line = written.line()
     assert line.count("\n") == 1
     assert row_from(line) == written

@@ -9,7 +9,7 @@ import ruptures
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nightsight.history import Rows, levels, trends
+from nightsight.history import HistoryRows, levels, trends
 from nightsight.history.levels import LEAST_NIGHTS, changes
 from nightsight.model.compare import Accepted
 from nightsight.model.history import Floats, off_level
@@ -109,7 +109,7 @@ def test_the_changes_are_those_of_ruptures_l1(seed: int) -> None:
     differences = np.diff(logs)
     noise = 1.4826 * np.median(np.abs(differences - np.median(differences))) / np.sqrt(2)
     expected = ruptures.Pelt(model="l1", min_size=LEAST_NIGHTS, jump=1).fit(logs / noise).predict(pen=3 * np.log(70))
-    assert levels._parted(logs[None]) == [expected[:-1]]
+    assert levels._change_points(logs[None]) == [expected[:-1]]
 
 
 @given(st.lists(st.floats(0, 1e12) | st.just(float("nan")), max_size=40))
@@ -121,7 +121,7 @@ def test_any_numbers_have_changes_far_enough_apart(values: list[float]) -> None:
 
 def test_without_ruptures_three_nights_in_a_row_are_a_change(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(levels, "ruptures", None)
-    assert "the ruptures package" in trends(Rows(())).rule
+    assert "the ruptures package" in trends(HistoryRows(())).rule
     assert told(nights(23, SLOWER)) == [("confirmed", "unknown", "2026-09-21")]
     assert told(nights(22, SLOWER)) == [("suspect", "unknown", "2026-09-21")]
 
@@ -278,10 +278,10 @@ def test_what_was_accepted_or_recovered_stays_so_when_its_epoch_ends() -> None:
 
 def test_runs_of_one_night_and_commit_are_one_point() -> None:
     one, two, three = (row(measures({"step_ns": value}, commit="abc1234")) for value in (1e6, 2e6, 9e6))
-    (track,) = trends(Rows((one, two, three))).tracks
+    (track,) = trends(HistoryRows((one, two, three))).tracks
     assert (len(track.nights), track.nights[0].runs, track.series[0].last) == (1, 3, 2e6)
     dirty = [row(measures({"step_ns": value}, commit="abc1234+")) for value in (1e6, 2e6)]
-    assert len(trends(Rows(tuple(dirty))).tracks[0].nights) == 2
+    assert len(trends(HistoryRows(tuple(dirty))).tracks[0].nights) == 2
 
 
 def test_disturbed_nights_are_kept_but_not_tested() -> None:

@@ -64,7 +64,7 @@ def run(
     script, told = tmp_path / "train.py", tmp_path / "told.json"
     script.write_text((nvtx or "").replace("{slow}", str(slow)) + code)
     program = Program("train", "script", (sys.executable, str(script)))
-    environment = naming(program, Request(names=names or None), known=known).environment
+    environment = naming(program, Request(names=names or None), help_text=known).environment
     done = subprocess.run(
         program.command,
         env={**os.environ, **environment, "TOLD": str(told)},

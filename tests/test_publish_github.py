@@ -13,7 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nightsight.history import trends
-from nightsight.publish.github import BOT, MOST_BYTES, Repository, Section, comment_text, downloaded, publish_issues
+from nightsight.publish.github import (
+    BOT,
+    MOST_BYTES,
+    CommentSection,
+    Repository,
+    comment_text,
+    publish_issues,
+    read_download,
+)
 from nightsight.publish.regressions import Regressions
 from nightsight.render.compare import comparison_markdown
 from nightsight.workflows.history import as_json
@@ -73,14 +81,16 @@ def test_several_workloads_are_one_comment(run: Run, tmp_path: Path, fake_gh: Ca
 
 @given(st.lists(st.text(min_size=1, max_size=200).map(lambda text: text * 400), min_size=1, max_size=6))
 def test_a_comment_always_fits(texts: list[str]) -> None:
-    body = comment_text([Section(f"w{index}", f"Verdict {index}.\n\n{text}") for index, text in enumerate(texts)])
+    body = comment_text(
+        [CommentSection(f"w{index}", f"Verdict {index}.\n\n{text}") for index, text in enumerate(texts)]
+    )
     assert len(body.encode()) <= MOST_BYTES + 1
     assert body.startswith("<!-- nightsight -->\n")
     assert [f"Verdict {index}." in body for index in range(len(texts))] == [True] * len(texts)
 
 
 def test_what_fits_is_said_whole() -> None:
-    short, long = Section("a", "Short.\n\n| a | table |"), Section("b", f"Long.\n\n{'| row |' * 10_000}")
+    short, long = CommentSection("a", "Short.\n\n| a | table |"), CommentSection("b", f"Long.\n\n{'| row |' * 10_000}")
     assert comment_text([short, long]) == (
         "<!-- nightsight -->\n\nShort.\n\n| a | table |\n\nLong.\n\nThe rest is in the report.\n"
     )
@@ -168,7 +178,7 @@ def rendered(tmp_path: Path, text: str) -> str:
     folder.mkdir()
     (folder / "number").write_text("12")
     (folder / "mlp.md").write_bytes(text.encode())
-    found = downloaded(folder)
+    found = read_download(folder)
     assert found
     return found[1][0].text
 
@@ -410,7 +420,7 @@ def test_what_is_no_regression_of_the_code_opens_no_issue(
 @pytest.mark.parametrize(
     ("told", "says"),
     [
-        ({"state": "ended"}, "nothing can show any more whether it recovers"),
+        ({"state": "ended"}, "further nights cannot show whether it recovers"),
         ({"state": "accepted"}, "it was accepted in the settings"),
         ({"state": "recovered"}, "it has recovered"),
         ({"direction": "faster"}, "it is not slower any more"),

@@ -13,7 +13,7 @@ from nightsight.model.compare import CHANGES, Comparison, unit_of
 from nightsight.render.compare import render_comparison
 from nightsight.render.compare.figures import columns, forest
 from nightsight.render.compare.page import comparison_page
-from nightsight.render.compare.words import PARTS, Names, gates, interval, percent, tally, written
+from nightsight.render.compare.words import PARTS, Names, change_texts, gates, interval, percent, tally
 from tests.comparisons import compared, hostile_comparison, runs, train_comparison
 from tests.properties import examples
 from tests.recorded import Recorded
@@ -173,7 +173,7 @@ def test_an_interval_in_words() -> None:
 def test_units_of_measures() -> None:
     assert [unit_of("gate", name) for name in ("step_ns", "launches", PARTS[-1])] == ["ns", "", "ns"]
     assert unit_of("kernel", "launches") == "ns"
-    (written_,) = written(
+    (written_,) = change_texts(
         small({"name": "launches", "baseline": 40.0, "candidate": 41.0}).changes, Names(small().changes)
     )
     assert (written_.baseline, written_.candidate, written_.difference) == ("40", "41", "+1")

@@ -10,7 +10,7 @@ from nightsight.render.compare import render_comparison
 from nightsight.render.compare.figures import lanes
 from nightsight.render.compare.steps import median_steps
 from nightsight.render.timeline.payload import steps_payload
-from nightsight.render.timeline.rows import beside, lay_events
+from nightsight.render.timeline.rows import lay_events, merge_events
 from tests.comparisons import train_comparison
 from tests.recorded import Recorded
 from tests.reports import small_report
@@ -82,7 +82,7 @@ def test_both_sides_keep_their_events_and_launches(names: tuple[str, str], recor
     )
     assert found is not None
     each = [lay_events(step.profile) for step in found]
-    both = beside([("A", each[0]), ("B", each[1])])
+    both = merge_events([("A", each[0]), ("B", each[1])])
     assert len(both.start) == sum(len(events.start) for events in each) == both.total
     assert (np.diff(both.bounds) > 0).all()
     kinds = [row.kind == "kernel" for row in both.rows]

@@ -13,7 +13,7 @@ from nightsight.model.report import Report
 from nightsight.render import render_html, render_markdown
 from nightsight.render.figure.curves import PANELS, Kind, over_time
 from nightsight.render.figure.plot import GRID, Circle, Dot, Panels, Path, Plot, Rect
-from nightsight.render.page.page import Section, page
+from nightsight.render.page.page import PageSection, page
 from nightsight.results.program import MEMORY_OVER_TIME
 from nightsight.workflows.analysis import build_report
 from tests.properties import examples
@@ -78,7 +78,7 @@ def report_with(name: str, frame: pd.DataFrame, *, beside: str = "launch_bound")
     return small_report(results=results[beside == "gpu_time" :])
 
 
-def section_of(report: Report, name: str) -> Section:
+def section_of(report: Report, name: str) -> PageSection:
     return next(section for section in page(report).results if section.anchor == name)
 
 

@@ -16,7 +16,7 @@ from nightsight.render.figure.boxes import Boxes
 from nightsight.render.figure.heat import Heat
 from nightsight.render.figure.plot import Panels, Picture, Plane
 from nightsight.render.figure.shares import Wholes
-from nightsight.render.page.page import Section, page
+from nightsight.render.page.page import PageSection, page
 from tests.recorded import Recorded
 
 GOLD = Path(__file__).parent / "gold"
@@ -41,7 +41,7 @@ def said_by(picture: Picture) -> list[Any]:
     raise AssertionError(picture)
 
 
-def said(section: Section) -> dict[str, Any]:
+def said(section: PageSection) -> dict[str, Any]:
     """Return the title, pictures in words, and first rows of a section."""
     table = section.table
     return {

@@ -11,7 +11,7 @@ from nightsight.render import render_html, render_markdown
 from nightsight.render.figure.bars import Bar, Bars, stacks
 from nightsight.render.figure.charts import Pictures
 from nightsight.render.figure.plot import MIX_COLORS, Plane, Point
-from nightsight.render.page.page import Section, page
+from nightsight.render.page.page import PageSection, page
 from nightsight.render.table.replayed import hottest
 from nightsight.render.table.view import TableView
 from tests.replay_tables import NAMES, instructions, kernels, lines, replay_report, rules, stalls
@@ -19,12 +19,12 @@ from tests.reports import HOSTILE, result
 from tests.test_render_html import Outline
 
 
-def section_of(report: Report, name: str) -> Section:
+def section_of(report: Report, name: str) -> PageSection:
     view = page(report)
     return next(section for section in (*view.results, *view.method.sections) if section.anchor == name)
 
 
-def stacked(section: Section) -> list[tuple[str, Bar]]:
+def stacked(section: PageSection) -> list[tuple[str, Bar]]:
     """Return the labels and bars of the stacked bars of a section."""
     (drawn,) = section.pictures.above
     assert isinstance(drawn, Bars)

@@ -13,7 +13,7 @@ from rich.cells import cell_len
 
 from nightsight.model.report import Environment, Finding, Report, Result, Results, names_of
 from nightsight.read import read
-from nightsight.render.lines import aligned, clipped, cut, wrapped
+from nightsight.render.lines import align, clip, cut, wrap
 from nightsight.render.terminal import Screen, brief_line, first_screen, screen_html, screen_lines
 from nightsight.workflows.analysis import build_report
 from tests.properties import examples
@@ -214,7 +214,7 @@ def _of_kernels(names: list[str], title: str, action: str) -> Report:
 
 
 def test_columns_count_cells_not_characters() -> None:
-    lines = aligned([("漢字", "1", "a"), ("abc", "22", "b")], right=(1,))
+    lines = align([("漢字", "1", "a"), ("abc", "22", "b")], right=(1,))
     assert lines == ["漢字   1  a", "abc   22  b"]
     assert {cell_len(line) for line in lines} == {11}
 
@@ -223,19 +223,19 @@ def test_columns_count_cells_not_characters() -> None:
 @examples(60)
 def test_cut_texts_fit(text: str, width: int) -> None:
     assert cell_len(cut(text, width)) <= width
-    assert cell_len(clipped(text, width)) <= width
-    assert all(cell_len(line) <= max(width, 4) for line in wrapped(text, max(width, 4)))
+    assert cell_len(clip(text, width)) <= width
+    assert all(cell_len(line) <= max(width, 4) for line in wrap(text, max(width, 4)))
 
 
 def test_cutting_keeps_both_ends_or_the_beginning() -> None:
-    assert (cut("abcdefghij", 5), clipped("abcdefghij", 5), cut("abc", 5)) == ("ab…ij", "abcd…", "abc")
-    assert list(wrapped("one two three", 7)) == ["one two", "  three"]
+    assert (cut("abcdefghij", 5), clip("abcdefghij", 5), cut("abc", 5)) == ("ab…ij", "abcd…", "abc")
+    assert list(wrap("one two three", 7)) == ["one two", "  three"]
 
 
 def test_a_number_stays_with_its_unit() -> None:
     said = "about −20 %. Then 3.5 ms (of 12,345 µs) more"
-    assert list(wrapped("took (625.0 µs), <1 %", 12, indent="")) == ["took", "(625.0 µs),", "<1 %"]
-    assert list(wrapped(said, 11, indent="")) == ["about", "−20 %. Then", "3.5 ms (of", "12,345 µs)", "more"]
+    assert list(wrap("took (625.0 µs), <1 %", 12, indent="")) == ["took", "(625.0 µs),", "<1 %"]
+    assert list(wrap(said, 11, indent="")) == ["about", "−20 %. Then", "3.5 ms (of", "12,345 µs)", "more"]
 
 
 def test_the_first_screen_computes_few_results() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nightsight.render.timeline.columns import columns, deflated, gzip_base64
+from nightsight.render.timeline.columns import columns, deflate, gzip_base64
 from tests.timeline_payload import read_columns
 
 LONG = 1 << 63
@@ -43,7 +43,7 @@ def test_bytes_of_one_place_lie_side_by_side() -> None:
 @pytest.mark.parametrize("size", [0, 1, 5 << 20])
 def test_compressed_pieces_are_one_gzip_member(size: int) -> None:
     data = np.random.default_rng(0).integers(0, 9, size, dtype=np.uint8).tobytes()
-    packed = base64.b64decode(gzip_base64([deflated(b"head"), deflated(data), deflated(b"")]))
+    packed = base64.b64decode(gzip_base64([deflate(b"head"), deflate(data), deflate(b"")]))
     # the browser refuses bytes after the first member, and so does this
     member = zlib.decompressobj(wbits=31)
     assert member.decompress(packed) == b"head" + data

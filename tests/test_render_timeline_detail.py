@@ -8,7 +8,7 @@ from nightsight.model.report import Profile
 from nightsight.render.timeline.labels import OTHERS
 from nightsight.render.timeline.layers import Sample, count_inside, merged, stretch, whole
 from nightsight.render.timeline.payload import timeline_payload
-from nightsight.render.timeline.rows import Events, lay_events
+from nightsight.render.timeline.rows import TimelineEvents, lay_events
 from nightsight.tables import conform
 from tests.test_render_timeline import assert_rows_are_sound, launched
 from tests.test_render_tracks import with_kernels, with_ranges
@@ -43,14 +43,14 @@ def busy_profile(kernels: int, *, streams: int = 2, steps: int = 50, names: int 
     return Profile({name: conform(name, frame) for name, frame in tables.items()})
 
 
-def events_of(profile: Profile) -> Events:
+def events_of(profile: Profile) -> TimelineEvents:
     """The events, times from the first one."""
     events = lay_events(profile)
     begin = events.start.min()
     return replace(events, start=events.start - begin, end=events.end - begin)
 
 
-def exact_rows(events: Events) -> list[list[Event]]:
+def exact_rows(events: TimelineEvents) -> list[list[Event]]:
     return decode_layer(events, whole(events, int(events.end.max()), quantum_ns=1))
 
 

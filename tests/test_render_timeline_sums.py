@@ -13,7 +13,7 @@ from nightsight.intervals import inside, length
 from nightsight.model.report import Profile
 from nightsight.render.timeline.labels import OTHERS, Labels
 from nightsight.render.timeline.payload import timeline_payload
-from nightsight.render.timeline.rows import Events, Row, RowKind, lay_events
+from nightsight.render.timeline.rows import RowKind, TimelineEvents, TimelineRow, lay_events
 from nightsight.render.timeline.sums import MOST_BINS, Sums, fitting, sums_of
 from tests.properties import examples
 from tests.test_render_timeline_detail import busy_profile, events_of
@@ -30,7 +30,7 @@ ROWS: tuple[tuple[str, RowKind], ...] = (
 )
 
 
-def laid(rows: list[list[tuple[int, int, int]]]) -> Events:
+def laid(rows: list[list[tuple[int, int, int]]]) -> TimelineEvents:
     """Make events of gaps, lengths and labels in rows."""
     spans: list[tuple[int, int, int]] = []
     for row in rows:
@@ -41,10 +41,12 @@ def laid(rows: list[list[tuple[int, int, int]]]) -> Events:
     start, stop, code = np.array(spans, dtype=np.int64).reshape(-1, 3).T
     bounds = np.cumsum([0, *map(len, rows)])
     kept = [place for place, row in enumerate(rows) if row]
-    drawn = tuple(Row(ROWS[place][0], str(place), ROWS[place][1]) for place in kept)
+    drawn = tuple(TimelineRow(ROWS[place][0], str(place), ROWS[place][1]) for place in kept)
     labels = Labels(NAMES, ("", "", "other details", "", "", ""), (-1,) * len(NAMES))
     nothing = np.full(len(start), -1)
-    return Events(drawn, bounds[[0, *(place + 1 for place in kept)]], start, stop, code, labels, nothing, 0, len(kept))
+    return TimelineEvents(
+        drawn, bounds[[0, *(place + 1 for place in kept)]], start, stop, code, labels, nothing, 0, len(kept)
+    )
 
 
 def read_back(sums: Sums | None, names: tuple[str, ...]) -> DecodedSums:
@@ -54,7 +56,7 @@ def read_back(sums: Sums | None, names: tuple[str, ...]) -> DecodedSums:
     return decode_sums(written.header(0), distinct, written.columns.body.data)
 
 
-def expected(events: Events, begin: int, end: int) -> dict[Section, Statistics]:
+def expected(events: TimelineEvents, begin: int, end: int) -> dict[Section, Statistics]:
     """Sum up what has any time from `begin` to `end`; what has no length is there if it begins there."""
     found: dict[Section, Statistics] = {}
     for row, (low, high) in zip(events.rows, pairwise(events.bounds.tolist()), strict=True):
@@ -88,7 +90,7 @@ def _folded(sums: Counter[str | None], section: Section, kept: set[tuple[Section
     return result
 
 
-def assert_exact(events: Events, read: DecodedSums, first: int, end: int) -> None:
+def assert_exact(events: TimelineEvents, read: DecodedSums, first: int, end: int) -> None:
     wanted = folded(expected(events, read.edge(first), read.edge(end)), set(read.slots))
     assert read.statistics(first, end) == wanted
 
@@ -218,7 +220,7 @@ def test_rows_that_are_not_drawn_are_in_the_sums() -> None:
 def test_processes_beyond_count_have_no_sums() -> None:
     events = events_of(busy_profile(100))
     count = 20_000
-    rows = tuple(Row(f"Process {number}", "", "api") for number in range(count))
+    rows = tuple(TimelineRow(f"Process {number}", "", "api") for number in range(count))
     start = np.arange(count)
     label = np.zeros(count, dtype=np.int64)
     many = replace(events, rows=rows, bounds=np.arange(count + 1), start=start, end=start + 9, label=label)

@@ -10,7 +10,7 @@ from nightsight.events.kernel_labels import Labels
 from nightsight.model.report import Finding, Result, View
 from nightsight.render import render_html
 from nightsight.render.page.figures import first_figures
-from nightsight.render.page.findings import advice, apart
+from nightsight.render.page.findings import advice, without_simulation
 from nightsight.render.page.page import page
 from nightsight.render.page.summary import Numbers, numbers
 from nightsight.render.terminal import first_screen
@@ -209,7 +209,7 @@ def test_of_a_healthy_program_the_causes_do_not_repeat_the_verdict() -> None:
 def test_what_is_said_of_the_simulation_stands_once_where_gains_are_defined() -> None:
     said_of_all = SIMULATED.format(one="a step", difference="+0.5 %")
     found = tuple(waits(gain, evidence=("mine", said_of_all)) for gain in (14.6, 5.0))
-    items, simulation = apart(advice(found, {}, Labels(())))
+    items, simulation = without_simulation(advice(found, {}, Labels(())))
     assert [item.evidence for item in items] == [("mine",), ("mine",)]
     assert simulation == f"{said_of_all}."
     assert render_html(small_report(results=BUSY, findings=found)).count("The simulation of a") == 1

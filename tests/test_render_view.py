@@ -8,7 +8,7 @@ from nightsight.model.report import Finding, Report
 from nightsight.render import render_html
 from nightsight.render.figure.bars import Bars, trials
 from nightsight.render.figure.plot import Circle
-from nightsight.render.page.page import Section, page
+from nightsight.render.page.page import PageSection, page
 from nightsight.render.table.view import MOST_ROWS, ROWS, Layout, table_view
 from nightsight.results import RESULTS
 from nightsight.results.entry import Jump
@@ -16,7 +16,7 @@ from nightsight.texts import middle_cut, printable
 from tests.reports import HOSTILE, kernel_table, range_table, result, small_report, with_gpu_time
 
 
-def section_of(report: Report, name: str) -> Section:
+def section_of(report: Report, name: str) -> PageSection:
     return next(section for section in page(report).results if section.anchor == name)
 
 

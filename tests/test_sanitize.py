@@ -25,7 +25,7 @@ from nightsight.progress import silent
 from nightsight.read import MOST_BYTES, read
 from nightsight.read.frames import frame_name, is_of_library
 from nightsight.render import FORMATS
-from nightsight.runs.unprofiled import as_text
+from nightsight.runs.unprofiled import to_text
 from nightsight.sanitize import sanitize
 from nightsight.sanitize.private import Private
 from nightsight.stats import REPORTS, stats_table, write_stats
@@ -109,7 +109,7 @@ def test_the_figures_beside_a_capture_go_along(capture_file: Callable[[str], Pat
     shutil.copy(capture_file("train"), source)
     rows = [{"path": path, "instances": 5, "med_ns": 1e6, "on_gpu": True} for path in ("step", f"load {HOME}/a.bin")]
     columns = {name: [row[name] for row in rows] for name in TABLES["timed_ranges"]}
-    beside(source).write_text(as_text({"timed_ranges": conform("timed_ranges", pd.DataFrame(columns))}))
+    beside(source).write_text(to_text({"timed_ranges": conform("timed_ranges", pd.DataFrame(columns))}))
     extra = beside(cleaned(source))
     assert [row["path"] for row in json.loads(extra.read_text())["timed_ranges"]] == ["step", "load <path 1>"]
     beside(source).write_text("{}")

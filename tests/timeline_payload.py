@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from itertools import accumulate, islice
 from typing import Any, NamedTuple
 
-from nightsight.render.timeline.layers import Layer
-from nightsight.render.timeline.rows import Events
+from nightsight.render.timeline.layers import TimelineLayer
+from nightsight.render.timeline.rows import TimelineEvents
 
 
 class Event(NamedTuple):
@@ -53,7 +53,7 @@ def decode(payload: bytes | None) -> Decoded:
     return Decoded(header, layers, sums, spent)
 
 
-def decode_layer(events: Events, layer: Layer) -> list[list[Event]]:
+def decode_layer(events: TimelineEvents, layer: TimelineLayer) -> list[list[Event]]:
     """Read one layer back, without a page around it."""
     labels = [[label, detail, -1] for label, detail in enumerate(events.labels.details)]
     header = {"names": list(events.labels.names), "labels": labels}

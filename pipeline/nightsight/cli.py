@@ -1,4 +1,4 @@
-"""The command line: Click commands and options, and the one place that turns the end of a command into an exit status.
+"""The command line: Click commands and options, and the one place that maps the end of a command to an exit status.
 
 Heavy imports wait until a command runs, so that `--help` does not load pandas.
 """
@@ -46,7 +46,7 @@ from nightsight.options import (
 )
 from nightsight.progress import Told
 from nightsight.system.crash import about, crash_line, place_of
-from nightsight.system.interrupts import interrupts_noted
+from nightsight.system.interrupts import noting_interrupts
 from nightsight.version import VERSION
 
 if TYPE_CHECKING:
@@ -69,17 +69,17 @@ class _Group(click.Group):
         gc.disable()
         atexit.register(gc.freeze)
         status = 0
-        with interrupts_noted() as signals:
+        with noting_interrupts() as signals:
             try:
                 super().invoke(ctx)
                 sys.stdout.flush()
             except click.exceptions.Exit as ending:
                 status = ending.exit_code
             except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 (every error has an exit status)
-                status, said = _explained(error, ctx, signals)
+                status, lines = _explain(error, ctx, signals)
                 # stderr may be closed
                 with suppress(OSError):
-                    say(*said, err=True)
+                    say(*lines, err=True)
             finally:
                 gc.enable()
         for stream in (sys.stdout, sys.stderr):
@@ -93,36 +93,36 @@ class _Group(click.Group):
         ctx.exit(128 + signals[0] if signals else status)
 
 
-def _explained(error: BaseException, ctx: click.Context, signals: Sequence[int]) -> tuple[int, list[str]]:
+def _explain(error: BaseException, ctx: click.Context, signals: Sequence[int]) -> tuple[int, list[str]]:
     """Return the exit status of a command that raised an exception, and the lines of its message."""
-    shown = "".join(traceback.format_exception(error)).splitlines() if ctx.params["debug"] else []
-    told = ctx.meta.get(PROGRESS)
-    doing = told.doing if told and told.doing else f"nightsight {ctx.invoked_subcommand}"
+    trace = "".join(traceback.format_exception(error)).splitlines() if ctx.params["debug"] else []
+    progress = ctx.meta.get(PROGRESS)
+    doing = progress.doing if progress and progress.doing else f"nightsight {ctx.invoked_subcommand}"
     if isinstance(error, click.ClickException):
-        # Click's own usage message, which repeats what was typed
+        # Click's own usage message, which repeats the command line
         error.show(words := StringIO())
-        return error.exit_code, [*shown, *words.getvalue().rstrip("\n").split("\n")]
+        return error.exit_code, [*trace, *words.getvalue().rstrip("\n").split("\n")]
     if isinstance(error, MemoryError):
         error = NoMemory(place_of(error, doing))
     if isinstance(error, PipelineError):
         hint = f"Hint: {error.hint}".split("\n") if error.hint else []
-        return error.exit_code, [*shown, f"Error: {error.message}", *hint]
+        return error.exit_code, [*trace, f"Error: {error.message}", *hint]
     if signals or isinstance(error, KeyboardInterrupt):
-        return Interrupted.exit_code, [*shown, "Error: interrupted"]
+        return Interrupted.exit_code, [*trace, "Error: interrupted"]
     if isinstance(error, OSError) and error.errno == errno.EPIPE:
         # the reader closed the pipe
-        return _CLOSED, shown
+        return _CLOSED, trace
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-        return PipelineError.exit_code, [*shown, "Error: cannot write to standard output: no space left on device"]
+        return PipelineError.exit_code, [*trace, "Error: cannot write to standard output: no space left on device"]
     assert isinstance(error, Exception)
-    return CRASHED, [*shown, f"Error: {crash_line(error, doing)}"]
+    return CRASHED, [*trace, f"Error: {crash_line(error, doing)}"]
 
 
 def _ncu_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options for kernel replay."""
     count, above_zero = click.IntRange(min=1), Number(min=0, min_open=True)
     share = Number(0, 100, min_open=True)
-    shown = partial(click.option, show_default=True)
+    option = partial(click.option, show_default=True)
     several = partial(
         click.option,
         multiple=True,
@@ -133,9 +133,9 @@ def _ncu_options(command: Callable[..., Any]) -> Callable[..., Any]:
     decorators = (
         click.option("--ncu", type=TOOL, metavar="PATH", help="Path of ncu (default: detected)."),
         click.option("--no-ncu", is_flag=True, help="Do not replay kernels with ncu after the nsys run."),
-        shown("--ncu-coverage", type=share, default=90, metavar="PERCENT", help=_COVERAGE),
-        shown("--ncu-kernels", type=count, default=12, metavar="N", help=_MOST),
-        shown("--ncu-launches", type=count, default=1, metavar="N", help="Replay this many launches of each kernel."),
+        option("--ncu-coverage", type=share, default=90, metavar="PERCENT", help=_COVERAGE),
+        option("--ncu-kernels", type=count, default=12, metavar="N", help=_MOST),
+        option("--ncu-launches", type=count, default=1, metavar="N", help="Replay this many launches of each kernel."),
         click.option("--ncu-kernel", default="", metavar="REGEX", callback=expression, help=_KERNEL),
         click.option("--ncu-range", default="", metavar="NAME", help="Replay only work in this NVTX push/pop range."),
         click.option("--ncu-all", is_flag=True, help="Replay every kernel, grid and block. No limit."),
@@ -144,17 +144,17 @@ def _ncu_options(command: Callable[..., Any]) -> Callable[..., Any]:
         ),
         several("--ncu-sections"),
         several("--ncu-metrics"),
-        shown(
+        option(
             "--ncu-budget",
             type=above_zero,
             default=300,
             metavar="SECONDS",
             help="Time limit of the replay. Results collected until then are kept.",
         ),
-        shown("--clock-control", type=click.Choice(["none", "base", "reset"]), default="none", help=_CLOCKS),
-        shown("--cache-control", type=click.Choice(["all", "none"]), default="all", help=_CACHES),
-        shown("--replay-mode", type=click.Choice(_MODES), default="kernel", help=_AGAIN),
-        shown("--graph-profiling", type=click.Choice(["node", "graph"]), default="node", help=_GRAPHS),
+        option("--clock-control", type=click.Choice(["none", "base", "reset"]), default="none", help=_CLOCKS),
+        option("--cache-control", type=click.Choice(["all", "none"]), default="all", help=_CACHES),
+        option("--replay-mode", type=click.Choice(_MODES), default="kernel", help=_AGAIN),
+        option("--graph-profiling", type=click.Choice(["node", "graph"]), default="node", help=_GRAPHS),
     )
     for decorator in reversed(decorators):
         command = decorator(command)
@@ -215,15 +215,15 @@ attach_option = click.option(
 
 def _torch_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options of torch.profiler."""
-    shown = partial(click.option, show_default=True)
+    option = partial(click.option, show_default=True)
     natural, count = click.IntRange(min=0), click.IntRange(min=1)
     several = partial(click.option, multiple=True, metavar="NAME", callback=no_empty_name)
     words = partial(click.option, default=(), metavar="WORD,...")
     decorators = (
         click.option("--active", type=count, metavar="N", help=_ACTIVE),
-        shown("--wait", type=natural, default=0, metavar="N", help="With --active: skip this many steps first."),
-        shown("--warmup", type=natural, default=1, metavar="N", help=_WARMUP),
-        shown("--cycles", type=natural, default=1, metavar="N", help=_CYCLES),
+        option("--wait", type=natural, default=0, metavar="N", help="With --active: skip this many steps first."),
+        option("--warmup", type=natural, default=1, metavar="N", help=_WARMUP),
+        option("--cycles", type=natural, default=1, metavar="N", help=_CYCLES),
         click.option("--step-range", default="", metavar="NAME", help=_STEP_RANGE),
         several("--skip-range", help=_SKIP_RANGE),
         words("--record", type=Words(RECORDED, everything=RECORDED[:-1], others=_OF_TORCH), help=_RECORD),
@@ -446,15 +446,15 @@ def profile(ctx: click.Context, /, target: str | None, **values: Any) -> None:  
     if (unseen := withheld(options.keep_env)) and not options.quiet:
         say(f"Not passed to the program: {', '.join(unseen)}. To pass one: --keep-env NAME", err=True)
     with shown_progress(is_quiet=options.quiet) as progress:
-        show = _shown(options, progress)
+        show = _show_function(options, progress)
         plan = Plan(program, collector, options.reports, parameters, options.window, options.attach, show=show)
-        for said in repeated(plan, options.request(progress), options.repeat, keep=options.keep):
+        for output in repeated(plan, options.request(progress), options.repeat, keep=options.keep):
             with progress.paused():
                 # a path, or all of a report as Markdown
-                say(*said.split("\n"))
+                say(*output.split("\n"))
 
 
-def _shown(options: ProfileOptions, progress: Told) -> "Callable[[Made, Turn], None]":
+def _show_function(options: ProfileOptions, progress: Told) -> "Callable[[Made, Turn], None]":
     """Return the function that prints tables and first screen of a run; for repeats before the last, only one line.
 
     Raise UsageError for an unknown table.
@@ -556,17 +556,17 @@ def report(files: tuple[Path, ...], **values: Any) -> None:  # noqa: ANN401
 
     keep_memory()
     options = ReportOptions(**values)
-    named = options.output or ""
-    path, is_folder = Path(named) if named else None, named.endswith("/")
+    output_name = options.output or ""
+    path, is_folder = Path(output_name) if output_name else None, output_name.endswith("/")
     output = Output(path, options.style or "", options.max_bytes, options.assets, is_folder)
     with shown_progress(is_quiet=options.quiet) as progress:
         reading = Reading(options.nsys, options.max_input, progress, options.window, options.attach, options.apart)
-        for made in render_files(files, output, reading):
+        for rendered in render_files(files, output, reading):
             with progress.paused():
                 if not options.quiet:
-                    with about(made.file or made.path, "writing the first screen"):
-                        show_report(made.report, is_brief=made.is_one_of_several)
-                say(f"report: {made.path}")
+                    with about(rendered.file or rendered.path, "writing the first screen"):
+                        show_report(rendered.report, is_brief=rendered.is_one_of_several)
+                say(f"report: {rendered.path}")
 
 
 @main.command(short_help="Print the tables of `nsys stats`.")
@@ -625,17 +625,17 @@ def stats(file: Path, **values: Any) -> None:  # noqa: ANN401
         shown_progress() as progress,
         profile_of(file, Reading(options.nsys, options.max_input, progress), details=details_of(selection)) as profile,
     ):
-        made = list(print_stats(profile, selection, path=file, output=options.output, skip=skip))
+        tables = list(print_stats(profile, selection, path=file, output=options.output, skip=skip))
     for finding in profile.findings:
         say(f"Warning: {finding.title}. {finding.detail}", err=True)
     for report, reason in skipped:
         _say_skipped(report, reason)
     if skip:
         say(f"Skipped, not supported by nightsight: {', '.join(OF_NSYS_ALONE)}", err=True)
-    if not made:
+    if not tables:
         raise MissingTable(f"{file.name} has none of the tables of `nsys stats`", "Try: nightsight report")
-    is_titled = options.output == "-" and options.style == "table" and len(made) > 1
-    texts = [f"{report}:\n\n{text}" if is_titled else text for report, text in made]
+    is_titled = options.output == "-" and options.style == "table" and len(tables) > 1
+    texts = [f"{report}:\n\n{text}" if is_titled else text for report, text in tables]
     put(("\n" if options.output == "-" else "").join(texts))
 
 
@@ -654,8 +654,8 @@ def workloads(*, workloads: Path | None) -> None:
     from nightsight.collect.workloads import registered
 
     own = {workload.name: workload for workload in own_workloads(workloads)}
-    for mine in own.values():
-        say(f"{mine.name:16}{mine.summary}", f"{'':16}{shlex.join((str(mine.script), *mine.arguments))}")
+    for custom in own.values():
+        say(f"{custom.name:16}{custom.summary}", f"{'':16}{shlex.join((str(custom.script), *custom.arguments))}")
     for workload in registered():
         if workload.name not in own:
             say(f"{workload.name:16}{workload.summary}", f"{'':16}{workload.options}")

@@ -16,9 +16,9 @@ Spans = tuple[Ints, Ints]
 
 
 def in_order(start: Ints, *others: Ints) -> Ints:
-    """Return the order of spans by their starts, and of those that start together by the others, the first before all.
+    """Return the order of spans by start, and of spans with equal starts by `others`, the first key first.
 
-    Few start together, and numpy is quick with what is nearly sorted: ten times as quick as sorting by all at once.
+    Few spans start together, and numpy sorts nearly sorted arrays fast: ten times as fast as by all keys at once.
     """
     order = np.argsort(start, kind="stable")
     ordered = start[order]
@@ -26,16 +26,16 @@ def in_order(start: Ints, *others: Ints) -> Ints:
 
 
 def divided(begin: int, length: int, count: int) -> Ints:
-    """Return the edges of `count` equal parts of a span, rounded down; just its beginning if there are none."""
-    # the product of length and place may exceed int64, what is left of each part times the place does not
-    each, rest = divmod(length, max(count, 1))
+    """Return the edges of `count` equal parts of a span, rounded down; only its beginning if `count` is 0."""
+    # length * place may exceed int64; remainder * place does not
+    each, remainder = divmod(length, max(count, 1))
     place = np.arange(count + 1, dtype=np.int64)
-    return begin + each * place + rest * place // max(count, 1)
+    return begin + each * place + remainder * place // max(count, 1)
 
 
 def union_of(spans: Iterable[Spans]) -> Spans:
     """Return the union of several sets of spans."""
-    # of one set no copy is made: it can be the operations of a large capture
+    # a single set is not copied: it can hold the operations of a large capture
     each = [some for some in spans if len(some[0])] or [(np.empty(0, dtype=np.int64),) * 2]
     return union(*(each[0] if len(each) == 1 else map(np.concatenate, zip(*each, strict=True))))
 
@@ -55,8 +55,8 @@ def union(start: Ints, end: Ints) -> tuple[Ints, Ints]:
 def outer(end: Ints, start: Ints | None = None) -> Ints:
     """Return for each span the position of the latest earlier span that ends no earlier, or -1.
 
-    Spans must be sorted by (start, longest first). If they are nested, the result is the parent. With `start`, that one
-    must be open when this one starts: an empty span at the end of another is outside.
+    Spans must be sorted by (start, longest first). If they are nested, the result is the parent. With `start`, the
+    earlier span must be open when the later one starts: an empty span at the end of another is outside.
     """
     least = end if start is None else np.maximum(end, start + 1)
     return reaching(np.arange(-1, len(end) - 1, dtype=np.int64), end, least)
@@ -184,7 +184,7 @@ def scaled(times: Ints, total: int) -> Ints:
         return times
     exact = times * (total / before)
     whole: Ints = np.floor(exact).astype(np.int64)
-    # what rounding down leaves goes to the largest remainders
+    # the rest after rounding down goes to the largest remainders
     left = int(total - whole.sum())
     whole[np.argsort(whole - exact, kind="stable")[:left]] += 1
     return whole
@@ -215,9 +215,9 @@ def covered(spans: Spans, start: Ints, end: Ints) -> Ints:
 
 
 def shares(start: Ints, end: Ints, rest: Spans) -> Floats:
-    """Return how much of `rest` each [start, end) gets if those that are open at an instant share it equally.
+    """Return how much of `rest` each [start, end) gets if all spans that are open at an instant share it equally.
 
-    The shares add up to the part of `rest` in which any is open.
+    The shares add up to the part of `rest` in which any span is open.
     """
     order = np.argsort(start, kind="stable")
     if (start[order][1:] >= np.maximum.accumulate(end[order])[:-1]).all():
@@ -231,7 +231,7 @@ def shares(start: Ints, end: Ints, rest: Spans) -> Floats:
 
 
 def cut(spans: Spans, times: Ints) -> tuple[Ints, Ints, Ints]:
-    """Cut spans at all `times` inside them; return the pieces, in order of time, and the span that each is of."""
+    """Cut spans at all `times` inside them; return the pieces, in order of time, and the span of each piece."""
     times = np.sort(times, kind="stable")
     times = times[np.append(True, times[1:] != times[:-1])[: len(times)]]
     of = np.searchsorted(spans[0], times, side="right") - 1

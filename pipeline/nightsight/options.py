@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 RECORDINGS: Final = ("gpu_metrics", "python_backtrace", "memory_usage", "page_faults")
 NAMES: Final = ("modules", "operators", "shapes", "python")
 RECORDED: Final = ("shapes", "stack", "memory", "modules", "sync", "threads")
-"""What torch.profiler can record in addition to its default, as workloads/traced.py takes it."""
+"""Data that torch.profiler can record in addition to its default, in the words of workloads/traced.py."""
 
 # escaped characters and bracket expressions: everything in them is literal
 _PLAIN: Final = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]", re.DOTALL)
@@ -58,7 +58,7 @@ class ReplayOptions:
 
         if self.no_ncu:
             return None
-        sections = [name for given in self.ncu_sections for name in given.split(",")]
+        sections = [name for names_given in self.ncu_sections for name in names_given.split(",")]
         metrics = ",".join(self.ncu_metrics)
         collected: list[str] = []
         if self.ncu_set or not (sections or metrics):
@@ -98,11 +98,11 @@ class TracingOptions:
 
     @property
     def tracing(self) -> "Tracing":
-        """What torch.profiler should record."""
+        """The requested recording of torch.profiler."""
         from nightsight.collect.tracing import Schedule, Tracing
 
-        given = Schedule(self.wait, self.warmup, self.active, self.cycles) if self.active else None
-        return Tracing(given, self.activities, self.record, self.skip_range, self.step_range)
+        schedule = Schedule(self.wait, self.warmup, self.active, self.cycles) if self.active else None
+        return Tracing(schedule, self.activities, self.record, self.skip_range, self.step_range)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,8 +146,8 @@ class ProfileOptions(ReplayOptions, TracingOptions):
         """The reports of `nsys stats` to print after the run; UsageError if one is unknown."""
         from nightsight.stats import OF_A_RUN, refuse_unknown
 
-        given = tuple(name.strip() for words in self.stats for name in words.split(","))
-        tables = tuple(dict.fromkeys(name for word in given for name in (OF_A_RUN if word == "true" else (word,))))
+        texts = tuple(name.strip() for words in self.stats for name in words.split(","))
+        tables = tuple(dict.fromkeys(name for word in texts for name in (OF_A_RUN if word == "true" else (word,))))
         refuse_unknown(tables)
         return tables
 
@@ -166,7 +166,7 @@ class ProfileOptions(ReplayOptions, TracingOptions):
         return Span(self.delay or 0.0, self.duration) if self.delay or self.duration else None
 
     def request(self, progress: "Progress") -> "Request":
-        """Return these options as the collectors take them."""
+        """Return these options in the form that collectors take."""
         from nightsight.collect.workloads import Request
 
         return Request(
@@ -190,7 +190,7 @@ class ProfileOptions(ReplayOptions, TracingOptions):
         )
 
     def refuse_contradictions(self, given: Collection[str]) -> None:
-        """Raise UsageError for options that others override, so that none is silently ignored.
+        """Raise UsageError for options without effect, so that none is silently ignored.
 
         `given`: the names of the options on the command line.
         """
@@ -198,29 +198,29 @@ class ProfileOptions(ReplayOptions, TracingOptions):
         for name, needed in _NEEDED:
             if name in on_line and not getattr(self, needed):
                 raise click.UsageError(f"--{name.replace('_', '-')} needs --{needed}.")
-        others = f"--collector {self.collector}" if self.collector in ("ncu", "torch") else ""
+        other_collector = f"--collector {self.collector}" if self.collector in ("ncu", "torch") else ""
         part = "--server" if self.server else "--delay" if self.delay else "--duration" if self.duration else ""
         without = "--no-ncu" if self.no_ncu else "--collector torch" if self.collector == "torch" else ""
-        alone = "--collector ncu" if self.collector == "ncu" else ""
-        every = "--ncu-all" if self.ncu_all else ""
-        chosen = every or ("--ncu-kernel" if self.ncu_kernel else "--ncu-range" if self.ncu_range else "")
+        ncu_alone = "--collector ncu" if self.collector == "ncu" else ""
+        all_kernels = "--ncu-all" if self.ncu_all else ""
+        chosen = all_kernels or ("--ncu-kernel" if self.ncu_kernel else "--ncu-range" if self.ncu_range else "")
         as_whole = f"--replay-mode {self.replay_mode}" if "range" in self.replay_mode else ""
         meaningless = (
             (_OF_NCU, without),
-            ({"no_ncu"}, alone),
-            ({"trace", "nsys_arg", "time_steps", "attach", "names", "stats"}, alone),
-            ({"calibrate", "delay", "duration", "server"}, others),
+            ({"no_ncu"}, ncu_alone),
+            ({"trace", "nsys_arg", "time_steps", "attach", "names", "stats"}, ncu_alone),
+            ({"calibrate", "delay", "duration", "server"}, other_collector),
             ({"delay", "duration", "time_steps", "workloads", *_OF_NCU}, "--server" if self.server else ""),
             ({"capture_range"} if self.capture_range in ("cudaProfilerApi", "nvtx") else set(), part),
             (_OF_TORCH, f"--collector {self.collector}" if self.collector in ("nsys", "ncu") else part),
-            ({"ncu_coverage"}, chosen or alone),
-            ({"ncu_kernel", "ncu_range", "ncu_kernels"}, every),
+            ({"ncu_coverage"}, chosen or ncu_alone),
+            ({"ncu_kernel", "ncu_range", "ncu_kernels"}, all_kernels),
             ({"ncu_all", "ncu_kernel", "ncu_kernels", "ncu_coverage", "graph_profiling"}, as_whole),
         )
         for names, other in meaningless:
             if other and names & on_line:
-                said = ", ".join(f"--{name.replace('_', '-')}" for name in sorted(names & on_line))
-                raise click.UsageError(f"{said} has no effect with {other}.")
+                message = ", ".join(f"--{name.replace('_', '-')}" for name in sorted(names & on_line))
+                raise click.UsageError(f"{message} has no effect with {other}.")
         excluded = (
             (
                 "names" in on_line and self.collector == "torch",
@@ -240,9 +240,9 @@ class ProfileOptions(ReplayOptions, TracingOptions):
                 "to let it run to its end.",
             ),
         )
-        for is_given, said in excluded:
+        for is_given, message in excluded:
             if is_given:
-                raise click.UsageError(said)
+                raise click.UsageError(message)
 
 
 _NEEDED: Final = (
@@ -256,7 +256,7 @@ _OF_TORCH: Final = frozenset(TracingOptions.__dataclass_fields__)
 
 @dataclass(frozen=True, kw_only=True)
 class TrialOptions:
-    """What `ab` and `bisect` measure at each commit, named as on the command line."""
+    """The options of `ab` and `bisect` for each measurement, named as on the command line."""
 
     build: str
     collector: "Choice"
@@ -273,7 +273,7 @@ class TrialOptions:
     verbose: bool
 
     def request(self, progress: "Progress") -> "Request":
-        """Return these options as the collectors take them, with absolute paths: each commit has its own folder."""
+        """Return these options in the form that collectors take, with absolute paths: each commit has its folder."""
         from nightsight.collect.workloads import Request
 
         return Request(
@@ -338,7 +338,7 @@ class StatsOptions:
         """The requested tables, and which events they cover."""
         from nightsight.stats import OF_A_FILE, Selection
 
-        reports = [report for given in self.reports for report in given.split(",")] or OF_A_FILE
+        reports = [report for names_given in self.reports for report in names_given.split(",")] or OF_A_FILE
         return Selection(
             reports,
             style=self.style,
@@ -364,9 +364,9 @@ def expression(_: click.Context, __: click.Parameter, value: str) -> str:
         re.compile(f".(?:{value})")
     except re.error as error:
         raise click.BadParameter(f"{value!r} is not a regular expression that ncu accepts: {error.msg}.") from error
-    found = _NOT_ECMASCRIPT.search(_PLAIN.sub("", value))
-    if found:
-        reason = f"{found[0]} is not in its grammar. Groups are (...), (?:...), (?=...) and (?!...)"
+    match = _NOT_ECMASCRIPT.search(_PLAIN.sub("", value))
+    if match:
+        reason = f"{match[0]} is not in its grammar. Groups are (...), (?:...), (?=...) and (?!...)"
         raise click.BadParameter(f"{value!r} is not a regular expression that ncu accepts: {reason}.")
     return value
 
@@ -396,20 +396,20 @@ def _is_given(ctx: click.Context, parameter: click.Parameter) -> bool:
 
 
 def names(_: click.Context, __: click.Parameter, value: str) -> tuple[str, ...] | None:
-    """Return what to annotate: some of NAMES; empty for `off`, None for `auto`."""
+    """Return the words of NAMES to annotate; empty for `off`, None for `auto`."""
     if value in ("auto", "off"):
         return None if value == "auto" else ()
-    given = tuple(name.strip() for name in value.split(","))
-    if unknown := [name for name in given if name not in NAMES]:
+    parts = tuple(name.strip() for name in value.split(","))
+    if unknown := [name for name in parts if name not in NAMES]:
         raise click.BadParameter(f"{unknown[0]!r} is not one of auto, off, {', '.join(NAMES)}.")
-    return given
+    return parts
 
 
 def no_empty_name(_: click.Context, __: click.Parameter, value: Any) -> Any:  # noqa: ANN401 (one text, or several)
     """Reject an empty name, alone or between commas."""
-    for given in (value,) if isinstance(value, str) else value or ():
-        if not all(name.strip() for name in given.split(",")):
-            raise click.BadParameter(f"{given!r} contains an empty name.")
+    for text in (value,) if isinstance(value, str) else value or ():
+        if not all(name.strip() for name in text.split(",")):
+            raise click.BadParameter(f"{text!r} contains an empty name.")
     return value
 
 
@@ -417,10 +417,10 @@ def numbers_of_ranks(_: click.Context, __: click.Parameter, value: str | None) -
     """Return the numbers between commas."""
     if value is None:
         return None
-    given = [name.strip() for name in value.split(",")]
-    if not all(name.isascii() and name.isdigit() for name in given):
+    numbers = [name.strip() for name in value.split(",")]
+    if not all(name.isascii() and name.isdigit() for name in numbers):
         raise click.BadParameter(f"{value!r} is not a list of ranks, such as 0,7.")
-    return frozenset(map(int, given))
+    return frozenset(map(int, numbers))
 
 
 class Words(click.ParamType[tuple[str, ...]]):
@@ -437,13 +437,13 @@ class Words(click.ParamType[tuple[str, ...]]):
         """Return the words; `all` means `everything`."""
         if isinstance(value, tuple):
             return value
-        given = {word.strip() for word in value.split(",")}
-        if self.everything and "all" in given:
-            given = given - {"all"} | set(self.everything)
-        for word in sorted(given - set(self.words)):
+        words = {word.strip() for word in value.split(",")}
+        if self.everything and "all" in words:
+            words = words - {"all"} | set(self.everything)
+        for word in sorted(words - set(self.words)):
             offered = ", ".join((*self.words, *(["all"] if self.everything else [])))
             self.fail(f"{word!r} is not one of {offered}. {self.others.get(word, '')}".rstrip(), param, ctx)
-        return tuple(word for word in self.words if word in given)
+        return tuple(word for word in self.words if word in words)
 
 
 def standard_output(_: click.Context, __: click.Parameter, value: Any) -> Any:  # noqa: ANN401 (a path, or its text)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from nightsight.history import Rows, trends
+from nightsight.history import HistoryRows, trends
 from nightsight.model.report import Conditions
 from nightsight.render.history import Links, render_trends
 from tests.browser.looks import in_turns, violations
@@ -38,7 +38,9 @@ def written() -> dict[str, str]:
     linked = [row(measures({"step_ns": STEP}, night=night), link=f"mlp/{night}") for night in range(40)]
     links = Links("https://example.com/nights", "https://example.com/team/project", frozenset(r.link for r in linked))
     return {
-        "events": render_trends(trends(Rows(rows.rows, ("mlp/x.jsonl, line 3 was skipped",)), canaries=("matmul",))),
+        "events": render_trends(
+            trends(HistoryRows(rows.rows, ("mlp/x.jsonl, line 3 was skipped",)), canaries=("matmul",))
+        ),
         "hostile": render_trends(trends(of(hostile))),
         "linked": render_trends(trends(of(linked)), links),
         "one": render_trends(trends(of(linked[:1]))),

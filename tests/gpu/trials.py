@@ -38,7 +38,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from nightsight.collect.conditions import logged
+from nightsight.collect.conditions import logging_gpus
 from nightsight.collect.nsys import collect_nsys
 from nightsight.collect.workloads import Request, resolve
 from nightsight.compare import Settings, compare, measures
@@ -284,7 +284,7 @@ def _collect(case: Case, folder: Path) -> Capture | None:
     nsys = os.environ.get("NSYS")
     request = Request(folder / "capture", folder / "log", 120, nsys=Path(nsys) if nsys else None, names=())
     try:
-        with logged() as log:
+        with logging_gpus() as log:
             capture = collect_nsys(program, request)
     except PipelineError as error:
         _say(f"    {case.name} failed: {error.message} {error.hint}")

@@ -48,48 +48,48 @@ _MOST_EVIDENCE: Final = 3
 
 
 _NEEDED: Final = tuple(column.name for column in WHAT_IF.columns if not column.is_optional)
-# its gain is larger than that of the first cause, and only this text explains the order
+# its gain is larger than that of the first cause, so the order needs this explanation
 _GRAPH_LATER: Final = "then use a CUDA graph, which cannot contain syncs"
 _NEARLY_ALL: Final = 0.9
-# a cause that names the rank comes first unless another gains this many times as much
+# a cause that names the rank comes first unless another one gains this many times as much
 _OF_A_RANK: Final = 1.2
 
 
 def advise(results: Sequence[Result], *, is_start_up: bool = False) -> tuple[Finding, ...]:
-    """Return what to change: the most important first, then by gain; empty if nothing is wrong.
+    """Return the advice: the most important first, then by gain; empty if nothing is wrong.
 
     is_start_up: the results cover the time before the loop, where advice for each step does not apply.
     """
     tables = Tables(results)
-    others = ((said, said.gain_pct or 0.0) for said in (*replay_advice(tables), *_late_rank(tables)))
-    counted = [*_causes(tables, is_start_up=is_start_up), *others, *_bubbles(tables), *_lone_ranks(tables)]
-    if not counted:
+    further = ((finding, finding.gain_pct or 0.0) for finding in (*replay_advice(tables), *_late_rank(tables)))
+    weighted = [*_causes(tables, is_start_up=is_start_up), *further, *_bubbles(tables), *_lone_ranks(tables)]
+    if not weighted:
         return ()
-    first = max(counted, key=lambda pair: pair[1])
-    rest = sorted(
-        (pair for pair in counted if pair is not first),
+    first = max(weighted, key=lambda pair: pair[1])
+    ranked = sorted(
+        (pair for pair in weighted if pair is not first),
         key=lambda pair: -(pair[1] if pair[0].gain_pct is None else pair[0].gain_pct),
     )
-    return tuple(said for said, _ in (first, *rest))
+    return tuple(finding for finding, _ in (first, *ranked))
 
 
 def of_whole(findings: Iterable[Finding], start_up: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Return the advice on a whole run: causes nearly all before the loop get the remedy of the start-up."""
+    """Return the advice on a whole run: causes that lie almost entirely before the loop get the start-up remedy."""
     early = {(finding.rule, finding.cause): finding.gain_ns or 0 for finding in start_up}
     return tuple(
-        _once(finding)
+        _for_start_up(finding)
         if early.get((finding.rule, finding.cause), 0) > _NEARLY_ALL * (finding.gain_ns or 0)
         else finding
         for finding in findings
     )
 
 
-def _once(finding: Finding) -> Finding:
+def _for_start_up(finding: Finding) -> Finding:
     return replace(finding, remedy=RULE[finding.rule].at_start if finding.rule in RULE else AT_START, action="")
 
 
 def _late_rank(tables: Tables) -> Iterator[Finding]:
-    """Yield a finding if all other ranks once waited for one rank, much longer than a step takes."""
+    """Yield a finding if all other ranks once waited for one rank for much longer than a step."""
     ranks = tables.rows(RANKS, "rank", "step_ns", "late_ns", "late_at_ns")
     ranks = ranks[ranks["late_ns"] >= np.maximum(_LATE_NS, _LATE_STEPS * ranks["step_ns"])]
     for row in ranks.sort_values(["late_ns", "rank"], ascending=[False, True]).head(1).to_dict("records"):
@@ -115,10 +115,10 @@ def _lone_ranks(tables: Tables) -> Iterator[tuple[Finding, float]]:
     """
     split, calls = (tables.rows(entry, *columns) for entry, columns in _OF_LONE_RANKS)
     share = split["share_pct"].where(split["category"] == COMMUNICATION, 0.0).groupby(split["device"]).sum().mean()
-    # ranks that meet have a skew; the transfer is known if all members met, and pairs are always two of them
+    # matched ranks have a skew; the transfer is known if all members are matched; pairs always have two members
     met = calls["skew_ns"].notna() & (calls["transfer_ns"].notna() | calls["name"].isin(PAIRWISE))
     is_lone = ~met & (calls["group_size"].fillna(2) > 1)
-    # of all ranks and steps
+    # the sum over all ranks and steps
     exposed = calls["exposed_ns"] * calls["total_ns"] / (calls["avg_ns"] * calls["calls"])
     share *= exposed.where(is_lone, 0.0).sum() / max(exposed.sum(), 1.0)
     if not share >= _LONE_PCT:
@@ -150,25 +150,25 @@ _LONE_PCT: Final = 10.0
 
 
 def _bubbles(tables: Tables) -> Iterator[tuple[Finding, float]]:
-    """Yield a finding if the stages of a pipeline wait for each other, with its weight, as `_lone_ranks` does.
+    """Yield a finding if the stages of a pipeline wait for each other, with its weight.
 
-    The weight is the share of a step in percent that twice as many microbatches would save, if known.
+    The weight is the percentage of a step that twice as many microbatches would save, if known.
     """
     stages = tables.rows(PIPELINE_STAGES, *PIPELINE_STAGES.column_names).dropna(subset=["even_pct", "microbatches"])
     mean = stages.groupby("pipeline")["bubble_pct"].mean()
     if not len(mean) or mean.max() < _BUBBLE_PCT:
         return
-    mine = stages[stages["pipeline"] == mean.idxmax()]
-    count, batches, bubble = len(mine), int(mine["microbatches"].iloc[0]), float(mean.max())
-    step, work = float(mine["step_ns"].mean()), mine["work_ns"]
+    of_pipeline = stages[stages["pipeline"] == mean.idxmax()]
+    count, batches, bubble = len(of_pipeline), int(of_pipeline["microbatches"].iloc[0]), float(mean.max())
+    step, work = float(of_pipeline["step_ns"].mean()), of_pipeline["work_ns"]
     # the first microbatch passes through all stages, the others follow at the pace of the slowest
     fill = float(work.sum() - work.max()) / batches
-    even = f"({count} - 1) / ({batches} + {count} - 1) = {mine['even_pct'].iloc[0]:.0f} %"
+    even = f"({count} - 1) / ({batches} + {count} - 1) = {of_pipeline['even_pct'].iloc[0]:.0f} %"
     is_explained = bool(abs(fill + float(work.max()) - step) <= _BUBBLE_PCT / 100 * step)
     less = f"{format_value(fill / 2, 'gain_ns')} of the {format_value(step, 'gain_ns')} of a step"
     gain = f" Twice as many, each half as large, would save up to {less}, if kernels stay as efficient."
     cause = "Pipeline stages wait for each other"
-    said = Finding(
+    finding = Finding(
         "pipeline_bubble",
         "advice",
         f"{cause}: {bubble:.0f} % of a step",
@@ -180,7 +180,7 @@ def _bubbles(tables: Tables) -> Iterator[tuple[Finding, float]]:
         cause=cause,
         action="use more microbatches",
     )
-    yield said, 100 * fill / 2 / step if is_explained else 0.0
+    yield finding, 100 * fill / 2 / step if is_explained else 0.0
 
 
 # the smallest share of bubbles to report, and how far a step may differ from what its stages explain
@@ -204,38 +204,38 @@ def unchecked(results: Sequence[Result]) -> dict[str, str]:
     calls = find(results, CUDA_API_SUM.name)
     if calls is not None and calls.table is not None:
         why = "no CUDA call was made in this window: its work was launched earlier"
-    found = {} if replays[0]["calls"] else dict.fromkeys([rule.name for rule in RULES if not rule.of_kernels], why)
+    reasons = {} if replays[0]["calls"] else dict.fromkeys([rule.name for rule in RULES if not rule.of_kernels], why)
     if not len(tables.rows(NCU_LIMITS)):
-        found |= dict.fromkeys(sorted(KERNEL_WORDS.keys() - RULE.keys()), "no kernel was replayed with ncu")
-    return found
+        reasons |= dict.fromkeys(sorted(KERNEL_WORDS.keys() - RULE.keys()), "no kernel was replayed with ncu")
+    return reasons
 
 
 def _causes(tables: Tables, *, is_start_up: bool) -> Iterator[tuple[Finding, float]]:
     """Yield a finding for each remedy with enough gain, and its weight for the first place."""
-    replays, found = tables.rows(REPLAY, *REPLAY.column_names), tables.rows(WHAT_IF, *_NEEDED)
-    found = found[found["gain_pct"].notna() & found["rule"].isin(list(RULE))]
+    replays, simulated = tables.rows(REPLAY, *REPLAY.column_names), tables.rows(WHAT_IF, *_NEEDED)
+    simulated = simulated[simulated["gain_pct"].notna() & simulated["rule"].isin(list(RULE))]
     if not len(replays):
         return
     whole: dict[Any, Any] = replays.iloc[0].to_dict()
-    rules = found["rule"].map(RULE)
-    score = found["gain_pct"] * found["rule"].map(lambda rule: RULE[rule].counts).astype("float64")
-    # naming the rank that the others wait for says more than that all wait
-    score *= np.where((found["rule"] == "host_code") & (found["name"] != ""), _OF_A_RANK, 1.0)
-    score = _after_many_waits(found, score)
-    worth = found["gain_pct"] >= rules.map(lambda rule: rule.worth_pct).astype("float64")
-    ranked = found.assign(score=score)[worth].sort_values("score", ascending=False, kind="stable")
-    said: set[str] = set()
+    rules = simulated["rule"].map(RULE)
+    score = simulated["gain_pct"] * simulated["rule"].map(lambda rule: RULE[rule].counts).astype("float64")
+    # a cause that names the awaited rank says more than one that all ranks share
+    score *= np.where((simulated["rule"] == "host_code") & (simulated["name"] != ""), _OF_A_RANK, 1.0)
+    score = _after_many_waits(simulated, score)
+    worth = simulated["gain_pct"] >= rules.map(lambda rule: rule.worth_pct).astype("float64")
+    ranked = simulated.assign(score=score)[worth].sort_values("score", ascending=False, kind="stable")
+    named_paths: set[str] = set()
     listed = 0
     for row in ranked.to_dict("records"):
         if RULE[row["rule"]].shares_time:
-            # in the best sequence it gains in addition to the finding above
-            if row["path"] in said and not (pd.notna(row["order"]) and row["order"] > 1):
+            # in the best sequence, it gains in addition to the earlier finding
+            if row["path"] in named_paths and not (pd.notna(row["order"]) and row["order"] > 1):
                 continue
-            said.add(row["path"])
-        cause = _finding(row, whole, tables, found if not listed and not is_start_up else found[:0])
+            named_paths.add(row["path"])
+        cause = _finding(row, whole, tables, simulated if not listed and not is_start_up else simulated[:0])
         if row["rule"] == "launch_bound" and row["gain_pct"] > ranked["gain_pct"].iloc[0]:
             cause = replace(cause, action=_GRAPH_LATER)
-        yield _once(cause) if is_start_up else cause, row["score"]
+        yield _for_start_up(cause) if is_start_up else cause, row["score"]
         listed += 1
         if listed == _MOST:
             return
@@ -265,10 +265,10 @@ def _finding(row: dict[Any, Any], whole: dict[Any, Any], tables: Tables, others:
         "name": row["name"] or "calls",
         "most": f", most in `{row['name']}`" if row["name"] else "",
     }
-    left, error = before - gain, _error_pct(whole, row["gain_pct"]) / 100 * before
-    told = "without the profiler" if whole["call_cost_ns"] or pd.notna(whole["timed_ns"]) else "as profiled"
-    spread = f"{format_value(left, 'gain_ns')} ± {format_value(min(error, left), 'gain_ns')}"
-    predicted = f"With the fix, {step.one} takes {spread} {told}."
+    remaining, error = before - gain, _error_pct(whole, row["gain_pct"]) / 100 * before
+    profiled = "without the profiler" if whole["call_cost_ns"] or pd.notna(whole["timed_ns"]) else "as profiled"
+    spread = f"{format_value(remaining, 'gain_ns')} ± {format_value(min(error, remaining), 'gain_ns')}"
+    predicted = f"With the fix, {step.one} takes {spread} {profiled}."
     waits = row["waits_in"]
     waiting = (
         (f"Most of this time is spent in `{waits}`, waiting for another thread, a process or a file.",) if waits else ()
@@ -308,21 +308,21 @@ def _step(whole: Mapping[Any, Any]) -> _Step:
 
 
 def _where(row: Mapping[Any, Any]) -> str:
-    said = place(row["path"], row["function"], row["caller"])
-    return said if said == _OUTSIDE else f"in {said}"
+    location = place(row["path"], row["function"], row["caller"])
+    return location if location == _OUTSIDE else f"in {location}"
 
 
 def place(path: str, function: str = "", caller: str = "") -> str:
     """Return the innermost range of a path, the function in it and its caller, as parts of a sentence."""
     name, _, where = function.removesuffix(")").partition(" (") if function.endswith(")") else (function, "", "")
-    said = f"`{name}` {'at' if where.startswith('line') else 'in'} {where}" if where else f"`{name}`"
+    location = f"`{name}` {'at' if where.startswith('line') else 'in'} {where}" if where else f"`{name}`"
     if path.startswith("("):
         if caller:
             return f"`{name}`{f' ({where})' * bool(where)}, called from `{caller.partition(' (')[0]}`"
         return f"`{function}`" if function else _OUTSIDE
     inner = f"`{path.rsplit(' / ', 1)[-1]}`" if path else "several places"
-    said += f", called from `{caller.partition(' (')[0]}`" * bool(caller)
-    return f"{inner} ({said})" if function else inner
+    location += f", called from `{caller.partition(' (')[0]}`" * bool(caller)
+    return f"{inner} ({location})" if function else inner
 
 
 def _ends(path: str) -> str:
@@ -332,16 +332,16 @@ def _ends(path: str) -> str:
 
 
 def _error_pct(whole: Mapping[Any, Any], gain_pct: float) -> float:
-    """Return how far a gain may be off; both in percent of a step.
+    """Return the possible error of a gain; both in percent of a step.
 
-    That is the part that the replay cannot explain, and half of the profiler's cost in what remains.
+    It is the part that the simulation cannot explain, plus half of the profiler's cost in the remaining time.
     """
     cost = 1 - whole["unprofiled_ns"] / whole["replayed_ns"] if whole["replayed_ns"] else 0.0
     return float(abs(whole["unexplained_pct"]) + 50 * max(cost, 0.0) * (1 - gain_pct / 100) + 0.5)
 
 
 def _sequence(row: dict[Any, Any], others: pd.DataFrame) -> Iterator[str]:
-    """Yield what to do next, if this remedy is the first of the best sequence."""
+    """Yield the next steps if this remedy is the first of the best sequence."""
     following = others[others["order"].fillna(0) > 1].sort_values("order")
     if row["order"] != 1 or following.empty:
         return
@@ -367,12 +367,12 @@ def _evidence(rule: Rule, row: dict[Any, Any], whole: dict[Any, Any], tables: Ta
     elif row["path"]:
         path = path[(paths == row["path"]) | paths.str.startswith(f"{row['path']} / ") | (paths == "")]
     for cause in rule.causes:
-        for some in path[path["cause"] == cause].head(1).to_dict("records"):
-            name = label_of(some["name"]) if cause in (COMPUTE, COMMUNICATION) else some["name"]
+        for segment in path[path["cause"] == cause].head(1).to_dict("records"):
+            name = label_of(segment["name"]) if cause in (COMPUTE, COMMUNICATION) else segment["name"]
             what = " ".join(part for part in (cause, name) if part)
-            where = f" in {_ends(some['path'])}" if some["path"] else ""
-            time = format_value(float(some["step_ns"]), "step_ns")
-            share = format_value(float(some["time_pct"]), "time_pct")
+            where = f" in {_ends(segment['path'])}" if segment["path"] else ""
+            time = format_value(float(segment["step_ns"]), "step_ns")
+            share = format_value(float(segment["time_pct"]), "time_pct")
             yield f"On the critical path: {what}{where}, {time} {step.per}, {share} of the window"
     unexplained = f"{whole['unexplained_pct']:+.1f} %"
     if unexplained not in ("+0.0 %", "-0.0 %"):

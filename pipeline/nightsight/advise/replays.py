@@ -1,9 +1,9 @@
 """Give advice from ncu's replays: for each kernel, the one change that could save most of its time.
 
-ncu's rules are independent: they estimate 36 % for the accesses of a kernel whose tensor pipe is busy for 94 % of the
-time. So an estimate counts only if its rule is about what limits the kernel, and gains no more than the limiting unit
-has left. Only global estimates, for the whole kernel, bound a gain; local ones are about one unit of the GPU. ncu's own
-words are in the table of its rules.
+ncu's rules are independent of each other: they estimate 36 % for the accesses of a kernel whose tensor pipe is busy
+94 % of the time. An estimate therefore counts only if its rule is about the limiter of the kernel, and its gain is at
+most the headroom of the limiting unit. Only global estimates, for the whole kernel, bound a gain; local ones are about
+one unit of the GPU. The table of rules has ncu's own text.
 """
 
 import re
@@ -34,7 +34,7 @@ _OURS: Final = ["rule", "gain_pct", "reason"]
 _VERDICT: Final = "info"
 # rules that a timeline already reports from its remedies, and the one that promises no gain
 _ELSEWHERE: Final = frozenset(("tensor_cores", "small_grid", AT_ROOF))
-# a unit above the first is at its peak; if all units are below the second, the kernel waits on none of them
+# a unit above the first share is at its peak; if all units are below the second, the kernel waits on none of them
 _AT_ROOF_PCT: Final = 80.0
 # a kernel at its peak is worth a note if it takes this share of the window, or of the replayed time
 _DOMINANT_PCT: Final = 25.0
@@ -88,19 +88,24 @@ def replay_advice(tables: Tables) -> tuple[Finding, ...]:
     kernels = kernels.merge(limits, on="launch", validate="1:1")
     if not tables.window_ns:
         replayed_ns = kernels["replay_ns"].astype("float64")
-        return (*_alone(kernels), *_at_roof(kernels, replayed_ns, max(float(replayed_ns.sum()), 1.0), "replayed time"))
+        return (
+            *_untimed(kernels),
+            *_at_roof(kernels, replayed_ns, max(float(replayed_ns.sum()), 1.0), "replayed time"),
+        )
     timed = kernels[kernels["busiest_gpu_ns"].notna()]
-    ours = timed[timed["ours"].isin(KERNEL_WORDS.keys() - _ELSEWHERE)].rename(columns={"ours": "rule"})
-    cases = pd.concat([_estimates(tables, timed), ours.assign(capped_pct=ours["gain_pct"])], ignore_index=True)
+    own_rules = timed[timed["ours"].isin(KERNEL_WORDS.keys() - _ELSEWHERE)].rename(columns={"ours": "rule"})
+    cases = pd.concat(
+        [_estimates(tables, timed), own_rules.assign(capped_pct=own_rules["gain_pct"])], ignore_index=True
+    )
     # the busiest GPU bounds the gain: GPUs work in parallel, so their times do not add up
     gain = cases["capped_pct"].astype("float64") / 100 * cases["busiest_gpu_ns"].astype("float64")
     cases = cases.assign(gain_ns=gain.clip(upper=tables.window_ns))
     cases = cases.sort_values("gain_ns", ascending=False, kind="stable").drop_duplicates(_GROUP)
     cases = cases[cases["gain_ns"] * 100 >= _LEAST_PCT * max(tables.window_ns, 1)]
-    spent = timed["busiest_gpu_ns"].astype("float64")
+    gpu_ns = timed["busiest_gpu_ns"].astype("float64")
     return (
         *(_finding(case, tables.window_ns) for case in cases.head(_MOST).to_dict("records")),
-        *_at_roof(timed, spent, max(tables.window_ns, 1), "window"),
+        *_at_roof(timed, gpu_ns, max(tables.window_ns, 1), "window"),
     )
 
 
@@ -121,10 +126,10 @@ def _estimates(tables: Tables, kernels: pd.DataFrame) -> pd.DataFrame:
         | ((about == "waiting") & (used < _AT_ROOF_PCT))
     )
     # coalesced accesses relieve the caches, and are bounded by the other units
-    others = cases[["sm_pct", "dram_pct", "tensor_pct", "excessive_pct"]].astype("float64").max(axis=1).fillna(0.0)
-    left = 100.0 - np.where(about == "accesses", others, used)
-    said = cases["speedup_pct"].astype("float64").clip(0, 100)
-    return cases.assign(capped_pct=np.minimum(said, left), about=about)[applies]
+    other_units = cases[["sm_pct", "dram_pct", "tensor_pct", "excessive_pct"]].astype("float64").max(axis=1).fillna(0.0)
+    headroom = 100.0 - np.where(about == "accesses", other_units, used)
+    estimate_pct = cases["speedup_pct"].astype("float64").clip(0, 100)
+    return cases.assign(capped_pct=np.minimum(estimate_pct, headroom), about=about)[applies]
 
 
 def _finding(case: dict[Any, Any], window_ns: int) -> Finding:
@@ -153,9 +158,9 @@ def _finding(case: dict[Any, Any], window_ns: int) -> Finding:
             source=NCU_LIMITS.name,
             action=words.action,
         )
-    said = float(case["speedup_pct"])
-    bound = f", the rest of {case['unit']}" if case["capped_pct"] < said else ""
-    estimate = f"At most {saved} of that{bound} (ncu estimates {format_value(said, 'speedup_pct')})"
+    estimate_pct = float(case["speedup_pct"])
+    bound = f", the rest of {case['unit']}" if case["capped_pct"] < estimate_pct else ""
+    estimate = f"At most {saved} of that{bound} (ncu estimates {format_value(estimate_pct, 'speedup_pct')})"
     return replace(
         finding,
         rule=f"ncu_{_WORD_ENDS.sub('_', case['rule']).lower()}",
@@ -167,29 +172,29 @@ def _finding(case: dict[Any, Any], window_ns: int) -> Finding:
     )
 
 
-def _at_roof(kernels: pd.DataFrame, spent: "pd.Series[float]", whole_ns: float, of_what: str) -> Iterator[Finding]:
+def _at_roof(kernels: pd.DataFrame, gpu_ns: "pd.Series[float]", whole_ns: float, of_what: str) -> Iterator[Finding]:
     """Yield a note on the kernels at the hardware limit, if they take much of the total."""
-    peaked = kernels.assign(share_pct=100.0 * spent / whole_ns)[kernels["ours"] == AT_ROOF]
+    peaked = kernels.assign(share_pct=100.0 * gpu_ns / whole_ns)[kernels["ours"] == AT_ROOF]
     share = float(peaked["share_pct"].sum())
     if share < _DOMINANT_PCT:
         return
-    said, words = [], KERNEL_WORDS[AT_ROOF]
+    sentences, words = [], KERNEL_WORDS[AT_ROOF]
     by_unit = peaked.sort_values("share_pct", ascending=False, kind="stable").groupby("unit", sort=False)
-    for unit, mine in list(by_unit)[:_MOST_EVIDENCE]:
-        low, high = (f"{mine['used_pct'].agg(which):.0f}" for which in ("min", "max"))
+    for unit, of_unit in list(by_unit)[:_MOST_EVIDENCE]:
+        low, high = (f"{of_unit['used_pct'].agg(which):.0f}" for which in ("min", "max"))
         used = low if low == high else f"{low} to {high}"
-        helps = mine["reason"].iloc[0].partition(": ")[2]
-        names = ", ".join(pd.unique(mine["name"].map(label_of))[:_MOST_EVIDENCE])
-        part = format_value(float(mine["share_pct"].sum()), "share_pct")
-        said.append(f"{used} % of {unit}, where {helps}: {names} ({part}).")
+        helps = of_unit["reason"].iloc[0].partition(": ")[2]
+        names = ", ".join(pd.unique(of_unit["name"].map(label_of))[:_MOST_EVIDENCE])
+        part = format_value(float(of_unit["share_pct"].sum()), "share_pct")
+        sentences.append(f"{used} % of {unit}, where {helps}: {names} ({part}).")
     # uncoalesced accesses keep a memory busy with data that nobody reads
     is_open = peaked["unit"].isin(MEMORIES) & peaked["excessive_pct"].isna()
     detail = _NOT_MEASURED if is_open.any() else words.detail
     title = f"{words.title}: {format_value(min(share, 100.0), 'share_pct')} of the {of_what}"
-    yield Finding(AT_ROOF, "info", title, " ".join((*said, detail)), words.remedy, source=NCU_LIMITS.name)
+    yield Finding(AT_ROOF, "info", title, " ".join((*sentences, detail)), words.remedy, source=NCU_LIMITS.name)
 
 
-def _alone(kernels: pd.DataFrame) -> tuple[Finding, ...]:
+def _untimed(kernels: pd.DataFrame) -> tuple[Finding, ...]:
     """Return the advice from replays without a timeline, the largest share of the replayed time first."""
     cases = kernels[kernels["ours"].isin(KERNEL_WORDS.keys() - {AT_ROOF})]
     total = float(kernels["replay_ns"].astype("float64").sum())

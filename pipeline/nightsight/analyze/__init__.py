@@ -36,7 +36,7 @@ __all__ = [
 
 def _in_modules() -> tuple[Analysis, ...]:
     """Return the analyses of all modules in this package, in the order of the register."""
-    modules = (import_module(found.name) for found in walk_packages(__path__, f"{__name__}."))
+    modules = (import_module(info.name) for info in walk_packages(__path__, f"{__name__}."))
     analyses: list[Analysis] = [analysis for module in modules for analysis in getattr(module, "ANALYSES", ())]
     return tuple(sorted(analyses, key=lambda analysis: RESULTS.index(analysis.entry)))
 
@@ -45,17 +45,17 @@ ANALYSES: Final = _in_modules()
 
 
 def analyze(timeline: Timeline, entries: Collection[Entry] | None = None) -> Results:
-    """Return the results of analyses (default: of all) in report order; each is computed when it is asked for.
+    """Return the results of analyses (default: all) in report order; each is computed on first use.
 
     An analysis that lacks a table yields a result without a table and with the reason.
     """
-    wanted = (analysis for analysis in ANALYSES if entries is None or analysis.entry in entries)
-    makers = {analysis.entry.name: partial(analysis.run, timeline) for analysis in wanted}
+    chosen = (analysis for analysis in ANALYSES if entries is None or analysis.entry in entries)
+    makers = {analysis.entry.name: partial(analysis.run, timeline) for analysis in chosen}
     return Results(makers, timeline.profile.rows)
 
 
 def doubts(timeline: Timeline) -> tuple[Finding, ...]:
-    """Return findings about how far to trust the numbers."""
+    """Return findings about the reliability of the numbers."""
     return (
         *facts.trust(timeline),
         *facts.shared_gpus(timeline),
@@ -65,8 +65,8 @@ def doubts(timeline: Timeline) -> tuple[Finding, ...]:
 
 
 def analyze_others(timeline: Timeline, entries: Collection[Entry]) -> Iterator[tuple[Window, Results]]:
-    """Yield the other windows that a reader may want to see, each with some of its results."""
-    for other in other_timelines(timeline):
-        results = analyze(other, entries)
+    """Yield the other windows that a reader can choose, each with some of its results."""
+    for other_timeline in other_timelines(timeline):
+        results = analyze(other_timeline, entries)
         results.make(entry.name for entry in entries)
-        yield other.window, results
+        yield other_timeline.window, results

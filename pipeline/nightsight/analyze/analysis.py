@@ -23,7 +23,7 @@ class Table:
 class Analysis:
     """One entry of the register and the function that computes its table.
 
-    rows_from: the canonical table without whose rows the result has none either; "" if there is no such table.
+    rows_from: the canonical table whose rows the result needs to have any; "" if there is no such table.
     """
 
     entry: Entry
@@ -31,13 +31,13 @@ class Analysis:
     rows_from: str = ""
 
     def run(self, timeline: Timeline) -> Result:
-        """Return the result; if a needed table is missing, or all of which one would do, one with the reason instead.
+        """Return the result, or the reason if a required table, or each of several alternative tables, is missing.
 
-        ValueError if the columns differ from the entry's: that is a bug.
+        ValueError if the columns differ from the entry's, which is a bug.
         """
         entry, profile = self.entry, timeline.profile
-        known = profile.tables.keys()
-        lacking = {*entry.needs} - known | ({*entry.one_of} if known.isdisjoint(entry.one_of) else set())
+        present = profile.tables.keys()
+        lacking = {*entry.needs} - present | ({*entry.one_of} if present.isdisjoint(entry.one_of) else set())
         reasons = {profile.why_missing(name) for name in lacking}
         if reasons:
             return Result(entry.name, entry.title, entry.help, None, unavailable="; ".join(sorted(reasons)))

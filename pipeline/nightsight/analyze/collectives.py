@@ -1,4 +1,4 @@
-"""What ranks do together: their collectives, who keeps the others waiting, and how that goes step by step."""
+"""Analyzes the collectives of ranks: which rank the others wait for, in total and step by step."""
 
 from typing import Final
 
@@ -18,50 +18,52 @@ from nightsight.tables import NULLABLE, empty
 from nightsight.units import format_value
 
 _KEYS: Final = ["name", "message_bytes", "group", "group_size"]
-# what is transferred of n times the message on each link, as nccl-tests counts it: factors of (n - 1) / n
+# bytes on each link per byte of the message, as nccl-tests counts them: factors of (n - 1) / n
 _LINKS: Final = {"allreduce": 2.0, "allgather": 1.0, "reducescatter": 1.0, "alltoall": 1.0}
 _MOST_STEPS: Final = 150
 _MOST_NAMED: Final = 8
 
 
 @once
-def _met(timeline: Timeline) -> pd.DataFrame:
-    """Return what communicates and ends in the window, with what it waited for and what hides it; times in ns.
+def _in_window(timeline: Timeline) -> pd.DataFrame:
+    """Return the communication that ends in the window, with its waits and the work that hides it; times in ns.
 
     Columns added to those of `communication`: rank, late (after the first of its collective), waits (for the last),
     exposed and exposed_wait (while nothing else ran on the device), is_last, awaited (how long all others only waited
-    for the last, after the one before it had come), is_decided (whether one of its collective was the last), is_lone
-    (not all of its communicator are known, so that the rest of it may be waiting, too).
+    for the last, after the second to last had arrived), is_decided (whether its collective has a last rank), is_lone
+    (some ranks of its communicator are unknown, so the rest of its time may be waiting, too).
     """
-    window, found = timeline.window, of_all_ranks(timeline)
-    found = found[(found["end_ns"] > window.start_ns) & (found["end_ns"] <= window.end_ns)].reset_index(drop=True)
-    start, end = found["start_ns"].to_numpy(), found["end_ns"].to_numpy()
-    collective = found["collective"].to_numpy()
-    own = np.where(collective >= 0, collective, -1 - np.arange(len(found)))
-    by_start = found.assign(own=own).groupby("own")["start_ns"]
+    window, kernels = timeline.window, of_all_ranks(timeline)
+    kernels = kernels[(kernels["end_ns"] > window.start_ns) & (kernels["end_ns"] <= window.end_ns)].reset_index(
+        drop=True
+    )
+    start, end = kernels["start_ns"].to_numpy(), kernels["end_ns"].to_numpy()
+    collective = kernels["collective"].to_numpy()
+    own = np.where(collective >= 0, collective, -1 - np.arange(len(kernels)))
+    by_start = kernels.assign(own=own).groupby("own")["start_ns"]
     first, last = by_start.transform("min").to_numpy(), by_start.transform("max").to_numpy()
-    # pairwise communication is not a reason to wait for all
-    together = (collective >= 0) & ~found["name"].isin(PAIRWISE).to_numpy()
+    # pairwise communication does not wait for all ranks
+    together = (collective >= 0) & ~kernels["name"].isin(PAIRWISE).to_numpy()
     # a kernel that ended before the last one began did not wait for it: small messages are sent ahead
     waits = np.where(together, np.minimum(last, end) - start, 0)
-    # since the one before it of the same collective came, none for the first
-    since = np.full(len(found), -1, dtype=np.int64)
+    # the time since the previous rank of the same collective arrived, -1 for the first
+    since = np.full(len(kernels), -1, dtype=np.int64)
     order = np.lexsort((start, own))
     follows = np.flatnonzero(own[order][1:] == own[order][:-1]) + 1
     since[order[follows]] = start[order[follows]] - start[order[follows - 1]]
     is_last = together & (start == last) & (since > 0)
-    hidden, hidden_wait = np.zeros((2, len(found)), dtype=np.int64)
-    for device, mine in positions(found["device"].to_numpy()).items():
+    hidden, hidden_wait = np.zeros((2, len(kernels)), dtype=np.int64)
+    for device, rows in positions(kernels["device"].to_numpy()).items():
         spans = work_beside(timeline)[device]
-        hidden[mine] = covered(spans, start[mine], end[mine])
-        hidden_wait[mine] = covered(spans, start[mine], start[mine] + waits[mine])
+        hidden[rows] = covered(spans, start[rows], end[rows])
+        hidden_wait[rows] = covered(spans, start[rows], start[rows] + waits[rows])
     only = np.where(is_last, np.iinfo(np.int64).max, waits - hidden_wait)
     least = pd.Series(only).groupby(own).transform("min").to_numpy()
-    members = found.assign(own=own).groupby("own")["device"].transform("nunique")
-    lacks = (members < found["group_size"]).fillna(value=False).to_numpy(dtype=bool)
-    return found.assign(
-        is_lone=lacks & ~found["name"].isin(PAIRWISE).to_numpy(),
-        rank=ranks_of(timeline, found["device"].to_numpy()),
+    members = kernels.assign(own=own).groupby("own")["device"].transform("nunique")
+    lacks = (members < kernels["group_size"]).fillna(value=False).to_numpy(dtype=bool)
+    return kernels.assign(
+        is_lone=lacks & ~kernels["name"].isin(PAIRWISE).to_numpy(),
+        rank=ranks_of(timeline, kernels["device"].to_numpy()),
         late=np.where(together, start - first, 0),
         waits=waits,
         exposed=end - start - hidden,
@@ -74,11 +76,11 @@ def _met(timeline: Timeline) -> pd.DataFrame:
 
 def collectives(timeline: Timeline) -> Table:
     """Return one row per collective, size of its message and communicator, the one with the most time first."""
-    found, called = _met(timeline), _called(timeline)
-    if not len(found):
-        return Table(called)
-    found, called = _with_mean_sizes(found, called)
-    table = _of_kernels(timeline, found)
+    kernels, without_kernels = _in_window(timeline), _called_only(timeline)
+    if not len(kernels):
+        return Table(without_kernels)
+    kernels, without_kernels = _with_mean_sizes(kernels, without_kernels)
+    table = _of_kernels(timeline, kernels)
     notes = [] if table["skew_ns"].notna().any() else ["Only one rank is known, so its waits for others are unknown."]
     if not notes and (table["members"] < table["group_size"].astype("float64")).any():
         notes.append("Collectives with unknown ranks have neither transfer time nor bandwidth.")
@@ -86,74 +88,74 @@ def collectives(timeline: Timeline) -> Table:
         notes.append("The share of the link assumes that all ranks are on one machine, as their clocks suggest.")
     # collectives without a recorded kernel, such as those of the CPU next to those of GPUs
     pairs = ["name", "message_bytes"]
-    others = called.merge(table[pairs].drop_duplicates(), on=pairs, how="left", indicator="of")
-    others = others[others["of"] == "left_only"].drop(columns="of")
-    table = pd.concat([table, others]) if len(others) else table
+    added = without_kernels.merge(table[pairs].drop_duplicates(), on=pairs, how="left", indicator="of")
+    added = added[added["of"] == "left_only"].drop(columns="of")
+    table = pd.concat([table, added]) if len(added) else table
     order = ["total_ns", "name", "message_bytes", "group"]
     table = table.sort_values(order, ascending=[False, True, True, True], ignore_index=True)
     table["name"] = table["name"].replace("", "(unknown)")
     return Table(table[[name for name in COLLECTIVES.column_names if name in table]], tuple(notes))
 
 
-def _with_mean_sizes(found: pd.DataFrame, called: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Give collectives of which each rank gives another size the mean size of their kind, as all-to-alls of experts do.
+def _with_mean_sizes(rows: pd.DataFrame, called: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Replace sizes that differ between ranks, as in all-to-alls of experts, by the mean size of their kind.
 
-    `called`: what is called in the capture, without these: each has kernels.
+    `called`: the calls in the capture, from which such collectives are removed because each of them has kernels.
     """
-    # who sends gives something, and who receives nothing
-    together = (found["collective"] >= 0) & ~found["name"].isin(PAIRWISE)
-    by_collective = found[together].groupby("collective")["bytes"]
+    # a sender has a size, and a receiver has none
+    together = (rows["collective"] >= 0) & ~rows["name"].isin(PAIRWISE)
+    by_collective = rows[together].groupby("collective")["bytes"]
     differs = (by_collective.transform("min") != by_collective.transform("max")).fillna(value=False)
-    kinds = found.loc[differs[differs].index, ["name", "group"]].drop_duplicates()
+    kinds = rows.loc[differs[differs].index, ["name", "group"]].drop_duplicates()
     if not len(kinds):
-        return found, called
-    key = pd.MultiIndex.from_frame(found[["name", "group"]].astype("str"))
+        return rows, called
+    key = pd.MultiIndex.from_frame(rows[["name", "group"]].astype("str"))
     is_kind = key.isin(pd.MultiIndex.from_frame(kinds.astype("str")))
-    means = found["bytes"].astype("float64").groupby(key.codes[0] * len(key.levels[1]) + key.codes[1]).transform("mean")
-    sizes = found["bytes"].mask(is_kind, means.round().astype("Int64").astype(NULLABLE))
-    return found.assign(bytes=sizes), called[~called["name"].isin(kinds["name"])]
+    means = rows["bytes"].astype("float64").groupby(key.codes[0] * len(key.levels[1]) + key.codes[1]).transform("mean")
+    sizes = rows["bytes"].mask(is_kind, means.round().astype("Int64").astype(NULLABLE))
+    return rows.assign(bytes=sizes), called[~called["name"].isin(kinds["name"])]
 
 
-def _of_kernels(timeline: Timeline, found: pd.DataFrame) -> pd.DataFrame:
-    """Return one row per collective, size and communicator of what met; members: of how many devices it is known."""
-    found = found.rename(columns={"bytes": "message_bytes"})
-    found["ns"] = found["end_ns"] - found["start_ns"]
-    # of all-to-alls each rank can give another size: they are one collective nonetheless
-    met = found[found["collective"] >= 0]
-    of_collective = met.groupby("collective").agg(
+def _of_kernels(timeline: Timeline, kernels: pd.DataFrame) -> pd.DataFrame:
+    """Return one row per collective, size and communicator; members: the number of devices on which it is known."""
+    kernels = kernels.rename(columns={"bytes": "message_bytes"})
+    kernels["ns"] = kernels["end_ns"] - kernels["start_ns"]
+    # the sizes of an all-to-all may differ between ranks, but it is still one collective
+    matched = kernels[kernels["collective"] >= 0]
+    of_collective = matched.groupby("collective").agg(
         late=("late", "max"), shortest=("ns", "min"), members=("device", "nunique")
     )
-    each = met[[*_KEYS, "collective"]].drop_duplicates().join(of_collective, on="collective")
-    each = each.groupby(_KEYS, dropna=False, observed=True).agg(
+    per_kind = matched[[*_KEYS, "collective"]].drop_duplicates().join(of_collective, on="collective")
+    per_kind = per_kind.groupby(_KEYS, dropna=False, observed=True).agg(
         skew_ns=("late", "mean"), transfer_ns=("shortest", "median"), members=("members", "max")
     )
     steps = max(len(timeline.window.repetitions), 1)
-    table = found.groupby(_KEYS, dropna=False, observed=True).agg(
+    table = kernels.groupby(_KEYS, dropna=False, observed=True).agg(
         total_ns=("ns", "sum"),
         devices=("device", "nunique"),
         size=("ns", "size"),
         avg_ns=("ns", "mean"),
         exposed=("exposed", "sum"),
     )
-    table = table.join(each).reset_index()
+    table = table.join(per_kind).reset_index()
     table["calls"] = table["size"] / table["devices"] / steps
     table["exposed_ns"] = table["exposed"] / table["devices"] / steps
-    # some ranks cannot tell the transfer from their wait for the others
+    # if ranks are missing, the transfer cannot be separated from the wait for them
     members = table["group_size"].astype("float64").fillna(table["members"])
     table["transfer_ns"] = table["transfer_ns"].where(table["members"] >= members)
-    moved, factor = _moved(table, members)
-    table["algorithm_bytes_per_s"] = moved / table["transfer_ns"] * 1e9
+    size, factor = _message_bytes(table, members)
+    table["algorithm_bytes_per_s"] = size / table["transfer_ns"] * 1e9
     table["bus_bytes_per_s"] = table["algorithm_bytes_per_s"] * factor
-    is_near = _is_on_one_host(timeline, found, table)
+    is_near = _is_on_one_host(timeline, kernels, table)
     if is_near.any() and (link := _link_bytes_per_s(timeline)) is not None:
         table["link_pct"] = (100.0 * table["bus_bytes_per_s"] / link).where(is_near)
-    table["last_rank"], table["last_pct"] = _usually_last(found, table)
+    table["last_rank"], table["last_pct"] = _usually_last(kernels, table)
     table["group_size"] = members.astype("Int64").astype(NULLABLE)
     return table
 
 
-def _called(timeline: Timeline) -> pd.DataFrame:
-    """Return one row per collective and size that was called in the capture, with what is known without kernels."""
+def _called_only(timeline: Timeline) -> pd.DataFrame:
+    """Return one row per collective and size that was called in the capture, without the columns that need kernels."""
     called = timeline.profile.tables.get("collectives", empty("collectives")).rename(columns={"bytes": "message_bytes"})
     grouped = called.groupby(["name", "message_bytes", "group_size"], dropna=False, observed=True)
     steps = max(len(timeline.window.repetitions), 1)
@@ -162,12 +164,12 @@ def _called(timeline: Timeline) -> pd.DataFrame:
     table = table.sort_values(["size", "name", "message_bytes"], ascending=[False, True, True], ignore_index=True)
     types = dict.fromkeys(("total_ns", "group_size", "last_rank"), NULLABLE)
     names = [column.name for column in COLLECTIVES.columns if not column.is_optional]
-    rest = dict.fromkeys(set(names) - {*table.columns, *types, "group"}, "float64")
-    return table.assign(group="").reindex(columns=names).astype({**rest, **types, "name": "str"})
+    float_types = dict.fromkeys(set(names) - {*table.columns, *types, "group"}, "float64")
+    return table.assign(group="").reindex(columns=names).astype({**float_types, **types, "name": "str"})
 
 
 def _link_bytes_per_s(timeline: Timeline) -> float | None:
-    """Return the published rate of NVLink in one direction, if all ranks that it may be given for have it."""
+    """Return the published rate of NVLink in one direction; None unless all GPUs have the same."""
     tables = timeline.profile.tables
     rates = {published(name).nvlink_gb_per_s for name in tables.get("devices", empty("devices"))["name"].astype("str")}
     rate = rates.pop() if len(rates) == 1 else None
@@ -175,45 +177,45 @@ def _link_bytes_per_s(timeline: Timeline) -> float | None:
 
 
 def _hosts(timeline: Timeline) -> "pd.Series[int] | None":
-    """Return the number of each process's machine; None if not known. One capture that tells no ranks is of one."""
-    told = timeline.profile.tables.get("ranks", empty("ranks"))
+    """Return the number of each process's machine; None if unknown. A capture without ranks is from one machine."""
+    table = timeline.profile.tables.get("ranks", empty("ranks"))
     processes = of_all_ranks(timeline)["process"].unique()
-    if not len(told) or len(processes) < 2:
+    if not len(table) or len(processes) < 2:
         return pd.Series(0, index=processes)
-    hosts = told.set_index("process")["host"].reindex(processes)
+    hosts = table.set_index("process")["host"].reindex(processes)
     return None if hosts.isna().any() else hosts.astype("int64")
 
 
-def _is_on_one_host(timeline: Timeline, found: pd.DataFrame, table: pd.DataFrame) -> Flags:
-    """Return for each row of `table` whether its ranks are on one machine; where that is unknown, if clocks say so."""
+def _is_on_one_host(timeline: Timeline, kernels: pd.DataFrame, table: pd.DataFrame) -> Flags:
+    """Return, for each row of `table`, whether its ranks are on one machine; if unknown, clocks decide."""
     hosts = _hosts(timeline)
     if hosts is None:
         is_one = not timeline.profile.table("ranks")["shift_ns"].notna().any()
         return np.full(len(table), is_one)
     counts = (
-        found.assign(host=found["process"].map(hosts)).groupby(_KEYS, dropna=False, observed=True)["host"].nunique()
+        kernels.assign(host=kernels["process"].map(hosts)).groupby(_KEYS, dropna=False, observed=True)["host"].nunique()
     )
     return np.asarray(table[_KEYS].merge(counts.reset_index(), on=_KEYS, how="left")["host"] == 1, dtype=bool)
 
 
-def _moved(table: pd.DataFrame, members: "pd.Series[float]") -> tuple["pd.Series[float]", "pd.Series[float]"]:
-    """Return the bytes of the whole message, as nccl-tests counts it, and how much of it each link carries."""
+def _message_bytes(table: pd.DataFrame, members: "pd.Series[float]") -> tuple["pd.Series[float]", "pd.Series[float]"]:
+    """Return the bytes of the whole message, as nccl-tests counts them, and the share of it that each link carries."""
     compact = table["name"].astype("str").str.replace("_", "").str.lower()
     factor = pd.Series(1.0, index=table.index)
     for name, share in _LINKS.items():
         factor = factor.mask(compact.str.contains(name), share * (members - 1) / members)
-    given = table["message_bytes"].astype("float64")
-    return given.where(~compact.str.contains("allgather"), given * members), factor
+    sent = table["message_bytes"].astype("float64")
+    return sent.where(~compact.str.contains("allgather"), sent * members), factor
 
 
-def _usually_last(found: pd.DataFrame, table: pd.DataFrame) -> tuple["pd.Series[int]", Floats]:
-    """Return for each row the rank that came last most often, and how often, in percent."""
-    last = found[found["is_last"]]
+def _usually_last(kernels: pd.DataFrame, table: pd.DataFrame) -> tuple["pd.Series[int]", Floats]:
+    """Return, for each row, the rank that arrived last most often, and how often, in percent."""
+    last = kernels[kernels["is_last"]]
     counts = last.groupby([*_KEYS, "rank"], dropna=False, observed=True).size().rename("times").reset_index()
     counts["of"] = counts.groupby(_KEYS, dropna=False, observed=True)["times"].transform("sum")
     first = counts.sort_values(["times", "rank"], ascending=[False, True]).drop_duplicates(_KEYS)
-    both = table[_KEYS].merge(first, on=_KEYS, how="left")
-    return both["rank"].astype(NULLABLE), (100.0 * both["times"] / both["of"]).to_numpy(dtype=np.float64)
+    joined = table[_KEYS].merge(first, on=_KEYS, how="left")
+    return joined["rank"].astype(NULLABLE), (100.0 * joined["times"] / joined["of"]).to_numpy(dtype=np.float64)
 
 
 # -- ranks ------------------------------------------------------------------------------------------------------------
@@ -221,66 +223,66 @@ def _usually_last(found: pd.DataFrame, table: pd.DataFrame) -> tuple["pd.Series[
 
 @once
 def _steps(timeline: Timeline) -> pd.DataFrame:
-    """Return one row per rank and step: when it begins, how long it takes, and what of that was waiting for others.
+    """Return one row per rank and step: when it begins, how long it takes, and how long it waits for others.
 
     Columns: rank, device, number, start_ns, time_ns, waited_ns (while nothing else ran), awaited_ns (while all others
-    only waited for it), work_ns (the rest, but for what may be waiting for ranks that have no capture). Without steps
-    the window counts as one. The last one ends with the last work of the rank.
+    only waited for it), work_ns (the rest, except time that may be waiting for ranks without a capture). A window
+    without steps counts as one step. The last step ends with the last work of the rank.
     """
-    met, rows = _met(timeline), []
-    begun = {device: steps_in_window(timeline, device) for device in met["device"].unique().tolist()}
-    first = first_numbers(timeline, begun)
-    for device, (begin, end) in begun.items():
-        mine = met[met["device"] == device]
-        start, waits = mine["start_ns"].to_numpy(), mine["waits"].to_numpy()
+    kernels, rows = _in_window(timeline), []
+    steps = {device: steps_in_window(timeline, device) for device in kernels["device"].unique().tolist()}
+    first = first_numbers(timeline, steps)
+    for device, (begin, end) in steps.items():
+        of_device = kernels[kernels["device"] == device]
+        start, waits = of_device["start_ns"].to_numpy(), of_device["waits"].to_numpy()
         bounds = (int(begin[0]), int(end[-1]))
-        # what waits on several streams waits once
+        # simultaneous waits on several streams count once
         waiting, idle = (
             without(inside(start, start + lengths, bounds), work_beside(timeline)[device])
-            for lengths in (waits, np.where(mine["is_lone"], mine["end_ns"] - start, waits))
+            for lengths in (waits, np.where(of_device["is_lone"], of_device["end_ns"] - start, waits))
         )
-        awaited = inside(start - mine["awaited"].to_numpy(), start, bounds)
-        facts = {"rank": int(mine["rank"].iloc[0]), "device": device, "start_ns": begin, "time_ns": end - begin}
+        awaited = inside(start - of_device["awaited"].to_numpy(), start, bounds)
+        facts = {"rank": int(of_device["rank"].iloc[0]), "device": device, "start_ns": begin, "time_ns": end - begin}
         number = first[device] + np.arange(len(begin))
-        spent = {"waited_ns": covered(waiting, begin, end), "awaited_ns": covered(awaited, begin, end)}
+        waits_by_step = {"waited_ns": covered(waiting, begin, end), "awaited_ns": covered(awaited, begin, end)}
         work = end - begin - covered(idle, begin, end)
-        rows.append(pd.DataFrame({**facts, "number": number, **spent, "work_ns": work}))
+        rows.append(pd.DataFrame({**facts, "number": number, **waits_by_step, "work_ns": work}))
     columns = ["rank", "device", "start_ns", "time_ns", "number", "waited_ns", "awaited_ns", "work_ns"]
     return pd.concat(rows, ignore_index=True) if rows else pd.DataFrame(columns=columns)
 
 
 def ranks(timeline: Timeline) -> Table:
-    """Return one row per rank, the one that the others wait for the longest first; no rows if none meet."""
-    met = _met(timeline)
-    if not (met["collective"] >= 0).any():
+    """Return one row per rank, the one that the others wait for the longest first; no rows without collectives."""
+    kernels = _in_window(timeline)
+    if not (kernels["collective"] >= 0).any():
         return Table(pd.DataFrame(columns=RANKS.column_names), (_ALONE,))
     steps = _steps(timeline)
-    told = timeline.profile.tables.get("ranks")
+    mapping = timeline.profile.tables.get("ranks")
     by_step = steps.groupby("rank")
-    each = by_step.agg(device=("device", "first"), steps=("time_ns", "size"), step_ns=("time_ns", "median"))
-    each["waited_ns"] = by_step["waited_ns"].mean()
-    each["work_ns"] = by_step["work_ns"].mean()
-    by_rank = met.groupby("rank")
-    each["awaited_ns"] = by_step["awaited_ns"].mean()
-    # of those that it takes part in
-    each["last_pct"] = 100.0 * by_rank["is_last"].sum() / by_rank["is_decided"].sum().clip(lower=1)
+    facts = by_step.agg(device=("device", "first"), steps=("time_ns", "size"), step_ns=("time_ns", "median"))
+    facts["waited_ns"] = by_step["waited_ns"].mean()
+    facts["work_ns"] = by_step["work_ns"].mean()
+    by_rank = kernels.groupby("rank")
+    facts["awaited_ns"] = by_step["awaited_ns"].mean()
+    # share of the collectives in which the rank takes part
+    facts["last_pct"] = 100.0 * by_rank["is_last"].sum() / by_rank["is_decided"].sum().clip(lower=1)
     whole = whole_window(timeline.profile)
-    of_all = _met(timeline.at(whole)).sort_values(["awaited", "start_ns"], ascending=[False, True], kind="stable")
+    of_all = _in_window(timeline.at(whole)).sort_values(["awaited", "start_ns"], ascending=[False, True], kind="stable")
     latest = of_all.drop_duplicates("rank").set_index("rank")
-    each["late_ns"] = latest["awaited"]
-    each["late_at_ns"] = latest["start_ns"] - whole.start_ns
+    facts["late_ns"] = latest["awaited"]
+    facts["late_at_ns"] = latest["start_ns"] - whole.start_ns
     process = by_rank["process"].first()
-    if (hosts := _hosts(timeline)) is not None and told is not None and len(told):
-        each["host"] = process.map(hosts)
-    each["pid"] = process.map(pids(timeline)).astype(NULLABLE)
+    if (hosts := _hosts(timeline)) is not None and mapping is not None and len(mapping):
+        facts["host"] = process.map(hosts)
+    facts["pid"] = process.map(pids(timeline)).astype(NULLABLE)
     if (job := timeline.profile.job) is not None:
-        each["like_rank"] = each.index.map(job.like)
-    clock = told.set_index("process")[["shift_ns", "spread_ns"]] if told is not None else pd.DataFrame()
+        facts["like_rank"] = facts.index.map(job.like)
+    clock = mapping.set_index("process")[["shift_ns", "spread_ns"]] if mapping is not None else pd.DataFrame()
     for name in ("shift_ns", "spread_ns"):
-        each[name] = process.map(clock[name]) if name in clock else None
-        each[name] = each[name].astype(NULLABLE)
-    table = each.reset_index().sort_values(["awaited_ns", "rank"], ascending=[False, True], ignore_index=True)
-    lone = (_LONE,) if met["is_lone"].any() else ()
+        facts[name] = process.map(clock[name]) if name in clock else None
+        facts[name] = facts[name].astype(NULLABLE)
+    table = facts.reset_index().sort_values(["awaited_ns", "rank"], ascending=[False, True], ignore_index=True)
+    lone = (_LONE,) if kernels["is_lone"].any() else ()
     return Table(table[[name for name in RANKS.column_names if name in table]], (*_who_is_who(timeline), *lone))
 
 
@@ -291,32 +293,32 @@ _ALONE: Final = (
 
 
 def _who_is_who(timeline: Timeline) -> tuple[str, ...]:
-    """Return what the numbers of the ranks are, and how their clocks were brought together."""
-    told = timeline.profile.tables.get("ranks")
-    if told is None or not len(told):
+    """Return notes on the source of the rank numbers, and on how the clocks were aligned."""
+    table = timeline.profile.tables.get("ranks")
+    if table is None or not len(table):
         return ("The capture has no ranks; they are numbered by GPU.",)
     notes = []
-    if (source := ", ".join(sorted(set(told["source"].astype("str"))))) not in ("NCCL", "torch.profiler"):
+    if (source := ", ".join(sorted(set(table["source"].astype("str"))))) not in ("NCCL", "torch.profiler"):
         notes.append(f"Source of the rank numbers: {source}.")
     if not are_ranks_known(timeline):
         notes.append("Ranks do not have one GPU each, so they are numbered by GPU.")
-    moved = told[told["shift_ns"].notna() & told["spread_ns"].notna()]
-    if len(moved):
-        spread = format_value(int(moved["spread_ns"].max()), "spread_ns")
+    shifted = table[table["shift_ns"].notna() & table["spread_ns"].notna()]
+    if len(shifted):
+        spread = format_value(int(shifted["spread_ns"].max()), "spread_ns")
         notes.append(
-            f"The times of {len(moved):,} {'rank' if len(moved) == 1 else 'ranks'} were shifted to the clock of rank "
-            f"{told['rank'].iloc[0]} so that collectives end together; nine in ten do so within {spread}."
+            f"The times of {len(shifted):,} {'rank' if len(shifted) == 1 else 'ranks'} were shifted to the clock of "
+            f"rank {table['rank'].iloc[0]} so that collectives end together; nine in ten do so within {spread}."
         )
     counts = _steps(timeline).groupby("rank").size()
     if (short := counts[counts < counts.max()]).size:
-        named = ", ".join(f"{rank} ({steps:,})" for rank, steps in list(short.items())[:_MOST_NAMED])
-        notes.append(f"Not all ranks have {counts.max():,} steps: {named}.")
+        step_counts = ", ".join(f"{rank} ({steps:,})" for rank, steps in list(short.items())[:_MOST_NAMED])
+        notes.append(f"Not all ranks have {counts.max():,} steps: {step_counts}.")
     return tuple(notes)
 
 
 def rank_steps(timeline: Timeline) -> Table:
-    """Return one row per rank and step, or, of many steps, per group of steps that follow one another."""
-    if not (_met(timeline)["collective"] >= 0).any():
+    """Return one row per rank and step; if there are many steps, per group of consecutive steps."""
+    if not (_in_window(timeline)["collective"] >= 0).any():
         return Table(pd.DataFrame(columns=RANK_STEPS.column_names), (_ALONE,))
     steps = _steps(timeline)
     size = -(-int(steps["number"].max() + 1) // _MOST_STEPS)

@@ -1,4 +1,4 @@
-"""Copies and memsets: rates compared with the peak of what they cross, sizes, and which ones make the CPU wait."""
+"""Analyzes copies and memsets: their rates compared with the peak of the link, their sizes, and waits of the CPU."""
 
 from typing import Any, Final
 
@@ -51,8 +51,8 @@ def memory_operations(timeline: Timeline) -> Table:
     sums = total(operations["bytes"], [operations[name] for name in _KINDS]).rename("total_bytes").reset_index()
     table = table.merge(sums, on=_KINDS, how="left", validate="1:1")
     table = table.merge(_time_at_peak(timeline), on=_KINDS, how="left", validate="1:1")
-    spent = table["total_ns"].where(table["total_ns"] > 0)
-    table = table.assign(rate_bytes_per_s=_rate(table), peak_pct=100.0 * table["at_peak"] / spent)
+    busy_ns = table["total_ns"].where(table["total_ns"] > 0)
+    table = table.assign(rate_bytes_per_s=_rate(table), peak_pct=100.0 * table["at_peak"] / busy_ns)
     columns = [*_KINDS, "count", "time_pct", "total_ns", "avg_ns", "med_ns", "max_ns"]
     return Table(table[[*columns, "total_bytes", "avg_bytes", "max_bytes", "rate_bytes_per_s", "peak_pct"]])
 
@@ -105,16 +105,16 @@ def slow_copies(timeline: Timeline) -> Table:
     positions = np.flatnonzero(timeline.operations.of("memory_ops"))
     is_slow = is_pageable(operations) | _is_waited_for(timeline, timeline.operations.call[positions])
     slow = np.flatnonzero(is_slow & begun(timeline, operations["start_ns"]))
-    mine, call = operations.iloc[slow], timeline.operations.call[positions[slow]]
+    slow_rows, call = operations.iloc[slow], timeline.operations.call[positions[slow]]
     keys = {
         "path": call_paths(timeline, call),
         "name": call_names(timeline, call),
-        "operation": mine["operation"].to_numpy(),
-        "host_kind": _host_kinds(mine),
+        "operation": slow_rows["operation"].to_numpy(),
+        "host_kind": _host_kinds(slow_rows),
         "device": timeline.operations.device[positions[slow]],
         "pid": _pids(timeline, call),
     }
-    frame = pd.DataFrame(keys).assign(call=call, bytes=mine["bytes"].array, copy=duration(mine).to_numpy())
+    frame = pd.DataFrame(keys).assign(call=call, bytes=slow_rows["bytes"].array, copy=duration(slow_rows).to_numpy())
     start, end = (np.append(times, 0)[call] for times in timeline.call_times)
     # a call can copy in several pieces: count its CPU time once
     counted = ~frame.duplicated([*keys, "call"]) & (call >= 0)
@@ -147,16 +147,16 @@ def _exposed(timeline: Timeline, position: Ints) -> Ints:
     start = np.where(call >= 0, np.append(timeline.call_times[0], 0)[call], operations.start[position])
     exposed = np.zeros(len(position), dtype=np.int64)
     for device in np.unique(operations.device[position]):
-        mine = np.flatnonzero(operations.device[position] == device)
-        mine = mine[np.argsort(start[mine], kind="stable")]
+        rows = np.flatnonzero(operations.device[position] == device)
+        rows = rows[np.argsort(start[rows], kind="stable")]
         # how far the spans before each one reach: only what lies beyond is its own
-        reached = np.concatenate(([window.start_ns], np.maximum.accumulate(end[mine])[:-1]))
-        low, high = np.clip((np.maximum(start[mine], reached), end[mine]), window.start_ns, window.end_ns)
+        reached = np.concatenate(([window.start_ns], np.maximum.accumulate(end[rows])[:-1]))
+        low, high = np.clip((np.maximum(start[rows], reached), end[rows]), window.start_ns, window.end_ns)
         kernels = (operations.device == device) & ~operations.of("memory_ops")
         computing = union(operations.start[kernels], operations.end[kernels])
         # spans that lie wholly within earlier ones have length 0
         low = np.minimum(low, high)
-        exposed[mine] = high - low - covered(computing, low, high)
+        exposed[rows] = high - low - covered(computing, low, high)
     return exposed
 
 
@@ -175,21 +175,21 @@ def waiting_calls(timeline: Timeline) -> Ints:
 
 
 def _is_waited_for(timeline: Timeline, call: Ints) -> Flags:
-    """Tell which memory_ops their call waits for, judging by its name; `call` is the call of every row."""
+    """Return which memory_ops their call waits for, by its name; `call` is the call of every row."""
     # an unknown call, -1, finds the appended False
     flags: Flags = np.append(_is_blocking(timeline, _BLOCKING), False)[call]
     return flags & ~_within_gpus(timeline.profile.table("memory_ops"))
 
 
 def _is_blocking(timeline: Timeline, pattern: str) -> Flags:
-    """Tell which rows of api_calls have a name that matches `pattern`."""
+    """Return which rows of api_calls have a name that matches `pattern`."""
     names = timeline.profile.table("api_calls")["name"].cat
     flags: Flags = np.asarray(names.categories.str.contains(pattern), dtype=bool)[names.codes]
     return flags
 
 
 def _within_gpus(operations: pd.DataFrame) -> Flags:
-    """Tell which operations touch no host or managed memory: copies within and between GPUs, memsets of theirs."""
+    """Return which operations use only GPU memory: copies within and between GPUs, and memsets there."""
     on_gpu = (operations["operation"] == "memset") & ~operations["target_kind"].isin([*_HOST, *_MANAGED])
     flags: Flags = (operations["operation"].isin(_WITHOUT_HOST) | on_gpu).to_numpy(dtype=bool)
     return flags
@@ -227,17 +227,17 @@ def _peaks(devices: pd.DataFrame) -> pd.DataFrame:
 
 
 def _time_at_peak(timeline: Timeline) -> pd.DataFrame:
-    """Return how long each kind of operation would take in ns (`at_peak`) at the peak rate of what it crosses.
+    """Return the time of each kind of operation at the peak rate of its link or memory, in ns (`at_peak`).
 
     Missing if a size or a peak is unknown.
     """
     operations, devices = timeline.profile.table("memory_ops"), timeline.profile.tables.get("devices", empty("devices"))
-    moved = operations.assign(device=timeline.operations.device[timeline.operations.of("memory_ops")])
-    moved = moved[begun(timeline, moved["start_ns"])]
-    moved = total(moved["bytes"], [moved[name] for name in (*_KINDS, "device")]).reset_index()
-    table = moved.merge(_peaks(devices), on="device", how="left", validate="m:1")
+    copies = operations.assign(device=timeline.operations.device[timeline.operations.of("memory_ops")])
+    copies = copies[begun(timeline, copies["start_ns"])]
+    copies = total(copies["bytes"], [copies[name] for name in (*_KINDS, "device")]).reset_index()
+    table = copies.merge(_peaks(devices), on="device", how="left", validate="m:1")
     operation, target = table["operation"].astype("str"), table["target_kind"]
-    peak = np.select([operation.isin(some) for some in _CROSSED.values()], [table[name] for name in _CROSSED], np.nan)
+    peak = np.select([operation.isin(kinds) for kinds in _CROSSED.values()], [table[name] for name in _CROSSED], np.nan)
     uncertain = (operation == "memset") & ~target.isin(_OF_DEVICE) | target.isin(_MANAGED)
     uncertain |= table["source_kind"].isin(_MANAGED)
     # a copy within a device moves each byte twice: it reads and writes the same memory

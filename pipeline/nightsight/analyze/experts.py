@@ -1,4 +1,4 @@
-"""All-to-alls of experts: how unequal what ranks get is, and what they compute until they give it back."""
+"""Analyzes all-to-alls of experts: how unequally ranks receive tokens, and how long they compute before the return."""
 
 from typing import Final
 
@@ -18,64 +18,64 @@ _NAMES: Final = "^all_?to_?all"
 # share of the largest: smaller messages hold token counts, not tokens
 _SMALL: Final = 0.1
 _UNPAIRED: Final = (
-    "Ranks do not call an even number of all-to-alls in each step, so what they compute between two is not told."
+    "Ranks do not call an even number of all-to-alls in each step, so the time between two of them is not shown."
 )
 
 
 @once
 def stretches(timeline: Timeline) -> pd.DataFrame:
-    """Return what devices compute between the first and the second all-to-all of a step, the third and the fourth...
+    """Return the spans between the first and second all-to-all of a step, the third and fourth, and so on.
 
-    Columns: group (number of the communicator), device, key (equal for what all of a group compute at the same time),
-    start_ns and end_ns. Only where ranks call an even number in nearly each step.
+    Columns: group (number of the communicator), device, key (equal for simultaneous spans of a group), start_ns and
+    end_ns. Only for ranks that call an even number of all-to-alls in nearly each step.
     """
-    told, keys = _exchanged(timeline), ["group", "device", "step"]
-    # at the edges of what was recorded, a step may lack some
-    is_even = told.groupby(keys)["place"].transform("size") % 2 == 0
-    told = told[is_even & (is_even.groupby(told["group"]).transform("mean") >= _MOSTLY)]
-    told = told.assign(pair=told["place"] // 2)
-    first, second = (told[told["place"] % 2 == half] for half in (0, 1))
-    both = first.merge(second, on=[*keys, "pair"], suffixes=("_x", "_y"))
+    calls, keys = _all_to_alls(timeline), ["group", "device", "step"]
+    # at the ends of the recording, a step may lack some
+    is_even = calls.groupby(keys)["place"].transform("size") % 2 == 0
+    calls = calls[is_even & (is_even.groupby(calls["group"]).transform("mean") >= _MOSTLY)]
+    calls = calls.assign(pair=calls["place"] // 2)
+    first, second = (calls[calls["place"] % 2 == half] for half in (0, 1))
+    pairs = first.merge(second, on=[*keys, "pair"], suffixes=("_x", "_y"))
     return pd.DataFrame(
         {
-            "group": both["group"],
-            "device": both["device"],
-            "key": both["collective_x"],
-            "start_ns": both["end_ns_x"],
-            "end_ns": np.maximum(both["start_ns_y"], both["end_ns_x"]),
+            "group": pairs["group"],
+            "device": pairs["device"],
+            "key": pairs["collective_x"],
+            "start_ns": pairs["end_ns_x"],
+            "end_ns": np.maximum(pairs["start_ns_y"], pairs["end_ns_x"]),
         }
     ).reset_index(drop=True)
 
 
 @once
-def _exchanged(timeline: Timeline) -> pd.DataFrame:
-    """Return the all-to-alls of the window in which several ranks meet, in steps.
+def _all_to_alls(timeline: Timeline) -> pd.DataFrame:
+    """Return the all-to-alls of several ranks in the window, by step.
 
     Columns in addition to those of `communication`: step, place (in the step, counted from 0); group is a number.
     """
-    window, found = timeline.window, of_all_ranks(timeline)
-    mine = found["name"].astype("str").str.contains(_NAMES) & (found["collective"] >= 0)
-    found = found[mine & (found["end_ns"] > window.start_ns) & (found["end_ns"] <= window.end_ns)]
-    found = found.assign(group=pd.factorize(found["group"].to_numpy(dtype=object))[0])
-    size = found["bytes"].astype("float64").groupby(found["collective"]).transform("max")
-    found = found[~(size < _SMALL * size.groupby(found["group"]).transform("max"))].reset_index(drop=True)
-    step = np.zeros(len(found), dtype=np.int64)
-    for device, rows in positions(found["device"].to_numpy()).items():
-        # a step that begins during one has the next
+    window, kernels = timeline.window, of_all_ranks(timeline)
+    is_all_to_all = kernels["name"].astype("str").str.contains(_NAMES) & (kernels["collective"] >= 0)
+    kernels = kernels[is_all_to_all & (kernels["end_ns"] > window.start_ns) & (kernels["end_ns"] <= window.end_ns)]
+    kernels = kernels.assign(group=pd.factorize(kernels["group"].to_numpy(dtype=object))[0])
+    size = kernels["bytes"].astype("float64").groupby(kernels["collective"]).transform("max")
+    kernels = kernels[~(size < _SMALL * size.groupby(kernels["group"]).transform("max"))].reset_index(drop=True)
+    step = np.zeros(len(kernels), dtype=np.int64)
+    for device, rows in positions(kernels["device"].to_numpy()).items():
+        # if a step begins during an all-to-all, the next one belongs to it
         begin, _ = steps_in_window(timeline, device)
-        step[rows] = np.searchsorted(begin, found["start_ns"].to_numpy()[rows], side="right")
-    found = found.assign(step=step).sort_values(["group", "device", "start_ns"], kind="stable", ignore_index=True)
-    return found.assign(place=found.groupby(["group", "device", "step"]).cumcount())
+        step[rows] = np.searchsorted(begin, kernels["start_ns"].to_numpy()[rows], side="right")
+    kernels = kernels.assign(step=step).sort_values(["group", "device", "start_ns"], kind="stable", ignore_index=True)
+    return kernels.assign(place=kernels.groupby(["group", "device", "step"]).cumcount())
 
 
 def all_to_all(timeline: Timeline) -> Table:
-    """Return one row per rank of each communicator with all-to-alls, the one that gets the most first."""
-    told = _exchanged(timeline)
-    if not len(told):
+    """Return one row per rank of each communicator with all-to-alls, the rank that receives most first."""
+    calls = _all_to_alls(timeline)
+    if not len(calls):
         return Table(pd.DataFrame(columns=ALL_TO_ALL.column_names))
     keys = ["group", "device"]
     steps = max(len(timeline.window.repetitions), 1)
-    sized = told.assign(given=told["bytes"].astype("float64"), got=told["received_bytes"].astype("float64"))
+    sized = calls.assign(given=calls["bytes"].astype("float64"), got=calls["received_bytes"].astype("float64"))
     table = sized.groupby(keys).agg(
         count=("start_ns", "size"),
         given_bytes=("given", "mean"),
@@ -84,8 +84,8 @@ def all_to_all(timeline: Timeline) -> Table:
     )
     table["calls"] = table.pop("count") / steps
     between = stretches(timeline)
-    spent = (between["end_ns"] - between["start_ns"]).groupby([between[key] for key in keys]).sum() / steps
-    table["between_ns"] = spent.reindex(table.index)
+    compute_ns = (between["end_ns"] - between["start_ns"]).groupby([between[key] for key in keys]).sum() / steps
+    table["between_ns"] = compute_ns.reindex(table.index)
     for name, column in (("received_pct", "received_bytes"), ("between_pct", "between_ns")):
         table[name] = 100 * table[column] / table.groupby("group")[column].transform("mean")
     table = table.reset_index()

@@ -68,8 +68,15 @@ def trust(timeline: Timeline) -> tuple[Finding, ...]:
     calls_cut, operations_cut = int(edges.calls.sum()), int(edges.operations.sum())
     cut = _CUT.filled(calls=calls_cut, operations=operations_cut) if operations_cut else None
     lost = _lost_work(timeline, calls[~edges.calls])
-    found = (lost, cut, _lost_calls(timeline, edges.operations), _early_work(timeline), graphs, *unseen_work(timeline))
-    return tuple(finding for finding in found if finding)
+    findings = (
+        lost,
+        cut,
+        _lost_calls(timeline, edges.operations),
+        _early_work(timeline),
+        graphs,
+        *unseen_work(timeline),
+    )
+    return tuple(finding for finding in findings if finding)
 
 
 def ranks_by_gpu(timeline: Timeline) -> dict[str, int]:
@@ -92,8 +99,8 @@ def shared_gpus(timeline: Timeline) -> Iterator[Finding]:
     if not groups:
         return
     count, are_known = sum(map(len, groups)), are_ranks_known(timeline)
-    named = [format_ranks(sorted(ranks_of(timeline, np.array(group)).tolist())) for group in groups if are_known]
-    who = named[0] if len(named) == 1 else f"{count:,} {'ranks' if are_known else 'processes'}"
+    labels = [format_ranks(sorted(ranks_of(timeline, np.array(group)).tolist())) for group in groups if are_known]
+    who = labels[0] if len(labels) == 1 else f"{count:,} {'ranks' if are_known else 'processes'}"
     yield Finding(
         "shared_device",
         "warning",
@@ -101,7 +108,7 @@ def shared_gpus(timeline: Timeline) -> Iterator[Finding]:
         "They take turns of a few milliseconds, unless NVIDIA MPS runs them together, so the times of one include the "
         "work of the others. Here each has its own bars and sums.",
         "Give each rank its own GPU: torch.cuda.set_device(LOCAL_RANK).",
-        evidence=tuple(named[:_MOST_NAMED]) if len(named) > 1 else (),
+        evidence=tuple(labels[:_MOST_NAMED]) if len(labels) > 1 else (),
     )
 
 
@@ -114,36 +121,40 @@ def _calls(timeline: Timeline) -> pd.DataFrame:
     calls = timeline.profile.tables.get("api_calls")
     if calls is None:
         return _no_calls()
-    is_copy, launch = _is_named(calls, _COPYING), timeline.call_launch
-    gives = (is_copy | _is_named(calls, _LAUNCHING)) & (launch >= 0)
+    is_copy, launch = _matches(calls, _COPYING), timeline.call_launch
+    gives = (is_copy | _matches(calls, _LAUNCHING)) & (launch >= 0)
     # isin by sorting: numpy's own hashes, which is ten times slower on ids; what ran at an unknown time was not lost
-    known = np.append(distinct(np.append(timeline.operations.launch, _untimed(timeline))), np.iinfo(np.int64).max)
-    has_work: Flags = known[find_keys(known, launch)] == launch
+    keys = np.append(
+        distinct(np.append(timeline.operations.launch, _untimed_launches(timeline))), np.iinfo(np.int64).max
+    )
+    has_work: Flags = keys[find_keys(keys, launch)] == launch
     if has_work[gives].all():
         return _no_calls()
-    if _is_named(calls, _BEGIN).any():
-        gives &= ~_captured(calls, gives, has_work)
+    if _matches(calls, _BEGIN).any():
+        gives &= ~_calls_of_captures(calls, gives, has_work)
     start, end = timeline.call_times
     process = calls["process"].to_numpy(dtype=np.int64)
     columns = {"start": start, "time": end - start, "process": process, "is_copy": is_copy, "has_work": has_work}
-    given = pd.DataFrame({name: values[gives] for name, values in columns.items()}).assign(launch=launch[gives])
+    submitting = pd.DataFrame({name: values[gives] for name, values in columns.items()}).assign(launch=launch[gives])
     # of calls with the same id the outermost is first
-    given = given.sort_values(["start", "time"], ascending=[True, False]).drop_duplicates("launch")
+    submitting = submitting.sort_values(["start", "time"], ascending=[True, False]).drop_duplicates("launch")
     # copies and memsets of 0 bytes return at once; calls that submit work take their time even if the work is lost
-    is_brief = given["time"] < given["time"][given["has_work"]].min() / 2
-    kept: pd.DataFrame = given[given["has_work"] | ~given["is_copy"] | ~is_brief].drop(columns="launch")
-    return kept.reset_index(drop=True)
+    is_brief = submitting["time"] < submitting["time"][submitting["has_work"]].min() / 2
+    counted: pd.DataFrame = submitting[submitting["has_work"] | ~submitting["is_copy"] | ~is_brief].drop(
+        columns="launch"
+    )
+    return counted.reset_index(drop=True)
 
 
-def _untimed(timeline: Timeline) -> Ints:
+def _untimed_launches(timeline: Timeline) -> Ints:
     """Return the launch keys of the calls whose operations have impossible times."""
     calls, keys = timeline.profile.table("api_calls"), ["process", "correlation"]
     lost = timeline.profile.tables.get("untimed", empty("untimed"))[keys].dropna()
     if not len(lost):
         return np.empty(0, dtype=np.int64)
-    known = lost.astype("float64").drop_duplicates()
-    both = calls[keys].astype("float64").merge(known, "left", keys, indicator=True, validate="m:1")
-    return timeline.call_launch[(both["_merge"] == "both").to_numpy()]
+    keys_of_lost = lost.astype("float64").drop_duplicates()
+    matched = calls[keys].astype("float64").merge(keys_of_lost, "left", keys, indicator=True, validate="m:1")
+    return timeline.call_launch[(matched["_merge"] == "both").to_numpy()]
 
 
 def _no_calls() -> pd.DataFrame:
@@ -174,8 +185,8 @@ def _edges(timeline: Timeline, calls: pd.DataFrame) -> _Edges:
     Only both together prove a cut: if the last calls alone lack work, the program may have been killed.
     """
     operations, process = timeline.operations, operation_column(timeline, "process")
-    known, lacking = operations.call >= 0, timeline.is_launched & (operations.launch >= 0) & (operations.call < 0)
-    first = pd.Series(operations.start[known]).groupby(process[known]).min()
+    has_call, lacking = operations.call >= 0, timeline.is_launched & (operations.launch >= 0) & (operations.call < 0)
+    first = pd.Series(operations.start[has_call]).groupby(process[has_call]).min()
     in_head = lacking & (operations.start < pd.Series(process).map(first).fillna(_NEVER).to_numpy())
     last = calls["start"][calls["has_work"]].groupby(calls["process"]).max()
     without = ~calls["has_work"].to_numpy(dtype=bool)
@@ -184,7 +195,7 @@ def _edges(timeline: Timeline, calls: pd.DataFrame) -> _Edges:
     cut = np.intersect1d(process[in_head], callers[in_tail])
     # something missing in the middle is a loss, not a cut
     cut = np.setdiff1d(cut, np.append(process[lacking & ~in_head], callers[without & ~in_tail]))
-    if _is_said(timeline.profile, _LOST_WORDS) and not _has_capture_range(timeline.profile):
+    if _has_diagnostic(timeline.profile, _LOST_WORDS) and not _has_capture_range(timeline.profile):
         cut = cut[:0]
     return _Edges(in_tail & np.isin(callers, cut), in_head & np.isin(process, cut))
 
@@ -196,7 +207,7 @@ def _lost_work(timeline: Timeline, calls: pd.DataFrame) -> Finding | None:
     unknown, is_copy = timeline.is_launched & (operations.launch < 0), operations.of("memory_ops")
     launching = _without_work(calls[~calls["is_copy"]], unknown & ~is_copy)
     copying = _without_work(calls[calls["is_copy"]], unknown & is_copy)
-    is_said = _is_said(profile, _LOST_WORDS)
+    is_said = _has_diagnostic(profile, _LOST_WORDS)
     lost = []
     # a few launches fail or are cut off at the end; the profiler's own report of a loss leaves no tolerance
     if launching[0] > (0 if is_said else _TOLERATED * launching[1]):
@@ -213,8 +224,8 @@ def _lost_work(timeline: Timeline, calls: pd.DataFrame) -> Finding | None:
     if lost:
         missing = sum(unmatched for _, unmatched, _ in lost)
         is_there = sum(rows for _, rows in unread) >= missing
-        said = _counted(lost)
-        return _not_read(f"No GPU work is recorded for {said}.", unread) if is_there else _LOST.filled(calls=said)
+        text = _lost_text(lost)
+        return _not_read(f"No GPU work is recorded for {text}.", unread) if is_there else _LOST.filled(calls=text)
     return _SAID_LOST if is_said and not _has_capture_range(profile) else None
 
 
@@ -239,7 +250,7 @@ def _is_scattered(calls: pd.DataFrame) -> bool:
     return bool(stretch.value_counts().max() * _STRETCHES <= len(stretch))
 
 
-def _is_said(profile: Profile, words: str) -> bool:
+def _has_diagnostic(profile: Profile, words: str) -> bool:
     """Whether a diagnostic matches; nsys also reports possible loss when it merely stops before the program does."""
     table = profile.tables.get("diagnostics")
     return table is not None and bool(table["text"].astype("str").str.contains(words, case=False).any())
@@ -248,25 +259,25 @@ def _is_said(profile: Profile, words: str) -> bool:
 def _has_capture_range(profile: Profile) -> bool:
     """Whether a capture range was used: nsys reports possible loss after each one."""
     calls = profile.tables.get("api_calls")
-    return _is_said(profile, _RANGE_WORDS) or (calls is not None and bool(_is_named(calls, _RANGE_CALLS).any()))
+    return _has_diagnostic(profile, _RANGE_WORDS) or (calls is not None and bool(_matches(calls, _RANGE_CALLS).any()))
 
 
-def _captured(calls: pd.DataFrame, named: Flags, has_work: Flags) -> Flags:
+def _calls_of_captures(calls: pd.DataFrame, is_candidate: Flags, has_work: Flags) -> Flags:
     """Return which of the named calls went into a CUDA graph being captured: their work does not run.
 
     These are the calls between begin and end of a capture on their thread. Other threads can launch into the same
     capture, as PyTorch's backward pass does: assume so if all calls of a thread in that time lack work.
     """
     captured = np.zeros(len(calls), dtype=bool)
-    begins, ends = _is_named(calls, _BEGIN), _is_named(calls, "StreamEndCapture")
+    begins, ends = _matches(calls, _BEGIN), _matches(calls, "StreamEndCapture")
     thread, process = (calls[name].to_numpy(dtype=np.int64) for name in ("thread", "process"))
     start, end = (calls[name].to_numpy(dtype=np.int64) for name in ("start_ns", "end_ns"))
     for capturing in pd.unique(thread[begins]):
-        mine = thread == capturing
-        during = named & _between(start, end[mine & begins], start[mine & ends])
-        captured |= during & mine
-        others = during & ~mine & (process == process[mine][0])
-        captured |= others & ~np.isin(thread, thread[others & has_work])
+        is_of_thread = thread == capturing
+        during = is_candidate & _between(start, end[is_of_thread & begins], start[is_of_thread & ends])
+        captured |= during & is_of_thread
+        elsewhere = during & ~is_of_thread & (process == process[is_of_thread][0])
+        captured |= elsewhere & ~np.isin(thread, thread[elsewhere & has_work])
     return captured
 
 
@@ -280,7 +291,7 @@ def _between(times: Ints, opened: Ints, closed: Ints) -> Flags:
     return inside
 
 
-def _is_named(calls: pd.DataFrame, pattern: str) -> Flags:
+def _matches(calls: pd.DataFrame, pattern: str) -> Flags:
     matches = np.asarray(calls["name"].cat.categories.str.contains(pattern), dtype=bool)
     flags: Flags = np.append(matches, False)[calls["name"].cat.codes]
     return flags
@@ -298,12 +309,12 @@ def _lost_calls(timeline: Timeline, cut_off: Flags) -> Finding | None:
 def _early_work(timeline: Timeline) -> Finding | None:
     """Return a finding if operations start before the calls that launched them."""
     operations = timeline.operations
-    known = operations.call >= 0
-    if not known.any():
+    has_call = operations.call >= 0
+    if not has_call.any():
         return None
-    lead = timeline.call_times[0][operations.call[known]] - operations.start[known]
+    lead = timeline.call_times[0][operations.call[has_call]] - operations.start[has_call]
     early = int((lead > _CLOCK_SKEW_NS).sum())
-    return _EARLY.filled(count=early, total=int(known.sum())) if early else None
+    return _EARLY.filled(count=early, total=int(has_call.sum())) if early else None
 
 
 _LOST_WORDS: Final = "might have been|events? (?:were )?(?:lost|dropped)"
@@ -349,7 +360,7 @@ _SAID_LOST: Final = Finding(
 )
 
 
-def _counted(lost: list[tuple[str, int, int]]) -> str:
+def _lost_text(lost: list[tuple[str, int, int]]) -> str:
     return " and ".join(f"{unmatched:,} of {total:,} {calls}" for calls, unmatched, total in lost)
 
 

@@ -1,4 +1,4 @@
-"""When each device was idle: the longest gaps with their causes, and the utilization over the window."""
+"""Finds when each device was idle: the longest gaps with their causes, and the utilization over the window."""
 
 from typing import Any, Final
 
@@ -23,17 +23,17 @@ _LEAST: Final = 1e-5  # of the window
 
 def gpu_gaps(timeline: Timeline) -> Table:
     """Return the longest idle gaps of each device, longest first: between operations, or at an end of the window."""
-    window, found = timeline.window, []
+    window, gaps_of_devices = timeline.window, []
     for device in devices_at_work(timeline):
         idle = gaps(busy_spans(timeline)[int(device)], (window.start_ns, window.end_ns))
         start, end = _longest(idle, least=_LEAST * window.length_ns)
         causes = idle_causes(timeline, device=device, idle=(start, end))
         before, after = _neighbours(timeline, by_device(timeline)[int(device)], start, end)
         which, share = causes.argmax(axis=1), causes.max(axis=1)
-        found.append((np.full(len(start), device), start, end, which, share, before, after))
-    if not found:
+        gaps_of_devices.append((np.full(len(start), device), start, end, which, share, before, after))
+    if not gaps_of_devices:
         return Table(pd.DataFrame(columns=GPU_GAPS.column_names).astype(dict.fromkeys(_TEXTS, "str")))
-    device, start, end, which, share, before, after = map(np.concatenate, zip(*found, strict=True))
+    device, start, end, which, share, before, after = map(np.concatenate, zip(*gaps_of_devices, strict=True))
     length = end - start
     columns = {
         "device": device,

@@ -1,4 +1,4 @@
-"""What each device did in the report's window: busy and idle time, and sums per kind of operation."""
+"""Sums the time of each device in the report's window: busy and idle time, and time per kind of operation."""
 
 from typing import Final
 
@@ -76,13 +76,13 @@ def _launching(timeline: Timeline, device: int) -> dict[str, object]:
     """Return the launches whose work began in the window, and the median CPU time of their calls in ns."""
     window, launches = timeline.window, timeline.launches
     here = np.flatnonzero(launches["device"].to_numpy() == device)
-    began = launches["start_ns"].to_numpy()[here]
-    mine = launches["call"].to_numpy()[here[(began >= window.start_ns) & (began < window.end_ns)]]
-    call = mine[mine >= 0]
+    starts = launches["start_ns"].to_numpy()[here]
+    calls = launches["call"].to_numpy()[here[(starts >= window.start_ns) & (starts < window.end_ns)]]
+    call = calls[calls >= 0]
     if not len(call):
-        return {"launches": len(mine), "launch_api_med_ns": None}
+        return {"launches": len(calls), "launch_api_med_ns": None}
     start, end = timeline.call_times
-    return {"launches": len(mine), "launch_api_med_ns": float(np.median(end[call] - start[call]))}
+    return {"launches": len(calls), "launch_api_med_ns": float(np.median(end[call] - start[call]))}
 
 
 ANALYSES: Final = (Analysis(GPU_TIME, gpu_time),)

@@ -1,4 +1,4 @@
-"""Memory that was allocated, migrations and page faults of unified memory, and counters of the GPU."""
+"""Analyzes memory allocations, migrations and page faults of unified memory, and counters of the GPU."""
 
 from collections.abc import Iterator
 from typing import Any, Final
@@ -43,11 +43,11 @@ def memory_usage(timeline: Timeline) -> Table:
     extremes = levels.agg(peak_bytes=("bytes", "max"), end_bytes=("bytes", "last"), earlier=("earlier", "first"))
     table = table.merge(extremes.reset_index(), on=keys, how="left", validate="1:1")
     columns = ["device", "kind", "peak_bytes", "end_bytes", "allocations", "allocated_bytes", "frees", "freed_bytes"]
-    # with a profiler that records levels, what came before the capture is known
+    # if the profiler records levels, the level before the capture is known
     is_told = events["level_bytes"].notna().any()
     notes = (_EARLIER,) if (table["earlier"] > 0).any() and not is_told else ()
     table = table.assign(device=_numbers(table["device"]))
-    return Table(table[columns], (*notes, *_kept(timeline, events), *_reserved(events)))
+    return Table(table[columns], (*notes, *_kept_memory(timeline, events), *_reserved_memory(events)))
 
 
 def _numbers(device: "pd.Series[int]") -> "pd.Series[Any]":
@@ -55,13 +55,13 @@ def _numbers(device: "pd.Series[int]") -> "pd.Series[Any]":
     return device.astype(NULLABLE).where(device >= 0) if (device < 0).any() else device
 
 
-def _kept(timeline: Timeline, events: pd.DataFrame) -> Iterator[str]:
-    """Yield for each device how much memory the steps of the program's loop keep, if each keeps some."""
+def _kept_memory(timeline: Timeline, events: pd.DataFrame) -> Iterator[str]:
+    """Yield, for each device, the memory that each step of the program's loop keeps, if any."""
     for loop in loops_of(timeline.profile)[:1]:
         starts = loop.starts[loop.slow :]
-        for device, some in memory_levels(events[events["process"] == loop.process], ["device"]).groupby("device"):
-            before = np.searchsorted(some["start_ns"], starts) - 1
-            level = np.where(before >= 0, some["bytes"].to_numpy()[before], some["earlier"].iloc[0])
+        for device, of_device in memory_levels(events[events["process"] == loop.process], ["device"]).groupby("device"):
+            before = np.searchsorted(of_device["start_ns"], starts) - 1
+            level = np.where(before >= 0, of_device["bytes"].to_numpy()[before], of_device["earlier"].iloc[0])
             grown = np.diff(level)
             if len(grown) >= LEAST - 1 and (grown > 0).all():
                 size, whose = format_value(float(np.median(grown)), "kept_bytes"), _device_name(int(str(device)))
@@ -75,8 +75,8 @@ def _device_name(device: int) -> str:
     return f"device {device}" if device >= 0 else "the CPU"
 
 
-def _reserved(events: pd.DataFrame) -> Iterator[str]:
-    """Yield for each device how much memory PyTorch had reserved."""
+def _reserved_memory(events: pd.DataFrame) -> Iterator[str]:
+    """Yield, for each device, the memory that PyTorch had reserved."""
     most_reserved = events[events["device"] >= 0].groupby("device")["reserved_bytes"].max()
     for device, most in most_reserved.dropna().items():
         size = format_value(float(most), "reserved_bytes")
@@ -86,7 +86,7 @@ def _reserved(events: pd.DataFrame) -> Iterator[str]:
 def memory_over_time(timeline: Timeline) -> Table:
     """Return the memory allocated on each device in order of time: at most 500 rows per device, with the peak.
 
-    What PyTorch had reserved is given where the profiler records it.
+    Includes the memory that PyTorch had reserved, if the profiler records it.
     """
     events = timeline.profile.table("memory_usage")
     levels = memory_levels(events[events["kind"].isin([*ON_DEVICE, HOST_MEMORY])], ["device"])
@@ -107,9 +107,9 @@ def unified_memory(timeline: Timeline) -> Table:
     """Return one row per process, device and event: migrations by direction, GPU page faults, CPU page faults."""
     tables, operations = timeline.profile.tables, timeline.profile.table("memory_ops")
     gpu_faults, cpu_faults = (tables.get(name, empty(name)) for name in ("gpu_page_faults", "cpu_page_faults"))
-    moved = operations[operations["operation"].astype("str").str.startswith(_UNIFIED)]
+    migrations = operations[operations["operation"].astype("str").str.startswith(_UNIFIED)]
     parts = [
-        moved.assign(event=moved["operation"].astype("str"), count=1, time=duration(moved)),
+        migrations.assign(event=migrations["operation"].astype("str"), count=1, time=duration(migrations)),
         gpu_faults.assign(event=_GPU_FAULTS, count=gpu_faults["faults"], bytes=0, time=duration(gpu_faults)),
         # a CPU page fault is an instant and has no device
         cpu_faults.assign(event=_CPU_FAULTS, count=1, bytes=0, time=0, device=-1),
@@ -119,13 +119,13 @@ def unified_memory(timeline: Timeline) -> Table:
     events = pd.concat([part[[*columns, *sums]].fillna({"process": 0}).astype(columns | sums) for part in parts])
     table = events.groupby(list(columns), as_index=False)[list(sums)].sum()
     is_fault = table["event"].isin([_GPU_FAULTS, _CPU_FAULTS])
-    known = table[["device", "bytes", "time"]].astype(NULLABLE)
+    numbers = table[["device", "bytes", "time"]].astype(NULLABLE)
     table = table.assign(
         # nsys's global process id has the pid in these bits
         pid=table["process"].to_numpy() >> 24 & 0xFFFFFF,
-        device=known["device"].where(table["device"] >= 0),
-        total_bytes=known["bytes"].mask(is_fault),
-        total_ns=known["time"].mask(table["event"] == _CPU_FAULTS),
+        device=numbers["device"].where(table["device"] >= 0),
+        total_bytes=numbers["bytes"].mask(is_fault),
+        total_ns=numbers["time"].mask(table["event"] == _CPU_FAULTS),
         rate_bytes_per_s=(table["bytes"] * 1e9 / table["time"].where(table["time"] > 0)).mask(is_fault),
     )
     return Table(table[["pid", "device", "event", "count", "total_bytes", "total_ns", "rate_bytes_per_s"]])
@@ -141,7 +141,7 @@ def gpu_metrics(timeline: Timeline) -> Table:
 
 
 def range_counters(timeline: Timeline) -> Table:
-    """Return one row per device, name and metric: of how many kernels or ranges, and their values."""
+    """Return one row per device, name and metric: the number of kernels or ranges, and their values."""
     counted = timeline.profile.table("range_counters")
     grouped = counted.groupby(["device", "metric", "name"], observed=True)["value"]
     table = grouped.agg(ranges="size", mean="mean", min="min", max="max").reset_index()

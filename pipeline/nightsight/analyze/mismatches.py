@@ -1,4 +1,4 @@
-"""Collectives that do not match over ranks: one calls another in the same place, gives another size, or never comes."""
+"""Finds collectives that do not match across ranks: a different one, a different size, or a missing call."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -14,11 +14,11 @@ from nightsight.model.report import Finding
 from nightsight.tables import empty
 from nightsight.units import format_value
 
-# each rank may give another size of these
+# collectives whose sizes may differ between ranks
 _OF_ANY_SIZE: Final = "to_?all|gatherv|scatterv|^gather$|^scatter$"
 _MOST_SHIFTED: Final = 64
 _MOST_CASES: Final = 5
-# a rank that makes this many fewer calls was not just cut off, and must still run for the time of this many calls
+# a rank with this many missing calls was not merely cut off if it still runs for the time of this many calls
 _GOES_ON: Final = 3
 # a wait of at least this length, and this many times the time between two calls, is not part of a step
 _HANGS_NS: Final = 1_000_000_000
@@ -27,10 +27,10 @@ _OF_CPU: Final = ("api_calls", "ranges", "cpu_ops")
 
 
 @dataclass(frozen=True)
-class _Compared:
-    """What ranks call that does not match: sentences on each case, and how many calls are unlike those of other ranks.
+class _Mismatches:
+    """Calls of ranks that do not match: a sentence on each case, and the numbers of calls that differ from other ranks.
 
-    stopped, hanging: by process, with how many calls it lacks, and how long others wait for one that it never makes.
+    stopped: by process, the number of missing calls. hanging: by process, how long others wait for a missing call.
     """
 
     cases: list[str] = field(default_factory=list)
@@ -40,26 +40,26 @@ class _Compared:
 
 
 def mismatches(timeline: Timeline) -> Iterator[Finding]:
-    """Yield findings if ranks call different collectives in the same place of a communicator, or if one stops to.
+    """Yield findings if ranks call different collectives at the same position of a communicator, or if a rank stops.
 
-    If ranks wait long for one that stopped, that is said instead: it is a hang.
+    If ranks wait long for a rank that stopped, the finding is a hang instead.
     """
-    found = _compared(timeline)
-    if found.cases:
-        unlike = sum(found.unlike)
+    unequal = _compare_calls(timeline)
+    if unequal.cases:
+        unlike = sum(unequal.unlike)
         yield Finding(
             "different_collectives",
             "warning",
             "Ranks call different collectives",
             f"{unlike:,} {'call differs' if unlike == 1 else 'calls differ'} from what other ranks call in the same "
-            f"place of a communicator; {found.cases[0]}. Such ranks wait for each other forever, or mix up unrelated "
+            f"place of a communicator; {unequal.cases[0]}. Such ranks wait for each other forever, or mix up unrelated "
             "data.",
             "Make every rank take the same branches around collectives.",
-            evidence=tuple(found.cases[:_MOST_CASES]),
+            evidence=tuple(unequal.cases[:_MOST_CASES]),
             source="collectives",
         )
-    if found.hanging:
-        worst, cause = _worst(found.hanging), "Ranks wait in a collective that another rank never calls"
+    if unequal.hanging:
+        worst, cause = _worst(unequal.hanging), "Ranks wait in a collective that another rank never calls"
         yield Finding(
             "hanging",
             "warning",
@@ -72,8 +72,8 @@ def mismatches(timeline: Timeline) -> Iterator[Finding]:
             cause=cause,
             action="check what that rank does instead",
         )
-    elif found.stopped:
-        worst, count = _worst(found.stopped), len(found.stopped)
+    elif unequal.stopped:
+        worst, count = _worst(unequal.stopped), len(unequal.stopped)
         yield Finding(
             "stopped_calling",
             "warning",
@@ -90,28 +90,28 @@ def _worst(cases: dict[int, tuple[int, str]]) -> tuple[str, ...]:
     return tuple(case for _, case in sorted(cases.values(), reverse=True)[:_MOST_CASES])
 
 
-def _compared(timeline: Timeline) -> _Compared:
-    """Compare the calls of the ranks of each communicator with those of the one that calls most."""
-    found, calls = _Compared(), timeline.profile.tables.get("collectives", empty("collectives"))
+def _compare_calls(timeline: Timeline) -> _Mismatches:
+    """Compare the calls of the ranks of each communicator with those of the rank with the most calls."""
+    result, calls = _Mismatches(), timeline.profile.tables.get("collectives", empty("collectives"))
     calls = calls[(calls["group"] != "") & ~calls["name"].isin(PAIRWISE)].sort_values("start_ns", ignore_index=True)
     if not len(calls):
-        return found
+        return result
     name = calls["name"].astype("str")
     size = calls["bytes"].where(~name.str.contains(_OF_ANY_SIZE))
-    said = pd.factorize(name + " " + size.astype("str"))[0]
+    call_codes = pd.factorize(name + " " + size.astype("str"))[0]
     group = pd.factorize(calls["group"].astype("str") + " " + calls["ranks"].astype("str"))[0]
     process, start, last = calls["process"].to_numpy(), calls["start_ns"].to_numpy(), _last_events(timeline)
-    for mine in positions(group).values():
-        first, *others = sorted((mine[rows] for rows in positions(process[mine]).values()), key=len, reverse=True)
+    for members in positions(group).values():
+        first, *others = sorted((members[rows] for rows in positions(process[members]).values()), key=len, reverse=True)
         every_ns = float(np.median(np.diff(start[first]))) if len(first) > 1 else np.inf
         # how long each continues after its last call, without collectives
         alone_ns = last.get(int(process[first[-1]]), 0) - int(start[first[-1]])
         for rank in others:
-            place, alike = _differing(said, first, rank)
+            place, alike = _differing(call_codes, first, rank)
             if len(place):
-                found.unlike.append(len(place))
+                result.unlike.append(len(place))
                 one, other = (_case(timeline, calls, int(row)) for row in (rank[place[0]], alike[place[0]]))
-                found.cases.append(f"call {place[0] + 1:,}: {one}, {other}")
+                result.cases.append(f"call {place[0] + 1:,}: {one}, {other}")
             lacking = len(first) - 1 - int(np.flatnonzero(first == alike[-1])[0])
             if not lacking:
                 continue
@@ -120,24 +120,24 @@ def _compared(timeline: Timeline) -> _Compared:
             wait_ns = _longest_since(timeline, int(process[awaited]), int(start[awaited]))
             if wait_ns > max(_HANGS_NS, _HANGS * every_ns):
                 waits = f"{_case(timeline, calls, awaited)} waits for {format_value(wait_ns, 'length_ns')}"
-                found.hanging[number] = wait_ns, f"{waits}; {whose} never calls it"
+                result.hanging[number] = wait_ns, f"{waits}; {whose} never calls it"
             after_ns = last.get(number, 0) - int(start[rank[-1]])
             if lacking >= _GOES_ON and after_ns > max(alone_ns, 0) + _GOES_ON * every_ns:
                 one = _case(timeline, calls, int(rank[-1]))
-                found.stopped[number] = lacking, f"{one} is its last: {lacking:,} fewer than others call"
-    return found
+                result.stopped[number] = lacking, f"{one} is its last: {lacking:,} fewer than others call"
+    return result
 
 
 def _longest_since(timeline: Timeline, process: int, since_ns: int) -> int:
     """Return the length of the longest CUDA call or collective that a process began at or after a time."""
     tables = (timeline.profile.tables.get("api_calls", empty("api_calls")), communication(timeline))
-    mine = (table[(table["process"] == process) & (table["start_ns"] >= since_ns)] for table in tables)
-    return max(int((table["end_ns"] - table["start_ns"]).max()) if len(table) else 0 for table in mine)
+    later = (table[(table["process"] == process) & (table["start_ns"] >= since_ns)] for table in tables)
+    return max(int((table["end_ns"] - table["start_ns"]).max()) if len(table) else 0 for table in later)
 
 
 def _last_events(timeline: Timeline) -> dict[int, int]:
-    """Return when each process began the last thing that was recorded of its CPU."""
-    found = pd.concat(
+    """Return when the last recorded CPU event of each process began."""
+    last_starts = pd.concat(
         [
             table.groupby("process")["start_ns"].max()
             for name in _OF_CPU
@@ -145,26 +145,26 @@ def _last_events(timeline: Timeline) -> dict[int, int]:
         ]
         or [pd.Series(dtype="int64")]
     )
-    return {int(process): int(time) for process, time in found.groupby(level=0).max().items()}
+    return {int(process): int(time) for process, time in last_starts.groupby(level=0).max().items()}
 
 
-def _differing(said: Ints, reference: Ints, rank: Ints) -> tuple[Ints, Ints]:
-    """Return which calls of a rank differ from those of another, and the latter's, aligned where they match best."""
+def _differing(codes: Ints, reference: Ints, rank: Ints) -> tuple[Ints, Ints]:
+    """Return the calls of a rank that differ from those of another, and the calls of the other, best aligned."""
     places = range(min(len(reference) - len(rank), _MOST_SHIFTED) + 1)
     ways = (reference[place : place + len(rank)] for place in places)
-    others = min(ways, key=lambda way: int((said[way] != said[rank]).sum()))
-    return np.flatnonzero(said[others] != said[rank]), others
+    best_match = min(ways, key=lambda way: int((codes[way] != codes[rank]).sum()))
+    return np.flatnonzero(codes[best_match] != codes[rank]), best_match
 
 
 def _case(timeline: Timeline, calls: pd.DataFrame, row: int) -> str:
-    """Say what a call is, and on which rank."""
+    """Describe a call and its rank."""
     (size,) = calls["bytes"].iloc[row : row + 1].dropna().tolist() or [None]
     of = "" if size is None else f" of {format_value(size, 'message_bytes')}"
     return f"{calls['name'].iloc[row]}{of} on {_rank_of(timeline, calls, row)}"
 
 
 def _rank_of(timeline: Timeline, calls: pd.DataFrame, row: int) -> str:
-    told = timeline.profile.tables.get("ranks", empty("ranks"))
+    ranks = timeline.profile.tables.get("ranks", empty("ranks"))
     process, pid = (calls[column].iloc[row] for column in ("process", "pid"))
-    known = told.loc[told["process"] == process, "rank"].tolist()
-    return f"rank {known[0]}" if known else f"process {pid}"
+    of_process = ranks.loc[ranks["process"] == process, "rank"].tolist()
+    return f"rank {of_process[0]}" if of_process else f"process {pid}"

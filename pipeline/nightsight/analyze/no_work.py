@@ -1,4 +1,4 @@
-"""Explains why a capture has (almost) no GPU work: the profiler's own words, and the likely reason."""
+"""Explains why a capture has (almost) no GPU work: the message of the profiler, and the likely reason."""
 
 import re
 from typing import Final
@@ -49,18 +49,22 @@ def no_work(profile: Profile, *, are_lost: bool) -> Finding:
     are_lost: launches were recorded, or the profiler reports lost events.
     """
     calls = len(profile.tables.get("api_calls", ()))
-    said = _said(profile, _NOT_STARTED, _NOT_ALL, _NO_EVENTS) if calls else _said(profile, _NOT_STARTED, _NO_EVENTS)
-    if not calls and _NOT_STARTED in said:
+    quote = (
+        _diagnostic(profile, _NOT_STARTED, _NOT_ALL, _NO_EVENTS)
+        if calls
+        else _diagnostic(profile, _NOT_STARTED, _NO_EVENTS)
+    )
+    if not calls and _NOT_STARTED in quote:
         newer = _newer_driver(profile.environment)
         remedy = newer or f"{_ANOTHER} If it does, the driver may be newer than nsys: update nsys."
-        return Finding(NOT_RECORDED, "warning", "CUDA was not recorded", said, remedy)
-    if not calls and said:
-        return Finding(NO_WORK, "warning", "No CUDA work was recorded", said, _ANOTHER)
+        return Finding(NOT_RECORDED, "warning", "CUDA was not recorded", quote, remedy)
+    if not calls and quote:
+        return Finding(NO_WORK, "warning", "No CUDA work was recorded", quote, _ANOTHER)
     if are_lost:
         counted = (
             f"{calls:,} CUDA call{' was' if calls == 1 else 's were'} recorded" if calls else "No call was recorded"
         )
-        detail = f"{said} {counted}, but no kernel, copy or memset.".strip()
+        detail = f"{quote} {counted}, but no kernel, copy or memset.".strip()
         remedy = f"{_UNSAMPLED} {_ENDS}" if len(profile.tables.get("python_samples", ())) else _ENDS
         return Finding(LOST, "warning", "No GPU work was saved", detail, remedy)
     return Finding(
@@ -75,9 +79,9 @@ def no_work(profile: Profile, *, are_lost: bool) -> Finding:
 def not_traced(profile: Profile) -> Finding:
     """Return the finding for an nsys capture without CUDA events, which may not have been traced."""
     why = profile.why_missing("kernels")
-    said = _said(profile, _NOT_STARTED, _NO_EVENTS)
+    quote = _diagnostic(profile, _NOT_STARTED, _NO_EVENTS)
     return Finding(
-        NOT_RECORDED, "warning", "CUDA was not traced", f"{why[:1].upper()}{why[1:]}. {said}".strip(), _TRACE
+        NOT_RECORDED, "warning", "CUDA was not traced", f"{why[:1].upper()}{why[1:]}. {quote}".strip(), _TRACE
     )
 
 
@@ -90,26 +94,26 @@ def next_to_none(profile: Profile) -> Finding | None:
     calls = profile.tables.get("api_calls", empty("api_calls"))
     if len(kernels) or len(graphs) or not 0 < len(copies) <= _FEW or not len(calls):
         return None
-    spent = int((copies["end_ns"] - copies["start_ns"]).sum())
-    if spent >= _BRIEF * int(calls["end_ns"].max() - calls["start_ns"].min()):
+    copy_ns = int((copies["end_ns"] - copies["start_ns"]).sum())
+    if copy_ns >= _BRIEF * int(calls["end_ns"].max() - calls["start_ns"].min()):
         return None
-    time = format_value(spent, "time_ns")
+    time = format_value(copy_ns, "time_ns")
     work = "1 copy or memset" if len(copies) == 1 else f"{len(copies)} copies and memsets"
     called = f"{len(calls):,} CUDA call{'' if len(calls) == 1 else 's'}"
     detail = f"The only GPU work in the capture: {work} ({time}), with {called}."
-    said = _said(profile, _NOT_STARTED, _NOT_ALL, _NO_EVENTS)
-    remedy = _newer_driver(profile.environment) if _NOT_STARTED in said else _ENDS if said else ""
+    quote = _diagnostic(profile, _NOT_STARTED, _NOT_ALL, _NO_EVENTS)
+    remedy = _newer_driver(profile.environment) if _NOT_STARTED in quote else _ENDS if quote else ""
     record = "Record the part of the program that computes: a longer run, or a capture range (cudaProfilerStart/Stop)."
-    return Finding(NO_KERNELS, "warning", "No kernel was recorded", f"{detail} {said}".strip(), remedy or record)
+    return Finding(NO_KERNELS, "warning", "No kernel was recorded", f"{detail} {quote}".strip(), remedy or record)
 
 
-def _said(profile: Profile, *texts: str) -> str:
+def _diagnostic(profile: Profile, *texts: str) -> str:
     """Return the first of these messages that the profiler wrote, as a sentence; "" for none."""
     messages = profile.tables.get("diagnostics", empty("diagnostics"))["text"].astype("str")
     for text in texts:
-        found = messages[messages.str.contains(text, regex=False)]
-        if len(found):
-            return f"nsys says: “{found.iloc[0].strip()}”"
+        matching = messages[messages.str.contains(text, regex=False)]
+        if len(matching):
+            return f"nsys says: “{matching.iloc[0].strip()}”"
     return ""
 
 

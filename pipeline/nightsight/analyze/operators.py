@@ -1,7 +1,7 @@
-"""PyTorch operators as torch's own `key_averages` counts them, by name and by input shapes, and what they launched.
+"""Counts PyTorch operators like torch's `key_averages`, by name and by input shapes, and the kernels that they launch.
 
-Checked against torch itself (tests/data/kineto). What the trace cannot tell: an operator that ends on another thread
-than it began on has no own time for torch, and until torch 2.0, times are whole microseconds.
+Tests compare the results with torch (tests/data/kineto). They differ for operators that end on another thread than they
+began on, which have no own time in torch, and until torch 2.0, whose times are whole microseconds.
 """
 
 import json
@@ -30,24 +30,26 @@ def operators(timeline: Timeline) -> Table:
     """Return one row per operator."""
     figures = _figures(timeline)
     unknown = figures["name"].eq(_CONVOLUTION) & figures["flops"].isna() if "flops" in figures else pd.Series()
-    return Table(_summed(figures, ["name"])[_columns(figures, "name")], (_NO_INPUTS,) if unknown.any() else ())
+    return Table(_sum_by(figures, ["name"])[_columns(figures, "name")], (_NO_INPUTS,) if unknown.any() else ())
 
 
 def shapes(timeline: Timeline) -> Table:
-    """Return one row per operator and shapes of its inputs."""
+    """Return one row per operator and input shapes."""
     figures = _figures(timeline)
-    known = figures[figures["shapes"] != ""]
-    table = _summed(known, ["name", "shapes"])
-    return Table(table[[*_columns(figures, "name"), "shapes"]], () if len(known) or not len(figures) else (_NO_SHAPES,))
+    shaped = figures[figures["shapes"] != ""]
+    table = _sum_by(shaped, ["name", "shapes"])
+    return Table(
+        table[[*_columns(figures, "name"), "shapes"]], () if len(shaped) or not len(figures) else (_NO_SHAPES,)
+    )
 
 
 def kernel_operators(timeline: Timeline) -> Table:
-    """Return one row per kernel, the operator that launched it, and the module this belongs to."""
+    """Return one row per kernel, launching operator, and module of that operator."""
     kernels, operators = timeline.profile.table("kernels"), timeline.profile.table("cpu_ops")
     row = launching_operators(timeline)[: len(kernels)]
     modules, forward = operator_modules(timeline)
     names = np.append(operators["name"].to_numpy(dtype=object), "")
-    named = kernels[["start_ns", "end_ns", "name"]].assign(
+    launched = kernels[["start_ns", "end_ns", "name"]].assign(
         operator=names[row],
         forward=names[np.append(forward, -1)[row]],
         module=np.append(np.asarray(modules, dtype=object), "")[row],
@@ -57,18 +59,18 @@ def kernel_operators(timeline: Timeline) -> Table:
     if len(functions) and len(operators):
         # the operator that the program called: the forward one, in the backward pass
         called = np.where(np.append(forward, -1)[row] >= 0, np.append(forward, -1)[row], row)
-        asked = operators.iloc[called.clip(0)]
-        inside = innermost_of(functions, asked["thread"].to_numpy(), asked["start_ns"].to_numpy())
+        outermost = operators.iloc[called.clip(0)]
+        inside = innermost_of(functions, outermost["thread"].to_numpy(), outermost["start_ns"].to_numpy())
         of_functions = np.append(np.asarray(functions["function"], dtype=object), "")
-        named["function"] = of_functions[np.where(called >= 0, inside, -1)]
+        launched["function"] = of_functions[np.where(called >= 0, inside, -1)]
         keys.append("function")
-    named = named[begun(timeline, named["start_ns"])]
-    summed = time_summary(named, ["name", *keys]).rename(columns={"count": "instances"})
+    launched = launched[begun(timeline, launched["start_ns"])]
+    summed = time_summary(launched, ["name", *keys]).rename(columns={"count": "instances"})
     return Table(summed[["time_pct", "total_ns", "instances", "avg_ns", *keys, "name"]])
 
 
 def _columns(figures: pd.DataFrame, *names: str) -> list[str]:
-    """Return the columns of a table that there is anything to say of."""
+    """Return the columns of a table that have any values."""
     pairs = ("own_device_ns", "device_ns"), ("own_memory_bytes", "memory_bytes")
     of_gpu = ("own_device_memory_bytes", "device_memory_bytes")
     chosen = [name for pair in (*pairs, of_gpu) for name in pair if name in figures]
@@ -84,7 +86,7 @@ def _columns(figures: pd.DataFrame, *names: str) -> list[str]:
     ]
 
 
-def _summed(figures: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
+def _sum_by(figures: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     grouped = figures.groupby(list(by), observed=True, sort=True)
     sums = [name for name in figures if name not in ("name", "shapes", "flops")]
     table = grouped[sums].sum().assign(calls=grouped.size(), max_ns=grouped["total_ns"].max())
@@ -96,15 +98,15 @@ def _summed(figures: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
 
 
 def _figures(timeline: Timeline) -> pd.DataFrame:
-    """Return the calls of operators that began in the window, as `_every_call` has them."""
+    """Return the rows of `_every_call` that began in the window."""
     figures = _every_call(timeline)
-    mine = begun(timeline, figures["start_ns"])
-    return (figures if mine.all() else figures[mine]).drop(columns="start_ns")
+    is_in_window = begun(timeline, figures["start_ns"])
+    return (figures if is_in_window.all() else figures[is_in_window]).drop(columns="start_ns")
 
 
 @of_capture
 def _every_call(timeline: Timeline) -> pd.DataFrame:
-    """Return one row per call of an operator: name, shapes, start, and what is its own and with all inside it."""
+    """Return one row per call of an operator: name, shapes, start, and figures with and without inner calls."""
     table, nested = timeline.profile.table("cpu_ops"), nested_operators(timeline)
     is_operator = nested.row >= 0
     calls = np.flatnonzero(is_operator & (nested.call == np.arange(len(nested.row))))
@@ -112,7 +114,7 @@ def _every_call(timeline: Timeline) -> pd.DataFrame:
 
     def add(name: str, total: Ints, own: Ints) -> None:
         merged = np.zeros(len(own), dtype=np.int64)
-        # what repeats an operator is a part of it
+        # a span that repeats an operator is a part of it
         np.add.at(merged, nested.call[is_operator], own[is_operator])
         of_calls[f"own_{name}"], of_calls[name if name != "ns" else "total_ns"] = merged[calls], total[calls]
 
@@ -123,8 +125,8 @@ def _every_call(timeline: Timeline) -> pd.DataFrame:
         place = np.full(len(table), -1, dtype=np.int64)
         place[nested.row[is_operator]] = np.flatnonzero(is_operator)
         own = np.zeros(len(nested.row), dtype=np.int64)
-        operations, mine = timeline.operations, launched >= 0
-        np.add.at(own, place[launched[mine]], (operations.end - operations.start)[mine])
+        operations, has_operator = timeline.operations, launched >= 0
+        np.add.at(own, place[launched[has_operator]], (operations.end - operations.start)[has_operator])
         add("device_ns", nested.with_children(own), own)
     for name, kinds in (("memory_bytes", (HOST_MEMORY,)), ("device_memory_bytes", ON_DEVICE)):
         events = timeline.profile.tables.get("memory_usage", empty("memory_usage"))
@@ -142,29 +144,29 @@ def _every_call(timeline: Timeline) -> pd.DataFrame:
 
 
 def _changes(events: pd.DataFrame, process: Ints, start: Ints, end: Ints) -> Ints:
-    """Return by how much the memory of its process grew during each span."""
+    """Return the growth of the memory of its process during each span."""
     grown = np.zeros(len(start), dtype=np.int64)
-    for key, some in events.sort_values("start_ns", kind="stable").groupby("process"):
-        mine, time = np.flatnonzero(process == key), some["start_ns"].to_numpy()
-        change = np.where(some["is_allocation"], some["bytes"], -some["bytes"])
+    for key, of_process in events.sort_values("start_ns", kind="stable").groupby("process"):
+        rows, time = np.flatnonzero(process == key), of_process["start_ns"].to_numpy()
+        change = np.where(of_process["is_allocation"], of_process["bytes"], -of_process["bytes"])
         sums = np.concatenate(([0], np.cumsum(change)))
-        low, high = np.searchsorted(time, start[mine]), np.searchsorted(time, end[mine], side="right")
-        grown[mine] = sums[high] - sums[low]
+        low, high = np.searchsorted(time, start[rows]), np.searchsorted(time, end[rows], side="right")
+        grown[rows] = sums[high] - sums[low]
     return grown
 
 
 def _flops(operators: pd.DataFrame) -> np.ndarray[Any, Any]:
-    """Return the floating-point operations of each call: those of torch's `with_flops`, 0 for other operators."""
+    """Return the floating-point operations of each call, like torch's `with_flops`; 0 for other operators."""
     flops = np.zeros(len(operators))
     counted = np.flatnonzero(operators["name"].isin(list(_FORMULAS)) & (operators["shapes"] != ""))
-    some = operators.iloc[counted]
-    group = some.groupby(["name", "shapes", "inputs"], observed=True, sort=False)
-    values = [_counted(*map(str, key)) for key, _ in group]
+    candidates = operators.iloc[counted]
+    group = candidates.groupby(["name", "shapes", "inputs"], observed=True, sort=False)
+    values = [_flops_of_call(*map(str, key)) for key, _ in group]
     flops[counted] = np.array(values)[group.ngroup().to_numpy()] if values else 0
     return flops
 
 
-def _counted(name: str, shapes: str, inputs: str) -> float:
+def _flops_of_call(name: str, shapes: str, inputs: str) -> float:
     try:
         return float(_FORMULAS[name](json.loads(shapes), json.loads(inputs or "[]")))
     except (IndexError, TypeError, ValueError, ZeroDivisionError):
@@ -176,7 +178,7 @@ def _product(first: list[int], second: list[int]) -> int:
     return 2 * prod(first) * prod(second) // first[-1] if first else 0
 
 
-def _batched(first: list[int], second: list[int]) -> int:
+def _batched_product(first: list[int], second: list[int]) -> int:
     return 2 * prod(first) * prod(second) // first[-1] // first[0] if first else 0
 
 
@@ -197,8 +199,8 @@ def _convolution(shapes: list[list[int]], inputs: list[str]) -> float:
 _FORMULAS: Final[dict[str, Callable[[Any, Any], float]]] = {
     "aten::mm": lambda shapes, _: _product(*shapes[:2]),
     "aten::addmm": lambda shapes, _: _product(*shapes[1:3]),
-    "aten::bmm": lambda shapes, _: _batched(*shapes[:2]),
-    "aten::baddbmm": lambda shapes, _: _batched(*shapes[1:3]),
+    "aten::bmm": lambda shapes, _: _batched_product(*shapes[:2]),
+    "aten::baddbmm": lambda shapes, _: _batched_product(*shapes[1:3]),
     _CONVOLUTION: _convolution,
     "aten::mul": lambda shapes, _: prod(shapes[0]),
     "aten::add": lambda shapes, _: prod(shapes[0]),

@@ -1,4 +1,4 @@
-"""What ranks send to each other, and the pipelines that they so make up: how long each stage only waits."""
+"""Analyzes messages between ranks, and the pipelines that these form: how long each stage only waits."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -15,7 +15,7 @@ from nightsight.results.ranks import PIPELINE_STAGES, SENDS
 from nightsight.system.parallel import once
 from nightsight.tables import NULLABLE
 
-# of the steps of a first stage
+# share of the steps of a first stage
 _MOSTLY: Final = 0.5
 _UNDIRECTED: Final = (
     "The capture does not say who sends, so the lower rank comes first (nsys export --include-json=true records it)."
@@ -23,42 +23,42 @@ _UNDIRECTED: Final = (
 
 
 @of_capture
-def _timed(timeline: Timeline) -> pd.DataFrame:
-    """Return the messages of the capture with when their kernels begin and end; in ns.
+def _timed_messages(timeline: Timeline) -> pd.DataFrame:
+    """Return the messages of the capture, with the start and end of their kernels in ns.
 
     Columns added to those of `messages`: sent_ns, sent_end_ns, got_ns, got_end_ns.
     """
-    found = of_all_ranks(timeline)
-    told = messages(found)
-    start, end = found["start_ns"].to_numpy(), found["end_ns"].to_numpy()
+    kernels = of_all_ranks(timeline)
+    sent_messages = messages(kernels)
+    start, end = kernels["start_ns"].to_numpy(), kernels["end_ns"].to_numpy()
     times = {
-        f"{side}{suffix}": values[told[side]]
+        f"{side}{suffix}": values[sent_messages[side]]
         for side in ("sent", "got")
         for suffix, values in (("_ns", start), ("_end_ns", end))
     }
-    return told.assign(**times)
+    return sent_messages.assign(**times)
 
 
 @once
-def _met(timeline: Timeline) -> pd.DataFrame:
+def _messages_in_window(timeline: Timeline) -> pd.DataFrame:
     """Return the messages that arrive in the window."""
-    told, window = _timed(timeline), timeline.window
-    return told[(told["got_end_ns"] > window.start_ns) & (told["got_end_ns"] <= window.end_ns)]
+    timed, window = _timed_messages(timeline), timeline.window
+    return timed[(timed["got_end_ns"] > window.start_ns) & (timed["got_end_ns"] <= window.end_ns)]
 
 
 def sends(timeline: Timeline) -> Table:
     """Return one row per sender and receiver, the pair with the longest waits first."""
-    told = _met(timeline)
-    if not len(told):
+    arrived = _messages_in_window(timeline)
+    if not len(arrived):
         return Table(pd.DataFrame(columns=SENDS.column_names))
-    both = np.maximum(told["sent_ns"], told["got_ns"])
-    told = told.assign(
-        transfer_ns=told["got_end_ns"] - both,
-        to_waited_ns=np.minimum(both, told["got_end_ns"]) - told["got_ns"],
-        from_waited_ns=np.minimum(both, told["sent_end_ns"]) - told["sent_ns"],
-        size=told["bytes"].astype("float64"),
+    both_ready = np.maximum(arrived["sent_ns"], arrived["got_ns"])
+    arrived = arrived.assign(
+        transfer_ns=arrived["got_end_ns"] - both_ready,
+        to_waited_ns=np.minimum(both_ready, arrived["got_end_ns"]) - arrived["got_ns"],
+        from_waited_ns=np.minimum(both_ready, arrived["sent_end_ns"]) - arrived["sent_ns"],
+        size=arrived["bytes"].astype("float64"),
     )
-    grouped = told.groupby(["sender", "receiver"])
+    grouped = arrived.groupby(["sender", "receiver"])
     table = grouped.agg(
         count=("size", "size"),
         message_bytes=("size", "mean"),
@@ -77,7 +77,7 @@ def sends(timeline: Timeline) -> Table:
     table = table.assign(waited=waited).sort_values(
         ["waited", "from_rank", "to_rank"], ascending=[False, True, True], ignore_index=True
     )
-    return Table(table[SENDS.column_names], () if told["is_directed"].all() else (_UNDIRECTED,))
+    return Table(table[SENDS.column_names], () if arrived["is_directed"].all() else (_UNDIRECTED,))
 
 
 # -- pipelines --------------------------------------------------------------------------------------------------------
@@ -86,52 +86,52 @@ def sends(timeline: Timeline) -> Table:
 def chains(timeline: Timeline) -> list[list[int]]:
     """Return the devices of each pipeline in the order of its stages.
 
-    What sends in a circle is none, and neither are neighbours that exchange: a step of a pipeline begins with what the
-    first stage sends.
+    Rings are not pipelines, and neither are neighbors that exchange messages: a step of a pipeline begins with a
+    message from the first stage.
     """
-    told = _met(timeline)
-    told = told[told["is_directed"]]
-    neighbours: dict[int, set[int]] = {}
-    for sender, receiver in told[["sender", "receiver"]].drop_duplicates().itertuples(index=False):
-        neighbours.setdefault(sender, set()).add(receiver)
-        neighbours.setdefault(receiver, set()).add(sender)
-    if not neighbours:
+    directed = _messages_in_window(timeline)
+    directed = directed[directed["is_directed"]]
+    neighbors: dict[int, set[int]] = {}
+    for sender, receiver in directed[["sender", "receiver"]].drop_duplicates().itertuples(index=False):
+        neighbors.setdefault(sender, set()).add(receiver)
+        neighbors.setdefault(receiver, set()).add(sender)
+    if not neighbors:
         return []
-    begins = _begins(timeline, told)
-    found, seen = [], set[int]()
-    ends = sorted(
-        (device for device, near in neighbours.items() if len(near) == 1), key=lambda end: (-begins[end], end)
-    )
+    begins = _begins(timeline, directed)
+    pipelines, visited = [], set[int]()
+    ends = sorted((device for device, near in neighbors.items() if len(near) == 1), key=lambda end: (-begins[end], end))
     for end in ends:
-        if end in seen:
+        if end in visited:
             continue
-        chain = list(_followed(neighbours, end))
-        seen.update(chain)
-        if all(len(neighbours[device]) <= 2 for device in chain) and begins[chain[0]] > _MOSTLY:
-            found.append(chain)
-    return sorted(found, key=min)
+        chain = list(_chain_from(neighbors, end))
+        visited.update(chain)
+        if all(len(neighbors[device]) <= 2 for device in chain) and begins[chain[0]] > _MOSTLY:
+            pipelines.append(chain)
+    return sorted(pipelines, key=min)
 
 
-def _followed(neighbours: dict[int, set[int]], first: int) -> Iterator[int]:
+def _chain_from(neighbors: dict[int, set[int]], first: int) -> Iterator[int]:
     """Yield the chain of devices that starts with one, until it branches or ends."""
     before, here = -1, first
     while here >= 0:
         yield here
-        ahead = neighbours[here] - {before}
+        ahead = neighbors[here] - {before}
         before, here = here, ahead.pop() if len(ahead) == 1 else -1
 
 
-def _begins(timeline: Timeline, told: pd.DataFrame) -> "pd.Series[float]":
-    """Return for each device in how many of its steps the first message is one that it sends: a share."""
+def _begins(timeline: Timeline, directed: pd.DataFrame) -> "pd.Series[float]":
+    """Return the share of the steps of each device in which its first message is one that it sends."""
     sides = [
-        pd.DataFrame({"device": told[who], "time": told[when], "is_send": is_send})
+        pd.DataFrame({"device": directed[who], "time": directed[when], "is_send": is_send})
         for who, when, is_send in (("sender", "sent_ns", True), ("receiver", "got_ns", False))
     ]
-    every = pd.concat(sides).sort_values(["device", "time", "is_send"], kind="stable")
-    step = np.zeros(len(every), dtype=np.int64)
-    for device, mine in positions(every["device"].to_numpy()).items():
-        step[mine] = np.searchsorted(steps_in_window(timeline, device)[0], every["time"].to_numpy()[mine], side="right")
-    first = every.assign(step=step).drop_duplicates(["device", "step"])
+    events = pd.concat(sides).sort_values(["device", "time", "is_send"], kind="stable")
+    step = np.zeros(len(events), dtype=np.int64)
+    for device, rows in positions(events["device"].to_numpy()).items():
+        step[rows] = np.searchsorted(
+            steps_in_window(timeline, device)[0], events["time"].to_numpy()[rows], side="right"
+        )
+    first = events.assign(step=step).drop_duplicates(["device", "step"])
     return first.groupby("device")["is_send"].mean()
 
 
@@ -149,19 +149,19 @@ def pipeline_stages(timeline: Timeline) -> Table:
 
 
 def _stages(timeline: Timeline, chain: list[int]) -> Iterator[dict[str, float | int | None]]:
-    """Yield what is known of each stage of a pipeline."""
-    told = _timed(timeline)
+    """Yield the columns of each stage of a pipeline."""
+    timed = _timed_messages(timeline)
     count, goes_back = _microbatches(timeline, chain)
     even = 100 * (len(chain) - 1) / (count + len(chain) - 1) if count is not None and goes_back else None
     for device, rank in zip(chain, ranks_of(timeline, np.array(chain)).tolist(), strict=True):
         begin, end = steps_in_window(timeline, device)
-        sent, got = (told[told[name] == device] for name in ("sender", "receiver"))
-        beside = work_beside(timeline)[device]
+        sent, got = (timed[timed[name] == device] for name in ("sender", "receiver"))
+        other_work = work_beside(timeline)[device]
         until = [np.minimum(sent["got_ns"], sent["sent_end_ns"]), np.minimum(got["sent_ns"], got["got_end_ns"])]
         starts = np.concatenate([sent["sent_ns"], got["got_ns"]])
-        waits = without(_spans(starts, np.concatenate(until)), beside)
+        waits = without(_spans(starts, np.concatenate(until)), other_work)
         ends = np.concatenate([sent["sent_end_ns"], got["got_end_ns"]])
-        exposed = without(_spans(starts, ends), beside)
+        exposed = without(_spans(starts, ends), other_work)
         waited, step = float(covered(waits, begin, end).mean()), float((end - begin).mean())
         yield {
             "rank": rank,
@@ -182,14 +182,14 @@ def _spans(
 
 
 def _microbatches(timeline: Timeline, chain: list[int]) -> tuple[int | None, bool]:
-    """Return how many messages each stage sends to the next in a step, None if stages differ, and if any go back."""
-    told = _met(timeline)
+    """Return the number of messages per step from each stage to the next, None if stages differ; and if any go back."""
+    arrived = _messages_in_window(timeline)
     place = pd.Series(range(len(chain)), index=chain)
-    ahead = told["receiver"].map(place) - told["sender"].map(place)
-    forward = told[ahead == 1]
+    ahead = arrived["receiver"].map(place) - arrived["sender"].map(place)
+    forward = arrived[ahead == 1]
     sized = forward.assign(size=forward["bytes"].astype("float64").fillna(-1.0))
     by_size = sized.groupby(["sender", "size"]).size().rename("count").reset_index()
-    # shapes may be sent ahead of what has them
+    # the shape of a tensor may be sent ahead of it
     by_size["moved"] = by_size["count"] * by_size["size"].abs()
     most = by_size.sort_values("moved", ascending=False, kind="stable").drop_duplicates("sender")
     steps = most["sender"].map(lambda device: len(steps_in_window(timeline, device)[0]))
@@ -203,6 +203,6 @@ def _microbatches(timeline: Timeline, chain: list[int]) -> tuple[int | None, boo
     return (count or None), bool((ahead == -1).any())
 
 
-# of a message in a step: at the edges of what was recorded some may be missing
+# deviation of the number of messages per step: some may be missing at the ends of the recording
 _ALIKE: Final = 0.2
 ANALYSES: Final = (Analysis(SENDS, sends), Analysis(PIPELINE_STAGES, pipeline_stages))

@@ -1,4 +1,4 @@
-"""What serving benchmarks measured, one row per figure."""
+"""The figures of serving benchmarks, one row per figure."""
 
 from typing import Final
 
@@ -19,13 +19,13 @@ _SLOWER: Final = (
 
 
 def serving(timeline: Timeline) -> Table:
-    """Return the figures of each source, in the order of the register; nothing where there are none."""
+    """Return the figures of each source, in the order of the register."""
     figures = timeline.profile.tables.get("serving_figures", empty("serving_figures")).astype({"value": "float64"})
-    # the file next to a capture may have been edited, or be of another version
-    known = figures["statistic"].isin(_NUMBERS)
+    # the file next to a capture may have been edited, or be from another version
+    is_known = figures["statistic"].isin(_NUMBERS)
     for name, allowed in _ALLOWED.items():
-        known &= figures[name].isin(allowed)
-    figures = figures[known].astype(dict.fromkeys((*_KEYS, "statistic"), "str"))
+        is_known &= figures[name].isin(allowed)
+    figures = figures[is_known].astype(dict.fromkeys((*_KEYS, "statistic"), "str"))
     table = figures.pivot_table(index=_KEYS, columns="statistic", values="value", aggfunc="last").reset_index()
     ranks = [table[name].map(allowed.index) for name, allowed in _ALLOWED.items()]
     order = pd.DataFrame({"source": table["source"], "measured": ranks[1], "metric": ranks[0]}).sort_values(

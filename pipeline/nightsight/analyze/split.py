@@ -1,7 +1,7 @@
-"""Where the time of each device went: what ran, what was hidden behind it, and why the device was idle otherwise.
+"""Splits the time of each device by category: what ran, what was hidden behind it, and why the device was idle.
 
-Categories take their time from the window one after the other. Each gets only what earlier ones left, so the parts add
-up to exactly the window.
+Categories take their time from the window one after the other, each only what earlier ones left, so the parts add up
+to exactly the window.
 """
 
 from collections.abc import Iterator, Sequence
@@ -84,7 +84,7 @@ class Latency(NamedTuple):
     p95_ns: float
 
 
-class _Layer(NamedTuple):
+class _CauseLayer(NamedTuple):
     """Spans in any order that may explain idle time, and the functions (as in Calls) that cause them."""
 
     start: Ints
@@ -92,7 +92,7 @@ class _Layer(NamedTuple):
     name: Ints
 
 
-class Part(NamedTuple):
+class SplitPart(NamedTuple):
     """The share of one category: its time, time hidden behind earlier categories, and time by function, in ns.
 
     by_step: its time in each of the device's steps.
@@ -106,10 +106,11 @@ class Part(NamedTuple):
 
 
 class Waits(NamedTuple):
-    """What a device waited for while it was idle: disjoint spans, in no order, each in one idle piece.
+    """The causes of a device's idle time: disjoint spans, in no order, each in one idle piece.
 
-    `piece`: which. `cause`: a position in IDLE, 8 bits wide. For each piece, `process`: that of the operation that ends
-    it. `call`, `thread`: the call that launched this operation (a row in api_calls), and its thread; -1 if no call did.
+    `piece`: the number of that piece. `cause`: a position in IDLE, 8 bits wide. For each piece, `process`: the process
+    of the operation that ends it; `call`, `thread`: the call that launched this operation (a row in api_calls), and its
+    thread, -1 without a call.
     """
 
     start: Ints
@@ -122,17 +123,17 @@ class Waits(NamedTuple):
 
 
 class Split(NamedTuple):
-    """Where the time of a device went, when its steps begin and end, in ns, and what it waited for while it was idle.
+    """The time of a device by category, the starts and ends of its steps in ns, and the causes of its idle time.
 
-    waits: None for a window that is put together from others.
+    waits: None for a window that is combined from others.
     """
 
-    parts: list[Part]
+    parts: list[SplitPart]
     steps: tuple[Ints, Ints]
     waits: Waits | None = None
 
 
-# a category, the idle spans before and after it took its time, and its time by function
+# a category, the unassigned idle spans before and after it, and its time by function
 _Taken = tuple[str, Spans, Spans, Ints]
 _EVENTS: Final = ("kernels", "memory_ops", "graph_launches", "api_calls", "ranges", "cpu_ops")
 _NONE: Final = np.empty(0, dtype=np.int64)
@@ -172,80 +173,82 @@ def _of_device(timeline: Timeline, device: int) -> Split:
     calls, facts, steps = causing_calls(timeline), _facts(timeline), device_steps(timeline, device)
     parts, idle = _busy(timeline, facts, steps, device=device)
     gaps = _gaps(timeline, facts, calls, device=device, idle=idle)
-    found = []
+    taken = []
     # one layer after the other: all of them take much memory
-    for category, rest, left, by_function in _layers(timeline, gaps, calls, device=device):
-        parts.append(Part(category, length(rest) - length(left), 0, by_function, _by_step(rest, left, steps)))
-        found.append(_taken(category, rest, left))
-    return Split(list(_added(parts)), steps, _explained(gaps, found))
+    for category, before, after, by_function in _layers(timeline, gaps, calls, device=device):
+        parts.append(
+            SplitPart(category, length(before) - length(after), 0, by_function, _by_step(before, after, steps))
+        )
+        taken.append(_taken_spans(category, before, after))
+    return Split(list(_merge_parts(parts)), steps, _as_waits(gaps, taken))
 
 
 def _of_pieces(timeline: Timeline, device: int) -> Split:
-    """Add up what is known of the pieces of the window: the category of an instant does not depend on the window."""
+    """Add up the splits of the pieces of the window: the category of an instant does not depend on the window."""
     parts = []
     for sign, piece in timeline.pieces:
         split = device_splits(piece).get(device) or _of_device(piece, device)
         parts += [
-            Part(part.category, sign * part.time_ns, sign * part.hidden_ns, sign * part.by_function, _NONE)
+            SplitPart(part.category, sign * part.time_ns, sign * part.hidden_ns, sign * part.by_function, _NONE)
             for part in split.parts
         ]
-    return Split(list(_added(parts)), (_NONE, _NONE))
+    return Split(list(_merge_parts(parts)), (_NONE, _NONE))
 
 
 def waits(timeline: Timeline, *, device: int, idle: Spans) -> Waits:
-    """Return what explains each instant of the idle pieces of a device."""
+    """Return the cause of each instant of the idle pieces of a device."""
     calls = causing_calls(timeline)
     gaps = _gaps(timeline, _facts(timeline), calls, device=device, idle=idle)
     layers = _layers(timeline, gaps, calls, device=device)
-    return _explained(gaps, [_taken(category, rest, left) for category, rest, left, _ in layers])
+    return _as_waits(gaps, [_taken_spans(category, before, after) for category, before, after, _ in layers])
 
 
-def _taken(category: str, rest: Spans, left: Spans) -> tuple[Ints, Ints, Categories]:
-    """Return start, end and cause of what a category took."""
-    start, end = (_NONE, _NONE) if rest is left else without(rest, left)
+def _taken_spans(category: str, before: Spans, after: Spans) -> tuple[Ints, Ints, Categories]:
+    """Return start, end and cause of the spans of a category."""
+    start, end = (_NONE, _NONE) if before is after else without(before, after)
     return start, end, np.full(len(start), IDLE.index(category), dtype=np.int8)
 
 
-def _explained(gaps: _Gaps, found: Sequence[tuple[Ints, Ints, Categories]]) -> Waits:
-    start, end, cause = map(np.concatenate, zip(*(found or [(_NONE, _NONE, _NONE.astype(np.int8))]), strict=True))
+def _as_waits(gaps: _Gaps, taken: Sequence[tuple[Ints, Ints, Categories]]) -> Waits:
+    start, end, cause = map(np.concatenate, zip(*(taken or [(_NONE, _NONE, _NONE.astype(np.int8))]), strict=True))
     piece = np.searchsorted(gaps.start, start, side="right") - 1
     return Waits(start, end, piece, cause, gaps.process, gaps.call, gaps.thread)
 
 
 def idle_causes(timeline: Timeline, *, device: int, idle: Spans) -> Ints:
-    """Return the ns of each idle piece of a device that each category explains: rows are pieces, columns as in IDLE."""
+    """Return the ns of each idle piece of a device by category: a row per piece, columns as in IDLE."""
     explained = waits(timeline, device=device, idle=idle)
-    found = np.zeros((len(idle[0]), len(IDLE)), dtype=np.int64)
-    np.add.at(found, (explained.piece, explained.cause), explained.end - explained.start)
-    return found
+    times = np.zeros((len(idle[0]), len(IDLE)), dtype=np.int64)
+    np.add.at(times, (explained.piece, explained.cause), explained.end - explained.start)
+    return times
 
 
 def spent(profile: Profile) -> dict[int, Spent]:
-    """Return for each device of a capture the category of every instant from the first event to the last.
+    """Return, for each device of a capture, the category of every instant from the first event to the last.
 
-    The parts of *Where the time went* are these, added up in the window.
+    The parts of *Where the time went* are the sums of these in the window.
     """
     timeline = Timeline(profile)
     frames = [profile.tables[name] for name in _EVENTS if len(profile.tables.get(name, ()))]
     if not frames:
         return {}
     bounds = min(int(frame["start_ns"].min()) for frame in frames), max(int(frame["end_ns"].max()) for frame in frames)
-    return {device: _spent(timeline, device, bounds) for device in by_device(timeline)}
+    return {device: _activity(timeline, device, bounds) for device in by_device(timeline)}
 
 
-def _spent(timeline: Timeline, device: int, bounds: tuple[int, int]) -> Spent:
+def _activity(timeline: Timeline, device: int, bounds: tuple[int, int]) -> Spent:
     operations, facts, here = timeline.operations, _facts(timeline), by_device(timeline)[device]
-    rest: Spans = (np.array([bounds[0]]), np.array([bounds[1]]))
-    found = []
+    unassigned: Spans = (np.array([bounds[0]]), np.array([bounds[1]]))
+    pieces = []
     for position in range(len(BUSY)):
-        mine = here[facts.kind[here] == position]
-        left = without(rest, inside(operations.start[mine], operations.end[mine], bounds))
-        start = without(rest, left)[0]
-        found.append((start, np.full(len(start), position, dtype=np.int8)))
-        rest = left
-    waited = waits(timeline, device=device, idle=rest)
+        of_category = here[facts.kind[here] == position]
+        after = without(unassigned, inside(operations.start[of_category], operations.end[of_category], bounds))
+        start = without(unassigned, after)[0]
+        pieces.append((start, np.full(len(start), position, dtype=np.int8)))
+        unassigned = after
+    waited = waits(timeline, device=device, idle=unassigned)
     causes = waited.cause + np.int8(len(BUSY))
-    start, category = map(np.concatenate, zip(*found, (waited.start, causes), strict=True))
+    start, category = map(np.concatenate, zip(*pieces, (waited.start, causes), strict=True))
     order = np.argsort(start, kind="stable")
     start, category = start[order], category[order]
     changes = np.diff(category, prepend=-1) != 0
@@ -274,17 +277,17 @@ def clock_notes(timeline: Timeline) -> tuple[str, ...]:
 def _offset_clocks(timeline: Timeline) -> dict[int, Latency]:
     """Return the GPUs whose median launch latency differs from another GPU's by more than either of them varies."""
     whole: Spans = (np.array([timeline.window.start_ns]), np.array([timeline.window.end_ns]))
-    known, devices = [], devices_at_work(timeline)
+    latencies, devices = [], devices_at_work(timeline)
     if len(devices) < 2:
         return {}
     for device in devices:
         idle = without(whole, busy_spans(timeline)[int(device)])
-        found = _endings(timeline, _facts(timeline), causing_calls(timeline), device=device, idle=idle)
+        endings = _endings(timeline, _facts(timeline), causing_calls(timeline), device=device, idle=idle)
         # if the GPU was already idle when the call began, its work waited for nothing: this is pure latency
-        chosen = found.is_launch & (found.call_start >= found.start)
+        chosen = endings.is_launch & (endings.call_start >= endings.start)
         if chosen.sum() >= _LEAST_LAUNCHES:
-            known.append([device, *np.percentile((found.end - found.call_start)[chosen], [5, 50, 95])])
-    device, low, middle, high = np.array(known).reshape(-1, 4).T
+            latencies.append([device, *np.percentile((endings.end - endings.call_start)[chosen], [5, 50, 95])])
+    device, low, middle, high = np.array(latencies).reshape(-1, 4).T
     spread = np.maximum(high - low, _LEAST_OFFSET_NS)
     # compare every GPU with every other one
     is_apart = (np.abs(middle[:, None] - middle) > np.maximum(spread[:, None], spread)).any(axis=1)
@@ -293,7 +296,7 @@ def _offset_clocks(timeline: Timeline) -> dict[int, Latency]:
 
 
 def busy_categories(timeline: Timeline) -> Ints:
-    """Return for every operation its category, as a position in BUSY."""
+    """Return the category of every operation, as a position in BUSY."""
     return _facts(timeline).kind
 
 
@@ -305,8 +308,8 @@ def causing_calls(timeline: Timeline) -> Calls:
     cause = call_causes(timeline.profile)
     start, end, process, thread = (table[column].to_numpy() for column in ("start_ns", "end_ns", "process", "thread"))
     rows: dict[tuple[int, int], Ints] = {}
-    for key, mine in positions(process).items():
-        lasting = mine[end[mine] > start[mine]]
+    for key, calls_of_process in positions(process).items():
+        lasting = calls_of_process[end[calls_of_process] > start[calls_of_process]]
         rows |= {(key, position): lasting[cause[lasting] == position] for position in range(len(IDLE))}
     return Calls(start, end, process, thread, cause, names.codes, names.categories, rows)
 
@@ -316,40 +319,40 @@ def _facts(timeline: Timeline) -> _Facts:
     return _Facts(operation_categories(timeline.profile), operation_column(timeline, "process"))
 
 
-def _busy(timeline: Timeline, facts: _Facts, steps: Spans, *, device: int) -> tuple[list[Part], Spans]:
+def _busy(timeline: Timeline, facts: _Facts, steps: Spans, *, device: int) -> tuple[list[SplitPart], Spans]:
     """Return the busy parts of the window, and the spans in which nothing ran."""
     operations, window = timeline.operations, timeline.window
     bounds = (window.start_ns, window.end_ns)
-    rest: Spans = (np.array([window.start_ns]), np.array([window.end_ns]))
+    unassigned: Spans = (np.array([window.start_ns]), np.array([window.end_ns]))
     parts = []
     here = by_device(timeline)[device]
     start, end, kind = operations.start[here], operations.end[here], facts.kind[here]
     for position, category in enumerate(BUSY):
-        mine = kind == position
-        spans = inside(start[mine], end[mine], bounds)
-        left = without(rest, spans)
-        time = length(rest) - length(left)
+        has_category = kind == position
+        spans = inside(start[has_category], end[has_category], bounds)
+        after = without(unassigned, spans)
+        time = length(unassigned) - length(after)
         # the rest of the category's own time ran behind earlier categories
-        parts.append(Part(category, time, length(spans) - time, _NONE, _by_step(rest, left, steps)))
-        rest = left
-    return parts, rest
+        parts.append(SplitPart(category, time, length(spans) - time, _NONE, _by_step(unassigned, after, steps)))
+        unassigned = after
+    return parts, unassigned
 
 
 def _gaps(timeline: Timeline, facts: _Facts, calls: Calls, *, device: int, idle: Spans) -> _Gaps:
     """Find the operation that ends each idle piece; `late` allows for the offset of the device's clock."""
-    found, offset = _endings(timeline, facts, calls, device=device, idle=idle), _offset_clocks(timeline)
+    endings, offset = _endings(timeline, facts, calls, device=device, idle=idle), _offset_clocks(timeline)
     if device not in offset:
-        return found
-    latest = found.call_start + round(offset[device].p95_ns)
-    return found._replace(late=np.maximum(found.call_end, latest))
+        return endings
+    latest = endings.call_start + round(offset[device].p95_ns)
+    return endings._replace(late=np.maximum(endings.call_end, latest))
 
 
 def _endings(timeline: Timeline, facts: _Facts, calls: Calls, *, device: int, idle: Spans) -> _Gaps:
     """Find the operation that ends each idle piece: the next to start, even if after the window."""
     operations, (start, end), here = timeline.operations, idle, _in_order(timeline)[device]
-    found = np.searchsorted(operations.start[here], end, side="left")
-    ends = found < len(here)
-    ending = here[np.minimum(found, len(here) - 1)]
+    following = np.searchsorted(operations.start[here], end, side="left")
+    ends = following < len(here)
+    ending = here[np.minimum(following, len(here) - 1)]
     call = np.where(ends, operations.call[ending], -1)
     call_end = _of_calls(calls.end, call, end)
     return _Gaps(
@@ -379,49 +382,49 @@ def _in_order(timeline: Timeline) -> dict[int, Ints]:
 
 
 def _of_calls(values: Ints, call: Ints, otherwise: Ints | int) -> Ints:
-    """Look up the value of each call; `otherwise` for -1, no call."""
-    known = call >= 0
-    if known.all():
+    """Look up the value of each call; `otherwise` without a call (-1)."""
+    has_call = call >= 0
+    if has_call.all():
         return values[call]
-    found = np.broadcast_to(np.asarray(otherwise, dtype=np.int64), call.shape).copy()
-    found[known] = values[call[known]]
-    return found
+    looked_up = np.broadcast_to(np.asarray(otherwise, dtype=np.int64), call.shape).copy()
+    looked_up[has_call] = values[call[has_call]]
+    return looked_up
 
 
-def _by_step(rest: Spans, left: Spans, steps: Spans) -> Ints:
-    """Return how much time of each step lies in `rest` but not in `left`, which is a part of it."""
-    if rest is left or not len(steps[0]):
+def _by_step(before: Spans, after: Spans, steps: Spans) -> Ints:
+    """Return how much time of each step lies in `before` but not in `after`, which is a part of it."""
+    if before is after or not len(steps[0]):
         return np.zeros(len(steps[0]), dtype=np.int64)
-    return covered(rest, *steps) - covered(left, *steps)
+    return covered(before, *steps) - covered(after, *steps)
 
 
 def _layers(timeline: Timeline, gaps: _Gaps, calls: Calls, *, device: int) -> Iterator[_Taken]:
-    """Take one category after the other off the idle pieces.
+    """Assign the idle pieces to one category after the other.
 
     Yields the category, the spans before and after it, and its time by function in ns. Only calls of the process whose
     operation ends a piece can explain that piece.
     """
-    known = unseen(timeline.profile).get(device)
+    hidden = unseen(timeline.profile).get(device)
     for process in np.unique(gaps.process):
         here = gaps.process == process
-        mine = gaps if here.all() else _Gaps(*(column[here] for column in gaps))
-        rest: Spans = (mine.start, mine.end)
+        of_process = gaps if here.all() else _Gaps(*(column[here] for column in gaps))
+        unassigned: Spans = (of_process.start, of_process.end)
         for category in IDLE[:-1]:
             if category == UNSEEN:
-                left, by_function = (rest if known is None else without(rest, known.spans)), _NONE
+                after, by_function = ((unassigned if hidden is None else without(unassigned, hidden.spans)), _NONE)
             else:
-                layer = _layer(category, mine, calls, process=process)
+                layer = _layer(category, of_process, calls, process=process)
                 if category == CAPTURE:
                     layer = _with_captures(layer, graph_captures(timeline.profile).get(int(process)))
-                left, by_function = _take(rest, layer)
-            yield category, rest, left, by_function
-            rest = left
+                after, by_function = _take(unassigned, layer)
+            yield category, unassigned, after, by_function
+            unassigned = after
         # host code: the rest
-        yield IDLE[-1], rest, (_NONE, _NONE), _NONE
+        yield IDLE[-1], unassigned, (_NONE, _NONE), _NONE
 
 
-def _take(rest: Spans, layer: _Layer) -> tuple[Spans, Ints]:
-    """Return what a layer leaves of `rest`, and the time of each function in `rest`.
+def _take(rest: Spans, layer: _CauseLayer) -> tuple[Spans, Ints]:
+    """Return `rest` without a layer, and the time of each function in `rest`.
 
     Functions that run at the same time can add up to more than their layer.
     """
@@ -433,45 +436,45 @@ def _take(rest: Spans, layer: _Layer) -> tuple[Spans, Ints]:
     return without(rest, union(start, end)), by_function
 
 
-def _layer(category: str, gaps: _Gaps, calls: Calls, *, process: int) -> _Layer:
+def _layer(category: str, gaps: _Gaps, calls: Calls, *, process: int) -> _CauseLayer:
     """Return the spans that explain idle time by `category`."""
     if category == LAUNCH:
         start, end = np.maximum(gaps.start, gaps.call_start), np.minimum(gaps.end, gaps.late)
-        return _Layer(*(column[end > start] for column in (start, end, gaps.call_name)))
+        return _CauseLayer(*(column[end > start] for column in (start, end, gaps.call_name)))
     if category == DEPENDENCY:
         queued = gaps.late < gaps.end
-        return _Layer(np.maximum(gaps.start, gaps.late)[queued], gaps.end[queued], _NONE)
+        return _CauseLayer(np.maximum(gaps.start, gaps.late)[queued], gaps.end[queued], _NONE)
     if category == UNKNOWN:
         # a process without any recorded call was not traced
         lost = gaps.is_lost | ((process, 0) not in calls.rows)
-        return _Layer(gaps.start[lost], gaps.end[lost], _NONE)
+        return _CauseLayer(gaps.start[lost], gaps.end[lost], _NONE)
     chosen = calls.rows.get((process, IDLE.index(category)), _NONE)
-    return _Layer(calls.start[chosen], calls.end[chosen], calls.name[chosen])
+    return _CauseLayer(calls.start[chosen], calls.end[chosen], calls.name[chosen])
 
 
-def _with_captures(layer: _Layer, spans: Spans | None) -> _Layer:
-    """Add the time between the begin and the end of captures to that of the calls."""
+def _with_captures(layer: _CauseLayer, spans: Spans | None) -> _CauseLayer:
+    """Add the time between the begin and the end of stream captures to that of the calls."""
     if spans is None or not len(spans[0]):
         return layer
-    # what no call takes has no function, so all of it is without
-    return _Layer(np.append(layer.start, spans[0]), np.append(layer.end, spans[1]), _NONE)
+    # time outside of calls has no function, so none of the layer gets one
+    return _CauseLayer(np.append(layer.start, spans[0]), np.append(layer.end, spans[1]), _NONE)
 
 
-def _added(parts: list[Part]) -> Iterator[Part]:
+def _merge_parts(parts: list[SplitPart]) -> Iterator[SplitPart]:
     """Add up the parts of all processes per category, and leave out categories without time."""
     for category in (*BUSY, *IDLE):
-        mine = [part for part in parts if part.category == category]
-        time, hidden = sum(part.time_ns for part in mine), sum(part.hidden_ns for part in mine)
-        by_function = np.zeros(max((len(part.by_function) for part in mine), default=0), dtype=np.int64)
-        for part in mine:
+        of_category = [part for part in parts if part.category == category]
+        time, hidden = sum(part.time_ns for part in of_category), sum(part.hidden_ns for part in of_category)
+        by_function = np.zeros(max((len(part.by_function) for part in of_category), default=0), dtype=np.int64)
+        for part in of_category:
             by_function[: len(part.by_function)] += part.by_function
         if time or hidden:
-            yield Part(category, time, hidden, by_function, np.sum([part.by_step for part in mine], axis=0))
+            yield SplitPart(category, time, hidden, by_function, np.sum([part.by_step for part in of_category], axis=0))
 
 
-def _row(part: Part, calls: Calls, window_ns: int) -> dict[str, object]:
-    named = np.flatnonzero(part.by_function > 0)
-    by_function = dict(zip(calls.names[named], part.by_function[named].tolist(), strict=True))
+def _row(part: SplitPart, calls: Calls, window_ns: int) -> dict[str, object]:
+    functions = np.flatnonzero(part.by_function > 0)
+    by_function = dict(zip(calls.names[functions], part.by_function[functions].tolist(), strict=True))
     largest = sorted(by_function, key=lambda name: (-by_function[name], name))[:_MOST_FUNCTIONS]
     return {
         "group": group_of(part.category),

@@ -1,7 +1,7 @@
-"""What a repetition of the window is made of: ranges, kernels in them, and idle time, each instant counted once.
+"""Divides a repetition of the window into ranges, the kernels in them, and idle time; each instant counts once.
 
-Of operations that run together, the first category of *Where the time went* gets the time, and those of one category
-share it equally. So the parts of a device add up to its mean step. Without GPU work they are those of the threads.
+If operations overlap, the first category of *Where the time went* gets the time, and operations of one category share
+it equally, so the parts of a device add up to its mean step. Without GPU work, threads are divided instead.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -33,19 +33,19 @@ from nightsight.tables import NULLABLE
 _CATEGORIES: Final = (*BUSY, OPERATORS, *IDLE)
 _SEPARATOR: Final = " / "
 _WINDOW: Final = "What the window is made of"
-# of a step: a range that takes less counts for the one around it, and smaller parts become one
+# shares of a step: a smaller range counts for the enclosing one, and smaller parts are merged
 _LEAST_RANGE: Final = 0.001
 _LEAST_PART: Final = 0.0002
 _MOST_THREADS: Final = 4
 _NEVER: Final = np.iinfo(np.int64).max
 _OF_LAUNCHED: Final = np.isin(IDLE, (LAUNCH, DEPENDENCY))
-# of the thread with the most operators
+# share of the operator time of the busiest thread
 _LEAST_THREAD: Final = 0.01
 
 
 @dataclass(frozen=True)
 class _Names:
-    """Names of parts, each with its family; that of a kernel, which takes a while to tell, is looked up when asked."""
+    """Names of parts, each with its family; the families of kernels are computed lazily, because that takes time."""
 
     names: list[str] = field(default_factory=list)
     families: list[str] = field(default_factory=list)
@@ -66,7 +66,7 @@ class _Names:
 class _Pieces:
     """Operations, operators or idle spans, one entry per array; `place` is a position in texts, `name` one in _Names.
 
-    own: the time that is theirs alone (ns). category: a position in _CATEGORIES.
+    own: the time that counts for them (ns). category: a position in _CATEGORIES.
     """
 
     place: Ints
@@ -78,8 +78,8 @@ class _Pieces:
 
 
 @dataclass(frozen=True, eq=False)
-class _Whole:
-    """What is divided into parts, a device or a thread (`key`): its bounds, its repetitions, its pieces added up."""
+class _Divided:
+    """A device or thread (`key`) that is divided into parts: its bounds, repetitions, and the sums of its pieces."""
 
     key: Mapping[str, int]
     bounds: tuple[int, int]
@@ -97,7 +97,7 @@ def step_parts(timeline: Timeline) -> Table:
     if not wholes:
         nothing = pd.DataFrame(columns=STEP_PARTS.column_names).drop(columns="tid")
         return Table(nothing, ("The window has neither GPU work nor PyTorch operators.",), title)
-    table = pd.concat([_table(timeline, whole, places, names) for whole in wholes], ignore_index=True)
+    table = pd.concat([_part_rows(timeline, whole, places, names) for whole in wholes], ignore_index=True)
     columns = [name for name in STEP_PARTS.column_names if name in table]
     whole_types = dict.fromkeys(("device", "steps", "longest_ns", "longest_at_ns"), NULLABLE)
     return Table(table[columns].astype(whole_types), (), title)
@@ -106,23 +106,23 @@ def step_parts(timeline: Timeline) -> Table:
 # -- devices ----------------------------------------------------------------------------------------------------------
 
 
-def _devices(timeline: Timeline, names: _Names) -> Iterator[_Whole]:
+def _devices(timeline: Timeline, names: _Names) -> Iterator[_Divided]:
     """Yield the devices at work, and add the names of their operations to `names`."""
     if not {"kernels", "memory_ops"} <= timeline.profile.tables.keys() or not len(timeline.operations.start):
         return
-    window, name = timeline.window, _named(timeline, names)
+    window, name = timeline.window, _operation_names(timeline, names)
     place = _places(timeline)[0]
     for device, split in device_splits(timeline).items():
         begin, end = split.steps
         bounds = (int(begin[0]), int(end[-1])) if len(begin) else (window.start_ns, window.end_ns)
         if bounds[0] < bounds[1]:
             busy = _busy(timeline, bounds, place, name, device=device)
-            idle = _idle(timeline, bounds, names, device=device, found=split.waits)
-            yield _Whole({"device": device}, bounds, len(begin), _added(chain(busy, idle), names))
+            idle = _idle(timeline, bounds, names, device=device, reasons=split.waits)
+            yield _Divided({"device": device}, bounds, len(begin), _sum_pieces(chain(busy, idle), names))
 
 
 def _paths(timeline: Timeline) -> tuple[Ints, list[str]]:
-    """Return for each range, and for none (-1), its path as a position in the distinct paths, and these."""
+    """Return the path of each range, and of no range (-1), as a position in the distinct paths; and these paths."""
     paths = repetitions(timeline.profile)["path"].cat
     codes = np.append(np.asarray(paths.codes, dtype=np.int64), len(paths.categories))
     return codes, [*paths.categories.tolist(), OUTSIDE]
@@ -130,16 +130,16 @@ def _paths(timeline: Timeline) -> tuple[Ints, list[str]]:
 
 @once
 def _places(timeline: Timeline) -> tuple[Ints, list[str]]:
-    """Return for each operation its place, as a position in the distinct places, and these.
+    """Return the place of each operation, as a position in the distinct places; and these places.
 
-    The first places are those of `_paths`. Work outside of all ranges inside a step is placed by what PyTorch recorded:
+    The first places are those of `_paths`. Work of a step outside of its inner ranges is placed by PyTorch's events:
     the module, else the outermost operator.
     """
     paths, texts = _paths(timeline)
     place = paths[owner_rows(timeline, timeline.operations.call)]
     if not len(timeline.profile.tables.get("cpu_ops", ())):
         return place, texts
-    around, known = _operators(timeline)
+    around, operators = _operators(timeline)
     operator = launching_operators(timeline)
     inner = np.where(operator >= 0, np.append(around, 0)[operator], 0)
     # the outermost ranges are the steps themselves
@@ -147,14 +147,18 @@ def _places(timeline: Timeline) -> tuple[Ints, list[str]]:
     is_bare = np.array([text in (OUTSIDE, step) or text.endswith(f"{_SEPARATOR}{step}") for text in texts])
     key, distinct = pd.factorize(np.where(is_bare[place], inner, 0) * len(texts) + place)
     extended = [
-        texts[old] if not new else known[new] if texts[old] == OUTSIDE else f"{texts[old]}{_SEPARATOR}{known[new]}"
+        texts[old]
+        if not new
+        else operators[new]
+        if texts[old] == OUTSIDE
+        else f"{texts[old]}{_SEPARATOR}{operators[new]}"
         for new, old in (divmod(one, len(texts)) for one in distinct.tolist())
     ]
     return key + len(texts), [*texts, *extended]
 
 
 def _operators(timeline: Timeline) -> tuple[Ints, list[str]]:
-    """Return for each row of cpu_ops its module or else its outermost operator, as a position in texts; 0 for none."""
+    """Return the module, else the outermost operator, of each row of cpu_ops as a position in texts; 0 for none."""
     table, nested = timeline.profile.table("cpu_ops"), nested_operators(timeline)
     outermost = np.full(len(table), -1, dtype=np.int64)
     is_operator = nested.row >= 0
@@ -176,18 +180,18 @@ def _outermost(parent: Ints, is_operator: Flags) -> Ints:
     return above
 
 
-def _named(timeline: Timeline, names: _Names) -> Ints:
+def _operation_names(timeline: Timeline, names: _Names) -> Ints:
     """Return the name of each operation as a position in `names`, to which the distinct ones are added."""
     tables, operations = timeline.profile.tables, timeline.operations
     name = np.zeros(len(operations.start), dtype=np.int64)
     kernels, copies = tables["kernels"]["name"].array, copy_names(tables["memory_ops"], _copy)
-    known = kernels.categories.tolist()
+    categories = kernels.categories.tolist()
     # added in place: the codes of pandas may be 8 bits wide, too narrow for the sum
     name[operations.of("kernels")] = kernels.codes
-    name[operations.of("kernels")] += names.add(known, [""] * len(known))
-    known = copies.categories.tolist()
+    name[operations.of("kernels")] += names.add(categories, [""] * len(categories))
+    categories = copies.categories.tolist()
     name[operations.of("memory_ops")] = copies.codes
-    name[operations.of("memory_ops")] += names.add(known, (text.split(", ")[0] for text in known))
+    name[operations.of("memory_ops")] += names.add(categories, (text.split(", ")[0] for text in categories))
     name[operations.of("graph_launches")] = names.add([GRAPH], [GRAPH])
     return name
 
@@ -198,35 +202,35 @@ def _copy(operation: str, source: str, target: str) -> str:
 
 
 def _busy(timeline: Timeline, bounds: tuple[int, int], place: Ints, name: Ints, *, device: int) -> Iterator[_Pieces]:
-    """Yield the operations of a device, once asked: they take much memory."""
+    """Yield the operations of a device; lazily, because they take much memory."""
     operations, category = timeline.operations, busy_categories(timeline)
     here = by_device(timeline)[device]
     here = here[(operations.start[here] < bounds[1]) & (operations.end[here] > bounds[0])]
     start, end = np.maximum(operations.start[here], bounds[0]), np.minimum(operations.end[here], bounds[1])
     own = np.zeros(len(here))
-    rest: Spans = (np.array(bounds[:1]), np.array(bounds[1:]))
+    unassigned: Spans = (np.array(bounds[:1]), np.array(bounds[1:]))
     for position in range(len(BUSY)):
-        mine = category[here] == position
-        if mine.any():
-            own[mine] = shares(start[mine], end[mine], rest)
-            rest = without(rest, inside(start[mine], end[mine], bounds))
+        has_category = category[here] == position
+        if has_category.any():
+            own[has_category] = shares(start[has_category], end[has_category], unassigned)
+            unassigned = without(unassigned, inside(start[has_category], end[has_category], bounds))
     yield _Pieces(place[here], category[here], name[here], start, end - start, own)
 
 
 def _idle(
-    timeline: Timeline, bounds: tuple[int, int], names: _Names, *, device: int, found: Waits | None
+    timeline: Timeline, bounds: tuple[int, int], names: _Names, *, device: int, reasons: Waits | None
 ) -> Iterator[_Pieces]:
-    """Yield the idle spans of a device, cut where the range changes in which the CPU was.
+    """Yield the idle spans of a device, cut where the CPU enters or leaves a range.
 
-    found: what explains the idle time of the window, if that is known.
+    reasons: the causes of the idle time of the window, if known.
     """
-    if found is None:
+    if reasons is None:
         operations, here = timeline.operations, by_device(timeline)[device]
         busy = inside(operations.start[here], operations.end[here], bounds)
-        found = waits(timeline, device=device, idle=gaps(busy, bounds))
-    # what explains an instant does not depend on the bounds
-    begun, over = np.maximum(found.start, bounds[0]), np.minimum(found.end, bounds[1])
-    is_here, is_launched = begun < over, _OF_LAUNCHED[found.cause] & (found.call >= 0)[found.piece]
+        reasons = waits(timeline, device=device, idle=gaps(busy, bounds))
+    # the cause of an instant does not depend on the bounds
+    begin, finish = np.maximum(reasons.start, bounds[0]), np.minimum(reasons.end, bounds[1])
+    is_here, is_launched = begin < finish, _OF_LAUNCHED[reasons.cause] & (reasons.call >= 0)[reasons.piece]
     first_name, first_category = names.add(IDLE, IDLE), _CATEGORIES.index(IDLE[0])
 
     def pieces(owner: Ints, narrow: Categories, start: Ints, end: Ints) -> _Pieces:
@@ -234,61 +238,61 @@ def _idle(
         return _Pieces(_paths(timeline)[0][owner], cause + first_category, cause + first_name, start, length, length)
 
     waiting = np.flatnonzero(is_here & ~is_launched)
-    waiting = waiting[np.argsort(begun[waiting], kind="stable")]
-    for process, places in positions(found.process[found.piece[waiting]]).items():
-        mine = waiting[places]
-        start, end, span = cut((begun[mine], over[mine]), _edges(timeline, process))
-        of = mine[span]
-        owner = owners_at(timeline, found.thread[found.piece[of]], np.full(len(of), process), start)[0]
-        yield pieces(owner, found.cause[of], start, end)
+    waiting = waiting[np.argsort(begin[waiting], kind="stable")]
+    for process, places in positions(reasons.process[reasons.piece[waiting]]).items():
+        of_process = waiting[places]
+        start, end, span = cut((begin[of_process], finish[of_process]), _edges(timeline, process))
+        of = of_process[span]
+        owner = owners_at(timeline, reasons.thread[reasons.piece[of]], np.full(len(of), process), start)[0]
+        yield pieces(owner, reasons.cause[of], start, end)
     launched = np.flatnonzero(is_here & is_launched)
-    owner = owner_rows(timeline, found.call[found.piece[launched]])
-    yield pieces(owner, found.cause[launched], begun[launched], over[launched])
+    owner = owner_rows(timeline, reasons.call[reasons.piece[launched]])
+    yield pieces(owner, reasons.cause[launched], begin[launched], finish[launched])
 
 
 def _edges(timeline: Timeline, process: int) -> Ints:
     """Return all times at which a range of a process begins or ends."""
     ranges = repetitions(timeline.profile)
-    mine = ranges["process"].to_numpy() == process
-    return np.concatenate([ranges[name].to_numpy()[mine] for name in ("start_ns", "end_ns")])
+    is_of_process = ranges["process"].to_numpy() == process
+    return np.concatenate([ranges[name].to_numpy()[is_of_process] for name in ("start_ns", "end_ns")])
 
 
 # -- threads ----------------------------------------------------------------------------------------------------------
 
 
-def _threads(timeline: Timeline, names: _Names) -> Iterator[_Whole]:
+def _threads(timeline: Timeline, names: _Names) -> Iterator[_Divided]:
     """Yield the threads that spend the most time in operators; the family of an operator is the outermost around it."""
     window = timeline.window
     bounds = (window.start_ns, window.end_ns)
     if not len(timeline.profile.tables.get("cpu_ops", ())) or window.length_ns <= 0:
         return
     nested = nested_operators(timeline)
-    begun, over = (np.clip(times, *bounds) for times in (nested.start, nested.end))
-    own, is_operator = nested.without_children(over - begun), nested.row >= 0
+    begin, until = (np.clip(times, *bounds) for times in (nested.start, nested.end))
+    own, is_operator = nested.without_children(until - begin), nested.row >= 0
     outermost = _outermost(nested.parent, is_operator)
     name = _operator_names(timeline, outermost, names)
     idle_name = names.add([HOST, UNSEEN], [HOST, UNSEEN])
     paused = pauses(timeline.profile)
     threads = positions(_column(timeline, "thread"))
-    spent = {thread: int(own[mine].sum()) for thread, mine in threads.items() if thread >= 0}
-    least = max(_LEAST_THREAD * max(spent.values(), default=0), 1)
-    busiest = sorted(spent, key=lambda thread: (-spent[thread], thread))[:_MOST_THREADS]
-    for thread in (thread for thread in busiest if spent[thread] >= least):
-        mine = threads[thread]
-        mine = mine[over[mine] > begun[mine]]
-        process = int(nested.process[mine[0]])
+    operator_ns = {thread: int(own[rows].sum()) for thread, rows in threads.items() if thread >= 0}
+    least = max(_LEAST_THREAD * max(operator_ns.values(), default=0), 1)
+    busiest = sorted(operator_ns, key=lambda thread: (-operator_ns[thread], thread))[:_MOST_THREADS]
+    for thread in (thread for thread in busiest if operator_ns[thread] >= least):
+        rows = threads[thread]
+        rows = rows[until[rows] > begin[rows]]
+        process = int(nested.process[rows[0]])
         of, edges = (thread, process), _edges(timeline, process)
-        first = mine[outermost[mine] == mine]
-        rest = gaps(inside(begun[first], over[first], bounds), bounds)
-        spans = paused.get(process, (rest[0][:0], rest[0][:0]))
-        (start, end, _), (low, high) = cut(without(rest, spans), edges), shared(rest, spans)
-        yield _Whole(
-            {"tid": int(_column(timeline, "tid")[mine[0]])},
+        first = rows[outermost[rows] == rows]
+        outside = gaps(inside(begin[first], until[first], bounds), bounds)
+        spans = paused.get(process, (outside[0][:0], outside[0][:0]))
+        (start, end, _), (low, high) = cut(without(outside, spans), edges), shared(outside, spans)
+        yield _Divided(
+            {"tid": int(_column(timeline, "tid")[rows[0]])},
             bounds,
             0,
-            _added(
+            _sum_pieces(
                 (
-                    _on_thread(timeline, of, OPERATORS, name[mine], (begun[mine], over[mine], own[mine])),
+                    _on_thread(timeline, of, OPERATORS, name[rows], (begin[rows], until[rows], own[rows])),
                     _on_thread(timeline, of, HOST, idle_name, (start, end, end - start)),
                     _on_thread(timeline, of, UNSEEN, idle_name + 1, (low, high, high - low)),
                 ),
@@ -300,52 +304,52 @@ def _threads(timeline: Timeline, names: _Names) -> Iterator[_Whole]:
 def _on_thread(
     timeline: Timeline, of: tuple[int, int], category: str, name: Ints | int, spans: tuple[Ints, Ints, Ints]
 ) -> _Pieces:
-    """Return what runs on a thread of a process (`of`), by start, end and the time that is its own."""
+    """Return the pieces of a thread of a process (`of`), from their starts, ends and own times."""
     (thread, process), (start, end, own) = of, spans
     here, mother, kind = (np.full(len(start), value) for value in (thread, process, _CATEGORIES.index(category)))
     owner = owners_at(timeline, here, mother, start)[0]
-    named = np.broadcast_to(np.asarray(name, dtype=np.int64), start.shape)
-    return _Pieces(_paths(timeline)[0][owner], kind, named, start, end - start, own)
+    name_of_span = np.broadcast_to(np.asarray(name, dtype=np.int64), start.shape)
+    return _Pieces(_paths(timeline)[0][owner], kind, name_of_span, start, end - start, own)
 
 
 def _operator_names(timeline: Timeline, outermost: Ints, names: _Names) -> Ints:
     """Return the name of each span of `nested_operators`, which are added to `names`; any for other spans."""
     row, operators = nested_operators(timeline).row, timeline.profile.table("cpu_ops")["name"].cat
-    known, codes = operators.categories.tolist(), np.append(np.asarray(operators.codes, dtype=np.int64), 0)
-    name, distinct = pd.factorize(codes[row[outermost]] * len(known) + codes[row])
-    pairs = [divmod(key, len(known)) for key in distinct.tolist()]
-    named: Ints = name + names.add((known[inner] for _, inner in pairs), (known[around] for around, _ in pairs))
-    return named
+    texts, codes = operators.categories.tolist(), np.append(np.asarray(operators.codes, dtype=np.int64), 0)
+    name, distinct = pd.factorize(codes[row[outermost]] * len(texts) + codes[row])
+    pairs = [divmod(key, len(texts)) for key in distinct.tolist()]
+    combined: Ints = name + names.add((texts[inner] for _, inner in pairs), (texts[around] for around, _ in pairs))
+    return combined
 
 
 def _column(timeline: Timeline, column: str) -> Ints:
     """Return a column of cpu_ops for the spans of `nested_operators`; -1 for those that are not operators."""
     row, values = nested_operators(timeline).row, timeline.profile.table("cpu_ops")[column].to_numpy(dtype=np.int64)
-    found: Ints = np.where(row >= 0, values[row], -1)
-    return found
+    of_spans: Ints = np.where(row >= 0, values[row], -1)
+    return of_spans
 
 
 # -- rows -------------------------------------------------------------------------------------------------------------
 
 
-def _table(timeline: Timeline, whole: _Whole, places: list[str], names: _Names) -> pd.DataFrame:
+def _part_rows(timeline: Timeline, whole: _Divided, places: list[str], names: _Names) -> pd.DataFrame:
     """Add up the pieces of a device or thread by place, category and name."""
     table = whole.sums.assign(longest_at_ns=whole.sums["longest_at_ns"] - timeline.window.start_ns)
     table["path"] = [places[place] for place in table["place"]]
     table["family"] = [names.family(name) for name in table["name"]]
     table["name"] = [names.names[name] for name in table["name"]]
     bounded = whole.bounds[1] - whole.bounds[0]
-    table = _merged(_folded(table, bounded), bounded)
-    table = table.iloc[_ordered(table)].reset_index(drop=True)
+    table = _merge_rows(_fold_ranges(table, bounded), bounded)
+    table = table.iloc[_tree_order(table)].reset_index(drop=True)
     steps = max(whole.steps, 1)
-    said = [_CATEGORIES[position] for position in table["category"]]
+    categories = [_CATEGORIES[position] for position in table["category"]]
     return table.assign(
         device=whole.key.get("device"),
         **{name: key for name, key in whole.key.items() if name != "device"},
         step=timeline.window.family if whole.steps else "",
         steps=whole.steps,
-        group=["busy" if one == OPERATORS else group_of(one) for one in said],
-        category=said,
+        group=["busy" if one == OPERATORS else group_of(one) for one in categories],
+        category=categories,
         time_ns=table["own"] / steps,
         time_pct=100.0 * table["own"] / bounded,
         hidden_ns=(table["whole"] - table["own"]).clip(lower=0) / steps,
@@ -353,47 +357,47 @@ def _table(timeline: Timeline, whole: _Whole, places: list[str], names: _Names) 
     )
 
 
-def _added(whole: Iterable[_Pieces], names: _Names) -> pd.DataFrame:
+def _sum_pieces(whole: Iterable[_Pieces], names: _Names) -> pd.DataFrame:
     """Return rows of places, categories and names, in order; pieces are dropped as soon as they are added up.
 
-    Consecutive pieces can have the same values, in separate rows; `_merged` combines these.
+    Consecutive pieces can have the same values, in separate rows; `_merge_rows` combines these.
     """
     table = pd.concat([_sums(pieces, len(names.names)) for pieces in whole], ignore_index=True)
     return table.sort_values(["place", "category", "name"], kind="stable", ignore_index=True)
 
 
 def _sums(pieces: _Pieces, names: int) -> pd.DataFrame:
-    """Add up pieces of the same place, category and name; `names`: how many there are."""
+    """Sum pieces with the same place, category and name; `names`: the number of names."""
     key = (pieces.place.astype(np.int64) * len(_CATEGORIES) + pieces.category) * names + pieces.name
-    part, known = pd.factorize(key)
-    rest, name = np.divmod(known, names)
-    place, category = np.divmod(rest, len(_CATEGORIES))
-    longest, longest_at, first = np.zeros(len(known), dtype=np.int64), *np.full((2, len(known)), _NEVER)
+    part, keys = pd.factorize(key)
+    place_and_category, name = np.divmod(keys, names)
+    place, category = np.divmod(place_and_category, len(_CATEGORIES))
+    longest, longest_at, first = np.zeros(len(keys), dtype=np.int64), *np.full((2, len(keys)), _NEVER)
     np.maximum.at(longest, part, pieces.length)
-    # of pieces that are equally long the first one, whatever the order of rows in the capture
+    # the first of equally long pieces, regardless of the order of rows in the capture
     is_longest = pieces.length == longest[part]
     np.minimum.at(longest_at, part[is_longest], pieces.start[is_longest])
     np.minimum.at(first, part, pieces.start)
     sums = {
-        "own": np.bincount(part, pieces.own, len(known)),
-        "whole": np.bincount(part, pieces.length, len(known)).astype(np.int64),
-        "count": np.bincount(part, minlength=len(known)),
+        "own": np.bincount(part, pieces.own, len(keys)),
+        "whole": np.bincount(part, pieces.length, len(keys)).astype(np.int64),
+        "count": np.bincount(part, minlength=len(keys)),
     }
     longest_ones = {"longest_ns": longest, "longest_at_ns": longest_at}
     return pd.DataFrame({"place": place, "category": category, "name": name, **sums, **longest_ones, "first": first})
 
 
-def _folded(table: pd.DataFrame, length: int) -> pd.DataFrame:
-    """Let ranges that take too little count for the one around them."""
+def _fold_ranges(table: pd.DataFrame, length: int) -> pd.DataFrame:
+    """Merge ranges that take too little time into the enclosing range."""
     totals = dict[str, float]()
     for path, own in zip(table["path"], table["own"].tolist(), strict=True):
         for above in _prefixes(path):
             totals[above] = totals.get(above, 0.0) + own
-    kept = {}
+    new_paths = {}
     for path in table["path"].unique():
         large = [above for above in _prefixes(path) if totals[above] >= _LEAST_RANGE * length]
-        kept[path] = large[-1] if large else path if path == OUTSIDE else OTHER_PARTS
-    return table.assign(path=table["path"].map(kept))
+        new_paths[path] = large[-1] if large else path if path == OUTSIDE else OTHER_PARTS
+    return table.assign(path=table["path"].map(new_paths))
 
 
 def _prefixes(path: str) -> list[str]:
@@ -401,8 +405,8 @@ def _prefixes(path: str) -> list[str]:
     return list(accumulate(path.split(_SEPARATOR), lambda above, name: f"{above}{_SEPARATOR}{name}"))
 
 
-def _merged(table: pd.DataFrame, length: int) -> pd.DataFrame:
-    """Add up rows that became one; too small parts of a range become one row per category."""
+def _merge_rows(table: pd.DataFrame, length: int) -> pd.DataFrame:
+    """Sum rows with equal keys; the small parts of a range become one row per category."""
     sizes = table.groupby(["path", "category", "name"])["whole"].transform("sum")
     small = (sizes < _LEAST_PART * length) & (table["category"] < _CATEGORIES.index(IDLE[0]))
     table = table.assign(**{name: table[name].mask(small, OTHER_PARTS) for name in ("name", "family")})
@@ -420,19 +424,19 @@ def _merged(table: pd.DataFrame, length: int) -> pd.DataFrame:
     return sums.reset_index()
 
 
-def _ordered(table: pd.DataFrame) -> list[int]:
-    """Order rows as a tree: ranges as they began, what is their own after the ranges inside, the largest first."""
-    began = dict[str, int]()
+def _tree_order(table: pd.DataFrame) -> list[int]:
+    """Return the order of rows as a tree: ranges by start, own parts after inner ranges, the largest first."""
+    starts = dict[str, int]()
     for path, first in zip(table["path"], table["first"].tolist(), strict=True):
         for above in _prefixes(path):
-            began[above] = min(began.get(above, first), first)
-    place = {path: (*((began[above], above) for above in _prefixes(path)), (_NEVER, "")) for path in began}
+            starts[above] = min(starts.get(above, first), first)
+    place = {path: (*((starts[above], above) for above in _prefixes(path)), (_NEVER, "")) for path in starts}
     of_family = table.groupby(["path", "category", "family"])["own"].transform("sum").tolist()
     rows = table[["path", "category", "family", "name", "own"]].to_dict("records")
 
     def key(row: int) -> tuple[Any, ...]:
         one = rows[row]
-        # sums of shares differ in their last digits with the order of what is added
+        # the last digits of sums depend on the order of summation
         rank = (-round(of_family[row]), one["family"], -round(one["own"]), one["name"])
         return (place[one["path"]], one["category"], *rank)
 

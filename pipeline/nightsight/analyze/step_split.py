@@ -1,4 +1,4 @@
-"""How long a step takes on each device, where its time goes, and how much that varies from step to step."""
+"""Measures the time of steps on each device, by category, and its variation from step to step."""
 
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
@@ -20,15 +20,15 @@ from nightsight.results.steps import OPERATORS, STEP_CATEGORIES, STEP_SPLIT, STE
 from nightsight.tables import NULLABLE
 
 COLUMNS: Final = 150
-"""The most rows of a device in `step_times`; more steps are put together."""
+"""The most rows of a device in `step_times`; if there are more steps, they are grouped."""
 _LARGEST: Final = 2.0**53
 _NO_STEPS: Final = "The window is not known to consist of repetitions."
 
 
 class _Steps(NamedTuple):
-    """The steps of a device, or of the CPU (None): when each begins, how long it takes, its time by category; in ns.
+    """The steps of a device, or of the CPU (None): start, duration, and time by category of each; in ns.
 
-    A pause of the recording takes no time.
+    Pauses of the recording do not count.
     """
 
     device: int | None
@@ -42,11 +42,11 @@ def _steps(timeline: Timeline) -> Iterator[_Steps]:
     if {"kernels", "memory_ops"} <= timeline.profile.tables.keys() and len(timeline.operations.start):
         for device, (parts, (begin, end), _) in device_splits(timeline).items():
             if len(begin):
-                spent = {part.category: part.by_step for part in parts}
+                by_category = {part.category: part.by_step for part in parts}
                 paused = covered(unseen(timeline.profile)[device].of(PAUSED), begin, end)
                 if paused.any():
-                    spent[UNSEEN] = spent[UNSEEN] - paused
-                yield _Steps(device, begin, end - begin - paused, spent)
+                    by_category[UNSEEN] = by_category[UNSEEN] - paused
+                yield _Steps(device, begin, end - begin - paused, by_category)
         return
     window = timeline.window
     begin, end = window.repetitions, np.append(window.repetitions[1:], window.ended_ns)
@@ -55,24 +55,24 @@ def _steps(timeline: Timeline) -> Iterator[_Steps]:
     process = next(iter(window.steps))
     nothing = begin[:0]
     time = end - begin - covered(pauses(timeline.profile).get(process, (nothing, nothing)), begin, end)
-    spent = {HOST: time}
+    by_category = {HOST: time}
     if len(timeline.profile.tables.get("cpu_ops", ())):
         nested = nested_operators(timeline)
-        mine = (nested.row >= 0) & (nested.process == process)
-        busy = covered(inside(nested.start[mine], nested.end[mine], (window.start_ns, window.end_ns)), begin, end)
-        spent = {OPERATORS: busy, HOST: np.maximum(time - busy, 0)}
-    yield _Steps(None, begin, time, spent)
+        rows = (nested.row >= 0) & (nested.process == process)
+        busy = covered(inside(nested.start[rows], nested.end[rows], (window.start_ns, window.end_ns)), begin, end)
+        by_category = {OPERATORS: busy, HOST: np.maximum(time - busy, 0)}
+    yield _Steps(None, begin, time, by_category)
 
 
 def step_split(timeline: Timeline) -> Table:
-    """Return for each device, else the CPU, a row for the whole step and one per category with time in steps; ns.
+    """Return, for each device, else the CPU, a row for the whole step and one per category with time in steps; ns.
 
-    Without rows if the window is not known to consist of repetitions.
+    Without rows if the window does not consist of repetitions.
     """
     rows = []
-    for device, begin, whole, spent in _steps(timeline):
+    for device, begin, whole, by_category in _steps(timeline):
         common = {"device": device, "step": timeline.window.family, "steps": len(begin)}
-        times = {WHOLE_STEP: whole, **{category: time for category, time in spent.items() if time.any()}}
+        times = {WHOLE_STEP: whole, **{category: time for category, time in by_category.items() if time.any()}}
         rows += [{**common, "category": category, **_statistics(time)} for category, time in times.items()]
     notes = () if rows else (_NO_STEPS,)
     return Table(pd.DataFrame(rows, columns=STEP_SPLIT.column_names).astype({"device": NULLABLE}), notes)
@@ -91,17 +91,17 @@ def _statistics(time: Ints) -> dict[str, float | int]:
 
 
 def step_times(timeline: Timeline) -> Table:
-    """Return for each device, else the CPU, a row per step, or, of many, per group of steps that follow one another."""
+    """Return, for each device, else the CPU, a row per step; if there are many, per group of consecutive steps."""
     tables = [pd.DataFrame(columns=[column.name for column in STEP_TIMES.columns if not column.is_optional])]
     left_out = _left_out(timeline)
     for device, begin, time, by_category in _steps(timeline):
         size = -(-len(begin) // COLUMNS)
         first = np.arange(0, len(begin), size)
-        # of steps that take equally long the first one, so the sort is stable and in reverse
+        # the first of equally long steps must come last, so the order of positions is reversed
         order = np.lexsort((-np.arange(len(time)), time, np.arange(len(time)) // size))
         slowest = order[np.append(first[1:], len(time)) - 1]
         steps = np.diff(np.append(first, len(time)))
-        spent = {STEP_CATEGORIES[name]: np.add.reduceat(time, first) / steps for name, time in by_category.items()}
+        mean_ns = {STEP_CATEGORIES[name]: np.add.reduceat(time, first) / steps for name, time in by_category.items()}
         columns = {
             "device": device,
             "number": first,
@@ -114,7 +114,7 @@ def step_times(timeline: Timeline) -> Table:
             "slowest_start_ns": begin[slowest] - timeline.window.start_ns,
             "slowest_ns": time[slowest],
         }
-        tables.append(pd.DataFrame({**columns, **{name: value for name, value in spent.items() if value.any()}}))
+        tables.append(pd.DataFrame({**columns, **{name: value for name, value in mean_ns.items() if value.any()}}))
     table = pd.concat(tables, ignore_index=True) if len(tables) > 1 else tables[0]
     names = [name for name in STEP_TIMES.column_names if name in table]
     of_categories = [name for name in STEP_CATEGORIES.values() if name in table]
@@ -125,28 +125,28 @@ def step_times(timeline: Timeline) -> Table:
 
 
 def _left_out(timeline: Timeline) -> int:
-    """Return the number that the program gives to the first step of the window; 0 if that is not known.
+    """Return the program's number of the first step of the window; 0 if it is unknown.
 
-    It is in the name of the step's range, if all of these count up; else it is the step's place in the capture.
+    It is in the name of the step's range if these count up; otherwise it is the position of the step in the capture.
     """
     window, ranges = timeline.window, nested_ranges(timeline.profile)
     paths = ranges["path"].cat
-    named = without_numbers(paths.categories).str.removeprefix(f"{MEASURED_RANGE} / ") == window.family
-    steps = ranges[np.append(named, False)[paths.codes]]
-    found = {_first(steps[steps["process"] == process], starts) for process, starts in window.steps.items()}
-    return found.pop() if len(found) == 1 else 0
+    is_step = without_numbers(paths.categories).str.removeprefix(f"{MEASURED_RANGE} / ") == window.family
+    steps = ranges[np.append(is_step, False)[paths.codes]]
+    first_numbers = {_first(steps[steps["process"] == process], starts) for process, starts in window.steps.items()}
+    return first_numbers.pop() if len(first_numbers) == 1 else 0
 
 
 def _first(steps: pd.DataFrame, starts: Ints) -> int:
     steps = steps.sort_values("start_ns", kind="stable").drop_duplicates("start_ns")
-    mine = steps[steps["start_ns"].isin(starts)]
-    if not len(starts) or len(mine) != len(starts):
+    of_window = steps[steps["start_ns"].isin(starts)]
+    if not len(starts) or len(of_window) != len(starts):
         return 0
-    numbers = mine["name"].astype("str").str.extract(f".*({NUMBER})")[0]
-    said = numbers.astype("float64").to_numpy()
+    numbers = of_window["name"].astype("str").str.extract(f".*({NUMBER})")[0]
+    values = numbers.astype("float64").to_numpy()
     # a name can have any number of digits
-    if (np.diff(said) == 1).all() and said[0] + len(said) < _LARGEST:
-        return int(said[0])
+    if (np.diff(values) == 1).all() and values[0] + len(values) < _LARGEST:
+        return int(values[0])
     return int((steps["start_ns"] < starts[0]).sum())
 
 

@@ -1,7 +1,7 @@
-"""What a repetition of the window does: how often each kernel, copy, call, operator and range runs in one, how long.
+"""Counts the work per repetition of the window: how often each kernel, copy, call, operator and range runs, how long.
 
-The tables of a capture hold all of it, with its start-up; of two runs with different numbers of repetitions only what a
-repetition takes can be compared. Work belongs to the repetition in which the CPU launched it.
+Other tables cover the whole capture, including its start-up, but runs with different numbers of repetitions can only
+be compared per repetition. Work belongs to the repetition in which the CPU launched it.
 """
 
 from collections.abc import Callable, Iterator
@@ -29,7 +29,7 @@ _DENSE: Final = 4_000_000
 
 def step_work(timeline: Timeline) -> Table:
     """Return one row per kind and name."""
-    tables = [_summed(timeline, work) for work in _works(timeline)]
+    tables = [_per_repetition(timeline, work) for work in _works(timeline)]
     table = pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=STEP_WORK.column_names)
     place = table["name"].map(_places(timeline)).where(table["kind"] == "kernel")
     table = table.assign(place=place.astype("object").fillna(""))
@@ -38,7 +38,7 @@ def step_work(timeline: Timeline) -> Table:
 
 
 @dataclass(frozen=True, eq=False)
-class _Work:
+class _StepEvents:
     """Pieces of one kind of work: name and process of each, when the CPU began it, and how long it took.
 
     bytes: how much each of them copied or set, NaN if unknown.
@@ -52,31 +52,31 @@ class _Work:
     bytes: Floats | None = None
 
 
-def _works(timeline: Timeline) -> Iterator[_Work]:
+def _works(timeline: Timeline) -> Iterator[_StepEvents]:
     """Yield each kind of work that the capture has."""
     tables, operations = timeline.profile.tables, timeline.operations
-    length, began = operations.end - operations.start, operations.start
+    length, begin = operations.end - operations.start, operations.start
     if "api_calls" in tables and len(operations.call):
         called = np.append(tables["api_calls"]["start_ns"].to_numpy(dtype=np.int64), 0)[operations.call]
-        began = np.where(operations.call >= 0, called, began)
+        begin = np.where(operations.call >= 0, called, begin)
     for kind, table in (("kernel", "kernels"), ("copy", "memory_ops"), ("kernel", "graph_launches")):
         rows = np.flatnonzero(operations.of(table))
         if len(rows):
             frame = tables[table]
             process = frame["process"].to_numpy(dtype=np.int64, na_value=-1)
             size = frame["bytes"].to_numpy(dtype=np.float64, na_value=np.nan) if kind == "copy" else None
-            yield _Work(kind, _names(table, frame), process, began[rows], length[rows], size)
+            yield _StepEvents(kind, _names(table, frame), process, begin[rows], length[rows], size)
     for kind, table in (("call", "api_calls"), ("range", "ranges")):
         if table in tables and len(tables[table]):
             frame = tables[table] if table == "api_calls" else repetitions(timeline.profile)
             start, end, process = (frame[name].to_numpy(dtype=np.int64) for name in ("start_ns", "end_ns", "process"))
-            yield _Work(kind, _names(table, frame), process, start, end - start)
+            yield _StepEvents(kind, _names(table, frame), process, start, end - start)
     if "cpu_ops" in tables and len(tables["cpu_ops"]):
         nested = nested_operators(timeline)
-        mine = np.flatnonzero(nested.row >= 0)
-        own = nested.without_children(nested.end - nested.start)[mine]
-        names = tables["cpu_ops"]["name"].array[nested.row[mine]]
-        yield _Work("operator", names, nested.process[mine], nested.start[mine], own)
+        of_operators = np.flatnonzero(nested.row >= 0)
+        own = nested.without_children(nested.end - nested.start)[of_operators]
+        names = tables["cpu_ops"]["name"].array[nested.row[of_operators]]
+        yield _StepEvents("operator", names, nested.process[of_operators], nested.start[of_operators], own)
 
 
 def _names(table: str, frame: pd.DataFrame) -> "pd.Categorical[Any]":
@@ -86,21 +86,21 @@ def _names(table: str, frame: pd.DataFrame) -> "pd.Categorical[Any]":
         return copy_names(frame, _copy)
     if table == "graph_launches":
         return categorical(np.array([GRAPH], dtype=object), np.zeros(len(frame), dtype=np.int64))
-    named: pd.Categorical[Any] = frame["path" if table == "ranges" else "name"].array
-    return named
+    names: pd.Categorical[Any] = frame["path" if table == "ranges" else "name"].array
+    return names
 
 
-def copy_names(copies: pd.DataFrame, named: Callable[[str, str, str], str]) -> "pd.Categorical[Any]":
+def copy_names(copies: pd.DataFrame, write: Callable[[str, str, str], str]) -> "pd.Categorical[Any]":
     """Return a text for each row of memory_ops, made from its operation and its kinds of memory ("" for unknown)."""
     columns = [copies[name].cat for name in ("operation", "source_kind", "target_kind")]
     sizes = [max(len(column.categories), 1) for column in columns]
     # missing kinds have the code -1
     codes = [column.codes.to_numpy(dtype=np.int64) + 1 for column in columns]
-    code, known = pd.factorize((codes[0] * (sizes[1] + 1) + codes[1]) * (sizes[2] + 1) + codes[2])
-    first, target = np.divmod(known, sizes[2] + 1)
+    code, combinations = pd.factorize((codes[0] * (sizes[1] + 1) + codes[1]) * (sizes[2] + 1) + codes[2])
+    first, target = np.divmod(combinations, sizes[2] + 1)
     operation, source = np.divmod(first, sizes[1] + 1)
     texts = [["", *column.categories] for column in columns]
-    names = [named(texts[0][a], texts[1][b], texts[2][c]) for a, b, c in zip(operation, source, target, strict=True)]
+    names = [write(texts[0][a], texts[1][b], texts[2][c]) for a, b, c in zip(operation, source, target, strict=True)]
     return categorical(np.array(names, dtype=object), code)
 
 
@@ -115,38 +115,38 @@ def _repetition(timeline: Timeline, process: Ints, time: Ints) -> Ints:
     """
     window = timeline.window
     usual = window.repetitions if len(window.repetitions) else np.array([window.start_ns])
-    found = np.searchsorted(usual, time, side="right") - 1
+    numbers = np.searchsorted(usual, time, side="right") - 1
     for own, starts in window.steps.items():
-        mine = process == own
-        found[mine] = np.searchsorted(starts, time[mine], side="right") - 1
+        is_of_process = process == own
+        numbers[is_of_process] = np.searchsorted(starts, time[is_of_process], side="right") - 1
     inside = (time >= window.start_ns) & (time < window.end_ns)
-    return np.where(inside & (found >= 0), np.minimum(found, len(usual) - 1), -1)
+    return np.where(inside & (numbers >= 0), np.minimum(numbers, len(usual) - 1), -1)
 
 
-def _summed(timeline: Timeline, work: _Work) -> pd.DataFrame:
-    """Return how often each name is in a repetition, and its time: the median, or the mean if not all have it.
+def _per_repetition(timeline: Timeline, work: _StepEvents) -> pd.DataFrame:
+    """Return the count and time of each name per repetition: the median, or the mean if some repetitions lack it.
 
-    Of copies also how many bytes.
+    Copies also have bytes.
     """
-    size, known = max(len(timeline.window.repetitions), 1), len(work.names.categories)
+    size, name_count = max(len(timeline.window.repetitions), 1), len(work.names.categories)
     step = _repetition(timeline, work.process, work.start)
     code = np.asarray(work.names.codes, dtype=np.int64)
     inside = (step >= 0) & (code >= 0)
     code, time = code[inside], work.length[inside].astype(np.float64)
     key = code * size + step[inside]
-    count = np.bincount(code, minlength=known)
-    total = np.bincount(code, weights=time, minlength=known)
-    if known * size <= _DENSE:
-        there = np.flatnonzero(np.bincount(key, minlength=known * size))
-        sums = np.bincount(key, weights=time, minlength=known * size)[there]
+    count = np.bincount(code, minlength=name_count)
+    total = np.bincount(code, weights=time, minlength=name_count)
+    if name_count * size <= _DENSE:
+        there = np.flatnonzero(np.bincount(key, minlength=name_count * size))
+        sums = np.bincount(key, weights=time, minlength=name_count * size)[there]
     else:
         there, place = np.unique(key, return_inverse=True)
         sums = np.bincount(place, weights=time)
     of = there // size
     order = np.lexsort((sums, of))
-    many = np.bincount(of, minlength=known)
-    first = np.cumsum(many) - many
-    full = np.flatnonzero(many == size)
+    step_count = np.bincount(of, minlength=name_count)
+    first = np.cumsum(step_count) - step_count
+    full = np.flatnonzero(step_count == size)
     mean = total / size
     sums = sums[order]
     mean[full] = (sums[first[full] + (size - 1) // 2] + sums[first[full] + size // 2]) / 2
@@ -154,12 +154,12 @@ def _summed(timeline: Timeline, work: _Work) -> pd.DataFrame:
     texts = np.asarray(work.names.categories, dtype=object)[rows]
     columns = {"kind": work.kind, "name": texts, "count": count[rows] / size, "time_ns": mean[rows]}
     if work.bytes is not None:
-        columns["copied_bytes"] = np.bincount(code, weights=work.bytes[inside], minlength=known)[rows] / size
+        columns["copied_bytes"] = np.bincount(code, weights=work.bytes[inside], minlength=name_count)[rows] / size
     return pd.DataFrame(columns)
 
 
 def _places(timeline: Timeline) -> dict[str, str]:
-    """Return where the CPU launches each kernel: the ranges and the operator in which most of its time is launched."""
+    """Return where the CPU launches each kernel: the ranges and the operator that launch most of its time."""
     tables = timeline.profile.tables
     if not {"kernels", "api_calls"} <= tables.keys() or not len(tables["kernels"]):
         return {}
@@ -180,8 +180,8 @@ def _places(timeline: Timeline) -> dict[str, str]:
     most = sums.sort_values("ns", ascending=False, kind="stable").drop_duplicates("code")
     texts = np.append(np.asarray(paths.cat.categories, dtype=object), "")
     parts = zip(texts[most["path"]], np.append(operators, "")[most["operator"]], strict=True)
-    known = np.asarray(kernels["name"].cat.categories, dtype=object)[most["code"]]
-    return dict(zip(known, (" / ".join(part for part in pair if part) for pair in parts), strict=True))
+    kernel_names = np.asarray(kernels["name"].cat.categories, dtype=object)[most["code"]]
+    return dict(zip(kernel_names, (" / ".join(part for part in pair if part) for pair in parts), strict=True))
 
 
 ANALYSES: Final = (Analysis(STEP_WORK, step_work),)

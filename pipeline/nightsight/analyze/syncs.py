@@ -1,7 +1,7 @@
-"""Where the CPU waited: for the GPU, explicitly or implicitly, and in the operating system.
+"""Finds where the CPU waited: for the GPU, explicitly or implicitly, and in the operating system.
 
 The cost of a wait is the lead that its thread would gain without it. If a thread launches nothing between two waits (a
-copy to pageable memory, then a synchronization), it would gain both at once: they count as one wait.
+copy to pageable memory, then a synchronization), it would gain both at once, so they count as one wait.
 """
 
 from typing import Any, Final
@@ -33,11 +33,11 @@ _ALLOCATES: Final = (
 
 
 def synchronizations(timeline: Timeline) -> Table:
-    """Return the calls that wait for the GPU, with the time they cost in ns.
+    """Return the calls that wait for the GPU, with their cost in ns.
 
     One row per kind, function, range path and process, and innermost stack frame if frames were recorded.
     """
-    explicit, implicit = _named(timeline, _EXPLICIT), _implicit(timeline)
+    explicit, implicit = _calls_named(timeline, _EXPLICIT), _implicit(timeline)
     waits = np.union1d(explicit, implicit)
     # a driver call inside a runtime call is the same wait
     call = outermost(timeline, waits)
@@ -79,7 +79,7 @@ def os_calls(timeline: Timeline) -> Table:
     return Table(time_summary(of_window(timeline, "os_calls"), ["name"]).rename(columns={"count": "calls"}))
 
 
-def _named(timeline: Timeline, pattern: str) -> Ints:
+def _calls_named(timeline: Timeline, pattern: str) -> Ints:
     """Return the rows of api_calls whose function name, without its version, matches `pattern`."""
     names = timeline.profile.table("api_calls")["name"].cat
     chosen = np.asarray(api_names(names.categories).str.contains(pattern), dtype=bool)
@@ -88,44 +88,44 @@ def _named(timeline: Timeline, pattern: str) -> Ints:
 
 def _implicit(timeline: Timeline) -> Ints:
     """Return the calls that wait for the GPU implicitly: blocking copies, frees, and allocations that did wait."""
-    allocating = _named(timeline, _ALLOCATES)
+    allocating = _calls_named(timeline, _ALLOCATES)
     waited = allocating[_waits(timeline, allocating)]
-    return np.unique(np.concatenate([waiting_calls(timeline), _named(timeline, _FREES), waited]))
+    return np.unique(np.concatenate([waiting_calls(timeline), _calls_named(timeline, _FREES), waited]))
 
 
 def _waits(timeline: Timeline, call: Ints) -> Flags:
-    """Tell which calls spent more than half of their time until all earlier work of their process was done."""
+    """Return which calls spent more than half of their time waiting for earlier work of their process."""
     operations, process = timeline.operations, operation_column(timeline, "process")
     start, end = timeline.call_times
     launched = np.where(operations.call >= 0, np.append(start, 0)[operations.call], operations.start)
-    found = np.zeros(len(call), dtype=bool)
-    for key, mine in _by_process(timeline, call).items():
+    has_waited = np.zeros(len(call), dtype=bool)
+    for key, rows in _by_process(timeline, call).items():
         work = np.flatnonzero(process == key)
         work = work[np.argsort(launched[work], kind="stable")]
         # when all work launched so far is done, after each launch in order; -inf before the first
         last = np.concatenate(([np.iinfo(np.int64).min], np.maximum.accumulate(operations.end[work])))
-        begun, over = start[call[mine]], end[call[mine]]
-        done = last[np.searchsorted(launched[work], begun, side="left")]
+        begin, finish = start[call[rows]], end[call[rows]]
+        done = last[np.searchsorted(launched[work], begin, side="left")]
         # work that outlasts the call was not waited for
-        found[mine] = (done > (begun + over) // 2) & (done <= over)
-    return found
+        has_waited[rows] = (done > (begin + finish) // 2) & (done <= finish)
+    return has_waited
 
 
 def _idle(timeline: Timeline, call: Ints) -> Ints:
-    """Return for each call the ns in it during which no GPU operation of its process ran, as far as that is known."""
+    """Return, for each call, the ns during which no GPU operation of its process is known to have run."""
     operations, process = timeline.operations, operation_column(timeline, "process")
     start, end = (times[call] for times in timeline.call_times)
     idle = np.zeros(len(call), dtype=np.int64)
-    for key, mine in _by_process(timeline, call).items():
+    for key, rows in _by_process(timeline, call).items():
         work = process == key
         hidden = unseen_by(timeline.profile, timeline.operations.device[work])
         busy = union_of(((operations.start[work], operations.end[work]), hidden))
-        idle[mine] = end[mine] - start[mine] - covered(busy, start[mine], end[mine])
+        idle[rows] = end[rows] - start[rows] - covered(busy, start[rows], end[rows])
     return idle
 
 
 def _cost(timeline: Timeline, call: Ints, waits: Ints) -> dict[str, Ints]:
-    """Return for each call the upper bound of its cost in ns (`lost`), and how many `others` that includes.
+    """Return, for each call, the upper bound of its cost in ns (`lost`), and how many `others` that includes.
 
     The cost of waits that count as one is assigned to the longest of them; the others get 0.
     """
@@ -156,20 +156,20 @@ def _groups(timeline: Timeline, call: Ints, waits: Ints) -> Ints:
     by_thread, by_process = (positions(of[launching]) for of in (thread, process))
     order = np.lexsort((start[call], thread[call]))
     begins = np.ones(len(call), dtype=bool)
-    for key, mine in positions(thread[call[order]]).items():
-        rows = call[order[mine]]
+    for key, places in positions(thread[call[order]]).items():
+        rows = call[order[places]]
         # a wait begins a new group if a launch began between the end of the wait before it and its own start
         own = by_thread.get(key, by_process.get(process[rows[0]], _NONE))
         launched = np.sort(start[launching[own]], kind="stable")
         before, until = np.searchsorted(launched, end[rows[:-1]]), np.searchsorted(launched, start[rows[1:]])
-        begins[mine[1:]] = until > before
+        begins[places[1:]] = until > before
     group = np.empty(len(call), dtype=np.int64)
     group[order] = np.cumsum(begins) - 1
     return group
 
 
 def _lost(timeline: Timeline, call: Ints, group: Ints) -> Ints:
-    """Return for each group of waits an upper bound of its cost in ns.
+    """Return, for each group of waits, an upper bound of its cost in ns.
 
     Without the waits, their thread would be ahead by their duration until it waits again. This lead can only fill time
     in which a GPU of the process idles, from the start of the group to the start of the next. Idle time that several
@@ -182,29 +182,29 @@ def _lost(timeline: Timeline, call: Ints, group: Ints) -> Ints:
     first = np.lexsort((start, group))
     first = first[np.diff(group[first], prepend=-1) > 0]
     thread, process = (table[name].to_numpy()[call[first]] for name in ("thread", "process"))
-    spent = np.bincount(group, end - start).astype(np.int64)
+    wait_ns = np.bincount(group, end - start).astype(np.int64)
     begin = np.clip(start[first], *bounds)
     # to the next group of the same thread, or to the end of the window
     until = np.where(np.diff(thread, append=-1) == 0, np.append(begin[1:], 0), bounds[1])
     lost = np.zeros(len(first), dtype=np.int64)
     launcher = operation_column(timeline, "process")
     for key in distinct(process):
-        mine = np.flatnonzero(process == key)
+        groups_of_process = np.flatnonzero(process == key)
         for device in np.sort(pd.unique(timeline.operations.device[launcher == key])):
             hidden = unseen_by(timeline.profile, np.array([device]))
             busy = union_of((busy_spans(timeline)[int(device)], hidden))
             idle_before, idle_until = (
                 time - bounds[0] - covered(busy, np.full_like(time, bounds[0]), time)
-                for time in (begin[mine], until[mine])
+                for time in (begin[groups_of_process], until[groups_of_process])
             )
             # on an axis of accumulated idle time: the lead is used up when as much idle time has passed
-            missed = _once(idle_before, np.minimum(idle_before + spent[mine], idle_until))
-            if missed.sum() > lost[mine].sum():
-                lost[mine] = missed
+            missed = _uncovered_length(idle_before, np.minimum(idle_before + wait_ns[groups_of_process], idle_until))
+            if missed.sum() > lost[groups_of_process].sum():
+                lost[groups_of_process] = missed
     return lost
 
 
-def _once(start: Ints, end: Ints) -> Ints:
+def _uncovered_length(start: Ints, end: Ints) -> Ints:
     """Return the length of each span without the parts that spans with an earlier start cover."""
     order = np.argsort(start, kind="stable")
     reached = np.maximum.accumulate(end[order])

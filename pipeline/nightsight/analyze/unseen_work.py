@@ -1,4 +1,4 @@
-"""Reports what a capture cannot show: stretches in which the GPU may have worked, or that only record graphs."""
+"""Reports the blind spots of a capture: time in which the GPU may have worked, or in which graphs were captured."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -61,11 +61,11 @@ def unseen_share(timeline: Timeline) -> float:
 
 
 def _times(timeline: Timeline) -> dict[str, float]:
-    """Return how long (ns) the activity of the active GPUs is unknown, by reason; the mean over several GPUs."""
-    bounds, known = _bounds(timeline), unseen(timeline.profile)
-    at_work = [known[gpu] for gpu in devices_at_work(timeline).tolist() if gpu in known]
-    times = {reason: [length(shared(bounds, each.of(reason))) for each in at_work] for reason in REASONS}
-    return {reason: float(np.mean(each)) for reason, each in times.items() if any(each)}
+    """Return the time (ns) in which the activity of the active GPUs is unknown, by reason; the mean over GPUs."""
+    bounds, unseen_spans = _bounds(timeline), unseen(timeline.profile)
+    at_work = [unseen_spans[gpu] for gpu in devices_at_work(timeline).tolist() if gpu in unseen_spans]
+    times = {reason: [length(shared(bounds, durations.of(reason))) for durations in at_work] for reason in REASONS}
+    return {reason: float(np.mean(durations)) for reason, durations in times.items() if any(durations)}
 
 
 def capturing_share(timeline: Timeline) -> float:
@@ -85,7 +85,7 @@ def _bounds(timeline: Timeline) -> Spans:
 def unseen_work(timeline: Timeline) -> Iterator[Finding]:
     """Yield findings on unknown GPU activity in the window, pauses of the recording, and graph captures."""
     yield from _unknown(timeline)
-    yield from _paused(timeline)
+    yield from _pauses(timeline)
     share = capturing_share(timeline)
     if share >= _LEAST:
         yield Finding(
@@ -103,22 +103,22 @@ def _unknown(timeline: Timeline) -> Iterator[Finding]:
     if share < _LEAST:
         return
     times = _times(timeline)
-    found = sorted(times, key=lambda reason: -times[reason])
-    said = (f"{_WORDS[reason][0]} ({format_value(times[reason], 'time_ns')})." for reason in found)
+    reasons = sorted(times, key=lambda reason: -times[reason])
+    sentences = (f"{_WORDS[reason][0]} ({format_value(times[reason], 'time_ns')})." for reason in reasons)
     yield Finding(
         "unseen_work",
         "warning",
         f"What the GPU did in {format_value(100 * share, 'share_pct')} of the window is not in the capture",
-        f"{' '.join(said)} That time counts as unknown, not as idle, and no advice is based on it.",
-        " ".join(_WORDS[reason][1] for reason in found),
+        f"{' '.join(sentences)} That time counts as unknown, not as idle, and no advice is based on it.",
+        " ".join(_WORDS[reason][1] for reason in reasons),
         source="time_split",
     )
 
 
-def _paused(timeline: Timeline) -> Iterator[Finding]:
+def _pauses(timeline: Timeline) -> Iterator[Finding]:
     """Yield a finding on pauses, wherever they are; the window lies between two of them if possible."""
-    known, guessed = pauses(timeline.profile), silences(timeline.profile)
-    for process, spans in known.items():
+    paused, guessed = pauses(timeline.profile), silences(timeline.profile)
+    for process, spans in paused.items():
         count, time = len(spans[0]), format_value(length(spans), "time_ns")
         if count == 1 and process in guessed:
             yield Finding(

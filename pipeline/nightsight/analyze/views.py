@@ -1,4 +1,4 @@
-"""What a report keeps of each window that a reader can choose. One line says where the time of the start-up went."""
+"""Builds the views of the windows that a reader can choose, including a line on the time of the start-up."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -12,19 +12,19 @@ from nightsight.results.gpu_time import TIME_SPLIT
 from nightsight.units import format_value
 
 _MOST: Final = 3
-# of the start-up: less is not worth a word
+# share of the start-up: smaller parts are not named
 _LEAST_PCT: Final = 1.0
 
 
 def other_timelines(timeline: Timeline) -> Iterator[Timeline]:
-    """Yield the windows on offer other than the one of `timeline`, the start-up first.
+    """Yield the offered windows other than that of `timeline`, the start-up first.
 
-    The whole is put together from the timeline and what comes before and after it.
+    The whole window is combined from the timeline and the parts before and after it.
     """
-    chosen, *others = offered_windows(timeline.profile)
+    chosen, *offered = offered_windows(timeline.profile)
     before: Timeline | None = None
     # the start-up is a piece of the whole
-    for window in sorted(others, key=lambda window: window.name != START_UP):
+    for window in sorted(offered, key=lambda window: window.name != START_UP):
         if window.name == START_UP:
             before = timeline.at(window)
             yield before
@@ -43,7 +43,7 @@ def _fits(before: Window, chosen: Window, whole: Window) -> bool:
 
 
 def view_of(window: Window, results: Sequence[Result] | None, findings: tuple[Finding, ...] = ()) -> View:
-    """Return the view of a window with its results; without results it is the one that the report is about."""
+    """Return the view of a window with its results; without results, it is the window of the report."""
     split = next((result.rows for result in results or () if result.name == TIME_SPLIT.name), None)
     sentence = window.sentence
     if window.name == START_UP:
@@ -66,7 +66,7 @@ def _parts(split: pd.DataFrame | None) -> str:
     if split is None or split.empty:
         return ""
     # of several GPUs, the first one: they start together
-    mine = split[split["device"] == split["device"].iloc[0]].nlargest(_MOST, "time_ns")
-    named = mine[mine["share_pct"] >= _LEAST_PCT][["time_ns", "category"]].itertuples(index=False)
-    said = ", ".join(f"{format_value(time, 'time_ns')} {category}" for time, category in named)
-    return said and f": {said}"
+    largest = split[split["device"] == split["device"].iloc[0]].nlargest(_MOST, "time_ns")
+    worth = largest[largest["share_pct"] >= _LEAST_PCT][["time_ns", "category"]].itertuples(index=False)
+    text = ", ".join(f"{format_value(time, 'time_ns')} {category}" for time, category in worth)
+    return text and f": {text}"

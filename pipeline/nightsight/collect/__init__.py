@@ -25,7 +25,7 @@ COLLECTORS: Final[Mapping[str, Callable[[Program, Request], Capture]]] = {
 
 
 def choose_collector(
-    asked: Choice,
+    requested: Choice,
     program: Program,
     *,
     nsys: Path | None = None,
@@ -43,19 +43,19 @@ def choose_collector(
             f"{program.name} needs an NVIDIA GPU, and this machine has none",
             "Run it where nvidia-smi lists a GPU, or run another workload (list: nightsight workloads).",
         )
-    if asked == "torch":
+    if requested == "torch":
         refuse_command(program)
         _refuse_recordings(recordings, "--collector torch was given")
         return "torch", None
-    if asked == "ncu":
+    if requested == "ncu":
         _refuse_recordings(recordings, "--collector ncu was given")
         return "ncu", None
-    if asked == "nsys" or not program.is_for_torch:
+    if requested == "nsys" or not program.is_for_torch:
         _refuse_tracing(tracing, program)
         required_nsys(nsys, program)
         return "nsys", None
-    found, gpu = find_nsys(nsys), has_gpu()
-    if found and gpu:
+    nsys_path, gpu = find_nsys(nsys), has_gpu()
+    if nsys_path and gpu:
         _refuse_tracing(tracing, program)
         return "nsys", None
     finding = _WITHOUT_NSYS if gpu else _WITHOUT_GPU
@@ -63,9 +63,9 @@ def choose_collector(
     return "torch", finding
 
 
-def needs_of(asked: Choice, target: str | None, folder: Path | None, nsys: Path | None) -> set[str]:
+def needs_of(requested: Choice, target: str | None, folder: Path | None, nsys: Path | None) -> set[str]:
     """Return the modules that a target of `resolve` and the requested collector need in the target's Python."""
-    is_traced = asked == "torch" or (asked == "auto" and not (find_nsys(nsys) and has_gpu()))
+    is_traced = requested == "torch" or (requested == "auto" and not (find_nsys(nsys) and has_gpu()))
     return modules_of(target, folder, is_traced=is_traced)
 
 

@@ -27,7 +27,7 @@ from nightsight.collect.workloads import PACKAGE, Program, Request, child_enviro
 from nightsight.errors import CaptureError, PipelineError, ToolError
 from nightsight.events.names import CALL_KINDS, LAUNCHES, api_names, call_kinds
 from nightsight.progress import silent
-from nightsight.runs.unprofiled import as_text, of_text
+from nightsight.runs.unprofiled import from_text, to_text
 from nightsight.system.scratch import scratch
 from nightsight.tables import conform
 
@@ -54,7 +54,7 @@ class Calibration:
     seconds: float = 0.0
 
 
-def calibrated(program: Program, request: Request) -> Calibration:
+def calibration_of(program: Program, request: Request) -> Calibration:
     """Return the overhead of nsys per call on this machine, from the cache or measured with the program's Python.
 
     Never raises: without a result, typical costs are assumed.
@@ -64,20 +64,20 @@ def calibrated(program: Program, request: Request) -> Calibration:
     try:
         nsys = required_nsys(request.nsys)
         cached = _cache(_identity(nsys, request))
-        if cached and not request.calibrate and (known := _read(cached)) is not None:
-            return Calibration(known)
+        if cached and not request.calibrate and (cached_costs := _read(cached)) is not None:
+            return Calibration(cached_costs)
         request.progress("measuring nsys overhead per CUDA call (once per machine)")
-        found = _measured(nsys, _python(program), request)
+        measured = _measure(nsys, _python(program), request)
     except PipelineError as error:
         return _unknown(error.message)
-    if cached and len(found.costs):
+    if cached and len(measured.costs):
         # without a writable cache, each run measures again
         with suppress(OSError):
             cached.parent.mkdir(parents=True, exist_ok=True)
             aside = cached.with_name(f".{cached.name}.{os.getpid()}")
-            aside.write_text(as_text({_NAME: found.costs}), encoding="utf-8")
+            aside.write_text(to_text({_NAME: measured.costs}), encoding="utf-8")
             aside.replace(cached)
-    return found
+    return measured
 
 
 def costs_of(plain: Mapping[str, float], traced: Mapping[str, float], recorded: Mapping[str, float]) -> pd.DataFrame:
@@ -100,9 +100,9 @@ def costs_of(plain: Mapping[str, float], traced: Mapping[str, float], recorded: 
     return costs
 
 
-def _measured(nsys: Path, python: str, request: Request) -> Calibration:
+def _measure(nsys: Path, python: str, request: Request) -> Calibration:
     logs = request.logs / "calibration"
-    left = replace(
+    remaining = replace(
         request,
         logs=logs,
         capture_range="none",
@@ -115,20 +115,22 @@ def _measured(nsys: Path, python: str, request: Request) -> Calibration:
     with scratch() as folder:
         plain, traced, report = (folder / name for name in ("plain.json", "traced.json", "calibration.nsys-rep"))
         command = (python, str(_PROGRAM), str(plain))
-        alone = run_logged(Child(command, child_environment(left)), log=logs / "plain.log", timeout_s=left.timeout_s)
-        if alone.interrupted:
+        untraced = run_logged(
+            Child(command, child_environment(remaining)), log=logs / "plain.log", timeout_s=remaining.timeout_s
+        )
+        if untraced.interrupted:
             raise KeyboardInterrupt
-        if alone.status == _NO_CUDA or not alone.ok:
-            reason = "has no torch with CUDA" if alone.status in (1, _NO_CUDA) else alone.ending
-            return _unknown(f"the Python for the measurement {reason}", alone.seconds)
+        if untraced.status == _NO_CUDA or not untraced.ok:
+            reason = "has no torch with CUDA" if untraced.status in (1, _NO_CUDA) else untraced.ending
+            return _unknown(f"the Python for the measurement {reason}", untraced.seconds)
         watched = Program("calibration", "script", (python, str(_PROGRAM), str(traced)))
-        outcome = record(nsys, watched, left, report=report).outcome
+        outcome = record(nsys, watched, remaining, report=report).outcome
         if outcome.interrupted:
             raise KeyboardInterrupt
         database = report.with_suffix(".sqlite")
         export_sqlite(report, database, nsys=nsys, log=logs / "export.log")
-        costs = costs_of(_times(plain), _times(traced), _recorded(database))
-    return Calibration(costs, seconds=alone.seconds + outcome.seconds)
+        costs = costs_of(_times(plain), _times(traced), _recorded_durations(database))
+    return Calibration(costs, seconds=untraced.seconds + outcome.seconds)
 
 
 def _times(path: Path) -> dict[str, float]:
@@ -139,7 +141,7 @@ def _times(path: Path) -> dict[str, float]:
         raise ToolError("the measuring program wrote no times") from error
 
 
-def _recorded(database: Path) -> dict[str, float]:
+def _recorded_durations(database: Path) -> dict[str, float]:
     """Return the median recorded duration of calls of each kind, in ns."""
     try:
         with closing(sqlite3.connect(database)) as connection:
@@ -182,7 +184,7 @@ def _cache(identity: list[object]) -> Path | None:
 def _read(path: Path) -> pd.DataFrame | None:
     """Return the costs in the cache; None if missing or damaged."""
     try:
-        return of_text(path.read_bytes()).get(_NAME)
+        return from_text(path.read_bytes()).get(_NAME)
     except (OSError, CaptureError):
         return None
 

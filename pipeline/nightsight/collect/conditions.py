@@ -73,15 +73,15 @@ class Log:
 
 
 @contextmanager
-def logged(every_s: float = _EVERY_S) -> Iterator[Log]:
+def logging_gpus(every_s: float = _EVERY_S) -> Iterator[Log]:
     """Log the GPUs until the end of the block; without NVML, the log stays empty."""
-    log, ended = Log(), threading.Event()
-    thread = threading.Thread(target=_fill, args=(log, ended, every_s), name="conditions", daemon=True)
+    log, end = Log(), threading.Event()
+    thread = threading.Thread(target=_fill, args=(log, end, every_s), name="conditions", daemon=True)
     thread.start()
     try:
         yield log
     finally:
-        ended.set()
+        end.set()
         thread.join(_PATIENCE_S)
 
 
@@ -98,10 +98,10 @@ def conditions_of(samples: Sequence[Sample]) -> tuple[Conditions, ...]:
     not report utilization (MIG).
     """
     used = {sample.device for sample in samples if sample.is_ours} or {s.device for s in samples if s.busy_pct}
-    kept = [sample for sample in samples if not used or sample.device in used]
+    relevant = [sample for sample in samples if not used or sample.device in used]
     return tuple(
-        _of_device([sample for sample in kept if sample.device == device])
-        for device in sorted({sample.device for sample in kept})
+        _of_device([sample for sample in relevant if sample.device == device])
+        for device in sorted({sample.device for sample in relevant})
     )
 
 
@@ -117,7 +117,7 @@ def findings_of(conditions: Sequence[Conditions]) -> tuple[Finding, ...]:
                 "throttled",
                 "warning",
                 f"The GPU was throttled by {', '.join(causes)}",
-                f"{' '.join(map(_slowed, slowed))} Kernels run slower than they could, and times vary between runs.",
+                f"{' '.join(map(_slowdown, slowed))} Kernels run slower than they could, and times vary between runs.",
                 "Compare only runs with the same clocks. Let the GPU cool down, or lock its clocks below the limit: "
                 "nvidia-smi -lgc MHZ (needs root; undo with -rgc).",
             )
@@ -137,7 +137,7 @@ def findings_of(conditions: Sequence[Conditions]) -> tuple[Finding, ...]:
     return tuple(findings)
 
 
-def _slowed(gpu: Conditions) -> str:
+def _slowdown(gpu: Conditions) -> str:
     clocks = f" at {gpu.sm_mhz:.0f} MHz" if gpu.sm_mhz is not None else ""
     lowest = f", at least {gpu.lowest_sm_mhz:.0f} MHz while it was busy" if gpu.lowest_sm_mhz is not None else ""
     return f"GPU {gpu.device} ran{clocks} (median{lowest}): {', '.join(gpu.throttled)}."
@@ -183,13 +183,13 @@ class _Gpu:
     has_set_clocks: bool = False
 
 
-def _fill(log: Log, ended: threading.Event, every_s: float) -> None:
+def _fill(log: Log, end: threading.Event, every_s: float) -> None:
     try:
         with _nvml() as nvml:
             gpus = _visible(nvml)
             while True:
                 log.samples += _look(nvml, gpus)
-                if ended.wait(every_s):
+                if end.wait(every_s):
                     return
     except ToolError as error:
         log.problem = error.message
@@ -225,62 +225,62 @@ def _visible(nvml: Nvml) -> tuple[_Gpu, ...]:
     for device in range(nvml.nvmlDeviceGetCount()):
         handle = nvml.nvmlDeviceGetHandleByIndex(device)
         slices = _slices(nvml, handle)
-        own = _said(nvml, "nvmlDeviceGetUUID", handle) or "?"
+        own = _answer(nvml, "nvmlDeviceGetUUID", handle) or "?"
         # CUDA takes the first slice of a GPU, unless one is named
-        named = next((profile for uuid, profile in slices if any(uuid.startswith(name) for name in names)), "")
-        gpu = _Gpu(device, handle, named or (slices[0][1] if slices else ""), _has_set_clocks(nvml, handle))
+        profile_named = next((profile for uuid, profile in slices if any(uuid.startswith(name) for name in names)), "")
+        gpu = _Gpu(device, handle, profile_named or (slices[0][1] if slices else ""), _has_set_clocks(nvml, handle))
         gpus.append(gpu)
-        if named or any(name == str(device) or own.startswith(name) for name in names):
+        if profile_named or any(name == str(device) or own.startswith(name) for name in names):
             chosen.append(gpu)
     return tuple(chosen or gpus)
 
 
 def _slices(nvml: Nvml, handle: Nvml) -> list[tuple[str, str]]:
     """Return the id and profile (such as 1g.18gb) of each visible MIG slice of a GPU."""
-    mode = _said(nvml, "nvmlDeviceGetMigMode", handle)
+    mode = _answer(nvml, "nvmlDeviceGetMigMode", handle)
     if not mode or mode[0] != 1:
         return []
-    found = []
-    for index in range(_said(nvml, "nvmlDeviceGetMaxMigDeviceCount", handle) or 0):
-        part = _said(nvml, "nvmlDeviceGetMigDeviceHandleByIndex", handle, index)
+    slices = []
+    for index in range(_answer(nvml, "nvmlDeviceGetMaxMigDeviceCount", handle) or 0):
+        part = _answer(nvml, "nvmlDeviceGetMigDeviceHandleByIndex", handle, index)
         if part is None:
             continue
-        name = str(_said(nvml, "nvmlDeviceGetName", part) or "")
-        uuid = str(_said(nvml, "nvmlDeviceGetUUID", part) or "")
-        found.append((uuid, name.partition("MIG ")[2] or "unknown"))
-    return found or [("", "unknown")]
+        name = str(_answer(nvml, "nvmlDeviceGetName", part) or "")
+        uuid = str(_answer(nvml, "nvmlDeviceGetUUID", part) or "")
+        slices.append((uuid, name.partition("MIG ")[2] or "unknown"))
+    return slices or [("", "unknown")]
 
 
 def _has_set_clocks(nvml: Nvml, handle: Nvml) -> bool:
     """Whether application clocks differ from the default; False if the driver has none."""
     # NVML_CLOCK_ID_APP_CLOCK_TARGET and NVML_CLOCK_ID_APP_CLOCK_DEFAULT
-    target, default = (_said(nvml, "nvmlDeviceGetClock", handle, nvml.NVML_CLOCK_SM, kind) for kind in (1, 2))
+    target, default = (_answer(nvml, "nvmlDeviceGetClock", handle, nvml.NVML_CLOCK_SM, kind) for kind in (1, 2))
     return target is not None and default is not None and target != default
 
 
 def _look(nvml: Nvml, gpus: Sequence[_Gpu]) -> tuple[Sample, ...]:
-    ours: dict[int, bool | None] = {}
-    return tuple(_sample(nvml, gpu, ours) for gpu in gpus)
+    owned: dict[int, bool | None] = {}
+    return tuple(_sample(nvml, gpu, owned) for gpu in gpus)
 
 
-def _sample(nvml: Nvml, gpu: _Gpu, ours: dict[int, bool | None]) -> Sample:
-    """Return the current state of a GPU; `ours` caches which processes are ours."""
+def _sample(nvml: Nvml, gpu: _Gpu, owned: dict[int, bool | None]) -> Sample:
+    """Return the current state of a GPU; `owned` caches which processes are ours."""
     handle = gpu.handle
-    busy = _said(nvml, "nvmlDeviceGetUtilizationRates", handle)
-    power = _said(nvml, "nvmlDeviceGetPowerUsage", handle)
-    pids = {process.pid for process in _said(nvml, "nvmlDeviceGetComputeRunningProcesses", handle) or ()}
-    for pid in pids - ours.keys():
-        ours[pid] = _is_ours(pid)
+    busy = _answer(nvml, "nvmlDeviceGetUtilizationRates", handle)
+    power = _answer(nvml, "nvmlDeviceGetPowerUsage", handle)
+    pids = {process.pid for process in _answer(nvml, "nvmlDeviceGetComputeRunningProcesses", handle) or ()}
+    for pid in pids - owned.keys():
+        owned[pid] = _is_ours(pid)
     sample = Sample(
         gpu.device,
-        sm_mhz=_said(nvml, "nvmlDeviceGetClockInfo", handle, nvml.NVML_CLOCK_SM),
-        memory_mhz=_said(nvml, "nvmlDeviceGetClockInfo", handle, nvml.NVML_CLOCK_MEM),
-        temperature_c=_said(nvml, "nvmlDeviceGetTemperature", handle, nvml.NVML_TEMPERATURE_GPU),
+        sm_mhz=_answer(nvml, "nvmlDeviceGetClockInfo", handle, nvml.NVML_CLOCK_SM),
+        memory_mhz=_answer(nvml, "nvmlDeviceGetClockInfo", handle, nvml.NVML_CLOCK_MEM),
+        temperature_c=_answer(nvml, "nvmlDeviceGetTemperature", handle, nvml.NVML_TEMPERATURE_GPU),
         power_w=None if power is None else power / 1000,
         reasons=_reasons(nvml, handle),
         mig=gpu.mig,
-        is_ours=any(ours[pid] is True for pid in pids),
-        is_shared=any(ours[pid] is False for pid in pids),
+        is_ours=any(owned[pid] is True for pid in pids),
+        is_shared=any(owned[pid] is False for pid in pids),
         has_set_clocks=gpu.has_set_clocks,
     )
     return sample if busy is None else replace(sample, busy_pct=float(busy.gpu))
@@ -289,12 +289,12 @@ def _sample(nvml: Nvml, gpu: _Gpu, ours: dict[int, bool | None]) -> Sample:
 def _reasons(nvml: Nvml, handle: Nvml) -> int:
     # drivers before 535 know only the old name
     for name in ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"):
-        if (reasons := _said(nvml, name, handle)) is not None:
+        if (reasons := _answer(nvml, name, handle)) is not None:
             return int(reasons)
     return 0
 
 
-def _said(nvml: Nvml, name: str, *arguments: Any) -> Any:  # noqa: ANN401 (whatever NVML answers)
+def _answer(nvml: Nvml, name: str, *arguments: Any) -> Any:  # noqa: ANN401 (whatever NVML answers)
     """Return the result of an NVML function, or None if this GPU or driver does not support it."""
     function = getattr(nvml, name, None)
     try:
@@ -309,8 +309,8 @@ def _is_ours(pid: int) -> bool | None:
         if pid == os.getpid():
             return True
         # the name of the program may contain anything, so skip to the last parenthesis
-        said = read_system(f"proc/{pid}/stat").rpartition(")")[2].split()
-        if len(said) < 2:
+        fields = read_system(f"proc/{pid}/stat").rpartition(")")[2].split()
+        if len(fields) < 2:
             return None
-        pid = int(said[1])
+        pid = int(fields[1])
     return False

@@ -62,7 +62,7 @@ class Ability:
 def examine(*, nsys: Path | None = None, python: str | None = None) -> tuple[Check, ...]:
     """Check everything that the collectors need. Missing or broken tools are reported in a Check, never raised."""
     chosen = interpreter(python, lambda: ("torch",))
-    found, place, versions = _python(chosen)
+    python_check, place, versions = _python(chosen)
     return (
         _nsys(nsys),
         _privacy(),
@@ -70,7 +70,7 @@ def examine(*, nsys: Path | None = None, python: str | None = None) -> tuple[Che
         _counters(),
         _gpu(),
         _conditions(),
-        found,
+        python_check,
         _torch(place, versions),
         _package("triton", place, versions, "It comes with the CUDA builds of PyTorch for Linux."),
         _package("nvtx", place, versions, "Without it, nsys and ncu see no ranges in the workloads."),
@@ -129,8 +129,8 @@ def _unloadable_library(nsys: Path) -> str:
         try:
             tools.ask([str(importer), "--version"])
         except ToolError as error:
-            if found := _UNLOADABLE.search(error.hint):
-                return found[1]
+            if match := _UNLOADABLE.search(error.hint):
+                return match[1]
     return ""
 
 
@@ -205,8 +205,8 @@ def _python(chosen: Interpreter) -> tuple[Check, Place, dict[str, str]]:
         return Check("python", "broken", f"{chosen.path} ({chosen.reason}): {error.message}", remedy), nowhere, {}
     whose = "" if chosen.is_own else ", not nightsight's own"
     versions: dict[str, str] = facts["versions"]
-    found = Check("python", "ok", f"{versions['python']} at {chosen.path} ({chosen.reason}){whose}")
-    return found, Place(chosen.path, *facts["place"]), versions
+    check = Check("python", "ok", f"{versions['python']} at {chosen.path} ({chosen.reason}){whose}")
+    return check, Place(chosen.path, *facts["place"]), versions
 
 
 def _torch(place: Place, versions: Mapping[str, str]) -> Check:

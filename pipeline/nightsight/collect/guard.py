@@ -48,9 +48,9 @@ def main(command: Sequence[str]) -> int:
     threading.Thread(target=_watch_the_lifeline, daemon=True).start()
     with suppress(OSError):
         os.write(_LIFELINE, str(process.pid).encode())
-    ended = 0
-    while ended != process.pid:
-        ended, status = os.wait()
+    ended_pid = 0
+    while ended_pid != process.pid:
+        ended_pid, status = os.wait()
     _kill_children()
     process.returncode = os.waitstatus_to_exitcode(status)
     return 128 - process.returncode if process.returncode < 0 else process.returncode
@@ -76,14 +76,14 @@ def _kill_children() -> None:
 
 def _children() -> list[int]:
     """List the children of this process that have not ended."""
-    found = []
+    children = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
             # the program name may contain anything, so skip to the last parenthesis
             state, parent = stat.read_bytes().rpartition(b")")[2].split()[:2]
             if int(parent) == os.getpid() and state != b"Z":
-                found.append(int(stat.parent.name))
-    return found
+                children.append(int(stat.parent.name))
+    return children
 
 
 if __name__ == "__main__":

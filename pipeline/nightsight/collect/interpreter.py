@@ -52,24 +52,22 @@ class Interpreter:
         return f"Python: {self.path} ({self.reason}){whose}"
 
 
-def interpreter(asked: str | None = None, needs: Callable[[], Collection[str]] = tuple) -> Interpreter:
+def interpreter(requested: str | None = None, needs: Callable[[], Collection[str]] = tuple) -> Interpreter:
     """Choose a Python: the requested one, the active environment's, python3 on PATH, or nightsight's own.
 
     `needs` returns the modules that the program needs: python3 on PATH is not used if it lacks some of them that
     nightsight's own has.
     """
-    if asked:
-        found = shutil.which(Path(asked).expanduser())
-        return Interpreter(str(Path(found).absolute()) if found else asked, "named with --python")
+    if requested:
+        path = shutil.which(Path(requested).expanduser())
+        return Interpreter(str(Path(path).absolute()) if path else requested, "named with --python")
     for variable in ("VIRTUAL_ENV", "CONDA_PREFIX"):
         folder = os.environ.get(variable)
-        found = folder and next(
-            filter(None, map(shutil.which, (f"{folder}/bin/python", f"{folder}/bin/python3"))), None
-        )
-        if found:
-            return Interpreter(str(Path(found).absolute()), f"of the active environment, {variable}")
-    if found := shutil.which("python3"):
-        chosen = Interpreter(str(Path(found).absolute()), "python3 on PATH")
+        path = folder and next(filter(None, map(shutil.which, (f"{folder}/bin/python", f"{folder}/bin/python3"))), None)
+        if path:
+            return Interpreter(str(Path(path).absolute()), f"of the active environment, {variable}")
+    if path := shutil.which("python3"):
+        chosen = Interpreter(str(Path(path).absolute()), "python3 on PATH")
         return chosen if chosen.is_own else _unless_own_is_better(chosen, needs())
     return Interpreter(sys.executable, "nightsight's own")
 

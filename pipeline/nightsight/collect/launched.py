@@ -29,11 +29,11 @@ _LAUNCHERS: Final = (
 def launched(environment: Mapping[str, str] = os.environ) -> Launched | None:
     """Return which rank this process is; None if unknown, or if it is the only one."""
     for rank, size, source, node in _LAUNCHERS:
-        told = [_number(environment.get(name, "")) for name in (rank, size, node)]
-        if told[0] is not None and told[1] is not None:
-            found = Launched(told[0], told[1], source, told[2])
-            if found.rank < found.world_size and found.world_size > 1:
-                return found
+        numbers = [_number(environment.get(name, "")) for name in (rank, size, node)]
+        if numbers[0] is not None and numbers[1] is not None:
+            rank_of_process = Launched(numbers[0], numbers[1], source, numbers[2])
+            if rank_of_process.rank < rank_of_process.world_size and rank_of_process.world_size > 1:
+                return rank_of_process
     return None
 
 
@@ -48,14 +48,14 @@ def run_unless_chosen(command: tuple[str, ...], ranks: Collection[int] | None) -
     """
     if ranks is None:
         return
-    told = launched()
-    if told is None:
+    this_rank = launched()
+    if this_rank is None:
         variables = ", ".join(name for name, *_ in _LAUNCHERS)
         raise UsageError(
             "--ranks needs a launcher: the rank of this process is unknown",
             f"Start nightsight on each rank with torchrun --no-python, srun or mpirun, which set one of {variables}.",
         )
-    if told.rank in ranks:
+    if this_rank.rank in ranks:
         return
     sys.stdout.flush()
     try:

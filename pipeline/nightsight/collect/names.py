@@ -37,28 +37,28 @@ class Naming:
     findings: tuple[Finding, ...] = ()
 
 
-def naming(program: Program, request: Request, *, known: str) -> Naming:
-    """Return how to annotate a program; `known`: the help of `nsys profile`.
+def naming(program: Program, request: Request, *, help_text: str) -> Naming:
+    """Return how to annotate a program; `help_text`: the help of `nsys profile`.
 
     Options that the user passes to nsys directly are left alone.
     """
     is_auto = request.names is None
-    wanted = _usual(program) if request.names is None else [name for name in NAMES if name in request.names]
+    chosen = _usual(program) if request.names is None else [name for name in NAMES if name in request.names]
     given = [argument.partition("=")[0] for argument in request.nsys_arguments]
-    wanted = [name for name in wanted if _NEEDED.get(name) not in given]
-    lacking = [name for name in wanted if name in _NEEDED and not _knows(known, _NEEDED[name])]
-    wanted = [name for name in wanted if name not in lacking]
+    chosen = [name for name in chosen if _NEEDED.get(name) not in given]
+    lacking = [name for name in chosen if name in _NEEDED and not _knows(help_text, _NEEDED[name])]
+    chosen = [name for name in chosen if name not in lacking]
     options = []
-    if "shapes" in wanted or "operators" in wanted:
-        options.append(f"{_OPERATORS}=autograd-{'shapes-' if 'shapes' in wanted else ''}nvtx")
-    if "python" in wanted:
+    if "shapes" in chosen or "operators" in chosen:
+        options.append(f"{_OPERATORS}=autograd-{'shapes-' if 'shapes' in chosen else ''}nvtx")
+    if "python" in chosen:
         options.append(f"{_SAMPLING}=true")
-        if is_auto and _knows(known, _FREQUENCY):
+        if is_auto and _knows(help_text, _FREQUENCY):
             options.append(f"{_FREQUENCY}={_SAMPLES_PER_S}")
     return Naming(
         tuple(options),
-        _injected(wanted, child_environment(request), is_sparing=is_auto) if "modules" in wanted else {},
-        ", ".join(wanted) + " (auto)" * bool(wanted and is_auto),
+        _hook_variables(chosen, child_environment(request), is_sparing=is_auto) if "modules" in chosen else {},
+        ", ".join(chosen) + " (auto)" * bool(chosen and is_auto),
         (_UNKNOWN.filled(names=", ".join(lacking)),) if lacking and not is_auto else (),
     )
 
@@ -95,13 +95,13 @@ def _is_python(program: Program) -> bool:
         return False
 
 
-def _knows(known: str, option: str) -> bool:
-    return re.search(rf"{option}(?![\w-])", known) is not None
+def _knows(help_text: str, option: str) -> bool:
+    return re.search(rf"{option}(?![\w-])", help_text) is not None
 
 
-def _injected(wanted: Sequence[str], environment: Mapping[str, str], *, is_sparing: bool) -> dict[str, str]:
+def _hook_variables(chosen: Sequence[str], environment: Mapping[str, str], *, is_sparing: bool) -> dict[str, str]:
     """Return the variables that make Python load our hook; without commas, which nsys reads as separators."""
-    words = ["modules", *["sparing"] * is_sparing, *["annotated"] * any(name in wanted for name in _BY_TORCH)]
+    words = ["modules", *["sparing"] * is_sparing, *["annotated"] * any(name in chosen for name in _BY_TORCH)]
     path = [str(PACKAGE / "timed"), *filter(None, [environment.get("PYTHONPATH", "")])]
     return {_VARIABLE: " ".join(words), "PYTHONPATH": os.pathsep.join(path)}
 

@@ -24,10 +24,10 @@ from nightsight.collect.workloads import (
     Request,
     captured_by,
     child_environment,
-    described,
+    environment_of,
     fresh,
     partial_capture,
-    program_failed,
+    program_failure,
 )
 from nightsight.errors import PipelineError, ToolError, UsageError
 from nightsight.model.report import Capture, Finding
@@ -114,7 +114,7 @@ def collect_ncu(program: Program, request: Request) -> Capture:
         workload=program.name,
         collector="ncu",
         files=(replayed.report,),
-        environment=replace(described("ncu", replayed.version, {}), captured_utc=started),
+        environment=replace(environment_of("ncu", replayed.version, {}), captured_utc=started),
         # without a timeline, we do not know which kernels take most of the time
         parameters=replayed.described(replace(replay, everything=True)),
         findings=findings,
@@ -144,7 +144,7 @@ def replay_kernels(program: Program, request: Request, replay: Replay) -> Replay
     report, log = request.captures / f"{program.name}.ncu-rep", request.logs / "ncu.log"
     fresh(report)
     child = _child(tool, program, request, replay, report=report)
-    heard = _Heard(request.progress, replay)
+    heard = _NcuOutput(request.progress, replay)
     outcome = run_logged(child, log=log, timeout_s=limit, verbose=request.verbose, listen=heard.hear)
     heard.hear("\n")
     if report.is_file() and report.stat().st_size > 0:
@@ -160,7 +160,7 @@ def not_replayed(title: str, remedy: str) -> Replayed:
     return Replayed(None, "", (Finding("no_kernel_metrics", "info", title, _NO_METRICS, remedy),))
 
 
-class _Heard:
+class _NcuOutput:
     """Follows the output of ncu: its progress and errors.
 
     The program's output is mixed in, even within lines of ncu; it is neither kept nor quoted.
@@ -181,8 +181,8 @@ class _Heard:
     @property
     def failure(self) -> tuple[str, str, str] | None:
         """The entry of _FAILURES that has occurred, if any."""
-        said = "\n".join(self.errors)
-        return next((failure for failure in _FAILURES if re.search(failure[0], said)), None)
+        text = "\n".join(self.errors)
+        return next((failure for failure in _FAILURES if re.search(failure[0], text)), None)
 
     @property
     def program_failed(self) -> bool:
@@ -234,7 +234,7 @@ def _child(ncu: Path, program: Program, request: Request, replay: Replay, *, rep
     if "--import-source" in known and not replay.is_range:
         options += ["--import-source", "yes"]
     if replay.nvtx_range:
-        options += ["--nvtx-include", f"{_quoted(replay.nvtx_range)}/"]
+        options += ["--nvtx-include", f"{_quote(replay.nvtx_range)}/"]
     if captured and not replay.is_range:
         options += ["--profile-from-start", "off"]
     environment = child_environment(request)
@@ -243,7 +243,7 @@ def _child(ncu: Path, program: Program, request: Request, replay: Replay, *, rep
     return Child(command, environment, lambda pid: ("sh", "-c", f"kill -TERM {pid}"), patience_s=_PATIENCE_S)
 
 
-def _quoted(name: str) -> str:
+def _quote(name: str) -> str:
     """Escape the special characters of an NVTX filter of ncu."""
     return re.sub(r"([@,\[\]/*+\\])", r"\\\1", name)
 
@@ -262,15 +262,15 @@ def _nothing_captured(program: Program, request: Request, replayed: Replayed) ->
     if replayed.outcome is None:
         return ToolError(problem.title, problem.remedy)
     if replayed.broke_off:
-        return program_failed(program, replayed.outcome, log)
-    said = last_lines(log)
-    return ToolError(f"{problem.title}. {problem.detail}", f"{problem.remedy}\nThe last lines of {log}:\n{said}")
+        return program_failure(program, replayed.outcome, log)
+    output = last_lines(log)
+    return ToolError(f"{problem.title}. {problem.detail}", f"{problem.remedy}\nThe last lines of {log}:\n{output}")
 
 
-def _nothing(outcome: Outcome, heard: _Heard, replay: Replay) -> Finding:
+def _nothing(outcome: Outcome, heard: _NcuOutput, replay: Replay) -> Finding:
     """Return the finding for a replay that left no report."""
     if heard.failure:
-        title, detail, remedy = heard.failure[1], _refused(heard, replay), heard.failure[2]
+        title, detail, remedy = heard.failure[1], _refused_names(heard, replay), heard.failure[2]
     elif outcome.interrupted:
         title, detail, remedy = f"The replay {outcome.ending}; nothing was replayed", _NO_METRICS, "Run it again."
     elif outcome.timed_out:
@@ -281,20 +281,20 @@ def _nothing(outcome: Outcome, heard: _Heard, replay: Replay) -> Finding:
         detail = "ncu needs GPU memory in addition to the program's, and slows it down. " + _NO_METRICS
     elif heard.available is not None:
         what = "range" if replay.is_range else "kernel"
-        title, (detail, remedy) = f"No {what} was replayed", _none_matched(heard.available, replay)
+        title, (detail, remedy) = f"No {what} was replayed", _why_none_matched(heard.available, replay)
     else:
         title, detail, remedy = f"ncu {outcome.ending}; nothing was replayed", _NO_METRICS, _SEE_LOG
     return Finding("no_kernel_metrics", "warning", title, detail, remedy)
 
 
-def _refused(heard: _Heard, replay: Replay) -> str:
+def _refused_names(heard: _NcuOutput, replay: Replay) -> str:
     """List what ncu refused to collect. Does not quote ncu, since the program's output may be mixed in."""
-    asked = [name for value in replay.collected[1::2] for name in value.split(",")]
-    named = [name for name in asked if any(name in line for line in heard.errors)]
-    return f"It refused {', '.join(named)}. {_NO_METRICS}" if named else _NO_METRICS
+    requested = [name for value in replay.collected[1::2] for name in value.split(",")]
+    refused = [name for name in requested if any(name in line for line in heard.errors)]
+    return f"It refused {', '.join(refused)}. {_NO_METRICS}" if refused else _NO_METRICS
 
 
-def _none_matched(available: list[str], replay: Replay) -> tuple[str, str]:
+def _why_none_matched(available: list[str], replay: Replay) -> tuple[str, str]:
     """Return why nothing matched, with what is available, and what to do."""
     inside = f" in the range {replay.nvtx_range}" * bool(replay.nvtx_range)
     nearest = difflib.get_close_matches(replay.pattern, available, _NEAREST, 0.0) if replay.pattern else available
@@ -309,14 +309,14 @@ def _none_matched(available: list[str], replay: Replay) -> tuple[str, str]:
         return f"No kernel matches {replay.pattern}{inside}.{there}", "Choose other kernels: --ncu-kernel REGEX."
     if replay.nvtx_range:
         near = difflib.get_close_matches(replay.nvtx_range, replay.ranges, _NEAREST, 0.0)
-        others = f" Ranges of the program: {', '.join(near)}." if near else ""
-        detail = f"ncu found nothing to replay{inside}.{there}{others}"
+        ranges = f" Ranges of the program: {', '.join(near)}." if near else ""
+        detail = f"ncu found nothing to replay{inside}.{there}{ranges}"
         return detail, "Name a push/pop range of the default domain that is open while kernels are launched."
     remedy = "Does the program call cudaProfilerStart? To replay kernels of the whole run: --capture-range none."
     return f"The program launched no replayable kernel while ncu was profiling.{there}", remedy
 
 
-def _incomplete(outcome: Outcome, heard: _Heard, replay: Replay) -> Iterator[Finding]:
+def _incomplete(outcome: Outcome, heard: _NcuOutput, replay: Replay) -> Iterator[Finding]:
     """Yield findings for what is missing from the report."""
     if outcome.timed_out:
         of = f" of {replay.expected}" if replay.expected else ""
@@ -325,9 +325,8 @@ def _incomplete(outcome: Outcome, heard: _Heard, replay: Replay) -> Iterator[Fin
         yield Finding("replay_cut_short", "info", title, "The other launches have no ncu metrics.", remedy)
     elif heard.failure or not outcome.ok:
         title = heard.failure[1] if heard.failure else f"The program under ncu {outcome.ending}"
-        detail = (
-            f"{heard.done} launches were replayed first. {_refused(heard, replay) if heard.failure else ''}".strip()
-        )
+        refused = _refused_names(heard, replay) if heard.failure else ""
+        detail = f"{heard.done} launches were replayed first. {refused}".strip()
         yield Finding("replay_failed", "warning", title, detail, heard.failure[2] if heard.failure else _SEE_LOG)
     elif outcome.satisfied and not replay.names:
         title, detail = f"Only the first {heard.done} launches were replayed", "The others have no ncu metrics."

@@ -12,7 +12,7 @@ from typing import Final
 
 from nightsight.collect.names import Naming, naming
 from nightsight.collect.process import Child, Outcome, last_lines, run_logged
-from nightsight.collect.recordings import recording_options, remedy_for, unrecorded
+from nightsight.collect.recordings import missing_recordings, recording_options, remedy_for
 from nightsight.collect.session import Session, conductor_of, new_session
 from nightsight.collect.tools import (
     NSYS_PLACES,
@@ -29,10 +29,10 @@ from nightsight.collect.workloads import (
     Request,
     captured_by,
     child_environment,
-    described,
+    environment_of,
     fresh,
     partial_capture,
-    program_failed,
+    program_failure,
     run_benchmark,
 )
 from nightsight.errors import CaptureError, PipelineError, ToolError, WorkloadError
@@ -74,21 +74,21 @@ def collect_nsys(program: Program, request: Request) -> Capture:
     database = report.with_suffix(".sqlite")
     fresh(report, report.with_suffix(".qdstrm"), database)
     started = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}"
-    left = replace(request, timeout_s=request.timeout_s - measured.seconds)
-    named = naming_of(nsys, program, request)
-    if named.said:
-        request.progress(f"annotating: {named.said}")
-    recorded = record(nsys, program, left, report=report)
-    failure, said = recorded.failure, _first_words(request.logs / "profile.log")
-    findings = (*recorded.findings, *named.findings, *unrecorded(request.recordings, said))
+    remaining = replace(request, timeout_s=request.timeout_s - measured.seconds)
+    annotation = naming_of(nsys, program, request)
+    if annotation.said:
+        request.progress(f"annotating: {annotation.said}")
+    recorded = record(nsys, program, remaining, report=report)
+    failure, first_words = recorded.failure, _first_words(request.logs / "profile.log")
+    findings = (*recorded.findings, *annotation.findings, *missing_recordings(request.recordings, first_words))
     request.progress(f"exporting {report.name}")
     exported_s = _export_part(report, database, nsys=nsys, log=request.logs / "export.log", failure=failure)
     return Capture(
         workload=program.name,
         collector="nsys",
         files=(report, database),
-        environment=replace(described("nsys", version, measured.facts), captured_utc=started),
-        parameters={**measured.parameters, **({"names": named.said} if named.said else {})},
+        environment=replace(environment_of("nsys", version, measured.facts), captured_utc=started),
+        parameters={**measured.parameters, **({"names": annotation.said} if annotation.said else {})},
         benchmark=measured.benchmark,
         findings=(*measured.findings, *findings),
         stages_s={**measured.stages_s, "profile": recorded.outcome.seconds, "export": exported_s},
@@ -140,7 +140,7 @@ def naming_of(nsys: Path, program: Program, request: Request) -> Naming:
     """Return how to annotate a program, as far as this nsys can and its trace holds ranges."""
     if "nvtx" not in request.trace.split(","):
         return Naming()
-    return naming(program, request, known=_known_options(nsys, "profile"))
+    return naming(program, request, help_text=_known_options(nsys, "profile"))
 
 
 def record(nsys: Path, program: Program, request: Request, *, report: Path) -> Recorded:
@@ -171,16 +171,16 @@ def record(nsys: Path, program: Program, request: Request, *, report: Path) -> R
 
 def _child(program: Program, session: Session, *, report: Path, capture_range: str) -> Child:
     nsys, request = session.nsys, session.request
-    named = naming_of(nsys, program, request)
-    environment = {**child_environment(request), **named.environment}
-    known = _known_options(nsys, "profile")
+    annotation = naming_of(nsys, program, request)
+    environment = {**child_environment(request), **annotation.environment}
+    help_text = _known_options(nsys, "profile")
     # in file names, nsys expands patterns that start with %
     options = ["-o", str(report.with_suffix("")).replace("%", "%%"), "--force-overwrite=true"]
     options += [*session.options, f"--trace={request.trace}", "--cpuctxsw=none"]
-    options += [*recording_options(request.recordings, known=known), *named.options]
+    options += [*recording_options(request.recordings, help_text=help_text), *annotation.options]
     if capture_range != "none":
         options += [f"--capture-range={capture_range}", "--capture-range-end=stop"]
-    options += [*_environment_options(environment, known=known), *request.nsys_arguments]
+    options += [*_environment_options(environment, known=help_text), *request.nsys_arguments]
     if not session.isolated:
         request.progress("nsys will also record the environment of other processes: do not publish capture/")
     command = (*session.isolated, str(nsys), "profile", *options, *program.command)
@@ -228,13 +228,13 @@ def _nothing_captured(
             "Usually libdw is missing: `apt-get install libdw1`. Offline, `dpkg -x` the packages libdw1 and libelf1 "
             f"into / and run `ldconfig`. The recording is kept: {recording}. Output of nsys: {log}",
         )
-    said = last_lines(log, 1000)
-    if not outcome.ok and not outcome.stopped and not _RECORDED.search(said):
-        first, *more = said.split("\n")[:10]
-        hint = [line for line in (remedy_for(said), *more, f"{log}") if line]
+    output = last_lines(log, 1000)
+    if not outcome.ok and not outcome.stopped and not _RECORDED.search(output):
+        first, *more = output.split("\n")[:10]
+        hint = [line for line in (remedy_for(output), *more, f"{log}") if line]
         return ToolError(f"nsys did not start {program.name}: {first or outcome.ending}", "\n".join(hint))
     if not outcome.ok:
-        return program_failed(program, outcome, log)
+        return program_failure(program, outcome, log)
     if capture_range == "none":
         return CaptureError(f"{program.name} ran, but nsys wrote no report", f"nsys said:\n{last_lines(log)}\n{log}")
     return CaptureError(

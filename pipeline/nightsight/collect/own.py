@@ -38,10 +38,10 @@ class OwnWorkload:
     def summary(self) -> str:
         """The first line of the script's docstring; "" if it has none or cannot be read."""
         try:
-            said = ast.get_docstring(ast.parse(self.script.read_bytes()))
+            docstring = ast.get_docstring(ast.parse(self.script.read_bytes()))
         except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
             return ""
-        return (said or "").partition("\n")[0].strip()
+        return (docstring or "").partition("\n")[0].strip()
 
 
 @dataclass(frozen=True)
@@ -160,9 +160,9 @@ def _of_table(settings: _Settings, name: str, value: object) -> OwnWorkload:
 
 def _inside(settings: _Settings, path: str, key: str) -> Path:
     """Return the absolute path; raise UsageError if it is not inside the folder of pyproject.toml."""
-    found = Path(os.path.normpath(settings.folder / path))
-    if not found.is_relative_to(settings.folder):
+    resolved = Path(os.path.normpath(settings.folder / path))
+    if not resolved.is_relative_to(settings.folder):
         raise settings.refusal(
             f"{key} = {path!r} is outside the folder of pyproject.toml", "For other folders: --workloads DIR."
         )
-    return found
+    return resolved

@@ -138,7 +138,7 @@ def run_logged(
     started, status = time.monotonic(), None
     with Output(log, is_heard=bool(listeners)) as output:
         try:
-            with _started(child, output) as running:
+            with _start(child, output) as running:
                 try:
                     satisfied = _enough(running, output, timeout_s=timeout_s, listeners=listeners, watch=child.watch)
                     timed_out = not satisfied and running.status is None
@@ -172,15 +172,15 @@ def _tail(log: Path) -> str:
 
 
 @contextmanager
-def _started(child: Child, output: Output) -> Iterator[Running]:
+def _start(child: Child, output: Output) -> Iterator[Running]:
     """Start a child; on exit, kill whatever is left of it."""
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
+    own_end, guard_end = socket.socketpair()
+    with own_end, guard_end:
         command = (sys.executable, "-I", "-S", guard.__file__, *child.command)
         try:
             process = subprocess.Popen(
                 command,
-                stdin=theirs.fileno(),
+                stdin=guard_end.fileno(),
                 stdout=output.writer,
                 stderr=subprocess.STDOUT,
                 env=dict(child.environment),
@@ -189,21 +189,21 @@ def _started(child: Child, output: Output) -> Iterator[Running]:
             )
         except OSError as error:
             raise not_started(sys.executable, error) from error
-        theirs.close()
+        guard_end.close()
         running = Running(process)
         try:
             try:
-                ours.recv(32, socket.MSG_PEEK)
+                own_end.recv(32, socket.MSG_PEEK)
             except KeyboardInterrupt:
                 # the command may run already, and then gets its time to save; the guard answers soon
                 running.is_interrupted = True
-            answer = int(ours.recv(32) or -errno.EIO)
+            answer = int(own_end.recv(32) or -errno.EIO)
             if answer < 0:
                 raise not_started(child.command[0], OSError(-answer, os.strerror(-answer)))
             running.pid = answer
             yield running
         finally:
-            ours.close()
+            own_end.close()
             running.ends(_TERMINATE_S)
 
 
@@ -212,15 +212,15 @@ def _enough(
 ) -> bool:
     """Wait until the process ends or its time is up; return whether anyone asked to stop it before that."""
     deadline = time.monotonic() + timeout_s
-    ended = False
-    while not ended and (left := deadline - time.monotonic()) > 0:
-        ended = running.ends(min(left, _POLL_S))
-        if ended:
+    has_ended = False
+    while not has_ended and (left_s := deadline - time.monotonic()) > 0:
+        has_ended = running.ends(min(left_s, _POLL_S))
+        if has_ended:
             output.finish()
-        said = output.heard()
+        text = output.heard()
         # all of them hear all of it
-        enough = [listener(said) for listener in listeners if said]
-        if not ended and (any(enough) or watch(running)):
+        enough = [listener(text) for listener in listeners if text]
+        if not has_ended and (any(enough) or watch(running)):
             return True
     return False
 
@@ -255,7 +255,7 @@ def _ask_to_end(running: Running, child: Child, output: Output) -> bool:
     command = child.ask_to_end(running.pid)
     if not command:
         return False
-    with _started(replace(child, command=command), output) as asking:
+    with _start(replace(child, command=command), output) as asking:
         asking.ends(SAVE_S)
     return asking.status == 0
 

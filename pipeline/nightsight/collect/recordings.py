@@ -16,10 +16,10 @@ _REMEDIES: Final = (
 _UNSAMPLED: Final = re.compile("CPU IP/backtrace sampling not supported|backtraces will not be collected")
 
 
-def recording_options(wanted: Sequence[str], *, known: str) -> list[str]:
-    """Return the options of `nsys profile` for the wanted recordings; `known` is its --help text, "" if unknown."""
-    sample = "process-tree" if "python-backtrace" in wanted else "none"
-    devices = "device" if known and "--gpu-metrics-devices" not in known else "devices"
+def recording_options(recordings: Sequence[str], *, help_text: str) -> list[str]:
+    """Return the options of `nsys profile` for the wanted recordings; `help_text` is its --help text, "" if unknown."""
+    sample = "process-tree" if "python-backtrace" in recordings else "none"
+    devices = "device" if help_text and "--gpu-metrics-devices" not in help_text else "devices"
     options = {
         "gpu-metrics": [f"--gpu-metrics-{devices}=all"],
         # for calls of at least 1000 ns; not for launches, whose stacks would slow down the measured program
@@ -28,17 +28,17 @@ def recording_options(wanted: Sequence[str], *, known: str) -> list[str]:
         "page-faults": ["--cuda-um-cpu-page-faults=true", "--cuda-um-gpu-page-faults=true"],
     }
     # nsys records no stacks without CPU sampling
-    return [f"--sample={sample}", *(option for name in wanted for option in options[name])]
+    return [f"--sample={sample}", *(option for name in recordings for option in options[name])]
 
 
-def remedy_for(said: str) -> str:
+def remedy_for(output: str) -> str:
     """Return what to do if nsys failed to start with this output; "" if unknown."""
-    return next((remedy for words, remedy in _REMEDIES if re.search(words, said)), "")
+    return next((remedy for words, remedy in _REMEDIES if re.search(words, output)), "")
 
 
-def unrecorded(wanted: Sequence[str], said: str) -> tuple[Finding, ...]:
-    """Return a finding for wanted recordings that nsys, by its first output `said`, leaves out of the capture."""
-    if "python-backtrace" not in wanted or not _UNSAMPLED.search(said):
+def missing_recordings(recordings: Sequence[str], output: str) -> tuple[Finding, ...]:
+    """Return a finding for wanted recordings that nsys, by its first output `output`, leaves out of the capture."""
+    if "python-backtrace" not in recordings or not _UNSAMPLED.search(output):
         return ()
     finding = Finding(
         "no_stacks",

@@ -93,13 +93,13 @@ class Replay:
 
     @property
     def _selection(self) -> str:
-        named = f" matching {self.pattern}" if self.pattern else ""
+        matching = f" matching {self.pattern}" if self.pattern else ""
         inside = f" in the range {self.nvtx_range}" if self.nvtx_range else ""
         if self.is_range:
             return f"{self.launches} of {self.nvtx_range or 'the ranges of cudaProfilerStart'}, as a whole"
         if self.is_chosen:
             most = f", at most {self.most_launches} launches" if self.most else ""
-            return f"kernels{named}{inside}, {self.launches} per grid and block{most}"
+            return f"kernels{matching}{inside}, {self.launches} per grid and block{most}"
         if self.graph_profiling == "graph":
             return f"{self.launches} of the CUDA graphs, as a whole"
         share = f"the fewest kernels that make up {self.coverage_pct:.4g} % of the time"
@@ -119,15 +119,15 @@ class Replay:
         }
 
 
-def uncollected(replay: Replay, metrics: Iterable[str]) -> tuple[Finding, ...]:
+def missing_metrics(replay: Replay, metrics: Iterable[str]) -> tuple[Finding, ...]:
     """Return a finding for requested metrics that are missing from `metrics`: ncu's report omits unknown ones."""
-    known = tuple(metrics)
+    collected = tuple(metrics)
     lists = zip(replay.collected[::2], replay.collected[1::2], strict=True)
-    asked = [name for option, value in lists if option == "--metrics" for name in value.split(",") if ":" not in name]
-    absent = [name for name in asked if not any(f"{other}.".startswith(f"{name}.") for other in known)]
+    names = [name for option, value in lists if option == "--metrics" for name in value.split(",") if ":" not in name]
+    absent = [name for name in names if not any(f"{metric}.".startswith(f"{name}.") for metric in collected)]
     if not absent:
         return ()
-    title = f"ncu did not collect {len(absent)} of {len(asked)} metrics"
+    title = f"ncu did not collect {len(absent)} of {len(names)} metrics"
     detail = f"Missing from its report: {', '.join(absent)}."
     return (
         Finding(

@@ -23,7 +23,7 @@ from nightsight.collect.workloads import (
     Span,
     child_environment,
     partial_capture,
-    program_failed,
+    program_failure,
 )
 from nightsight.errors import CaptureError, PipelineError, ToolError, WorkloadError
 from nightsight.model.report import Finding
@@ -67,8 +67,8 @@ class Session:
                 break
             outcome = self._ask(("start",), running, log, _BEGIN_S)
         if outcome and not outcome.ok and not running.ends(1.0):
-            said = last_lines(log) or "nothing"
-            raise ToolError(f"nsys could not start recording: nsys start {outcome.ending}", f"nsys said:\n{said}")
+            output = last_lines(log) or "nothing"
+            raise ToolError(f"nsys could not start recording: nsys start {outcome.ending}", f"nsys said:\n{output}")
         self.has_begun = outcome is not None and outcome.ok
 
     def save(self, running: Running) -> None:
@@ -157,7 +157,7 @@ class _Timed:
 
     def not_begun(self, outcome: Outcome, log: Path) -> PipelineError:
         if not outcome.ok:
-            return program_failed(self._program, outcome, log)
+            return program_failure(self._program, outcome, log)
         return CaptureError(
             f"nothing was captured: {self._program.name} ended after {outcome.seconds:.3g} s, before the delay of "
             f"{self._span.delay_s:g} s",
@@ -231,8 +231,8 @@ class _Loaded:
         return server.status is not None
 
     def not_begun(self, outcome: Outcome, log: Path) -> PipelineError:
-        name, said = self._program.name, last_lines(log)
-        words = f"Its last lines:\n{said}\n" if said else "It printed nothing.\n"
+        name, output = self._program.name, last_lines(log)
+        words = f"Its last lines:\n{output}\n" if output else "It printed nothing.\n"
         if self._is_late:
             return WorkloadError(
                 f"the server {name} was not ready after {self._load.ready_within_s:g} s (--ready {self._load.ready}); "

@@ -61,21 +61,21 @@ def time_ranges(program: Program, request: Request) -> Timed:
         return Timed(_NOTHING, findings=(_not_timed(f"{program.name} could not be started"),))
     if outcome.interrupted:
         raise KeyboardInterrupt
-    found = summarized(folder)
-    if len(found):
-        return Timed(found, outcome.seconds)
+    table = summarize_ranges(folder)
+    if len(table):
+        return Timed(table, outcome.seconds)
     reason = "no range repeats often enough" if outcome.ok else f"{program.name} {outcome.ending}"
     return Timed(_NOTHING, outcome.seconds, (_not_timed(reason),))
 
 
-def summarized(folder: Path) -> pd.DataFrame:
+def summarize_ranges(folder: Path) -> pd.DataFrame:
     """Return the table `timed_ranges` of the files that the processes of a program left in a folder."""
-    found: dict[str, list[tuple[int, float, bool]]] = {}
+    by_path: dict[str, list[tuple[int, float, bool]]] = {}
     for file in sorted(folder.glob("*.json")):
         for path, count, med_ns, on_gpu in _of_process(file):
-            found.setdefault(path, []).append((count, med_ns, on_gpu))
+            by_path.setdefault(path, []).append((count, med_ns, on_gpu))
     # of several processes and threads, the one with the most instances; of those, the slowest: others wait for it
-    best = {path: max(summaries, key=lambda summary: summary[:2]) for path, summaries in found.items()}
+    best = {path: max(summaries, key=lambda summary: summary[:2]) for path, summaries in by_path.items()}
     rows = [(path, count, med_ns, on_gpu) for path, (count, med_ns, on_gpu) in best.items()]
     return conform("timed_ranges", pd.DataFrame(rows, columns=["path", "instances", "med_ns", "on_gpu"]))
 
@@ -84,20 +84,20 @@ def _of_process(file: Path) -> Iterator[tuple[str, int, float, bool]]:
     """Yield path, number, median and clock for each family of ranges of each thread; nothing from a damaged file."""
     try:
         document: Any = json.loads(file.read_bytes())
-        began = pd.DataFrame(document["began"], columns=_COLUMNS).astype(
+        starts = pd.DataFrame(document["began"], columns=_COLUMNS).astype(
             {"path": "int64", "thread": "int64", "cpu_ns": "int64", "gpu_ns": "float64"}
         )
         names = pd.Index([str(path) for path in document["paths"]], dtype="str")
-        families = without_numbers(names).str.replace("##", "#").take(began["path"].to_numpy())
+        families = without_numbers(names).str.replace("##", "#").take(starts["path"].to_numpy())
     except _DAMAGED:
         return
-    for (family, _), rows in began.groupby([families, "thread"], sort=True):
+    for (family, _), rows in starts.groupby([families, "thread"], sort=True):
         # ranges that started before CUDA was set up have no time on the GPU
         gpu = rows["gpu_ns"].dropna()
         on_gpu = len(gpu) >= max(LEAST, len(rows) // 2)
-        apart = (gpu if on_gpu else rows["cpu_ns"]).diff().dropna()
-        if len(apart) >= LEAST - 1 and apart.median() > 0:
-            yield str(family), len(apart) + 1, float(apart.median()), on_gpu
+        intervals = (gpu if on_gpu else rows["cpu_ns"]).diff().dropna()
+        if len(intervals) >= LEAST - 1 and intervals.median() > 0:
+            yield str(family), len(intervals) + 1, float(intervals.median()), on_gpu
 
 
 _NOTHING: Final = conform("timed_ranges", pd.DataFrame(columns=["path", "instances", "med_ns", "on_gpu"]))

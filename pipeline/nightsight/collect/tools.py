@@ -54,10 +54,10 @@ def find_ncu(explicit: Path | None = None) -> Path | None:
 def tool_version(path: Path) -> str:
     """Ask a tool for its version, such as "2025.3.1.0"; ToolError if it cannot run or prints none."""
     answer = ask([str(path), "--version"])
-    found = re.search(r"\d+(\.\d+)+", answer)
-    if found is None:
+    match = re.search(r"\d+(\.\d+)+", answer)
+    if match is None:
         raise ToolError(f"{path} --version prints no version", "Is this NVIDIA's program? If not, name another one.")
-    return found[0]
+    return match[0]
 
 
 def ask(command: Sequence[str], *, environment: Mapping[str, str] | None = None) -> str:
@@ -77,8 +77,8 @@ def ask(command: Sequence[str], *, environment: Mapping[str, str] | None = None)
     except subprocess.TimeoutExpired as error:
         raise ToolError(f"{name} did not answer within {error.timeout:g} s", f"Try it by hand: {command[0]}") from error
     if answer.returncode != 0:
-        said = answer.stderr.decode(errors="replace").strip() or "It printed nothing."
-        raise ToolError(f"{name} failed with exit status {answer.returncode}", f"{said[-2000:]}")
+        error_output = answer.stderr.decode(errors="replace").strip() or "It printed nothing."
+        raise ToolError(f"{name} failed with exit status {answer.returncode}", f"{error_output[-2000:]}")
     return answer.stdout.decode(errors="replace")
 
 
@@ -181,16 +181,16 @@ def unwritable(folder: Path, error: OSError) -> CaptureError:
 def _find(name: str, explicit: Path | None, places: Sequence[str]) -> Path | None:
     variable = name.upper()
     from_variable = Path(os.environ[variable]) if os.environ.get(variable) else None
-    asked = explicit or from_variable
-    if asked is None:
+    requested = explicit or from_variable
+    if requested is None:
         on_path = shutil.which(name)
         candidates = [Path(on_path)] if on_path else [path for place in places for path in _newest_first(place)]
         return next((path.absolute() for path in candidates if _is_program(path)), None)
-    if _is_program(asked.expanduser()):
+    if _is_program(requested.expanduser()):
         # resolve the folder, because a program may delete the working directory; keep a link to the tool as it is
-        return asked.expanduser().parent.resolve() / asked.name
+        return requested.expanduser().parent.resolve() / requested.name
     by = f"--{name}" if explicit else f"${variable}"
-    raise ToolError(f"{asked} is not an executable file", f"Correct or remove {by}.")
+    raise ToolError(f"{requested} is not an executable file", f"Correct or remove {by}.")
 
 
 def _is_program(path: Path) -> bool:

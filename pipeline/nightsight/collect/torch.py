@@ -17,10 +17,10 @@ from nightsight.collect.workloads import (
     Program,
     Request,
     child_environment,
-    described,
+    environment_of,
     fresh,
     partial_capture,
-    program_failed,
+    program_failure,
     run_benchmark,
 )
 from nightsight.errors import CaptureError, ToolError
@@ -68,19 +68,19 @@ def collect_torch(program: Program, request: Request) -> Capture:
     started = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}"
     request.progress(f"profiling {program.name} with torch.profiler")
     outcome = run_logged(
-        Child(_traced(program, request, trace, facts), child_environment(request), saving=_SAVING),
+        Child(_tracing_command(program, request, trace, facts), child_environment(request), saving=_SAVING),
         log=log,
         timeout_s=request.timeout_s - measured.seconds,
         verbose=request.verbose,
     )
-    traced = _left(trace, facts)
+    traced = _written_files(trace, facts)
     files = [path for name, _ in traced.traces if (path := trace.with_name(name)).is_file() and path.stat().st_size]
     if not files:
         refuse_lost_folder(trace.parent)
         if outcome.stopped and measured.benchmark:
-            raise OnlyTimed(program_failed(program, outcome, log), measured)
+            raise OnlyTimed(program_failure(program, outcome, log), measured)
         if not outcome.ok:
-            raise program_failed(program, outcome, log)
+            raise program_failure(program, outcome, log)
         if tracing.schedule and traced.is_known:
             traced.refuse_nothing(program.name, tracing.schedule)
         raise CaptureError(f"{program.name} ran, but torch.profiler wrote no trace", f"Its output: {log}")
@@ -92,7 +92,7 @@ def collect_torch(program: Program, request: Request) -> Capture:
         collector="torch",
         files=tuple(sorted(files, key=lambda path: path.name == traced.chosen)),
         environment=replace(
-            described("torch", python.torch, {"torch": python.torch, "python": python.version, **measured.facts}),
+            environment_of("torch", python.torch, {"torch": python.torch, "python": python.version, **measured.facts}),
             captured_utc=started,
         ),
         parameters={**measured.parameters, **tracing.parameters},
@@ -113,7 +113,7 @@ def refuse_command(program: Program) -> None:
         )
 
 
-def _traced(program: Program, request: Request, trace: Path, facts: Path) -> tuple[str, ...]:
+def _tracing_command(program: Program, request: Request, trace: Path, facts: Path) -> tuple[str, ...]:
     python, script, *arguments = program.command
     is_workload = program.kind == "workload"
     return (
@@ -123,7 +123,7 @@ def _traced(program: Program, request: Request, trace: Path, facts: Path) -> tup
     )
 
 
-def _left(trace: Path, facts: Path) -> Traced:
+def _written_files(trace: Path, facts: Path) -> Traced:
     """Return what the program wrote; without its facts, only its traces."""
     try:
         document: dict[str, Any] = json.loads(facts.read_bytes())

@@ -46,8 +46,8 @@ class Tracing:
     def arguments(self, step_range: str) -> Iterator[str]:
         """Yield the arguments of workloads/traced.py; `step_range`: the default."""
         if self.schedule:
-            given = self.schedule
-            yield from ("--schedule", *map(str, (given.wait, given.warmup, given.active, given.repeat)))
+            schedule = self.schedule
+            yield from ("--schedule", *map(str, (schedule.wait, schedule.warmup, schedule.active, schedule.repeat)))
         if self.activities:
             yield from ("--activities", ",".join(self.activities))
         if self.recorded:
@@ -58,19 +58,19 @@ class Tracing:
     @property
     def parameters(self) -> dict[str, str]:
         """The requested settings, as parameters of the run."""
-        said = {
+        texts = {
             "schedule": str(self.schedule or ""),
             "activities": ", ".join(self.activities),
             "recorded": ", ".join(self.recorded),
             "skipped ranges": ", ".join(self.skipped),
         }
-        return {name: text for name, text in said.items() if text}
+        return {name: text for name, text in texts.items() if text}
 
-    def refuse_unknown(self, version: str, known: Sequence[str]) -> None:
-        """Raise ToolError for the first option that this torch does not support; `known`: some of FEATURES."""
-        asked = [*(f"--record {word}" for word in self.recorded), *(["--skip-range"] if self.skipped else [])]
-        for option in asked:
-            if option in FEATURES and option not in known:
+    def refuse_unknown(self, version: str, features: Sequence[str]) -> None:
+        """Raise ToolError for the first option that this torch does not support; `features`: some of FEATURES."""
+        options = [*(f"--record {word}" for word in self.recorded), *(["--skip-range"] if self.skipped else [])]
+        for option in options:
+            if option in FEATURES and option not in features:
                 _, needed = FEATURES[option]
                 raise ToolError(
                     f"torch {version} does not support {option}: it has no {needed}",
@@ -104,8 +104,8 @@ class Traced:
     def of_facts(cls, document: Mapping[str, Any]) -> "Traced":
         """Read the facts that traced.py writes at its end."""
         traces = tuple((Path(str(name)).name, int(steps)) for name, steps in document["traces"])
-        others = ("steps", "by", "of", "skipped", "own_profiler", "threads", "ranged")
-        return cls(traces, *(document[name] for name in others))
+        names = ("steps", "by", "of", "skipped", "own_profiler", "threads", "ranged")
+        return cls(traces, *(document[name] for name in names))
 
     @property
     def chosen(self) -> str:
@@ -145,7 +145,7 @@ class Traced:
         if not self.is_known:
             return
         recorded = dict(self.traces).get(self.chosen, 0)
-        others = [name for name, _ in self.traces if name != self.chosen]
+        unused = [name for name, _ in self.traces if name != self.chosen]
         if self.own_profiler:
             yield _used_by_the_program(len(self.traces))
         elif tracing.schedule and recorded < tracing.schedule.active:
@@ -157,14 +157,14 @@ class Traced:
                 "Run more steps, or record fewer.",
             )
         elif tracing.schedule or self.by in ("optimizer", "module"):
-            said = f"{recorded} of them {'is' if recorded == 1 else 'are'} in the trace."
-            yield Finding("steps_found", "info", f"The program ran {self.found}", said if self.steps else "")
-        if others and not self.own_profiler:
+            sentence = f"{recorded} of them {'is' if recorded == 1 else 'are'} in the trace."
+            yield Finding("steps_found", "info", f"The program ran {self.found}", sentence if self.steps else "")
+        if unused and not self.own_profiler:
             yield Finding(
                 "other_cycles",
                 "info",
                 f"The report covers one of {len(self.traces)} traces: {self.chosen}",
-                f"Each cycle of the schedule wrote one. The others: {', '.join(others)}.",
+                f"Each cycle of the schedule wrote one. The others: {', '.join(unused)}.",
                 "For their reports, run nightsight report FILE in the folder `capture` of this run.",
             )
         if self.threads and "threads" not in tracing.recorded and not self.own_profiler:

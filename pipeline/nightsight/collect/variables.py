@@ -9,22 +9,22 @@ from collections.abc import Iterable
 from typing import Final
 
 
-def _named(prefix: str, names: str) -> tuple[str, ...]:
+def _names(prefix: str, names: str) -> tuple[str, ...]:
     return tuple(prefix + name for name in names.split())
 
 
 ALLOWED: Final = frozenset(
     (
-        *_named("", "PATH HOME LANG LANGUAGE TZ TMPDIR XDG_CACHE_HOME LD_LIBRARY_PATH CC CXX"),
-        *_named("", "VIRTUAL_ENV CONDA_PREFIX PYENV_ROOT PYENV_VERSION"),
+        *_names("", "PATH HOME LANG LANGUAGE TZ TMPDIR XDG_CACHE_HOME LD_LIBRARY_PATH CC CXX"),
+        *_names("", "VIRTUAL_ENV CONDA_PREFIX PYENV_ROOT PYENV_VERSION"),
         # what launchers set for the ranks that they start
-        *_named("", "RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE GROUP_RANK GROUP_WORLD_SIZE MASTER_ADDR MASTER_PORT"),
-        *_named("ROLE_", "RANK WORLD_SIZE NAME"),
-        *_named("SLURM_", "PROCID NTASKS LOCALID NODEID NNODES NTASKS_PER_NODE"),
-        *_named("OMPI_COMM_WORLD_", "RANK SIZE LOCAL_RANK LOCAL_SIZE NODE_RANK"),
-        *_named("PMI_", "RANK SIZE"),
-        *_named("LC_", "ALL COLLATE CTYPE MESSAGES MONETARY NUMERIC TIME"),
-        *_named(
+        *_names("", "RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE GROUP_RANK GROUP_WORLD_SIZE MASTER_ADDR MASTER_PORT"),
+        *_names("ROLE_", "RANK WORLD_SIZE NAME"),
+        *_names("SLURM_", "PROCID NTASKS LOCALID NODEID NNODES NTASKS_PER_NODE"),
+        *_names("OMPI_COMM_WORLD_", "RANK SIZE LOCAL_RANK LOCAL_SIZE NODE_RANK"),
+        *_names("PMI_", "RANK SIZE"),
+        *_names("LC_", "ALL COLLATE CTYPE MESSAGES MONETARY NUMERIC TIME"),
+        *_names(
             "PYTHON",
             """
             PATH HOME HASHSEED UNBUFFERED DONTWRITEBYTECODE PYCACHEPREFIX WARNINGS OPTIMIZE FAULTHANDLER
@@ -33,7 +33,7 @@ ALLOWED: Final = frozenset(
             WARNDEFAULTENCODING _GIL _CPU_COUNT _JIT _PERF_JIT_SUPPORT _FROZEN_MODULES
             """,
         ),
-        *_named(
+        *_names(
             "CUDA_",
             """
             VISIBLE_DEVICES DEVICE_ORDER HOME PATH ROOT TOOLKIT_ROOT_DIR LAUNCH_BLOCKING VERSION
@@ -45,11 +45,11 @@ ALLOWED: Final = frozenset(
             MPS_PINNED_DEVICE_MEM_LIMIT MPS_CLIENT_PRIORITY ENABLE_COREDUMP_ON_EXCEPTION COREDUMP_FILE
             """,
         ),
-        *_named("CUBLAS_", "WORKSPACE_CONFIG LOGINFO_DBG LOGDEST_DBG"),
-        *_named("CUBLASLT_", "WORKSPACE_SIZE LOG_LEVEL LOG_MASK LOG_FILE"),
-        *_named("CUDNN_", "LOGLEVEL_DBG LOGDEST_DBG LOGINFO_DBG HOME PATH"),
-        *_named("NVIDIA_", "VISIBLE_DEVICES DRIVER_CAPABILITIES TF32_OVERRIDE PRODUCT_NAME REQUIRE_CUDA"),
-        *_named(
+        *_names("CUBLAS_", "WORKSPACE_CONFIG LOGINFO_DBG LOGDEST_DBG"),
+        *_names("CUBLASLT_", "WORKSPACE_SIZE LOG_LEVEL LOG_MASK LOG_FILE"),
+        *_names("CUDNN_", "LOGLEVEL_DBG LOGDEST_DBG LOGINFO_DBG HOME PATH"),
+        *_names("NVIDIA_", "VISIBLE_DEVICES DRIVER_CAPABILITIES TF32_OVERRIDE PRODUCT_NAME REQUIRE_CUDA"),
+        *_names(
             "NCCL_",
             """
             DEBUG DEBUG_SUBSYS DEBUG_FILE DEBUG_TIMESTAMP_FORMAT DEBUG_TIMESTAMP_LEVELS CONF_FILE ALGO PROTO
@@ -81,7 +81,7 @@ ALLOWED: Final = frozenset(
             WORK_FIFO_BYTES
             """,
         ),
-        *_named(
+        *_names(
             "NVSHMEM_",
             """
             BOOTSTRAP BOOTSTRAP_PMI BOOTSTRAP_MPI_PLUGIN BOOTSTRAP_UID_SOCK_FAMILY BOOTSTRAP_UID_SOCK_IFNAME
@@ -93,7 +93,7 @@ ALLOWED: Final = frozenset(
             REMOTE_TRANSPORT SYMMETRIC_SIZE VERSION
             """,
         ),
-        *_named(
+        *_names(
             "TORCH_",
             """
             LOGS LOGS_FORMAT LOGS_OUT TRACE COMPILE_DEBUG COMPILE_DEBUG_DIR COMPILE_DISABLE
@@ -113,7 +113,7 @@ ALLOWED: Final = frozenset(
             NCCL_WAIT_TIMEOUT_DUMP_MILSEC FR_BUFFER_SIZE FR_DUMP_TEMP_FILE FR_CPP_STACK
             """,
         ),
-        *_named(
+        *_names(
             "TORCHINDUCTOR_",
             """
             ABI_COMPATIBLE AOT_DYNAMIC_ARANGE ADDITIVE_AUTOTUNE AUTOGRAD_CACHE AUTOTUNE_IN_SUBPROC
@@ -133,7 +133,7 @@ ALLOWED: Final = frozenset(
             USE_STATIC_CUDA_LAUNCHER WORKER_START WRITE_MISSING_OPS
             """,
         ),
-        *_named(
+        *_names(
             "TORCHDYNAMO_",
             """
             DISABLE VERBOSE REPRO_AFTER REPRO_LEVEL EXTENDED_ADVICE DYNAMIC_SHAPES AUTOMATIC_DYNAMIC_SHAPES
@@ -141,9 +141,9 @@ ALLOWED: Final = frozenset(
             SUPPRESS_ERRORS INLINE_INBUILT_NN_MODULES
             """,
         ),
-        *_named("TORCHELASTIC_", "ERROR_FILE ENABLE_FILE_TIMER MAX_RESTARTS RESTART_COUNT RUN_ID USE_AGENT_STORE"),
-        *_named("TORCHELASTIC_", "LOG_LEVEL HEALTH_CHECK_PORT SIGNALS_TO_HANDLE"),
-        *_named(
+        *_names("TORCHELASTIC_", "ERROR_FILE ENABLE_FILE_TIMER MAX_RESTARTS RESTART_COUNT RUN_ID USE_AGENT_STORE"),
+        *_names("TORCHELASTIC_", "LOG_LEVEL HEALTH_CHECK_PORT SIGNALS_TO_HANDLE"),
+        *_names(
             "PYTORCH_",
             """
             ALLOC_CONF CUDA_ALLOC_CONF HIP_ALLOC_CONF NO_CUDA_MEMORY_CACHING JIT JIT_LOG_LEVEL
@@ -151,7 +151,7 @@ ALLOWED: Final = frozenset(
             ROCM_ARCH
             """,
         ),
-        *_named(
+        *_names(
             "TRITON_",
             """
             CACHE_DIR CACHE_MANAGER HOME DUMP_DIR OVERRIDE_DIR DEBUG INTERPRET ALWAYS_COMPILE
@@ -163,7 +163,7 @@ ALLOWED: Final = frozenset(
             REPRODUCER_PATH STORE_BINARY_ONLY STRIP_DEBUG_INFO
             """,
         ),
-        *_named(
+        *_names(
             "OMP_",
             """
             NUM_THREADS PROC_BIND PLACES SCHEDULE DYNAMIC NESTED MAX_ACTIVE_LEVELS STACKSIZE WAIT_POLICY
@@ -171,15 +171,15 @@ ALLOWED: Final = frozenset(
             TARGET_OFFLOAD
             """,
         ),
-        *_named(
+        *_names(
             "MKL_",
             """
             NUM_THREADS DOMAIN_NUM_THREADS DYNAMIC VERBOSE ENABLE_INSTRUCTIONS DEBUG_CPU_TYPE CBWR
             INTERFACE_LAYER THREADING_LAYER SERVICE_FORCE_INTEL
             """,
         ),
-        *_named("KMP_", "AFFINITY BLOCKTIME DUPLICATE_LIB_OK"),
-        *_named("", "GOMP_CPU_AFFINITY OPENBLAS_NUM_THREADS"),
+        *_names("KMP_", "AFFINITY BLOCKTIME DUPLICATE_LIB_OK"),
+        *_names("", "GOMP_CPU_AFFINITY OPENBLAS_NUM_THREADS"),
     )
 )
 _OPEN: Final = re.compile(

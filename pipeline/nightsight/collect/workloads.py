@@ -160,7 +160,7 @@ class OnlyTimed(WorkloadError):
             program.name,
             collector,
             (),
-            environment=described(collector, "", measured.facts),
+            environment=environment_of(collector, "", measured.facts),
             parameters=measured.parameters,
             benchmark=measured.benchmark,
             findings=(finding,),
@@ -223,7 +223,7 @@ def modules_of(target: str | None, folder: Path | None = None, *, is_traced: boo
         return set()
     scripts = {} if target.endswith(".py") else {own.name: own.script for own in own_workloads(folder)}
     if target.endswith(".py") or target in scripts:
-        return _imported(scripts.get(target, Path(target))) | ({"torch"} if is_traced else set())
+        return _imported_modules(scripts.get(target, Path(target))) | ({"torch"} if is_traced else set())
     return {"torch" for workload in registered() if workload.name == target and not workload.is_native}
 
 
@@ -256,8 +256,8 @@ def _comparable(before: str, word: str) -> str:
         return name if is_given else ""
     if not value.startswith(os.sep):
         return word
-    kept = "" if Path(value).is_relative_to(tempfile.gettempdir()) else Path(value).name
-    return f"{name}={kept}" if is_given else kept
+    portable = "" if Path(value).is_relative_to(tempfile.gettempdir()) else Path(value).name
+    return f"{name}={portable}" if is_given else portable
 
 
 def child_environment(request: Request) -> dict[str, str]:
@@ -296,8 +296,8 @@ def run_benchmark(program: Program, request: Request) -> Measured:
     if outcome.stopped or outcome.status == _USAGE:
         with suppress(CaptureError):
             measured = replace(read_benchmark(answer), stages_s=stages)
-            raise OnlyTimed(program_failed(program, outcome, log), measured)
-        raise program_failed(program, outcome, log)
+            raise OnlyTimed(program_failure(program, outcome, log), measured)
+        raise program_failure(program, outcome, log)
     if not outcome.ok:
         return Measured(findings=(_NOT_TIMED.filled(reason=f"{program.name} {outcome.ending}"),), stages_s=stages)
     try:
@@ -323,7 +323,7 @@ def read_benchmark(path: Path) -> Measured:
         raise CaptureError("the workload's benchmark cannot be read", f"{path}: {error}") from error
 
 
-def described(collector: str, version: str, facts: Mapping[str, str]) -> Environment:
+def environment_of(collector: str, version: str, facts: Mapping[str, str]) -> Environment:
     """Return the collector and facts about its machine; the reader of the capture adds those in the file."""
     return Environment(
         collector=collector,
@@ -346,10 +346,10 @@ def fresh(*paths: Path) -> None:
             raise unwritable(path.parent, error) from error
 
 
-def program_failed(program: Program, outcome: Outcome, log: Path) -> WorkloadError:
+def program_failure(program: Program, outcome: Outcome, log: Path) -> WorkloadError:
     """Return the error for a program that failed or was stopped before anything was captured."""
-    said = last_lines(log)
-    words = f"Its last lines:\n{said}\n" if said else "It printed nothing.\n"
+    output = last_lines(log)
+    words = f"Its last lines:\n{output}\n" if output else "It printed nothing.\n"
     advice = "Allow more time (--timeout), or do less work. " if outcome.timed_out else ""
     return WorkloadError(f"{program.name} {outcome.ending}; nothing was captured", f"{words}{advice}Its output: {log}")
 
@@ -386,8 +386,8 @@ def _left_out(notes: Sequence[str]) -> tuple[Finding, ...]:
     """Return a finding with what a workload skipped, without file names, which compiler messages contain."""
     if not notes:
         return ()
-    said = without_private("; ".join(notes))
-    return (Finding("left_out", "warning", "The workload skipped some work", f"{said[:1].upper()}{said[1:]}."),)
+    text = without_private("; ".join(notes))
+    return (Finding("left_out", "warning", "The workload skipped some work", f"{text[:1].upper()}{text[1:]}."),)
 
 
 def _script(path: Path, arguments: Sequence[str], python: str) -> Program:
@@ -398,41 +398,41 @@ def _script(path: Path, arguments: Sequence[str], python: str) -> Program:
     return Program(_own_name(path.stem), "script", command, given=tuple(arguments))
 
 
-def _imported(script: Path) -> set[str]:
+def _imported_modules(script: Path) -> set[str]:
     """Return the modules that a script imports at top level, outside `try` and `if`; none if it cannot be read."""
     try:
         statements = ast.parse(script.read_bytes()).body
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return set()
-    names = [alias.name for found in statements if isinstance(found, ast.Import) for alias in found.names]
-    names += [found.module or "" for found in statements if isinstance(found, ast.ImportFrom) and not found.level]
+    names = [alias.name for node in statements if isinstance(node, ast.Import) for alias in node.names]
+    names += [node.module or "" for node in statements if isinstance(node, ast.ImportFrom) and not node.level]
     return {name.partition(".")[0] for name in names}
 
 
 def _own_program(workload: OwnWorkload, arguments: Sequence[str], python: str) -> Program:
-    given = (*workload.arguments, *arguments)
-    return Program(_own_name(workload.name), "script", (python, str(workload.script), *given), given=given)
+    everything = (*workload.arguments, *arguments)
+    return Program(_own_name(workload.name), "script", (python, str(workload.script), *everything), given=everything)
 
 
 def _command(arguments: Sequence[str]) -> Program:
     if not arguments:
         raise UsageError("there is nothing to run", "Name a workload or script, or give a command after `--`.")
-    first, *rest = arguments
-    found = shutil.which(first)
-    if found is None:
+    first, *further = arguments
+    path = shutil.which(first)
+    if path is None:
         reason = "is not an executable file" if Path(first).exists() else "was not found"
         raise UsageError(f"{first} {reason}", "Give its path, add its folder to PATH, or make it executable: chmod +x")
-    executable = str(Path(found).absolute())
-    if re.fullmatch(r"python[\d.]*", Path(first).name) and rest and rest[0].endswith(".py"):
-        return _script(Path(rest[0]), rest[1:], executable)
-    return Program(_own_name(first), "command", (executable, *rest), given=tuple(rest))
+    executable = str(Path(path).absolute())
+    if re.fullmatch(r"python[\d.]*", Path(first).name) and further and further[0].endswith(".py"):
+        return _script(Path(further[0]), further[1:], executable)
+    return Program(_own_name(first), "command", (executable, *further), given=tuple(further))
 
 
 def _own_name(text: str) -> str:
     """Return a name for a program that differs from the names of workloads and of the sample."""
     name = safe_name(text)
-    taken = {"sample", *(workload.name for workload in registered())}
-    return f"{name}_file" if name in taken else name
+    reserved = {"sample", *(workload.name for workload in registered())}
+    return f"{name}_file" if name in reserved else name
 
 
 def _unknown(target: str, own: Collection[str]) -> UsageError:

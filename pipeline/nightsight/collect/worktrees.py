@@ -117,23 +117,23 @@ def worktrees(of: Checkout, refs: Mapping[str, str], *, python: str) -> Iterator
     """
     commits = {name: of.commit_of(ref) for name, ref in refs.items()}
     folder = Path(tempfile.mkdtemp(prefix="nightsight-commits-")).resolve()
-    made: list[Path] = []
+    folders: list[Path] = []
     try:
-        inside = _searched(of, python, tuple(commits.values()))
+        inside = _search_folders(of, python, tuple(commits.values()))
         sides = {}
         for number, (name, commit) in enumerate(commits.items()):
             # paths of equal length: programs start with the same amount of text in memory
             root = folder / f"side{number}" if commit else of.root
             if commit:
-                made.append(root)
+                folders.append(root)
                 git(of.root, "worktree", "add", "--quiet", "--detach", str(root), commit)
             search_path = os.pathsep.join([*(str(root / path) for path in inside), *_outside(of)]) if commit else None
             sides[name] = Side(name, refs[name], commit, root, search_path)
         with _variables({name: os.environ.get(name) or str(folder / name.lower()) for name in CACHES}):
             yield sides
     finally:
-        with _undisturbed():
-            for root in made:
+        with _ignoring_interrupts():
+            for root in folders:
                 with suppress(ToolError):
                     git(of.root, "worktree", "remove", "--force", "--force", str(root))
             shutil.rmtree(folder, ignore_errors=True)
@@ -169,17 +169,17 @@ def built(side: Side, of: Checkout, command: str, request: Request) -> None:
             )
 
 
-def program_of(side: Side, of: Checkout, asked: Asked) -> Program:
+def program_of(side: Side, of: Checkout, request: Asked) -> Program:
     """Return the program of a side; raise NotMeasured if it does not exist. Call this in the folder of the side."""
-    target = _moved(side, of, asked.target) if asked.target else None
+    target = _path_on_side(side, of, request.target) if request.target else None
     try:
-        program = resolve(target, asked.arguments, python=asked.python, folder=asked.workloads)
+        program = resolve(target, request.arguments, python=request.python, folder=request.workloads)
     except UsageError as error:
         is_here = target is not None and (of.root / of.here / target).is_file()
         hint = "It is in the checkout, but not in that commit. Commit it, or use the checkout as it is: --head ."
         raise NotMeasured(f"{side.said} cannot run: {error.message}", hint if is_here else error.hint) from error
-    first, *rest = program.command
-    command = (first, *(_moved(side, of, word) for word in rest))
+    first, *further = program.command
+    command = (first, *(_path_on_side(side, of, word) for word in further))
     if side.commit and program.kind == "script" and _is_checkouts(Path(command[1]), side, of):
         name = Path(command[1]).relative_to(of.root)
         hint = "Commit it or move it out of the repository. Otherwise, both sides import modules of the checkout."
@@ -214,7 +214,7 @@ def _is_checkouts(path: Path, side: Side, of: Checkout) -> bool:
     return path.is_relative_to(of.root) and not path.is_relative_to(side.root)
 
 
-def _moved(side: Side, of: Checkout, word: str) -> str:
+def _path_on_side(side: Side, of: Checkout, word: str) -> str:
     """Return the path on this side of a tracked file of the checkout; any other word unchanged."""
     path = Path(word)
     if not side.commit or not path.is_absolute() or not path.is_relative_to(of.root):
@@ -223,7 +223,7 @@ def _moved(side: Side, of: Checkout, word: str) -> str:
     return str(side.root / name) if (side.root / name).exists() or of.tracks(str(name), ("HEAD",)) else word
 
 
-def _searched(of: Checkout, python: str, commits: Sequence[str]) -> list[str]:
+def _search_folders(of: Checkout, python: str, commits: Sequence[str]) -> list[str]:
     """Return the folders of the checkout on Python's search path that are in one of the commits."""
     try:
         paths = [Path(path) for path in json.loads(ask_python(python, _SEARCH_PATH))]
@@ -236,8 +236,8 @@ def _searched(of: Checkout, python: str, commits: Sequence[str]) -> list[str]:
 
 def _outside(of: Checkout) -> list[str]:
     """Return the entries of PYTHONPATH outside the checkout."""
-    given = allowed_environment().get("PYTHONPATH", "").split(os.pathsep)
-    return [path for path in given if path and not Path(path).resolve().is_relative_to(of.root.resolve())]
+    entries = allowed_environment().get("PYTHONPATH", "").split(os.pathsep)
+    return [path for path in entries if path and not Path(path).resolve().is_relative_to(of.root.resolve())]
 
 
 @contextmanager
@@ -256,7 +256,7 @@ def _variables(values: Mapping[str, str]) -> Iterator[None]:
 
 
 @contextmanager
-def _undisturbed() -> Iterator[None]:
+def _ignoring_interrupts() -> Iterator[None]:
     """Ignore interrupts during cleanup."""
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = [signal.signal(number, signal.SIG_IGN) for number in numbers]

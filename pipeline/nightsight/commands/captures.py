@@ -17,9 +17,9 @@ _AGE: Final = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)([smhdw])")
 def _age(_: click.Context, __: click.Parameter, value: str | None) -> dt.timedelta | None:
     if value is None:
         return None
-    given = _AGE.fullmatch(value)
+    match = _AGE.fullmatch(value)
     try:
-        return dt.timedelta(seconds=float(given[1]) * _UNITS[given[2]]) if given else _no_age(value)
+        return dt.timedelta(seconds=float(match[1]) * _UNITS[match[2]]) if match else _no_age(value)
     except OverflowError:
         return _no_age(value)
 
@@ -97,8 +97,8 @@ def prune(  # noqa: PLR0913 (options)
     for done in pruned(reports, choice, now=dt.datetime.now(dt.UTC), skipped=skipped, is_dry=dry_run):
         freed, count = freed + done.freed_bytes, count + 1
         what = f" ({', '.join(done.names)})" if captures or done.left else ""
-        left = f"; kept other files: {', '.join(done.left)}" if done.left else ""
-        say(f"{would}: {done.folder}{what}, {format_value(done.freed_bytes, 'freed_bytes')}{left}")
+        kept_files = f"; kept other files: {', '.join(done.left)}" if done.left else ""
+        say(f"{would}: {done.folder}{what}, {format_value(done.freed_bytes, 'freed_bytes')}{kept_files}")
     index = reports / "index.html"
     # keep a page that nightsight did not write
     if count and not dry_run and (not index.exists() or b"nightsight" in index.read_bytes()):

@@ -1,4 +1,4 @@
-"""The commands `nightsight ci`: what a CI job needs in addition to measuring, and what would be long in YAML."""
+"""The commands `nightsight ci`: steps of a CI job other than measuring that would be long in YAML."""
 
 import json
 import os
@@ -22,7 +22,7 @@ _author_option = click.option(
     default="github-actions[bot]",
     show_default=True,
     metavar="LOGIN",
-    help="Owner of the token. Only what this user wrote is edited.",
+    help="Owner of the token. Only comments and issues by this user are edited.",
 )
 
 
@@ -61,9 +61,9 @@ def fetch(*, folder: Path, branch: str, remote: str) -> None:
 @_remote_option
 @click.option("-m", "--message", default="Add runs", show_default=True, help="Commit message.")
 def push(*, folder: Path, branch: str, remote: str, message: str) -> None:
-    """Commit what is new in FOLDER, and push it to the branch that it was fetched from.
+    """Commit the changes in FOLDER, and push them to the branch from which it was fetched.
 
-    If somebody else pushed in the meantime, the commit is rebased and pushed again.
+    If somebody else has pushed in the meantime, the commit is rebased and pushed again.
 
     Example: nightsight ci push history
     """
@@ -103,22 +103,22 @@ def comment(*, files: tuple[Path, ...], repository: str, author: str, **values: 
         raise UsageError("give files and --number, or --downloaded", "See nightsight ci comment --help.")
     if folder is not None and not (commit and number is None):
         raise UsageError("--downloaded needs --commit, without --number", "The downloaded files name the pull request.")
-    there = github.Repository(repository)
+    target = github.Repository(repository)
     if folder is not None:
-        if (found := github.downloaded(folder)) is None:
-            say(f"no comment: the other run left nothing in {folder}")
+        if (download := github.read_download(folder)) is None:
+            say(f"no comment: the other run left no files in {folder}")
             return
-        number, sections = found
+        number, sections = download
     else:
-        sections = [github.Section(path.stem, path.read_text(encoding="utf-8")) for path in files]
+        sections = [github.CommentSection(path.stem, path.read_text(encoding="utf-8")) for path in files]
     if commit:
-        github.require_head(there, number, commit)
+        github.require_head(target, number, commit)
     if run is not None:
-        sections = github.linked(there, sections, run)
+        sections = github.with_links(target, sections, run)
     if values["dry_run"]:
         put(github.comment_text(sections))
         return
-    say(f"comment: {github.comment(there, number, sections, author=author)}")
+    say(f"comment: {github.comment(target, number, sections, author=author)}")
 
 
 @ci.command(short_help="Keep one issue for each confirmed regression.")
@@ -148,12 +148,14 @@ def issues(*, events: Any, link: str, repository: str, author: str, dry_run: boo
             f"{events.name} is not JSON: {error}", "nightsight history show --format json > FILE"
         ) from None
     server = os.environ.get("GITHUB_SERVER_URL", "https://github.com")
-    found = Regressions(document, link=link, commits=f"{server}/{repository}/commit/")
+    regressions = Regressions(document, link=link, commits=f"{server}/{repository}/commit/")
     if dry_run:
-        for issue in found.issues:
+        for issue in regressions.issues:
             if issue.state == "open":
                 say(f"open: {issue.title}", "")
                 put(f"{issue.text}\n")
         return
-    for line in github.publish_issues(github.Repository(repository), found.issues, ended=found.ended, author=author):
+    for line in github.publish_issues(
+        github.Repository(repository), regressions.issues, ended=regressions.ended, author=author
+    ):
         say(line)

@@ -92,8 +92,8 @@ def compare(ctx: click.Context, /, pair: tuple[Path, ...], **values: Any) -> Non
         raise click.UsageError("--strict needs --gate.")
     # read first, to report mistakes in them before reading captures
     settings, sides = settings_of(Path.cwd()), [chosen(paths) for paths in (options.baseline, options.candidate)]
-    for said in dict.fromkeys(text for side in sides for text in side.skipped):
-        say(f"Skipped: {said}", err=True)
+    for skipped in dict.fromkeys(text for side in sides for text in side.skipped):
+        say(f"Skipped: {skipped}", err=True)
     with shown_progress() as progress:
         reading = Reading(options.nsys, options.max_input, progress, options.window)
         baseline, candidate = load_sides([side.runs for side in sides], reading, workload=options.workload)
@@ -114,11 +114,11 @@ def compare(ctx: click.Context, /, pair: tuple[Path, ...], **values: Any) -> Non
 
 def _sides(pair: tuple[Path, ...], values: dict[str, Any]) -> dict[str, tuple[Path, ...]]:
     """Return the runs of both sides: those of the options, or one of each."""
-    given = {name: values[name] for name in ("baseline", "candidate")}
-    if len(pair) == 2 and not any(given.values()):
+    named = {name: values[name] for name in ("baseline", "candidate")}
+    if len(pair) == 2 and not any(named.values()):
         return {"baseline": pair[:1], "candidate": pair[1:]}
-    if pair or not all(given.values()):
+    if pair or not all(named.values()):
         raise click.UsageError(
             "Name two runs, BASELINE CANDIDATE, or the runs of each side with --baseline and --candidate."
         )
-    return given
+    return named

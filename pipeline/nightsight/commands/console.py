@@ -27,7 +27,7 @@ _PIPED: Final = 100
 _UNKNOWN: Final = 80
 _NARROWEST: Final = 40
 _WIDEST: Final = 300
-# one character for one, so that columns stay columns
+# each replaced by one character, so that columns stay aligned
 _TYPED: Final = str.maketrans("−–—µ…→×·“”’", '---u~>x*""\'')
 _CONTROLS: Final = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
 _STYLES: Final[dict[str, dict[str, Any]]] = {
@@ -48,8 +48,8 @@ def say(*lines: str, err: bool = False) -> None:
 
 def put(text: str) -> None:
     """Print requested output on standard output unchanged; on a terminal, without control characters."""
-    shown = harmless(text) if sys.stdout.isatty() else text
-    click.echo(encodable(shown, sys.stdout.encoding or "utf-8"), nl=False)
+    printed = harmless(text) if sys.stdout.isatty() else text
+    click.echo(encodable(printed, sys.stdout.encoding or "utf-8"), nl=False)
 
 
 def show_report(report: "Report", *, is_brief: bool) -> None:
@@ -71,7 +71,7 @@ def _say_lines(lines: Iterable["Line"]) -> None:
 
 
 def width_of(*, err: bool = False) -> int:
-    """Return how many cells a line may have: the width of the terminal, or a fixed number without one."""
+    """Return the number of cells per line: the width of the terminal, or a fixed number without one."""
     columns = os.environ.get("COLUMNS", "")
     if columns.isdecimal() and int(columns):
         return min(max(int(columns), _NARROWEST), _WIDEST)
@@ -91,8 +91,8 @@ def encodable(text: str, encoding: str) -> str:
     try:
         text.encode(encoding)
     except UnicodeEncodeError:
-        kept = (sign if _has(encoding, sign) else sign.translate(_TYPED) for sign in text)
-        return "".join(kept).encode(encoding, "replace").decode(encoding)
+        signs = (sign if _has(encoding, sign) else sign.translate(_TYPED) for sign in text)
+        return "".join(signs).encode(encoding, "replace").decode(encoding)
     return text
 
 
@@ -139,11 +139,11 @@ def shown_progress(*, is_quiet: bool = False) -> Iterator[Told]:
     """Show progress on stderr: bars with times on a terminal, plain lines elsewhere, nothing if `is_quiet`."""
     with ExitStack() as stack:
         if is_quiet or _is_dumb() or not sys.stderr.isatty():
-            told: Told = _Lines(is_quiet=is_quiet)
+            progress: Told = _Lines(is_quiet=is_quiet)
         else:
             from nightsight.commands.bars import shown_bars
 
-            told = stack.enter_context(shown_bars())
+            progress = stack.enter_context(shown_bars())
         if context := click.get_current_context(silent=True):
-            context.meta[PROGRESS] = told
-        yield told
+            context.meta[PROGRESS] = progress
+        yield progress

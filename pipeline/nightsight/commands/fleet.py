@@ -89,15 +89,15 @@ def fleet(  # noqa: PLR0913 (Click's)
         raise click.UsageError("--workers and --memory apply only to local workers, without --scheduler.")
     # a long-lived process: the objects of thousands of messages must be collected
     gc.enable()
-    asked = Asked(patterns, output, summaries, workload, Cluster(scheduler, workers or 0, memory))
+    request = Asked(patterns, output, summaries, workload, Cluster(scheduler, workers or 0, memory))
     with shown_progress(is_quiet=quiet) as progress:
-        found, page = survey(asked, Reading(nsys, max_input, progress, window))
+        overview, page = survey(request, Reading(nsys, max_input, progress, window))
         write_file(output, page.encode())
-    for each in found.failures[:_MOST_TOLD]:
-        say(f"Not read: {each.name}: {each.reason}", err=True)
-    if len(found.failures) > _MOST_TOLD:
-        say(f"Not read: {len(found.failures) - _MOST_TOLD} more, listed on the page", err=True)
+    for failure in overview.failures[:_MOST_TOLD]:
+        say(f"Not read: {failure.name}: {failure.reason}", err=True)
+    if len(overview.failures) > _MOST_TOLD:
+        say(f"Not read: {len(overview.failures) - _MOST_TOLD} more, listed on the page", err=True)
     if not quiet:
-        said = verdict_of(found)
-        say(" ".join(filter(None, (said.state, said.cause, said.first))), err=True)
+        verdict = verdict_of(overview)
+        say(" ".join(filter(None, (verdict.state, verdict.cause, verdict.first))), err=True)
     say(f"report: {output}")

@@ -1,4 +1,4 @@
-"""`nightsight history`: what many nights measured, and what changed over time."""
+"""The commands `nightsight history`: store the measurements of many nights, and show what changed over time."""
 
 import re
 from functools import partial
@@ -181,7 +181,7 @@ def export(*, workloads: tuple[str, ...], place: str, style: str, output: Path |
 
 
 def _complaining(trends: Any) -> Any:  # noqa: ANN401 (Trends, not imported for --help)
-    """Report on stderr what could not be read of the history."""
+    """Report the unreadable parts of the history on stderr."""
     for problem in trends.problems:
         say(f"Warning: {problem}", err=True)
     return trends

@@ -1,4 +1,4 @@
-"""What several commands share: options for captures and output, and memory settings."""
+"""Shared by several commands: options for captures and output, and memory settings."""
 
 import sys
 from pathlib import Path

@@ -43,8 +43,8 @@ class WithRest(click.Command):
             if place is None:
                 raise
             line = shlex.join([*ctx.command_path.split(), *args[:place], "--", *args[place:cut], *args[cut + 1 :]])
-            said = error.format_message().rstrip(".")
-            raise click.UsageError(f"{said}. If it is for the program: {line}", ctx) from error
+            message = error.format_message().rstrip(".")
+            raise click.UsageError(f"{message}. If it is for the program: {line}", ctx) from error
 
     def _place_of_rest(self, ctx: click.Context, args: Sequence[str]) -> int | None:
         """Return how many words precede the first unknown option after the program's name; None without one."""
@@ -52,26 +52,26 @@ class WithRest(click.Command):
         is_named = False
         for place in range(len(args) + 1):
             try:
-                given, rest, _ = parser.parse_args(list(args[:place]))
+                parsed, remaining, _ = parser.parse_args(list(args[:place]))
             except click.NoSuchOption:
                 return place - 1 if is_named else None
             except click.UsageError:
                 # an option whose value comes next
                 continue
-            if rest:
+            if remaining:
                 return place - 1
-            is_named = isinstance(given.get("target"), str)
+            is_named = isinstance(parsed.get("target"), str)
         return None
 
 
 def _trial_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that apply to all commits: the program, and how it is measured."""
     folder = click.Path(file_okay=False, path_type=Path)
-    shown = partial(click.option, show_default=True)
+    option = partial(click.option, show_default=True)
     decorators = (
         click.argument("target", required=False, metavar="[WORKLOAD|SCRIPT.py|PROGRAM] [-- ARGUMENTS]"),
         click.option("--build", default="", metavar="COMMAND", help=_BUILD),
-        shown("--collector", type=click.Choice(["auto", "nsys", "torch"]), default="auto", help=_COLLECTOR),
+        option("--collector", type=click.Choice(["auto", "nsys", "torch"]), default="auto", help=_COLLECTOR),
         nsys_option,
         click.option("--trace", default="cuda,nvtx", show_default=True, help="APIs that nsys traces."),
         click.option(
@@ -96,7 +96,7 @@ def _trial_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--python", metavar="PATH", help="Python for workloads and scripts, as in `profile`."),
         click.option("--workloads", type=folder, metavar="DIR", help="Folder of your workloads, as in `profile`."),
         window_option,
-        shown("--reports", type=folder, default=Path("reports"), metavar="DIR", help="Folder for the runs."),
+        option("--reports", type=folder, default=Path("reports"), metavar="DIR", help="Folder for the runs."),
         click.option("-v", "--verbose", is_flag=True, help="Show the program's output."),
     )
     for decorator in reversed(decorators):
@@ -150,11 +150,11 @@ def ab(ctx: click.Context, /, target: str | None, **values: Any) -> None:  # noq
         raise click.UsageError("--strict needs --gate.")
     with shown_progress() as progress:
         trial = _trial(ctx, target, TrialOptions(**values), progress)
-        found = compared(trial, base, head, pairs, settings=settings_of(Path.cwd()))
-        page = _write(found, output, trial.reports, progress)
-    say(*comparison_lines(found.comparison, width=width_of()))
+        result = compared(trial, base, head, pairs, settings=settings_of(Path.cwd()))
+        page = _write(result, output, trial.reports, progress)
+    say(*comparison_lines(result.comparison, width=width_of()))
     say(f"comparison: {page}")
-    status = found.comparison.decision.status
+    status = result.comparison.decision.status
     if is_gate:
         ctx.exit(1 if is_strict and status == 4 else status)
 
@@ -192,12 +192,12 @@ def bisect(ctx: click.Context, /, target: str | None, **values: Any) -> None:  #
     good, bad, metric, pairs = (values.pop(name) for name in ("good", "bad", "metric", "pairs"))
     with shown_progress() as progress:
         trial = _trial(ctx, target, TrialOptions(**values), progress)
-        found = bisected(trial, (good, bad), metric, pairs, settings=settings_of(Path.cwd()))
-    say(f"first bad commit: {found.commit} {found.subject}", found.sentence)
+        culprit = bisected(trial, (good, bad), metric, pairs, settings=settings_of(Path.cwd()))
+    say(f"first bad commit: {culprit.commit} {culprit.subject}", culprit.sentence)
 
 
 def _trial(ctx: click.Context, target: str | None, options: TrialOptions, progress: Told) -> "Trial":
-    """Return what to measure at each commit."""
+    """Return the measurement to make at each commit."""
     from nightsight.collect import needs_of
     from nightsight.collect.interpreter import interpreter
     from nightsight.collect.worktrees import Asked
@@ -213,23 +213,23 @@ def _trial(ctx: click.Context, target: str | None, options: TrialOptions, progre
     if target and python.remark:
         with progress.paused():
             say(python.remark, err=True)
-    asked = Asked(target, rest, python.path, options.workloads)
+    request = Asked(target, rest, python.path, options.workloads)
     return Trial(
-        asked, options.reports.resolve(), options.request(progress), options.collector, options.window, options.build
+        request, options.reports.resolve(), options.request(progress), options.collector, options.window, options.build
     )
 
 
-def _write(found: "Compared", output: Path | None, reports: Path, progress: "Progress") -> Path:
+def _write(result: "Compared", output: Path | None, reports: Path, progress: "Progress") -> Path:
     """Write a comparison in all formats; return the path of its page."""
     from nightsight.read import MOST_BYTES
     from nightsight.runs.layout import write_file
     from nightsight.workflows.compare import STYLES, load_sides, sources_of
     from nightsight.workflows.opening import Reading
 
-    comparison = found.comparison
-    folder = output or reports / comparison.workload / f"ab-{found.series}"
+    comparison = result.comparison
+    folder = output or reports / comparison.workload / f"ab-{result.series}"
     reading = Reading(None, MOST_BYTES, progress)
-    baseline, candidate = load_sides((found.baseline, found.candidate), reading)
+    baseline, candidate = load_sides((result.baseline, result.candidate), reading)
     sources = sources_of(baseline, candidate, reading)
     for style, name in _FILES.items():
         if style in STYLES:

@@ -1,4 +1,4 @@
-"""Differences other than the program that make runs hard to compare: the machine, the tools, what was recorded."""
+"""Finds differences other than the program that make runs hard to compare: machine, tools, and recorded data."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +18,7 @@ _TIMES: Final = (*_ON_HOST, *_ON_GPU, UNPROFILED)
 _PROFILED: Final = (*_ON_HOST, *_ON_GPU, *COUNTS)
 _EVERYTHING: Final = (*_PROFILED, UNPROFILED)
 
-# parameters that change how long a program is measured, or that we note ourselves, not what a step does
+# parameters that affect how long a program is measured, or that nightsight adds, but not what a step does
 _HARMLESS: Final = frozenset(
     ("steps", "iterations", "iters", "warmup", "warmup_steps", "trials", "repeat", "duration", "interpreter")
 )
@@ -28,12 +28,12 @@ _CLOCK_PCT: Final = 1.0
 
 
 def is_throttled(run: Measures) -> bool:
-    """Whether a GPU was slowed down by heat or by the hardware while the run was measured."""
+    """Whether a GPU was throttled, by heat or by the hardware, during the run."""
     return any(condition.slowdowns for condition in run.conditions)
 
 
 def differences(baseline: Sequence[Measures], candidate: Sequence[Measures]) -> tuple[Difference, ...]:
-    """Return what makes the two sides hard to compare, with the measures whose verdicts it invalidates."""
+    """Return the differences between the two sides, with the measures whose verdicts they invalidate."""
     sides = (baseline, candidate)
     return (*_machine(sides), *_tools(sides), *_arguments(sides), *_recording(sides), *_states(sides))
 
@@ -43,7 +43,7 @@ def _facts(runs: Sequence[Measures], fact: Callable[[Measures], str]) -> list[st
 
 
 def _differing(what: str, sides: _Sides, fact: Callable[[Measures], str], *affects: str) -> Iterator[Difference]:
-    """Yield a difference if both sides know a fact, and not all runs have the same."""
+    """Yield a difference if a fact is known for both sides, but not equal in all runs."""
     baseline, candidate = (_facts(runs, fact) for runs in sides)
     if baseline and candidate and len({*baseline, *candidate}) > 1:
         yield Difference(what, ", ".join(baseline), ", ".join(candidate), affects)
@@ -58,16 +58,16 @@ def _machine(sides: _Sides) -> Iterator[Difference]:
     yield from _differing("CPU", sides, lambda run: run.environment.cpu, *_ON_HOST, UNPROFILED)
     torch = list(_differing("PyTorch", sides, lambda run: run.environment.torch))
     yield from torch
-    # another PyTorch brings another CUDA: both are what is compared
+    # another PyTorch version brings another CUDA version, so both are part of the comparison
     yield from _differing("CUDA", sides, lambda run: run.environment.cuda, *(() if torch else _TIMES))
     yield from _differing("Python", sides, lambda run: run.environment.python)
     yield from _differing("operating system", sides, lambda run: run.environment.os)
 
 
 def _tools(sides: _Sides) -> Iterator[Difference]:
-    other = list(_differing("profiler", sides, lambda run: run.environment.collector, *_PROFILED))
-    yield from other
-    if not other:
+    profilers = list(_differing("profiler", sides, lambda run: run.environment.collector, *_PROFILED))
+    yield from profilers
+    if not profilers:
         yield from _differing(
             "version of the profiler", sides, lambda run: run.environment.collector_version, *_ON_HOST
         )
@@ -80,7 +80,7 @@ def _tools(sides: _Sides) -> Iterator[Difference]:
 
 def _arguments(sides: _Sides) -> Iterator[Difference]:
     runs = [run for side in sides for run in side]
-    # raw captures do not know their parameters
+    # raw captures do not contain parameters
     if not all(run.parameters for run in runs):
         return
     for name in sorted({name for run in runs for name in run.parameters}):
@@ -93,8 +93,8 @@ def _recording(sides: _Sides) -> Iterator[Difference]:
     for kind, what in _RECORDED.items():
         if (kind in recorded[0]) != (kind in recorded[1]):
             before, after = ("recorded" if kind in there else "not recorded" for there in recorded)
-            others = {"kernel": (*_ON_GPU, *COUNTS), "api": COUNTS}.get(kind, ())
-            yield Difference(what, before, after, tuple(dict.fromkeys((kind, *_ON_HOST, *others))))
+            affected = {"kernel": (*_ON_GPU, *COUNTS), "api": COUNTS}.get(kind, ())
+            yield Difference(what, before, after, tuple(dict.fromkeys((kind, *_ON_HOST, *affected))))
     if any(run.is_incomplete for run in (*sides[0], *sides[1])):
         before, after = (f"in {sum(run.is_incomplete for run in runs)} of {len(runs)} runs" for runs in sides)
         yield Difference("lost events", before, after, _PROFILED)

@@ -1,4 +1,4 @@
-"""Makes a comparison from the measures of two sides: which runs belong together, what changed, and the verdicts."""
+"""Compares the measures of two sides: pairs runs, matches kernels, and derives changes and verdicts."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,13 +8,13 @@ import numpy as np
 import pandas as pd
 
 from nightsight.compare.comparability import differences, is_throttled
-from nightsight.compare.decision import Judge
+from nightsight.compare.decision import Gate
 from nightsight.compare.matching import matches
 from nightsight.compare.measures import CAUSES
-from nightsight.compare.sentence import said
+from nightsight.compare.sentence import comparison_sentence
 from nightsight.compare.settings import Settings
-from nightsight.compare.statistics import of_one_side
-from nightsight.compare.verdicts import Court, Table
+from nightsight.compare.statistics import one_sided
+from nightsight.compare.verdicts import MeasureTable, MeasureTests
 from nightsight.errors import UsageError
 from nightsight.model.compare import CHANGES, GATE, STEP, Comparison, Difference, Measures, Noise
 
@@ -27,13 +27,13 @@ def compare(
     `noise`: the differences between runs of unchanged code.
     """
     _refuse(baseline, candidate)
-    runs, noise = _usable(baseline, candidate), noise or Noise()
-    unlike = differences(runs.baseline, runs.candidate)
-    matched = _matched(runs)
+    runs, noise = _usable_runs(baseline, candidate), noise or Noise()
+    unlike_facts = differences(runs.baseline, runs.candidate)
+    tables = _match_kernels(runs)
     allowed_pct = settings.allowed_pct(noise, min(len(runs.baseline), len(runs.candidate)))
-    changes = _changes(runs, matched, settings, unlike, allowed_pct)
-    causes = _causes(runs, settings.alpha, is_doubted=any(STEP in difference.affects for difference in unlike))
-    judge = Judge(changes, settings, allowed_pct, candidate[0].workload, runs.size, unlike)
+    changes = _changes(runs, tables, settings, unlike_facts, allowed_pct)
+    causes = _causes(runs, settings.alpha, is_doubted=any(STEP in difference.affects for difference in unlike_facts))
+    judge = Gate(changes, settings, allowed_pct, candidate[0].workload, runs.size, unlike_facts)
     verdict, about = judge.verdict()
     return Comparison(
         workload=candidate[0].workload,
@@ -41,13 +41,13 @@ def compare(
         candidate=tuple(runs.candidate),
         changes=changes,
         causes=causes,
-        differences=unlike,
+        differences=unlike_facts,
         verdict=verdict,
-        sentence=said(verdict, about, changes, causes, size=runs.size, unlike=unlike),
+        sentence=comparison_sentence(verdict, about, changes, causes, size=runs.size, unlike=unlike_facts),
         decision=judge.decision(),
         is_paired=runs.is_paired,
         noise=noise.text,
-        notes=tuple(filter(None, (*runs.notes, matched.note, *settings.doubts))),
+        notes=tuple(filter(None, (*runs.notes, tables.note, *settings.doubts))),
         least_pct=settings.least_pct,
         same_pct=settings.same_pct,
     )
@@ -63,7 +63,7 @@ def _refuse(baseline: Sequence[Measures], candidate: Sequence[Measures]) -> None
 
 @dataclass(frozen=True)
 class _Runs:
-    """The runs that count. If `is_paired`, those at the same place of the two sides ran one after the other."""
+    """The runs that count. If `is_paired`, runs at the same position of the two sides ran one after the other."""
 
     baseline: Sequence[Measures]
     candidate: Sequence[Measures]
@@ -79,15 +79,15 @@ class _Runs:
         return f"{few} + {many} runs" if (few, many) != (1, 1) else "one run a side"
 
 
-def _usable(baseline: Sequence[Measures], candidate: Sequence[Measures]) -> _Runs:
-    """Pair runs that were interleaved, and leave out those that were slowed down by heat, as pairs."""
+def _usable_runs(baseline: Sequence[Measures], candidate: Sequence[Measures]) -> _Runs:
+    """Pair interleaved runs, and leave out throttled runs, together with their partners."""
     sides = [[*baseline], [*candidate]]
     order = _order([*baseline, *candidate])
     if order is not None:
         ranks = np.argsort(np.argsort(order))
         of_side = np.split(ranks, [len(baseline)])
         sides = [[side[place] for place in np.argsort(rank)] for side, rank in zip(sides, of_side, strict=True)]
-        # two by two, each of another side: ABBA, ABAB
+        # in pairs with one run of each side: ABBA, ABAB
         blocks = [np.array_equal(np.sort(rank) // 2, np.arange(len(baseline))) for rank in of_side]
         return _without_throttled(*sides, is_paired=all(blocks) and len(baseline) > 1)
     return _without_throttled(*sides, is_paired=False)
@@ -105,36 +105,38 @@ def _without_throttled(before: list[Measures], after: list[Measures], *, is_pair
     slow = [[is_throttled(run) for run in side] for side in (before, after)]
     if is_paired:
         slow = [[any(pair) for pair in zip(*slow, strict=True)]] * 2
-    kept = [
+    kept_runs = [
         [run for run, out in zip(side, of_side, strict=True) if not out]
         for side, of_side in zip((before, after), slow, strict=True)
     ]
-    left_out = len(before) + len(after) - len(kept[0]) - len(kept[1])
-    if not left_out or not kept[0] or not kept[1]:
+    left_out = len(before) + len(after) - len(kept_runs[0]) - len(kept_runs[1])
+    if not left_out or not kept_runs[0] or not kept_runs[1]:
         return _Runs(before, after, is_paired)
     number, what = (left_out // 2, "pair of runs") if is_paired else (left_out, "run")
-    said = f"1 {what} was" if number == 1 else f"{number} {what.replace('pair', 'pairs') if is_paired else 'runs'} were"
-    return _Runs(kept[0], kept[1], is_paired, (f"{said} left out: a GPU was throttled.",))
+    runs_were = (
+        f"1 {what} was" if number == 1 else f"{number} {what.replace('pair', 'pairs') if is_paired else 'runs'} were"
+    )
+    return _Runs(kept_runs[0], kept_runs[1], is_paired, (f"{runs_were} left out: a GPU was throttled.",))
 
 
 def _changes(
     runs: _Runs,
-    matched: "_Matched",
+    matched: "_MatchedTables",
     settings: Settings,
     unlike: Sequence[Difference],
     allowed_pct: Mapping[str, float],
 ) -> pd.DataFrame:
     """Return the change of each measure, with columns CHANGES."""
-    table = Table.of(matched.baseline, matched.candidate, matched.of_kernels)
-    changes = Court(settings, runs.is_paired, (*runs.baseline, *runs.candidate), allowed_pct).judged(table)
-    return _sorted(_doubted(changes, unlike))[list(CHANGES)]
+    table = MeasureTable.of(matched.baseline, matched.candidate, matched.of_kernels)
+    changes = MeasureTests(settings, runs.is_paired, (*runs.baseline, *runs.candidate), allowed_pct).changes(table)
+    return _sort_by_impact(_withhold_verdicts(changes, unlike))[list(CHANGES)]
 
 
 @dataclass(frozen=True, eq=False)
-class _Matched:
-    """The tables of all runs, in which kernels that belong together have one name.
+class _MatchedTables:
+    """The tables of all runs, in which matched kernels have one name.
 
-    of_kernels: why, by that name. note: what was not looked at.
+    of_kernels: the reason for each match, by that name. note: which pairs were not checked.
     """
 
     baseline: list[pd.DataFrame]
@@ -143,7 +145,7 @@ class _Matched:
     note: str
 
 
-def _matched(runs: _Runs) -> _Matched:
+def _match_kernels(runs: _Runs) -> _MatchedTables:
     """Match the kernels of the two sides."""
     sides = [[run.table for run in side] for side in (runs.baseline, runs.candidate)]
     kernels = [_usual([table[table["kind"] == "kernel"] for table in side]) for side in sides]
@@ -152,27 +154,27 @@ def _matched(runs: _Runs) -> _Matched:
         {name: match.name for match in matched.found for name in (match.baseline, match.candidate)[place]}
         for place in (0, 1)
     ]
-    named = [[_renamed(table, names) for table in side] for side, names in zip(sides, renaming, strict=True)]
-    return _Matched(named[0], named[1], {match.name: match.note for match in matched.found}, matched.note)
+    renamed = [[_rename_kernels(table, names) for table in side] for side, names in zip(sides, renaming, strict=True)]
+    return _MatchedTables(renamed[0], renamed[1], {match.name: match.note for match in matched.found}, matched.note)
 
 
 def _usual(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
     """Return the median of each kernel over the runs, if more than half of them have it."""
-    every = pd.concat(tables, ignore_index=True)
-    grouped = every.groupby("name", sort=False)
+    kernels = pd.concat(tables, ignore_index=True)
+    grouped = kernels.groupby("name", sort=False)
     usual = grouped[["count", "value"]].median().assign(place=grouped["place"].first(), runs=grouped.size())
     return usual[usual["runs"] > len(tables) / 2].reset_index()
 
 
-def _renamed(table: pd.DataFrame, names: Mapping[str, str]) -> pd.DataFrame:
+def _rename_kernels(table: pd.DataFrame, names: Mapping[str, str]) -> pd.DataFrame:
     if not names:
         return table
     is_kernel = table["kind"] == "kernel"
     return table.assign(name=table["name"].where(~is_kernel, table["name"].replace(names)))
 
 
-def _doubted(changes: pd.DataFrame, unlike: Sequence[Difference]) -> pd.DataFrame:
-    """Remove the verdicts that a difference of the runs could explain."""
+def _withhold_verdicts(changes: pd.DataFrame, unlike: Sequence[Difference]) -> pd.DataFrame:
+    """Withhold verdicts that a difference between the runs could explain."""
     for difference in unlike:
         of_gate = (changes["kind"] == "gate") & changes["name"].isin(difference.affects)
         affected = of_gate | (changes["kind"] != "gate") & changes["kind"].isin(difference.affects)
@@ -186,7 +188,7 @@ def _doubted(changes: pd.DataFrame, unlike: Sequence[Difference]) -> pd.DataFram
 _WEIGHT: Final[Mapping[str, float]] = {"inconclusive": 0.3, "unchanged": 0.05}
 
 
-def _sorted(changes: pd.DataFrame) -> pd.DataFrame:
+def _sort_by_impact(changes: pd.DataFrame) -> pd.DataFrame:
     """Put gate metrics first, in their order, then all by impact."""
     order = {name: place for place, name in enumerate(GATE)}
     gate = changes["name"].map(order).where(changes["kind"] == "gate").fillna(len(GATE) + (changes["kind"] != "gate"))
@@ -198,23 +200,23 @@ def _sorted(changes: pd.DataFrame) -> pd.DataFrame:
 
 def _causes(runs: _Runs, alpha: float, *, is_doubted: bool) -> pd.DataFrame:
     """Return the advice of the two sides, each with its gain."""
-    found = []
+    of_sides = []
     for side, of_side in (("baseline", runs.baseline), ("candidate", runs.candidate)):
         frames = [run.causes.drop_duplicates(["rule", "name"]) for run in of_side if len(run.causes)]
-        every = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=list(CAUSES))
-        grouped = every.groupby(["rule", "name"], sort=False)
+        causes = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=list(CAUSES))
+        grouped = causes.groupby(["rule", "name"], sort=False)
         usual = grouped.agg(gain_pct=("gain_pct", "median"), title=("title", "last"), runs=("title", "size"))
-        found.append(usual.add_prefix(f"{side}_"))
-    both = found[0].join(found[1], how="outer").reset_index()
-    before, after = (both[f"{side}_runs"].fillna(0).to_numpy(dtype=np.float64) for side in ("baseline", "candidate"))
+        of_sides.append(usual.add_prefix(f"{side}_"))
+    joined = of_sides[0].join(of_sides[1], how="outer").reset_index()
+    before, after = (joined[f"{side}_runs"].fillna(0).to_numpy(dtype=np.float64) for side in ("baseline", "candidate"))
     few, many = len(runs.baseline), len(runs.candidate)
-    came, went = (flags & (not is_doubted) for flags in of_one_side(before, after, (few, many), alpha))
+    came, went = (flags & (not is_doubted) for flags in one_sided(before, after, (few, many), alpha))
     stayed = (2 * before > few) & (2 * after > many)
     verdict = np.select([came, went, stayed], ["added", "removed", "unchanged"], "inconclusive")
-    gains = both[["baseline_gain_pct", "candidate_gain_pct"]].astype("float64")
-    title = both["candidate_title"].fillna(both["baseline_title"])
-    both = both.assign(**gains, verdict=verdict, title=title, is_old=~(came | went))
-    both["impact"] = gains.fillna(0).diff(axis=1).iloc[:, 1].abs()
+    gains = joined[["baseline_gain_pct", "candidate_gain_pct"]].astype("float64")
+    title = joined["candidate_title"].fillna(joined["baseline_title"])
+    joined = joined.assign(**gains, verdict=verdict, title=title, is_old=~(came | went))
+    joined["impact"] = gains.fillna(0).diff(axis=1).iloc[:, 1].abs()
     order = ["is_old", "impact", "rule", "name"]
-    both = both.sort_values(order, ascending=[True, False, True, True], ignore_index=True)
-    return both[["rule", "name", *gains, "verdict", "title"]]
+    joined = joined.sort_values(order, ascending=[True, False, True, True], ignore_index=True)
+    return joined[["rule", "name", *gains, "verdict", "title"]]

@@ -1,7 +1,7 @@
-"""What a gate decides, and which verdict on the whole that is.
+"""Decides whether a gate passes, and derives the overall verdict.
 
-A gate is red if a count of a step is larger in all runs, or a time is shown to be longer; it is green if no regression
-above what is allowed is left possible; and it is neither if that cannot be said.
+A gate fails if a count per step is larger in all runs, or a time is shown to be longer. It passes if a regression
+above the limit is ruled out. Otherwise it is inconclusive.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,7 +12,7 @@ from typing import Final
 
 import pandas as pd
 
-from nightsight.compare.facts import made_up_for
+from nightsight.compare.facts import offset_counts
 from nightsight.compare.measures import calls_counted
 from nightsight.compare.metric import CAN_BE_NONE, WORDS, Metric, metrics_of
 from nightsight.compare.settings import MOST_GREEN_PCT, Limit, Settings
@@ -44,8 +44,8 @@ _FEW: Final = 3
 
 
 @dataclass(frozen=True)
-class Judge:
-    """Decides on the table of changes. allowed_pct: by how much each metric may have grown, if not shown otherwise."""
+class Gate:
+    """Decides on the table of changes. allowed_pct: the growth of each metric that need not be ruled out."""
 
     changes: pd.DataFrame
     settings: Settings
@@ -55,34 +55,34 @@ class Judge:
     unlike: Sequence[Difference]
 
     def verdict(self) -> tuple[Verdict, Metric | None]:
-        """Return the verdict on the whole, and the metric that it is about: none if none that decides was measured."""
+        """Return the overall verdict and the metric that it is about, None if no deciding metric was measured."""
         deciding = [metric for metric in self.metrics if metric.name in self.settings.deciding]
-        # communication that came up is exposed now
+        # communication that appeared is exposed now
         worse = [metric for metric in deciding if self._has_grown(metric)]
         better = [metric for metric in deciding if metric.verdict in ("improved", "removed")]
         open_ = [metric for metric in deciding if self._is_open(metric)]
-        found: tuple[tuple[Verdict, list[Metric]], ...] = (
+        by_priority: tuple[tuple[Verdict, list[Metric]], ...] = (
             ("regressed", worse),
             ("inconclusive", open_ or deciding[: not any(metric.is_known for metric in deciding)]),
             ("improved", better),
             ("unchanged", deciding),
         )
-        return next(((verdict, metrics[0]) for verdict, metrics in found if metrics), ("inconclusive", None))
+        return next(((verdict, metrics[0]) for verdict, metrics in by_priority if metrics), ("inconclusive", None))
 
     def decision(self) -> Decision:
-        """Decide: absolute limits hold for the median of the candidate, all others need a change that is shown."""
+        """Decide: absolute limits apply to the candidate's median; all others require a proven change."""
         times = [metric for metric in self.metrics if not metric.is_count]
-        known = [metric for metric in times or self.metrics if metric.is_known]
-        if not known:
+        measured = [metric for metric in times or self.metrics if metric.is_known]
+        if not measured:
             return self._not_measured("both sides know no metric that decides")
         if lacking := next(self._lacking(), ""):
             return self._not_measured(lacking)
         excused = {metric.name: by for metric in self.metrics if (by := self._excuse(metric))}
         over, regressed = list(self._over()), list(self._regressed())
-        # what was accepted is a change: a budget is raised in the settings
+        # only changes can be accepted; to raise a budget, edit the settings
         wrong = [*over, *(each for each in regressed if each[0].name not in excused)]
         open_ = [metric for metric in self.metrics if self._is_open(metric) and metric.name not in excused]
-        broken, shown = tuple(text for _, text in wrong), tuple(self._shown(known, open_))
+        broken, shown = tuple(text for _, text in wrong), tuple(self._shown(measured, open_))
         accepted = tuple(
             f"{text}: {excused[metric.name].reason} ({excused[metric.name].date})"
             for metric, text in regressed
@@ -91,14 +91,14 @@ class Judge:
         if broken:
             status, line = _REGRESSION, f"regression: {'; '.join(broken)}"
         elif open_:
-            left = f"; shown: {', '.join(shown)}" if shown else ""
-            status, line = _INCONCLUSIVE, f"inconclusive: {'; '.join(self._doubts(open_))}{left}"
+            established = f"; shown: {', '.join(shown)}" if shown else ""
+            status, line = _INCONCLUSIVE, f"inconclusive: {'; '.join(self._doubts(open_))}{established}"
         else:
             better = [metric.moved for metric in self.metrics if metric.verdict in ("improved", "removed")]
-            most = max(self.allowed_pct[metric.name] for metric in known)
+            most = max(self.allowed_pct[metric.name] for metric in measured)
             shown_too = f": {', '.join(shown)}" if shown else ""
-            said = [*better, f"no regression above {most:.3g} %{shown_too}", *self._unknown()]
-            status, line = _PASS, f"passed: {'; '.join([*said, *[f'{len(accepted)} accepted'] * bool(accepted)])}"
+            results = [*better, f"no regression above {most:.3g} %{shown_too}", *self._unknown()]
+            status, line = _PASS, f"passed: {'; '.join([*results, *[f'{len(accepted)} accepted'] * bool(accepted)])}"
         return Decision(
             status,
             f"{line}, on {self.size}",
@@ -118,11 +118,11 @@ class Judge:
         return metrics_of(self.changes, self.settings.judged)
 
     def _limit(self, metric: Metric) -> Limit:
-        """Return the limit of a metric; that of all copies is that of those in each direction as well."""
+        """Return the limit of a metric; the limit of all copies also applies to each direction."""
         return self.settings.limits.get(metric.name) or self.settings.limits.get(_general(metric.name), Limit())
 
     def _lacking(self) -> Iterator[str]:
-        """Yield what the candidate should have measured but did not."""
+        """Yield the metrics that the candidate should have but lacks."""
         there = {metric.name for metric in self.metrics if isfinite(metric.candidate)}
         has_work = bool({KERNELS, LAUNCHES} & there)
         for name in self.settings.limits:
@@ -141,7 +141,7 @@ class Judge:
                 yield metric, f"{metric.words} {value}, at most {allowed} allowed"
 
     def _regressed(self) -> Iterator[tuple[Metric, str]]:
-        """Yield the metrics that grew, by more than their limit if they have one; new ones count as grown."""
+        """Yield the metrics that grew beyond their limit, if any; new metrics count as grown."""
         for metric in self.metrics:
             if not self._has_grown(metric) or self._has_only_budget(metric):
                 continue
@@ -162,13 +162,13 @@ class Judge:
     @cached_property
     def _told_otherwise(self) -> frozenset[str]:
         """The counts that grew without being a regression, or that other metrics cover."""
-        moved = {each.name: each.delta for each in self.metrics if each.is_fact and each.verdict != "unchanged"}
+        growth = {each.name: each.delta for each in self.metrics if each.is_fact and each.verdict != "unchanged"}
         verdicts = {metric.verdict for metric in self.metrics if metric.name in _STEPS}
         if "improved" in verdicts and "regressed" not in verdicts:
             # the additional work makes the step faster
-            return frozenset(moved)
-        in_directions = {_general(name) for name, grown in moved.items() if grown > 0} & {COPIES}
-        return made_up_for(moved) | in_directions
+            return frozenset(growth)
+        in_directions = {_general(name) for name, grown in growth.items() if grown > 0} & {COPIES}
+        return offset_counts(growth) | in_directions
 
     def _what(self, metric: Metric) -> str:
         """Return the kernels, copies or calls that increased, in parentheses; "" if unknown."""
@@ -185,9 +185,9 @@ class Judge:
             names = names[names.map(lambda name: f"{DIRECTIONS.get(name.partition(' (')[0])}_{COPIES}" == metric.name)]
         elif metric.name == COLLECTIVES:
             names = names[names.map(communicates)]
-        called = [base_name(name) if kind == "kernel" else name for name in names]
-        rest = f" and {len(called) - 1} more" if len(called) > 1 else ""
-        return f" ({middle_cut(called[0], _LONGEST)}{rest})" if called else ""
+        labels = [base_name(name) if kind == "kernel" else name for name in names]
+        further = f" and {len(labels) - 1} more" if len(labels) > 1 else ""
+        return f" ({middle_cut(labels[0], _LONGEST)}{further})" if labels else ""
 
     def _has_only_budget(self, metric: Metric) -> bool:
         """Whether a metric decides only because it has an absolute limit."""
@@ -240,22 +240,22 @@ class Judge:
     def _shown_of_counts(self) -> Iterator[str]:
         counts = [metric for metric in self.metrics if metric.is_count]
         facts = [metric for metric in counts if metric.is_fact]
-        moved = [metric for metric in facts if metric.verdict != "unchanged"]
-        for metric in moved:
+        changed = [metric for metric in facts if metric.verdict != "unchanged"]
+        for metric in changed:
             if metric.delta > 0 and metric.name in self._told_otherwise and metric.name != COPIES:
                 yield f"{metric.moved}, offset by others"
         if facts:
             varying = [metric.words for metric in counts if metric.verdict == "inconclusive" and metric.is_known]
             but = f" except {', '.join(varying)}, which vary from run to run" if varying else ""
             unknown = list(dict.fromkeys(map(_in_general, self._uncounted)))
-            said = ", ".join(unknown) if len(unknown) <= _FEW else f"{len(unknown)} others"
-            yield f"{'other ' if moved else ''}counts equal{but}{f' ({said} unknown)' if said else ''}"
+            unknowns = ", ".join(unknown) if len(unknown) <= _FEW else f"{len(unknown)} others"
+            yield f"{'other ' if changed else ''}counts equal{but}{f' ({unknowns} unknown)' if unknowns else ''}"
 
     @property
     def _uncounted(self) -> list[str]:
-        """The deciding counts that a side lacks: not every capture tells them."""
-        known = {each.name for each in self.metrics if isfinite(each.baseline) and isfinite(each.candidate)}
-        return [name for name in COUNTS if name in self.settings.deciding and name not in known]
+        """The deciding counts that a side lacks: not every capture contains them."""
+        measured = {metric.name for metric in self.metrics if isfinite(metric.baseline) and isfinite(metric.candidate)}
+        return [name for name in COUNTS if name in self.settings.deciding and name not in measured]
 
     def _unknown(self) -> Iterator[str]:
         """Yield a doubt if GPU work was not counted: a program may copy more without being slower."""
@@ -267,8 +267,8 @@ class Judge:
         """Yield what is inconclusive; several metrics can share one reason."""
         reasons = dict.fromkeys(metric.doubt(self.unlike) for metric in open_)
         for why in reasons:
-            moved = ", ".join(metric.estimated for metric in open_ if metric.doubt(self.unlike) == why)
-            yield ", ".join(filter(None, (moved, why)))
+            estimates = ", ".join(metric.estimated for metric in open_ if metric.doubt(self.unlike) == why)
+            yield ", ".join(filter(None, (estimates, why)))
         most = max(map(self._bound_pct, open_))
         if most <= MOST_GREEN_PCT and all(self._limit(metric).most_pct is None for metric in open_):
             yield f"it would pass with green_pct = {ceil(most)}"

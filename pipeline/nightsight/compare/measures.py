@@ -1,7 +1,7 @@
-"""One number per run for everything that is compared: what a repetition of the step takes, from a Report alone.
+"""Extracts one number per run for each measure, such as the time per step, from a Report alone.
 
-Instances of a kernel are not replicates: differences between processes affect all instances in one. So a run counts
-once, with the median over its repetitions, which ignores the odd slow one.
+Instances of a kernel are not replicates, because differences between processes affect all instances of a process. A
+run therefore counts once, with the median over its repetitions, which ignores occasional slow ones.
 """
 
 import re
@@ -53,7 +53,7 @@ _FIGURES: Final = re.compile(r"(?<![A-Za-z\d])\d[\d,.]*(?![A-Za-z])")
 def measures(  # noqa: PLR0913 (all by name)
     report: Report, *, source: str = "", started: str = "", series: str = "", side: str = "", order: int = -1
 ) -> Measures:
-    """Return what a run measured; `started` is the time of the capture if not given."""
+    """Return the measures of a run; `started` defaults to the time of the capture."""
     view = next((view for view in report.windows if view.is_chosen), None)
     repetitions = view.repetitions if view else 0
     frames = [_gate(report, view), *_groups(report, repetitions or 1), _gains(report, repetitions or 1)]
@@ -91,9 +91,9 @@ def _gate(report: Report, view: View | None) -> pd.DataFrame:
 
 
 def _step(report: Report, view: View | None) -> dict[str, float]:
-    """Return the time of a step and of its categories: means over the devices, of medians over the repetitions."""
+    """Return the time of a step and of its categories: the mean over devices of the medians over repetitions."""
     split, whole = report.rows(STEP_SPLIT), report.rows(TIME_SPLIT)
-    # without a device it is the CPU whose steps these are
+    # without a device, these are steps of the CPU
     is_on_cpu = len(split) > 0 and bool(split["device"].isna().all())
     if is_on_cpu:
         return {STEP: float(split.loc[split["category"] == WHOLE_STEP, "med_ns"].iloc[0])}
@@ -119,47 +119,47 @@ def _unprofiled(report: Report) -> dict[str, float]:
 
 
 def _gpu(report: Report, repetitions: int) -> dict[str, float]:
-    """Return time and number of operations, of all devices. A graph that was traced as a whole counts as kernels."""
+    """Return time and number of operations on all devices. A graph that was traced as a whole counts as a kernel."""
     devices, work = report.rows(GPU_TIME), report.rows(STEP_WORK)
     if not len(devices):
         return {}
     sums = {name: float(devices[name].sum()) / repetitions for name in (KERNELS, "graph_ns", COPYING, COPIES, LAUNCHES)}
-    found = {KERNELS: sums[KERNELS] + sums["graph_ns"], **{name: sums[name] for name in (COPYING, COPIES, LAUNCHES)}}
+    metrics = {KERNELS: sums[KERNELS] + sums["graph_ns"], **{name: sums[name] for name in (COPYING, COPIES, LAUNCHES)}}
     if len(work):
         # medians over the repetitions
         is_copy = (work["kind"] == "copy") & (work["name"] != "memset")
-        found[KERNELS] = float(work.loc[work["kind"] == "kernel", "time_ns"].sum())
-        found[COPYING], found[COPIES] = (float(work.loc[is_copy, name].sum()) for name in ("time_ns", "count"))
-        found |= _counts(work)
-    return found
+        metrics[KERNELS] = float(work.loc[work["kind"] == "kernel", "time_ns"].sum())
+        metrics[COPYING], metrics[COPIES] = (float(work.loc[is_copy, name].sum()) for name in ("time_ns", "count"))
+        metrics |= _counts(work)
+    return metrics
 
 
 def _counts(work: pd.DataFrame) -> dict[str, float]:
-    """Return how often a step does what; without calls in the capture, theirs are unknown."""
+    """Return the counts of a step; counts of calls are unknown if the capture has no calls."""
     kind, name, count = work["kind"], work["name"].astype("str"), work["count"].astype("float64")
     copies, calls = kind == "copy", kind == "call"
     direction, size = name.str.partition(" (")[0], work.get("copied_bytes")
-    found = {MEMSETS: count[copies & (name == "memset")].sum()}
-    found[COLLECTIVES] = count[(kind == "kernel") & name.map(communicates)].sum()
-    for said, called in DIRECTIONS.items():
-        mine = copies & (direction == said)
-        found[f"{called}_copies"] = count[mine].sum()
+    counts = {MEMSETS: count[copies & (name == "memset")].sum()}
+    counts[COLLECTIVES] = count[(kind == "kernel") & name.map(communicates)].sum()
+    for text, called in DIRECTIONS.items():
+        in_direction = copies & (direction == text)
+        counts[f"{called}_copies"] = count[in_direction].sum()
         # not every profiler records how many bytes
-        if size is not None or not mine.any():
-            found[f"{called}_bytes"] = 0.0 if size is None else size[mine].astype("float64").sum(skipna=False)
+        if size is not None or not in_direction.any():
+            counts[f"{called}_bytes"] = 0.0 if size is None else size[in_direction].astype("float64").sum(skipna=False)
     if calls.any():
         metric = calls_counted(name).where(calls)
         for each in (LAUNCHES, SYNCS, ALLOCATIONS):
-            found[each] = count[metric == each].sum()
-        found[GRAPH_LAUNCHES] = count[(metric == LAUNCHES) & name.str.contains("GraphLaunch")].sum()
-        if not found[LAUNCHES]:
-            # what runs without being launched by a call, such as by another process, is counted on the GPU
-            del found[LAUNCHES]
-    return {name: float(value) for name, value in found.items() if pd.notna(value)}
+            counts[each] = count[metric == each].sum()
+        counts[GRAPH_LAUNCHES] = count[(metric == LAUNCHES) & name.str.contains("GraphLaunch")].sum()
+        if not counts[LAUNCHES]:
+            # work without a launching call, such as that of another process, is counted on the GPU
+            del counts[LAUNCHES]
+    return {name: float(value) for name, value in counts.items() if pd.notna(value)}
 
 
 def calls_counted(names: "pd.Series[str]") -> "pd.Series[str]":
-    """Return as which of the counts of a step each CUDA function counts, "" for none."""
+    """Return the count of a step to which each CUDA function contributes, "" for none."""
     kinds = pd.Series(call_kinds(pd.Index(names)), index=names.index)
     is_host = names.str.contains("LaunchHostFunc")
     # a copy that is not asynchronous waits for the GPU
@@ -169,17 +169,17 @@ def calls_counted(names: "pd.Series[str]") -> "pd.Series[str]":
 
 
 def _pace(report: Report) -> dict[str, Pace]:
-    """Return how the steps lie around their median, of the profiled run and of the trials without a profiler."""
-    found, split = {}, report.rows(STEP_SPLIT)
+    """Return the spread of step times around their median, for the profiled run and the trials without a profiler."""
+    paces, split = {}, report.rows(STEP_SPLIT)
     if len(split):
         whole = split.loc[split["category"] == WHOLE_STEP, ["med_ns", "min_ns", "p25_ns", "p75_ns"]].sum()
         if whole["med_ns"] > 0:
             spread = (whole["p75_ns"] - whole["p25_ns"]) / whole["med_ns"]
-            found[STEP] = Pace(float(whole["min_ns"] / whole["med_ns"]), float(spread))
+            paces[STEP] = Pace(float(whole["min_ns"] / whole["med_ns"]), float(spread))
     if report.benchmark and len(report.benchmark.step_ns) > 1:
         low, first, middle, third = pd.Series(report.benchmark.step_ns).quantile([0, 0.25, 0.5, 0.75])
-        found[UNPROFILED] = Pace(float(low / middle), float((third - first) / middle))
-    return found
+        paces[UNPROFILED] = Pace(float(low / middle), float((third - first) / middle))
+    return paces
 
 
 def _launch_call_ns(report: Report) -> float:
@@ -198,20 +198,20 @@ def _groups(report: Report, repetitions: int) -> Iterator[pd.DataFrame]:
         groups = work.rename(columns={"time_ns": "value"}).assign(spread=work["time_ns"] / work["count"])
     else:
         groups = _totals(report, repetitions)
-    for kind, mine in groups.groupby("kind", sort=True):
+    for kind, of_kind in groups.groupby("kind", sort=True):
         if kind == "kernel":
-            yield _rows("kernel", _added_up(mine, mine["name"].map(_normalised)))
-            yield _rows("family", _added_up(mine, mine["name"].map(_family)).assign(place=""))
+            yield _rows("kernel", _sum_by_name(of_kind, of_kind["name"].map(_normalize)))
+            yield _rows("family", _sum_by_name(of_kind, of_kind["name"].map(_family)).assign(place=""))
         else:
-            yield _rows("api" if kind == "call" else str(kind), _added_up(mine, mine["name"]))
+            yield _rows("api" if kind == "call" else str(kind), _sum_by_name(of_kind, of_kind["name"]))
 
 
-_normalised = cache(normalised)
+_normalize = cache(normalised)
 _family = cache(family)
 
 
 def _totals(report: Report, repetitions: int) -> pd.DataFrame:
-    """Return the groups of a report that does not say what is in a step: those of the capture, by repetition."""
+    """Return the groups of a report without step contents: totals of the capture per repetition."""
     copies, operators, ranges = (report.rows(entry) for entry in (MEMORY_OPERATIONS, CPU_OPS, RANGE_ITERATIONS))
     if len(copies):
         kinds = copies["source_kind"].astype("str") + " to " + copies["target_kind"].astype("str")
@@ -228,7 +228,7 @@ def _totals(report: Report, repetitions: int) -> pd.DataFrame:
         ("operator", operators, "name", "calls"),
         ("range", ranges, "path", "instances"),
     )
-    found = [
+    frames = [
         pd.DataFrame(
             {
                 "kind": kind,
@@ -241,11 +241,11 @@ def _totals(report: Report, repetitions: int) -> pd.DataFrame:
         for kind, table, name, count in parts
         if len(table)
     ]
-    return pd.concat(found, ignore_index=True) if found else pd.DataFrame(columns=MEASURES)
+    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=MEASURES)
 
 
-def _added_up(groups: pd.DataFrame, names: "pd.Series[str]") -> pd.DataFrame:
-    """Add up groups of one name; spread and place are those of the largest."""
+def _sum_by_name(groups: pd.DataFrame, names: "pd.Series[str]") -> pd.DataFrame:
+    """Sum groups with the same name; spread and place are those of the largest."""
     ordered = groups.assign(name=names).sort_values("value", ascending=False, kind="stable")
     first = [name for name in ("spread", "place") if name in groups]
     summed = ordered.groupby("name", sort=False).agg({"count": "sum", "value": "sum", **dict.fromkeys(first, "first")})
@@ -257,7 +257,7 @@ def _rows(kind: str, table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _causes(report: Report) -> pd.DataFrame:
-    """Return the advice; what it says before its figures tells it from other advice of the same rule."""
+    """Return the advice; the text before its figures distinguishes advice of the same rule."""
     advice = [finding for finding in report.findings if finding.severity == "advice"]
     rows = [
         (finding.rule, _FIGURES.sub("#", finding.title.partition(": ")[0]), finding.gain_pct, finding.title)

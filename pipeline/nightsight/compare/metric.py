@@ -1,4 +1,4 @@
-"""A gate metric of a comparison: its values, and how to put them into words."""
+"""A gate metric of a comparison: its values and their wording."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -67,7 +67,7 @@ class Metric:
 
     @property
     def is_count(self) -> bool:
-        """Whether it counts operations or bytes of a step."""
+        """Whether it counts operations or bytes per step."""
         return self.name in COUNTS
 
     @property
@@ -78,17 +78,17 @@ class Metric:
 
     @property
     def delta(self) -> float:
-        """How much more the candidate has; a side without the metric counts as 0."""
+        """The candidate's value minus the baseline's; a side without the metric counts as 0."""
         before, after = (value if isfinite(value) else 0.0 for value in (self.baseline, self.candidate))
         return after - before
 
     @property
     def words(self) -> str:
-        """Its name in a sentence."""
+        """The name of the metric in a sentence."""
         return WORDS.get(self.name, self.name)
 
     def written(self, value: float, *, stem: str = "value") -> str:
-        """Write a value of it with its unit."""
+        """Return a value of the metric with its unit."""
         unit = unit_of("gate", self.name)
         return format_value(value, f"{stem}_{unit}" if unit else stem)
 
@@ -118,9 +118,9 @@ class Metric:
         return " ".join(filter(None, (words, f"at most {self.most_pct:+.1f} %", self.most_by)))
 
     def doubt(self, unlike: Sequence[Difference]) -> str:
-        """Return why it is inconclusive, and what would settle it."""
-        if named := ", ".join(each.what for each in unlike if self.name in each.affects):
-            return f"not comparable ({named})"
+        """Return why the metric is inconclusive, and what would settle it."""
+        if incomparable := ", ".join(each.what for each in unlike if self.name in each.affects):
+            return f"not comparable ({incomparable})"
         needed = f"{self.needed_runs:.0f} runs a side would settle it" if isfinite(self.needed_runs) else ""
         return self.note or needed
 

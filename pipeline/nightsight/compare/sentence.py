@@ -1,4 +1,4 @@
-"""The sentence of a comparison: the causes that appeared or disappeared, the metric, and the largest part."""
+"""Writes the sentence of a comparison: causes that appeared or disappeared, the metric, and the largest part."""
 
 from collections.abc import Sequence
 from math import isfinite
@@ -18,7 +18,7 @@ _MOST: Final = 3
 _LONGEST: Final = 80
 
 
-def said(  # noqa: PLR0913 (two by name)
+def comparison_sentence(  # noqa: PLR0913 (two by name)
     verdict: Verdict,
     about: Metric | None,
     changes: pd.DataFrame,
@@ -35,28 +35,28 @@ def said(  # noqa: PLR0913 (two by name)
         verdict
     )
     titles = causes.loc[causes["verdict"] == came, "title"].tolist()[:_MOST] if came else []
-    named = "; ".join(str(title).partition(": ")[0] for title in titles)
-    cause = f"{'New' if came == 'added' else 'Gone'}: {named}. " if named else ""
+    gist = "; ".join(str(title).partition(": ")[0] for title in titles)
+    cause = f"{'New' if came == 'added' else 'Gone'}: {gist}. " if gist else ""
     why = about.doubt(unlike) if verdict == "inconclusive" else ""
     why = "too few runs to tell a change from noise" if why.startswith("fewer than") else why
     text = f"{cause}{about.moved[:1].upper()}{about.moved[1:]}, on {size}{f': {why}' if why else ''}."
-    return text if named or about.is_fact else f"{text}{_largest(changes, verdict, delta)}"
+    return text if gist or about.is_fact else f"{text}{_largest(changes, verdict, delta)}"
 
 
 def _largest(changes: pd.DataFrame, verdict: Verdict, delta: float) -> str:
-    """Return the kernel or idle part of a step that explains most of the change; if nothing changed, what moved."""
+    """Return the kernel or idle part that explains most of the change, or that changed although the step did not."""
     directions = {"regressed": ("regressed", "added"), "improved": ("improved", "removed")}
-    wanted = directions.get(verdict, ("regressed", "added", "improved", "removed"))
+    verdicts = directions.get(verdict, ("regressed", "added", "improved", "removed"))
     is_part = (changes["kind"] == "kernel") | (changes["kind"] == "gate") & changes["name"].isin(IDLE)
-    found = changes[is_part & changes["verdict"].isin(wanted)]
-    moves = (found["candidate"].fillna(0) - found["baseline"].fillna(0)).to_numpy(dtype=np.float64)
+    parts = changes[is_part & changes["verdict"].isin(verdicts)]
+    moves = (parts["candidate"].fillna(0) - parts["baseline"].fillna(0)).to_numpy(dtype=np.float64)
     if not moves.any():
         return ""
     place = int(np.abs(moves).argmax())
     move, share, name = (
         float(moves[place]),
-        float(found["change_pct"].iloc[place]),
-        _called(str(found["name"].iloc[place])),
+        float(parts["change_pct"].iloc[place]),
+        _kernel_label(str(parts["name"].iloc[place])),
     )
     signed = f"{'+' if move > 0 else '-'}{format_value(abs(move), 'delta_ns')} per step"
     if verdict in directions:
@@ -64,7 +64,7 @@ def _largest(changes: pd.DataFrame, verdict: Verdict, delta: float) -> str:
     return f" But {name} changed: {signed}{f' ({share:+.1f} %)' if isfinite(share) else ''}."
 
 
-def _called(name: str) -> str:
+def _kernel_label(name: str) -> str:
     """Return a short name of a kernel for a sentence: the function, and what it computes."""
     base, what = base_name(name), operation(name)
     short = base if len(base) <= _LONGEST else f"{base[:50]}…{base[-25:]}"

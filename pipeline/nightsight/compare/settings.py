@@ -29,13 +29,14 @@ class Limit:
 
 @dataclass(frozen=True)
 class Settings:
-    """How a comparison judges.
+    """The settings of a comparison.
 
-    alpha: error rate of a family of tests. least_pct: no smaller change is one. same_pct: an interval within plus and
-    minus this shows that nothing changed. green_pct: a gate passes if no regression above this is left possible; None
-    for 5, or more if runs of unchanged code are known to differ by more. least_ns: a change by less in a step is none.
-    least_share_pct: a group that takes less of a step on both sides is not tested, nor one that takes less than
-    least_total_ns in a run. deciding: metrics whose regression fails a gate; those with a limit do too.
+    alpha: error rate of a family of tests. least_pct: the minimum effect; smaller changes do not count. same_pct: an
+    interval within plus and minus this shows that nothing changed. green_pct: a gate passes if regressions above this
+    are ruled out; None for 5, or more if runs of unchanged code are known to differ by more. least_ns: smaller changes
+    of a step do not count. least_share_pct: a group that takes less of a step on both sides is not tested, nor is one
+    that takes less than least_total_ns in a run. deciding: metrics whose regression fails a gate, in addition to
+    metrics with a limit.
     """
 
     alpha: float = 0.05
@@ -55,10 +56,10 @@ class Settings:
         return tuple(dict.fromkeys((*self.deciding, *self.limits)))
 
     def allowed_pct(self, noise: Noise, runs: int) -> dict[str, float]:
-        """Return by how much each metric that a gate decides on may have grown, if it is not known that it has.
+        """Return, for each metric of a gate, the growth that need not be ruled out.
 
-        5 % by default, or what 19 of 20 comparisons of unchanged code with this many runs a side exclude, if that is
-        known and more.
+        That is 5 % by default, or the growth that 19 of 20 comparisons of unchanged code with this many runs per side
+        exclude, if that is known and larger.
         """
         usual = {
             name: min(_EXCLUDED * spread / sqrt(runs), MOST_GREEN_PCT) for name, spread in noise.spread_pct.items()
@@ -72,7 +73,7 @@ class Settings:
 
     @property
     def doubts(self) -> Iterator[str]:
-        """What limits ask for and cannot get: a change below the minimum effect is never found."""
+        """Limits that cannot be checked, because tests ignore changes below the minimum effect."""
         for name, limit in self.limits.items():
             if limit.most_pct is not None and limit.most_pct < self.least_pct:
                 yield (
@@ -82,7 +83,7 @@ class Settings:
 
 
 MOST_GREEN_PCT: Final = 20.0
-"""However noisy a machine is: a gate that allows more is not a gate."""
+"""The upper limit on any machine, however noisy: a gate that allows more is useless."""
 _GREEN_PCT: Final = 5.0
 # an upper bound of the change exceeds its estimate by about 2 standard errors, and the estimate 0 by 1.6
 _EXCLUDED: Final = 3.6
@@ -98,13 +99,13 @@ def settings(folder: Path, workload: str) -> Settings:
 
 
 def settings_of(folder: Path) -> Callable[[str], Settings]:
-    """Read the nearest file at or above `folder` now, and return what gives the settings for a workload.
+    """Read the nearest file at or above `folder` now, and return a function that gives the settings for a workload.
 
-    UsageError if any of it is invalid: what takes an hour to measure is not begun with a mistake.
+    UsageError if any part of it is invalid, so that a mistake is found before an hour of measuring.
     """
     for above in (folder.absolute(), *folder.absolute().parents):
         for name in _FILES:
-            table = _table(above / name)
+            table = _settings_table(above / name)
             if table is not None:
                 chosen = partial(_File(above / name).settings, table)
                 chosen("")
@@ -112,14 +113,14 @@ def settings_of(folder: Path) -> Callable[[str], Settings]:
     return lambda _: Settings()
 
 
-def _table(path: Path) -> Mapping[str, Any] | None:
-    """Return what a file says of us; None if it is not there or says nothing."""
+def _settings_table(path: Path) -> Mapping[str, Any] | None:
+    """Return our settings in a file; None if it does not exist or has none."""
     document = document_of(path)
     if document is None or path.name == _FILES[0]:
         return document
     tools = document.get("tool")
     table = tools.get("nightsight") if isinstance(tools, dict) else None
-    # a table with workloads alone says nothing of gates, and those of a folder above count
+    # a table that only has workloads has no gate settings, so a file further up counts
     return table if isinstance(table, dict) and table.keys() - {"workloads"} else None
 
 
@@ -134,9 +135,9 @@ class _File:
         refuse_unknown(table, ("gate", "accepted", "workloads"), "", self.refusal)
         gate = self._a_table(table.get("gate", {}), "gate")
         refuse_unknown(gate, (*_KEYS, "workloads"), "gate.", self.refusal)
-        apart = self._a_table(gate.get("workloads", {}), "gate.workloads")
+        by_workload = self._a_table(gate.get("workloads", {}), "gate.workloads")
         read: dict[str, Any] = self._gate(gate, "gate")
-        for name, own in apart.items():
+        for name, own in by_workload.items():
             what = f"gate.workloads.{name}"
             refuse_unknown(self._a_table(own, what), _KEYS, f"{what}.", self.refusal)
             its = self._gate(own, what)
@@ -165,31 +166,31 @@ class _File:
 
     def _limit(self, table: object, what: str) -> Limit:
         known = [part.name for part in fields(Limit)]
-        refuse_unknown(mine := self._a_table(table, what), known, f"{what}.", self.refusal)
-        if not mine:
+        refuse_unknown(values := self._a_table(table, what), known, f"{what}.", self.refusal)
+        if not values:
             raise self.refusal(f"{what} says nothing", "Write { most_pct = 5 } or { most = 40 }.")
-        return Limit(**{name: self._number(value, f"{what}.{name}") for name, value in mine.items()})
+        return Limit(**{name: self._number(value, f"{what}.{name}") for name, value in values.items()})
 
     def _accepted(self, entry: object, place: int) -> Accepted:
         what = f"accepted change {place}"
-        mine = dict(self._a_table(entry, what))
-        refuse_unknown(mine, [part.name for part in fields(Accepted)], f"{what}: ", self.refusal)
-        if lacking := [name for name in ("name", "reason", "date") if not mine.get(name)]:
+        values = dict(self._a_table(entry, what))
+        refuse_unknown(values, [part.name for part in fields(Accepted)], f"{what}: ", self.refusal)
+        if lacking := [name for name in ("name", "reason", "date") if not values.get(name)]:
             raise self.refusal(f"{what} has no {lacking[0]}", 'Write name = "step_ns", reason = "..." and a date.')
-        date = mine["date"]
+        date = values["date"]
         try:
             date = date if isinstance(date, dt.date) else dt.date.fromisoformat(date)
         except (TypeError, ValueError):
             raise self.refusal(f"the date of {what} is not a date", "Write date = 2026-11-22.") from None
-        mine["date"] = f"{date:%Y-%m-%d}"
-        if "up_to_pct" in mine:
-            mine["up_to_pct"] = self._number(mine["up_to_pct"], f"up_to_pct of {what}")
+        values["date"] = f"{date:%Y-%m-%d}"
+        if "up_to_pct" in values:
+            values["up_to_pct"] = self._number(values["up_to_pct"], f"up_to_pct of {what}")
         if wrong := [
-            name for name in ("name", "reason", "kind", "workload") if not isinstance(mine.get(name, ""), str)
+            name for name in ("name", "reason", "kind", "workload") if not isinstance(values.get(name, ""), str)
         ]:
             raise self.refusal(f"{wrong[0]} of {what} is not a text")
-        refuse_unknown({mine.get("kind", "gate"): ""}, KINDS, f"kind of {what}: ", self.refusal)
-        return Accepted(**mine)
+        refuse_unknown({values.get("kind", "gate"): ""}, KINDS, f"kind of {what}: ", self.refusal)
+        return Accepted(**values)
 
     def _a_table(self, value: object, what: str) -> Mapping[str, Any]:
         if not isinstance(value, dict):

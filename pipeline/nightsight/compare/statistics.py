@@ -1,9 +1,9 @@
-"""Whether many measures changed, from few runs a side: moderated t tests of log ratios against a minimum effect.
+"""Tests many measures for changes with few runs per side: moderated t tests of log ratios against a minimum effect.
 
-Runs are the replicates. Three to five of them tell little about the noise of one kernel, but hundreds of kernels tell
-how noisy kernels are: each variance is drawn towards what is usual in its class (empirical Bayes; Smyth 2004). The null
-hypothesis is a change of at most the minimum effect, not of exactly nothing (TREAT; McCarthy and Smyth 2009), so that
-a shift of some per mille, which every process has, is none.
+Runs are the replicates. Three to five runs say little about the noise of one kernel, but hundreds of kernels show how
+noisy kernels usually are, so each variance is shrunk towards the typical one of its class (empirical Bayes; Smyth
+2004). The null hypothesis is a change of at most the minimum effect, not of exactly zero (TREAT; McCarthy and Smyth
+2009), so that shifts of a few per mille, which occur between any two processes, do not count.
 """
 
 from dataclasses import dataclass
@@ -17,16 +17,16 @@ Floats = np.ndarray[Any, np.dtype[np.float64]]
 Flags = np.ndarray[Any, np.dtype[np.bool_]]
 
 LEAST_RUNS: Final = 3
-"""Runs a side below which nothing is tested."""
+"""The least number of runs per side; with fewer, nothing is tested."""
 LEAST_OF_CLASS: Final = 20
-"""Measures below which a class says nothing about usual variances."""
+"""The least number of measures from which the typical variance of a class is estimated."""
 _SURE: Final = 1e6
 _TRIED: Final = (*range(LEAST_RUNS, 16), 20, 25, 30, 40, 50, 75, 100)
 
 
 @dataclass(frozen=True, eq=False)
 class Effects:
-    """Estimates by measure, in logs of ratios: NaN where there are too few runs.
+    """Estimates by measure, in logs of ratios; NaN if there are too few runs.
 
     error: standard error of `mean`; freedom: degrees of freedom of its t; spread: standard deviation of a single
     difference (paired) or run (not paired), prior: the degrees of freedom that its class adds.
@@ -40,7 +40,7 @@ class Effects:
     is_paired: bool
 
     def p_values(self, least: float) -> Floats:
-        """Return how likely such an effect is if the true one is at most `least` in either direction."""
+        """Return the probability of such an effect if the true effect is at most `least` in either direction."""
         size = np.abs(self.mean)
         beyond, before = ((size + shift) / self.error for shift in (-least, least))
         return np.minimum(stdtr(self.freedom, -beyond) + stdtr(self.freedom, -before), 1.0)
@@ -51,7 +51,7 @@ class Effects:
         return self.mean - half, self.mean + half
 
     def needed_runs(self, least: float, same: float | Floats, level: Floats) -> Floats:
-        """Return how many runs a side would settle it, if the effect is as estimated; NaN if more than 100.
+        """Return the number of runs per side that would settle it, if the effect is as estimated; NaN if above 100.
 
         `level`: the p value below which a change counts, by measure.
         """
@@ -68,10 +68,10 @@ class Effects:
 def effects(
     baseline: Floats, candidate: Floats, floor: Floats, *, is_paired: bool, classes: "pd.Series[str] | None" = None
 ) -> Effects:
-    """Estimate the change of each measure: a row of logs per measure, a column per run; NaN for what was not measured.
+    """Estimate the change of each measure, from a row of logs per measure and a column per run, NaN if missing.
 
     `floor`: the least standard deviation of a run, by measure, such as that of the clock. With `is_paired`, columns of
-    the two sides belong together. `classes`: which measures are alike in noise, all if None.
+    the two sides form pairs. `classes`: groups of measures with similar noise; None for one group.
     """
     with np.errstate(invalid="ignore", divide="ignore"):
         if is_paired:
@@ -89,30 +89,30 @@ def effects(
         prior = np.zeros(len(variance))
         for code in np.unique(codes):
             of_class = codes == code
-            variance[of_class], prior[of_class] = _moderated(variance[of_class], freedom[of_class])
-        known = np.where(is_enough, mean, np.nan)
-        return Effects(known, np.sqrt(variance * scale), freedom + prior, np.sqrt(variance), prior, is_paired)
+            variance[of_class], prior[of_class] = _moderate(variance[of_class], freedom[of_class])
+        estimates = np.where(is_enough, mean, np.nan)
+        return Effects(estimates, np.sqrt(variance * scale), freedom + prior, np.sqrt(variance), prior, is_paired)
 
 
 def _moments(values: Floats) -> tuple[Floats, Floats, Floats]:
-    """Return of each row how many values there are, their mean, and their squared distances from it, added up."""
-    known = np.isfinite(values)
-    count = known.sum(axis=1).astype(np.float64)
-    mean = np.where(known, values, 0.0).sum(axis=1) / count
-    return count, mean, np.where(known, (values - mean[:, None]) ** 2, 0.0).sum(axis=1)
+    """Return the number of values, the mean and the sum of squared deviations of each row."""
+    is_known = np.isfinite(values)
+    count = is_known.sum(axis=1).astype(np.float64)
+    mean = np.where(is_known, values, 0.0).sum(axis=1) / count
+    return count, mean, np.where(is_known, (values - mean[:, None]) ** 2, 0.0).sum(axis=1)
 
 
-def _moderated(variance: Floats, freedom: Floats) -> tuple[Floats, float]:
-    """Draw variances towards the usual one; return them and the degrees of freedom that this adds (0: too few)."""
-    known = np.isfinite(variance) & (freedom > 0)
-    if np.count_nonzero(known) < LEAST_OF_CLASS:
+def _moderate(variance: Floats, freedom: Floats) -> tuple[Floats, float]:
+    """Shrink variances towards the typical one; return them and the additional degrees of freedom (0: too few)."""
+    is_known = np.isfinite(variance) & (freedom > 0)
+    if np.count_nonzero(is_known) < LEAST_OF_CLASS:
         return variance, 0.0
-    half = freedom[known] / 2
-    logs = np.log(variance[known]) - digamma(half) + np.log(half)
-    # how much the true variances differ
+    half = freedom[is_known] / 2
+    logs = np.log(variance[is_known]) - digamma(half) + np.log(half)
+    # the variance of the true log variances
     excess = float(logs.var(ddof=1) - polygamma(1, half).mean())
     if excess <= 0:
-        return np.where(known, np.exp(logs.mean()), variance), _SURE
+        return np.where(is_known, np.exp(logs.mean()), variance), _SURE
     prior = 2 * _inverse_trigamma(excess)
     usual = np.exp(logs.mean() + digamma(prior / 2) - np.log(prior / 2))
     return (prior * usual + freedom * variance) / (prior + freedom), prior
@@ -130,27 +130,28 @@ def _inverse_trigamma(value: float) -> float:
     return x
 
 
-def of_one_side(few: Floats, many: Floats, of: tuple[int, int], alpha: float) -> tuple[Flags, Flags]:
-    """Return what only the candidate has, and what only the baseline has, of things that `few` and `many` runs have.
+def one_sided(few: Floats, many: Floats, of: tuple[int, int], alpha: float) -> tuple[Flags, Flags]:
+    """Return the measures that only the candidate has, and those that only the baseline has.
 
-    A side has what all of its runs have, or most of them and more than chance puts on one side (Fisher's exact test,
-    in both directions). Where things come and go by themselves, chance puts some on one side. How many, those tell
-    that as many runs have, and both sides do. What chance would explain more than `alpha` of is not said.
+    `few` and `many`: how many runs of baseline and candidate have each measure. A side has a measure if all of its runs
+    do, or most of them and more than chance explains (Fisher's exact test, two-sided). Measures that come and go are
+    sometimes on one side by chance; how often is estimated from measures that equally many runs of both sides have. A
+    result is withheld if chance would explain more than `alpha` of such results.
     """
-    every = sum(of)
-    numbers = np.arange(every + 1)
-    of_both = np.bincount((few + many)[(few > 0) & (many > 0)].astype(np.int64), minlength=every + 1)
-    chances = [comb(side, numbers) / comb(every, numbers) for side in of]
-    # runs could have been dealt to the sides in any order
+    total = sum(of)
+    numbers = np.arange(total + 1)
+    of_both = np.bincount((few + many)[(few > 0) & (many > 0)].astype(np.int64), minlength=total + 1)
+    chances = [comb(side, numbers) / comb(total, numbers) for side in of]
+    # under the null hypothesis, runs are assigned to the sides at random
     dealt = of_both / np.maximum(1 - chances[0] - chances[1], 1e-9)
     sides, levels = [], []
     for own, other, side, chance in zip((few, many), (many, few), of, chances, strict=True):
         is_most = (numbers == side) | ((2 * numbers > side) & (numbers < side) & (2 * chance <= alpha))
-        # one or two runs against several tell nothing of what comes and goes
+        # one or two runs against several say nothing about measures that come and go
         is_most &= side >= min(LEAST_RUNS, max(of))
         is_alone = (own > 0) & (other == 0) & is_most[own.astype(np.int64)]
-        found = np.bincount(own[is_alone].astype(np.int64), minlength=every + 1)
-        levels.append(np.array([chance, chance * dealt, found])[:, is_most])
+        observed = np.bincount(own[is_alone].astype(np.int64), minlength=total + 1)
+        levels.append(np.array([chance, chance * dealt, observed])[:, is_most])
         sides.append((is_alone, chance[own.astype(np.int64)]))
     rarity, expected, count = np.concatenate(levels, axis=1)
     limits = np.unique(rarity)
@@ -161,16 +162,16 @@ def of_one_side(few: Floats, many: Floats, of: tuple[int, int], alpha: float) ->
 
 
 def holm(p: Floats) -> Floats:
-    """Adjust p values so that any false alarm among them is as rare as one of a single test; NaN stays."""
-    adjusted, known = p.copy(), np.flatnonzero(np.isfinite(p))
-    order = known[np.argsort(p[known], kind="stable")]
+    """Adjust p values to control the family-wise error rate (Holm); NaN stays NaN."""
+    adjusted, is_known = p.copy(), np.flatnonzero(np.isfinite(p))
+    order = is_known[np.argsort(p[is_known], kind="stable")]
     adjusted[order] = np.minimum(np.maximum.accumulate(p[order] * np.arange(len(order), 0, -1)), 1.0)
     return adjusted
 
 
 def benjamini_hochberg(p: Floats) -> Floats:
-    """Adjust p values so that few of those below a level are false alarms; NaN stays."""
-    adjusted, known = p.copy(), np.flatnonzero(np.isfinite(p))
-    order = known[np.argsort(-p[known], kind="stable")]
+    """Adjust p values to control the false discovery rate (Benjamini and Hochberg); NaN stays NaN."""
+    adjusted, is_known = p.copy(), np.flatnonzero(np.isfinite(p))
+    order = is_known[np.argsort(-p[is_known], kind="stable")]
     adjusted[order] = np.minimum.accumulate(p[order] * len(order) / np.arange(len(order), 0, -1))
     return adjusted

@@ -1,9 +1,9 @@
-"""How much longer a step can have become, where its median says little because the host was disturbed.
+"""Bounds the growth of step time if medians are imprecise because the host was disturbed.
 
-A disturbance makes steps longer, never shorter, and it hits some runs harder than others. So two more estimates help.
-The fastest step of a run, in the runs that were disturbed least, is what a step takes if nothing gets in its way. And a
-host that is slower as a whole is also slower in the calls that launch the work: the time of such a call tells how fast
-the host was, and medians are compared at equal speed (analysis of covariance).
+A disturbance makes steps longer, never shorter, and affects some runs more than others, so two more estimates help.
+The fastest steps of the least disturbed runs show the time of an undisturbed step. And on a host that is slower as a
+whole, launch calls are slower too: their time shows the speed of the host, and medians are compared at equal speed
+(analysis of covariance).
 """
 
 from collections.abc import Sequence
@@ -21,11 +21,11 @@ MEDIANS: Final = "by its medians"
 FASTEST: Final = "by its fastest steps"
 EQUAL_HOST: Final = "at equal speed of the host"
 ESTIMATES: Final = 3.0
-"""How many estimates there are to choose from: these three."""
-# with this many runs or more, only this share of them counts: the least disturbed
+"""The number of estimates to choose from."""
+# with at least this many runs, only this share of them counts: the least disturbed
 _MANY: Final = 5
 _UNDISTURBED: Final = 0.6
-# medians of runs differ by at least this part of what the steps within a run differ by
+# medians of runs differ by at least this share of the spread of steps within a run
 _OF_SPREAD: Final = 0.5
 # a host that takes twice as long for its calls does not take more than about three times as long for a step
 _STEEPEST: Final = 1.5
@@ -34,7 +34,7 @@ _ALPHA: Final = 0.05
 
 
 class Estimate(NamedTuple):
-    """A change as the log of a ratio, its standard error, and the degrees of freedom of that. how: in words."""
+    """A change as the log of a ratio, its standard error, and the degrees of freedom. how: the method in words."""
 
     mean: float
     error: float
@@ -43,22 +43,22 @@ class Estimate(NamedTuple):
 
     @property
     def margin(self) -> float:
-        """How far the true change can be above the mean, or below it, in all but 1 case of 20."""
+        """The distance from the mean that the true change exceeds, in either direction, in 1 of 20 cases."""
         return float(stdtrit(self.freedom, 1 - _ALPHA)) * self.error
 
     @property
     def low(self) -> float:
-        """The smallest change that the estimate leaves possible."""
+        """The lower bound of the change."""
         return self.mean - self.margin
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """Evidence on the time of a step in addition to the medians.
+    """Evidence on the time of a step that supplements the medians.
 
-    middle: the change of the median run. floor: the least that runs differ by. at_equal_host: None if unknown.
+    middle: the change of the median run. floor: the least difference between runs. at_equal_host: None if unknown.
     is_slower: launches of the candidate took longer than chance explains, so the candidate may have slowed its host.
-    is_paired: whether the runs were made in turns.
+    is_paired: whether the runs of both sides alternated.
     """
 
     middle: float
@@ -69,16 +69,16 @@ class Evidence:
     is_paired: bool
 
     def best(self, medians: Estimate, same: float) -> Estimate:
-        """Return the estimate to believe: the most precise one that can be trusted.
+        """Return the most precise trustworthy estimate.
 
-        The medians are what the question is about, so they will do if they are precise enough to tell whether a step
-        became longer by `same`. If not, and one estimate shows that it did, no other one can say that it did not.
+        The medians are preferred if they are precise enough to show whether a step became longer by `same`. If not, and
+        one estimate shows that it did, no other estimate can refute it.
         """
         if medians.margin <= same / 2:
             return medians
         adjusted = self.at_equal_host
-        every = [medians, self.fastest, *([adjusted] if adjusted else [])]
-        trusted = [each for each in every if each.low > same]
+        candidates = [medians, self.fastest, *([adjusted] if adjusted else [])]
+        trusted = [estimate for estimate in candidates if estimate.low > same]
         if not trusted:
             trusted = [medians]
             # fast steps say nothing about slow ones, so the medians must not have grown either
@@ -86,31 +86,31 @@ class Evidence:
                 trusted.append(self.fastest)
             if adjusted and not self.is_slower:
                 trusted.append(adjusted)
-        # not by what it says: that would favour the one that is wrong by chance
-        return min(trusted, key=lambda each: each.margin)
+        # choosing by value would favor an estimate that is wrong by chance
+        return min(trusted, key=lambda estimate: estimate.margin)
 
     def contradicting(self, medians: Estimate, best: Estimate, same: float, least: float) -> str:
-        """Return which estimate does not see a change by more than `least` in the direction of `best`; "" if all do.
+        """Return an estimate that shows no change of more than `least` in the direction of `best`; "" if all do.
 
-        Noise seldom moves all of them. Medians that are precise enough need no agreement, except if the host can have
-        been slower for one side as a whole: in turns, that cannot be by chance.
+        Noise seldom moves all of them. Precise medians need no agreement, unless the host may have been slower for one
+        whole side; if runs alternate, that does not happen by chance.
         """
-        seen = {EQUAL_HOST: self.at_equal_host.mean} if self.at_equal_host else {}
+        changes = {EQUAL_HOST: self.at_equal_host.mean} if self.at_equal_host else {}
         if medians.margin > same / 2:
-            # a single wild run moves all means, but not the median run
-            seen |= {MEDIANS: self.middle, FASTEST: self.fastest.mean}
+            # a single outlier moves all means, but not the median run
+            changes |= {MEDIANS: self.middle, FASTEST: self.fastest.mean}
         elif self.is_paired:
-            seen = {}
+            changes = {}
         sign = 1 if best.mean > 0 else -1
-        return next((how for how, moved in seen.items() if sign * moved <= least), "")
+        return next((how for how, change in changes.items() if sign * change <= least), "")
 
 
 def evidence(  # noqa: PLR0913 (what is known of one comparison)
     runs: Sequence[Measures], metric: str, before: Floats, after: Floats, *, same_launches: bool, is_paired: bool
 ) -> Evidence | None:
-    """Return what the runs tell about a step's time; None if a run does not know it.
+    """Return the evidence of the runs on the time of a step; None if a run lacks it.
 
-    `before` and `after` are the logs of the medians. The time of a launch tells how fast the host was only if both
+    `before` and `after` are the logs of the medians. The time of a launch shows the speed of the host only if both
     sides launch the same work.
     """
     if min(len(before), len(after)) < LEAST_RUNS or not all(metric in run.pace for run in runs):
@@ -126,19 +126,19 @@ def evidence(  # noqa: PLR0913 (what is known of one comparison)
     if metric == STEP and same_launches and (calls > 0).all():
         speed = np.split(np.log(calls), [len(before)])
         adjusted, is_slower = _at_equal_host(before, after, *speed), _difference(*speed).low > 0
-    return Evidence(middle, floor, _undisturbed(*fastest), adjusted, is_slower, is_paired)
+    return Evidence(middle, floor, _least_disturbed(*fastest), adjusted, is_slower, is_paired)
 
 
 def _difference(before: Floats, after: Floats) -> Estimate:
-    """Compare two samples that have the same variance."""
+    """Compare two samples with equal variances."""
     freedom = len(before) + len(after) - 2
-    variance = _squares(before, before) + _squares(after, after)
+    variance = _sum_of_products(before, before) + _sum_of_products(after, after)
     scale = 1 / len(before) + 1 / len(after)
-    return Estimate(_moved(before, after), _error(variance / freedom, scale), freedom)
+    return Estimate(_mean_difference(before, after), _error(variance / freedom, scale), freedom)
 
 
-def _undisturbed(before: Floats, after: Floats) -> Estimate:
-    """Compare the runs of both sides that were disturbed least: means without the largest values (Yuen 1974)."""
+def _least_disturbed(before: Floats, after: Floats) -> Estimate:
+    """Compare the least disturbed runs of both sides: means trimmed at the top (Yuen 1974)."""
     parts = [_lowest(before), _lowest(after)]
     freedom = sum(count for _, _, count in parts) - 2
     error = sqrt(max(sum(variance for _, variance, _ in parts), _STEADIEST**2))
@@ -148,33 +148,33 @@ def _undisturbed(before: Floats, after: Floats) -> Estimate:
 def _lowest(values: Floats) -> tuple[float, float, int]:
     """Return the mean of the lowest values, its variance, and their number."""
     ordered, size = np.sort(values), len(values)
-    kept = ceil(_UNDISTURBED * size) if size >= _MANY else size
-    # those that were left out count as much as the largest that is left
-    cut = np.minimum(ordered, ordered[kept - 1])
-    return float(ordered[:kept].mean()), _squares(cut, cut) / (kept * (kept - 1)), kept
+    count = ceil(_UNDISTURBED * size) if size >= _MANY else size
+    # winsorized: values that are left out count as the largest remaining one
+    cut = np.minimum(ordered, ordered[count - 1])
+    return float(ordered[:count].mean()), _sum_of_products(cut, cut) / (count * (count - 1)), count
 
 
 def _at_equal_host(before: Floats, after: Floats, speed_before: Floats, speed_after: Floats) -> Estimate | None:
-    """Compare the medians as they would be if calls took equally long on both sides; None if all runs were alike."""
+    """Compare the medians, adjusted to equal call times on both sides; None if all runs had equal call times."""
     freedom = len(before) + len(after) - 3
-    own = _squares(speed_before, speed_before) + _squares(speed_after, speed_after)
-    shared = _squares(speed_before, before) + _squares(speed_after, after)
-    squares = _squares(before, before) + _squares(after, after)
+    own = _sum_of_products(speed_before, speed_before) + _sum_of_products(speed_after, speed_after)
+    shared = _sum_of_products(speed_before, before) + _sum_of_products(speed_after, after)
+    squares = _sum_of_products(before, before) + _sum_of_products(after, after)
     if own <= 0:
         return None
     slope = min(max(shared / own, 0.0), _STEEPEST)
-    apart = _moved(speed_before, speed_after)
-    left = squares - 2 * slope * shared + slope**2 * own
-    error = _error(left / freedom, 1 / len(before) + 1 / len(after) + apart**2 / own)
-    return Estimate(_moved(before, after) - slope * apart, error, freedom, EQUAL_HOST)
+    speed_difference = _mean_difference(speed_before, speed_after)
+    residual = squares - 2 * slope * shared + slope**2 * own
+    error = _error(residual / freedom, 1 / len(before) + 1 / len(after) + speed_difference**2 / own)
+    return Estimate(_mean_difference(before, after) - slope * speed_difference, error, freedom, EQUAL_HOST)
 
 
-def _moved(before: Floats, after: Floats) -> float:
+def _mean_difference(before: Floats, after: Floats) -> float:
     return float(after.mean() - before.mean())
 
 
-def _squares(some: Floats, others: Floats) -> float:
-    return float(((some - some.mean()) * (others - others.mean())).sum())
+def _sum_of_products(first: Floats, second: Floats) -> float:
+    return float(((first - first.mean()) * (second - second.mean())).sum())
 
 
 def _error(variance: float, scale: float) -> float:

@@ -1,4 +1,4 @@
-"""Which category of *Where the time went* a GPU operation is, and which one a CUDA call causes while a GPU is idle."""
+"""Assigns GPU operations, and idle time that CUDA calls cause, to the categories of *Where the time went*."""
 
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
@@ -44,9 +44,9 @@ Categories = np.ndarray[Any, np.dtype[np.int8]]
 
 
 class Spent(NamedTuple):
-    """What a device did from `edge[0]` to the last edge: from each edge (ns) to the next one thing.
+    """The activity of a device from `edge[0]` to the last edge, constant from each edge (ns) to the next.
 
-    `category`: what, as a position in (*BUSY, *IDLE); neighbors differ.
+    `category`: the activity, as a position in (*BUSY, *IDLE); neighbors differ.
     """
 
     edge: Ints
@@ -55,41 +55,41 @@ class Spent(NamedTuple):
 
 @once
 def operation_categories(profile: Profile) -> Ints:
-    """Return for every GPU operation, in the order of GPU_TABLES, its category as a position in BUSY."""
+    """Return the category of every GPU operation, in the order of GPU_TABLES, as a position in BUSY."""
     kernels, copies, graphs = (profile.tables.get(name, empty(name)) for name in GPU_TABLES)
     names, directions = kernels["name"].cat, copies["operation"].cat
-    found = (
+    categories = (
         _of(COMPUTE, map(communicates, names.categories))[names.codes],
         _of(COPIES, directions.categories == "Peer-to-Peer")[directions.codes],
         np.full(len(graphs), BUSY.index(GRAPHS)),
     )
-    return np.concatenate(found)
+    return np.concatenate(categories)
 
 
 def _of(usual: str, with_peers: Iterable[bool]) -> Ints:
-    places = [BUSY.index(COMMUNICATION) if each else BUSY.index(usual) for each in with_peers]
+    places = [BUSY.index(COMMUNICATION) if is_peer else BUSY.index(usual) for is_peer in with_peers]
     return np.array(places, dtype=np.int64)
 
 
 @once
 def call_causes(profile: Profile) -> Categories:
-    """Return for every row of api_calls the category, as a position in IDLE, of the idle time that it explains.
+    """Return, for every row of api_calls, the category of the idle time that it explains, as a position in IDLE.
 
-    Launches are other calls here: what they explain depends on when their work begins.
+    Launches count as other calls here: what they explain depends on when their work begins.
     """
     names = profile.tables.get("api_calls", empty("api_calls"))["name"].cat
-    known = api_names(names.categories)
-    causes = np.full(len(known), IDLE.index(OTHER_CALL), dtype=np.int8)
+    functions = api_names(names.categories)
+    causes = np.full(len(functions), IDLE.index(OTHER_CALL), dtype=np.int8)
     # in reverse, so that the first pattern that matches is written last
     for category, pattern in reversed(_CALLS.items()):
-        causes[np.asarray(known.str.contains(pattern), dtype=bool)] = IDLE.index(category)
+        causes[np.asarray(functions.str.contains(pattern), dtype=bool)] = IDLE.index(category)
     cause: Categories = causes[names.codes]
     cause[_pageable(profile)] = IDLE.index(BLOCKING_COPY)
     return cause
 
 
 def _pageable(profile: Profile) -> Ints:
-    """Return the calls that copy from or to pageable memory: they block even if they are called Async."""
+    """Return the calls that copy from or to pageable memory: they block even if their name says Async."""
     copies = profile.tables.get("memory_ops")
     if copies is None:
         return np.empty(0, dtype=np.int64)
@@ -99,6 +99,6 @@ def _pageable(profile: Profile) -> Ints:
 
 
 def is_pageable(operations: pd.DataFrame) -> Flags:
-    """Tell which rows of memory_ops copy from or to pageable host memory."""
+    """Return which rows of memory_ops copy from or to pageable host memory."""
     flags: Flags = ((operations["source_kind"] == "Pageable") | (operations["target_kind"] == "Pageable")).to_numpy()
     return flags

@@ -1,8 +1,8 @@
-"""Which kernels communicate, for which call, and which of several GPUs are one collective.
+"""Finds kernels that communicate, the calls that requested them, and which kernels of several GPUs are one collective.
 
-Ranks call the collectives of a communicator in the same order, so that the same number in it is the same collective.
-Where the capture does not tell the communicator, kernels of one name are matched by their order, or, where ranks have
-different numbers of them, those that overlap. What one rank sends to another, that one receives in the same order.
+Ranks call the collectives of a communicator in the same order, so equal positions in that order mean the same
+collective. If the capture does not identify the communicator, kernels with the same name are matched by their order,
+or by overlap if ranks have different numbers of them. A rank receives messages in the order in which they were sent.
 """
 
 import re
@@ -18,8 +18,8 @@ from nightsight.intervals import Flags, Floats, Ints, Spans, shared, union
 from nightsight.tables import NULLABLE, empty, innermost_of
 
 PAIRWISE: Final = ("send", "recv", "send and recv")
-"""What two ranks of a communicator do, whatever the others do."""
-# PyTorch's name for what a kernel of NCCL does
+"""Operations between two ranks of a communicator, independent of the other ranks."""
+# PyTorch's name for the operation of an NCCL kernel
 _OF_KERNELS: Final = {
     "allreduce": "allreduce",
     "allgather": "allgather",
@@ -30,29 +30,29 @@ _OF_KERNELS: Final = {
     "reduce": "reduce",
 }
 _KERNEL: Final = re.compile(rf"nccl\w*?kernel\w*?_({'|'.join(_OF_KERNELS)})", re.IGNORECASE)
-# the recording of a rank may start at a later collective: how many later ones to try
+# the recording of a rank may start at a later collective: the largest offset to try
 _MOST_SHIFTED: Final = 2_000
 _AROUND: Final = 3
-# calls of a group launch their kernel together, at most this long after
+# the calls of a group launch one kernel, at most this long after the last call
 _MOST_GROUPED_NS: Final = 1_000_000
 _OF_CALLS: Final = ("bytes", "received_bytes", "group_size", "place")
 # the tolerance for ends of one collective, in ns and as a multiple of the usual one; how many to compare at most
 _TOGETHER_NS: Final = 20_000
 _LOOSE: Final = 4
 _SAMPLED: Final = 64
-# of the longest stream that two captures have in common: shorter ones tell nothing of clocks
+# share of the longest stream that two captures have in common: shorter streams say nothing about clocks
 _ENOUGH: Final = 0.25
 _MOST_PAIRS: Final = 16
 _SURE: Final = 32
-# how near the ends of collectives are if clocks are compared as they should be, and how far off clocks may be
+# how close the ends of collectives are once clocks are aligned correctly, and how far apart clocks may be
 _FITS_NS: Final = 200_000
 _PLAUSIBLE_NS: Final = 1_000_000_000
-# of what ends at about the same time, how many to look at on either side
+# how many kernels that end at about the same time to compare on either side
 _NEIGHBOURS: Final = 4
-# a rank that exchanges with this many others at once exchanges with all; in a pipeline there are two
+# a rank that exchanges with this many others at once exchanges with all of them; in a pipeline there are two
 _MANY_PEERS: Final = 3
 ONE_CLOCK_NS: Final = 50_000
-"""Clocks that differ by less are one."""
+"""Clocks that differ by less count as one."""
 
 
 @of_capture
@@ -61,10 +61,10 @@ def communication(timeline: Timeline) -> pd.DataFrame:
 
     Columns: operation (position in Timeline.operations), device, stream, process, start_ns and end_ns on the GPU,
     called_ns (when the CPU launched it, else its start), group (the communicator, "" if unknown), name, bytes and
-    received_bytes (what the rank gives and gets, missing if unknown), group_size, place (of the rank in the group,
-    missing if unknown), pairs (its sends and receives, in order, with peer and bytes: ">1:4096 <0:4096"; a peer that is
-    not known is left out), is_whole (whether all calls of the communicator up to this one were recorded), collective
-    (equal for what several devices take part in, -1 for what has no partner).
+    received_bytes (what the rank sends and receives, missing if unknown), group_size, place (of the rank in the group,
+    missing if unknown), pairs (its sends and receives, in order, with peer and bytes: ">1:4096 <0:4096"; an unknown
+    peer is left out), is_whole (whether all calls of the communicator up to this one were recorded), collective (equal
+    for kernels of one collective, -1 for a kernel without a counterpart).
     """
     operations = timeline.operations
     row = np.flatnonzero(communicating(timeline))
@@ -72,8 +72,8 @@ def communication(timeline: Timeline) -> pd.DataFrame:
         values[row] for values in (operations.device, operations.start, operations.end, operations.call)
     )
     names = timeline.profile.table("kernels")["name"].cat if len(row) else None
-    known = np.array([_named(name) for name in names.categories] if names is not None else [], dtype=object)
-    found = pd.DataFrame(
+    kinds = np.array([_collective_name(name) for name in names.categories] if names is not None else [], dtype=object)
+    kernels = pd.DataFrame(
         {
             "operation": row,
             "device": device,
@@ -83,37 +83,37 @@ def communication(timeline: Timeline) -> pd.DataFrame:
             "end_ns": end,
             "called_ns": np.where(call >= 0, np.append(_call_starts(timeline), 0)[call], start),
             "group": "",
-            "name": known[np.asarray(names.codes, dtype=np.int64)[row]] if names is not None else known,
+            "name": kinds[np.asarray(names.codes, dtype=np.int64)[row]] if names is not None else kinds,
             **{name: pd.array([None] * len(row), dtype=NULLABLE) for name in _OF_CALLS},
             "pairs": "",
             "is_whole": False,
         }
     )
-    found = _with_calls(timeline, found, call)
-    found = found.sort_values(["device", "called_ns", "start_ns"], kind="stable", ignore_index=True)
-    found["collective"] = matched(found)
-    return found
+    kernels = _with_calls(timeline, kernels, call)
+    kernels = kernels.sort_values(["device", "called_ns", "start_ns"], kind="stable", ignore_index=True)
+    kernels["collective"] = matched(kernels)
+    return kernels
 
 
 def of_all_ranks(timeline: Timeline) -> pd.DataFrame:
-    """Return `communication` of all ranks of the job, even where the capture has the events of only some of them."""
+    """Return `communication` of all ranks of the job, even if the capture has the events of only some of them."""
     job = timeline.profile.job
     return communication(timeline) if job is None else job.communication
 
 
-def kinds_of_calls(found: pd.DataFrame) -> "pd.Series[str]":
-    """Return by device the names and sizes of what it calls, each once, as a text: equal for ranks of the same part."""
-    texts = found["name"].astype("str") + " " + found["bytes"].fillna(-1).astype("str")
-    return texts.groupby(found["device"]).agg(lambda names: " ".join(sorted(set(names))))
+def kinds_of_calls(kernels: pd.DataFrame) -> "pd.Series[str]":
+    """Return a text per device with the distinct names and sizes of its calls: equal for ranks with the same role."""
+    texts = kernels["name"].astype("str") + " " + kernels["bytes"].fillna(-1).astype("str")
+    return texts.groupby(kernels["device"]).agg(lambda names: " ".join(sorted(set(names))))
 
 
 @of_capture
 def collective_of_operations(timeline: Timeline) -> Ints:
-    """Return for each operation its `collective` in `of_all_ranks`; -1 for what has none."""
+    """Return the `collective` of each operation in `of_all_ranks`; -1 if it has none."""
     own, collective = communication(timeline), np.full(len(timeline.operations.kind), -1, dtype=np.int64)
-    every = of_all_ranks(timeline)
-    # of the devices at hand, they are the same rows in the same order
-    here = every if len(every) == len(own) else every[every["device"].isin(own["device"].unique())]
+    all_ranks = of_all_ranks(timeline)
+    # for the devices of this capture, both have the same rows in the same order
+    here = all_ranks if len(all_ranks) == len(own) else all_ranks[all_ranks["device"].isin(own["device"].unique())]
     if np.array_equal(here["start_ns"], own["start_ns"]):
         collective[own["operation"].to_numpy()] = here["collective"].to_numpy()
     return collective
@@ -121,17 +121,17 @@ def collective_of_operations(timeline: Timeline) -> Ints:
 
 @of_capture
 def work_beside(timeline: Timeline) -> Mapping[int, Spans]:
-    """Return for each device that communicates when other work ran there meanwhile, merged; of all ranks, too."""
+    """Return, for each communicating device of all ranks, the merged spans in which other work ran at the same time."""
     if (job := timeline.profile.job) is not None:
         return job.beside
-    operations, found, beside = timeline.operations, communication(timeline), {}
+    operations, kernels, overlapping = timeline.operations, communication(timeline), {}
     is_other = ~communicating(timeline)
-    for device, mine in positions(found["device"].to_numpy()).items():
+    for device, rows in positions(kernels["device"].to_numpy()).items():
         here = by_device(timeline)[device]
         busy = here[is_other[here]]
-        spans = union(found["start_ns"].to_numpy()[mine], found["end_ns"].to_numpy()[mine])
-        beside[device] = shared(union(operations.start[busy], operations.end[busy]), spans)
-    return beside
+        spans = union(kernels["start_ns"].to_numpy()[rows], kernels["end_ns"].to_numpy()[rows])
+        overlapping[device] = shared(union(operations.start[busy], operations.end[busy]), spans)
+    return overlapping
 
 
 @of_capture
@@ -141,13 +141,13 @@ def communicating(timeline: Timeline) -> Flags:
     kernels = timeline.profile.tables.get("kernels")
     if kernels is not None and len(kernels):
         names = kernels["name"].cat
-        known = np.array([communicates(name) for name in names.categories], dtype=bool)
-        flags[: len(kernels)] = known[names.codes]
+        by_name = np.array([communicates(name) for name in names.categories], dtype=bool)
+        flags[: len(kernels)] = by_name[names.codes]
     return flags
 
 
 def pids(timeline: Timeline) -> Mapping[int, int]:
-    """Return the number that the system gave to each process that called CUDA."""
+    """Return the process ID of each process that called CUDA."""
     if (job := timeline.profile.job) is not None:
         return job.pids
     calls = timeline.profile.tables.get("api_calls")
@@ -155,44 +155,46 @@ def pids(timeline: Timeline) -> Mapping[int, int]:
 
 
 def ranks_of(timeline: Timeline, device: Ints) -> Ints:
-    """Return the rank that each device works for; the device's own number where the capture does not tell."""
-    known = _ranks(timeline)
-    return np.asarray(known.reindex(device).to_numpy(), dtype=np.int64) if len(known) else device
+    """Return the rank of each device, or the device number if the capture does not identify ranks."""
+    ranks = _ranks(timeline)
+    return np.asarray(ranks.reindex(device).to_numpy(), dtype=np.int64) if len(ranks) else device
 
 
 def stands_for(timeline: Timeline, device: Ints) -> Ints:
-    """Return for how many ranks each device stands, itself among them."""
+    """Return how many ranks each device represents, including its own."""
     if (job := timeline.profile.job) is None:
         return np.ones(len(device), dtype=np.int64)
-    shown, count = np.unique(list(job.like.values()), return_counts=True)
+    stand_ins, count = np.unique(list(job.like.values()), return_counts=True)
     ranks = ranks_of(timeline, device)
-    return np.where(np.isin(ranks, shown), count[np.searchsorted(shown, ranks).clip(max=len(shown) - 1)], 1)
+    return np.where(np.isin(ranks, stand_ins), count[np.searchsorted(stand_ins, ranks).clip(max=len(stand_ins) - 1)], 1)
 
 
 def are_ranks_known(timeline: Timeline) -> bool:
-    """Whether each device that communicates has a separate rank that the capture gives."""
+    """Whether the capture gives each communicating device a distinct rank."""
     return len(_ranks(timeline)) > 0
 
 
 def called_by_rank(timeline: Timeline, device: int) -> str:
-    """Name a device after its rank, "Rank 3"; "GPU 3" where the capture does not tell."""
-    known = _ranks(timeline)
-    return f"Rank {known[device]}" if device in known.index else f"GPU {device}"
+    """Return the label of a device: "Rank 3", or "GPU 3" if the capture does not identify ranks."""
+    ranks = _ranks(timeline)
+    return f"Rank {ranks[device]}" if device in ranks.index else f"GPU {device}"
 
 
 @of_capture
 def _ranks(timeline: Timeline) -> "pd.Series[int]":
-    """Return the rank of each device that communicates; empty unless each has a different one."""
+    """Return the rank of each communicating device; empty unless all are different."""
     used = of_all_ranks(timeline)[["device", "process"]].drop_duplicates()
-    told = timeline.profile.tables.get("ranks", empty("ranks"))
-    known = used.merge(told, on="process").set_index("device")["rank"].astype("int64")
-    is_own = used["device"].is_unique and used["process"].is_unique and known.is_unique and len(known) == len(used)
-    return known if is_own else known.iloc[:0]
+    ranks = timeline.profile.tables.get("ranks", empty("ranks"))
+    own_ranks = used.merge(ranks, on="process").set_index("device")["rank"].astype("int64")
+    is_own = (
+        used["device"].is_unique and used["process"].is_unique and own_ranks.is_unique and len(own_ranks) == len(used)
+    )
+    return own_ranks if is_own else own_ranks.iloc[:0]
 
 
-def _named(name: str) -> str:
-    found = _KERNEL.search(name)
-    return _OF_KERNELS[found[1].lower()] if found else ""
+def _collective_name(name: str) -> str:
+    match = _KERNEL.search(name)
+    return _OF_KERNELS[match[1].lower()] if match else ""
 
 
 def _call_starts(timeline: Timeline) -> Ints:
@@ -200,20 +202,20 @@ def _call_starts(timeline: Timeline) -> Ints:
     return np.empty(0, dtype=np.int64) if calls is None else calls["start_ns"].to_numpy()
 
 
-def _with_calls(timeline: Timeline, found: pd.DataFrame, call: Ints) -> pd.DataFrame:
-    """Add the program's call of each kernel: the call around its launch, else those before it on the thread.
+def _with_calls(timeline: Timeline, kernels: pd.DataFrame, call: Ints) -> pd.DataFrame:
+    """Add the program's call of each kernel: the call around its launch, else the calls before it on the thread.
 
-    Calls between ncclGroupStart and ncclGroupEnd launch one kernel at the end, so what they say is put together.
+    Calls between ncclGroupStart and ncclGroupEnd launch one kernel at the end, so their arguments are combined.
     """
     called = timeline.profile.tables.get("collectives")
     if called is None or not len(called) or not (call >= 0).any():
-        return found
-    kernel = _kernels_of(timeline, called, found, call)
+        return kernels
+    kernel = _kernels_of(timeline, called, kernels, call)
     texts = called.astype({"group": "str", "ranks": "str", "name": "str"})
     grouped = texts.assign(kernel=kernel)[kernel >= 0].groupby("kernel")
-    told = pd.DataFrame(
+    facts = pd.DataFrame(
         {
-            # torch gives groups of other ranks the same name
+            # torch gives the same name to groups of different ranks
             "group": (
                 grouped["group"].first().astype("str") + " " + grouped["ranks"].first().astype("str")
             ).str.strip(),
@@ -226,120 +228,124 @@ def _with_calls(timeline: Timeline, found: pd.DataFrame, call: Ints) -> pd.DataF
             "is_whole": grouped["is_whole"].first(),
         }
     )
-    mine = told.index.to_numpy()
-    found = found.astype({"group": object, "name": object, "pairs": object})
-    is_pairs = texts["name"].isin(PAIRWISE).groupby(kernel).all().reindex(mine)
+    rows = facts.index.to_numpy()
+    kernels = kernels.astype({"group": object, "name": object, "pairs": object})
+    is_pairs = texts["name"].isin(PAIRWISE).groupby(kernel).all().reindex(rows)
     several = is_pairs.map({True: "send and recv", False: "several"})
-    name = told["name"].where(told["names"] == 1, several).where(told["name"] != "", found["name"].iloc[mine])
-    pairs = _pairs(texts.assign(kernel=kernel)[kernel >= 0]).reindex(mine, fill_value="")
-    # NCCL is also asked for an all-to-all by a send to and a receive from each rank
+    name = facts["name"].where(facts["names"] == 1, several).where(facts["name"] != "", kernels["name"].iloc[rows])
+    pairs = _pairs(texts.assign(kernel=kernel)[kernel >= 0]).reindex(rows, fill_value="")
+    # an all-to-all can also be requested as one send to and one receive from each rank
     is_all = is_pairs & (pairs == "")
-    told = told.assign(name=name.mask(is_all, "all_to_all"), pairs=pairs)
+    facts = facts.assign(name=name.mask(is_all, "all_to_all"), pairs=pairs)
     for column in ("group", "name", "pairs", "is_whole", *_OF_CALLS):
-        found.loc[mine, column] = told[column].array
-    return found
+        kernels.loc[rows, column] = facts[column].array
+    return kernels
 
 
-def _kernels_of(timeline: Timeline, called: pd.DataFrame, found: pd.DataFrame, call: Ints) -> Ints:
-    """Return for each call of a collective its kernel, a position in `found`; -1 if it launched none."""
+def _kernels_of(timeline: Timeline, called: pd.DataFrame, kernels: pd.DataFrame, call: Ints) -> Ints:
+    """Return the kernel of each call of a collective, a position in `kernels`; -1 if it launched none."""
     threads = timeline.profile.table("api_calls")["thread"].to_numpy()
     thread = np.where(call >= 0, threads[call], -1)
-    launched = found["called_ns"].to_numpy()
+    launched = kernels["called_ns"].to_numpy()
     of_kernel = np.where(call >= 0, innermost_of(called, thread, launched), -1)
-    # a graph replays what was called when it was recorded
-    can_follow = (of_kernel < 0) & ~timeline.operations.in_graph[found["operation"].to_numpy()]
+    # a graph replays calls from the time when it was recorded
+    can_follow = (of_kernel < 0) & ~timeline.operations.in_graph[kernels["operation"].to_numpy()]
     kernel = np.full(len(called), -1, dtype=np.int64)
     kernel[of_kernel[of_kernel >= 0]] = np.flatnonzero(of_kernel >= 0)
     by_thread = positions(thread[can_follow])
     waiting = np.flatnonzero(can_follow)
     ends = called["end_ns"].to_numpy()
-    for key, mine in positions(called["thread"].to_numpy()).items():
+    for key, rows in positions(called["thread"].to_numpy()).items():
         if key in by_thread:
             later = waiting[by_thread[key]]
             later = later[np.argsort(launched[later], kind="stable")]
-            alone = mine[kernel[mine] < 0]
-            following = np.append(later, -1)[np.searchsorted(launched[later], ends[alone])]
-            kernel[alone] = np.where(launched[following] - ends[alone] < _MOST_GROUPED_NS, following, -1)
+            unmatched = rows[kernel[rows] < 0]
+            following = np.append(later, -1)[np.searchsorted(launched[later], ends[unmatched])]
+            kernel[unmatched] = np.where(launched[following] - ends[unmatched] < _MOST_GROUPED_NS, following, -1)
     return kernel
 
 
 def _pairs(called: pd.DataFrame) -> "pd.Series[str]":
     """Return the sends and receives of each kernel as text (see `communication`); "" of an all-to-all made of them."""
-    mine = called[called["name"].isin(PAIRWISE)]
-    facts = mine[["kernel", "name"]].assign(
-        **{name: mine[name].to_numpy(dtype=np.float64, na_value=np.nan) for name in ("peer", "rank", "group_size")}
+    pairwise = called[called["name"].isin(PAIRWISE)]
+    facts = pairwise[["kernel", "name"]].assign(
+        **{name: pairwise[name].to_numpy(dtype=np.float64, na_value=np.nan) for name in ("peer", "rank", "group_size")}
     )
     of_others = facts[facts["peer"] != facts["rank"]].groupby(["kernel", "name"])["peer"].nunique()
     peers = of_others.groupby("kernel").agg(["min", "size"])
     size = facts.groupby("kernel")["group_size"].first().reindex(peers.index)
-    # of two ranks, only what they give to themselves tells
+    # with two ranks, only messages that ranks send to themselves show an all-to-all
     own = facts[facts["peer"] == facts["rank"]]["kernel"].unique()
     enough = (size - 1).where((size > 2) | peers.index.isin(own)).fillna(_MANY_PEERS).clip(upper=_MANY_PEERS)
     is_all = peers.index[(peers["min"] >= enough) & (peers["size"] > 1)]
-    is_send = (mine["name"] == "send").to_numpy()
-    given = mine["bytes"].where(is_send, mine["received_bytes"])
+    is_send = (pairwise["name"] == "send").to_numpy()
+    payload = pairwise["bytes"].where(is_send, pairwise["received_bytes"])
     peer, size_of = (
-        values.astype("Int64").astype("str").replace("<NA>", "").astype("str") for values in (mine["peer"], given)
+        values.astype("Int64").astype("str").replace("<NA>", "").astype("str") for values in (pairwise["peer"], payload)
     )
-    sign = pd.Series(np.where(is_send, ">", "<"), index=mine.index, dtype="str")
-    said = sign + (peer + ":" + size_of)
-    texts: pd.Series[str] = said.groupby(mine["kernel"]).agg(" ".join)
+    sign = pd.Series(np.where(is_send, ">", "<"), index=pairwise.index, dtype="str")
+    entries = sign + (peer + ":" + size_of)
+    texts: pd.Series[str] = entries.groupby(pairwise["kernel"]).agg(" ".join)
     return texts.mask(texts.index.isin(is_all), "")
 
 
-def matched(found: pd.DataFrame) -> Ints:
-    """Number what several devices take part in: by its place in a known communicator, else by name and time.
+def matched(kernels: pd.DataFrame) -> Ints:
+    """Number collectives by their position in a known communicator, else by name and time.
 
-    Takes what `communication` returns; -1 for what has no partner. Of what pairs do, two kernels are together if each
-    waited for the other longer than for any third one.
+    Takes the rows of `communication`; -1 for a kernel without a counterpart. Sends and receives match if each of the
+    two kernels waited longer for the other than for any third kernel.
     """
-    collective = np.full(len(found), -1, dtype=np.int64)
-    device = found["device"].to_numpy()
+    collective = np.full(len(kernels), -1, dtype=np.int64)
+    device = kernels["device"].to_numpy()
     if len(pd.unique(device)) < 2:
         return collective
-    # where one device does not tell communicators, names must do for all
-    tells = found.assign(told=found["group"] != "").groupby("device")["told"].any()
-    group = found["group"] if tells.all() else pd.Series("", index=found.index)
-    codes = pd.factorize((group + "\0" + found["name"].where(group == "", "")).to_numpy(dtype=object))[0]
-    start, end, stream = (found[name].to_numpy() for name in ("start_ns", "end_ns", "stream"))
-    pairwise, is_known = found["name"].isin(PAIRWISE).to_numpy(), (group != "").to_numpy()
-    of_all = _of_all(found)
-    for mine in positions(codes).values():
-        together = mine[~pairwise[mine] | of_all[mine]]
-        companies = [together] if is_known[mine[0]] else _companies(together, device, stream, start, end)
-        for company in companies:
-            ranks = sorted((company[rows] for rows in positions(device[company]).values()), key=len, reverse=True)
+    # if one device lacks communicators, all devices are matched by names
+    has_groups = (kernels["group"] != "").groupby(kernels["device"]).any()
+    group = kernels["group"] if has_groups.all() else pd.Series("", index=kernels.index)
+    codes = pd.factorize((group + "\0" + kernels["name"].where(group == "", "")).to_numpy(dtype=object))[0]
+    start, end, stream = (kernels[name].to_numpy() for name in ("start_ns", "end_ns", "stream"))
+    pairwise, is_known = kernels["name"].isin(PAIRWISE).to_numpy(), (group != "").to_numpy()
+    of_all = _of_all(kernels)
+    for alike in positions(codes).values():
+        together = alike[~pairwise[alike] | of_all[alike]]
+        communicators = (
+            [together] if is_known[alike[0]] else _probable_communicators(together, device, stream, start, end)
+        )
+        for communicator in communicators:
+            ranks = sorted(
+                (communicator[rows] for rows in positions(device[communicator]).values()), key=len, reverse=True
+            )
             if len(ranks) < 2:
                 continue
-            if is_known[mine[0]] or _are_together(ranks, start, end):
-                _by_place(collective, ranks, end, found["is_whole"].to_numpy())
+            if is_known[alike[0]] or _are_together(ranks, start, end):
+                _number_by_place(collective, ranks, end, kernels["is_whole"].to_numpy())
             else:
-                _by_time(collective, ranks, start, end)
-    _in_pairs(collective, messages(found), start, end)
+                _number_by_time(collective, ranks, start, end)
+    _number_pairs(collective, messages(kernels), start, end)
     grouped = np.flatnonzero(collective >= 0)
     _, inverse, count = np.unique(collective[grouped], return_inverse=True, return_counts=True)
     collective[grouped[count[inverse] < 2]] = -1
     return collective
 
 
-def _unknown_pairs(found: pd.DataFrame) -> Flags:
-    """Return which kernels send and receive although no call tells what, and to whom."""
-    return np.asarray((found["pairs"] == "") & (found["name"] == "send and recv"), dtype=bool)
+def _unknown_pairs(kernels: pd.DataFrame) -> Flags:
+    """Return which kernels send and receive without a call that names the peer and the size."""
+    return np.asarray((kernels["pairs"] == "") & (kernels["name"] == "send and recv"), dtype=bool)
 
 
-def _of_all(found: pd.DataFrame) -> Flags:
-    """Return which of such kernels are of an all-to-all: those of more than two devices always end together."""
-    is_unknown = _unknown_pairs(found)
+def _of_all(kernels: pd.DataFrame) -> Flags:
+    """Return which of the unknown pairs belong to an all-to-all: if all of more than two devices end together."""
+    is_unknown = _unknown_pairs(kernels)
     unknown = np.flatnonzero(is_unknown)
-    start, end, device = (found[name].to_numpy() for name in ("start_ns", "end_ns", "device"))
+    start, end, device = (kernels[name].to_numpy() for name in ("start_ns", "end_ns", "device"))
     ranks = [unknown[rows] for rows in positions(device[unknown]).values()]
     return is_unknown & (len(ranks) > 2 and _are_together(ranks, start, end))
 
 
-def _in_pairs(collective: Ints, told: pd.DataFrame, start: Ints, end: Ints) -> None:
-    """Number kernels that exchange messages and were there at once, each with the one it waited for the longest."""
+def _number_pairs(collective: Ints, exchanges: pd.DataFrame, start: Ints, end: Ints) -> None:
+    """Number kernels that exchange messages and overlap, each with the one that it waited for the longest."""
     one, other = (
-        np.concatenate([told[name].to_numpy() for name in names]) for names in (("sent", "got"), ("got", "sent"))
+        np.concatenate([exchanges[name].to_numpy() for name in names]) for names in (("sent", "got"), ("got", "sent"))
     )
     meets = (start[one] < end[other]) & (start[other] < end[one])
     one, other = one[meets], other[meets]
@@ -351,40 +357,40 @@ def _in_pairs(collective: Ints, told: pd.DataFrame, start: Ints, end: Ints) -> N
     collective[mutual] = np.minimum(mutual, partner[mutual])
 
 
-def messages(found: pd.DataFrame) -> pd.DataFrame:
-    """Return one row per message that one rank sends to another, as `communication` tells them.
+def messages(kernels: pd.DataFrame) -> pd.DataFrame:
+    """Return one row per message from one rank to another, from the rows of `communication`.
 
-    sender, receiver: devices. sent, got: the kernels, positions in `found`. bytes: missing if unknown. is_directed:
-    where the capture tells no sends and receives, the device with the lower number counts as the sender.
+    sender, receiver: devices. sent, got: the kernels, positions in `kernels`. bytes: missing if unknown. is_directed:
+    false if the capture has no sends and receives; then the device with the lower number counts as the sender.
     """
-    told = found["pairs"].to_numpy(dtype=object)
-    rows = np.flatnonzero(told != "")
-    parts = [_undirected(found, np.flatnonzero(_unknown_pairs(found) & ~_of_all(found)))]
+    pairs = kernels["pairs"].to_numpy(dtype=object)
+    rows = np.flatnonzero(pairs != "")
+    parts = [_match_undirected(kernels, np.flatnonzero(_unknown_pairs(kernels) & ~_of_all(kernels)))]
     if len(rows):
-        parts.append(_directed(found, rows))
-    every = pd.concat([part for part in parts if len(part)] or parts[:1], ignore_index=True)
-    starts = found["start_ns"].to_numpy()
-    return every.iloc[np.argsort(starts[every["sent"].to_numpy()], kind="stable")].reset_index(drop=True)
+        parts.append(_match_directed(kernels, rows))
+    matches = pd.concat([part for part in parts if len(part)] or parts[:1], ignore_index=True)
+    starts = kernels["start_ns"].to_numpy()
+    return matches.iloc[np.argsort(starts[matches["sent"].to_numpy()], kind="stable")].reset_index(drop=True)
 
 
-def _directed(found: pd.DataFrame, rows: Ints) -> pd.DataFrame:
-    """Match sends and receives of each pair of ranks in a communicator, in their order."""
-    said = found["pairs"].iloc[rows].reset_index(drop=True).str.split(" ").explode()
-    codes, texts = pd.factorize(said.to_numpy(dtype=object))
+def _match_directed(kernels: pd.DataFrame, rows: Ints) -> pd.DataFrame:
+    """Match the sends and receives of each pair of ranks in a communicator, in order."""
+    entries = kernels["pairs"].iloc[rows].reset_index(drop=True).str.split(" ").explode()
+    codes, texts = pd.factorize(entries.to_numpy(dtype=object))
     parsed = pd.Series(texts, dtype="str").str.extract(r"^([<>])(\d*):(\d*)$")
     peer, size = (pd.to_numeric(parsed[column], errors="coerce").to_numpy()[codes] for column in (1, 2))
-    is_send, row = (parsed[0] == ">").to_numpy()[codes], rows[said.index.to_numpy()]
-    device, group = found["device"].to_numpy()[row], pd.factorize(found["group"].to_numpy(dtype=object))[0]
-    other = _peers(found, group, row, peer)
-    known = other >= 0
+    is_send, row = (parsed[0] == ">").to_numpy()[codes], rows[entries.index.to_numpy()]
+    device, group = kernels["device"].to_numpy()[row], pd.factorize(kernels["group"].to_numpy(dtype=object))[0]
+    other = _peers(kernels, group, row, peer)
+    is_known = other >= 0
     sender, receiver = np.where(is_send, device, other), np.where(is_send, other, device)
-    end, matches = found["end_ns"].to_numpy(), list[tuple[Ints, Ints]]()
+    end, matches = kernels["end_ns"].to_numpy(), list[tuple[Ints, Ints]]()
     keys = pd.MultiIndex.from_arrays([group[row], sender, receiver]).factorize()[0]
-    for mine in positions(np.where(known, keys, -1)).values():
-        sends, gets = mine[known[mine] & is_send[mine]], mine[known[mine] & ~is_send[mine]]
+    for of_pair in positions(np.where(is_known, keys, -1)).values():
+        sends, gets = of_pair[is_known[of_pair] & is_send[of_pair]], of_pair[is_known[of_pair] & ~is_send[of_pair]]
         many, few = (sends, gets) if len(sends) >= len(gets) else (gets, sends)
         if len(few):
-            # one of them may have been recorded later
+            # the recording of one of the two may have started later
             offset = _offset(end[row[many]], end[row[few]]) if len(many) > len(few) else 0
             place = np.arange(len(few)) + offset
             inside = (place >= 0) & (place < len(many))
@@ -408,34 +414,34 @@ def _directed(found: pd.DataFrame, rows: Ints) -> pd.DataFrame:
     )
 
 
-def _peers(found: pd.DataFrame, group: Ints, row: Ints, peer: Floats) -> Ints:
-    """Return the device that has the number `peer` in the group of each of these kernels; -1 if unknown."""
-    members = pd.DataFrame({"group": group, "device": found["device"].to_numpy()})
-    members["place"] = found["place"].to_numpy(dtype=np.float64, na_value=np.nan)
+def _peers(kernels: pd.DataFrame, group: Ints, row: Ints, peer: Floats) -> Ints:
+    """Return the device whose place in the group of each of these kernels is `peer`; -1 if unknown."""
+    members = pd.DataFrame({"group": group, "device": kernels["device"].to_numpy()})
+    members["place"] = kernels["place"].to_numpy(dtype=np.float64, na_value=np.nan)
     places = members.dropna().drop_duplicates(["group", "place"]).set_index(["group", "place"])["device"]
     other = places.reindex(pd.MultiIndex.from_arrays([group[row], peer])).to_numpy(dtype=np.float64)
-    # in a group of two there is only one other, unless it is known to be one that was not recorded
+    # a group of two has only one other member, unless that member is known not to have been recorded
     is_told = np.isin(group[row], places.index.get_level_values("group")) & ~np.isnan(peer)
     ends = members.groupby("group")["device"].agg(["min", "max", "nunique"]).reindex(group[row])
-    device = found["device"].to_numpy()[row]
-    rest = np.where((ends["nunique"] == 2).to_numpy() & ~is_told, ends["min"] + ends["max"] - device, np.nan)
-    other = np.where(np.isnan(other), rest, other)
+    device = kernels["device"].to_numpy()[row]
+    only_other = np.where((ends["nunique"] == 2).to_numpy() & ~is_told, ends["min"] + ends["max"] - device, np.nan)
+    other = np.where(np.isnan(other), only_other, other)
     return np.where(np.isnan(other) | (other == device), -1, other).astype(np.int64)
 
 
-def _undirected(found: pd.DataFrame, rows: Ints) -> pd.DataFrame:
-    """Match kernels of different devices that end nearly together, each nearest to the other, and overlap."""
-    device, start, end = (found[name].to_numpy() for name in ("device", "start_ns", "end_ns"))
+def _match_undirected(kernels: pd.DataFrame, rows: Ints) -> pd.DataFrame:
+    """Match overlapping kernels of different devices that end nearly together, each closest to the other."""
+    device, start, end = (kernels[name].to_numpy() for name in ("device", "start_ns", "end_ns"))
     order = rows[np.lexsort((device[rows], end[rows]))]
     places = np.arange(len(order))
-    nearest, apart = np.full(len(order), -1, dtype=np.int64), np.full(len(order), np.iinfo(np.int64).max)
+    nearest, distance = np.full(len(order), -1, dtype=np.int64), np.full(len(order), np.iinfo(np.int64).max)
     for step in range(1, min(_NEIGHBOURS, len(order) - 1) + 1):
         for one, other in ((places[:-step], places[step:]), (places[step:], places[:-step])):
             here, there = order[one], order[other]
-            away = np.abs(end[there] - end[here])
+            difference = np.abs(end[there] - end[here])
             better = (device[here] != device[there]) & (start[here] < end[there]) & (start[there] < end[here])
-            better &= away < apart[one]
-            apart[one] = np.where(better, away, apart[one])
+            better &= difference < distance[one]
+            distance[one] = np.where(better, difference, distance[one])
             nearest[one] = np.where(better, other, nearest[one])
     mutual = np.flatnonzero((nearest >= 0) & (np.append(nearest, -1)[nearest] == places))
     before, after = order[mutual], order[nearest[mutual]]
@@ -446,54 +452,54 @@ def _undirected(found: pd.DataFrame, rows: Ints) -> pd.DataFrame:
     return pd.DataFrame({**facts, "is_directed": False})
 
 
-def _companies(mine: Ints, device: Ints, stream: Ints, start: Ints, end: Ints) -> list[Ints]:
-    """Return kernels of one name by the communicators that they are probably of, which the capture does not tell.
+def _probable_communicators(kernels: Ints, device: Ints, stream: Ints, start: Ints, end: Ints) -> list[Ints]:
+    """Group kernels of one name by their probable communicators, if the capture does not identify these.
 
     Each communicator has a stream on each of its devices. Streams of different devices whose kernels end together, one
-    by one, are of one; what is like no other is returned together.
+    by one, belong to one communicator. Kernels that match no others form one group.
     """
-    ids = pd.MultiIndex.from_arrays([device[mine], stream[mine]]).factorize()[0]
-    lines = [mine[rows] for rows in positions(ids).values()]
+    ids = pd.MultiIndex.from_arrays([device[kernels], stream[kernels]]).factorize()[0]
+    lines = [kernels[rows] for rows in positions(ids).values()]
     of_line = np.array([device[line[0]] for line in lines])
     if len(pd.unique(of_line)) < 3:
-        return [mine]
+        return [kernels]
     near = np.zeros((len(lines), len(lines)), dtype=bool)
     for rows in positions(np.array([len(line) for line in lines])).values():
         near[np.ix_(rows, rows)] = _ends_with([lines[row] for row in rows.tolist()], of_line[rows], start, end)
     label = np.arange(len(lines))
     for line in range(len(lines)):
-        # all that are near it, and what these are near to, become one
+        # all lines near this one, directly or through others, become one communicator
         joined = np.isin(label, label[near[line]])
         label[joined] = label[joined].min(initial=len(lines))
-    found, rest = list[Ints](), list[Ints]()
+    communicators, unmatched = list[Ints](), list[Ints]()
     for rows in positions(label).values():
         is_one = len(rows) > 1 and len(pd.unique(of_line[rows])) == len(rows)
-        (found if is_one else rest).append(np.concatenate([lines[row] for row in rows.tolist()]))
-    return [*found, *([np.sort(np.concatenate(rest))] if rest else [])]
+        (communicators if is_one else unmatched).append(np.concatenate([lines[row] for row in rows.tolist()]))
+    return [*communicators, *([np.sort(np.concatenate(unmatched))] if unmatched else [])]
 
 
 def _ends_with(lines: list[Ints], device: Ints, start: Ints, end: Ints) -> Flags:
-    """Return which of some streams, with as many kernels each, end together with which others, and with themselves."""
+    """Return which streams with equal numbers of kernels end together; each stream does so with itself."""
     chosen = np.unique(np.linspace(0, len(lines[0]) - 1, _SAMPLED).astype(np.int64))
     ends = np.array([end[line[chosen]] for line in lines])
     length = np.median(np.array([end[line[chosen]] - start[line[chosen]] for line in lines]), axis=1)
-    apart = np.array([np.median(np.abs(ends - one), axis=1) for one in ends])
-    apart[device[:, None] == device] = np.inf
-    # clocks of different machines are off by something, for all alike
-    most = max(_TOGETHER_NS, _LOOSE * float(np.median(apart.min(axis=1, initial=np.inf))))
-    near: Flags = (apart <= most) & (apart < np.minimum(length[:, None], length))
+    distance = np.array([np.median(np.abs(ends - one), axis=1) for one in ends])
+    distance[device[:, None] == device] = np.inf
+    # clocks of different machines differ by a constant
+    most = max(_TOGETHER_NS, _LOOSE * float(np.median(distance.min(axis=1, initial=np.inf))))
+    near: Flags = (distance <= most) & (distance < np.minimum(length[:, None], length))
     return near | np.eye(len(lines), dtype=bool)
 
 
 def _are_together(ranks: list[Ints], start: Ints, end: Ints) -> bool:
-    """Whether as many kernels of each rank end nearly together, taken in their order."""
+    """Whether all ranks have the same number of kernels, which end nearly together in order."""
     first = ranks[0]
     length = np.median(end[first] - start[first])
     return all(len(rank) == len(first) and np.median(np.abs(end[rank] - end[first])) < length for rank in ranks[1:])
 
 
-def _by_place(collective: Ints, ranks: list[Ints], end: Ints, is_whole: Flags) -> None:
-    """Match what ranks call in the same order; one that was recorded later, or not to the end, counts from there."""
+def _number_by_place(collective: Ints, ranks: list[Ints], end: Ints, is_whole: Flags) -> None:
+    """Match collectives by their order on each rank; a recording that starts later, or ends early, is shifted."""
     reference = ranks[0]
     collective[reference] = reference
     for rank in ranks[1:]:
@@ -504,7 +510,7 @@ def _by_place(collective: Ints, ranks: list[Ints], end: Ints, is_whole: Flags) -
 
 
 def _offset(many: Ints, few: Ints) -> int:
-    """Return how many places after those of `few` the same ends are in `many`: they are near each other."""
+    """Return by how many places the ends in `few` must be shifted to match the ends in `many`."""
     nearest = np.searchsorted((many[1:] + many[:-1]) // 2, few) - np.arange(len(few))
     around = int(np.median(nearest))
     ways = {}
@@ -516,8 +522,8 @@ def _offset(many: Ints, few: Ints) -> int:
     return min(ways, key=lambda offset: (ways[offset], abs(offset))) if ways else 0
 
 
-def _by_time(collective: Ints, ranks: list[Ints], start: Ints, end: Ints) -> None:
-    """Match what overlaps and ends nearly together."""
+def _number_by_time(collective: Ints, ranks: list[Ints], start: Ints, end: Ints) -> None:
+    """Match kernels that overlap and end nearly together."""
     reference = ranks[0][np.argsort(end[ranks[0]], kind="stable")]
     collective[reference] = reference
     middle = (end[reference][1:] + end[reference][:-1]) // 2
@@ -528,27 +534,27 @@ def _by_time(collective: Ints, ranks: list[Ints], start: Ints, end: Ints) -> Non
 
 
 def shift_between(reference: pd.DataFrame, other: pd.DataFrame) -> tuple[int, int] | None:
-    """Return by how much the clock of `other` is behind that of `reference`, and how far single collectives are off.
+    """Return by how many ns the clock of `other` is behind `reference`, and the deviation of single collectives.
 
-    Both as `communication` returns, by the clocks of their machines as far as known; in ns. None if they have nothing
-    in common. Whatever ends on one rank ends on the other, so the ends of collectives tell; without any, that no
-    message arrives before it is sent.
+    Both are the rows of `communication`, by the clocks of their machines as far as known. None if they share no
+    collective. A collective ends on all ranks at the same time, so its ends give the difference; without collectives,
+    it follows from messages, none of which arrives before it is sent.
     """
     is_told = all((frame["group"] != "").any() for frame in (reference, other))
-    # a stream is of one communicator, though not which is told
+    # a stream belongs to one communicator, even if the capture does not identify it
     keys = ["group", "name"] if is_told else ["name", "stream"]
     ends: list[dict[Any, Ints]] = [{}, {}]
     for frame, of_frame in zip((reference, other), ends, strict=True):
         for (*key, _), times in frame[~frame["name"].isin(PAIRWISE)].groupby([*keys, "device"])["end_ns"]:
-            # of several ranks of a capture one will do
+            # one of several ranks of a capture is enough
             of_frame[tuple(key)] = max(
                 of_frame.get(tuple(key), times.to_numpy()[:0]), np.sort(times.to_numpy()), key=len
             )
     pairs = [
-        (mine, theirs)
-        for key, mine in ends[0].items()
-        for same, theirs in ends[1].items()
-        if (key == same if is_told else key[0] == same[0])
+        (own_ends, other_times)
+        for key, own_ends in ends[0].items()
+        for other_key, other_times in ends[1].items()
+        if (key == other_key if is_told else key[0] == other_key[0])
     ]
     if not pairs:
         return _shift_of_messages(reference, other)
@@ -556,28 +562,32 @@ def shift_between(reference: pd.DataFrame, other: pd.DataFrame) -> tuple[int, in
     pairs.sort(key=lambda pair: min(map(len, pair)), reverse=True)
     enough = _ENOUGH * min(map(len, pairs[0]))
     pairs = pairs[:1] if is_told else [pair for pair in pairs[:_MOST_PAIRS] if min(map(len, pair)) >= enough]
-    # what fits as it is comes before what could be moved to fit: steps are alike
-    fitting = (found for pair in pairs if (found := _as_it_is(*pair)) is not None)
-    if (found := next(fitting, None)) is not None:
-        return found[1], found[0]
+    # a fit without a shift comes first: steps are alike, so a shifted one may fit as well
+    fitting = (fit for pair in pairs if (fit := _unshifted(*pair)) is not None)
+    if (fit := next(fitting, None)) is not None:
+        return fit[1], fit[0]
     most_shifted = 0 if is_whole else _MOST_SHIFTED // len(pairs)
     spread, shift = min(_shift(*pair, most_shifted) for pair in pairs)
-    # of few on several streams, some fit by chance: another rank may tell more
+    # a few collectives on several streams can fit by chance: another rank may be more certain
     is_sure = len(pairs) == 1 or min(map(len, pairs[0])) >= _SURE
     return shift, spread if is_sure else max(spread, ONE_CLOCK_NS)
 
 
 def _shift_of_messages(reference: pd.DataFrame, other: pd.DataFrame) -> tuple[int, int] | None:
-    """Return the same of ranks that only send to each other; off is a clock if messages in both ways contradict."""
+    """Return `shift_between` of ranks that only exchange messages; the deviation is the conflict of both directions."""
     far = int(reference["device"].max()) + 1 if len(reference) else 0
-    both = pd.concat([reference, other.assign(device=other["device"] + far)], ignore_index=True)
-    told = messages(both)
-    told = told[told["is_directed"] & ((told["sender"] < far) != (told["receiver"] < far))]
-    if not len(told):
+    kernels = pd.concat([reference, other.assign(device=other["device"] + far)], ignore_index=True)
+    exchanges = messages(kernels)
+    exchanges = exchanges[exchanges["is_directed"] & ((exchanges["sender"] < far) != (exchanges["receiver"] < far))]
+    if not len(exchanges):
         return None
-    start, end = both["start_ns"].to_numpy(), both["end_ns"].to_numpy()
-    sent, got, is_ours = told["sent"].to_numpy(), told["got"].to_numpy(), (told["sender"] < far).to_numpy()
-    # what is added to the other clock at least, for what comes from us, and at most, for what goes to us
+    start, end = kernels["start_ns"].to_numpy(), kernels["end_ns"].to_numpy()
+    sent, got, is_ours = (
+        exchanges["sent"].to_numpy(),
+        exchanges["got"].to_numpy(),
+        (exchanges["sender"] < far).to_numpy(),
+    )
+    # the other clock is behind by at least `low`, from messages to it, and by at most `high`, from messages from it
     low = int((start[sent] - end[got])[is_ours].max(initial=np.iinfo(np.int64).min))
     high = int((end[got] - start[sent])[~is_ours].min(initial=np.iinfo(np.int64).max))
     if low <= 0 <= high:
@@ -587,10 +597,10 @@ def _shift_of_messages(reference: pd.DataFrame, other: pd.DataFrame) -> tuple[in
     return (min(max(shift, low), high), 0) if low <= high else (shift, low - high)
 
 
-def _as_it_is(many: Ints, few: Ints) -> tuple[int, int] | None:
-    """Return how far the ends of collectives are apart but for a small shift, and that; None if clocks differ.
+def _unshifted(many: Ints, few: Ints) -> tuple[int, int] | None:
+    """Return how far the ends of collectives deviate from a small shift, and the shift; None if clocks differ.
 
-    On one clock, ends are near each other as they are, and much nearer than one collective is to the next.
+    On one clock, the ends of a collective are much closer to each other than to those of the next collective.
     """
     nearest = many[np.clip(np.searchsorted((many[1:] + many[:-1]) // 2, few), 0, len(many) - 1)]
     gap = float(np.median(np.diff(many))) if len(many) > 1 else np.inf
@@ -598,9 +608,9 @@ def _as_it_is(many: Ints, few: Ints) -> tuple[int, int] | None:
 
 
 def _shift(many: Ints, few: Ints, most_shifted: int) -> tuple[int, int]:
-    """Return how far the ends of the same collectives on two ranks are apart but for their clocks, and these in ns."""
-    if len(many) == len(few) and (same := _spread(many - few))[0] < ONE_CLOCK_NS:
-        return same
+    """Return how far the ends of collectives on two ranks deviate from the shift of their clocks, and the shift."""
+    if len(many) == len(few) and (unshifted := _spread(many - few))[0] < ONE_CLOCK_NS:
+        return unshifted
     most = min(max(len(many), len(few)) - 1, most_shifted)
     ways = []
     for offset in sorted(range(-most, most + 1), key=abs):
@@ -610,11 +620,11 @@ def _shift(many: Ints, few: Ints, most_shifted: int) -> tuple[int, int]:
             ways.append(_spread(many[place[inside]] - few[inside]))
     best = min(ways, key=lambda way: way[0])
     near = [way for way in ways if abs(way[1]) < _PLAUSIBLE_NS]
-    # if nothing fits, as on a GPU that ranks share, what the clocks say is the best that is known: steps are alike
+    # if nothing fits, as on a GPU that ranks share, the clocks are the best source: steps are alike
     return best if best[0] < _FITS_NS or not near else min(near, key=lambda way: abs(way[1]))
 
 
-def _spread(apart: Ints) -> tuple[int, int]:
-    """Return how far nine in ten differences are from their median, and that median."""
-    middle = int(np.median(apart))
-    return int(np.percentile(np.abs(apart - middle), 90)), middle
+def _spread(differences: Ints) -> tuple[int, int]:
+    """Return the 90th percentile of the distances from the median, and the median."""
+    middle = int(np.median(differences))
+    return int(np.percentile(np.abs(differences - middle), 90)), middle

@@ -1,7 +1,7 @@
-"""What a kernel does, as far as its name tells: products of matrices in FP32, elementwise arithmetic, reductions.
+"""Derives from a kernel's name what it does: matrix products in FP32, elementwise arithmetic, reductions.
 
-Names are the only source that all profilers have in common. They are those of cuBLAS, CUTLASS, cuDNN, MAGMA, PyTorch,
-CuPy, Thrust and Eigen; a custom kernel counts as elementwise if its name says only that.
+Names are the only source that all profilers have in common. The patterns cover cuBLAS, CUTLASS, cuDNN, MAGMA, PyTorch,
+CuPy, Thrust and Eigen; a custom kernel counts as elementwise if its name says nothing else.
 """
 
 import re
@@ -15,7 +15,7 @@ Kind = Literal["product", "convolution", "elementwise", "compiled", "reduction",
 elementwise on a list of tensors."""
 
 # in the names of cuBLAS and cuDNN the types of the inputs come first; with tensor cores these are tf32, f16 or bf16.
-# The kernels of split-K that only add up (execute_split_k_kernel, splitKreduce) multiply nothing
+# Split-K kernels that only sum (execute_split_k_kernel, splitKreduce) do not multiply
 _PRODUCT: Final = re.compile(
     r"(?<![a-z\d])simt_sgemm"
     r"|(?:^|[ :_])(?:ampere|volta|turing|maxwell|pascal|magma|cublas|hopper)?_?sgemm(?:Ex)?_"
@@ -28,7 +28,7 @@ _CONVOLUTION: Final = re.compile(
     r"|\b(?:dgrad|wgrad)_(?:\w+_)?engine<float\b"
     r"|xmma_(?:fprop|dgrad|wgrad)_implicit_gemm_(?:\w+_)?f32f32_f32f32_f32_"
 )
-# CUDA cores are used there too, but for data of half the size
+# some of these also use CUDA cores, but for data of half the size
 _OTHER_TYPES: Final = re.compile(r"(?i)tensorop|tf32|bf16|fp16|f16f16|s\d{3,}gemm|h884|wgmma|tensor\d+x\d+x\d+")
 _NAMED_PRODUCT: Final = re.compile(r"(?i)gemm|^nvjet|mat_?mul|conv(?!ert)|(?:^|_)(?:bmm|mm|addmm|sgemv)(?:_|$)")
 _CUTLASS: Final = re.compile(r"Kernel2?|device_kernel")
@@ -59,7 +59,7 @@ _OWN: Final = re.compile(rf"(?:(?:{_FILLERS})_)*(?:{_WORDS})(?:_(?:{_WORDS}|{_FI
 _COMPILED: Final = re.compile(r"triton_poi_")
 _REDUCTION: Final = re.compile(r"\bat::native::reduce_kernel<")
 _FOREACH: Final = re.compile(r"\bmulti_tensor_apply_kernel<")
-# they only write; a program that sets a tensor does not compute it from the kernel before
+# these only write; a program that fills a tensor does not compute it from the previous kernel
 _FILL: Final = re.compile(r"\bFillFunctor<")
 
 # what a kernel of PyTorch computes: the functor, or the function around the lambda
@@ -80,7 +80,7 @@ _TILE: Final = re.compile(r"(?:tilesize|gemm_|scudnn_(?:[a-z]+_)*|fprop_\w*?|dgr
 
 
 def kind_of(name: str) -> Kind:
-    """Return what a kernel of this name does; `name` in full, as profilers print it."""
+    """Return what a kernel does, from its full name as profilers print it."""
     if not _OTHER_TYPES.search(name):
         if _CONVOLUTION.search(name):
             return "convolution"
@@ -102,11 +102,11 @@ def _is_elementwise(name: str) -> bool:
 
 
 def is_named_product(name: str) -> bool:
-    """Whether a kernel's name says that it multiplies matrices or convolves, in whatever type and on whatever unit."""
+    """Whether a kernel's name says that it multiplies matrices or convolves, in any type and on any unit."""
     base = base_name(name)
-    # CUTLASS has one kernel for all; what it does is the name of its parameter
-    told = name if _CUTLASS.fullmatch(base) and "cutlass" in name else base
-    return kind_of(name) in ("product", "convolution") or bool(_NAMED_PRODUCT.search(told))
+    # CUTLASS has one kernel for everything: its parameter names the operation
+    operation_name = name if _CUTLASS.fullmatch(base) and "cutlass" in name else base
+    return kind_of(name) in ("product", "convolution") or bool(_NAMED_PRODUCT.search(operation_name))
 
 
 def is_softmax(name: str) -> bool:
@@ -115,10 +115,10 @@ def is_softmax(name: str) -> bool:
 
 
 def operation(name: str) -> str:
-    """Return in a word what an elementwise kernel or a reduction computes: "add", "tanh", "gelu backward", "mean"."""
+    """Return what an elementwise kernel or a reduction computes: "add", "tanh", "gelu backward", "mean"."""
     if _REDUCTION.search(name):
-        found = _REDUCES.search(name)
-        word = found[1] if found else "reduction"
+        reduction = _REDUCES.search(name)
+        word = reduction[1] if reduction else "reduction"
         return _SAME.get(word.lower(), word.lower())
     if _TORCH.search(name):
         for match in _FUNCTION.finditer(name):
@@ -140,12 +140,12 @@ def converts(name: str) -> bool:
 
 
 def family(name: str) -> str:
-    """Return an FP32 product or convolution in short: "cutlass sgemm 128x256", "cuDNN convolution 64x64".
+    """Return a short name of an FP32 product or convolution: "cutlass sgemm 128x256", "cuDNN convolution 64x64".
 
     Other kernels keep the name of their function.
     """
-    found = _TILE.search(name)
-    tile = f" {found[1]}" if found else ""
+    match = _TILE.search(name)
+    tile = f" {match[1]}" if match else ""
     if kind_of(name) == "convolution":
         return f"cuDNN convolution{tile}"
     if kind_of(name) != "product":
@@ -160,7 +160,7 @@ def listed(words: Iterable[str], most: int) -> str:
     return ", ".join([*distinct[:most], *(["..."] if len(distinct) > most else [])])
 
 
-# what a product multiplies; the names of nvjet have a letter each for inputs, accumulator and outputs
+# the type that a product multiplies; nvjet names have one letter each for inputs, accumulator and outputs
 _ARITHMETIC: Final = (
     ("FP32", re.compile(r"(?i)gemv|dot_kernel")),
     ("tensor TF32", re.compile(r"(?i)tf32|tensorop_s1688(?:gemm|fprop|dgrad|wgrad)")),
@@ -171,16 +171,16 @@ _ARITHMETIC: Final = (
 _OF_PRODUCT: Final = {"tensor TF32": "float", "tensor BF16": "c10::BFloat16", "tensor FP16": "c10::Half"}
 _POINTS: Final = r"(c10::BFloat16|c10::Half|float|double)\b"
 _ELEMENT: Final = re.compile(rf"\b{_POINTS}|OpaqueType<\D*(\d+)")
-# what a functor is applied to comes first; it may calculate in another type
+# the type of a functor's arguments comes first; it may calculate in another type
 _FUNCTOR: Final = re.compile(rf"(?<!Copy)Functor\w*<{_POINTS}")
 # these read and write elements of different types
 _CONVERTS: Final = re.compile(r"WithCast|float8|float16_copy|gpu_kernel_impl<|::Copy<")
 
 
 def arithmetic(name: str) -> str:
-    """Return what a product of matrices, a convolution or an attention calculates with; "" if its name does not tell.
+    """Return the arithmetic of a matrix product, convolution or attention kernel; "" if its name does not contain it.
 
-    "FP32" is on CUDA cores, "tensor BF16" and the like on tensor cores.
+    "FP32" means CUDA cores; "tensor BF16" and similar values mean tensor cores.
     """
     if kind_of(name) in ("product", "convolution"):
         return "FP32"
@@ -188,9 +188,9 @@ def arithmetic(name: str) -> str:
 
 
 def element_type(name: str) -> str:
-    """Return the type of the elements that a kernel reads and writes, in PyTorch's words; "" if they can have several.
+    """Return PyTorch's name for the type of the elements that a kernel reads and writes; "" if there can be several.
 
-    "2 bytes" and the like if only their size is told.
+    If the name contains only their size, the result is "2 bytes" or similar.
     """
     if "at::native" not in name:
         return "float" if kind_of(name) in ("product", "convolution") else _OF_PRODUCT.get(arithmetic(name), "")

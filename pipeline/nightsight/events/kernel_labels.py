@@ -1,11 +1,11 @@
-"""Short names of kernels, for people: what a kernel does, and what tells it from others that do the same.
+"""Short, readable names of kernels: what a kernel does, and how it differs from others that do the same.
 
 `sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize32x32x8_stage3_...` is `gemm f32 tn 32x32x8`, and
 `at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, ...sum_functor<...>...>>` is `reduce sum<float>`. Names
-that no rule knows are the function with its template arguments, without namespaces and parameters. Of kernels that
-would read the same, each label also has the first words of their names that differ (`Labels`).
+that no rule matches become the function with its template arguments, without namespaces and parameters. If labels
+would be equal, the first words in which the names differ are added (`Labels`).
 
-Demangled names of nsys, ncu, torch.profiler and c++filt are known, and mangled ones as far as their identifiers tell.
+Demangled names of nsys, ncu, torch.profiler and c++filt are supported; of mangled names, only the identifiers.
 """
 
 import re
@@ -32,24 +32,24 @@ COMMUNICATION: Final = "communication"
 OTHER: Final = "other"
 
 NAME_LENGTH: Final = 90
-"""How long a label is at most, where nothing else is said."""
+"""The default maximum length of a label."""
 _KEPT: Final = 1 << 16
 
 
 def family_of(name: str) -> str:
-    """Return the family of a kernel: what it does, as far as its full name tells."""
-    return _described(name)[0]
+    """Return the family of a kernel, that is, what it does according to its full name."""
+    return _family_and_label(name)[0]
 
 
 def label_of(name: str, length: int = NAME_LENGTH) -> str:
-    """Return the label of one kernel alone; those of a page differ from one another (`Labels`)."""
-    return cut(_described(name)[1], length)
+    """Return the label of one kernel; use `Labels` for labels that differ from one another."""
+    return cut(_family_and_label(name)[1], length)
 
 
 class Labels:
     """The labels of the kernels of one page: different kernels have different labels, at any length limit.
 
-    nsys and ncu spell one kernel differently; both spellings have one label. The order of names changes nothing.
+    nsys and ncu spell one kernel differently; both spellings have one label. The order of names does not matter.
     """
 
     def __init__(self, names: Iterable[str] = ()) -> None:
@@ -59,47 +59,47 @@ class Labels:
         self._made: dict[int, dict[str, str]] = {}
 
     def short(self, name: str, length: int = NAME_LENGTH) -> str:
-        """Return a kernel's label, of at most `length` characters; a replay's number in front of the name is kept."""
+        """Return a kernel's label, at most `length` characters long; the number of a replay before the name is kept."""
         if length not in self._made:
-            labels = _told_apart(sorted(self._spelt), length)
+            labels = _distinct_labels(sorted(self._spelt), length)
             self._made[length] = {name: labels[kernel] for kernel, spelt in self._spelt.items() for name in spelt}
-        known = self._made[length]
+        label_by_name = self._made[length]
         number, dot, rest = name.partition(". ")
         if not (dot and number.isdecimal()):
-            return known.get(name) or label_of(name, length)
-        return f"{number}. {known.get(rest) or label_of(rest, length)}"
+            return label_by_name.get(name) or label_of(name, length)
+        return f"{number}. {label_by_name.get(rest) or label_of(rest, length)}"
 
 
-# -- what one name says ------------------------------------------------------------------------------------------------
+# -- one name ----------------------------------------------------------------------------------------------------------
 
 
 @lru_cache(_KEPT)
-def _described(name: str) -> tuple[str, str]:
+def _family_and_label(name: str) -> tuple[str, str]:
     """Return the family and the whole label of a kernel."""
-    plain = _of_mangled(name) if name.startswith("_Z") else name
-    known = normalised(plain)
+    plain = _demangle(name) if name.startswith("_Z") else name
+    normalized = normalised(plain)
     if communicates(name):
-        return COMMUNICATION, _communication(known) or readable(plain)
+        return COMMUNICATION, _communication(normalized) or readable(plain)
     for pattern, family, write in _LIBRARIES:
-        if found := pattern.search(known):
-            return family, printable(write(known, found))
+        if match := pattern.search(normalized):
+            return family, printable(write(normalized, match))
     base = base_name(plain)
     for pattern, family, words in _FUNCTIONS:
-        if found := pattern.search(base):
-            return family, printable(f"{found.expand(words).lower().strip()}{_typed(known)}")
-    family = _by_words(known, base)
+        if match := pattern.search(base):
+            return family, printable(f"{match.expand(words).lower().strip()}{_type_arguments(normalized)}")
+    family = _by_words(normalized, base)
     if name.startswith("triton_"):
-        # the number tells the fused kernels of one program apart, and nothing about any of them
+        # the number only distinguishes the fused kernels of one program
         return family, printable(re.sub(r"_\d+$", "", name))
     return family, readable(plain)
 
 
 def _by_words(name: str, base: str) -> str:
-    """Return the family of a kernel of which only its own name is known."""
-    found = next((family for family, words in _WORDS if words.search(base)), None)
-    if found is None and (kind_of(name) == "elementwise" or base.startswith("triton_poi")):
+    """Return the family of a kernel whose function name matches no rule."""
+    by_own_name = next((family for family, words in _WORDS if words.search(base)), None)
+    if by_own_name is None and (kind_of(name) == "elementwise" or base.startswith("triton_poi")):
         return ELEMENTWISE
-    return found or OTHER
+    return by_own_name or OTHER
 
 
 # types of elements, by the name of the type without its namespace
@@ -125,7 +125,7 @@ _TYPES: Final = {
 _WHOLE: Final = {"long": "long", "int": "int", "bool": "bool", "unsigned char": "uint8", "signed char": "int8"}
 _TYPE: Final = "|".join(sorted(_TYPES, key=len, reverse=True))
 _INTEGER: Final = "|".join(sorted(_WHOLE, key=len, reverse=True))
-# what is applied to elements comes first: a functor may calculate in another type
+# the type of the elements comes first: a functor may calculate in another type
 _TYPED: Final = (
     re.compile(rf"ReduceOp<(?:\w+::)*({_TYPE}|{_INTEGER})(?=,)"),
     re.compile(rf"\blambda\([^()]*?(?:\w+::)*(complex<(?:float|double)>|{_TYPE})(?![\w<])"),
@@ -137,9 +137,9 @@ _TYPED: Final = (
 )
 
 
-def _typed(name: str) -> str:
-    """Return the type of a kernel's elements as template arguments, "" if the name does not tell."""
-    word = next((found[1] for pattern in _TYPED if (found := pattern.search(name))), "")
+def _type_arguments(name: str) -> str:
+    """Return the type of a kernel's elements as template arguments, "" if the name does not contain it."""
+    word = next((match[1] for pattern in _TYPED if (match := pattern.search(name))), "")
     if not word:
         return ""
     return f"<{word} bytes>" if word.isdecimal() else f"<{_TYPES.get(word) or _WHOLE.get(word, word)}>"
@@ -153,7 +153,7 @@ _OTHER_TYPES: Final = (
     ("c128", re.compile(r"(?i)zgemm|c64c64|complex<double>")),
     ("int8", re.compile(r"(?i)gemm_i8|i8i8|igemm|imma|_i8_|int8_t|Cijk_\w+?_I8\w*_")),
 )
-# where the arithmetic is not told
+# if the name does not contain the arithmetic
 _USUAL_TYPES: Final = (
     ("bf16", re.compile(r"Cijk_\w+?_BB\w*_|Cijk_\w+?_BS\w*_|__nv_bfloat16")),
     ("f16", re.compile(r"Cijk_\w+?_H\w*_|hgemm|_f16|__half")),
@@ -189,7 +189,7 @@ _EPILOGUES: Final = re.compile(r"(?i)(?<![a-z])(bias|relu|gelu)(?![a-z])")
 
 
 def _matrices(kind: str) -> Callable[[str, "re.Match[str]"], str]:
-    """Return the words for a product: type of its elements, what is transposed, tile, and extras."""
+    """Return the words for a product: type of elements, transposition, tile, and extras."""
 
     def write(name: str, _: "re.Match[str]") -> str:
         split = _SPLIT.search(name)
@@ -201,30 +201,30 @@ def _matrices(kind: str) -> Callable[[str, "re.Match[str]"], str]:
 
 
 def _precision(name: str) -> str:
-    told = next((short for short, words in _OTHER_TYPES if words.search(name)), "")
-    told = told or _ARITHMETIC.get(arithmetic(name), "")
-    return told or next((short for short, words in _USUAL_TYPES if words.search(name)), "")
+    precision = next((short for short, words in _OTHER_TYPES if words.search(name)), "")
+    precision = precision or _ARITHMETIC.get(arithmetic(name), "")
+    return precision or next((short for short, words in _USUAL_TYPES if words.search(name)), "")
 
 
 def _tile(name: str) -> str:
-    return next((found.expand(form) for pattern, form in _TILES if (found := pattern.search(name))), "")
+    return next((match.expand(form) for pattern, form in _TILES if (match := pattern.search(name))), "")
 
 
 def _layout(name: str) -> str:
     for pattern, letters in _LAYOUTS:
-        if found := pattern.search(name):
-            return "".join(letters[group] if letters else group.lower() for group in found.groups())
+        if match := pattern.search(name):
+            return "".join(letters[group] if letters else group.lower() for group in match.groups())
     return ""
 
 
-def _vectors(name: str, found: "re.Match[str]") -> str:
-    side = re.search(r"gemv\w*?(?:\d)?([NT])(?=_|SP)", found[0])
+def _vectors(name: str, match: "re.Match[str]") -> str:
+    side = re.search(r"gemv\w*?(?:\d)?([NT])(?=_|SP)", match[0])
     return " ".join(part for part in ("gemv", _brief_type(name), side[1].lower() if side else "") if part)
 
 
 def _brief_type(name: str) -> str:
-    """Return the type of elements as names of libraries have it: "f32", "bf16"."""
-    return _typed(name).strip("<>").replace("half", "f16").replace("float", "f32").replace("double", "f64")
+    """Return the type of elements as libraries abbreviate it: "f32", "bf16"."""
+    return _type_arguments(name).strip("<>").replace("half", "f16").replace("float", "f32").replace("double", "f64")
 
 
 # -- attention ---------------------------------------------------------------------------------------------------------
@@ -236,13 +236,13 @@ _PARTS: Final = re.compile(
 )
 
 
-def _attention(name: str, found: "re.Match[str]") -> str:
+def _attention(name: str, match: "re.Match[str]") -> str:
     """Return `flash fwd bf16 hdim128`: library, direction, type, size of heads, or the tile."""
-    library = "flash" if "flash" in found[0].lower() else "attention"
+    library = "flash" if "flash" in match[0].lower() else "attention"
     head = _HEAD.search(name)
     part = _PARTS.search(name)
     types = next((t for t in ("bf16", "f16", "f32") if f"_{t}_" in name), _brief_type(name))
-    tile = "" if head else next((found[1] for found in [re.search(r"_(\d+x\d+(?:x\d+)?)_", name)] if found), "")
+    tile = "" if head else next((match[1] for match in [re.search(r"_(\d+x\d+(?:x\d+)?)_", name)] if match), "")
     parts = (
         library,
         "bwd" if _BACKWARD.search(name) else "fwd",
@@ -262,13 +262,13 @@ _COPIES_TO: Final = {"bfloat16_copy": "bf16", "float16_copy": "half"}
 def _elementwise(name: str, _: "re.Match[str]") -> str:
     target = next((kind for words, kind in _COPIES_TO.items() if words in name), "")
     if target:
-        return f"elementwise copy<{_typed(name).strip('<>')} to {target}>"
-    # ncu leaves out namespaces that it does not need
+        return f"elementwise copy<{_type_arguments(name).strip('<>')} to {target}>"
+    # ncu omits namespaces that it does not need
     word = operation(name if "at::native::" in name else f"at::native::{name}")
     if word == "elementwise":
-        functions = (found[1] for found in _APPLIES.finditer(name) if not _WRAPS.search(found[1]))
+        functions = (match[1] for match in _APPLIES.finditer(name) if not _WRAPS.search(match[1]))
         word = next(functions, "")
-    return f"elementwise{word and f' {word}'}{_typed(name)}"
+    return f"elementwise{word and f' {word}'}{_type_arguments(name)}"
 
 
 _APPLIES: Final = re.compile(r"\b(?:launch_)?([A-Za-z]\w*?)(?:_scalar|_tensor)?(?:_kernel)?(?:_cuda|_impl)?(?=[(<])")
@@ -277,8 +277,8 @@ _WRAPS: Final = re.compile(r"elementwise|^gpu(?:_|$)|Functor|lambda|operator|arr
 
 def _reduction(name: str, _: "re.Match[str]") -> str:
     word = operation(name)
-    found = re.search(r"(\w+?)(?:_kernel_cuda|NanFunctor)", name) if word == "reduction" else None
-    return f"reduce {found[1].lower() if found else word}{_typed(name)}".replace("reduce reduction", "reduce")
+    match = re.search(r"(\w+?)(?:_kernel_cuda|NanFunctor)", name) if word == "reduction" else None
+    return f"reduce {match[1].lower() if match else word}{_type_arguments(name)}".replace("reduce reduction", "reduce")
 
 
 _APPLIED: Final = re.compile(
@@ -289,30 +289,30 @@ _LISTS: Final = re.compile(r"(?:Unary|Binary|Ternary|Pointwise)Op\w*|\w*List\w*|
 
 def _foreach(name: str, _: "re.Match[str]") -> str:
     """Return `optimizer adam<float>` for a fused optimizer, `foreach lerp<float>` for an operator on lists."""
-    for found in _APPLIED.finditer(name):
-        word = next(group for group in found.groups() if group)
-        if found[1]:
-            return f"optimizer fused {word.lower()}{_typed(name)}"
+    for match in _APPLIED.finditer(name):
+        word = next(group for group in match.groups() if group)
+        if match[1]:
+            return f"optimizer fused {word.lower()}{_type_arguments(name)}"
         if not _LISTS.fullmatch(word):
-            return f"foreach {word.lower()}{_typed(name)}"
+            return f"foreach {word.lower()}{_type_arguments(name)}"
     norm = re.search(r"(\w*Norm\w*?)Functor", name)
-    return f"foreach {norm[1].lower() if norm else ''}".rstrip() + _typed(name)
+    return f"foreach {norm[1].lower() if norm else ''}".rstrip() + _type_arguments(name)
 
 
 def _softmax(name: str, _: "re.Match[str]") -> str:
     backward = re.search(r"(?i)backward|bwd|grad", name)
     is_log = re.search(r"(?i)log_?softmax|softmax_warp_forward<[^<>]*,1,[01]>", name)
-    return f"{'log ' if is_log else ''}softmax{' backward' if backward else ''}{_typed(name)}"
+    return f"{'log ' if is_log else ''}softmax{' backward' if backward else ''}{_type_arguments(name)}"
 
 
 def _random(name: str, _: "re.Match[str]") -> str:
-    found = re.search(r"\b(\w+?)_and_transform", name) or re.search(r"::(\w+?)_kernel", name.partition("<")[2])
-    return f"random{f' {found[1]}' if found else ''}{_typed(name)}"
+    match = re.search(r"\b(\w+?)_and_transform", name) or re.search(r"::(\w+?)_kernel", name.partition("<")[2])
+    return f"random{f' {match[1]}' if match else ''}{_type_arguments(name)}"
 
 
-def _thrust(name: str, found: "re.Match[str]") -> str:
-    words = re.sub(r"_+(?:f|functor)?$", "", found[1]).replace("_", " ").strip()
-    return f"thrust {words}{_typed(name)}"
+def _thrust(name: str, match: "re.Match[str]") -> str:
+    words = re.sub(r"_+(?:f|functor)?$", "", match[1]).replace("_", " ").strip()
+    return f"thrust {words}{_type_arguments(name)}"
 
 
 # -- communication -----------------------------------------------------------------------------------------------------
@@ -331,20 +331,22 @@ _NCCL_TYPE: Final = re.compile(
 
 
 def _communication(name: str) -> str:
-    """Return `nccl all-reduce ring f32` of a kernel of NCCL or RCCL: operation, algorithm, type; "" of others."""
-    found = _NCCL.search(name)
-    if not found:
+    """Return `nccl all-reduce ring f32` for a kernel of NCCL or RCCL: operation, algorithm, type; "" for others."""
+    match = _NCCL.search(name)
+    if not match:
         return ""
-    rest = found["rest"] or ""
-    words = [(said := pattern.search(rest)) and said[0].lower() for pattern in (_ALGORITHM, _PROTOCOL, _REDUCES)]
-    kind = _NCCL_TYPE.search(rest.replace("_", " "))
+    suffix = match["rest"] or ""
+    words = [
+        (matched := pattern.search(suffix)) and matched[0].lower() for pattern in (_ALGORITHM, _PROTOCOL, _REDUCES)
+    ]
+    kind = _NCCL_TYPE.search(suffix.replace("_", " "))
     short = {"float": "f32", "half": "f16", "double": "f64"}
     parts = (
         "nccl",
-        re.sub(r"(?<=[a-z])(?=[A-Z])", "-", found["what"]).lower(),
+        re.sub(r"(?<=[a-z])(?=[A-Z])", "-", match["what"]).lower(),
         *(word and word.replace("_", "-") for word in words),
         kind and ("bf16" if "bfloat16" in kind[1] else short.get(kind[1], kind[1])),
-        rest if found["what"] == "Generic" else "",
+        suffix if match["what"] == "Generic" else "",
     )
     return " ".join(part for part in parts if part)
 
@@ -352,7 +354,7 @@ def _communication(name: str) -> str:
 # -- rules -------------------------------------------------------------------------------------------------------------
 
 _Rule = tuple["re.Pattern[str]", str, Callable[[str, "re.Match[str]"], str]]
-# kernels of libraries, whose names say more than that of the function; the first rule that fits counts
+# kernels of libraries, whose names say more than the function; the first rule that matches counts
 _LIBRARIES: Final[tuple[_Rule, ...]] = (
     (
         re.compile(
@@ -369,7 +371,7 @@ _LIBRARIES: Final[tuple[_Rule, ...]] = (
     (
         re.compile(r"(?i)splitKreduce|gemmk1_kernel|split_?k_?reduce"),
         PRODUCTS,
-        lambda name, _: f"split-k reduce{_typed(name)}",
+        lambda name, _: f"split-k reduce{_type_arguments(name)}",
     ),
     (
         re.compile(
@@ -386,11 +388,11 @@ _LIBRARIES: Final[tuple[_Rule, ...]] = (
     (re.compile(r"(?i)softmax_warp_|cunn_softmax|softmax(?:forward|backward)"), SOFTMAX, _softmax),
     (re.compile(r"\bdistribution_\w*kernel<|random_\w*kernel<"), RANDOM, _random),
     (re.compile(r"ParallelForAgent<.*?__(\w+)::"), ELEMENTWISE, _thrust),
-    (re.compile(r"\bindex_elementwise_kernel\b"), LAYOUT, lambda name, _: f"index{_typed(name)}"),
+    (re.compile(r"\bindex_elementwise_kernel\b"), LAYOUT, lambda name, _: f"index{_type_arguments(name)}"),
     (
         re.compile(r"\b_?scatter_gather_elementwise_kernel\b"),
         LAYOUT,
-        lambda name, _: f"{'scatter add' if 'ReduceAdd' in name else 'scatter/gather'}{_typed(name)}",
+        lambda name, _: f"{'scatter add' if 'ReduceAdd' in name else 'scatter/gather'}{_type_arguments(name)}",
     ),
     (
         re.compile(
@@ -401,7 +403,7 @@ _LIBRARIES: Final[tuple[_Rule, ...]] = (
         _elementwise,
     ),
 )
-# functions by their own names: the words for them
+# the words for functions, by name
 _FUNCTIONS: Final[tuple[tuple["re.Pattern[str]", str, str], ...]] = tuple(
     (re.compile(pattern), family, words)
     for pattern, family, words in (
@@ -454,7 +456,7 @@ _WORDS: Final[tuple[tuple[str, "re.Pattern[str]"], ...]] = tuple(
     )
 )
 
-# -- names that no rule knows ------------------------------------------------------------------------------------------
+# -- names without a rule ----------------------------------------------------------------------------------------------
 
 # innermost parentheses: `_until_stable` removes them repeatedly, from the inside out
 _PARAMETERS: Final = re.compile(r"\([^()]*\)")
@@ -483,7 +485,7 @@ def readable(name: str) -> str:
 
 
 def cut(text: str, length: int) -> str:
-    """Cut a label to a length: first inner template arguments, then the middle, in which no half word is left."""
+    """Shorten a label: drop inner template arguments first, then the middle, without leaving half a word."""
     shorter = [_without_inner_arguments(text, nesting) for nesting in _NESTING]
     return _word_cut(next((form for form in shorter if len(form) <= length), shorter[-1]), length)
 
@@ -496,46 +498,46 @@ def _word_cut(text: str, length: int) -> str:
 
 def _without_inner_arguments(text: str, nesting: int) -> str:
     """Drop template arguments nested deeper than `nesting` levels; a name with unbalanced brackets stays as it is."""
-    kept: list[str] = []
+    characters: list[str] = []
     depth = 0
     for character in text:
         depth += character == "<"
         if depth <= nesting:
-            kept.append(character)
+            characters.append(character)
         depth -= character == ">"
         if depth < 0:
             return text
-    return text if depth else "".join(kept)
+    return text if depth else "".join(characters)
 
 
 def _until_stable(pattern: re.Pattern[str], text: str) -> str:
-    """Remove all matches of `pattern` until none is left: nested ones appear after the inner ones are gone."""
+    """Remove all matches of `pattern` until none remain: outer ones appear once the inner ones are gone."""
     count = 1
     while count:
         text, count = pattern.subn("", text)
     return text
 
 
-# of a mangled name: a value, a substitution, a parameter, types of one letter, the length of an identifier
+# pieces of a mangled name: a value, a substitution, a parameter, types of one letter, the length of an identifier
 _PIECE: Final = re.compile(r"L[a-z](n?\d+)E|S[0-9A-Z]*_|S[a-z]|T\d*_|I([fdbijlmxy]+)|(\d+)|.", re.DOTALL)
 _VALUE: Final = re.compile(r"n?\d+E")
 _LETTERS: Final = {"f": "float", "d": "double", "b": "bool", "i": "int", "l": "long"}
 
 
-def _of_mangled(name: str) -> str:
-    """Return what a mangled name tells without a demangler: the function, and identifiers and values that follow."""
+def _demangle(name: str) -> str:
+    """Return the readable part of a mangled name: the function, and the identifiers and values that follow."""
     scope: list[str] = []
     words: list[str] = []
     place, is_scope = 2, True
-    while found := _PIECE.match(name, place):
-        place = found.end()
-        value, letters, length = found.groups()
+    while match := _PIECE.match(name, place):
+        place = match.end()
+        value, letters, length = match.groups()
         if length:
             word, place = name[place : place + int(length)], place + int(length)
             if re.fullmatch(r"[A-Za-z_]\w*", word):
                 (scope if is_scope else words).append(word)
             # the type of a constant, before its value
-            constant = _VALUE.match(name, place) if name[found.start() - 1] == "L" else None
+            constant = _VALUE.match(name, place) if name[match.start() - 1] == "L" else None
             place = constant.end() if constant else place
             is_scope = is_scope and name.startswith("_ZN") and name[place : place + 1] not in "IE"
         elif value:
@@ -555,53 +557,59 @@ _MOST_ADDED: Final = 4
 _ADDED_LENGTH: Final = 24
 
 
-def _told_apart(kernels: Sequence[str], length: int) -> dict[str, str]:
+def _distinct_labels(kernels: Sequence[str], length: int) -> dict[str, str]:
     """Return a label for each kernel, by its normalized name; in alphabetical order, so that numbers are stable."""
     alike: dict[str, list[str]] = {}
     for name in kernels:
         alike.setdefault(label_of(name, length), []).append(name)
-    found: dict[str, str] = {}
-    taken = {label for label, names in alike.items() if len(names) == 1}
+    label_of_name: dict[str, str] = {}
+    used = {label for label, names in alike.items() if len(names) == 1}
     for label, names in alike.items():
         if len(names) == 1:
-            found[names[0]] = label
+            label_of_name[names[0]] = label
             continue
-        plain = [readable(_of_mangled(name) if name.startswith("_Z") else name) for name in names]
+        plain = [readable(_demangle(name) if name.startswith("_Z") else name) for name in names]
         added = _differing([_TOKEN.findall(text.removeprefix("Kernel2<")) for text in plain])
         if len(set(added)) < len(added):
             added = _differing([_TOKEN.findall(printable(name)) for name in names])
-        shown = set(_TOKEN.findall(label))
-        brief = [" ".join(word for word in words.split() if word not in shown) for words in added]
-        # words of the label need not be said again
+        label_words = set(_TOKEN.findall(label))
+        brief = [" ".join(word for word in words.split() if word not in label_words) for words in added]
+        # words that the label already contains need not be repeated
         added = brief if all(brief) and len(set(brief)) == len(brief) else added
         for name, words in zip(names, added, strict=True):
             text = _with_words(label, words, length)
             tries = (_with_words(label, f"{words} #{number}".strip(), length) for number in range(2, len(kernels) + 2))
-            found[name] = text if words and text not in taken else next(each for each in tries if each not in taken)
-            taken.add(found[name])
-    return found
+            label_of_name[name] = (
+                text if words and text not in used else next(candidate for candidate in tries if candidate not in used)
+            )
+            used.add(label_of_name[name])
+    return label_of_name
 
 
 def _with_words(label: str, words: str, length: int) -> str:
-    """Append words to a label within a length: at least a fifth is left for the label."""
+    """Append words to a label within a length, of which at least a fifth remains for the label."""
     words = middle_cut(words, length - length // 5 - 1)
     return f"{cut(label, length - len(words) - 1)} {words}"
 
 
 def _differing(tokens: Sequence[Sequence[str]], added: int = 0) -> list[str]:
-    """Return for each name the first of its words that differ from those of the others, as many as are needed."""
+    """Return, for each name, as many of its first differing words as are needed to tell it from the others."""
     first = next(
-        (at for at in range(max(map(len, tokens))) if len({each[at] if at < len(each) else "" for each in tokens}) > 1),
+        (
+            at
+            for at in range(max(map(len, tokens)))
+            if len({words_of_name[at] if at < len(words_of_name) else "" for words_of_name in tokens}) > 1
+        ),
         None,
     )
     if first is None or added == _MOST_ADDED:
         return [""] * len(tokens)
-    words = [each[first] if first < len(each) else "" for each in tokens]
-    found = [middle_cut(word, _ADDED_LENGTH) for word in words]
+    words = [words_of_name[first] if first < len(words_of_name) else "" for words_of_name in tokens]
+    differing = [middle_cut(word, _ADDED_LENGTH) for word in words]
     for word in dict.fromkeys(words):
-        mine = [place for place, own in enumerate(words) if own == word]
-        if len(mine) > 1:
-            rest = _differing([tokens[place][first + 1 :] for place in mine], added + 1)
-            for place, more in zip(mine, rest, strict=True):
-                found[place] = f"{found[place]} {more}".strip()
-    return found
+        places = [place for place, own in enumerate(words) if own == word]
+        if len(places) > 1:
+            rest = _differing([tokens[place][first + 1 :] for place in places], added + 1)
+            for place, more in zip(places, rest, strict=True):
+                differing[place] = f"{differing[place]} {more}".strip()
+    return differing

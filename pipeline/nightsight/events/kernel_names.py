@@ -34,9 +34,9 @@ def normalised(name: str) -> str:
 
 
 def unqualified(name: str) -> str:
-    """Return `normalised(name)` without namespaces: the only spelling that ncu's CSV has in common with nsys.
+    """Return `normalised(name)` without namespaces: the only spelling that ncu's CSV and nsys have in common.
 
-    By default ncu prints only as much of each namespace as it needs to distinguish the kernels of a report
+    By default, ncu prints only as much of each namespace as is needed to distinguish the kernels of a report
     (`at::native::copy` is `native::copy` in one file and `at::copy` in another; `--rename-kernels no` prints all).
     Kernels that differ only in the namespace collide here.
     """
@@ -116,7 +116,7 @@ def _settle(name: str, *, qualified: bool) -> str:
     """Normalize repeatedly until nothing changes: one step may reveal another (`(int)(bool)1`)."""
     try:
         # terminates: each round either makes the name shorter or moves `const` to the front
-        while (settled := _once(name, qualified=qualified)) != name:
+        while (settled := _settle_step(name, qualified=qualified)) != name:
             name = settled
     except (_NotCpp, RecursionError):
         return " ".join(name.split())
@@ -131,7 +131,7 @@ def _without_token(name: str) -> str:
     return _NUMBA_NUMBER.sub(r"\1", name)
 
 
-def _once(name: str, *, qualified: bool) -> str:
+def _settle_step(name: str, *, qualified: bool) -> str:
     name = _without_token(name.lstrip(": "))
     for pattern, spelling in _SPELLINGS:
         name = pattern.sub(spelling, name)
@@ -220,8 +220,8 @@ def _const_first(texts: list[str]) -> list[str]:
     """Move `const` to the front: `float const*` becomes `const float*`."""
     pointee = next((place for place, text in enumerate(texts) if text in ("*", "&")), len(texts))
     if "const" in texts[1:pointee]:
-        rest = [text for text in texts[:pointee] if text != "const"]
-        return ["const", *rest, *texts[pointee:]]
+        others = [text for text in texts[:pointee] if text != "const"]
+        return ["const", *others, *texts[pointee:]]
     return texts
 
 
@@ -264,7 +264,7 @@ def _write_part(part: _Part, *, qualified: bool) -> str:
 
 
 def _instance(part: _Part) -> str:
-    """Return N of `[lambda(int) (instance N)]` as nvcc writes it; other tools write `{lambda(int)#N}`."""
+    """Return N in `[lambda(int) (instance N)]`, which nvcc writes; other tools write `{lambda(int)#N}`."""
     if part.text != "[" or not part.items or len(part.items) != 1 or not part.items[0]:
         return ""
     last = part.items[0][-1]

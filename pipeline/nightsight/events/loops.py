@@ -22,11 +22,10 @@ _NOTHING: Final = np.empty(0, dtype=np.int64)
 
 
 class Loop(NamedTuple):
-    """A loop of one process: when the CPU began each repetition, when the last and its work ended, and the GPU time.
+    """A loop of one process: when the CPU began each repetition, when the last one and its work ended, and GPU time.
 
-    family: the path of the ranges, with `#` for numbers; or, if it is not `is_named`, how many launches repeat.
-    gpu_ns: without GPU work in the capture, the time of the loop. slow: how many repetitions at the beginning took much
-    longer than the others.
+    family: the path of the ranges, with `#` for numbers; if not `is_named`, how many launches repeat. gpu_ns: the time
+    of the loop if the capture has no GPU work. slow: how many repetitions at the beginning took much longer.
     """
 
     process: int
@@ -60,18 +59,18 @@ def loops_of(profile: Profile) -> list[Loop]:
     work, ranges = work_of(profile), profile.tables.get("ranges", empty("ranges"))
     ranges = ranges[~_of_library(ranges)]
     own = _is_own(ranges)
-    found = (
+    loops = (
         _range_loops(ranges[own], work)
         or _optimizer_loops(ranges, work)
         or (_range_loops(ranges, work) if not own.all() else [])
         or _launch_loops(profile, work)
     )
-    ended = [loop._replace(end_ns=_work_end(work, loop), slow=_slow(work, loop)) for loop in found]
-    return sorted(ended, key=lambda loop: (-loop.gpu_ns, loop.process))
+    complete = [loop._replace(end_ns=_work_end(work, loop), slow=_slow(work, loop)) for loop in loops]
+    return sorted(complete, key=lambda loop: (-loop.gpu_ns, loop.process))
 
 
 def _complete(work: Work, loop: Loop, ends: Ints) -> Loop:
-    """Leave out the last repetition if it launches much less than the others, and its range does not hold all of it.
+    """Leave out the last repetition if it launches much less than the others and its range does not contain all of it.
 
     Ranges that mark only a part of a repetition, such as an optimizer's, do not show where the last one ends.
     """
@@ -89,9 +88,9 @@ _CUT: Final = 0.5
 
 
 def between(profile: Profile, loop: Loop, spans: Spans) -> Loop:
-    """Return the longest part of a loop whose repetitions touch none of these spans, the last one of equal length.
+    """Return the longest part of a loop whose repetitions touch none of these spans; of equally long parts, the last.
 
-    The loop as it is if that would have fewer than LEAST repetitions.
+    Returns the whole loop if that part would have fewer than LEAST repetitions.
     """
     until = np.append(loop.starts[1:], loop.end_ns)
     whole = np.flatnonzero(~touches(spans, loop.starts, until))
@@ -105,8 +104,8 @@ def between(profile: Profile, loop: Loop, spans: Spans) -> Loop:
 
 
 def _work_end(work: Work, loop: Loop) -> int:
-    mine = (work.launched >= loop.starts[0]) & (work.launched < loop.end_ns) & _of_process(work, loop.process)
-    return int(work.end[mine].max(initial=loop.end_ns))
+    is_own = (work.launched >= loop.starts[0]) & (work.launched < loop.end_ns) & _of_process(work, loop.process)
+    return int(work.end[is_own].max(initial=loop.end_ns))
 
 
 def _slow(work: Work, loop: Loop) -> int:
@@ -116,13 +115,13 @@ def _slow(work: Work, loop: Loop) -> int:
     """
     starts = loop.starts
     # the first operation of each repetition, by its launch
-    mine = np.flatnonzero((work.launched >= starts[0]) & _of_process(work, loop.process))
-    mine = mine[np.argsort(work.launched[mine], kind="stable")]
-    first = np.searchsorted(work.launched[mine], starts)
+    operations = np.flatnonzero((work.launched >= starts[0]) & _of_process(work, loop.process))
+    operations = operations[np.argsort(work.launched[operations], kind="stable")]
+    first = np.searchsorted(work.launched[operations], starts)
     on_cpu = _slow_beginning(starts)
-    if (np.diff(np.append(first, len(mine))) == 0).any():
+    if (np.diff(np.append(first, len(operations))) == 0).any():
         return on_cpu
-    return min(on_cpu, _slow_beginning(work.start[mine[first]]))
+    return min(on_cpu, _slow_beginning(work.start[operations[first]]))
 
 
 def _slow_beginning(starts: Ints) -> int:
@@ -142,13 +141,13 @@ def _of_library(ranges: pd.DataFrame) -> Flags:
     """Return which ranges libraries open around their work: they are never the loop of a program."""
     names, domains = (ranges[name].cat for name in ("name", "domain"))
     by_domain = np.asarray(domains.categories.str.fullmatch(_LIBRARY_DOMAIN, case=False), dtype=bool)
-    # an export that was cut may lack the names of domains
+    # a truncated export may lack the names of domains
     by_name = np.asarray(names.categories.str.match(_LIBRARY_RANGE), dtype=bool)
     flags: Flags = by_domain[domains.codes] | by_name[names.codes]
     return flags
 
 
-# CUDA's libraries, RAPIDS, what JAX is built on, communication; as the libraries write their domains
+# domains of CUDA's libraries, RAPIDS, the libraries of JAX, and communication, in the libraries' spelling
 _LIBRARY_DOMAIN: Final = (
     r"(?:lib)?(?:CCCL|CUB|Thrust|TSL|XLA|NCCL|NVSHMEM|UCX|MPI|DALI|RAFT|RMM|KvikIO|TensorRT|transformer_?engine|"
     r"nv(?:JPEG\w*|JPEG2000|ImageCodec|COMP|TIFF)|cu(?:BLAS\w*|DNN|FFT\w*|RAND|SOLVER\w*|SPARSE\w*|TENSOR\w*|"
@@ -158,7 +157,7 @@ _LIBRARY_RANGE: Final = r"nccl[A-Z]\w*$|cub::|thrust::|XlaModule:|XlaPass|XlaEmi
 
 
 def _is_own(ranges: pd.DataFrame) -> Flags:
-    """Return which of these ranges the program made, and not PyTorch."""
+    """Return which of these ranges the program itself made, not PyTorch."""
     names, styles = (ranges[name].cat for name in ("name", "style"))
     of_torch = np.asarray(names.categories.str.match(_OF_TORCH), dtype=bool)[names.codes]
     return ~(of_torch | np.isin(styles.categories, (MODULE, FUNCTION))[styles.codes])
@@ -172,33 +171,33 @@ _OF_TORCH: Final = (
 
 
 def _optimizer_loops(ranges: pd.DataFrame, work: Work) -> list[Loop]:
-    """Return the steps of each process: each ends with that of its optimizer, and the next one begins there.
+    """Return the steps of each process: each ends with the step of its optimizer, where the next one begins.
 
-    So the first step, whose start is unknown, is left out.
+    The first step is left out, because its start is unknown.
     """
     steps = nest(ranges[~ranges["is_open"] & ranges["name"].astype("str").str.match(OPTIMIZER_STEP)])
     # an optimizer that wraps another calls its step
     steps = steps[steps["parent"] < 0].sort_values("end_ns")
     loops = []
     for process in np.unique(steps["process"]).tolist():
-        mine = steps[steps["process"] == process]
+        own = steps[steps["process"] == process]
         # of several optimizers, the last one ends the step
-        mine = mine[mine["name"] == mine["name"].iloc[-1]]
-        start, end = (mine[name].to_numpy() for name in ("start_ns", "end_ns"))
+        own = own[own["name"] == own["name"].iloc[-1]]
+        start, end = (own[name].to_numpy() for name in ("start_ns", "end_ns"))
         between = start[1:] - end[:-1]
         end = end[np.append(between >= _LEAST_BETWEEN * between.mean(), True)] if len(between) else end
         if len(end) < LEAST:
             continue
         span = pd.DataFrame({"start": end[:1], "end": end[-1:]})
-        (spent,), total = _spent_in(ranges, work, process, span)
-        if spent > _LEAST_SHARE * total:
-            family = f"step (ends with {str(mine['name'].iloc[0]).partition('#')[2]})"
-            loops.append(Loop(process, family, end[:-1], int(end[-1]), int(spent), is_named=True))
+        (gpu_ns,), total = _gpu_time_in(ranges, work, process, span)
+        if gpu_ns > _LEAST_SHARE * total:
+            family = f"step (ends with {str(own['name'].iloc[0]).partition('#')[2]})"
+            loops.append(Loop(process, family, end[:-1], int(end[-1]), int(gpu_ns), is_named=True))
     return loops
 
 
 OPTIMIZER_STEP: Final = r"Optimizer\.step#\w+\.step$"
-# of the mean time between the steps of optimizers: what is closer together is one step of the program
+# share of the mean time between optimizer steps: closer ones belong to one step of the program
 _LEAST_BETWEEN: Final = 0.1
 
 
@@ -209,42 +208,42 @@ def _range_loops(ranges: pd.DataFrame, work: Work) -> list[Loop]:
         return []
     keys = ["process", "path"]
     families = outermost.assign(length=outermost["end_ns"] - outermost["start_ns"]).groupby(keys, observed=True)
-    found = families.agg(start=("start_ns", "min"), end=("end_ns", "max"), own=("length", "sum")).reset_index()
+    spans = families.agg(start=("start_ns", "min"), end=("end_ns", "max"), own=("length", "sum")).reset_index()
     loops = []
-    for process in np.unique(found["process"]).tolist():
-        mine = found[found["process"] == process]
-        spent, total = _spent_in(ranges, work, process, mine)
-        if spent.max() <= _LEAST_SHARE * total:
+    for process in np.unique(spans["process"]).tolist():
+        candidates = spans[spans["process"] == process]
+        gpu_ns, total = _gpu_time_in(ranges, work, process, candidates)
+        if gpu_ns.max() <= _LEAST_SHARE * total:
             continue
         # of siblings in a cycle, such as forward and backward, the first one marks where it begins; brief ones,
         # such as separate operators, could be anywhere in it
-        lasting = (mine["own"] >= _LEAST_COVER * (mine["end"] - mine["start"])).to_numpy()
-        good = spent >= _AS_GOOD * spent.max()
-        cycle = mine[good & lasting if (good & lasting).any() else good].sort_values(["start", "end"])
+        lasting = (candidates["own"] >= _LEAST_COVER * (candidates["end"] - candidates["start"])).to_numpy()
+        good = gpu_ns >= _AS_GOOD * gpu_ns.max()
+        cycle = candidates[good & lasting if (good & lasting).any() else good].sort_values(["start", "end"])
         path = cycle["path"].iloc[0]
         instances = outermost[(outermost["process"] == process) & (outermost["path"] == path)]
         instances = one_thread(instances).sort_values("start_ns")
         starts = instances["start_ns"].to_numpy()
         # `ProfilerStep#7` is `ProfilerStep##`
         family = str(path).replace("##", "#")
-        loop = Loop(process, family, starts, int(cycle["end"].max()), int(spent.max()), is_named=True)
+        loop = Loop(process, family, starts, int(cycle["end"].max()), int(gpu_ns.max()), is_named=True)
         loops.append(_complete(work, loop, instances["end_ns"].to_numpy()))
     return loops
 
 
-# of the GPU time of the process, or of the time of its ranges: a family that covers less is not the program's loop
+# share of the process's GPU time, or of the time of its ranges: a family that covers less is not the program's loop
 _LEAST_SHARE: Final = 0.25
-# families that cover this part of what the best one covers are in the same loop
+# families that cover this share of what the best one covers belong to the same loop
 _AS_GOOD: Final = 0.9
 _LEAST_COVER: Final = 0.05
 _PREPARES: Final = r"(?<![a-z])(?:warm[ _-]?ups?|warming|compil(?:e|ing|ation))(?![a-z])"
 
 
 def prepares(names: "pd.Series[str]") -> Flags:
-    """Return which ranges are named warm-up or compilation, by their (categorical) names or paths: not what counts."""
-    found = np.asarray(names.cat.categories.str.contains(_PREPARES, case=False, regex=True), dtype=bool)
+    """Return which (categorical) names or paths of ranges say warm-up or compilation: these do not count."""
+    is_named = np.asarray(names.cat.categories.str.contains(_PREPARES, case=False, regex=True), dtype=bool)
     # no name has the code -1
-    return np.append(found, False)[names.cat.codes]
+    return np.append(is_named, False)[names.cat.codes]
 
 
 def _outermost(ranges: pd.DataFrame) -> pd.DataFrame:
@@ -275,22 +274,22 @@ def one_thread(instances: pd.DataFrame) -> pd.DataFrame:
 
 
 def _of_process(work: Work, process: int) -> Flags:
-    """Return which operations a process launched; an old export does not tell, so that all may be its own."""
+    """Return which operations a process launched; in old exports, which lack processes, all operations."""
     flags: Flags = (work.process == process) | (work.process < 0)
     return flags
 
 
-def _spent_in(ranges: pd.DataFrame, work: Work, process: int, spans: pd.DataFrame) -> tuple[Ints, int]:
-    """Return the GPU time in ns that the process launched in each of `spans`, and in all but warm-up and compilation.
+def _gpu_time_in(ranges: pd.DataFrame, work: Work, process: int, spans: pd.DataFrame) -> tuple[Ints, int]:
+    """Return the GPU time in ns that the process launched in each of `spans`, and in total without warm-up.
 
-    Of a capture without GPU work it is the time that they take, and that of all the ranges of the process.
+    Without GPU work in the capture, these are the lengths of `spans`, and the time of all ranges of the process.
     """
     recorded = ranges[ranges["process"] == process]
     low, high = union(*_bounds(recorded[prepares(recorded["name"]) & ~recorded["is_open"]]))
     preparing = pd.DataFrame({"start": low, "end": high})
     if len(work.start):
-        spent, total = _launched_between(work, process, spans)
-        return spent, total - int(_launched_between(work, process, preparing)[0].sum())
+        gpu_ns, total = _launched_between(work, process, spans)
+        return gpu_ns, total - int(_launched_between(work, process, preparing)[0].sum())
     length: Ints = (spans["end"] - spans["start"]).to_numpy()
     start, end = _bounds(recorded)
     return length, int(end.max() - start.min() - (high - low).sum())
@@ -301,9 +300,9 @@ def _bounds(ranges: pd.DataFrame) -> Spans:
 
 
 def _launched_between(work: Work, process: int, spans: pd.DataFrame) -> tuple[Ints, int]:
-    """Return the GPU time in ns that the process launched in each of `spans`, and in all."""
-    mine = _of_process(work, process)
-    launched, length = work.launched[mine], (work.end - work.start)[mine]
+    """Return the GPU time in ns that the process launched in each of `spans`, and in total."""
+    is_own = _of_process(work, process)
+    launched, length = work.launched[is_own], (work.end - work.start)[is_own]
     order = np.argsort(launched, kind="stable")
     launched, before = launched[order], np.concatenate(([0], np.cumsum(length[order])))
     low = np.searchsorted(launched, spans["start"].to_numpy(), side="left")
@@ -312,35 +311,35 @@ def _launched_between(work: Work, process: int, spans: pd.DataFrame) -> tuple[In
 
 
 def _launch_loops(profile: Profile, work: Work) -> list[Loop]:
-    """Return the loop of each process that launches the same kernels in the same order again and again."""
+    """Return the loop of each process that repeatedly launches the same kernels in the same order."""
     names, launch = _names(profile), launch_keys(profile)[0]
     loops = []
     for process in np.unique(work.process).tolist():
-        mine = np.flatnonzero((names >= 0) & (work.process == process))
-        if not len(mine):
+        rows = np.flatnonzero((names >= 0) & (work.process == process))
+        if not len(rows):
             continue
         # the busiest thread: each of several can have its own loop
-        threads, spent = np.unique(work.thread[mine], return_inverse=True)
-        busiest = threads[np.bincount(spent, (work.end - work.start)[mine]).argmax()]
-        mine = mine[work.thread[mine] == busiest]
-        mine = mine[np.lexsort((work.start[mine], work.launched[mine]))]
+        threads, thread_of_row = np.unique(work.thread[rows], return_inverse=True)
+        busiest = threads[np.bincount(thread_of_row, (work.end - work.start)[rows]).argmax()]
+        rows = rows[work.thread[rows] == busiest]
+        rows = rows[np.lexsort((work.start[rows], work.launched[rows]))]
         # the kernels of a graph have one launch, represented by the first of them
-        mine = mine[np.append(True, launch[mine[1:]] != launch[mine[:-1]])]
-        if loop := _launch_loop(work, process, names[mine], work.launched[mine]):
+        rows = rows[np.append(True, launch[rows[1:]] != launch[rows[:-1]])]
+        if loop := _launch_loop(work, process, names[rows], work.launched[rows]):
             loops.append(loop)
     return loops
 
 
 def _launch_loop(work: Work, process: int, names: Ints, launched: Ints) -> Loop | None:
-    """Return the loop of one thread, whose launches are given in order by a number for the name and by time."""
-    found = _period(names)
-    if found is None:
+    """Return the loop of one thread from its launches, in order: a number for the name, and the time."""
+    repeated = _period(names)
+    if repeated is None:
         return None
-    period, first, count = found
+    period, first, count = repeated
     phase = _phase(launched[first : first + count], period)
     often = (count - phase) // period
-    mine = launched[first + phase : first + phase + often * period]
-    starts, end = mine[::period], int(mine[-1]) + 1
+    launches = launched[first + phase : first + phase + often * period]
+    starts, end = launches[::period], int(launches[-1]) + 1
     gpu_ns, total = _launched_between(work, process, pd.DataFrame({"start": starts[:1], "end": [end]}))
     if often < LEAST - 1 or gpu_ns[0] < LEAST_OF_WORK * total:
         return None
@@ -351,7 +350,7 @@ def _launch_loop(work: Work, process: int, names: Ints, launched: Ints) -> Loop 
 # of the GPU time of the process: a sequence that covers less is not the program's loop
 LEAST_OF_WORK: Final = 0.5
 UNNAMED: Final = "the same"
-"""How the family of a loop begins that was found in launches (`the same 29 launches`)."""
+"""The beginning of the family of a loop that was found in launches (`the same 29 launches`)."""
 
 
 def _names(profile: Profile) -> Ints:
@@ -378,15 +377,15 @@ def _period(names: Ints) -> tuple[int, int, int] | None:
 
 
 def _distances(names: Ints) -> list[int]:
-    """Return distances at which the rarest repeated kernels occur again, and sums of up to four: some are periods."""
+    """Return the distances between occurrences of the rarest repeated kernels, and sums of them: likely periods."""
     counts = np.bincount(names)
     rare = np.argsort(np.where(counts >= LEAST, counts, len(names) + 1), kind="stable")[:_RAREST]
-    found: list[Ints] = [np.array([1])]
+    distances: list[Ints] = [np.array([1])]
     for name in rare[counts[rare] >= LEAST].tolist():
-        apart = np.diff(np.flatnonzero(names == name))
-        sums = (np.convolve(apart, np.ones(many, dtype=np.int64), "valid") for many in range(1, _MOST_SUMMED + 1))
-        found += [_most_frequent(values) for values in sums if len(values)]
-    return [int(distance) for distance in np.unique(np.concatenate(found))]
+        differences = np.diff(np.flatnonzero(names == name))
+        sums = (np.convolve(differences, np.ones(many, dtype=np.int64), "valid") for many in range(1, _MOST_SUMMED + 1))
+        distances += [_most_frequent(values) for values in sums if len(values)]
+    return [int(distance) for distance in np.unique(np.concatenate(distances))]
 
 
 # fewer in a row prove nothing
@@ -402,7 +401,7 @@ def _most_frequent(values: Ints) -> Ints:
 
 
 def _longest_run(names: Ints, period: int) -> tuple[int, int]:
-    """Return where the longest run of launches begins that occur again `period` launches later, and its length."""
+    """Return the start and length of the longest run of launches that occur again `period` launches later."""
     breaks = np.flatnonzero(names[period:] != names[:-period])
     edges = np.concatenate(([-1], breaks, [len(names) - period]))
     longest = int(np.diff(edges).argmax())
@@ -410,11 +409,11 @@ def _longest_run(names: Ints, period: int) -> tuple[int, int]:
 
 
 def _phase(launched: Ints, period: int) -> int:
-    """Return the position in the period before which the CPU usually pauses longest: a repetition begins there."""
+    """Return the position in the period before which the CPU usually pauses longest: the start of a repetition."""
     whole = len(launched) // period
-    apart = np.diff(launched, prepend=launched[:1])[: whole * period].reshape(whole, period)
+    pauses = np.diff(launched, prepend=launched[:1])[: whole * period].reshape(whole, period)
     # the first has nothing before it
-    return int(np.median(apart[1:], axis=0).argmax())
+    return int(np.median(pauses[1:], axis=0).argmax())
 
 
 _NO_WORK: Final = pd.DataFrame({name: [] for name in ("start_ns", "end_ns", "process")}, dtype=np.int64)
@@ -429,9 +428,9 @@ def work_of(profile: Profile) -> Work:
     if not (call >= 0).any():
         return Work(start, end, start, process, process)
     calls = profile.table("api_calls")
-    known = call >= 0
-    launched = np.where(known, calls["start_ns"].to_numpy()[call], start)
-    thread = np.where(known, calls["thread"].to_numpy()[call], process)
+    is_known = call >= 0
+    launched = np.where(is_known, calls["start_ns"].to_numpy()[call], start)
+    thread = np.where(is_known, calls["thread"].to_numpy()[call], process)
     return Work(start, end, launched, process, thread)
 
 

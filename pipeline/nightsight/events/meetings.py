@@ -1,7 +1,7 @@
-"""Which calls of collectives keep a thread of the CPU until the last rank has called them, too.
+"""Finds calls of collectives that block a CPU thread until the last rank has made the same call.
 
-NCCL makes a communicator when it is first used, or asked to: no rank returns from that call before all have come. Later
-calls return at once, and only the GPU waits.
+NCCL creates a communicator on request or when it is first used, and no rank returns from that call before all ranks
+have made it. Later calls return immediately, and only the GPU waits.
 """
 
 from typing import Final
@@ -13,19 +13,19 @@ from nightsight.events.communication import PAIRWISE
 from nightsight.events.timeline import Timeline, of_capture
 from nightsight.tables import empty
 
-# shorter waits are nobody's cause
+# shorter waits are not worth reporting
 _LEAST_NS: Final = 1_000_000
-# all return together, but for this and a share of the wait
+# all ranks return together, within this time and this share of the wait
 _TOGETHER_NS: Final = 2_000_000
 _TOGETHER: Final = 0.1
 
 
 @of_capture
 def meetings(timeline: Timeline) -> pd.DataFrame:
-    """Return one row per thread that such a call held: from `begin_ns` until `met_ns`, when thread `last` arrived.
+    """Return one row per thread that such a call blocked: from `begin_ns` until `met_ns`, when thread `last` arrived.
 
-    Columns: process, thread, begin_ns, last, met_ns. What is the same call is known where the captures have all calls
-    in a communicator from the one that made it on.
+    Columns: process, thread, begin_ns, last, met_ns. Calls can be matched if the captures have all calls of a
+    communicator, starting with the one that created it.
     """
     called = timeline.profile.tables.get("collectives", empty("collectives"))
     called = called[called["is_whole"].to_numpy() & ~called["name"].isin(PAIRWISE).to_numpy()]
@@ -35,9 +35,9 @@ def meetings(timeline: Timeline) -> pd.DataFrame:
     last = called.groupby(["group", "number"])["start_ns"].transform("idxmax").to_numpy(dtype=np.int64)
     start, end, thread = (called[name].to_numpy() for name in ("start_ns", "end_ns", "thread"))
     met = start[last]
-    held = met - np.minimum(start, met)
-    returns = np.abs(end - end[last]) <= _TOGETHER_NS + _TOGETHER * held
-    mine = np.flatnonzero((held >= _LEAST_NS) & (end >= met) & returns)
-    process = called["process"].to_numpy()[mine]
-    facts = {"begin_ns": start[mine], "last": thread[last[mine]], "met_ns": met[mine]}
-    return pd.DataFrame({"process": process, "thread": thread[mine], **facts})
+    waited = met - np.minimum(start, met)
+    returns = np.abs(end - end[last]) <= _TOGETHER_NS + _TOGETHER * waited
+    waits = np.flatnonzero((waited >= _LEAST_NS) & (end >= met) & returns)
+    process = called["process"].to_numpy()[waits]
+    facts = {"begin_ns": start[waits], "last": thread[last[waits]], "met_ns": met[waits]}
+    return pd.DataFrame({"process": process, "thread": thread[waits], **facts})

@@ -1,4 +1,4 @@
-"""NVIDIA's names of CUDA functions and GPU operations, and the names of such functions on GPUs of other makers."""
+"""NVIDIA's names of CUDA functions and GPU operations, and the equivalent function names of other vendors."""
 
 from collections.abc import Iterable
 from typing import Any, Final

@@ -1,8 +1,8 @@
-"""PyTorch operators as torch's `key_averages` sees them: what each contains, and which GPU work and memory is its own.
+"""Nests PyTorch operators like torch's `key_averages`, and assigns GPU work and memory to them.
 
-The definitions are those of `torch.autograd.profiler_util.EventList`. Operators, ranges and CUDA calls contain one
-another by time, on their thread. GPU work belongs to the innermost operator around the call that launched it, and to
-all that contain this one. An allocation belongs to all operators that run then, whatever their thread.
+The definitions are those of `torch.autograd.profiler_util.EventList`. On each thread, operators, ranges and CUDA calls
+nest by time. GPU work belongs to the innermost operator around the call that launched it, and to all operators around
+that one. An allocation belongs to all operators that run at that time, on any thread.
 """
 
 from dataclasses import dataclass
@@ -68,14 +68,14 @@ def nested_operators(timeline: Timeline) -> Operators:
     tables = timeline.profile.tables
     operators = timeline.profile.table("cpu_ops")
     names = operators["name"].cat
-    kept = np.flatnonzero(~np.isin(names.codes, np.flatnonzero(names.categories.isin(_LEFT_OUT))))
-    others = [tables[name] for name in ("ranges", "api_calls") if name in tables]
-    frames = [operators.iloc[kept], *others]
+    counted = np.flatnonzero(~np.isin(names.codes, np.flatnonzero(names.categories.isin(_LEFT_OUT))))
+    other_tables = [tables[name] for name in ("ranges", "api_calls") if name in tables]
+    frames = [operators.iloc[counted], *other_tables]
     process, thread, start, end = (
         np.concatenate([frame[name].to_numpy(dtype=np.int64) for frame in frames])
         for name in ("process", "thread", "start_ns", "end_ns")
     )
-    row = np.concatenate([kept, np.full(len(start) - len(kept), -1, dtype=np.int64)])
+    row = np.concatenate([counted, np.full(len(start) - len(counted), -1, dtype=np.int64)])
     order = in_order(start, -end)
     order = order[np.argsort(thread[order], kind="stable")]
     row, process, thread, start, end = (column[order] for column in (row, process, thread, start, end))
@@ -85,9 +85,9 @@ def nested_operators(timeline: Timeline) -> Operators:
         local = outer(end[low:high], start[low:high])
         parent[low:high] = np.where(local >= 0, local + low, -1)
     # the only child of an operator of the same name is the same call
-    alone = np.bincount(parent[parent >= 0], minlength=len(row))[parent] == 1
+    is_only_child = np.bincount(parent[parent >= 0], minlength=len(row))[parent] == 1
     code = np.append(names.codes.to_numpy(dtype=np.int64), -1)[row]
-    repeats = (parent >= 0) & (row >= 0) & alone & (code == code[parent])
+    repeats = (parent >= 0) & (row >= 0) & is_only_child & (code == code[parent])
     call = np.where(repeats, parent, np.arange(len(row)))
     while (call[call] != call).any():
         call = call[call]
@@ -96,22 +96,22 @@ def nested_operators(timeline: Timeline) -> Operators:
 
 @of_capture
 def launching_operators(timeline: Timeline) -> Ints:
-    """Return for each GPU operation the row in cpu_ops of the operator that launched it, -1 for none."""
+    """Return, for each GPU operation, the row in cpu_ops of the operator that launched it, -1 for none."""
     call = timeline.operations.call
     if "cpu_ops" not in timeline.profile.tables or not (call >= 0).any():
         return np.full(len(call), -1, dtype=np.int64)
     calls, operators = timeline.profile.table("api_calls"), timeline.profile.table("cpu_ops")
-    asked = np.unique(call[call >= 0])
-    found = innermost_of(operators, *(calls[name].to_numpy()[asked] for name in ("thread", "start_ns")))
-    return np.where(call >= 0, np.append(found, -1)[np.searchsorted(asked, call)], -1)
+    launching = np.unique(call[call >= 0])
+    operator_of_call = innermost_of(operators, *(calls[name].to_numpy()[launching] for name in ("thread", "start_ns")))
+    return np.where(call >= 0, np.append(operator_of_call, -1)[np.searchsorted(launching, call)], -1)
 
 
 @of_capture
 def operator_modules(timeline: Timeline) -> "tuple[pd.Categorical[Any], Ints]":
-    """Return for each row of cpu_ops its module, and the row of the forward operator it belongs to, -1 for none.
+    """Return the module of each row of cpu_ops, and the row of its forward operator, -1 for none.
 
-    Operators of the backward pass, and all inside them, belong to the forward operator with the same sequence number,
-    and so to its module. Of several with that number it is the last to begin: the others are around it.
+    Operators of the backward pass, and all operators inside them, belong to the forward operator with the same sequence
+    number, and to its module. Of several with that number, the last to begin counts, because the others are around it.
     """
     operators = timeline.profile.table("cpu_ops")
     sequence, forward_thread = integers(operators["sequence"]), integers(operators["forward_thread"])
@@ -119,19 +119,23 @@ def operator_modules(timeline: Timeline) -> "tuple[pd.Categorical[Any], Ints]":
     of_forward = np.flatnonzero((sequence >= 0) & (forward_thread < 0))
     backward = np.flatnonzero((sequence >= 0) & (forward_thread >= 0))
     if len(backward) and len(of_forward):
-        known = operators.iloc[of_forward][["process", "thread", "start_ns"]].assign(
+        forward_operators = operators.iloc[of_forward][["process", "thread", "start_ns"]].assign(
             row=of_forward, sequence=sequence[of_forward]
         )
         keys = ["process", "thread", "sequence"]
-        known = known.sort_values("start_ns", kind="stable").drop_duplicates(keys, keep="last")
-        asked = pd.DataFrame(
+        forward_operators = forward_operators.sort_values("start_ns", kind="stable").drop_duplicates(keys, keep="last")
+        backward_operators = pd.DataFrame(
             {
                 "process": operators["process"].to_numpy()[backward],
                 "thread": forward_thread[backward],
                 "sequence": sequence[backward],
             }
         )
-        forward[backward] = asked.merge(known, on=keys, how="left", validate="m:1")["row"].fillna(-1).astype("int64")
+        forward[backward] = (
+            backward_operators.merge(forward_operators, on=keys, how="left", validate="m:1")["row"]
+            .fillna(-1)
+            .astype("int64")
+        )
         nested = nested_operators(timeline)
         # the nearest span around each that has a forward operator, or the outermost one
         span_forward = np.where(nested.row >= 0, np.append(forward, -1)[nested.row], -1)

@@ -30,25 +30,25 @@ def published(name: str) -> Peaks:
 
 
 MEMORIES: Final = ("DRAM", "L2", "L1", "memory")
-"""The units of a GPU whose work is traffic."""
+"""The units of a GPU that move data."""
 
 LIMITED_PCT: Final = 60.0
-"""From which share of its peak on a unit limits a kernel: the threshold of ncu's speed-of-light rules."""
+"""The share of its peak from which a unit limits a kernel: the threshold of ncu's speed-of-light rules."""
 
 OF_TENSOR_PEAK: Final = 0.85
-"""TF32 products reach a smaller share of their peak than FP32 products of theirs: on an H200, products of 2048 to 8192
-in each dimension got 5.7 to 8 times as fast where the peaks differ by 7.4, and training 6.1 times."""
+"""TF32 products reach a smaller share of their peak than FP32 products do. On an H200, where the peaks differ by a
+factor of 7.4, products of 2048 to 8192 in each dimension became 5.7 to 8 times as fast, and training 6.1 times."""
 
 
 class TensorRate(NamedTuple):
-    """How many times the peak of FP32 on CUDA cores the peak of tensor cores is, and the type that they multiply."""
+    """The ratio of the peak of tensor cores to the FP32 peak of CUDA cores, and the type that tensor cores multiply."""
 
     ratio: float
     type: str
 
 
 def tensor_rate(name: str, compute_capability: str) -> TensorRate | None:
-    """Return what tensor cores offer to FP32 products on this GPU; None if that is not known.
+    """Return the rate of tensor cores for FP32 products on this GPU; None if it is unknown.
 
     With TF32 their rate is half of that with FP16. Volta and Turing have no TF32.
     """
@@ -60,7 +60,7 @@ def tensor_rate(name: str, compute_capability: str) -> TensorRate | None:
 
 
 def arithmetic_tflop_per_s(name: str, kind: str) -> float | None:
-    """Return the published peak of "FP32" (on CUDA cores), "tensor BF16" and the like; None if it is not known."""
+    """Return the published peak of "FP32" (on CUDA cores), "tensor BF16" and similar kinds; None if it is unknown."""
     peaks = published(name)
     tensor = peaks.tensor_fp16_tflop_per_s
     if kind == "FP32":
@@ -74,20 +74,20 @@ def arithmetic_tflop_per_s(name: str, kind: str) -> float | None:
 
 # rates of tensor cores in relation to FP16
 _OF_FP16: Final = {"tensor FP16": 1.0, "tensor BF16": 1.0, "tensor TF32": 0.5, "tensor FP8": 2.0}
-# multiply-adds of an SM in a cycle, TF32 against FP32: the same for all boards of a chip, also for a MIG slice. Other
-# compute capabilities are shared by chips that differ
+# multiply-adds of an SM per cycle, TF32 versus FP32: the same for all boards of a chip, and for a MIG slice. Other
+# compute capabilities are shared by different chips
 _TENSOR_RATES: Final = {
     "8.0": TensorRate(512 / 64, "TF32"),
     "9.0": TensorRate(1024 / 128, "TF32"),
     "10.0": TensorRate(2048 / 128, "TF32"),
 }
-# nor BF16
+# these do not support BF16 either
 _WITHOUT_TF32: Final = r"\b(?:V100|T4)\b"
 _WITH_FP8: Final = r"\b(?:L4|L40S|H100|H200|B200)\b"
 _NOT_KNOWN: Final = Peaks(None, None, None, None, None, None, None, "")
 
 
-# PCIe boards may or may not have an NVLink bridge, and the name does not tell: None
+# None for PCIe boards: they may have an NVLink bridge, which the name does not show
 _PEAKS: Final = {
     r"V100-SXM2-(?:16|32)GB": Peaks(900, 3, 32, 300, 6, 15.7, 125, "V100 datasheet (2020); Volta whitepaper"),
     r"V100-PCIE-(?:16|32)GB": Peaks(900, 3, 32, None, 6, 14, 112, "V100 datasheet (2020); Volta whitepaper"),

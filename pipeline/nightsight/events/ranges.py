@@ -1,4 +1,4 @@
-"""How ranges nest, what they are called, and which are repetitions: those whose names differ only in numbers."""
+"""Nests and labels ranges, and finds repetitions: ranges whose names differ only in numbers."""
 
 from typing import Any, Final
 
@@ -33,11 +33,11 @@ def nested_ranges(profile: Profile) -> pd.DataFrame:
 def nested(ranges: pd.DataFrame) -> pd.DataFrame:
     """Return ranges with `parent`, `level` and `path`: the names from the root (`step / forward`), as a category.
 
-    The name of a module is its path in the model: modules around it are not repeated (`step / layers.3.mlp`). Ranges
-    more than DEEPEST levels deep become children of their ancestor on the last level, all with the same name, which
-    bounds the length of paths.
+    The name of a module is its path in the model, so that enclosing modules are not repeated (`step / layers.3.mlp`).
+    Ranges more than DEEPEST levels deep become children of their ancestor on the last level, all with the same name,
+    which limits the length of paths.
     """
-    ranges = _flattened(nest(ranges))
+    ranges = _limit_depth(nest(ranges))
     own, names = range_labels(ranges)
     own, names = np.where(is_deeper(ranges), len(names), own), np.append(names, DEEPER)
     parent, level = (ranges[name].to_numpy() for name in ("parent", "level"))
@@ -55,11 +55,11 @@ def nested(ranges: pd.DataFrame) -> pd.DataFrame:
 
 
 def _above(parent: Ints, is_module: Flags) -> Ints:
-    """Return the parent of each range, for modules the innermost range around it that is none."""
+    """Return the parent of each range; for modules, the innermost enclosing range that is not a module."""
     return np.where(is_module, nearest(parent, is_module), parent)
 
 
-def _flattened(ranges: pd.DataFrame) -> pd.DataFrame:
+def _limit_depth(ranges: pd.DataFrame) -> pd.DataFrame:
     """Make ranges more than DEEPEST levels deep children of their ancestor on the last of these levels."""
     deeper = is_deeper(ranges)
     if not deeper.any():
@@ -75,9 +75,9 @@ def is_deeper(ranges: pd.DataFrame) -> Flags:
 
 
 def range_labels(ranges: pd.DataFrame) -> tuple[Ints, np.ndarray[Any, Any]]:
-    """Return the position of each label in the distinct labels, and these: `domain:name`, or just the name.
+    """Return the position of each label in the distinct labels, and the distinct labels: `domain:name`, or the name.
 
-    Marks are labelled in the same way.
+    Marks are labeled in the same way.
     """
     domains, names = ranges["domain"].cat, ranges["name"].cat
     keys = domains.codes.to_numpy(dtype=np.int64) * len(names.categories) + names.codes.to_numpy()
@@ -89,12 +89,12 @@ def range_labels(ranges: pd.DataFrame) -> tuple[Ints, np.ndarray[Any, Any]]:
 
 @once
 def repetitions(profile: Profile) -> pd.DataFrame:
-    """Return `nested_ranges` as `counted` does."""
+    """Return `nested_ranges` with the result of `counted`."""
     return counted(nested_ranges(profile))
 
 
 def counted(ranges: pd.DataFrame) -> pd.DataFrame:
-    """Return nested ranges with `#` for numbers in `path`, and `instances`: how many the process has of that path."""
+    """Return nested ranges with `#` for numbers in `path`, and `instances`: the number of them in the process."""
     paths = ranges["path"].cat
     path = categorical(without_numbers(paths.categories).to_numpy(dtype=object), paths.codes.to_numpy())
     counts = ranges.assign(path=path).groupby(["process", "path"], observed=True)["path"].transform("size")

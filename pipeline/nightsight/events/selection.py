@@ -1,4 +1,4 @@
-"""How a part of a capture is written on the command line: spans of time and ranges, in the syntax of nsys."""
+"""Parses parts of a capture on the command line: spans of time and ranges, in the syntax of nsys."""
 
 import math
 import re
@@ -48,19 +48,19 @@ def as_range(text: str) -> tuple[str, str, int | None, int | None]:
 
     UsageError if it is invalid.
     """
-    found = _RANGE.fullmatch(text)
-    if found is None:
+    match = _RANGE.fullmatch(text)
+    if match is None:
         raise UsageError(f"{text!r} is not a valid range", RANGE_HINT)
-    name, domain = (re.sub(r"\\(.)", r"\1", found[part] or "") for part in ("name", "domain"))
-    first, last = (int(found[part]) if found[part] else None for part in ("first", "last"))
+    name, domain = (re.sub(r"\\(.)", r"\1", match[part] or "") for part in ("name", "domain"))
+    first, last = (int(match[part]) if match[part] else None for part in ("first", "last"))
     return name, domain, first, last
 
 
 def instances(ranges: pd.DataFrame, name: "str | pd.Index[str]", domain: str) -> pd.DataFrame:
-    """Return the ranges of a name, or of several, in order of their start; without DOMAIN those in the default one."""
-    named = ranges["name"] == name if isinstance(name, str) else ranges["name"].isin(name)
-    found: pd.DataFrame = ranges[named & (ranges["domain"] == domain)].sort_values("start_ns", kind="stable")
-    return found
+    """Return the ranges with a name, or one of several, in order of their start; "" is the default domain."""
+    is_named = ranges["name"] == name if isinstance(name, str) else ranges["name"].isin(name)
+    of_domain: pd.DataFrame = ranges[is_named & (ranges["domain"] == domain)].sort_values("start_ns", kind="stable")
+    return of_domain
 
 
 def known_ranges(ranges: pd.DataFrame) -> str:

@@ -1,6 +1,6 @@
-"""How a stack of Python is written as one text: frames outermost first, joined by ";", those of libraries in brackets.
+"""Encodes a Python stack as one text: frames outermost first, joined by ";", library frames in brackets.
 
-`train (train.py:40);[backward (_tensor.py:631)]`: readers write such texts, analyses and pictures take them apart.
+`train (train.py:40);[backward (_tensor.py:631)]`: readers write such texts; analyses and pictures split them.
 """
 
 import re
@@ -10,18 +10,18 @@ from typing import Final
 _SEPARATOR: Final = ";"
 _CUT: Final = "…"
 _LINE: Final = re.compile(r":\d+(?=\)\]?$)| \(line \d+\)(?=\]?$)")
-# a name is one frame, and one line
+# a name must stay one frame on one line
 _CLEAN: Final = str.maketrans({_SEPARATOR: ",", "\n": " ", "\r": " "})
 
 
 def framed(name: str, *, is_of_library: bool) -> str:
-    """Return a frame as it stands in a stack."""
+    """Return a frame in the form that it has in a stack."""
     clean = name.translate(_CLEAN).strip()
     return f"[{clean}]" if is_of_library and clean else clean
 
 
 def joined(frames: Iterable[str], *, is_cut: bool = False) -> str:
-    """Return a stack; `is_cut`: frames further out are missing. Frames without a name are left out."""
+    """Return a stack; `is_cut`: outer frames are missing. Frames without a name are left out."""
     return _SEPARATOR.join([_CUT] * is_cut + [frame for frame in frames if frame])
 
 
@@ -31,10 +31,10 @@ def split(stack: str) -> list[str]:
 
 
 def of_library(frame: str) -> bool:
-    """Whether a frame is of a library."""
+    """Whether a frame belongs to a library."""
     return frame.startswith("[")
 
 
 def without_line(frame: str) -> str:
-    """Return a frame without the number of its line: `train (train.py)`."""
+    """Return a frame without its line number: `train (train.py)`."""
     return _LINE.sub("", frame)

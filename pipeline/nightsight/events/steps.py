@@ -1,4 +1,4 @@
-"""When the repetitions of the window begin on each GPU: the CPU can be many of them ahead."""
+"""Finds when the repetitions of the window begin on each GPU: the CPU can be many repetitions ahead."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -17,8 +17,8 @@ _LATEST: Final = np.iinfo(np.int64).max
 def device_steps(timeline: Timeline, device: int) -> tuple[Ints, Ints]:
     """Return when each repetition of the window begins and ends on a device, in ns: with its first operation there.
 
-    The CPU can be many repetitions ahead, so that its own times say nothing about the GPU. A repetition without work on
-    the device begins when the CPU begins it. Those of the process with the most work count.
+    The CPU can be many repetitions ahead, so its times say nothing about the GPU. A repetition without work on the
+    device begins when the CPU begins it. The repetitions of the process with the most work count.
     """
     window, operations = timeline.window, timeline.operations
     here = by_device(timeline)[device]
@@ -30,11 +30,11 @@ def device_steps(timeline: Timeline, device: int) -> tuple[Ints, Ints]:
         starts = window.repetitions
     if not len(starts):
         return _NONE, _NONE
-    launched = _launched(timeline)[here]
+    launched = _launch_times(timeline)[here]
     step = np.searchsorted(starts, launched, side="right") - 1
     begin = np.full(len(starts) + 1, _LATEST)
     np.minimum.at(begin, step, operations.start[here])
-    # the last entry is that of work from before the first repetition
+    # the last entry is for work from before the first repetition
     begin = np.where(begin[:-1] == _LATEST, starts, begin[:-1])
     begin = np.clip(np.maximum.accumulate(begin), window.start_ns, window.end_ns)
     return begin, np.append(begin[1:], window.end_ns)
@@ -51,9 +51,9 @@ def worked_steps(timeline: Timeline, device: int) -> Spans:
 
 
 def steps_in_window(timeline: Timeline, device: int) -> Spans:
-    """Return when the steps of a device begin and end in the window, which counts as one if it has none.
+    """Return when the steps of a device begin and end in the window; a window without steps counts as one.
 
-    Of a large job, they are known of all devices.
+    In a large job, the steps of all devices are known.
     """
     window = timeline.window
     if (job := timeline.profile.job) is None:
@@ -66,42 +66,44 @@ def steps_in_window(timeline: Timeline, device: int) -> Spans:
 
 
 def first_numbers(timeline: Timeline, steps: Mapping[int, Spans]) -> dict[int, int]:
-    """Return the number of the first step of each device, by the steps of all: one can have been recorded later.
+    """Return the number of the first step of each device: recordings of devices may start at different steps.
 
-    Steps with the same collectives have the same number, that of the device with the most steps. Without collectives, a
-    step has the number of the one that was going on there.
+    Steps with the same collectives have the same number, which is that of the device with the most steps. Without
+    collectives, a step has the number of the step that ran on that device at the time.
     """
     if not steps:
         return {}
-    every = of_all_ranks(timeline)
-    met = {device: every[(every["collective"] >= 0) & (every["device"] == device)] for device in steps}
+    all_ranks = of_all_ranks(timeline)
+    collectives = {
+        device: all_ranks[(all_ranks["collective"] >= 0) & (all_ranks["device"] == device)] for device in steps
+    }
     longest = max(steps, key=lambda device: len(steps[device][0]))
-    numbers = _numbered(met[longest], steps[longest])
+    numbers = _step_of_collectives(collectives[longest], steps[longest])
     begin = steps[longest][0]
     middle = (begin[1:] + begin[:-1]) // 2
     first = {}
     for device, own in steps.items():
-        apart = numbers.sub(_numbered(met[device], own)).dropna()
+        difference = numbers.sub(_step_of_collectives(collectives[device], own)).dropna()
         by_time = np.searchsorted(middle, own[0][0])
-        first[device] = int(np.rint(apart.median())) if len(apart) else int(by_time)
-    # one that all others began before has not the first step
+        first[device] = int(np.rint(difference.median())) if len(difference) else int(by_time)
+    # numbers start at the earliest step of all devices
     least = min(first.values())
     return {device: number - least for device, number in first.items()}
 
 
-def _numbered(met: pd.DataFrame, steps: Spans) -> "pd.Series[float]":
-    """Return in which step of a device each of its collectives is, by collective."""
+def _step_of_collectives(collectives: pd.DataFrame, steps: Spans) -> "pd.Series[float]":
+    """Return the step of a device in which each of its collectives begins, by collective."""
     begin, end = steps
-    start = met["start_ns"].to_numpy()
+    start = collectives["start_ns"].to_numpy()
     inside = (start >= begin[0]) & (start < end[-1])
     number = np.searchsorted(begin, start[inside], side="right") - 1.0
-    found = pd.Series(number, index=met["collective"].to_numpy()[inside])
-    return found[~found.index.duplicated()]
+    numbers = pd.Series(number, index=collectives["collective"].to_numpy()[inside])
+    return numbers[~numbers.index.duplicated()]
 
 
 @of_capture
-def _launched(timeline: Timeline) -> Ints:
-    """Return when the CPU launched each operation; when it began on the GPU, where no call is known."""
+def _launch_times(timeline: Timeline) -> Ints:
+    """Return when the CPU launched each operation, or when it began on the GPU if the call is unknown."""
     calls, call = timeline.profile.tables.get("api_calls"), timeline.operations.call
     starts = _NONE if calls is None else calls["start_ns"].to_numpy()
     return np.where(call >= 0, np.append(starts, 0)[call], timeline.operations.start)

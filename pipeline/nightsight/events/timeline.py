@@ -49,17 +49,17 @@ def of_capture(compute: Callable[["Timeline"], _Value]) -> Callable[["Timeline"]
     shared = once(compute)
 
     @wraps(compute)
-    def remembered(timeline: "Timeline") -> _Value:
+    def memoized(timeline: "Timeline") -> _Value:
         return shared(timeline.origin)
 
-    return remembered
+    return memoized
 
 
 class Timeline:
     """A profile with values computed once for all analyses, and the window they are about (default: the chosen one).
 
-    pieces: timelines whose windows, added where the number is 1 and taken away where it is -1, make up this one's. What
-    adds up over time can be computed from theirs.
+    pieces: timelines whose windows, added where the number is 1 and subtracted where it is -1, make up this window.
+    Sums over time can be computed from them.
     """
 
     def __init__(
@@ -96,13 +96,13 @@ class Timeline:
         tables = [self.profile.tables.get(name, _NOTHING) for name in GPU_TABLES]
         sizes = [len(frame) for frame in tables]
         kind = np.repeat(np.arange(len(GPU_TABLES), dtype=np.int8), sizes)
-        start, end, device, stream = (_joined(tables, name) for name in ("start_ns", "end_ns", "device", "stream"))
+        start, end, device, stream = (_concatenate(tables, name) for name in ("start_ns", "end_ns", "device", "stream"))
         launch = launch_keys(self.profile)[0]
         # the third table, graphs traced as a whole, has no nodes
         nodes = [_is_node(frame) for frame in tables[:2]]
         in_graph = np.concatenate([*nodes, np.ones(sizes[2], dtype=bool)])
         if not self._tells_graphs:
-            in_graph[: sizes[0]] |= _shared(launch[: sizes[0]])
+            in_graph[: sizes[0]] |= _shares_launch(launch[: sizes[0]])
         return Operations(kind, start, end, device, stream, launch, launching_calls(self.profile), in_graph)
 
     @property
@@ -150,8 +150,8 @@ class Timeline:
         # kernels are the first table, so the position of a kernel among operations is its row
         names = self.profile.table("kernels")["name"]
         if not len(grouped):
-            alone = {name: column[: len(names)] for name, column in columns.items()}
-            return pd.DataFrame({**alone, "name": names.array}, copy=False)
+            kernel_columns = {name: column[: len(names)] for name, column in columns.items()}
+            return pd.DataFrame({**kernel_columns, "name": names.array}, copy=False)
         of_graphs = pd.DataFrame({name: values[grouped] for name, values in columns.items()})
         graphs = of_graphs.groupby([operations.launch[grouped], of_graphs["device"]]).agg(
             {"device": "first", "start_ns": "min", "end_ns": "max", "call": "first"}
@@ -192,14 +192,14 @@ def operation_column(timeline: Timeline, column: str) -> Ints:
 
 
 def positions(values: Ints) -> dict[int, Ints]:
-    """Return where each value is, values in rising order: one pass for all, where a comparison takes one for each."""
-    codes, known = pd.factorize(values, sort=True)
+    """Return the positions of each value, in ascending order of values: one pass over the array instead of one each."""
+    codes, distinct_values = pd.factorize(values, sort=True)
     # numpy sorts short numbers by counting
-    order = np.argsort(codes.astype(np.int16) if len(known) < 1 << 15 else codes, kind="stable")
-    ends = np.cumsum(np.bincount(codes, minlength=len(known)))
+    order = np.argsort(codes.astype(np.int16) if len(distinct_values) < 1 << 15 else codes, kind="stable")
+    ends = np.cumsum(np.bincount(codes, minlength=len(distinct_values)))
     return {
         value: order[end - count : end]
-        for value, end, count in zip(known.tolist(), ends, np.diff(ends, prepend=0), strict=True)
+        for value, end, count in zip(distinct_values.tolist(), ends, np.diff(ends, prepend=0), strict=True)
     }
 
 
@@ -210,7 +210,7 @@ def by_device(timeline: Timeline) -> dict[int, Ints]:
 
 
 def begun(timeline: Timeline, start: "Ints | pd.Series[Any]") -> Flags:
-    """Return which times are in the window; a window of all GPU work has all else that was recorded, too."""
+    """Return which times are in the window; a window of all GPU work also contains all other recorded events."""
     window = timeline.window
     if window.name in (GPU_WORK, RECORDED):
         return np.ones(len(start), dtype=bool)
@@ -221,13 +221,13 @@ def begun(timeline: Timeline, start: "Ints | pd.Series[Any]") -> Flags:
 def of_window(timeline: Timeline, table: str) -> pd.DataFrame:
     """Return the rows of a canonical table that began in the window; MissingTable if it was not captured."""
     frame = timeline.profile.table(table)
-    mine = begun(timeline, frame["start_ns"])
-    return frame if mine.all() else frame[mine]
+    is_inside = begun(timeline, frame["start_ns"])
+    return frame if is_inside.all() else frame[is_inside]
 
 
 @once
 def busy_spans(timeline: Timeline) -> dict[int, Spans]:
-    """Return for each device used in the capture the spans in the window in which anything ran."""
+    """Return, for each device used in the capture, the spans of the window in which anything ran."""
     operations, window = timeline.operations, timeline.window
     bounds = (window.start_ns, window.end_ns)
     return {
@@ -246,7 +246,7 @@ def _is_node(frame: pd.DataFrame) -> Flags:
     return np.asarray(nodes, dtype=bool)
 
 
-def _shared(launch: Ints) -> Flags:
+def _shares_launch(launch: Ints) -> Flags:
     """Return which operations share their launch with others."""
     ordered = np.sort(launch, kind="stable")
     if (ordered[1:] == ordered[:-1]).any():
@@ -254,5 +254,5 @@ def _shared(launch: Ints) -> Flags:
     return np.zeros(len(launch), dtype=bool)
 
 
-def _joined(tables: list[pd.DataFrame], column: str) -> Ints:
+def _concatenate(tables: list[pd.DataFrame], column: str) -> Ints:
     return np.concatenate([frame[column].to_numpy(dtype=np.int64) for frame in tables])

@@ -1,9 +1,10 @@
-"""Which part of a capture a report covers.
+"""Chooses the window: the part of a capture that a report covers.
 
 By default that is the range `measure`, else the steady part: the program's loop (`nightsight.events.loops`) from its
-first normal repetition to the end of the last one's work. Slow repetitions at the start load, compile and allocate, so
-they do not count. Without a loop it is the annotated part, if most of the work is launched there; else the part after
-the last pause that is far longer than the others, else everything from the first to the last GPU operation.
+first normal repetition to the end of the work of the last one. Slow repetitions at the start load, compile and
+allocate, so they do not count. Without a loop, the window is the annotated part if most of the work is launched there,
+else the part after the last pause that is far longer than the others, else everything from the first to the last GPU
+operation.
 """
 
 from collections.abc import Iterable, Mapping
@@ -44,7 +45,7 @@ _NOTHING: Final = np.empty(0, dtype=np.int64)
 
 @dataclass(frozen=True)
 class Window:
-    """The time span that percentages and idle time refer to; `name` says where it comes from, `sentence` in full.
+    """The time span that percentages and idle time refer to; `name` is its origin in brief, `sentence` in full.
 
     steps: by process, the times in ns at which the CPU began each repetition of the loop, in rising order; the process
     with the most GPU work comes first. If the capture lacks GPU work at an end of the loop, the times at which the GPU
@@ -66,10 +67,10 @@ class Window:
 
     @property
     def repetitions(self) -> Ints:
-        """When the CPU began each repetition, in ns: each ends where the next begins, and the last at `ended_ns`.
+        """When the CPU began each repetition, in ns; each ends where the next one begins, the last at `ended_ns`.
 
-        Empty if the window is not known to consist of repetitions. Of several processes, the one with the most GPU work
-        counts. The GPU can lag: at such a time it may still run an earlier repetition.
+        Empty if the window does not consist of repetitions. Of several processes, the one with the most GPU work
+        counts. The GPU can lag, so it may still run an earlier repetition at such a time.
         """
         return next(iter(self.steps.values()), _NOTHING)
 
@@ -80,9 +81,9 @@ class Window:
         Recordings may start at different steps. Equal step counts mean the same start, although one may be ahead.
         """
         longest = max(self.steps.values(), key=len, default=_NOTHING)
-        middle = (longest[1:] + longest[:-1]) // 2
+        midpoints = (longest[1:] + longest[:-1]) // 2
         return {
-            process: min(int(np.searchsorted(middle, starts[0])), len(longest) - len(starts))
+            process: min(int(np.searchsorted(midpoints, starts[0])), len(longest) - len(starts))
             for process, starts in self.steps.items()
             if len(starts)
         }
@@ -109,7 +110,7 @@ def check_window(text: str) -> None:
 
 @once
 def chosen_window(profile: Profile) -> Window:
-    """Return the window that the profile asks for (`Profile.window`); UsageError if it has no such range or span."""
+    """Return the requested window (`Profile.window`); UsageError if the profile has no such range or span."""
     if profile.window == AUTO:
         window = _usual(profile)
         return window if window.name != GPU_WORK else replace(window, sentence=f"{_NO_LOOP} {window.sentence}")
@@ -130,7 +131,7 @@ def offered_windows(profile: Profile) -> tuple[Window, ...]:
     """
     usual, offered = _usual(profile), [chosen_window(profile)]
     for window in (usual, whole_window(profile), _start_up(profile, usual)):
-        if window is not None and not any(_are_alike(window, other) for other in offered):
+        if window is not None and not any(_are_alike(window, earlier) for earlier in offered):
             offered.append(window)
     return tuple(offered)
 
@@ -145,38 +146,38 @@ def whole_window(profile: Profile) -> Window:
 
 
 def _usual(profile: Profile) -> Window:
-    return _measured(profile) or _seen(profile) or whole_window(profile)
+    return _measured_range(profile) or _without_unseen_ends(profile) or whole_window(profile)
 
 
-def _seen(profile: Profile) -> Window | None:
-    """Return the steady part without ends in which the GPU ran work that is not in the capture.
+def _without_unseen_ends(profile: Profile) -> Window | None:
+    """Return the steady part without the ends in which the GPU ran work that is not in the capture.
 
-    A host that is ahead launches the first steps while the GPU still works on those before the recording. So the
-    remaining steps are defined by their work on the GPU.
+    A host that is ahead launches the first recorded steps while the GPU still runs earlier ones. The remaining steps
+    are therefore defined by their work on the GPU.
     """
-    window, known = steady_window(profile), unseen(profile)
-    ends = {gpu: [each.of(reason) for reason in (BEFORE, AFTER)] for gpu, each in known.items()}
+    window, unseen_by_gpu = steady_window(profile), unseen(profile)
+    ends = {gpu: [hidden.of(reason) for reason in (BEFORE, AFTER)] for gpu, hidden in unseen_by_gpu.items()}
     if window is None or not any(len(start) for spans in ends.values() for start, _ in spans):
         return window
     low, high, work = window.start_ns, window.end_ns, work_of(profile)
-    begun, ended = [], []
+    begins, ended = [], []
     number = np.concatenate([profile.tables[name]["device"] for name in GPU_TABLES if name in profile.tables])
     for gpu in np.unique(number[(work.end > low) & (work.start < high)]).tolist():
         before, after = ends[gpu]
-        begun.append(max([low, *before[1].tolist()]))
+        begins.append(max([low, *before[1].tolist()]))
         ended.append(min([high, *after[0].tolist()]))
-    # the time known for all GPUs, if that is most of the window, else the time known for any
-    start, end = max(begun, default=low), min(ended, default=high)
+    # the time that is known for all GPUs if that is most of the window, else the time that is known for any
+    start, end = max(begins, default=low), min(ended, default=high)
     if end - start < (high - low) / 2:
-        start, end = min(begun), max(ended)
+        start, end = min(begins), max(ended)
     if start >= end or (start - low) + (high - end) < _ALIKE * window.length_ns:
         return window
     steps = {}
     for process, starts in window.steps.items():
-        mine = np.flatnonzero((work.process == process) & (work.launched >= starts[0]))
-        step = np.searchsorted(starts, work.launched[mine], side="right") - 1
+        rows = np.flatnonzero((work.process == process) & (work.launched >= starts[0]))
+        step = np.searchsorted(starts, work.launched[rows], side="right") - 1
         first = np.full(len(starts), np.iinfo(np.int64).max)
-        np.minimum.at(first, step, work.start[mine])
+        np.minimum.at(first, step, work.start[rows])
         steps[process] = np.unique(first[(first >= start) & (first < end)])
     has_steps = all(len(starts) >= LEAST for starts in steps.values())
     count = max(map(len, steps.values()), default=0)
@@ -196,7 +197,7 @@ def _seen(profile: Profile) -> Window | None:
 def _start_up(profile: Profile, usual: Window) -> Window | None:
     """Return the part before the usual window; None if the usual window is everything, or if the part is brief.
 
-    It begins with the first GPU operation, as the whole does, or with the first event if no operation comes before.
+    It begins with the first GPU operation, like the whole window, or with the first event if no operation comes before.
     """
     bounds = _bounds(profile, (*GPU_TABLES, *_ON_CPU))
     if bounds is None or usual.name in (GPU_WORK, RECORDED):
@@ -221,17 +222,17 @@ _ALIKE: Final = 0.01
 
 @once
 def steady_window(profile: Profile) -> Window | None:
-    """Return the loop without its slow start, else the part that is annotated or follows a long pause; None if none.
+    """Return the loop without its slow start, else the annotated part, else the part after a long pause, else None.
 
-    If the recording was paused, it is the longest part of the loop between two pauses.
+    If the recording was paused, the loop is its longest part between two pauses.
     """
     loops, paused = loops_of(profile), pauses(profile)
     if len(loops) == 1 and loops[0].process in paused:
         loops = [between(profile, loops[0], paused[loops[0].process])]
-    return _of_loops(profile, loops) if loops else _annotated(profile) or _after_pause(profile)
+    return _of_loops(profile, loops) if loops else _annotated_part(profile) or _after_pause(profile)
 
 
-def _measured(profile: Profile) -> Window | None:
+def _measured_range(profile: Profile) -> Window | None:
     ranges = profile.tables.get("ranges")
     if ranges is None:
         return None
@@ -281,11 +282,11 @@ def _of_loops(profile: Profile, loops: list[Loop]) -> Window:
     steps = {loop.process: loop.starts[together[len(loop.starts)] :] for loop in loops}
     ends = {loop.process: loop.end_ns for loop in loops}
     start, end = min(int(starts[0]) for starts in steps.values()), max(ends.values())
-    sentence = f"{_said(profile, loops, steps, slow)}{_rest(profile, end)}"
+    sentence = f"{_describe(profile, loops, steps, slow)}{_describe_rest(profile, end)}"
     return Window(start, end, STEADY, sentence, loops[0].family, steps, ends)
 
 
-def _rest(profile: Profile, end_ns: int) -> str:
+def _describe_rest(profile: Profile, end_ns: int) -> str:
     """Return a sentence on what the GPU did after the loop, if that took long; it may be another loop."""
     whole = whole_window(profile)
     rest = whole.end_ns - end_ns
@@ -298,30 +299,32 @@ def _rest(profile: Profile, end_ns: int) -> str:
 _LONG_REST: Final = 0.1
 
 
-def _said(profile: Profile, loops: list[Loop], steps: Mapping[int, Ints], slow: int) -> str:
+def _describe(profile: Profile, loops: list[Loop], steps: Mapping[int, Ints], slow: int) -> str:
     """Return a description of the steady part and how it was found."""
     counts = sorted({len(starts) for starts in steps.values()})
-    often = f"{counts[0]:,}" if len(counts) == 1 else f"{counts[0]:,} to {counts[-1]:,}"
+    repetitions = f"{counts[0]:,}" if len(counts) == 1 else f"{counts[0]:,} to {counts[-1]:,}"
     loop = loops[0]
     of_what = f"`{loop.family}`" if loop.is_named else loop.family
     where = f" in each of {len(loops)} processes" if len(loops) > 1 else ""
     ranges = profile.tables.get("ranges", empty("ranges"))
-    said = []
+    sentences = []
     if not loop.is_named:
         lacking = "No range repeats" if len(ranges) else "There are no ranges"
-        said.append(f"{lacking}, but the same kernels are launched repeatedly.")
-    said.append(f"The steady part consists of {often} repetitions of {of_what}{where}.")
+        sentences.append(f"{lacking}, but the same kernels are launched repeatedly.")
+    sentences.append(f"The steady part consists of {repetitions} repetitions of {of_what}{where}.")
     if slow:
         first = "The first one is" if slow == 1 else f"The first {slow:,} are"
-        said.append(f"{first} skipped as warm-up (much slower than the others).")
+        sentences.append(f"{first} skipped as warm-up (much slower than the others).")
     if loop.is_named and ranges["is_open"].any():
-        said.append("Ranges that never ended are ignored.")
+        sentences.append("Ranges that never ended are ignored.")
     if len(work_of(profile).start) and not len(profile.tables.get("api_calls", ())):
-        said.append("No CUDA calls were recorded, so work counts toward the repetition in which it began on the GPU.")
-    return " ".join(said)
+        sentences.append(
+            "No CUDA calls were recorded, so work counts toward the repetition in which it began on the GPU."
+        )
+    return " ".join(sentences)
 
 
-def _annotated(profile: Profile) -> Window | None:
+def _annotated_part(profile: Profile) -> Window | None:
     """Return the work between the first and the last range, without warm-up and compilation around them.
 
     None if that is nearly the whole, or if most of the GPU work was launched elsewhere.
@@ -332,13 +335,13 @@ def _annotated(profile: Profile) -> Window | None:
     length = work.end - work.start
     if not inside.any() or length[inside].sum() < LEAST_OF_WORK * length.sum():
         return None
-    said = "Nothing repeats, so the window covers the ranges: from their first launch to the end of their work."
-    window = Window(int(work.launched[inside].min()), int(work.end[inside].max()), ANNOTATED, said)
+    sentence = "Nothing repeats, so the window covers the ranges: from their first launch to the end of their work."
+    window = Window(int(work.launched[inside].min()), int(work.end[inside].max()), ANNOTATED, sentence)
     return None if _are_alike(window, whole_window(profile)) else window
 
 
 def _after_pause(profile: Profile) -> Window | None:
-    """Return the part after the last pause of all GPUs that dwarfs the others, if it has most of the work."""
+    """Return the part after the last pause of all GPUs that dwarfs the others, if most of the work is in that part."""
     work = work_of(profile)
     start, end = union(work.start, work.end)
     if len(start) < _LEAST_STRETCHES:
@@ -354,8 +357,8 @@ def _after_pause(profile: Profile) -> Window | None:
     if length[work.start >= begin].sum() < LEAST_OF_WORK * length.sum():
         return None
     pause = format_value(int(pauses[last - 1]), "pause_ns")
-    said = f"Nothing repeats, so the window begins after the last long GPU pause ({pause})."
-    return Window(begin, stop, AFTER_PAUSE, said)
+    sentence = f"Nothing repeats, so the window begins after the last long GPU pause ({pause})."
+    return Window(begin, stop, AFTER_PAUSE, sentence)
 
 
 _LEAST_STRETCHES: Final = 3
@@ -379,38 +382,48 @@ def _of_span(profile: Profile, start: int | None, end: int | None) -> Window:
 
 def _of_range(profile: Profile) -> Window:
     """Return the window of the ranges `NAME[@DOMAIN][/FIRST[:LAST]]`; UsageError if there are none."""
-    asked = profile.window
-    name, domain, first, last = as_range(asked)
+    request = profile.window
+    name, domain, first, last = as_range(request)
     ranges = profile.tables.get("ranges", empty("ranges"))
-    found, family = _named(ranges, name, domain)
-    if not len(found):
-        raise UsageError(f"no range {name!r} in this capture for the window {asked!r}", known_ranges(ranges))
+    instances_of_range, family = _ranges_named(ranges, name, domain)
+    if not len(instances_of_range):
+        raise UsageError(f"no range {name!r} in this capture for the window {request!r}", known_ranges(ranges))
     if first is not None:
         last = first if last is None else last
         # each process counts its own
-        number = found.groupby("process", sort=False).cumcount()
+        number = instances_of_range.groupby("process", sort=False).cumcount()
         most = int(number.max()) + 1
         if last >= most:
-            raise UsageError(f"no range {asked!r} in this capture: only {most} of them", "Numbers start at 0.")
-        found = found[number.between(first, last)]
-    start, end = int(found["start_ns"].min()), int(found["end_ns"].max())
+            raise UsageError(f"no range {request!r} in this capture: only {most} of them", "Numbers start at 0.")
+        instances_of_range = instances_of_range[number.between(first, last)]
+    start, end = int(instances_of_range["start_ns"].min()), int(instances_of_range["end_ns"].max())
     if start >= end:
-        raise UsageError(f"the window {asked!r} is empty", "The range begins and ends at the same time.")
-    if len(found) == 1:
-        return Window(start, end, asked, f"The window is the range `{asked}`.")
-    processes = np.unique(found["process"]).tolist()
-    mine = {process: one_thread(found[found["process"] == process]) for process in processes}
-    steps = {process: rows["start_ns"].to_numpy() for process, rows in mine.items()}
-    ends = {process: int(rows["end_ns"].max()) for process, rows in mine.items()}
-    return Window(start, end, asked, f"The window consists of {len(found):,} ranges `{family}`.", family, steps, ends)
+        raise UsageError(f"the window {request!r} is empty", "The range begins and ends at the same time.")
+    if len(instances_of_range) == 1:
+        return Window(start, end, request, f"The window is the range `{request}`.")
+    processes = np.unique(instances_of_range["process"]).tolist()
+    by_process = {
+        process: one_thread(instances_of_range[instances_of_range["process"] == process]) for process in processes
+    }
+    steps = {process: rows["start_ns"].to_numpy() for process, rows in by_process.items()}
+    ends = {process: int(rows["end_ns"].max()) for process, rows in by_process.items()}
+    return Window(
+        start,
+        end,
+        request,
+        f"The window consists of {len(instances_of_range):,} ranges `{family}`.",
+        family,
+        steps,
+        ends,
+    )
 
 
-def _named(ranges: pd.DataFrame, name: str, domain: str) -> tuple[pd.DataFrame, str]:
-    """Return the ranges of a name in order, else those with a number after the name; and their common name."""
+def _ranges_named(ranges: pd.DataFrame, name: str, domain: str) -> tuple[pd.DataFrame, str]:
+    """Return the ranges with a name, in order, else those with the name and a number; and their common name."""
     label = f"{domain}:{name}" if domain else name
-    found = instances(ranges, name, domain)
-    if len(found):
-        return found, label
+    exact = instances(ranges, name, domain)
+    if len(exact):
+        return exact, label
     names = ranges["name"].cat.categories
     # `step` and `step #` mean `step 0`, `step 1` and so on
     bare = name.removesuffix("#").rstrip()

@@ -47,17 +47,17 @@ def _samples(track: Track, series: Series, family: str, factor: float) -> Iterat
         "collector": key.collector,
         "arguments": key.arguments,
     }
-    said = ",".join(f'{name}="{_escaped(text)}"' for name, text in labels.items() if text)
+    label_text = ",".join(f'{name}="{_escape(text)}"' for name, text in labels.items() if text)
     times: dict[float, float] = {}
     for place in np.flatnonzero(np.isfinite(series.values)):
-        if said_time := track.nights[place].time:
+        if time_text := track.nights[place].time:
             # two samples of one time would be an error
-            times[dt.datetime.fromisoformat(said_time).timestamp()] = float(series.values[place]) * factor
+            times[dt.datetime.fromisoformat(time_text).timestamp()] = float(series.values[place]) * factor
     for time in sorted(times):
-        yield f"{family}{{{said}}} {times[time]:.9g} {time:.0f}"
+        yield f"{family}{{{label_text}}} {times[time]:.9g} {time:.0f}"
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
@@ -69,8 +69,8 @@ def otava_files(trends: Trends) -> dict[str, str]:
     files: dict[str, str] = {}
     tests = ["tests:"]
     for number, track in enumerate(trends.tracks, start=1):
-        kept = [place for place, night in enumerate(track.nights) if night.time and not night.flags]
-        series = [each for each in track.series if kept and np.isfinite(each.values[kept]).all()]
+        undisturbed = [place for place, night in enumerate(track.nights) if night.time and not night.flags]
+        series = [each for each in track.series if undisturbed and np.isfinite(each.values[undisturbed]).all()]
         if not series:
             continue
         name = f"track-{number}.csv"
@@ -78,7 +78,7 @@ def otava_files(trends: Trends) -> dict[str, str]:
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(["time", "commit", *names])
-        for place in kept:
+        for place in undisturbed:
             night = track.nights[place]
             writer.writerow([night.time, night.commit, *(f"{each.values[place]:.9g}" for each in series)])
         files[name] = text.getvalue()

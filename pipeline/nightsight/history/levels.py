@@ -45,40 +45,40 @@ def changes(values: Floats) -> list[list[int]]:
 
     Rows may lack values (NaN), each its own. Zeros count as a thousandth of the median.
     """
-    found: list[list[int]] = [[] for _ in values]
+    changes_of_rows: list[list[int]] = [[] for _ in values]
     if values.shape[1] < 2 * LEAST_NIGHTS:
-        return found
+        return changes_of_rows
     first = max(values.shape[1] - NIGHTS, 0)
     recent = values[:, first:]
     logs = _logs(recent)
-    known = np.isfinite(logs)
+    is_known = np.isfinite(logs)
     # a level is the median of 4 nights or more, so two of them are at least as low, and of another two as high:
     # series in which no two lows and highs are 3 % apart cannot have changed
     ordered = np.sort(logs, axis=1)
-    counts = known.sum(axis=1)
+    counts = is_known.sum(axis=1)
     for count in np.unique(counts[counts >= 2 * LEAST_NIGHTS]):
         rows = np.flatnonzero(counts == count)
         rows = rows[ordered[rows, count - 2] - ordered[rows, 1] > _SHIFT]
         if not len(rows):
             continue
-        dense = logs[rows][known[rows]].reshape(len(rows), count)
-        for row, line, places in zip(rows, dense, _parted(dense), strict=True):
-            nights = np.flatnonzero(known[row])
-            found[row] = [int(nights[place]) + first for place in _far_apart(line, places)]
-    return found
+        dense = logs[rows][is_known[rows]].reshape(len(rows), count)
+        for row, line, places in zip(rows, dense, _change_points(dense), strict=True):
+            nights = np.flatnonzero(is_known[row])
+            changes_of_rows[row] = [int(nights[place]) + first for place in _far_apart(line, places)]
+    return changes_of_rows
 
 
 def _logs(values: Floats) -> Floats:
     positive = np.where(values > 0, values, np.nan)
     typical = np.zeros(len(values))
-    some = np.isfinite(positive).any(axis=1)
-    typical[some] = np.nanmedian(positive[some], axis=1)
+    has_values = np.isfinite(positive).any(axis=1)
+    typical[has_values] = np.nanmedian(positive[has_values], axis=1)
     floor = np.where(typical > 0, typical, 1.0)[:, None] / 1000
     logs: Floats = np.log(np.maximum(np.where(np.isfinite(values), values, np.nan), floor))
     return logs
 
 
-def _parted(logs: Floats) -> list[list[int]]:
+def _change_points(logs: Floats) -> list[list[int]]:
     """Return where each row of a matrix without gaps is parted."""
     if ruptures is None:
         return [_simple(line) for line in logs]
@@ -129,14 +129,14 @@ def _simple(line: Floats) -> list[int]:
 
 def _far_apart(line: Floats, places: Sequence[int]) -> list[int]:
     """Drop the smallest shift until all that are left are large enough."""
-    kept = [0, *places, len(line)]
-    while len(kept) > 2:
-        levels = [float(np.median(line[start:end])) for start, end in pairwise(kept)]
+    places_left = [0, *places, len(line)]
+    while len(places_left) > 2:
+        levels = [float(np.median(line[start:end])) for start, end in pairwise(places_left)]
         shifts = [abs(after - before) for before, after in pairwise(levels)]
         smallest = int(np.argmin(shifts))
         if shifts[smallest] > _SHIFT:
-            return [_exact(line, place, *near) for place, near in zip(kept[1:-1], pairwise(levels), strict=True)]
-        kept.pop(smallest + 1)
+            return [_exact(line, place, *near) for place, near in zip(places_left[1:-1], pairwise(levels), strict=True)]
+        places_left.pop(smallest + 1)
     return []
 
 

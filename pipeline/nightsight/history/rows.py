@@ -28,7 +28,7 @@ Values = Mapping[str, Mapping[str, tuple[float, ...]]]
 
 
 @dataclass(frozen=True)
-class Row:
+class HistoryRow:
     """One line: the runs of a workload that were added together. `link`: see Night."""
 
     workload: str
@@ -59,12 +59,12 @@ class Row:
         return json.dumps(document, ensure_ascii=False, separators=(",", ":"), allow_nan=False) + "\n"
 
     def _document(self) -> dict[str, Any]:
-        known = {name: value for name, value in asdict(self.key).items() if value}
-        document = {**vars(self), "key": known, "versions": dict(self.versions), "flags": list(self.flags)}
+        key = {name: value for name, value in asdict(self.key).items() if value}
+        document = {**vars(self), "key": key, "versions": dict(self.versions), "flags": list(self.flags)}
         return {name: value for name, value in document.items() if value}
 
 
-def row_of(runs: Sequence[Measures], *, link: str = "", now: dt.datetime) -> Row:
+def row_of(runs: Sequence[Measures], *, link: str = "", now: dt.datetime) -> HistoryRow:
     """Return the row of runs that were measured together; `now` is its time if no run says when it began.
 
     They are of one workload, machine and commit. Those that were throttled, or shared their GPU, count only if all
@@ -77,7 +77,7 @@ def row_of(runs: Sequence[Measures], *, link: str = "", now: dt.datetime) -> Row
         raise CaptureError(f"{runs[0].source} has no number to keep", "Check in its report that anything was captured.")
     times = sorted(filter(None, map(time_of, counted)))
     versions = {name: getattr(runs[0].environment, name) for name in _VERSIONS}
-    return Row(
+    return HistoryRow(
         runs[0].workload,
         key_of(runs[0]),
         times[0] if times else _iso(now.isoformat()),
@@ -99,7 +99,7 @@ def time_of(run: Measures) -> str:
     return _iso(run.started) or _iso(run.environment.captured_utc)
 
 
-def row_from(line: str) -> Row:
+def row_from(line: str) -> HistoryRow:
     """Read a line; ValueError says in words what is wrong with it."""
     try:
         document = json.loads(line, parse_constant=lambda _: None)
@@ -112,25 +112,25 @@ def row_from(line: str) -> Row:
     texts = {name: document.get(name, "") for name in ("workload", "time", "commit", "link")}
     parts = {name: document.get(name, {}) for name in ("key", "versions")}
     flags = document.get("flags", [])
-    said = [*texts.values(), *(text for part in parts.values() if isinstance(part, dict) for text in part.values())]
+    strings = [*texts.values(), *(text for part in parts.values() if isinstance(part, dict) for text in part.values())]
     if not (
         all(isinstance(part, dict) for part in parts.values())
         and isinstance(flags, list)
-        and all(isinstance(text, str) for text in (*said, *flags))
+        and all(isinstance(text, str) for text in (*strings, *flags))
         and texts["workload"]
     ):
         raise ValueError("a field has the wrong type")
-    known = {each.name for each in fields(Key)}
-    key = Key(**{name: text for name, text in parts["key"].items() if name in known})
+    key_fields = {each.name for each in fields(Key)}
+    key = Key(**{name: text for name, text in parts["key"].items() if name in key_fields})
     values = _read_values(document.get("values"))
     texts["time"] = _iso(texts["time"])
-    row = Row(**texts, key=key, values=values, versions=parts["versions"], flags=tuple(flags))
+    row = HistoryRow(**texts, key=key, values=values, versions=parts["versions"], flags=tuple(flags))
     if document.get("id", row.id) != row.id:
         raise ValueError("it was edited: its id does not match its content")
     return row
 
 
-def kept_name(name: str) -> str:
+def stored_name(name: str) -> str:
     """Return the name as rows have it: a long one is cut, and its digest keeps it apart from others."""
     return name if len(name) <= _MOST_NAME else f"{name[: _MOST_NAME - 10]}…{digest(name, 8)}"
 
@@ -141,15 +141,15 @@ def _read_values(document: Any) -> Values:  # noqa: ANN401 (JSON)
         raise ValueError("its values are not numbers by name")
     read = {
         kind: {
-            name: kept
+            name: values
             for name, numbers in document.get(kind, {}).items()
-            if (kept := tuple(_numbers(numbers if isinstance(numbers, list) else [numbers])))
+            if (values := tuple(_numbers(numbers if isinstance(numbers, list) else [numbers])))
         }
         for kind in KINDS
     }
     if not any(read.values()):
         raise ValueError("it contains no number")
-    return {kind: named for kind, named in read.items() if named}
+    return {kind: by_name for kind, by_name in read.items() if by_name}
 
 
 def _numbers(values: Iterable[Any]) -> Iterable[float]:
@@ -162,15 +162,17 @@ def _numbers(values: Iterable[Any]) -> Iterable[float]:
 
 def _values(runs: Sequence[Measures]) -> Values:
     """Return the values of each kind by name; of kernels those with most time, by their median over the runs."""
-    kept: dict[str, dict[str, list[float]]] = {kind: {} for kind in KINDS}
+    kinds: dict[str, dict[str, list[float]]] = {kind: {} for kind in KINDS}
     for run in runs:
         table = run.table[run.table["kind"].isin(KINDS)]
         for kind, name, value in zip(table["kind"], table["name"], table["value"], strict=True):
             if isfinite(value) and value >= 0:
-                kept[kind].setdefault(kept_name(name), []).append(float(f"{value:.6g}"))
-    largest = sorted(kept["kernel"], key=lambda name: (-sum(kept["kernel"][name]), name))[:MOST_KERNELS]
-    kept["kernel"] = {name: kept["kernel"][name] for name in largest}
-    return {kind: {name: tuple(values) for name, values in named.items()} for kind, named in kept.items() if named}
+                kinds[kind].setdefault(stored_name(name), []).append(float(f"{value:.6g}"))
+    largest = sorted(kinds["kernel"], key=lambda name: (-sum(kinds["kernel"][name]), name))[:MOST_KERNELS]
+    kinds["kernel"] = {name: kinds["kernel"][name] for name in largest}
+    return {
+        kind: {name: tuple(values) for name, values in by_name.items()} for kind, by_name in kinds.items() if by_name
+    }
 
 
 def _flags(run: Measures) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 from nightsight.errors import CaptureError
-from nightsight.history.rows import Row, row_from
+from nightsight.history.rows import HistoryRow, row_from
 
 try:
     import fcntl
@@ -26,14 +26,14 @@ _MOST_PROBLEMS: Final = 5
 
 
 @dataclass(frozen=True)
-class Rows:
+class HistoryRows:
     """The rows of a history by time, each once, and a line about each line that could not be read."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[HistoryRow, ...]
     problems: tuple[str, ...] = ()
 
 
-def append(place: str, row: Row) -> bool:
+def append(place: str, row: HistoryRow) -> bool:
     """Add a row, unless it is there; return whether it was added. CaptureError if the place cannot be written to."""
     if "://" in place:
         return _put(place, row)
@@ -49,10 +49,10 @@ def append(place: str, row: Row) -> bool:
         raise _unwritable(place, error.strerror or str(error)) from error
 
 
-def read_rows(place: str) -> Rows:
+def read_rows(place: str) -> HistoryRows:
     """Read all rows; CaptureError if there is no such place."""
     texts = _objects(place) if "://" in place else _files(Path(place))
-    found: dict[str, Row] = {}
+    by_id: dict[str, HistoryRow] = {}
     problems = []
     for name, content in texts:
         for number, line in enumerate(content.decode(errors="replace").split("\n"), start=1):
@@ -63,23 +63,23 @@ def read_rows(place: str) -> Rows:
             except ValueError as error:
                 problems.append(f"{name}, line {number} was skipped: {error}")
             else:
-                found.setdefault(row.id, row)
-    rows = [row for _, row in sorted(found.items(), key=lambda item: (item[1].time, item[1].workload, item[0]))]
+                by_id.setdefault(row.id, row)
+    rows = [row for _, row in sorted(by_id.items(), key=lambda item: (item[1].time, item[1].workload, item[0]))]
     more = len(problems) - _MOST_PROBLEMS
-    said = (*problems[:_MOST_PROBLEMS], *([f"{more} more lines were skipped"] if more > 0 else []))
-    return Rows(tuple(rows), said)
+    shown_problems = (*problems[:_MOST_PROBLEMS], *([f"{more} more lines were skipped"] if more > 0 else []))
+    return HistoryRows(tuple(rows), shown_problems)
 
 
-def _append(path: Path, row: Row) -> bool:
-    with _locked(path) as file:
+def _append(path: Path, row: HistoryRow) -> bool:
+    with _lock(path) as file:
         content = _content(file)
-        known = (line for line in content.split(b"\n") if row.id.encode() in line)
-        if any(_is(line, row.id) for line in known):
+        candidates = (line for line in content.split(b"\n") if row.id.encode() in line)
+        if any(_is(line, row.id) for line in candidates):
             return False
         # a line that was cut, by a full disk or a kill, must not swallow ours
-        ours = (b"\n" if content and not content.endswith(b"\n") else b"") + row.line().encode()
+        addition = (b"\n" if content and not content.endswith(b"\n") else b"") + row.line().encode()
         try:
-            if os.write(file, ours) < len(ours):
+            if os.write(file, addition) < len(addition):
                 raise OSError(None, "no space left on device")
             os.fsync(file)
         except OSError:
@@ -89,7 +89,7 @@ def _append(path: Path, row: Row) -> bool:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[int]:
+def _lock(path: Path) -> Iterator[int]:
     """Open a file to append to, and keep others from it until it is closed."""
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
     try:
@@ -121,8 +121,8 @@ def _files(folder: Path) -> Iterator[tuple[str, bytes]]:
             raise CaptureError(f"cannot read {path}: {error.strerror}") from error
 
 
-def _put(url: str, row: Row) -> bool:
-    system, root = _opened(url)
+def _put(url: str, row: HistoryRow) -> bool:
+    system, root = _open_url(url)
     path = PurePosixPath(root) / row.file.removesuffix(".jsonl") / f"{row.time.replace(':', '')}-{row.id}.jsonl"
     try:
         if system.exists(str(path)):
@@ -130,33 +130,33 @@ def _put(url: str, row: Row) -> bool:
         system.makedirs(str(path.parent), exist_ok=True)
         system.pipe_file(str(path), row.line().encode())
     except Exception as error:  # each kind of store has its own errors
-        raise _unwritable(url, _said(error)) from error
+        raise _unwritable(url, _reason(error)) from error
     return True
 
 
 def _objects(url: str) -> Iterator[tuple[str, bytes]]:
-    system, root = _opened(url)
+    system, root = _open_url(url)
     try:
         paths = sorted(str(path) for path in system.find(root) if str(path).endswith(".jsonl"))
         # one request each, many at a time where the store can do that
         contents = system.cat(paths) if paths else {}
     except Exception as error:  # each kind of store has its own errors
-        raise CaptureError(f"cannot read the history at {url}: {_said(error)}") from error
+        raise CaptureError(f"cannot read the history at {url}: {_reason(error)}") from error
     for path in paths:
         yield path.removeprefix(root).lstrip("/"), contents[path]
 
 
-def _opened(url: str) -> tuple[Any, str]:
+def _open_url(url: str) -> tuple[Any, str]:
     from fsspec.core import url_to_fs  # noqa: PLC0415 (most histories are in folders)
 
     try:
         system, root = url_to_fs(url)
     except Exception as error:  # each kind of store has its own errors
-        raise CaptureError(f"cannot open the history at {url}: {_said(error)}") from error
+        raise CaptureError(f"cannot open the history at {url}: {_reason(error)}") from error
     return system, str(root)
 
 
-def _said(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 

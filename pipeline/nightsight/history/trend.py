@@ -18,17 +18,17 @@ import numpy as np
 
 from nightsight.events.kernel_names import base_name
 from nightsight.history.levels import NIGHTS, changes, rule
-from nightsight.history.rows import Row, kept_name
-from nightsight.history.store import Rows
+from nightsight.history.rows import HistoryRow, stored_name
+from nightsight.history.store import HistoryRows
 from nightsight.model.compare import GATE, Accepted
 from nightsight.model.history import (
     LEAST_PCT,
     TOGETHER,
     Cause,
-    Change,
     Event,
     Floats,
     Key,
+    LevelChange,
     Night,
     Series,
     State,
@@ -48,28 +48,28 @@ _LEAST_EPOCH: Final = 3  # nights: one run with another driver ends no series
 _GIVEN_UP: Final = dt.timedelta(days=30)
 
 
-def trends(rows: Rows, *, canaries: Sequence[str] = (), accepted: Sequence[Accepted] = ()) -> Trends:
+def trends(rows: HistoryRows, *, canaries: Sequence[str] = (), accepted: Sequence[Accepted] = ()) -> Trends:
     """Return the trends in the rows of a history."""
     tracks = tuple(map(_track, _by_key(rows.rows)))
-    moved = [_accepted(change, accepted) for track in tracks for change in _changes(track)]
-    moved = list(_still_known(moved, tracks))
+    level_changes = [_with_acceptance(change, accepted) for track in tracks for change in _changes(track)]
+    level_changes = list(_with_ended_epochs(level_changes, tracks))
     events = []
-    for together in _together(moved):
-        machine = together[0].track.key.machine
+    for of_event in _by_event(level_changes):
+        machine = of_event[0].track.key.machine
         watching = [track for track in tracks if track.key.machine == machine and track.workload in canaries]
-        events.append(_event(together, watching))
+        events.append(_event(of_event, watching))
     events.sort(key=lambda event: (event.main.night.time, event.id), reverse=True)
     return Trends(tracks, tuple(events), rule(), rows.problems, tuple(canaries))
 
 
-def _by_key(rows: Sequence[Row]) -> list[list[Row]]:
-    groups: dict[tuple[str, Key], list[Row]] = {}
+def _by_key(rows: Sequence[HistoryRow]) -> list[list[HistoryRow]]:
+    groups: dict[tuple[str, Key], list[HistoryRow]] = {}
     for row in rows:
         groups.setdefault((row.workload, row.key), []).append(row)
     return [groups[key] for key in sorted(groups)]
 
 
-def _track(rows: Sequence[Row]) -> Track:
+def _track(rows: Sequence[HistoryRow]) -> Track:
     """Put the rows of one workload and key together: one night for those of a commit that lie within 12 hours."""
     # disturbed runs count only if the night has no others
     nights = [[row for row in night if not row.flags] or night for night in _nights(rows)]
@@ -81,19 +81,21 @@ def _track(rows: Sequence[Row]) -> Track:
     values = np.full((len(names), len(nights)), np.nan)
     for place, night in enumerate(nights):
         for line, (kind, name) in enumerate(names):
-            known = [value for row in night for value in row.values.get(kind, {}).get(name, ())]
-            if known:
-                values[line, place] = sorted(known)[len(known) // 2] if len(known) % 2 else float(np.median(known))
+            numbers = [value for row in night for value in row.values.get(kind, {}).get(name, ())]
+            if numbers:
+                values[line, place] = (
+                    sorted(numbers)[len(numbers) // 2] if len(numbers) % 2 else float(np.median(numbers))
+                )
     sizes = np.nansum(values, axis=1)
     order = sorted(range(len(metrics), len(names)), key=lambda line: (-sizes[line], names[line][1]))
-    kept = [*range(len(metrics)), *order[:_MOST_KERNELS]]
+    rows_kept = [*range(len(metrics)), *order[:_MOST_KERNELS]]
     points = tuple(map(_night, nights))
-    series = [Series(names[line][0], names[line][1], values[line]) for line in kept]
+    series = [Series(names[line][0], names[line][1], values[line]) for line in rows_kept]
     return Track(rows[0].workload, rows[0].key, points, tuple(_with_levels(series, points)))
 
 
-def _nights(rows: Sequence[Row]) -> Iterator[list[Row]]:
-    night: list[Row] = []
+def _nights(rows: Sequence[HistoryRow]) -> Iterator[list[HistoryRow]]:
+    night: list[HistoryRow] = []
     for row in rows:
         is_same = night and row.commit and row.commit == night[0].commit and not row.commit.endswith("+")
         if night and not (is_same and _time(row.time) - _time(night[0].time) <= TOGETHER):
@@ -104,7 +106,7 @@ def _nights(rows: Sequence[Row]) -> Iterator[list[Row]]:
         yield night
 
 
-def _night(rows: Sequence[Row]) -> Night:
+def _night(rows: Sequence[HistoryRow]) -> Night:
     runs = sum(max(len(values) for named in row.values.values() for values in named.values()) for row in rows)
     link = next((row.link for row in reversed(rows) if row.link), "")
     flags = tuple(sorted({flag for row in rows for flag in row.flags}))
@@ -127,10 +129,10 @@ def _with_levels(series: Sequence[Series], nights: Sequence[Night]) -> Iterator[
         yield replace(each, levels=levels if np.isfinite(line).any() else ())
 
 
-def _changes(track: Track) -> list[Change]:
+def _changes(track: Track) -> list[LevelChange]:
     """Return the changes of all series of a track; one that was undone has recovered, and what undid it is none."""
-    found: list[Change] = []
-    suspects: list[Change] = []
+    level_changes: list[LevelChange] = []
+    suspects: list[LevelChange] = []
     undisturbed = np.array([not night.flags for night in track.nights])
     for series in track.series:
         undone = set()
@@ -142,31 +144,31 @@ def _changes(track: Track) -> list[Change]:
                 undone.add(later[0] - 1)
             reason = f"recovered on {track.nights[series.levels[later[0]][0]].time[:10]}" if later else ""
             state: State = "recovered" if later else "confirmed"
-            found.append(Change(track, series, start, before, after, state, reason))
+            level_changes.append(LevelChange(track, series, start, before, after, state, reason))
         if series.levels:
             suspects += _suspect(track, series, undisturbed)
     # a kernel alone is not suspicious: among many, some are off every night
-    return [*found, *(suspects if any(change.series.kind == "gate" for change in suspects) else ())]
+    return [*level_changes, *(suspects if any(change.series.kind == "gate" for change in suspects) else ())]
 
 
-def _suspect(track: Track, series: Series, undisturbed: "np.typing.NDArray[np.bool_]") -> Iterator[Change]:
+def _suspect(track: Track, series: Series, undisturbed: "np.typing.NDArray[np.bool_]") -> Iterator[LevelChange]:
     start = series.levels[-1][0]
     places = start + np.flatnonzero((np.isfinite(series.values) & undisturbed)[start:])
     values = series.values[places]
     count, _ = off_level(values)
     if count:
         before, after = float(np.median(values[:-count])), float(np.median(values[-count:]))
-        yield Change(track, series, int(places[-count]), before, after, "suspect")
+        yield LevelChange(track, series, int(places[-count]), before, after, "suspect")
 
 
-def _accepted(change: Change, accepted: Sequence[Accepted]) -> Change:
+def _with_acceptance(change: LevelChange, accepted: Sequence[Accepted]) -> LevelChange:
     night, series, of = change.night.time[:10], change.series, change.track.workload
-    known = [replace(each, name=kept_name(each.name)) for each in accepted if night <= each.date]
-    by = next((each for each in known if each.covers(series.kind, series.name, of, change.change_pct)), None)
+    in_force = [replace(each, name=stored_name(each.name)) for each in accepted if night <= each.date]
+    by = next((each for each in in_force if each.covers(series.kind, series.name, of, change.change_pct)), None)
     return replace(change, state="accepted", reason=by.reason) if by and change.state != "recovered" else change
 
 
-def _still_known(changes: Sequence[Change], tracks: Sequence[Track]) -> Iterator[Change]:
+def _with_ended_epochs(changes: Sequence[LevelChange], tracks: Sequence[Track]) -> Iterator[LevelChange]:
     """Yield changes; of epochs that are over, those that were confirmed have ended, and old ones are forgotten."""
     over = {id(track): why for track in tracks if (why := _end(track, tracks))}
     dates = sorted({night.time[:10] for track in tracks for night in track.nights if night.time})
@@ -199,24 +201,24 @@ def _end(track: Track, tracks: Sequence[Track]) -> str:
     return f"not measured since {track.nights[-1].time[:10]}" if newest - last > _GIVEN_UP else ""
 
 
-def _together(changes: Sequence[Change]) -> Iterator[list[Change]]:
+def _by_event(changes: Sequence[LevelChange]) -> Iterator[list[LevelChange]]:
     """Group changes by machine and night; the place of a change may be wrong by one night."""
     # the most important change names the event, and gathers the others
-    left = sorted(changes, key=_rank)
-    while left:
-        main = left[0]
-        near = [change for change in left if change is main or _is_same_night(change, main)]
-        left = [change for change in left if all(change is not other for other in near)]
+    remaining = sorted(changes, key=_rank)
+    while remaining:
+        main = remaining[0]
+        near = [change for change in remaining if change is main or _is_same_night(change, main)]
+        remaining = [change for change in remaining if all(change is not other for other in near)]
         yield near
 
 
-def _rank(change: Change) -> tuple[bool, int, int, float]:
+def _rank(change: LevelChange) -> tuple[bool, int, int, float]:
     series = change.track.series
     metric = series.index(change.series) if change.series.kind == "gate" else len(series)
     return (change.series.kind != "gate", _STATES.index(change.state), metric, -abs(change.candidate - change.baseline))
 
 
-def _is_same_night(change: Change, main: Change) -> bool:
+def _is_same_night(change: LevelChange, main: LevelChange) -> bool:
     """Whether a change may have happened in the night of another: noise limits how accurately its place is known."""
     if change.track.key.machine != main.track.key.machine:
         return False
@@ -233,19 +235,19 @@ def _is_same_night(change: Change, main: Change) -> bool:
     return high - low <= 1 or bool(worse < abs(change.candidate - change.baseline))
 
 
-def _event(moved: Sequence[Change], watching: Sequence[Track]) -> Event:
-    """Describe changes of one night; `watching`: the canaries of this machine."""
-    canaries = {track.workload for track in watching}
-    main = next((change for change in moved if change.track.workload not in canaries), moved[0])
-    ordered = (main, *(change for change in moved if change is not main))
+def _event(changes: Sequence[LevelChange], canaries: Sequence[Track]) -> Event:
+    """Describe changes of one night; `canaries`: those of this machine."""
+    canary_workloads = {track.workload for track in canaries}
+    main = next((change for change in changes if change.track.workload not in canary_workloads), changes[0])
+    ordered = (main, *(change for change in changes if change is not main))
     # accepting the step's time accepts its parts
     deciding = [change for change in ordered if change.series.kind == "gate"] or ordered
     state = "accepted" if main.state == "accepted" else min((change.state for change in deciding), key=_STATES.index)
-    cause, why = _cause(ordered, watching)
+    cause, why = _cause(ordered, canaries)
     track = main.track
     ids = tuple(dict.fromkeys(_identities(ordered)))
     ends = {
-        "suspect": "Seen in {} so far.".format(_counted(len(track.nights) - main.place, "night")),
+        "suspect": "Seen in {} so far.".format(_count(len(track.nights) - main.place, "night")),
         "recovered": f"It {main.reason}.",
         "accepted": f"Accepted: {main.reason}.",
         "ended": f"It never recovered: {main.reason}.",
@@ -255,7 +257,7 @@ def _event(moved: Sequence[Change], watching: Sequence[Track]) -> Event:
     return Event(ids, state, cause, sentence, ordered)
 
 
-def _identities(changes: Sequence[Change]) -> Iterator[str]:
+def _identities(changes: Sequence[LevelChange]) -> Iterator[str]:
     """Yield the id of the event, and its ids if its place moved or another workload named it."""
     for distance in range(_MOST_APART + 1):
         for change in changes:
@@ -265,36 +267,36 @@ def _identities(changes: Sequence[Change]) -> Iterator[str]:
                     yield digest("/".join((*change.track.key.machine, night.time[:10], night.commit)), 10)
 
 
-def _what(changes: Sequence[Change]) -> str:
+def _what(changes: Sequence[LevelChange]) -> str:
     main = changes[0]
     workloads = list(dict.fromkeys(change.track.workload for change in changes))
-    who = workloads[0] + (f" and {_counted(len(workloads) - 1, 'more workload')}" if len(workloads) > 1 else "")
+    who = workloads[0] + (f" and {_count(len(workloads) - 1, 'more workload')}" if len(workloads) > 1 else "")
     kernels = [change for change in changes[1:] if change.series.kind == "kernel"]
     others = len(changes) - 1 - len(kernels)
     others_moved = [
-        *([_counted(others, "other metric")] if others else []),
+        *([_count(others, "other metric")] if others else []),
         *(
-            [f"{_counted(len(kernels), 'kernel')}, most of all `{_short(kernels[0].series)}` ({_percent(kernels[0])})"]
+            [f"{_count(len(kernels), 'kernel')}, most of all `{_short(kernels[0].series)}` ({_percent(kernels[0])})"]
             if kernels
             else []
         ),
     ]
-    moved = f"; also {' and '.join(others_moved)}" if others_moved else ""
+    others_text = f"; also {' and '.join(others_moved)}" if others_moved else ""
     way = "slower" if main.candidate > main.baseline else "faster"
     if not main.series.unit:
         way = "up" if way == "slower" else "down"
     numbers = " → ".join(format_value(value, main.series.column) for value in (main.baseline, main.candidate))
     since = f" since {main.night.time[:10]}" if main.night.time else ""
-    return f"{who}: {main.series.label} {way}{since}, {numbers} ({_percent(main)}){moved}."
+    return f"{who}: {main.series.label} {way}{since}, {numbers} ({_percent(main)}){others_text}."
 
 
-def _cause(changes: Sequence[Change], watching: Sequence[Track]) -> tuple[Cause, str]:
+def _cause(changes: Sequence[LevelChange], canaries: Sequence[Track]) -> tuple[Cause, str]:
     main = changes[0]
     before, after = main.before, main.night
-    seen = {track.workload: share for track in watching if (share := _meanwhile(track, main)) is not None}
+    canary_pct = {track.workload: share for track in canaries if (share := _canary_change_pct(track, main)) is not None}
     # a change of level is more reliable than a few nights
-    seen |= {c.track.workload: c.change_pct for c in changes if any(c.track is track for track in watching)}
-    for canary, share in seen.items():
+    canary_pct |= {c.track.workload: c.change_pct for c in changes if any(c.track is track for track in canaries)}
+    for canary, share in canary_pct.items():
         if abs(share) >= LEAST_PCT:
             return "environment", f"The canary {canary} moved too ({share:+.1f} %): the machine changed, not the code."
     updates = [
@@ -307,13 +309,13 @@ def _cause(changes: Sequence[Change], watching: Sequence[Track]) -> tuple[Cause,
     if after.commit and after.commit == before.commit and not after.commit.endswith("+"):
         return "environment", f"The commit is the same before and after ({after.commit[:10]}): the code did not change."
     commits = f" Commits {before.commit[:10]}..{after.commit[:10]}." if before.commit and after.commit else ""
-    if seen:
+    if canary_pct:
         return "code", f"The canary did not move, so the code changed.{commits}"
-    missed = " The canary was not measured on these nights." if watching else ""
+    missed = " The canary was not measured on these nights." if canaries else ""
     return "unknown", f"{missed}{commits}".strip()
 
 
-def _meanwhile(canary: Track, main: Change) -> float | None:
+def _canary_change_pct(canary: Track, main: LevelChange) -> float | None:
     """Return by how much a canary moved in the night of a change, in percent; None if it was not measured then."""
     series = next((series for series in canary.series if series.kind == "gate"), None)
     if series is None:
@@ -328,14 +330,14 @@ def _meanwhile(canary: Track, main: Change) -> float | None:
         ]
         near = near[-4:] if side < 0 else near[:4]
         is_there = any(abs(_time(canary.nights[place].time) - at) <= TOGETHER for place in near)
-        known = series.values[near][np.isfinite(series.values[near])]
-        if not is_there or not len(known) or not np.median(known) > 0:
+        measured = series.values[near][np.isfinite(series.values[near])]
+        if not is_there or not len(measured) or not np.median(measured) > 0:
             return None
-        sides.append(float(np.median(known)))
+        sides.append(float(np.median(measured)))
     return 100 * (sides[1] / sides[0] - 1)
 
 
-def _kernel_set(main: Change) -> Iterator[str]:
+def _kernel_set(main: LevelChange) -> Iterator[str]:
     """Say which kernels are new since the night of a change, and which went: of those that take part of the time."""
     place, nights = main.place, len(main.track.nights)
     before, after = slice(max(place - 8, 0), place - 1), slice(place, min(place + 4, nights))
@@ -348,7 +350,7 @@ def _kernel_set(main: Change) -> Iterator[str]:
             if not np.isfinite(series.values[absent]).any() and np.isfinite(series.values[present]).all()
         ]
         if names and absent.start < absent.stop and present.start < present.stop:
-            yield f"{_counted(len(names), 'kernel')} {word}, such as `{names[0]}`."
+            yield f"{_count(len(names), 'kernel')} {word}, such as `{names[0]}`."
 
 
 def _short(series: Series) -> str:
@@ -362,20 +364,20 @@ def _is_near(level: float, other: float) -> bool:
 
 
 def _typical(values: Floats) -> float:
-    known = values[np.isfinite(values)]
-    return float(np.median(known)) if len(known) else float("nan")
+    measured = values[np.isfinite(values)]
+    return float(np.median(measured)) if len(measured) else float("nan")
 
 
 def _high(values: Floats) -> float:
-    known = values[np.isfinite(values)]
-    return float(np.quantile(known, 0.9)) if len(known) else 0.0
+    measured = values[np.isfinite(values)]
+    return float(np.quantile(measured, 0.9)) if len(measured) else 0.0
 
 
-def _percent(change: Change) -> str:
+def _percent(change: LevelChange) -> str:
     return "from 0" if not change.baseline else f"{change.change_pct:+.1f} %"
 
 
-def _counted(count: int, noun: str) -> str:
+def _count(count: int, noun: str) -> str:
     return f"{count} {noun}{'s' * (count != 1)}"
 
 

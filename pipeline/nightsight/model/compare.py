@@ -1,7 +1,7 @@
-"""The values of a comparison: what one run measured, and what changed between two sides of runs.
+"""The values of a comparison: the measures of one run, and the changes between two sides of runs.
 
-`Measures` has one number per run for everything that is compared. They come from a Report alone, so that run folders,
-report.json and raw captures compare alike, and history keeps the same numbers.
+`Measures` has one number per run for each measure. These come from a Report alone, so that run folders, report.json
+files and raw captures can be compared in the same way, and the history keeps the same numbers.
 """
 
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ DIRECTIONS: Final[Mapping[str, str]] = {
     name: name.lower().replace("-", "_")
     for name in ("Host-to-Device", "Device-to-Host", "Device-to-Device", "Peer-to-Peer", "Host-to-Host")
 }
-"""What the directions of copies are called in the names of gate metrics: `host_to_device_copies`, `..._bytes`."""
+"""The directions of copies in the names of gate metrics: `host_to_device_copies`, `..._bytes`."""
 WITHIN_GPU: Final = f"{DIRECTIONS['Device-to-Device']}_copies"
 COUNTS: Final = (
     LAUNCHES,
@@ -46,9 +46,9 @@ COUNTS: Final = (
     COLLECTIVES,
     *(f"{name}_bytes" for name in DIRECTIONS.values()),
 )
-"""How often a step does something, and how many bytes it copies. If all runs of a side agree, this needs no test."""
+"""Counts of operations and copied bytes per step. If all runs of a side agree, they need no test."""
 GATE: Final = (UNPROFILED, STEP, KERNELS, EXPOSED, COPYING, *COUNTS)
-"""The gate metrics, what a reader asks about first; the categories of a step are gate metrics too."""
+"""The gate metrics, the most important first; the categories of a step are gate metrics too."""
 
 KINDS: Final = ("gate", "kernel", "family", "range", "operator", "copy", "api", "cause")
 """gate: metrics that a gate can decide on, such as step_ns; the others are named by what a report calls them."""
@@ -67,18 +67,18 @@ CHANGES: Final = (
 )  # fmt: skip
 """Columns of `Comparison.changes`, sorted by impact: |candidate - baseline| weighted by what is known of it.
 
-baseline, candidate: medians over runs, NaN on the side that lacks it; change_pct with its 90 % interval low_pct to
-high_pct (NaN where one run a side says nothing); most_pct: by how much it can have grown, and most_by: by which other
-evidence than the interval ("" for none); p: adjusted for the number of tests; is_fact: a count on which all runs of a
-side agree, so that nothing was tested; needed_runs: runs a side that would settle an inconclusive verdict, else NaN.
+baseline, candidate: medians over runs, NaN if a side lacks the measure; change_pct with its 90 % interval low_pct to
+high_pct (NaN with one run per side); most_pct: the upper bound of the growth, and most_by: the evidence for it other
+than the interval ("" for none); p: adjusted for the number of tests; is_fact: a count on which all runs of a side
+agree, so that it needs no test; needed_runs: runs per side that would settle an inconclusive verdict, else NaN.
 count_part + time_part = candidate - baseline: delta count x time, and count x delta time. note: renamed from, fused
-from, why it is inconclusive.
+from, or why the verdict is inconclusive.
 """
 
 
 @dataclass(frozen=True)
 class Pace:
-    """How the steps of a run lie around their median, which its table has; as shares of it.
+    """The distribution of the step times of a run, as shares of their median.
 
     fastest: the fastest step; spread: from the 25th to the 75th percentile.
     """
@@ -89,12 +89,12 @@ class Pace:
 
 @dataclass(frozen=True, eq=False)
 class Measures:
-    """What one run measured: `table` (columns MEASURES), and what it was measured under.
+    """The measures of one run, `table` (columns MEASURES), and the conditions of the measurement.
 
     source: the name of the run folder or file, never a path. started: ISO time in UTC, "" if unknown. side and order:
     its place in an interleaved series (`ab`), "" and -1 otherwise. family, repetitions: the window. causes: columns
-    rule, name (the title without its figures), gain_pct, title: the advice of the run. pace: by metric of a step's
-    time. launch_call_ns: CPU time of a call that launches work, which tells how fast the host was; 0 if unknown.
+    rule, name (the title without its figures), gain_pct, title: the advice of the run. pace: by metric of step time.
+    launch_call_ns: CPU time of a call that launches work, which shows the speed of the host; 0 if unknown.
     is_incomplete: whether its capture lost events.
     """
 
@@ -119,9 +119,9 @@ class Measures:
 
 @dataclass(frozen=True)
 class Difference:
-    """Something that makes runs hard to compare: another GPU, driver, option, window; throttling.
+    """Something that makes runs hard to compare: another GPU, driver, option or window, or throttling.
 
-    affects: kinds of measures, or names of gate metrics, whose verdict becomes inconclusive; empty if it is only said.
+    affects: kinds of measures, or names of gate metrics, whose verdicts become inconclusive; empty if none do.
     """
 
     what: str
@@ -132,9 +132,9 @@ class Difference:
 
 @dataclass(frozen=True)
 class Accepted:
-    """A change that somebody accepted: which measure, why, and when (ISO date). workload: "" for all.
+    """An accepted change: the measure, the reason, and the date (ISO). workload: "" for all.
 
-    up_to_pct: a larger change is not accepted; None: any is.
+    up_to_pct: the largest accepted change; None for any.
     """
 
     name: str
@@ -145,14 +145,14 @@ class Accepted:
     up_to_pct: float | None = None
 
     def covers(self, kind: str, name: str, workload: str, change_pct: float) -> bool:
-        """Whether this covers such a change of that measure."""
+        """Whether this covers such a change of a measure."""
         is_meant = (self.kind, self.name) == (kind, name) and self.workload in ("", workload)
         return is_meant and (self.up_to_pct is None or change_pct <= self.up_to_pct)
 
 
 @dataclass(frozen=True)
 class Noise:
-    """What comparisons of unchanged code showed: in words, and the standard deviation between pairs, by gate metric."""
+    """The noise in comparisons of unchanged code: in words, and as standard deviation between pairs by gate metric."""
 
     text: str = ""
     spread_pct: Mapping[str, float] = field(default_factory=dict)
@@ -160,10 +160,10 @@ class Noise:
 
 @dataclass(frozen=True)
 class Decision:
-    """What a gate decides: exit status 0, 1 (regression), 3 (could not measure) or 4 (inconclusive), in one line.
+    """The decision of a gate: exit status 0, 1 (regression), 3 (could not measure) or 4 (inconclusive), and one line.
 
-    broken: what regressed or is above its limit; accepted: changes that were accepted in the settings; shown: what is
-    known not to have regressed; all in words. regressed: the metrics of `broken`; open: those that are not settled.
+    broken: regressions and exceeded limits; accepted: changes that the settings accept; shown: metrics that are shown
+    not to have regressed; all in words. regressed: the metrics of `broken`; open: the inconclusive metrics.
     """
 
     status: int
@@ -180,9 +180,9 @@ class Comparison:
     """Two sides of runs of one workload, and what changed.
 
     changes: columns CHANGES. causes: columns rule, name, baseline_gain_pct, candidate_gain_pct, verdict (added: it
-    appeared; removed: it went), title. is_paired: runs were interleaved. sentence: the verdict in words, cause first.
-    noise: what A/A runs of this workload and machine showed, in words, "" if there are none. least_pct: the change that
-    a test looks for (the minimum effect). same_pct: an interval within plus and minus this shows that nothing changed.
+    appeared; removed: it disappeared), title. is_paired: runs were interleaved. sentence: the verdict in words, cause
+    first. noise: the noise in A/A runs of this workload and machine, in words, "" without such runs. least_pct: the
+    minimum effect of tests. same_pct: an interval within plus and minus this shows that nothing changed.
     """
 
     workload: str
@@ -202,19 +202,19 @@ class Comparison:
 
 
 def unit_of(kind: str, name: str) -> str:
-    """Return the unit of a measure, as a suffix of `nightsight.units`: gate metrics name theirs, others are times.
+    """Return the unit of a measure, as a suffix of `nightsight.units`: gate metrics end with theirs, others are times.
 
-    A category of a step is a gate metric too, named by the category alone.
+    A category of a step is a gate metric too, and its name has no suffix.
     """
     return "ns" if kind != "gate" or name in (*BUSY, *IDLE) else split(name)[1]
 
 
 def machine_key(measures: Measures) -> str:
-    """Return what must be equal for times to be comparable: GPU, MIG slice, driver, CUDA and clock policy."""
+    """Return the facts that must be equal for times to be comparable: GPU, MIG slice, driver, CUDA and clock policy."""
     environment, conditions = measures.environment, measures.conditions
     mig = ",".join(sorted({one.mig for one in conditions if one.mig}))
     policy = ",".join(sorted({one.clock_policy for one in conditions if one.clock_policy}))
-    # of the driver, only the branch: patches do not change speed
+    # only the branch of the driver counts, because patches do not change speed
     driver = environment.driver.partition(".")[0]
     parts = {"GPU": environment.gpu, "MIG": mig, "driver": driver, "CUDA": environment.cuda, "clocks": policy}
     return ", ".join(f"{name} {value}" for name, value in parts.items() if value)

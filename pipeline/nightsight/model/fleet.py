@@ -1,7 +1,7 @@
-"""The values of a survey: what is kept of each capture, and what many of them say together.
+"""The values of a survey: the summary of each capture, and the results for many captures.
 
-A summary is a few small tables, the same for every capture, so that those of a fleet can be put below one another and
-asked with SQL. They hold no more than a report does: no host, no user, no path.
+A summary consists of a few small tables, the same for every capture, so that the tables of a fleet can be concatenated
+and queried with SQL. Like a report, they contain no host, user or path.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from nightsight.version import VERSION
 
 FORMAT: Final = 2
 SUMMARY: Final = f"nightsight {VERSION}, summary {FORMAT}"
-"""The writer of a summary. A summary by another one is made again, as its numbers may be defined differently."""
+"""The writer of a summary. Summaries by other writers are recomputed, because their numbers may differ in meaning."""
 
 _CAPTURE: Final = Column("capture", TEXT, "digest of what the file holds and of the window that was asked for")
 _MACHINE: Final = (
@@ -110,7 +110,7 @@ FACTS: Final[Mapping[str, str]] = {
     "repeated": "What repeats",
     "disturbed": "Disturbed",
 }
-"""The columns of `captures` that captures can share or differ in, with what they are called."""
+"""The columns of `captures` that captures can share or differ in, with their titles."""
 SPLIT: Final = tuple((group_of(name), name) for name in (*BUSY, *IDLE))
 """The categories of the time of GPUs, in their order."""
 
@@ -118,14 +118,14 @@ _TYPES: Final = {TEXT: "str", WHOLE: "int64[pyarrow]", NUMBER: "float64"}
 
 
 def conform(frame: pd.DataFrame, columns: tuple[Column, ...]) -> pd.DataFrame:
-    """Return a table with exactly these columns and their types; ValueError if something cannot be one of them."""
+    """Return a table with exactly these columns and their types; ValueError if a value cannot be converted."""
     unknown = [column.name for column in columns if column.type == TEXT and frame[column.name].hasnans]
     texts = {name: frame[name].astype("object").fillna("") for name in unknown}
-    known = frame.assign(**texts)[[column.name for column in columns]]
-    # most are of their type, and a conversion that changes nothing costs as much as reading them
+    present = frame.assign(**texts)[[column.name for column in columns]]
+    # most columns have their type already, and a conversion without effect costs as much as reading them
     types = {column.name: _TYPES[column.type] for column in columns}
-    others = {name: type_ for name, type_ in types.items() if known[name].dtype != type_}
-    return known.astype(others).reset_index(drop=True)
+    conversions = {name: type_ for name, type_ in types.items() if present[name].dtype != type_}
+    return present.astype(conversions).reset_index(drop=True)
 
 
 def empty(columns: tuple[Column, ...]) -> pd.DataFrame:
@@ -135,7 +135,7 @@ def empty(columns: tuple[Column, ...]) -> pd.DataFrame:
 
 @dataclass(frozen=True, eq=False)
 class Summary:
-    """What is kept of captures: the tables TABLES, of one capture or of many below one another."""
+    """The summary of one capture, or the concatenated summaries of many: the tables TABLES."""
 
     tables: Mapping[str, pd.DataFrame]
 
@@ -145,7 +145,7 @@ class Summary:
 
 @dataclass(frozen=True)
 class Failure:
-    """A file that could not be read, by the name that a page may show, and why, in one line."""
+    """A file that could not be read: the name that a page may show, and the reason in one line."""
 
     name: str
     reason: str
@@ -153,7 +153,7 @@ class Failure:
 
 @dataclass(frozen=True, eq=False)
 class Survey:
-    """What many captures say together. The order of the captures changes nothing.
+    """The results for many captures. The order of the captures does not matter.
 
     captures: the columns of TABLES and `file`, `group`, `report` (the address of its report, "" if there is none),
     `cause` and `gain_pct` (of what costs most in it).

@@ -1,7 +1,7 @@
-"""The values of a history: what each night measured, where a series changed, and the events that these changes make.
+"""The values of a history: the measurements of each night, the changes of each series, and the events that they form.
 
 A track is one workload under one key. A change of key (another GPU, driver, CUDA, clock policy, collector or arguments)
-begins another track, an epoch, so that it is never taken for a change of the program.
+begins another track, an epoch, so it never counts as a change of the program.
 """
 
 import datetime as dt
@@ -21,12 +21,12 @@ from nightsight.units import heading, split
 
 Floats = npt.NDArray[np.float64]
 State = Literal["suspect", "confirmed", "accepted", "recovered", "ended"]
-"""suspect: the last one or two nights are off. confirmed: at least three are, and nobody accepted it. accepted: in the
-settings, with a reason. recovered: a later change led back to the level before. ended: it was confirmed, and its epoch
-is over, so that no night can show whether it recovers.
+"""suspect: the last one or two nights deviate. confirmed: at least three do, and nobody accepted it. accepted: in the
+settings, with a reason. recovered: a later change restored the previous level. ended: it was confirmed, and its epoch
+is over, so no further night can show whether it recovers.
 """
 TOGETHER: Final = dt.timedelta(hours=12)
-"""What began within this time is of one night."""
+"""Runs that began within this time belong to one night."""
 Cause = Literal["code", "environment", "unknown"]
 LEAST_PCT: Final = 3.0
 """A smaller change of level does not count."""
@@ -34,9 +34,9 @@ LEAST_PCT: Final = 3.0
 
 @dataclass(frozen=True, order=True)
 class Key:
-    """What must be equal for runs to be one series. driver: its branch, the part before the first dot.
+    """The facts that must be equal for runs to form one series. driver: its branch, the part before the first dot.
 
-    arguments: a digest of the workload's parameters, which may hold anything and so stay out of the history.
+    arguments: a digest of the workload's parameters, which may contain private data and so stay out of the history.
     """
 
     gpu: str = ""
@@ -52,12 +52,12 @@ class Key:
         cls, environment: Environment, conditions: Sequence[Conditions], parameters: Mapping[str, str] | None = None
     ) -> "Key":
         """Return the key of a run."""
-        # what ncu replays afterwards, and what names are found, changes no time by much
-        kept = {name: text for name, text in (parameters or {}).items() if not name.startswith(_WITHOUT_EFFECT)}
-        if kept.get(ARGUMENTS) == "none":
-            # as of a report that does not say
-            del kept[ARGUMENTS]
-        text = json.dumps(kept, sort_keys=True) if kept else ""
+        # replays by ncu, and annotated names, hardly affect times
+        relevant = {name: text for name, text in (parameters or {}).items() if not name.startswith(_WITHOUT_EFFECT)}
+        if relevant.get(ARGUMENTS) == "none":
+            # like in a report without arguments
+            del relevant[ARGUMENTS]
+        text = json.dumps(relevant, sort_keys=True) if relevant else ""
         return cls(
             gpu=environment.gpu,
             mig=",".join(sorted({each.mig for each in conditions if each.mig})),
@@ -70,23 +70,23 @@ class Key:
 
     @property
     def machine(self) -> tuple[str, ...]:
-        """What workloads of one machine share."""
+        """The facts that workloads of one machine share."""
         return (self.gpu, self.mig, self.driver, self.cuda, self.clocks)
 
     @property
     def gpu_name(self) -> str:
-        """The GPU, and the slice of it."""
+        """The GPU, and its slice, if any."""
         return " ".join(filter(None, (self.gpu or "no GPU", self.mig and f"MIG {self.mig}")))
 
     def differences(self, earlier: "Key") -> tuple[str, ...]:
-        """Say what changed since an earlier epoch."""
-        theirs = asdict(earlier)
+        """Return the changes since an earlier epoch, in words."""
+        earlier_facts = asdict(earlier)
         return tuple(
             "other arguments"
             if name == "arguments"
-            else f"{_WORDS.get(name, name)} {theirs[name] or '?'} → {ours or '?'}"
-            for name, ours in asdict(self).items()
-            if ours != theirs[name]
+            else f"{_WORDS.get(name, name)} {earlier_facts[name] or '?'} → {value or '?'}"
+            for name, value in asdict(self).items()
+            if value != earlier_facts[name]
         )
 
     @property
@@ -124,7 +124,7 @@ class Night:
 
 @dataclass(frozen=True, eq=False)
 class Series:
-    """One number over the nights of a track: the median of each night's runs, NaN where it was not measured.
+    """One number over the nights of a track: the median of each night's runs, NaN if it was not measured.
 
     levels: the parts between changes, as (first night, last night, median).
     """
@@ -157,8 +157,8 @@ class Series:
     @property
     def last(self) -> float:
         """The newest number, NaN if there is none."""
-        known = self.values[np.isfinite(self.values)]
-        return float(known[-1]) if len(known) else float("nan")
+        measured = self.values[np.isfinite(self.values)]
+        return float(measured[-1]) if len(measured) else float("nan")
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,7 +172,7 @@ class Track:
 
 
 @dataclass(frozen=True, eq=False)
-class Change:
+class LevelChange:
     """A change of level of one series: from `baseline` to `candidate`, first seen in night `place` of the track."""
 
     track: Track
@@ -185,7 +185,7 @@ class Change:
 
     @property
     def change_pct(self) -> float:
-        """By how much the level changed, in percent; infinite if it was zero."""
+        """The change of the level in percent; infinite if it was zero."""
         return 100 * (self.candidate / self.baseline - 1) if self.baseline else float("inf")
 
     @property
@@ -195,44 +195,44 @@ class Change:
 
     @property
     def before(self) -> Night:
-        """The last night of the old one."""
+        """The last night of the old level."""
         return self.track.nights[self.place - 1]
 
 
 @dataclass(frozen=True, eq=False)
 class Event:
-    """What changed on one machine in one night: one event, however many series moved.
+    """The changes on one machine in one night, as one event.
 
-    changes: gate metrics first, then by how much time they moved. sentence: what changed, when and why, in words. ids:
-    the first is its own, whichever series moved; the others are what it would be up to three nights earlier or later,
-    or if another workload named it.
+    changes: gate metrics first, then by the size of the change. sentence: what changed, when and why. ids: the first is
+    its own, independent of the series; the others are the ids that it would have up to three nights earlier or later,
+    or if it were named after another workload.
     """
 
     ids: tuple[str, ...]
     state: State
     cause: Cause
     sentence: str
-    changes: tuple[Change, ...]
+    changes: tuple[LevelChange, ...]
 
     @property
     def id(self) -> str:
-        """What tells it from others."""
+        """The identifier of the event."""
         return self.ids[0]
 
     @property
-    def main(self) -> Change:
-        """The change that the event is named by."""
+    def main(self) -> LevelChange:
+        """The change after which the event is named."""
         return self.changes[0]
 
     @property
     def direction(self) -> Literal["slower", "faster"]:
-        """Whether the program got worse; all series are better when lower."""
+        """Whether the program became slower; lower is better for all series."""
         return "slower" if self.main.candidate > self.main.baseline else "faster"
 
 
 @dataclass(frozen=True, eq=False)
 class Trends:
-    """All that a history tells: tracks, events with the newest first, the rule that found them, and what was unread."""
+    """The results of a history: tracks, events (the newest first), the rule that found them, and reading problems."""
 
     tracks: tuple[Track, ...]
     events: tuple[Event, ...]
@@ -247,21 +247,20 @@ def digest(text: str, length: int) -> str:
 
 
 def off_level(values: Sequence[float] | Floats, *, least: int = 4) -> tuple[int, float]:
-    """Return how many of the last values are off the level before, all to the same side, and by how much in percent.
+    """Return how many of the last values deviate from the previous level in one direction, and by how many percent.
 
-    Off: by more than 3 % and by more than 3 robust standard deviations of the values before. This is the simple rule:
-    three nights in a row are a change.
-    (0, 0.0) if fewer than `least` values come before.
+    A value deviates if it differs by more than 3 % and more than 3 robust standard deviations of the previous values.
+    This is the simple rule: three nights in a row are a change. (0, 0.0) if fewer than `least` values come before.
     """
-    known = np.asarray(values, dtype=np.float64)
-    known = np.log(known[np.isfinite(known) & (known > 0)])
-    found = (0, 0.0)
-    for count in range(1, len(known) - least + 1):
-        base, last = known[:-count], known[-count:]
+    logs = np.asarray(values, dtype=np.float64)
+    logs = np.log(logs[np.isfinite(logs) & (logs > 0)])
+    result = (0, 0.0)
+    for count in range(1, len(logs) - least + 1):
+        base, last = logs[:-count], logs[-count:]
         level = float(np.median(base))
         limit = max(np.log1p(LEAST_PCT / 100), 3 * float(robust.standard_deviation(base)))
         distance = last - level
         if not (np.all(distance > limit) or np.all(distance < -limit)):
             break
-        found = (count, float(100 * np.expm1(np.median(distance))))
-    return found
+        result = (count, float(100 * np.expm1(np.median(distance))))
+    return result

@@ -1,4 +1,4 @@
-"""The values that the stages pass on: Capture -> Profile -> Report."""
+"""The values that are passed between stages: Capture -> Profile -> Report."""
 
 import json
 import re
@@ -20,9 +20,9 @@ from nightsight.units import split
 REPORT_FORMAT: Final = 1
 Severity = Literal["error", "warning", "info", "advice"]
 SEVERITIES: Final[tuple[Severity, ...]] = get_args(Severity)
-"""The worst first. Advice is about the program; the others say how reliable the report is."""
+"""The worst first. Advice is about the program; the others are about the reliability of the report."""
 ARGUMENTS: Final = "arguments"
-"""The parameter of a report that holds a digest of the program's arguments, which may hold anything."""
+"""The parameter of a report with a digest of the program's arguments, which may contain private data."""
 Json = Any
 """A value of a JSON document whose type has not been checked yet."""
 MAKE_AGAIN: Final = "Make it again from the capture: nightsight report FILE --format json"
@@ -42,9 +42,9 @@ _CELLS: Final = {str: "text", int: "number", float: "number", bool: "number"}
 
 @dataclass(frozen=True)
 class Environment:
-    """What a report may contain about the machine and the tools: these fields are the allow-list.
+    """The facts about the machine and the tools that a report may contain: these fields are the allow-list.
 
-    Never here, and so never in a report: host, user, paths, variables, command lines, serial numbers.
+    Hosts, users, paths, variables, command lines and serial numbers are not among them, and so never in a report.
     """
 
     collector: str = ""
@@ -65,10 +65,10 @@ class Environment:
 class Finding:
     """One fact that the reader of a report should know, and what to do about it.
 
-    `evidence`: cases that support it; `source`: the name of the result that lists all of them. `gain_ns`: how much
-    shorter the window is predicted to get, all repetitions together; `gain_pct`: in percent of it, or of a repetition,
-    without the profiler. None if unknown. `cause`: the title without its amounts; `action`: the remedy in a few words;
-    "" where the title says it. `kernels`: the names of the kernels that it is about, those with the most time first.
+    `evidence`: cases that support it; `source`: the name of the result that lists all of them. `gain_ns`: the predicted
+    gain in the window, over all repetitions; `gain_pct`: in percent of the window, or of a repetition, without the
+    profiler. None if unknown. `cause`: the title without its amounts; `action`: the remedy in a few words; "" if the
+    title contains it. `kernels`: the names of the affected kernels, those with the most time first.
     """
 
     rule: str
@@ -100,12 +100,12 @@ class Benchmark:
 
 @dataclass(frozen=True)
 class Conditions:
-    """How a GPU ran while it was measured, as NVML says: medians of the samples taken while it was busy.
+    """The state of a GPU during a measurement, from NVML: medians of the samples taken while it was busy.
 
-    device: its number in the machine. Clocks in MHz, the lowest one too; degrees Celsius; watts; None where the driver
-    does not say. throttled: what slowed it down, in NVML's words, without the prefix. mig: the profile of the slice, ""
-    if none. is_shared: other processes used the GPU. clock_policy: "locked" if application or locked clocks were set
-    before, else "default". samples: how many the medians are of.
+    device: its number in the machine. Clocks in MHz, including the lowest; degrees Celsius; watts; None if the driver
+    does not report them. throttled: NVML's reasons for throttling, without the prefix. mig: the profile of the slice,
+    "" if none. is_shared: other processes used the GPU. clock_policy: "locked" if application or locked clocks were set
+    before, else "default". samples: the number of samples.
     """
 
     device: int
@@ -122,7 +122,7 @@ class Conditions:
 
     @property
     def slowdowns(self) -> tuple[str, ...]:
-        """Of `throttled`, heat and faults of the hardware: a power limit is the usual state of a busy GPU."""
+        """The reasons in `throttled` that are heat or hardware faults: a busy GPU is usually at its power limit."""
         return tuple(reason for reason in self.throttled if _SLOWED.search(reason))
 
 
@@ -130,8 +130,8 @@ class Conditions:
 class Capture:
     """The files that a collector wrote, and the facts about the run that made them; paths stay out of reports.
 
-    `failure` is a sentence if the program failed or was stopped: the files then hold only a part of the run. `serving`:
-    what a workload's benchmark adds to its step times, by the names of `vllm bench serve`, unchecked.
+    `failure` is a sentence if the program failed or was stopped: the files then contain only a part of the run.
+    `serving`: figures of a workload's benchmark in addition to step times, named as in `vllm bench serve`, unchecked.
     """
 
     workload: str
@@ -149,11 +149,11 @@ class Capture:
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """How all ranks of a job wait for one another, where a profile holds the other events of only some of them.
+    """The communication of all ranks of a job, for a profile with the other events of only some ranks.
 
-    communication: as `nightsight.events.communication.communication` returns, without `operation`. By GPU, beside: when
-    other work ran while it communicated, merged; steps: when its repetitions begin, and when they end, in ns. pids: by
-    process. like: by rank, the one in the profile that represents it.
+    communication: the result of `nightsight.events.communication.communication`, without `operation`. By GPU, beside:
+    when other work ran while it communicated, merged; steps: the starts and ends of its repetitions, in ns. pids: by
+    process. like: by rank, the rank in the profile that represents it.
     """
 
     communication: pd.DataFrame
@@ -167,9 +167,9 @@ class Job:
 class Profile:
     """The canonical tables of one capture (see `nightsight.tables`); `missing` gives the reason for each absent one.
 
-    `window`: the part that its report is about, as on the command line (see `nightsight.events.window`). job: what is
-    known of all ranks, if these are the events of only some of them. epoch_ns: the UTC time of its time 0, by the clock
-    of its machine, in ns; missing if unknown.
+    `window`: the part that its report covers, as on the command line (see `nightsight.events.window`). job: facts about
+    all ranks, if these are the events of only some of them. epoch_ns: the UTC time of its time 0, by the clock of its
+    machine, in ns; missing if unknown.
     """
 
     tables: Mapping[str, pd.DataFrame]
@@ -188,16 +188,16 @@ class Profile:
 
     @property
     def rows(self) -> int:
-        """How many rows all tables have together."""
+        """The number of rows of all tables together."""
         return sum(map(len, self.tables.values()))
 
-    def joined(self, other: "Profile") -> "Profile":
-        """Add the tables and facts of another profile of the same program; ours win where both have one."""
-        tables = {**other.tables, **self.tables}
-        ours = asdict(self.environment)
-        environment = {name: ours[name] or value for name, value in asdict(other.environment).items()}
-        missing = {name: why for name, why in {**other.missing, **self.missing}.items() if name not in tables}
-        findings = (*self.findings, *other.findings)
+    def joined(self, added: "Profile") -> "Profile":
+        """Add the tables and facts of another profile of the same program; existing ones take precedence."""
+        tables = {**added.tables, **self.tables}
+        own_facts = asdict(self.environment)
+        environment = {name: own_facts[name] or value for name, value in asdict(added.environment).items()}
+        missing = {name: why for name, why in {**added.missing, **self.missing}.items() if name not in tables}
+        findings = (*self.findings, *added.findings)
         return Profile(tables, missing, Environment(**environment), findings, self.window, self.job, self.epoch_ns)
 
     def why_missing(self, name: str) -> str:
@@ -226,9 +226,9 @@ class Result:
 
 
 class Results(Sequence[Result]):
-    """Results that are computed when they are first asked for: a line on a terminal needs few of those of a page.
+    """Results that are computed on first use: a line on a terminal needs fewer than a page.
 
-    makers: by name, in their order, what computes each. rows: of how many rows of events.
+    makers: the functions that compute the results, by name, in order. rows: the number of rows of events.
     """
 
     def __init__(self, makers: Mapping[str, Callable[[], Result]], rows: int) -> None:
@@ -241,18 +241,18 @@ class Results(Sequence[Result]):
         maker = self._makers.get(name)
         if maker is not None and name not in self._made:
             self._made[name] = maker()
-            # the last maker takes along what all of them shared
+            # with the last maker, the data that all of them share is released
             self._makers.pop(name, None)
         return self._made.get(name)
 
     def continued(self, other: "Results") -> "Results":
-        """Return these results; those that are not made yet will be made by the makers of others with these names."""
+        """Return these results; missing ones will be computed by the makers of the same names in `other`."""
         results = Results(other._makers, other._rows)
         results._made = dict(self._made)
         return results
 
     def make(self, names: Iterable[str]) -> None:
-        """Compute some results; names that there are not are passed over."""
+        """Compute some results; unknown names are ignored."""
         list(mapped(self.named, [name for name in names if name not in self._made], rows=self._rows))
 
     def __iter__(self) -> Iterator[Result]:
@@ -261,7 +261,7 @@ class Results(Sequence[Result]):
         return iter([self._made[name] for name in self.names])
 
     def __len__(self) -> int:
-        """Return how many there are."""
+        """Return the number of results."""
         return len(self.names)
 
     @overload
@@ -269,11 +269,11 @@ class Results(Sequence[Result]):
     @overload
     def __getitem__(self, place: slice) -> tuple[Result, ...]: ...
     def __getitem__(self, place: int | slice) -> Result | tuple[Result, ...]:
-        """Return a result by its place."""
+        """Return a result by its position."""
         return tuple(self)[place]
 
     def __reduce__(self) -> tuple[type[tuple[Result, ...]], tuple[tuple[Result, ...]]]:
-        """Let other processes have all of them: what they are computed from stays here."""
+        """Pickle all results, without the data from which they are computed."""
         return tuple, (tuple(self),)
 
 
@@ -291,10 +291,10 @@ def find(results: Iterable[Result], name: str) -> Result | None:
 
 @dataclass(frozen=True)
 class View:
-    """One window of a capture that a reader can choose: where it is, and what the report says about it.
+    """One window of a capture that a reader can choose: its bounds, and its part of the report.
 
-    Times are those of the capture. `sentence` says how it was chosen; `family` names what repeats in it, `repetitions`
-    times. `split` (the table `time_split`) and `findings` (advice) are those of this window. The chosen one has none:
+    Times are those of the capture. `sentence` says how it was chosen; `family` is the name of its `repetitions`.
+    `split` (the table `time_split`) and `findings` (advice) are about this window. The chosen window has none, because
     the results and findings of the report are about it.
     """
 
@@ -310,18 +310,18 @@ class View:
 
 
 def gpu_name(device: object, ranks: Mapping[str, int] | None = None) -> str:
-    """Return what a GPU is called in a report: "Rank 1" where ranks have a GPU each (`Report.ranks`), else "GPU 1"."""
+    """Return the name of a GPU in a report: "Rank 1" if each rank has a GPU (`Report.ranks`), else "GPU 1"."""
     rank = (ranks or {}).get(str(device))
     return f"GPU {device}" if rank is None else f"Rank {rank}"
 
 
 @dataclass(frozen=True)
 class Report:
-    """Everything shown, compared or kept of one run. The same input gives the same bytes.
+    """All data of one run that is shown, compared or kept. The same input gives the same bytes.
 
-    `unchecked`: the advice rules that could not be checked, each with the reason. `windows`: the window that all
-    results are about, and others of the same capture. `ranks`: by the number of a GPU, the rank that it works for, if
-    each rank has its own number. `shared`: which of these numbers are one GPU, for each that ranks share.
+    `unchecked`: the advice rules that could not be checked, with the reasons. `windows`: the window that all results
+    are about, and others of the same capture. `ranks`: the rank of each GPU by its number, if each rank has its own
+    number. `shared`: the groups of these numbers that mean the same GPU, for GPUs that ranks share.
     """
 
     title: str
@@ -339,7 +339,7 @@ class Report:
     shared: tuple[tuple[int, ...], ...] = ()
 
     def called(self, device: object) -> str:
-        """Return what a GPU is called in this report."""
+        """Return the name of a GPU in this report."""
         return gpu_name(device, self.ranks)
 
     def result(self, name: str) -> Result:
@@ -355,8 +355,8 @@ class Report:
 
     def to_json(self) -> str:
         """Return the report as JSON (docs/report-json.md)."""
-        apart = ("results", "environment", "windows")
-        fields = {name: value for name, value in vars(self).items() if name not in apart}
+        separate = ("results", "environment", "windows")
+        fields = {name: value for name, value in vars(self).items() if name not in separate}
         fields["findings"] = [asdict(finding) for finding in self.findings]
         fields["benchmark"] = self.benchmark and asdict(self.benchmark)
         fields["conditions"] = [asdict(condition) for condition in self.conditions]
@@ -371,7 +371,7 @@ class Report:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> "Report":
-        """Read what `to_json` wrote; CaptureError for anything else."""
+        """Read the output of `to_json`; CaptureError for anything else."""
         try:
             # NaN and Infinity, which `to_json` never writes, become missing numbers
             document = json.loads(text, parse_constant=_missing, parse_float=_finite, parse_int=_whole)
@@ -421,13 +421,13 @@ def _read_as(kind: Json, value: Json, what: str) -> Json:
         raise ValueError(f"{what} is not one of {', '.join(parts)}")
     if origin in (tuple, Sequence):
         items = enumerate(_a(list, value, what), start=1)
-        return tuple(_read_as(parts[0], item, _named(item) or f"item {place} of {what}") for place, item in items)
+        return tuple(_read_as(parts[0], item, _type_name(item) or f"item {place} of {what}") for place, item in items)
     if origin is Mapping:
         return {name: _read_as(parts[1], item, f"{name!r} of {what}") for name, item in _a(dict, value, what).items()}
     return value if origin else _a(kind, value, what)
 
 
-def _named(item: Json) -> str:
+def _type_name(item: Json) -> str:
     return repr(item["name"]) if isinstance(item, dict) and isinstance(item.get("name"), str) else ""
 
 

@@ -1,8 +1,8 @@
-"""A folder on its own branch of the program's repository, such as a history, to which many jobs push.
+"""Keeps a folder, such as a history, on its own branch of the program's repository, to which many jobs push.
 
-The branch shares no commit with the program. Its first commit is the same wherever it is made, so that two jobs which
-begin the branch at the same time agree on it; it tells git to keep the lines of both sides of a `.jsonl`. Whatever
-needs the network runs in the checkout itself, since CI systems tie their credentials to it and not to a worktree.
+The branch shares no commits with the program. Its first commit is always the same, so two jobs that create the branch
+at the same time agree on it; it tells git to keep the lines of both sides of a `.jsonl`. Network operations run in the
+checkout itself, because CI systems tie their credentials to it, not to a worktree.
 """
 
 import logging
@@ -21,7 +21,7 @@ _LOG: Final = logging.getLogger(__name__)
 _ATTEMPTS: Final = 12
 _ATTRIBUTES: Final = "*.jsonl merge=union\n"
 _FETCHED: Final = "refs/worktree/nightsight-fetched"
-"""Where the branch stood when the folder was fetched; such references are each worktree's own."""
+"""The commit of the branch when the folder was fetched; every worktree has its own such reference."""
 _SOMEBODY_ELSE: Final = re.compile(
     r"\[rejected\]|cannot lock ref|reference already exists|failed to update ref|incorrect old"
 )
@@ -35,7 +35,7 @@ _NO_HOOKS: Final = ("-c", "core.hooksPath=/dev/null", "-c", "commit.gpgSign=fals
 
 
 def fetch_branch(folder: Path, branch: str, *, remote: str) -> None:
-    """Make `folder` a worktree of the branch as the remote has it, or with nothing in it if the remote has none."""
+    """Make `folder` a worktree of the remote's branch, or an empty one if the remote has no such branch."""
     _check(branch)
     root = _root()
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -43,14 +43,14 @@ def fetch_branch(folder: Path, branch: str, *, remote: str) -> None:
             f"{folder} is not empty", f"Remove it (git worktree remove --force {folder}), or name another folder."
         )
     tip = _tip(root, branch, remote) or _first_commit(root)
-    # what is left of a folder that a clean-up took away
+    # forget worktrees whose folders were deleted
     _git(root, "worktree", "prune")
     _git(root, "worktree", "add", "--quiet", "--force", "--detach", str(folder.absolute()), tip)
     _git(folder, "update-ref", _FETCHED, tip)
 
 
 def push_branch(folder: Path, branch: str, *, remote: str, message: str) -> bool:
-    """Commit what is new in the folder and push it, on top of what others have pushed; False if nothing is new."""
+    """Commit the changes in the folder and push them on top of others' commits; False if there are none."""
     _check(branch)
     root = _root()
     if not (folder / ".git").is_file():
@@ -62,17 +62,17 @@ def push_branch(folder: Path, branch: str, *, remote: str, message: str) -> bool
     if _git(folder, "rev-parse", "HEAD") == base and _tip(root, branch, remote):
         return False
     for attempt in range(_ATTEMPTS):
-        mine = _git(folder, "rev-parse", "HEAD")
-        pushed = _run(root, "push", "--quiet", "--no-verify", remote, f"{mine}:refs/heads/{branch}")
+        commit = _git(folder, "rev-parse", "HEAD")
+        pushed = _run(root, "push", "--quiet", "--no-verify", remote, f"{commit}:refs/heads/{branch}")
         if pushed.returncode == 0:
-            _git(folder, "update-ref", _FETCHED, mine)
+            _git(folder, "update-ref", _FETCHED, commit)
             return True
         if not _SOMEBODY_ELSE.search(pushed.stderr):
-            raise _failed(f"cannot push to the branch {branch}", pushed.stderr, _MAY_PUSH)
+            raise _failure(f"cannot push to the branch {branch}", pushed.stderr, _MAY_PUSH)
         _LOG.info("%s: somebody else has pushed meanwhile (%d)", branch, attempt + 1)
-        # jobs that met once would meet again
+        # jobs that collided once would collide again
         time.sleep(random.uniform(0, min(10, 0.1 * 2**attempt)))  # noqa: S311 (no secret)
-        base = _rebased(root, folder, branch, remote, base)
+        base = _rebase(root, folder, branch, remote, base)
     raise PipelineError(
         f"cannot push to the branch {branch}: others pushed first in all {_ATTEMPTS} attempts",
         f"The commit is in {folder}: run nightsight ci push {folder} again.",
@@ -82,13 +82,13 @@ def push_branch(folder: Path, branch: str, *, remote: str, message: str) -> bool
 _MAY_PUSH: Final = "The job needs write access: `permissions: contents: write`, and a branch without protection."
 
 
-def _rebased(root: Path, folder: Path, branch: str, remote: str, base: str) -> str:
-    """Put the commits since `base` on top of the remote's branch, and return where that stands."""
+def _rebase(root: Path, folder: Path, branch: str, remote: str, base: str) -> str:
+    """Rebase the commits since `base` onto the remote's branch, and return the commit of that branch."""
     tip = _tip(root, branch, remote) or base
     done = _run(folder, "rebase", "--quiet", "--no-verify", "--onto", tip, base)
     if done.returncode:
         _run(folder, "rebase", "--abort")
-        raise _failed(
+        raise _failure(
             f"new commits in {folder} conflict with what others pushed to {branch}",
             done.stdout + done.stderr,
             "Both changed the same lines of a file. Fetch the branch into another folder and add the runs again.",
@@ -99,20 +99,20 @@ def _rebased(root: Path, folder: Path, branch: str, remote: str, base: str) -> s
 
 def _tip(root: Path, branch: str, remote: str) -> str:
     """Fetch the branch and return its last commit, or "" if the remote has none."""
-    there = _run(root, "ls-remote", "--exit-code", "--heads", remote, f"refs/heads/{branch}")
-    if there.returncode == 2:  # what --exit-code promises
+    done = _run(root, "ls-remote", "--exit-code", "--heads", remote, f"refs/heads/{branch}")
+    if done.returncode == 2:  # documented for --exit-code
         return ""
-    if there.returncode == 0:
-        there = _run(root, "fetch", "--quiet", "--no-tags", remote, f"refs/heads/{branch}")
-    if there.returncode:
-        raise _failed(f"cannot fetch the branch {branch}", there.stderr, "Check the name of the remote: git remote -v")
+    if done.returncode == 0:
+        done = _run(root, "fetch", "--quiet", "--no-tags", remote, f"refs/heads/{branch}")
+    if done.returncode:
+        raise _failure(f"cannot fetch the branch {branch}", done.stderr, "Check the name of the remote: git remote -v")
     return _git(root, "rev-parse", "FETCH_HEAD")
 
 
 def _first_commit(root: Path) -> str:
-    """Write a commit without parents that holds the rule for merging alone."""
-    blob = _git(root, "hash-object", "-w", "--stdin", given=_ATTRIBUTES)
-    tree = _git(root, "mktree", given=f"100644 blob {blob}\t.gitattributes\n")
+    """Create a commit without parents that contains only the merge rule."""
+    blob = _git(root, "hash-object", "-w", "--stdin", input_text=_ATTRIBUTES)
+    tree = _git(root, "mktree", input_text=f"100644 blob {blob}\t.gitattributes\n")
     return _git(root, "commit-tree", tree, "-m", "A branch for results", environment=_FIRST)
 
 
@@ -122,24 +122,24 @@ def _check(branch: str) -> None:
 
 
 def _root() -> Path:
-    found = _run(Path(), "rev-parse", "--show-toplevel")
-    if found.returncode:
+    result = _run(Path(), "rev-parse", "--show-toplevel")
+    if result.returncode:
         raise PipelineError("this folder is not in a git repository", "Run it in a checkout of the program.")
-    return Path(found.stdout.strip())
+    return Path(result.stdout.strip())
 
 
-def _git(folder: Path, *arguments: str, given: str = "", environment: Mapping[str, str] | None = None) -> str:
-    """Return what git prints; PipelineError if it fails."""
-    done = _run(folder, *arguments, given=given, environment=environment)
+def _git(folder: Path, *arguments: str, input_text: str = "", environment: Mapping[str, str] | None = None) -> str:
+    """Return the output of git; PipelineError if it fails."""
+    done = _run(folder, *arguments, input_text=input_text, environment=environment)
     if done.returncode:
-        raise _failed(f"git {arguments[0]} failed in {folder}", done.stderr, "")
+        raise _failure(f"git {arguments[0]} failed in {folder}", done.stderr, "")
     return done.stdout.strip()
 
 
 def _run(
-    folder: Path, *arguments: str, given: str = "", environment: Mapping[str, str] | None = None
+    folder: Path, *arguments: str, input_text: str = "", environment: Mapping[str, str] | None = None
 ) -> "subprocess.CompletedProcess[str]":
-    # a name is needed to commit, and CI machines have none; nobody is there to be asked for a password
+    # commits need an author, which CI machines lack, and nobody could answer a prompt for a password
     own = {f"GIT_{who}_{what}": value for who in ("AUTHOR", "COMMITTER") for what, value in _ME.items()}
     variables = {**own, **os.environ, "LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0", **(environment or {})}
     try:
@@ -147,7 +147,7 @@ def _run(
             ["git", *_NO_HOOKS, *arguments],
             cwd=folder,
             env=variables,
-            input=given,
+            input=input_text,
             capture_output=True,
             encoding="utf-8",
             errors="replace",
@@ -157,8 +157,8 @@ def _run(
         raise ToolError("git is not on PATH", "Install git.") from None
 
 
-def _failed(what: str, said: str, hint: str) -> PipelineError:
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
-    # what went wrong comes before git's advice
+def _failure(what: str, output: str, hint: str) -> PipelineError:
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    # errors come before git's advice
     errors = [line for line in lines if line.startswith(("fatal:", "error:", "!", "remote:", "CONFLICT"))]
     return PipelineError(f"{what}: {(errors or lines or ['no reason given'])[0]}", hint)

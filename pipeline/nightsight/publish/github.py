@@ -1,8 +1,8 @@
-"""Comments and issues on GitHub, through its own program `gh`, which holds the job's token.
+"""Writes comments and issues on GitHub with `gh`, which holds the job's token.
 
-A comment or issue is known by a marker, an HTML comment in its first line, and by its author: a marker alone could be
-anybody's. What another workflow run left, perhaps that of a fork, is checked before it is used: it may name the pull
-request only whose head was measured, and it cannot notify anybody.
+A comment or issue is identified by a marker, an HTML comment in its first line, and by its author, because anybody can
+copy a marker. Files of another workflow run, perhaps of a fork, are checked before use: they may only name the pull
+request whose head was measured, and they cannot notify anybody.
 """
 
 import json
@@ -21,10 +21,10 @@ from nightsight.render.export.markdown import escape, unescape
 
 _LOG: Final = logging.getLogger(__name__)
 BOT: Final = "github-actions[bot]"
-"""The author of what is written with a workflow's token."""
+"""The author of comments and issues that are written with a workflow's token."""
 
 MOST_BYTES: Final = 60_000
-"""Of a comment or issue. GitHub refuses more than 65,536 characters."""
+"""The maximum size of a comment or issue. GitHub rejects more than 65,536 characters."""
 
 _MOST_FILES: Final = 50
 _COMMENT: Final = "<!-- nightsight -->"
@@ -32,7 +32,7 @@ _LABEL: Final = "nightsight"
 _MARKER: Final = re.compile(r"\s*<!--\s*nightsight(?::[^\n>]*)?\s*-->[ \t]*\n?")
 _ISSUE: Final = re.compile(r"<!-- nightsight:(\S+) -->(?:\n|$)")
 _FOLDED: Final = re.compile(r"<details><summary>(.*)</summary>")
-# bold, borders of a table, and what is between them: what a backslash precedes is text
+# bold, borders of a table, and the text between them; a character after a backslash is text
 _PARTS: Final = re.compile(r"\*\*|\||(?:\\.|\*(?!\*)|[^*|])+", re.DOTALL)
 _NUMBER: Final = re.compile(r"[1-9][0-9]{0,9}")
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}")
@@ -43,8 +43,8 @@ State = Literal["open", "closed", "kept"]
 
 
 @dataclass(frozen=True)
-class Section:
-    """What a comment says of one workload: its name, and Markdown."""
+class CommentSection:
+    """The part of a comment about one workload: its name, and Markdown."""
 
     workload: str
     text: str
@@ -52,9 +52,9 @@ class Section:
 
 @dataclass(frozen=True)
 class Issue:
-    """A regression as an issue: the first of `keys` is its own, by the others it may be known already.
+    """A regression as an issue: the first of `keys` is its own, the others may identify an existing issue.
 
-    facts: what tells later what became of it, kept in the issue where nobody sees it. state: kept: as it is, if it is.
+    facts: hidden in the issue, to decide later whether it has ended. state: `kept` leaves an existing issue as it is.
     """
 
     keys: tuple[str, ...]
@@ -73,7 +73,7 @@ class Repository:
         self.name = name
 
     def ask(self, path: str, *, method: str = "GET", fields: Mapping[str, Any] | None = None) -> Any:  # noqa: ANN401
-        """Call the API at `path` of this repository; what a list has on several pages is one list."""
+        """Call the API at `path` of this repository; the pages of a list are joined into one list."""
         command = ["gh", "api", "--method", method, f"repos/{self.name}/{path}"]
         command += ["--paginate"] if method == "GET" else ["--input", "-"]
         try:
@@ -99,22 +99,22 @@ class Repository:
 
 
 class Refused(PipelineError):
-    """GitHub answered with something else than requested."""
+    """GitHub refused a request."""
 
 
-def comment(repository: Repository, number: int, sections: Sequence[Section], *, author: str = BOT) -> str:
+def comment(repository: Repository, number: int, sections: Sequence[CommentSection], *, author: str = BOT) -> str:
     """Write or update our comment on a pull request; return its address."""
     body = comment_text(sections)
-    for there in repository.ask(f"issues/{number}/comments?per_page=100"):
-        if there["user"]["login"] == author and there["body"].startswith(_COMMENT):
-            written = repository.ask(f"issues/comments/{there['id']}", method="PATCH", fields={"body": body})
+    for existing in repository.ask(f"issues/{number}/comments?per_page=100"):
+        if existing["user"]["login"] == author and existing["body"].startswith(_COMMENT):
+            written = repository.ask(f"issues/comments/{existing['id']}", method="PATCH", fields={"body": body})
             break
     else:
         written = repository.ask(f"issues/{number}/comments", method="POST", fields={"body": body})
     return str(written["html_url"])
 
 
-def comment_text(sections: Sequence[Section]) -> str:
+def comment_text(sections: Sequence[CommentSection]) -> str:
     """Join sections into one comment; if too long, cut sections to their first paragraph, longest first."""
     texts = [_MARKER.sub("", section.text, count=1).strip() for section in sections]
     for index in sorted(range(len(texts)), key=lambda index: -len(texts[index].encode())):
@@ -126,10 +126,10 @@ def comment_text(sections: Sequence[Section]) -> str:
     return "\n\n".join((_COMMENT, *texts)) + "\n"
 
 
-def downloaded(folder: Path) -> tuple[int, list[Section]] | None:
-    """Return the pull request and the sections that another workflow run left: files `number` and `WORKLOAD.md`.
+def read_download(folder: Path) -> tuple[int, list[CommentSection]] | None:
+    """Return the pull request and the sections in the files of another workflow run: `number` and `WORKLOAD.md`.
 
-    None if it left nothing, since it measured nothing.
+    None without files, because the run measured nothing.
     """
     files = [path for path in sorted(folder.rglob("*")) if path.is_file() and not path.is_symlink()]
     if not files:
@@ -142,7 +142,7 @@ def downloaded(folder: Path) -> tuple[int, list[Section]] | None:
     texts = [path for path in files if path.suffix == ".md"]
     if not texts or len(texts) > _MOST_FILES:
         raise PipelineError(f"the other run left {len(texts) or 'no'} comparisons as .md files", "See its log.")
-    return int(number), [Section(path.stem, _harmless(_read(path))) for path in texts]
+    return int(number), [CommentSection(path.stem, _harmless(_read(path))) for path in texts]
 
 
 def require_head(repository: Repository, number: int, commit: str) -> None:
@@ -159,17 +159,17 @@ def require_head(repository: Repository, number: int, commit: str) -> None:
         )
 
 
-def linked(repository: Repository, sections: Iterable[Section], run: int) -> list[Section]:
+def with_links(repository: Repository, sections: Iterable[CommentSection], run: int) -> list[CommentSection]:
     """Add to each section the link to `nightsight-WORKLOAD.html` among the artifacts of a run."""
-    found = repository.ask(f"actions/runs/{run}/artifacts?per_page=100")
-    pages = found if isinstance(found, list) else [found]
+    artifacts = repository.ask(f"actions/runs/{run}/artifacts?per_page=100")
+    pages = artifacts if isinstance(artifacts, list) else [artifacts]
     ids = {entry["name"]: int(entry["id"]) for page in pages for entry in page["artifacts"]}
     place = f"{os.environ.get('GITHUB_SERVER_URL', 'https://github.com')}/{repository.name}/actions/runs/{run}"
 
-    def with_link(section: Section) -> Section:
+    def with_link(section: CommentSection) -> CommentSection:
         artifact = ids.get(f"nightsight-{section.workload}.html")
         link = f"[Report]({place}/artifacts/{artifact})" if artifact else f"[Log]({place})"
-        return Section(section.workload, f"{section.text.rstrip()}\n\n{link}\n")
+        return CommentSection(section.workload, f"{section.text.rstrip()}\n\n{link}\n")
 
     return [with_link(section) for section in sections]
 
@@ -183,14 +183,14 @@ def publish_issues(
 ) -> list[str]:
     """Open, update or close one issue for each regression; return a line for each that changed.
 
-    An issue that is closed stays closed. `ended`: says from the key and the facts of an open issue that is none of
-    these why it ended ("" leaves it open), and what facts to keep.
+    A closed issue stays closed. `ended`: takes the key and the facts of an open issue that is not one of these; returns
+    why it ended ("" leaves it open), and the facts to keep.
     """
-    there = _ours(repository, author)
-    known = _known(issues, there)
-    lines = [_write(repository, issue, there.get(known.get(place, ""))) for place, issue in enumerate(issues)]
-    for key in there.keys() - known.values():
-        entry = there[key]
+    existing = _own_issues(repository, author)
+    keys = _match_issues(issues, existing)
+    lines = [_write(repository, issue, existing.get(keys.get(place, ""))) for place, issue in enumerate(issues)]
+    for key in existing.keys() - keys.values():
+        entry = existing[key]
         if entry["state"] != "open":
             continue
         before = _facts(entry)
@@ -203,28 +203,28 @@ def publish_issues(
     return list(filter(None, lines))
 
 
-def _ours(repository: Repository, author: str) -> dict[str, Any]:
+def _own_issues(repository: Repository, author: str) -> dict[str, Any]:
     """Return the issues that we wrote, by their keys."""
-    found = {}
+    issues = {}
     for entry in repository.ask(f"issues?labels={_LABEL}&state=all&per_page=100"):
-        # what was edited in the browser has other ends of lines
+        # editing in the browser changes line endings
         entry["body"] = (entry["body"] or "").replace("\r\n", "\n")
         if entry["user"]["login"] == author and (key := _ISSUE.match(entry["body"])):
-            found[key[1]] = entry
-    return found
+            issues[key[1]] = entry
+    return issues
 
 
-def _write(repository: Repository, issue: Issue, known: Mapping[str, Any] | None) -> str:
-    """Open, update or close an issue, and return a line about it, "" if nothing was to be done."""
+def _write(repository: Repository, issue: Issue, existing: Mapping[str, Any] | None) -> str:
+    """Open, update or close an issue, and return a line about it, "" if nothing changed."""
     body = f"<!-- nightsight:{issue.keys[0]} -->\n<!-- {_hidden(issue.facts)} -->\n{issue.text.strip()}\n"
-    if known is None and issue.state == "open":
+    if existing is None and issue.state == "open":
         _make_label(repository)
         fields = {"title": issue.title, "body": body, "labels": [_LABEL]}
         return f"opened: {repository.ask('issues', method='POST', fields=fields)['html_url']}"
-    if known is None or known["state"] != "open" or issue.state == "kept":
+    if existing is None or existing["state"] != "open" or issue.state == "kept":
         return ""
     state = {"state": "closed"} if issue.state == "closed" else {}
-    return _edit(repository, known, {"body": body, **state}) if state or known["body"] != body else ""
+    return _edit(repository, existing, {"body": body, **state}) if state or existing["body"] != body else ""
 
 
 def _edit(repository: Repository, entry: Mapping[str, Any], fields: Mapping[str, str]) -> str:
@@ -232,32 +232,32 @@ def _edit(repository: Repository, entry: Mapping[str, Any], fields: Mapping[str,
     return f"{'closed' if 'state' in fields else 'updated'}: {entry['html_url']}"
 
 
-def _known(issues: Sequence[Issue], there: Mapping[str, Any]) -> dict[int, str]:
-    """Return under which key each issue is known, by its place. A key is known of one issue: of the nearest.
+def _match_issues(issues: Sequence[Issue], existing: Mapping[str, Any]) -> dict[int, str]:
+    """Return the key of the existing issue for each issue, by its position. A key belongs to one issue, the nearest.
 
-    If noise moves a change further than its keys reach, it takes over the open issue of which no event is left.
+    If noise moves a change beyond the range of its keys, it takes over the open issue whose event has disappeared.
     """
     near = [
         (distance, place, key)
         for place, issue in enumerate(issues)
         for distance, key in enumerate(issue.keys)
-        if key in there and (not distance or _is_alike(issue, there[key]))
+        if key in existing and (not distance or _is_alike(issue, existing[key]))
     ]
     far = [
         (math.inf, place, key)
         for place, issue in enumerate(issues)
-        for key, entry in there.items()
+        for key, entry in existing.items()
         if issue.state == "open" and entry["state"] == "open" and _is_alike(issue, entry)
     ]
-    found: dict[int, str] = {}
+    keys: dict[int, str] = {}
     for _, place, key in sorted([*near, *far]):
-        if key not in found.values():
-            found.setdefault(place, key)
-    return found
+        if key not in keys.values():
+            keys.setdefault(place, key)
+    return keys
 
 
 def _is_alike(issue: Issue, entry: Mapping[str, Any]) -> bool:
-    """Whether both are of one machine and share a workload: in the nights around a change others may have changed."""
+    """Whether both are from one machine and share a workload: other changes may have happened in the same nights."""
     facts = _facts(entry)
     workloads = facts.get("workloads")
     is_shared = isinstance(workloads, list) and any(name in issue.facts["workloads"] for name in workloads)
@@ -265,16 +265,16 @@ def _is_alike(issue: Issue, entry: Mapping[str, Any]) -> bool:
 
 
 def _hidden(facts: Mapping[str, Any]) -> str:
-    """Write facts so that they can stand in an HTML comment, and notify nobody."""
+    """Return facts as text that is safe in an HTML comment and notifies nobody."""
     text = json.dumps(facts)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("@", "\\u0040")
 
 
 def _facts(entry: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Read the hidden facts of an issue; nothing if somebody edited them away."""
-    _, _, rest = entry["body"].partition("\n")
+    """Return the hidden facts of an issue; empty if somebody removed them."""
+    _, _, after_marker = entry["body"].partition("\n")
     try:
-        facts = json.loads(rest.partition("\n")[0].removeprefix("<!--").removesuffix("-->"))
+        facts = json.loads(after_marker.partition("\n")[0].removeprefix("<!--").removesuffix("-->"))
     except ValueError:
         return {}
     return facts if isinstance(facts, dict) else {}
@@ -290,10 +290,10 @@ def _make_label(repository: Repository) -> None:
 
 
 def _harmless(text: str) -> str:
-    """Return a stranger's Markdown with no more markup than a comparison of ours has, and the rest of it as text.
+    """Return untrusted Markdown with only the markup that our comparisons use; everything else becomes plain text.
 
-    Kept are headings of the third level, bold, tables and parts that fold. All else, links, pictures, HTML and
-    mentions among it, is written so that it is read as it stands there. What a comparison of ours says is unchanged.
+    Third-level headings, bold, tables and folded parts are kept. Links, pictures, HTML, mentions and all other markup
+    are escaped. Our own comparisons stay unchanged.
     """
     lines = []
     is_folded = False
@@ -308,7 +308,7 @@ def _harmless(text: str) -> str:
             heading, rest = ("### ", line[4:]) if line.startswith("### ") else ("", line)
             markup = ("**", "|") if line.startswith("|") else ("**",)
             lines.append(heading + "".join(part if part in markup else _plain(part) for part in _PARTS.findall(rest)))
-    # what follows must not disappear in it
+    # following text must not disappear in an open part
     return "\n".join([*lines, *["", "</details>", ""] * is_folded])
 
 
@@ -323,7 +323,7 @@ def _read(path: Path) -> str:
 
 
 def _values(text: str) -> Iterator[Any]:
-    """Read the JSON values that follow one another: gh prints one for each page."""
+    """Yield consecutive JSON values: gh prints one for each page."""
     decoder, place = json.JSONDecoder(), 0
     while text := text[place:].lstrip():
         try:

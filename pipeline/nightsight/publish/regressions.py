@@ -1,4 +1,4 @@
-"""What an issue says of a regression in a history: what slowed down, by how much, and between which commits."""
+"""Writes issues about regressions in a history: what became slower, by how much, and between which commits."""
 
 import datetime as dt
 import math
@@ -16,18 +16,18 @@ _LENGTH: Final = 80
 _STATES: Final = {
     "accepted": "**Closed**: it was accepted in the settings.",
     "recovered": "**Closed**: it has recovered, the level is back where it was.",
-    "ended": "**Closed**: nothing can show any more whether it recovers, for the reason above. If the first level of "
-    "the new epoch is too slow, look for the commit all the same.",
+    "ended": "**Closed**: further nights cannot show whether it recovers, for the reason above. If the first level of "
+    "the new epoch is too slow, look for the commit anyway.",
 }
 _HINT: Final = "nightsight history show --format json > FILE"
 _SETTLED: Final = dt.timedelta(days=7)
-"""What is missing for so long does not come back with the next night."""
+"""An event that is missing for this long does not return with the next night."""
 
 
 class Regressions:
-    """What `history show --format json` says, as issues; UsageError if it is not that.
+    """The events of `history show --format json` as issues; UsageError for any other document.
 
-    `link`: where the page of the history is. `commits`: what comes before a commit in its address.
+    `link`: the address of the trend page. `commits`: the prefix of the addresses of commits.
     """
 
     def __init__(self, document: object, *, link: str = "", commits: str = "") -> None:
@@ -45,24 +45,24 @@ class Regressions:
             raise UsageError(f"the list of events lacks {error}", _HINT) from None
 
     def ended(self, key: str, facts: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
-        """Say why an open issue that is none of `issues` has ended, "" if it may come back or nobody knows.
+        """Return why an open issue that is not one of `issues` has ended, "" if it may return or the reason is unknown.
 
-        With it come the facts to keep in it: since when it is missing.
+        Also return the facts to keep in it, such as the night since which it is missing.
         """
         try:
             machine, workloads, time = facts["machine"], facts["workloads"], facts["time"]
-            mine = [times for of, workload, *times in self._tracks if of == machine and workload in workloads]
-            if not (self._is_complete and mine):
+            tracks = [times for of, workload, *times in self._tracks if of == machine and workload in workloads]
+            if not (self._is_complete and tracks):
                 return "", facts
             for event in self._slower:
                 if key in map(_key, event["ids"]) and not set(workloads).isdisjoint(event["workloads"]):
-                    return f"it is a part of another change now. {_said(event['sentence'])}", facts
-            if all(since > time for since, _ in mine):
+                    return f"it is a part of another change now. {_sentence(event['sentence'])}", facts
+            if all(since > time for since, _ in tracks):
                 return (
                     "it lies before the last nights that are tested, so its level counts as how the program is.",
                     facts,
                 )
-            newest = max(last for _, last in mine)
+            newest = max(last for _, last in tracks)
             missing = facts.get("missing", newest)
             if dt.datetime.fromisoformat(newest) - dt.datetime.fromisoformat(missing) >= _SETTLED:
                 return f"no night since {missing[:10]} shows it any more.", facts
@@ -72,7 +72,7 @@ class Regressions:
 
 
 def _issue(event: Mapping[str, Any], link: str, commits: str) -> Issue:
-    # a change may turn out to be a night earlier or later, but no improvement takes the place of a regression
+    # a change may turn out to be a night earlier or later, but an improvement never replaces a regression
     keys = (event["id"], *(event["ids"] if event["direction"] == "slower" else ()))
     return Issue(
         tuple(dict.fromkeys(map(_key, keys))),
@@ -94,23 +94,23 @@ def _why_closed(event: Mapping[str, Any]) -> str:
         return _STATES[event["state"]]
     if event["direction"] != "slower":
         return "**Closed**: it is not slower any more."
-    # what the canary has as well, no commit did
+    # a change that the canary shares was not caused by a commit
     return "**Closed**: it was not the code." if event["cause"] == "environment" else ""
 
 
 def _key(name: str) -> str:
-    """Return what may stand in an HTML comment."""
+    """Return a name that is safe in an HTML comment."""
     return re.sub(r"[^\w.:/+-]+", "-", name, flags=re.ASCII)[:200]
 
 
 def _paragraphs(event: Mapping[str, Any], link: str, commits: str) -> Iterator[str]:
-    yield _said(event["sentence"])
+    yield _sentence(event["sentence"])
     if why := _why_closed(event):
         yield why
     first, last = (_commit(event[name], commits) for name in ("first_commit", "last_commit"))
     between = f"After {first}, up to and including {last}." if first and last else ""
     yield f"First seen: {_plain(event['time'])}; last run before it: {_plain(event['before'])}. {between}".rstrip()
-    yield "\n".join(_table(event["changes"]))
+    yield "\n".join(_change_rows(event["changes"]))
     if len(event["changes"]) > _MOST_CHANGES:
         yield f"… {len(event['changes']) - _MOST_CHANGES} more in the history."
     yield f"Machine: {_plain(event['machine'])}." + (f" [History]({link})" if link else "")
@@ -121,9 +121,9 @@ def _paragraphs(event: Mapping[str, Any], link: str, commits: str) -> Iterator[s
     )
 
 
-def _table(changes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _change_rows(changes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     yield "| Workload | What | Change |\n|---|---|---:|"
-    # what was nothing before has no change in percent, and is the largest
+    # a new measure has no change in percent, and counts as the largest
     changed = sorted(
         changes, key=lambda change: -abs(math.inf if change["change_pct"] is None else change["change_pct"])
     )
@@ -138,7 +138,7 @@ def _commit(name: str, commits: str) -> str:
     return f"[`{name[:12]}`]({commits}{name})" if commits else f"`{name[:12]}`"
 
 
-def _said(sentence: str) -> str:
+def _sentence(sentence: str) -> str:
     return escape(middle_cut(printable(sentence), 400))
 
 

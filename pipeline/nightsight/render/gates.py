@@ -21,18 +21,18 @@ _LENGTH: Final = 1000
 def junit(comparison: Comparison) -> str:
     """Return a test case for the decision, and one for each gate metric.
 
-    A metric is a failure only if the gate failed by it: what is accepted, or within its limit, is none.
+    A metric is a failure only if it made the gate fail, not if its change is accepted or within its limit.
     """
     decision = comparison.decision
     suite = ET.Element("testsuite", name=_printable(f"nightsight {comparison.workload}"))
     case = _case(suite, comparison, "gate")
-    said = "\n".join((decision.line, *decision.broken, *decision.accepted))
+    text = "\n".join((decision.line, *decision.broken, *decision.accepted))
     if decision.status:
         kind = {1: "failure", 4: "skipped"}.get(decision.status, "error")
-        _outcome(case, kind, decision.line, "" if kind == "skipped" else said)
+        _outcome(case, kind, decision.line, "" if kind == "skipped" else text)
     else:
-        ET.SubElement(case, "system-out").text = _printable(said, lines=True)
-    # where it is not said by which it failed
+        ET.SubElement(case, "system-out").text = _printable(text, lines=True)
+    # if the decision does not name the metrics
     regressed = [row["name"] for row in _gates(comparison) if row["verdict"] == "regressed"]
     for row in _gates(comparison):
         case, line = _case(suite, comparison, str(row["name"])), _line(row)
@@ -68,7 +68,7 @@ def openmetrics(comparison: Comparison) -> str:
 
 
 def _gates(comparison: Comparison) -> Iterator[Mapping[Hashable, object]]:
-    # sorted, since a file that is compared with another must not change by the order of impacts
+    # sorted, because the order of impacts must not affect files that are compared with each other
     changes = comparison.changes
     yield from changes[changes["kind"] == "gate"].sort_values("name").to_dict("records")
 
@@ -92,7 +92,7 @@ def _line(row: Mapping[Hashable, object]) -> str:
 
 
 def _printable(text: str, *, lines: bool = False) -> str:
-    """Return text without what XML cannot hold."""
+    """Return text without characters that XML does not allow."""
     if lines:
         return "\n".join(_printable(line) for line in text.splitlines())
     # a lone surrogate is not a character in a file either

@@ -10,7 +10,7 @@ from nightsight.intervals import Flags, Ints, outer, reaching
 _LARGEST: Final = 1 << 61
 
 
-def apart(group: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints]:
+def separate_groups(group: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints]:
     """Shift the times of sorted groups so that the groups follow each other without overlap.
 
     One pass over the shifted times then handles all groups at once. Times become ranks if the sum would overflow.
@@ -22,7 +22,7 @@ def apart(group: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints]:
     extent = np.maximum.reduceat(end, first) - start[first] + 2
     if float(extent.sum(dtype=np.float64)) > _LARGEST:
         ranks = np.unique(np.concatenate([start, end]), return_inverse=True)[1].astype(np.int64)
-        return apart(group, ranks[: len(start)], ranks[len(start) :])
+        return separate_groups(group, ranks[: len(start)], ranks[len(start) :])
     shift = np.repeat(np.cumsum(extent) - extent - start[first], np.diff(np.append(first, len(group))))
     return start + shift, end + shift
 
@@ -45,13 +45,13 @@ def _cross_earlier(start: Ints, end: Ints) -> Flags:
     """
     by_end = np.argsort(end, kind="stable")
     # a sentinel at the end: a span that is always open, so that every search finds one
-    begun = np.append(start[by_end], -np.iinfo(np.int64).max)
-    ended = np.append(end[by_end], np.iinfo(np.int64).max)
-    found = np.searchsorted(ended, start, side="right")
+    starts = np.append(start[by_end], -np.iinfo(np.int64).max)
+    ends = np.append(end[by_end], np.iinfo(np.int64).max)
+    next_to_end = np.searchsorted(ends, start, side="right")
     # candidates that began too late are skipped: from the last to end, these are the ones that reach less far back
-    back = -begun[::-1]
-    found = len(end) - reaching(len(end) - found, back, 1 - start, outer(back))
-    flags: Flags = ended[found] < end
+    back = -starts[::-1]
+    next_to_end = len(end) - reaching(len(end) - next_to_end, back, 1 - start, outer(back))
+    flags: Flags = ends[next_to_end] < end
     return flags
 
 

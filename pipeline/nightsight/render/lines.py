@@ -1,6 +1,6 @@
-"""Text in lines for terminals: how wide a text is in cells, and cutting, wrapping and aligning by that width.
+"""Cuts, wraps and aligns text for terminals by its width in cells.
 
-A Chinese character is two cells wide and an accent none, so `len` would spoil columns.
+A Chinese character is two cells wide and an accent zero, so `len` would misalign columns.
 """
 
 import re
@@ -15,7 +15,7 @@ _ELLIPSIS: Final = "…"
 
 
 def cut(text: object, width: int) -> str:
-    """Return printable text of at most `width` cells; its middle is left out if it is longer."""
+    """Return printable text of at most `width` cells; longer text loses its middle."""
     plain = printable(text)
     if cell_len(plain) <= width:
         return plain
@@ -27,8 +27,8 @@ def cut(text: object, width: int) -> str:
     return f"{set_cell_size(plain, width - 1 - tail).rstrip(' ')}{_ELLIPSIS}{end}"
 
 
-def clipped(text: object, width: int) -> str:
-    """Return printable text of at most `width` cells; its end is left out if it is longer."""
+def clip(text: object, width: int) -> str:
+    """Return printable text of at most `width` cells; longer text loses its end."""
     plain = printable(text)
     if cell_len(plain) <= width:
         return plain
@@ -41,7 +41,7 @@ _WORDS: Final = re.compile(
 )
 
 
-def wrapped(text: str, width: int, *, indent: str = "  ") -> Iterator[str]:
+def wrap(text: str, width: int, *, indent: str = "  ") -> Iterator[str]:
     """Yield printable text in lines of at most `width` cells; all but the first begin with `indent`."""
     line, start = "", ""
     for word in _WORDS.findall(printable(text)):
@@ -54,7 +54,7 @@ def wrapped(text: str, width: int, *, indent: str = "  ") -> Iterator[str]:
     yield f"{start}{line}"
 
 
-def aligned(rows: Sequence[Sequence[str]], *, right: Collection[int] = ()) -> list[str]:
+def align(rows: Sequence[Sequence[str]], *, right: Collection[int] = ()) -> list[str]:
     """Return rows of cells as lines with columns, two spaces apart; the columns `right` end at the same place."""
     widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
     lines = []

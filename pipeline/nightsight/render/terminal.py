@@ -1,4 +1,4 @@
-"""Render a report on one screen: doubts, the verdict, the main causes with their fixes, what takes most of the time.
+"""Render a report on one screen: doubts, the verdict, the main causes with their fixes, and the largest kernels.
 
 Terminals get lines, notebooks get HTML. All texts are printable: names of kernels and files cannot control a terminal.
 """
@@ -14,7 +14,7 @@ import pandas as pd
 from rich.cells import cell_len
 
 from nightsight.model.report import Report
-from nightsight.render.lines import aligned, clipped, cut, wrapped
+from nightsight.render.lines import align, clip, cut, wrap
 from nightsight.render.page.findings import Banner, banners
 from nightsight.render.page.summary import Numbers, numbers
 from nightsight.render.table.layouts import labels_of
@@ -74,7 +74,7 @@ class Cause:
 
 @dataclass(frozen=True)
 class Top:
-    """What takes most of the time, largest first: headings and cells of the numbers, and the names.
+    """The rows with the most time, the largest first: headings and cells of the numbers, and the names.
 
     label: shortens a name. others: the number of further rows in the report, in words; "" for none.
     """
@@ -111,24 +111,24 @@ class Screen:
 def first_screen(report: Report) -> Screen:
     """Return the first screen of a report."""
     run = numbers(report)
-    said = verdict(report, run)
-    others = tuple(finding for finding in report.findings if finding is not said.about)
-    doubts = [banner for banner in banners(others) if banner.severity != "info"]
-    found = [finding for finding in report.findings if finding.severity == "advice"]
+    summary = verdict(report, run)
+    other_findings = tuple(finding for finding in report.findings if finding is not summary.about)
+    doubts = [banner for banner in banners(other_findings) if banner.severity != "info"]
+    advice = [finding for finding in report.findings if finding.severity == "advice"]
     causes = (
-        Cause(gain_of(one), f"{cause_of(one)}{f' → {printable(one.action)}' if one.action else ''}") for one in found
+        Cause(gain_of(one), f"{cause_of(one)}{f' → {printable(one.action)}' if one.action else ''}") for one in advice
     )
     return Screen(
         printable(report.title),
         tuple(_facts(report, run)),
         tuple((_TONES[banner.severity], _doubt(banner)) for banner in doubts[:_DOUBTS]),
         len(doubts[_DOUBTS:]),
-        said,
+        summary,
         tuple(causes)[:_CAUSES],
-        len(found[_CAUSES:]),
+        len(advice[_CAUSES:]),
         _top(report),
         start_up_of(report) if len(report.rows(RANKS)) else "",
-        tuple(_served(report)),
+        tuple(_serving_lines(report)),
     )
 
 
@@ -154,25 +154,25 @@ def _facts(report: Report, run: Numbers) -> Iterator[str]:
         yield f"step without a profiler {format_value(run.step_ns, 'step_ns')}"
 
 
-def _served(report: Report) -> Iterator[str]:
+def _serving_lines(report: Report) -> Iterator[str]:
     """Yield a sentence about each benchmark of an inference engine: throughput, then latencies."""
     rows = report.rows(SERVING)
     if not {"metric", "measured", "source"} <= set(rows):
         return
     for (source, measured), figures in rows.groupby(["source", "measured"], sort=False):
-        said = [text for row in figures.to_dict("records") if (text := _figure(row))]
-        if said:
-            yield f"{printable(source)} ({printable(measured)}): {'; '.join(said)}."
+        parts = [text for row in figures.to_dict("records") if (text := _figure(row))]
+        if parts:
+            yield f"{printable(source)} ({printable(measured)}): {'; '.join(parts)}."
 
 
 def _figure(row: Mapping[Any, Any]) -> str:
     """Return a figure in words, "" if it does not belong on the first screen."""
-    metric, known = printable(row["metric"]), {name: value for name, value in row.items() if not pd.isna(value)}
+    metric, values = printable(row["metric"]), {name: value for name, value in row.items() if not pd.isna(value)}
     if metric == FAILED_REQUESTS:
-        return f"{metric}: {format_value(float(known['count']), 'count')}" if known.get("count") else ""
-    if "rate_per_s" in known:
-        return f"{metric} {format_value(float(known['rate_per_s']), 'rate_per_s')}"
-    times = [f"{word} {format_value(float(known[name]), name)}" for name, word in _TIMES.items() if name in known]
+        return f"{metric}: {format_value(float(values['count']), 'count')}" if values.get("count") else ""
+    if "rate_per_s" in values:
+        return f"{metric} {format_value(float(values['rate_per_s']), 'rate_per_s')}"
+    times = [f"{word} {format_value(float(values[name]), name)}" for name, word in _TIMES.items() if name in values]
     return f"{metric}: {', '.join(times[:2])}" if times else ""
 
 
@@ -180,29 +180,29 @@ _TIMES: Final = {"med_ns": "median", "p99_ns": "p99", "p95_ns": "p95", "p90_ns":
 
 
 def _top(report: Report) -> Top | None:
-    """Return the kernels; if there are none, those that ncu replayed, the copies, or the operators."""
+    """Return the largest kernels; without kernels, the largest replayed kernels, copies, or operators."""
     entries = (CUDA_GPU_KERN_SUM, NCU_KERNELS, MEMORY_OPERATIONS, CPU_OPS)
-    found = next(((entry, rows) for entry in entries if len(rows := report.rows(entry))), None)
-    if found is None:
+    first_result = next(((entry, rows) for entry in entries if len(rows := report.rows(entry))), None)
+    if first_result is None:
         return None
-    entry, frame = found
-    shown = frame.head(_ROWS)
+    entry, frame = first_result
+    largest = frame.head(_ROWS)
     is_named = entry is not MEMORY_OPERATIONS
-    names = (shown["name"] if is_named else operation_names(shown)).astype("str")
-    known = [name for name in _COLUMNS[entry.name] if name in shown and shown[name].notna().any()]
-    times = [floats(shown[name]) for name in known if name in _ALIKE]
+    names = (largest["name"] if is_named else operation_names(largest)).astype("str")
+    number_columns = [name for name in _COLUMNS[entry.name] if name in largest and largest[name].notna().any()]
+    times = [floats(largest[name]) for name in number_columns if name in _ALIKE]
     together = scale_for("ns", np.concatenate(times)) if times else None
-    columns = [_column(shown, name, together if name in _ALIKE else None) for name in known]
+    columns = [_column(largest, name, together if name in _ALIKE else None) for name in number_columns]
     # one section of ncu may have none of these columns
-    cells = list(zip(*(texts for _, texts in columns), strict=True)) if columns else [()] * len(shown)
-    rest = len(frame) - len(shown)
+    cells = list(zip(*(texts for _, texts in columns), strict=True)) if columns else [()] * len(largest)
+    others = len(frame) - len(largest)
     return Top(
         entry.header,
         tuple(title for title, _ in columns),
         tuple(cells),
         tuple(names),
         labels_of([report.result(entry.name)]).short if entry.kernels else cut,
-        counted(rest, f"more {_NOUNS[entry.name]}") if rest else "",
+        counted(others, f"more {_NOUNS[entry.name]}") if others else "",
     )
 
 
@@ -221,19 +221,19 @@ def screen_lines(screen: Screen, *, width: int) -> list[Line]:
     prose = min(width, _PROSE)
     facts = f": {', '.join(screen.facts)}" if screen.facts else ""
     head = cut(f"{cut(screen.title, _TITLE)}{facts}", 2 * prose)
-    lines = [Line(""), *(Line(line, "faint") for line in wrapped(head, prose))]
+    lines = [Line(""), *(Line(line, "faint") for line in wrap(head, prose))]
     for tone, text in screen.doubts:
-        lines += [Line(line, tone) for line in wrapped(text, prose)]
+        lines += [Line(line, tone) for line in wrap(text, prose)]
     lines += _more(screen.other_doubts, "warning")
-    lines += [Line(line, "strong") for line in wrapped(screen.verdict.text, prose, indent="")]
+    lines += [Line(line, "strong") for line in wrap(screen.verdict.text, prose, indent="")]
     if screen.start_up:
-        lines += [Line(line) for line in wrapped(f"Start-up: {printable(screen.start_up)}", prose, indent="")]
-    lines += [Line(line) for text in screen.serving for line in wrapped(text, prose)]
+        lines += [Line(line) for line in wrap(f"Start-up: {printable(screen.start_up)}", prose, indent="")]
+    lines += [Line(line) for text in screen.serving for line in wrap(text, prose)]
     # the verdict already covers a single cause
     if len(screen.causes) > 1:
         lines += [Line(""), *_cause_lines(screen.causes, width), *_more(screen.other_causes, "cause")]
     if screen.top:
-        lines += [Line(""), *_table(screen.top, width)]
+        lines += [Line(""), *_top_table(screen.top, width)]
     return [*lines, Line("")]
 
 
@@ -241,21 +241,21 @@ def brief_line(screen: Screen, *, width: int) -> Line:
     """Return the screen in one line: the title, how busy the GPU was, and what to do first."""
     count = len(screen.doubts) + screen.other_doubts
     doubts = f" ({counted(count, 'warning')})" if count else ""
-    said = screen.verdict
-    text = " ".join(part for part in (said.state, said.first or said.cause) if part)
+    summary = screen.verdict
+    text = " ".join(part for part in (summary.state, summary.first or summary.cause) if part)
     tone: Tone = screen.doubts[0][0] if count else ""
-    return Line(clipped(f"{cut(screen.title, _TITLE)}{doubts}: {text}", width), tone)
+    return Line(clip(f"{cut(screen.title, _TITLE)}{doubts}: {text}", width), tone)
 
 
 def _cause_lines(causes: tuple[Cause, ...], width: int) -> Iterator[Line]:
     has_gains = any(cause.gain for cause in causes)
-    gains = aligned([("Time",), *((cause.gain,) for cause in causes)], right=(0,)) if has_gains else [""] * 4
+    gains = align([("Time",), *((cause.gain,) for cause in causes)], right=(0,)) if has_gains else [""] * 4
     start = max(map(len, gains)) + 4 if has_gains else 2
     yield Line(f"{f'  {gains[0]}':{start}}Cause → fix", "faint")
     for cause, gain in zip(causes, gains[1:], strict=False):
-        first, *rest = wrapped(cause.text, min(width, _PROSE) - start, indent="")
+        first, *further = wrap(cause.text, min(width, _PROSE) - start, indent="")
         yield Line(f"{f'  {gain}':{start}}{first}")
-        yield from (Line(f"{' ' * start}{line}") for line in rest)
+        yield from (Line(f"{' ' * start}{line}") for line in further)
 
 
 def _more(count: int, noun: str) -> Iterator[Line]:
@@ -263,7 +263,7 @@ def _more(count: int, noun: str) -> Iterator[Line]:
         yield Line(f"  … {counted(count, f'more {noun}')}", "faint")
 
 
-def _table(top: Top, width: int) -> Iterator[Line]:
+def _top_table(top: Top, width: int) -> Iterator[Line]:
     """Yield a table with as many columns as fit next to the names."""
     needed = min(max(cell_len(top.label(name, _NAME)) for name in (*top.names, top.header)), _NAME)
     fitting = [count for count in range(len(top.headings) + 1) if _extent(top, count) + needed <= width or count <= 1]
@@ -271,7 +271,7 @@ def _table(top: Top, width: int) -> Iterator[Line]:
     room = max(width - _extent(top, count), 1)
     names = [cut(top.label(name, min(room, _LONGEST_NAME)), room) for name in top.names]
     rows = [(*cells[:count], name) for cells, name in zip(top.cells, names, strict=True)]
-    head, *body = aligned([(*top.headings[:count], cut(top.header, room)), *rows], right=range(count))
+    head, *body = align([(*top.headings[:count], cut(top.header, room)), *rows], right=range(count))
     yield Line(f"  {head}", "faint")
     yield from (Line(f"  {line}") for line in body)
     if top.others:
@@ -294,29 +294,31 @@ def screen_html(screen: Screen) -> str:
 def _html(screen: Screen) -> Iterator[str]:
     facts = f" <small>{escape(', '.join(screen.facts))}</small>" if screen.facts else ""
     yield f"<h3>{escape(screen.title)}{facts}</h3>"
-    yield from (f"<p>{_coded(text)}</p>" for _, text in screen.doubts)
-    yield f"<p><b>{_coded(screen.verdict.text)}</b></p>"
-    yield from (f"<p>{_coded(text)}</p>" for text in screen.serving)
+    yield from (f"<p>{_html_code(text)}</p>" for _, text in screen.doubts)
+    yield f"<p><b>{_html_code(screen.verdict.text)}</b></p>"
+    yield from (f"<p>{_html_code(text)}</p>" for text in screen.serving)
     if len(screen.causes) > 1:
-        rows = (f"<tr><td>{escape(cause.gain)}</td><td>{_left(cause.text)}</td></tr>" for cause in screen.causes)
-        yield f"<table><tr><th>Time</th><th>{_left('Cause → fix')}</th></tr>{''.join(rows)}</table>"
+        rows = (
+            f"<tr><td>{escape(cause.gain)}</td><td>{_left_aligned(cause.text)}</td></tr>" for cause in screen.causes
+        )
+        yield f"<table><tr><th>Time</th><th>{_left_aligned('Cause → fix')}</th></tr>{''.join(rows)}</table>"
     if screen.top:
         yield f"<table>{''.join(_html_rows(screen.top))}</table>"
 
 
 def _html_rows(top: Top) -> Iterator[str]:
     headings = "".join(f"<th>{escape(title)}</th>" for title in top.headings)
-    yield f"<tr>{headings}<th>{_left(top.header)}</th></tr>"
+    yield f"<tr>{headings}<th>{_left_aligned(top.header)}</th></tr>"
     for cells, name in zip(top.cells, top.names, strict=True):
         numbers_ = "".join(f"<td>{escape(cell)}</td>" for cell in cells)
         label = top.label(name, _LONGEST_NAME // 2)
-        yield f'<tr>{numbers_}<td title="{escape(printable(name))}">{_left(label)}</td></tr>'
+        yield f'<tr>{numbers_}<td title="{escape(printable(name))}">{_left_aligned(label)}</td></tr>'
 
 
-def _coded(text: str) -> str:
+def _html_code(text: str) -> str:
     return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text))
 
 
-def _left(text: str) -> str:
+def _left_aligned(text: str) -> str:
     # notebooks align tables to the right
-    return f'<div style="text-align:left">{_coded(text)}</div>'
+    return f'<div style="text-align:left">{_html_code(text)}</div>'

@@ -1,4 +1,4 @@
-"""Sum up a report: how busy the GPU was, what costs most, what to do first and its gain."""
+"""Sum up a report: how busy the GPU was, the largest cost, and the first fix with its gain."""
 
 import re
 from collections.abc import Sequence
@@ -45,10 +45,9 @@ _WHOLE_PCT: Final = 10.0
 
 @dataclass(frozen=True)
 class Verdict:
-    """state: how busy the GPU was, or what else was recorded. cause: what costs most. first: what to do, and its gain.
+    """state: how busy the GPU was, or what else was recorded. cause: the largest cost. first: the fix, and its gain.
 
-    Each is a sentence, or "" if there is nothing to say. about: the doubt that the sentences already cover, which need
-    not be shown again.
+    Each is a sentence, or "". about: the doubt that the sentences already cover, which need not be shown again.
     """
 
     state: str
@@ -65,23 +64,23 @@ class Verdict:
 def verdict(report: Report, run: Numbers) -> Verdict:
     """Return the verdict on the window of a report."""
     # a hang comes before any advice
-    found = [finding for finding in report.findings if finding.rule == "hanging"]
-    found += [finding for finding in report.findings if finding.severity == "advice"]
+    causes = [finding for finding in report.findings if finding.rule == "hanging"]
+    causes += [finding for finding in report.findings if finding.severity == "advice"]
     split = report.rows(TIME_SPLIT)
     if not run.busy_pct_by_device or any(finding.rule == "no_kernels" for finding in report.findings):
-        return _without_gpu(report, run, found)
+        return _without_gpu(report, run, causes)
     state = _state(run.busy_pct_by_device, run, at_least=unseen_pct(split) >= _UNSEEN_PCT)
-    if found:
-        return _on(state, found[0])
-    return Verdict(state, *_nothing(report, split)) if not (left := _left_out(report)) else Verdict(state, *left)
+    if causes:
+        return _on(state, causes[0])
+    return Verdict(state, *(_outside(report) or _nothing(report, split)))
 
 
-def _left_out(report: Report) -> tuple[str, str] | None:
+def _outside(report: Report) -> tuple[str, str] | None:
     """Return the sentences for a window without advice if the whole run has some: its cause lies outside the window."""
     whole = next((view for view in report.windows if view.name == GPU_WORK and not view.is_chosen), None)
     # what happens once, in the start-up, has no action
-    found = [finding for finding in whole.findings if finding.action] if whole else []
-    first = next((finding for finding in found if (finding.gain_pct or 0.0) >= _LEAST_PCT), None)
+    causes = [finding for finding in whole.findings if finding.action] if whole else []
+    first = next((finding for finding in causes if (finding.gain_pct or 0.0) >= _LEAST_PCT), None)
     if first is None:
         return None
     action = middle_cut(printable(first.action), _LONG)
@@ -96,12 +95,12 @@ def verdict_on(view: View, run: Numbers) -> Verdict:
     split = pd.DataFrame() if view.split is None else view.split
     busy = busy_by_device(split)
     state = _state(busy, run, at_least=unseen_pct(split) >= _UNSEEN_PCT) if busy else ""
-    found = _on(state, view.findings[0]) if view.findings else Verdict(state, _mostly(split))
-    return replace(found, first="One-time cost.") if found.cause and view.name == START_UP else found
+    outcome = _on(state, view.findings[0]) if view.findings else Verdict(state, _mostly(split))
+    return replace(outcome, first="One-time cost.") if outcome.cause and view.name == START_UP else outcome
 
 
 def cause_of(finding: Finding) -> str:
-    """Return what costs time in one short clause, without long lists of names in parentheses."""
+    """Return the cause in one short clause, without long lists of names in parentheses."""
     cause = printable(finding.cause or finding.title)
     if len(cause) > _LONG:
         cause = _LAST_BRACKETS.sub("", cause)
@@ -109,7 +108,7 @@ def cause_of(finding: Finding) -> str:
 
 
 def gain_of(finding: Finding) -> str:
-    """Return the gain of a remedy as a change of time: "−15 %"; "" if it is not known."""
+    """Return the gain of a remedy as a change of time: "−15 %"; "" if it is unknown."""
     if finding.gain_pct is None:
         return ""
     gain = round(finding.gain_pct, 1)
@@ -117,12 +116,12 @@ def gain_of(finding: Finding) -> str:
 
 
 def start_up(report: Report) -> View | None:
-    """Return the window before the chosen one, if any; its sentence says where its time went."""
+    """Return the window before the chosen one, if any; its sentence describes its time."""
     return next((view for view in report.windows if view.name == START_UP and not view.is_chosen), None)
 
 
 def start_up_of(report: Report) -> str:
-    """Return where the time before the chosen window went, and what took most of it; "" without a start-up."""
+    """Return a description of the time before the chosen window, and its main cause; "" without a start-up."""
     view = start_up(report)
     if view is None:
         return ""
@@ -169,12 +168,12 @@ def _state(busy: Sequence[float], run: Numbers, *, at_least: bool) -> str:
 
 
 def gpus(count: int, run: Numbers) -> str:
-    """Return how many GPUs a report holds: `8 GPUs`, `8 of 64 GPUs`; `2 ranks` if they share one."""
+    """Return the number of GPUs in a report: `8 GPUs`, `8 of 64 GPUs`; `2 ranks` if they share one."""
     return f"{count} of {run.ranks} {each_of(run)}" if run.ranks and run.ranks > count else f"{count} {each_of(run)}"
 
 
 def each_of(run: Numbers) -> str:
-    """Return what is numbered: GPUs, or ranks if some share a GPU."""
+    """Return the plural noun of the numbers: GPUs, or ranks if some share a GPU."""
     return "ranks" if run.cards else "GPUs"
 
 
@@ -212,21 +211,21 @@ def busy_by_device(split: Frame) -> list[float]:
 
 
 def _nothing(report: Report, split: Frame) -> tuple[str, str]:
-    """Return the sentences for a report without advice: what was checked, and the largest gain."""
+    """Return the sentences for a report without advice: the checked causes, and the largest gain."""
     waits = _mostly(split)
     if not len(report.rows(REPLAY)) or RULES[0].name in report.unchecked:
         reason = next(iter(report.unchecked.values()), "")
         return waits, f"Causes could not be checked: {printable(reason).rstrip('.')}." if reason else ""
     gains = report.rows(WHAT_IF)
-    alone = _OF_KERNELS if _is_busy(split) and not len(report.rows(NCU_LIMITS)) else ""
+    hint = _OF_KERNELS if _is_busy(split) and not len(report.rows(NCU_LIMITS)) else ""
     if not {"gain_pct", "rule"} <= set(gains) or gains["gain_pct"].isna().all():
-        return waits, f"None of {len(RULES)} known causes applies.{alone}"
+        return waits, f"None of {len(RULES)} known causes applies.{hint}"
     most: dict[Any, Any] = gains.nlargest(1, "gain_pct").to_dict("records")[0]
     gain, rule = format_value(float(most["gain_pct"]), "gain_pct"), str(most["rule"])
     # a report.json may come from another version
     done, least = (RULE[rule].done, RULE[rule].worth_pct) if rule in RULE else (rule, WORTH_PCT)
     most_is = f"{done} would save most, {gain}, and is rarely worth the work below {least:.0f} %"
-    return waits, f"None of {len(RULES)} known causes is worth fixing: {most_is}.{alone}"
+    return waits, f"None of {len(RULES)} known causes is worth fixing: {most_is}.{hint}"
 
 
 _OF_KERNELS: Final = " Kernel efficiency was not measured. Profile with ncu to check it."
@@ -239,7 +238,7 @@ def _is_busy(split: Frame) -> bool:
 
 
 def _largest_replay(limits: Frame) -> str:
-    """Return what limits the kernel with the most time, if no rule applies to it."""
+    """Return the limiter of the kernel with the most time, to which no rule applies."""
     if not len(limits) or limits["replay_ns"].isna().all():
         return "What limits them was not collected."
     row: dict[Any, Any] = limits.nlargest(1, "replay_ns").to_dict("records")[0]
@@ -252,7 +251,7 @@ def _largest_replay(limits: Frame) -> str:
     return f"The longest, `{name}`, waits on latencies: its busiest unit is used to {used} ({unit})."
 
 
-# by rules that say why a capture has no GPU work: what is known about the GPU
+# what is known about the GPU, by the rules that explain why a capture has no GPU work
 _WITHOUT_GPU: Final = {
     "gpu_not_recorded": "GPU work was not recorded.",
     "lost_events": "GPU work was not saved.",
@@ -261,14 +260,14 @@ _WITHOUT_GPU: Final = {
 }
 
 
-def _without_gpu(report: Report, run: Numbers, found: Sequence[Finding]) -> Verdict:
+def _without_gpu(report: Report, run: Numbers, causes: Sequence[Finding]) -> Verdict:
     """Return the verdict on single kernels, or on a program without GPU work."""
     kernels = len(report.rows(NCU_KERNELS))
     if kernels:
         state = f"{counted(kernels, 'kernel')} replayed by ncu, without a timeline."
         noted = [finding for finding in report.findings if finding.source.startswith("ncu_")]
-        if found or noted:
-            return _on(state, (found or noted)[0])
+        if causes or noted:
+            return _on(state, (causes or noted)[0])
         return Verdict(state, _largest_replay(report.rows(NCU_LIMITS)))
     lacking = next((finding for finding in report.findings if finding.rule in _WITHOUT_GPU), None)
     if lacking is not None:
@@ -280,7 +279,7 @@ def _without_gpu(report: Report, run: Numbers, found: Sequence[Finding]) -> Verd
         return Verdict(
             "No work on a GPU.", cause, "Reports of GPU work also have kernels, copies, launches and causes."
         )
-    return _on("", found[0]) if found else _without_anything(report)
+    return _on("", causes[0]) if causes else _without_anything(report)
 
 
 def _without_anything(report: Report) -> Verdict:

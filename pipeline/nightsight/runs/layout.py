@@ -22,7 +22,7 @@ from nightsight.captures import preferred
 from nightsight.errors import CaptureError, UsageError
 
 RUN_NAME: Final = re.compile(r"(\d{8}-\d{6})(?:-(\d+))?")
-"""The name of the folder of a run: when it started, in UTC, and which of that second it is."""
+"""The name of the folder of a run: its start in UTC, and its number among the runs of that second."""
 
 
 @dataclass(frozen=True)
@@ -33,12 +33,12 @@ class Run:
 
     @property
     def captures(self) -> Path:
-        """Where the collector leaves its files."""
+        """The folder for the collector's files."""
         return self.folder / "capture"
 
     @property
     def logs(self) -> Path:
-        """Where the output of the program and the tools is kept; never part of a report."""
+        """The folder for the output of the program and the tools; never part of a report."""
         return self.folder / "log"
 
 
@@ -77,7 +77,7 @@ def publish(run: Run, files: Mapping[str, bytes]) -> None:
 
 
 def make_latest(run: Run | None, workload: Path) -> None:
-    """Let the link `latest` in the folder of a workload name this run; None deletes it. CaptureError if that fails."""
+    """Point the link `latest` of a workload's folder to this run; None deletes it. CaptureError if that fails."""
     link = workload / "latest"
     try:
         if run is None:
@@ -119,9 +119,9 @@ def write_file(path: Path, content: bytes, *, inputs: Iterable[Path] = ()) -> No
 
 @contextmanager
 def whole_file(path: Path, *, inputs: Iterable[Path] = ()) -> Iterator[Path]:
-    """Yield an empty temporary file that becomes `path` at the end, as `write_file` does; it is removed on an error.
+    """Yield an empty temporary file that becomes `path` at the end, like `write_file`; it is removed on an error.
 
-    UsageError and CaptureError as there, also if `path` is not a regular file.
+    Raises the same errors as `write_file`; UsageError also if `path` is not a regular file.
     """
     try:
         there = _place(path, inputs)
@@ -134,10 +134,10 @@ def whole_file(path: Path, *, inputs: Iterable[Path] = ()) -> Iterator[Path]:
 
 
 def _place(path: Path, inputs: Iterable[Path]) -> os.stat_result | None:
-    """Make the folder of a file; return what is there, if anything. UsageError if that is one of the inputs."""
+    """Create the folder of a file; return the status of an existing file. UsageError if it is one of the inputs."""
     path.parent.mkdir(parents=True, exist_ok=True)
     there = _status(path)
-    if there and any(os.path.samestat(there, known) for known in map(_status, inputs) if known):
+    if there and any(os.path.samestat(there, status) for status in map(_status, inputs) if status):
         raise UsageError(f"{path} is also the input file: writing would destroy it", "Name another file with -o.")
     return there
 
@@ -163,7 +163,7 @@ def _replacing(path: Path, there: os.stat_result | None) -> Iterator[Path]:
 
 
 def refuse_no_run(folder: Path) -> None:
-    """Raise UsageError if a folder is not that of a run."""
+    """Raise UsageError if a folder is not a run folder."""
     if (folder / "report.json").is_file() or (folder / "capture").is_dir():
         return
     if any(folder.glob("*/report.json")):
@@ -172,9 +172,9 @@ def refuse_no_run(folder: Path) -> None:
 
 
 def captures_of(folder: Path) -> list[Path]:
-    """Return the captures that the report of a run is made from; none if they were not kept.
+    """Return the captures from which the report of a run is made; none if they were not kept.
 
-    They are several if torch.profiler wrote a trace for each cycle.
+    There are several if torch.profiler wrote a trace for each cycle.
     """
     files = [path for path in sorted((folder / "capture").glob("*")) if path.is_file() and path.stat().st_size]
     return preferred(files)
@@ -182,7 +182,7 @@ def captures_of(folder: Path) -> list[Path]:
 
 def runs(root: Path) -> list[tuple[Path, Mapping[str, Any]]]:
     """Return the folder and run.json of every run, newest first; skips files that are not a valid run.json."""
-    found = []
+    entries = []
     for path in root.glob("*/*/run.json"):
         if path.parent.is_symlink():
             continue
@@ -191,8 +191,8 @@ def runs(root: Path) -> list[tuple[Path, Mapping[str, Any]]]:
         except (OSError, ValueError):
             continue
         if isinstance(document, dict):
-            found.append((path.parent, document))
-    return sorted(found, key=lambda run: (run[0].name, run[0].parent.name), reverse=True)
+            entries.append((path.parent, document))
+    return sorted(entries, key=lambda run: (run[0].name, run[0].parent.name), reverse=True)
 
 
 def _umask() -> int:

@@ -1,4 +1,4 @@
-"""How much runs of unchanged code differ on a machine: REPORTS/WORKLOAD/noise.jsonl, a line for each comparison."""
+"""The noise between runs of unchanged code on a machine: REPORTS/WORKLOAD/noise.jsonl, a line per comparison."""
 
 import json
 import statistics
@@ -17,23 +17,23 @@ SAID: Final = {
     "kernel_ns": "GPU kernels of a step",
     "launches": "launches of a step",
 }
-"""The metrics whose noise is told, and what they are called."""
+"""The metrics whose noise is shown, and their names."""
 _FILE: Final = "noise.jsonl"
 _NIGHTS: Final = 30
 
 
 def noise_of(reports: Path, workload: str, machine: str) -> Noise:
-    """Return what comparisons of a workload with itself showed on this machine."""
-    found = [row for row in _rows(reports / workload / _FILE) if row["machine"] == machine][-_NIGHTS:]
-    if not found:
+    """Return the noise that comparisons of a workload with itself showed on this machine."""
+    rows = [row for row in _rows(reports / workload / _FILE) if row["machine"] == machine][-_NIGHTS:]
+    if not rows:
         return Noise()
-    flagged = sum(row["flagged"] > 0 for row in found)
-    spreads = {name: [row["spread_pct"][name] for row in found if name in row["spread_pct"]] for name in SAID}
+    flagged = sum(row["flagged"] > 0 for row in rows)
+    spreads = {name: [row["spread_pct"][name] for row in rows if name in row["spread_pct"]] for name in SAID}
     medians = {name: statistics.median(values) for name, values in spreads.items() if values}
     texts = [f"{SAID[name]} {format_value(value, 'share_pct')}" for name, value in medians.items()]
-    count = f"{len(found)} comparisons" if len(found) > 1 else "1 comparison"
-    told = f"{count} of unchanged code on this machine: {flagged} flagged"
-    return Noise(f"{told}; pairs differ by (standard deviation): {', '.join(texts)}" if texts else told, medians)
+    count = f"{len(rows)} comparisons" if len(rows) > 1 else "1 comparison"
+    summary = f"{count} of unchanged code on this machine: {flagged} flagged"
+    return Noise(f"{summary}; pairs differ by (standard deviation): {', '.join(texts)}" if texts else summary, medians)
 
 
 def keep_noise(reports: Path, workload: str, row: Mapping[str, Any]) -> None:
@@ -56,7 +56,7 @@ def keep_noise(reports: Path, workload: str, row: Mapping[str, Any]) -> None:
 
 
 def _rows(path: Path) -> Iterator[Mapping[str, Any]]:
-    """Yield the lines of the file that are what we write; it may be cut, or from another version."""
+    """Yield the valid lines of the file, which may be truncated or from another version."""
     try:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

@@ -1,7 +1,7 @@
 """Keeps measurements without a profiler next to a capture: `train.unprofiled.json` for `train.sqlite`.
 
-It holds the tables UNPROFILED, so numbers and the names of ranges and figures, and nothing else. Whoever reads the
-capture later finds it there.
+It contains the tables UNPROFILED, that is, only numbers and the names of ranges and figures. Reading the capture later
+also reads this file.
 """
 
 import json
@@ -22,20 +22,20 @@ _MOST_BYTES: Final = 1 << 24
 _DAMAGED: Final = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 
-def as_text(tables: Mapping[str, pd.DataFrame]) -> str:
+def to_text(tables: Mapping[str, pd.DataFrame]) -> str:
     """Return the content of the file."""
-    told = {name: tables[name].astype(object) for name in UNPROFILED if len(tables.get(name, ()))}
-    rows = {name: table.where(table.notna(), None).to_dict("records") for name, table in told.items()}
+    recorded = {name: tables[name].astype(object) for name in UNPROFILED if len(tables.get(name, ()))}
+    rows = {name: table.where(table.notna(), None).to_dict("records") for name, table in recorded.items()}
     return json.dumps({"unprofiled": _FORMAT, **rows}, indent=1, ensure_ascii=False) + "\n"
 
 
-def of_text(text: str | bytes) -> dict[str, pd.DataFrame]:
-    """Return the tables in the content of such a file; CaptureError if it is damaged or of another version."""
+def from_text(text: str | bytes) -> dict[str, pd.DataFrame]:
+    """Return the tables in the content of such a file; CaptureError if it is damaged or from another version."""
     try:
         document: Any = json.loads(text)
         if document["unprofiled"] != _FORMAT:
             raise ValueError("unknown version")
-        return {name: _table(name, document[name]) for name in UNPROFILED if name in document}
+        return {name: _read_table(name, document[name]) for name in UNPROFILED if name in document}
     except _DAMAGED as error:
         raise CaptureError(f"this file was not written by nightsight: {error}") from error
 
@@ -46,13 +46,13 @@ def with_unprofiled(profile: Profile, capture: Path) -> Profile:
     try:
         if not path.is_file() or path.stat().st_size > _MOST_BYTES:
             return profile
-        return profile.joined(Profile(of_text(path.read_bytes())))
+        return profile.joined(Profile(from_text(path.read_bytes())))
     except (OSError, CaptureError):
-        # it is an addition: without it, typical costs are assumed
+        # the file is optional: without it, typical costs are assumed
         return profile
 
 
-def _table(name: str, rows: Any) -> pd.DataFrame:  # noqa: ANN401 (JSON)
+def _read_table(name: str, rows: Any) -> pd.DataFrame:  # noqa: ANN401 (JSON)
     table = conform(name, pd.DataFrame(rows, columns=list(TABLES[name])))
     for column, kind in TABLES[name].items():
         if kind == "float64" and not all(isfinite(value) and value >= 0 for value in table[column]):

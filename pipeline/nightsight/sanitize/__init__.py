@@ -1,7 +1,7 @@
 """Removes private data from a capture, so that it can be shared; its report stays the same.
 
-Each format has a list of what is kept; anything else is left out. Kept texts are cleaned of paths, and of the names of
-users and hosts. The result is read back before it gets its name.
+Each format has a list of the data to keep; everything else is left out. Paths, and the names of users and hosts, are
+removed from the remaining texts. The result is read back before it gets its name.
 """
 
 from collections import Counter
@@ -15,7 +15,7 @@ from nightsight.captures import beside
 from nightsight.errors import CaptureError
 from nightsight.read import Kind, read, recognize
 from nightsight.runs.layout import whole_file, write_file
-from nightsight.runs.unprofiled import as_text, of_text
+from nightsight.runs.unprofiled import from_text, to_text
 from nightsight.sanitize import kineto, ncu, nsys
 from nightsight.sanitize.private import Private
 from nightsight.tables import TABLES, TEXT
@@ -25,7 +25,7 @@ _PIECE: Final = 1 << 22
 
 @dataclass(frozen=True)
 class _Form:
-    """How to rewrite captures of a kind, which words belong to the format, and all texts of a capture."""
+    """A kind of captures: how to write a clean copy, the words of the format, and how to get all texts of a capture."""
 
     write: Callable[[Path, Path, Private], None]
     vocabulary: tuple[str, ...]
@@ -54,10 +54,10 @@ _REFUSED: Final[Mapping[Kind, tuple[str, str]]] = {
 
 
 def sanitize(source: Path, target: Path, *, most_bytes: int) -> Counter[str]:
-    """Write a capture without private data; return what was removed, by kind.
+    """Write a capture without private data; return the number of removed items by kind.
 
     The file that nightsight keeps next to a capture is written next to the result. UsageError if `target` is an input;
-    CaptureError if `source` is none of the formats, damaged, or something private is still in the result.
+    CaptureError if `source` has none of these formats or is damaged, or if private data remains in the result.
     """
     kind = recognize(source)
     if kind in _REFUSED:
@@ -79,7 +79,7 @@ def sanitize(source: Path, target: Path, *, most_bytes: int) -> Counter[str]:
 
 
 def _verify(source: Path, written: Path, private: Private, form: _Form, most_bytes: int) -> None:
-    """Raise CaptureError unless the result can be read, and holds nothing that is known to be private."""
+    """Raise CaptureError unless the result can be read and contains no known private data."""
     try:
         read(written, most_bytes=most_bytes)
     except CaptureError as error:
@@ -91,29 +91,29 @@ def _verify(source: Path, written: Path, private: Private, form: _Form, most_byt
         )
 
 
-def _holds(written: Path, known: list[bytes]) -> bool:
-    """Whether a file has one of these anywhere in its bytes."""
-    overlap = max(map(len, known), default=1) - 1
-    rest = b""
-    with kineto.unpacked(written) as file:
-        while known and (piece := file.read(_PIECE)):
+def _holds(written: Path, values: list[bytes]) -> bool:
+    """Whether the bytes of a file contain one of these values."""
+    overlap = max(map(len, values), default=1) - 1
+    tail = b""
+    with kineto.open_unpacked(written) as file:
+        while values and (piece := file.read(_PIECE)):
             # ten times as fast as a regular expression
-            piece = rest + piece.lower()
-            if any(value in piece for value in known):
+            piece = tail + piece.lower()
+            if any(value in piece for value in values):
                 return True
-            rest = piece[-overlap:]
+            tail = piece[-overlap:]
     return False
 
 
 def _write_beside(extra: Path, target: Path, private: Private, *, inputs: list[Path]) -> None:
-    """Write the file next to a capture: numbers, and names of ranges, which are cleaned as those in the capture."""
+    """Write the file next to a capture: numbers, and names of ranges, which are cleaned like those in the capture."""
     try:
-        tables = of_text(extra.read_bytes())
+        tables = from_text(extra.read_bytes())
     except (OSError, CaptureError):
-        # a report leaves it out as well
+        # reports ignore such a file as well
         return
     cleaned = {}
     for name, table in tables.items():
         texts = [column for column, kind in TABLES[name].items() if kind == TEXT]
         cleaned[name] = table.assign(**{column: table[column].astype("str").map(private.text) for column in texts})
-    write_file(target, as_text(cleaned).encode(), inputs=[extra, *inputs])
+    write_file(target, to_text(cleaned).encode(), inputs=[extra, *inputs])

@@ -1,6 +1,6 @@
-"""Rewrites a torch.profiler trace with the parts of its events that a report and a trace viewer need.
+"""Rewrites a torch.profiler trace with only those parts of its events that a report and a trace viewer need.
 
-The trace is in memory as a whole, as when its report is made.
+The whole trace is in memory, as when its report is made.
 """
 
 import gzip
@@ -21,13 +21,13 @@ from nightsight.sanitize.private import Private
 Json = Any
 _Clean = Callable[[Private, str], str]
 
-# a number that ROCm and Intel's profilers write as text, and an address
+# numbers that ROCm's and Intel's profilers write as text, and addresses
 _NUMERIC: Final = re.compile(r"-?[0-9]{1,20}(?:\.[0-9]{1,20})?|0x[0-9a-f]{1,16}")
 _RANKS: Final = re.compile(r"[\[\]0-9, .]*")
 _TRACK: Final = re.compile(r"(?:thread|stream|GPU|CPU)(?: -?[0-9]{1,20})?")
 _METRIC: Final = re.compile(r"[a-z][a-z0-9]*__\w+(?:\.\w+)*")
 _PHASE: Final = re.compile(r"[A-Za-z(){}]")
-# the processes and threads of what is not the program's
+# processes and threads of events that are not from the program
 _PLACES: Final = frozenset(("", "Spans", "Traces", "PyTorch Profiler", "Trace PyTorch Profiler", "CPU functions"))
 
 
@@ -106,7 +106,7 @@ VOCABULARY: Final = (
 def sanitize_kineto(
     source: Path, target: Path, private: Private, *, most_bytes: int = MOST_BYTES, is_packed: bool = False
 ) -> None:
-    """Write what is needed of the trace `source` to the new file `target`; CaptureError if it is damaged."""
+    """Write the required parts of the trace `source` to the new file `target`; CaptureError if it is damaged."""
     document = read_document(source, most_bytes).document
     for name, value in document.items():
         if name not in (*_OF_TRACE, "deviceProperties", "traceEvents"):
@@ -115,28 +115,28 @@ def sanitize_kineto(
     events = document["traceEvents"]
     for event in events:
         _learn(private, "", event)
-    with _packed(target) if is_packed else target.open("wb") as file:
-        for piece in _written(document, events, private):
+    with _open_gzip(target) if is_packed else target.open("wb") as file:
+        for piece in _pieces(document, events, private):
             file.write(piece.encode())
 
 
-def _written(document: Mapping[str, Json], events: list[Json], private: Private) -> Iterator[str]:
-    head = _kept(private, document, _OF_TRACE)
+def _pieces(document: Mapping[str, Json], events: list[Json], private: Private) -> Iterator[str]:
+    head = _keep(private, document, _OF_TRACE)
     devices = document.get("deviceProperties")
     if devices is not None:
-        given = devices if isinstance(devices, list) else [devices]
+        entries = devices if isinstance(devices, list) else [devices]
         head["deviceProperties"] = [
-            _kept(private, device, _OF_DEVICE) if isinstance(device, dict) else _cleaned(private, device, _nothing)
-            for device in given
+            _keep(private, device, _OF_DEVICE) if isinstance(device, dict) else _clean(private, device, _nothing)
+            for device in entries
         ]
-    told = document.get("distributedInfo")
-    if isinstance(told, dict):
-        head["distributedInfo"] = _kept(private, told, dict.fromkeys(("rank", "world_size"), _nothing))
+    distributed = document.get("distributedInfo")
+    if isinstance(distributed, dict):
+        head["distributedInfo"] = _keep(private, distributed, dict.fromkeys(("rank", "world_size"), _nothing))
     start = _json(head).removesuffix("}")
     yield f'{start}{"," if head else ""}"traceEvents":['
     for number, event in enumerate(events):
-        kept = _event(private, event) if isinstance(event, dict) else _cleaned(private, event, _nothing)
-        yield f"{',' if number else ''}\n{_json(kept)}"
+        cleaned = _event(private, event) if isinstance(event, dict) else _clean(private, event, _nothing)
+        yield f"{',' if number else ''}\n{_json(cleaned)}"
     yield "\n]}\n"
 
 
@@ -144,36 +144,36 @@ def _event(private: Private, event: Mapping[str, Json]) -> dict[str, Json]:
     of_python = event.get("cat") == "python_function" and not str(event.get("name")).startswith(OF_MODULE)
     is_track = event.get("ph") == "M"
     names: _Clean = _frame if of_python else _matching(_ANY_TRACK) if is_track else _content
-    kept = _kept(private, event, {**_OF_EVENT, "name": names})
+    cleaned = _keep(private, event, {**_OF_EVENT, "name": names})
     arguments = event.get("args", {})
     if isinstance(arguments, dict):
-        named: dict[str, _Clean] = {"name": _track} if is_track else {}
+        extra: dict[str, _Clean] = {"name": _track} if is_track else {}
         if event.get("cat") == COUNTED:
-            named = {name: _nothing for name in arguments if _METRIC.fullmatch(name) and not private.found_in(name)}
-        found = _kept(private, arguments, {**_OF_ARGUMENTS, **named})
-        private.left_out["arguments of events"] += len(arguments) - len(found)
-        if found or "args" in event:
-            kept["args"] = found
+            extra = {name: _nothing for name in arguments if _METRIC.fullmatch(name) and not private.found_in(name)}
+        cleaned_arguments = _keep(private, arguments, {**_OF_ARGUMENTS, **extra})
+        private.left_out["arguments of events"] += len(arguments) - len(cleaned_arguments)
+        if cleaned_arguments or "args" in event:
+            cleaned["args"] = cleaned_arguments
     elif "args" in event:
-        kept["args"] = _cleaned(private, arguments, _nothing)
-    return kept
+        cleaned["args"] = _clean(private, arguments, _nothing)
+    return cleaned
 
 
-def _kept(private: Private, fields: Mapping[str, Json], wanted: Mapping[str, _Clean]) -> dict[str, Json]:
-    return {name: _cleaned(private, value, wanted[name]) for name, value in fields.items() if name in wanted}
+def _keep(private: Private, fields: Mapping[str, Json], cleaners: Mapping[str, _Clean]) -> dict[str, Json]:
+    return {name: _clean(private, value, cleaners[name]) for name, value in fields.items() if name in cleaners}
 
 
-def _cleaned(private: Private, value: Json, clean: _Clean, deep: int = 0) -> Json:
-    """Clean the texts in a value of JSON; an odd value stays as odd as it was, which a report counts."""
+def _clean(private: Private, value: Json, clean: _Clean, deep: int = 0) -> Json:
+    """Clean the texts in a JSON value; malformed values stay malformed, because reports count them."""
     if isinstance(value, str):
         return clean(private, value)
     if isinstance(value, list):
-        return [_cleaned(private, item, clean, deep + 1) for item in value] if deep < _MOST_DEEP else []
+        return [_clean(private, item, clean, deep + 1) for item in value] if deep < _MOST_DEEP else []
     return {} if isinstance(value, dict) else value
 
 
 def _frame(private: Private, name: str) -> str:
-    """Clean the call of a function, `folder/train.py(12): load`."""
+    """Clean a function call such as `folder/train.py(12): load`."""
     parts = PYTHON.fullmatch(name)
     if not parts:
         return private.function(name)
@@ -181,13 +181,13 @@ def _frame(private: Private, name: str) -> str:
 
 
 def _track(_: Private, text: str) -> str:
-    """Keep `stream 7` of what a track is called, which can also name programs and threads."""
-    found = _TRACK.match(text)
-    return found[0] if found else ""
+    """Keep only the `stream 7` in the name of a track, which may also contain names of programs and threads."""
+    match = _TRACK.match(text)
+    return match[0] if match else ""
 
 
 def _learn(private: Private, name: str, value: Json) -> None:
-    """Learn what is private from all texts in a value, also from those that are not kept."""
+    """Learn private data from all texts in a value, including texts that are not kept."""
     if isinstance(value, str):
         if name:
             private.learn_value(name, value)
@@ -195,7 +195,7 @@ def _learn(private: Private, name: str, value: Json) -> None:
             private.learn_text(value)
     elif isinstance(value, dict):
         for field, item in value.items():
-            # names of fields tell what is in the metadata of a trace, but few do in its events
+            # field names describe values in the metadata of a trace, but rarely in its events
             _learn(private, field if name or PLAIN.fullmatch(field) else "", item)
     elif isinstance(value, list):
         for item in value:
@@ -221,15 +221,15 @@ def _json(value: Json) -> str:
 
 
 @contextmanager
-def _packed(target: Path) -> Iterator[gzip.GzipFile]:
+def _open_gzip(target: Path) -> Iterator[gzip.GzipFile]:
     # without name and time, so that the same trace gives the same bytes
     with target.open("wb") as file, gzip.GzipFile("", "wb", 6, file, mtime=0) as packed:
         yield packed
 
 
 @contextmanager
-def unpacked(path: Path) -> Iterator[gzip.GzipFile | BufferedReader]:
-    """Open a file for reading, unpacked if it is packed."""
+def open_unpacked(path: Path) -> Iterator[gzip.GzipFile | BufferedReader]:
+    """Open a file for reading, decompressing it if necessary."""
     with path.open("rb") as file:
         is_packed = file.peek(2).startswith(b"\x1f\x8b")
         with gzip.open(file) if is_packed else file as content:

@@ -1,11 +1,11 @@
-"""What is private by its looks, whatever a capture says of it: keys of known services, addresses, and paths."""
+"""Patterns of private data that is recognizable by its form: keys of known services, addresses, and paths."""
 
 import re
 from typing import Final
 
 # where a path or an address ends
 END: Final = r"\s\0\"'`|;,<>"
-# what a path can be a part of, so that no folder of the system begins there: the modules of a model, `encoder/layers.0`
+# characters before a slash that is not the root of a path, as in the modules of a model: `encoder/layers.0`
 _WORD: Final = r"A-Za-z0-9_"
 
 KEY: Final = re.compile(
@@ -32,7 +32,7 @@ KEY: Final = re.compile(
 
 _OCTET: Final = r"(?:25[0-5]|2[0-4]\d|1\d\d|\d?\d)"
 _HEX: Final = "[0-9A-Fa-f]"
-# what Python's names and matrix products (`query@key.transpose`) do not end with
+# endings that Python names and matrix products (`query@key.transpose`) do not have
 _TOP: Final = r"(?:com|org|net|edu|gov|mil|int|info|local|localdomain|internal|intern|lan|corp|cloud|dev|[a-z]{2})"
 _ENDS_HOST: Final = r"(?![\w-]|\.\w)"
 ADDRESS: Final = re.compile(
@@ -57,7 +57,7 @@ ADDRESS: Final = re.compile(
     rf"|(?<![\w:])(?=[\d:]*[A-Fa-f])(?:{_HEX}{{4}}:){{3}}{_HEX}{{4}}(?![\w:])"
     rf"|(?<![\w:]){_HEX}{{4,8}}:{_HEX}{{2}}:{_HEX}{{2}}\.[0-7](?!\w)"
 )
-# what numbers a GPU, a session or a machine
+# identifiers of a GPU, a session or a machine
 IDENTIFIER: Final = re.compile(
     rf"(?:GPU-|MIG-)?(?<![A-Za-z0-9]){_HEX}{{8}}(?:-{_HEX}{{4}}){{3}}-{_HEX}{{12}}(?![A-Za-z0-9])"
 )
@@ -103,13 +103,13 @@ PATH: Final = re.compile(
     rf"|(?<![\w.%+~:-])[\w.%+~:-]*%(?:2[Ff]|5[Cc])[^{END}]*"
 )
 RELATIVE: Final = re.compile(rf"(?<![\w.+@/\\-])(?:[\w.+@-]+[/\\])+([\w.+@-]+{_FILE})")
-# most texts have none of these, and are done
+# texts without any of these need no further checks
 SUSPECT: Final = re.compile(
     r"[/\\@~%]|\d\.\d+\.\d|[0-9A-Fa-f]:[0-9A-Fa-f:]|[0-9A-Fa-f]{2}-[0-9A-Fa-f]{2}|\bip-\d"
     r"|\.(?:com|edu|gov|mil|org|local|localdomain|internal|intern|lan|corp)\b"
 )
 
-# whose home a path leads to, also as JSON and URLs write it
+# the owner of a home folder in a path, also in JSON and URL encoding
 _SLASH: Final = r"(?:\\{0,2}/|%2F)"
 HOME: Final = re.compile(
     rf"(?:{_SLASH}(?:home|Users){_SLASH}|[A-Za-z](?::|%3A)(?:[\\/]+|%5C)Users(?:[\\/]+|%5C))([^{END}\\/:()%?*&]+)",

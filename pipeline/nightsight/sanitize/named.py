@@ -1,4 +1,4 @@
-"""What the names of variables and options say of their values: a user, hosts, or a secret."""
+"""Recognizes private values by the names of their variables and options: users, hosts, and secrets."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,7 +30,7 @@ _MAYBE_SECRET: Final = re.compile(
 _ORDINARY: Final = re.compile(r"[a-z_]{,11}|[A-Z_]{,11}|[A-Z][a-z]{,10}")
 # a folder is not a password
 _FOLDER: Final = re.compile(r"(?:OLD)?PWD", re.IGNORECASE)
-# in the name of a range or an event, `node_name=add` need not be a host, nor `key=float32x4` a secret
+# in the name of a range or an event, `node_name=add` may not be a host, and `key=float32x4` may not be a secret
 PLAIN: Final = re.compile(
     r"user(?:_?name)?|logname|host(?:_?name)?|\w*master_addr(?:ess)?|\w*endpoint|\w*node_?list"
     r"|\w*(?:token|cookie|signature|pwd)\w*",
@@ -48,7 +48,7 @@ GIVEN: Final = re.compile(
     r"(?P<value>\"[^\"]*\"|'[^']*'|(?!-)[^\s\0\"';,()<>\[\]{}]+)",
     re.IGNORECASE,
 )
-# what most texts do not have
+# a quick check that most texts fail
 GIVEN_SIGN: Final = re.compile(rf"(?:{_ABOUT})[\w\"'-]{{,40}}(?:\s?[=:]|[ \0])", re.IGNORECASE)
 
 _ASSIGNED: Final = re.compile(r"(?:^|(?<=[\s\0;,\"']))([A-Za-z_]\w*)=(\"[^\"]*\"|'[^']*'|[^\s\0;\"']*)")
@@ -65,7 +65,7 @@ _WITH_VALUE: Final = frozenset(f"-{letter}" for letter in "bcDEeFIiJLlmOopQRSWw"
 _DATABASES: Final = frozenset(("mysql", "mysqldump", "mysqladmin", "mariadb", "mongo", "mongosh"))
 _REGISTRIES: Final = frozenset(("docker", "podman", "nerdctl", "skopeo", "helm", "oc", "az", "twine"))
 _LAUNCHERS: Final = frozenset(("mpirun", "mpiexec", "orterun", "prterun", "horovodrun", "deepspeed"))
-# what short options are to the programs that have them: python's -u is something else
+# the meaning of short options, with the programs that have them: python's -u means something else
 _SHORT: Final[Mapping[str, tuple[str, frozenset[str]]]] = {
     "p": (SECRETS, _DATABASES | _REGISTRIES | {"sshpass"}),
     "a": (SECRETS, frozenset(("redis-cli",))),
@@ -79,7 +79,7 @@ _SHORT: Final[Mapping[str, tuple[str, frozenset[str]]]] = {
 
 
 def kind_of(name: str, value: str) -> str:
-    """Return what a variable or an option holds, or ""."""
+    """Return the kind of private data in a variable or an option, or ""."""
     # nsys: PROCESS_0:USER_NAME
     name = name.rpartition(":")[2].lstrip("-").replace("-", "_")
     for kind, names in ((USERS, _USER), (HOSTS, _HOST), (SECRETS, _SECRET)):
@@ -90,8 +90,8 @@ def kind_of(name: str, value: str) -> str:
 
 
 def kind_given(given: re.Match[str]) -> str:
-    """Return what a match of `GIVEN` holds, or "": in the name of a range, few words before `=` name a variable."""
-    value = unquoted(given["value"])
+    """Return the kind of a match of `GIVEN`, or "": in the name of a range, few words before `=` are variables."""
+    value = unquote(given["value"])
     if given["option"]:
         return kind_of(given["option"], value)
     name = given["name"]
@@ -101,16 +101,16 @@ def kind_given(given: re.Match[str]) -> str:
     return ""
 
 
-def unquoted(value: str) -> str:
+def unquote(value: str) -> str:
     """Return a value without the quotes around it."""
     return value[1:-1] if value[:1] in ("'", '"') and value[:1] == value[-1:] else value
 
 
 def assigned_in(text: str) -> Iterator[tuple[str, str]]:
-    """Return the variables in a text, with their values: those of an environment, and what is surely a secret."""
+    """Return the variables in a text with their values: environment variables, and definite secrets."""
     for name, value in _ASSIGNED.findall(text):
         if name.isupper() or _SECRET.fullmatch(name):
-            yield name, unquoted(value)
+            yield name, unquote(value)
 
 
 def words_of(command: str) -> list[str]:
@@ -118,8 +118,8 @@ def words_of(command: str) -> list[str]:
     return [word.rstrip(",").translate(_QUOTES) for word in _WORD.findall(command)]
 
 
-def told_by(words: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Return what the options in a command line hold, as kind and value, and where it logs in."""
+def values_of_options(words: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield the private values of options in a command line, as kind and value, and the hosts and users of logins."""
     programs = set[str]()
     is_shell = False
     for previous, word, following in zip(("", *words), words, (*words[1:], ""), strict=False):
@@ -141,8 +141,8 @@ def told_by(words: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 
 def _short(name: str, value: str, programs: set[str]) -> Iterator[tuple[str, str]]:
-    kind, known = _SHORT.get(name[0], ("", frozenset[str]()))
-    if known & programs:
+    kind, programs_with_option = _SHORT.get(name[0], ("", frozenset[str]()))
+    if programs_with_option & programs:
         value = name[1:] or value
         user, _, password = value.partition(":") if kind == USERS else (value, "", "")
         yield kind, user

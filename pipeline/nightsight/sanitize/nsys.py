@@ -1,6 +1,6 @@
-"""Rewrites an nsys export with the columns that a report needs, and defines what each holds.
+"""Rewrites an nsys export with only the columns that a report needs, and defines the content of each.
 
-Nothing is deleted from the original: the result is a new file, so no page of it ever held anything else.
+Nothing is deleted from the original. The result is a new file, so its pages never contained any other data.
 """
 
 import html
@@ -22,7 +22,7 @@ from nightsight.read.sqlite import Database, decoded, read_only
 from nightsight.read.vocabulary import OS_CALL
 from nightsight.sanitize.private import Private
 
-# what a column holds: a number; a number of StringIds, with what that text is; or a text
+# the content of a column: a number; an id of StringIds, with the kind of that text; or a text
 _NUMBER: Final = ""
 _NAME: Final = "name"
 _SYMBOL: Final = "symbol"
@@ -31,7 +31,7 @@ _FUNCTION: Final = "function"
 _TEXT: Final = "text"
 _MESSAGE: Final = "message"
 _OF_STRINGS: Final = (_NAME, _SYMBOL, _FILE)
-# a text that is used as several of these is cleaned as the first of them
+# a text with several of these uses is cleaned for the first one
 _BY_CARE: Final = (_FILE, _NAME, _FUNCTION, _SYMBOL)
 
 
@@ -76,7 +76,7 @@ _KEPT: Final[Mapping[str, Mapping[str, str]]] = {
     "TARGET_INFO_CUDA_DEVICE": _columns("pid cudaId gpuId"),
     "TARGET_INFO_SESSION_START_TIME": _columns("utcEpochNs"),
 }
-# tables of names and values: which values are kept, and what they look like
+# tables of names and values: the values to keep, and their patterns
 _VERSION: Final = r"[0-9]+(?:\.[0-9]+){0,4}(?:-[0-9a-f]{1,12})?"
 _EXPORTED: Final = {"EXPORT_PRODUCT_VERSION": _VERSION, "EXPORT_SCHEMA_VERSION": _VERSION}
 _FACTS: Final[Mapping[str, Mapping[str, str]]] = {
@@ -90,7 +90,7 @@ _FACTS: Final[Mapping[str, Mapping[str, str]]] = {
         "OsDescription": r"[^\n]{1,120}",
     },
 }
-# tables that a report counts but does not read: only their number of rows is kept. These are the families of nsys.
+# tables that a report counts but does not read, by nsys's prefixes: only their number of rows is kept
 _COUNTED: Final = re.compile(
     r"(?:CUPTI|CUDA|CUDLA|CUBLAS|CUDNN|COMPOSITE|SAMPLING|SCHED|OSRT|MPI|UCP|OPENMP|OPENACC|OPENGL|KHR|VULKAN|DX11|DX12|"
     r"DXGI|WDDM|ETW|GENERIC|GPU|NIC|NET|NVVIDEO|NVMEDIA|NVTX|PMU|PERF|SLI|QNX|FECS|D3D11|D3D12|SYSCALL|SOC|DLA|OPENSHMEM|"
@@ -107,7 +107,7 @@ _EVENTS: Final = (
     "NVTX_EVENTS",
     "OSRT_API",
 )
-# what a text must hold to tell of something private; PyTorch's operators are called `aten::mm, seq = 7`
+# signs of private data in a text; PyTorch's operators are named `aten::mm, seq = 7`
 _SIGNS: Final = ("/home/", "Users", "%2F", "%2f", "\\/", "://", "--", " -", "=")
 _OPERATOR: Final = "* = *, op_id = *"
 
@@ -122,7 +122,10 @@ VOCABULARY: Final = (
 
 
 def sanitize_nsys(source: Path, target: Path, private: Private) -> None:
-    """Write what a report needs of the export `source` to the new file `target`; CaptureError if it is damaged."""
+    """Write the parts of the export `source` that a report needs to the new file `target`.
+
+    CaptureError if it is damaged.
+    """
     database = Database(source)
     refuse_foreign(database)
     try:
@@ -140,14 +143,14 @@ def texts_of_nsys(path: Path) -> Iterator[str]:
     with closing(sqlite3.connect(read_only(path.absolute()), uri=True)) as connection:
         for table, columns in database.columns.items():
             yield from (table, *columns)
-            for column in map(_quoted, sorted(columns)):
-                chosen = f"SELECT DISTINCT CAST({column} AS BLOB) FROM {_quoted(table)} "  # noqa: S608
+            for column in map(_quote, sorted(columns)):
+                chosen = f"SELECT DISTINCT CAST({column} AS BLOB) FROM {_quote(table)} "  # noqa: S608
                 for (text,) in connection.execute(f"{chosen} WHERE typeof({column}) IN ('text', 'blob')"):
                     yield decoded(text)
 
 
 class _Copy:
-    """An export while it is rewritten."""
+    """An export that is being rewritten."""
 
     def __init__(self, connection: sqlite3.Connection, database: Database, private: Private) -> None:
         self.connection = connection
@@ -189,7 +192,7 @@ class _Copy:
     # -- learning -------------------------------------------------------------------------------------------------
 
     def _learn(self) -> None:
-        """Learn what is private from all texts of the source, also from those that are not copied."""
+        """Learn private data from all texts of the source, including texts that are not copied."""
         for table in (table for table in _FACTS if table in self.source.columns):
             self._learn_facts(table)
         for table, columns in self.source.columns.items():
@@ -215,14 +218,14 @@ class _Copy:
     def _rows(self, table: str, *columns: str, where: str = "1") -> Iterator[tuple[str, ...]]:
         if not columns or not set(columns) <= self.source.columns[table]:
             return
-        chosen = ", ".join(f"CAST(COALESCE({_quoted(column)}, '') AS BLOB)" for column in columns)
-        for row in self.connection.execute(f"SELECT {chosen} FROM source.{_quoted(table)} WHERE {where}"):  # noqa: S608
+        chosen = ", ".join(f"CAST(COALESCE({_quote(column)}, '') AS BLOB)" for column in columns)
+        for row in self.connection.execute(f"SELECT {chosen} FROM source.{_quote(table)} WHERE {where}"):  # noqa: S608
             yield tuple(decoded(value) for value in row)
 
     # -- copying --------------------------------------------------------------------------------------------------
 
     def _copy(self, table: str) -> None:
-        """Copy the columns that are kept, with the numbers of the rows: gaps among them tell of damage."""
+        """Copy the columns to keep, with their row numbers: gaps between these show damage."""
         present = {name: use for name, use in _KEPT[table].items() if name in self.source.columns[table]}
         if not present:
             self._shell(table)
@@ -238,37 +241,37 @@ class _Copy:
         for name, use in present.items():
             if use in _OF_STRINGS:
                 self.connection.execute(
-                    f"INSERT OR IGNORE INTO used SELECT DISTINCT {_quoted(name)}, '{use}' FROM main.{_quoted(table)} "  # noqa: S608
-                    f"WHERE {_quoted(name)} IS NOT NULL"
+                    f"INSERT OR IGNORE INTO used SELECT DISTINCT {_quote(name)}, '{use}' FROM main.{_quote(table)} "  # noqa: S608
+                    f"WHERE {_quote(name)} IS NOT NULL"
                 )
 
     def _insert(self, table: str, chosen: Mapping[str, str], kinds: Mapping[str, str]) -> None:
-        definitions = ", ".join(f"{_quoted(name)} {kind}" for name, kind in kinds.items())
-        self.connection.execute(f"CREATE TABLE main.{_quoted(table)} ({definitions})")
-        places = ", ".join(map(_quoted, chosen))
+        definitions = ", ".join(f"{_quote(name)} {kind}" for name, kind in kinds.items())
+        self.connection.execute(f"CREATE TABLE main.{_quote(table)} ({definitions})")
+        places = ", ".join(map(_quote, chosen))
         self.connection.execute(
-            f"INSERT INTO main.{_quoted(table)} (rowid, {places}) SELECT rowid, {', '.join(chosen.values())} "  # noqa: S608
-            f"FROM source.{_quoted(table)}"
+            f"INSERT INTO main.{_quote(table)} (rowid, {places}) SELECT rowid, {', '.join(chosen.values())} "  # noqa: S608
+            f"FROM source.{_quote(table)}"
         )
 
     def _refuse_texts(self, table: str, numbers: list[str]) -> None:
         """Raise CaptureError if a column of numbers holds anything else: SQLite would copy it."""
-        odd = " OR ".join(f"typeof({_quoted(name)}) NOT IN ('integer', 'null')" for name in numbers) or "0"
-        if self.connection.execute(f"SELECT 1 FROM source.{_quoted(table)} WHERE {odd} LIMIT 1").fetchone():  # noqa: S608
+        odd = " OR ".join(f"typeof({_quote(name)}) NOT IN ('integer', 'null')" for name in numbers) or "0"
+        if self.connection.execute(f"SELECT 1 FROM source.{_quote(table)} WHERE {odd} LIMIT 1").fetchone():  # noqa: S608
             raise CaptureError(
                 f"{self.source.path.name}: table {table} has values that are not integers in integer columns",
                 "Export it again: nsys export --type sqlite --force-overwrite=true REPORT.nsys-rep",
             )
 
     def _expression(self, table: str, name: str, use: str) -> str:
-        column = _quoted(name)
+        column = _quote(name)
         if use in (_TEXT, _MESSAGE):
             return f"CASE WHEN {column} IS NOT NULL THEN clean_{use}(CAST({column} AS BLOB)) END"
         if (table, name) == ("OSRT_API", "nameId") and "eventClass" in self.source.columns[table]:
             # a report shows no others
             return f'CASE WHEN "eventClass" = {OS_CALL} THEN {column} ELSE -1 END'
         if (table, name) == ("ThreadNames", "nameId") and "globalTid" in self.source.columns[table]:
-            # nsys lists the threads of all processes that it can see, of whichever user
+            # nsys lists the threads of all visible processes, of any user
             return f'CASE WHEN "globalTid" & {OF_PROCESS} IN ({self._processes()}) THEN {column} ELSE -1 END'
         return column
 
@@ -282,10 +285,10 @@ class _Copy:
         return " UNION ".join(of) or "SELECT NULL"
 
     def _payloads(self) -> str:
-        """Return the expression of what is kept of payloads: the stacks of Python's samples, and the sizes of NCCL."""
+        """Return the expression for the parts of payloads to keep: stacks of Python samples, sizes of NCCL calls."""
         registered = '(SELECT value FROM source."StringIds" WHERE id = "jsonTextId")'
-        known = {"jsonText": '"jsonText"', "jsonTextId": registered}
-        present = [text for column, text in known.items() if column in self.source.columns["NVTX_EVENTS"]]
+        columns = {"jsonText": '"jsonText"', "jsonTextId": registered}
+        present = [text for column, text in columns.items() if column in self.source.columns["NVTX_EVENTS"]]
         if not present or "eventType" not in self.source.columns["NVTX_EVENTS"]:
             return ""
         text = f"COALESCE({', '.join(present)}, '')"
@@ -299,30 +302,30 @@ class _Copy:
             self.of_stacks |= {(function, _FUNCTION), (file, _FILE)}
         if not frames:
             return None
-        kept = [dict(zip(("Function", "File", "Line"), frame, strict=True)) for frame in frames]
-        return json.dumps({SAMPLES: {"Frames": kept}}, separators=(",", ":"))
+        entries = [dict(zip(("Function", "File", "Line"), frame, strict=True)) for frame in frames]
+        return json.dumps({SAMPLES: {"Frames": entries}}, separators=(",", ":"))
 
     def _facts(self, table: str) -> None:
-        self.connection.execute(f"CREATE TABLE main.{_quoted(table)} (name TEXT, value TEXT)")
+        self.connection.execute(f"CREATE TABLE main.{_quote(table)} (name TEXT, value TEXT)")
         for name, value in self._rows(table, "name", "value"):
             if name in _FACTS[table] and re.fullmatch(_FACTS[table][name], value):
                 self.connection.execute(
-                    f"INSERT INTO main.{_quoted(table)} VALUES (?, ?)",  # noqa: S608
+                    f"INSERT INTO main.{_quote(table)} VALUES (?, ?)",  # noqa: S608
                     [name, self.private.text(value)],
                 )
 
     def _shell(self, table: str) -> None:
-        """Keep of a table only how many rows it has, which is the number of its last row."""
+        """Keep only the number of rows of a table, which is the number of its last row."""
         self.private.left_out["tables"] += 1
         if not _COUNTED.fullmatch(table) or _NOT_COUNTED.fullmatch(table) or self.private.found_in(table):
             return
         last = self.source.last_row(table)
-        self.connection.execute(f"CREATE TABLE main.{_quoted(table)} (id INTEGER PRIMARY KEY)")
+        self.connection.execute(f"CREATE TABLE main.{_quote(table)} (id INTEGER PRIMARY KEY)")
         if last > 0:
-            self.connection.execute(f"INSERT INTO main.{_quoted(table)} VALUES (?)", [last])  # noqa: S608
+            self.connection.execute(f"INSERT INTO main.{_quote(table)} VALUES (?)", [last])  # noqa: S608
 
     def _strings(self) -> None:
-        """Copy the strings that kept columns use, each cleaned as what it is used as."""
+        """Copy the strings that the remaining columns use, each cleaned for its use."""
         self._refuse_texts("StringIds", ["id"])
         self.connection.executemany("INSERT OR IGNORE INTO used VALUES (?, ?)", sorted(self.of_stacks))
         rank = " ".join(f"WHEN '{use}' THEN {place}" for place, use in enumerate(_BY_CARE))
@@ -338,28 +341,28 @@ class _Copy:
             'JOIN source."StringIds" AS s '
             "ON u.id = s.id ORDER BY s.rowid"
         )
-        total, kept = (
+        total, copied = (
             self.connection.execute(f'SELECT COUNT(*) FROM {schema}."StringIds"').fetchone()[0]  # noqa: S608
             for schema in ("source", "main")
         )
-        self.private.left_out["strings"] += total - kept
+        self.private.left_out["strings"] += total - copied
 
 
 def _tells(name: str) -> str:
-    """Return the condition that a column holds a text with one of the signs; numbers are passed over quickly."""
-    column = _quoted(name)
-    found = " OR ".join(f"instr({column}, '{sign}')" for sign in _SIGNS)
-    return f"(typeof({column}) IN ('text', 'blob') AND {column} NOT GLOB '{_OPERATOR}' AND ({found}))"
+    """Return the condition that a column contains a text with one of the signs; numbers are skipped quickly."""
+    column = _quote(name)
+    has_sign = " OR ".join(f"instr({column}, '{sign}')" for sign in _SIGNS)
+    return f"(typeof({column}) IN ('text', 'blob') AND {column} NOT GLOB '{_OPERATOR}' AND ({has_sign}))"
 
 
 def _call(text: bytes) -> str | None:
-    """Return what a report reads of the payload of a call of NCCL: whole numbers."""
+    """Return the parts of the payload of an NCCL call that a report reads: whole numbers."""
     facts = facts_of(text)
     return json.dumps(facts, separators=(",", ":")) if facts else None
 
 
 def _of_html(clean: Callable[[str], str]) -> Callable[[str], str]:
-    """Clean the meaning of a text: nsys escapes names in stacks as in HTML. It is escaped only if necessary."""
+    """Clean a text whose names nsys escaped as in HTML. The result is escaped only if necessary."""
 
     def cleaned(text: str) -> str:
         plain = clean(html.unescape(text))
@@ -369,7 +372,7 @@ def _of_html(clean: Callable[[str], str]) -> Callable[[str], str]:
 
 
 def _kind(name: str) -> str:
-    """Return what a fact of a capture is called when it is left out."""
+    """Return the kind of a fact of a capture, under which it is counted when it is left out."""
     if "ENVIRONMENT" in name.upper():
         return "environment variables"
     if re.search("ARGUMENT|COMMAND|EXE|WORKING|PATH|FILE|PACKAGE|LAUNCH_APP", name):
@@ -377,5 +380,5 @@ def _kind(name: str) -> str:
     return "facts about the machine and the capture"
 
 
-def _quoted(name: str) -> str:
+def _quote(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'

@@ -1,4 +1,4 @@
-"""Private data in the texts of a capture, whichever profiler wrote them: how it is recognized and replaced."""
+"""Recognizes and replaces private data in the texts of captures of any profiler."""
 
 import contextlib
 import getpass
@@ -26,8 +26,8 @@ from nightsight.sanitize.named import (
     hosts_in,
     kind_given,
     kind_of,
-    told_by,
-    unquoted,
+    unquote,
+    values_of_options,
     words_of,
 )
 from nightsight.texts import without_private
@@ -41,7 +41,7 @@ MESSAGES: Final = "messages of the profiler with paths, quotes or options"
 
 _MARKS: Final = {USERS: "<user>", HOSTS: "<host>", SECRETS: "<private>", KEYS: "<private>"}
 
-# a name that is one of these words is not told from other text by its letters alone
+# a name that is one of these words cannot be distinguished from other text by its letters
 _GENERIC: Final = """
     root user users admin administrator ubuntu debian fedora centos rocky localhost localdomain local runner
     test tests tester data work worker workspace build builder docker container host node login head master server
@@ -50,7 +50,7 @@ _GENERIC: Final = """
     cli batch debug normal short long dev prod interactive
     true false none null yes auto enabled disabled always never
 """
-# words of the names of kernels, operators, calls, metrics and GPUs that are also short names, or parts of long ones
+# words in the names of kernels, operators, calls, metrics and GPUs that are also short names, or parts of long ones
 _OF_GPUS: Final = """
     ada adam adamw add addmm alias align all alloc alpha also amax amin ampere and any api arange arch arg args
     array async aten atomic attention attn autograd avg back backward bank base beta bias bind bit bits blackwell
@@ -79,13 +79,13 @@ _OF_GPUS: Final = """
 _COMMON: Final = frozenset(f"{_GENERIC} {_OF_GPUS}".split())
 # shorter names are everywhere, and names of this length can be part of other words
 _LEAST, _LEAST_INSIDE = 3, 6
-# such a value is an identifier or a key: nobody calls a range like that by chance; but kernels have long names
+# a value of this length is an identifier or a key, which ranges do not contain by chance; but kernels have long names
 _LEAST_VALUE: Final = 16
 _SYMBOL: Final = re.compile(r"(?!.*[^_]{12})[A-Za-z_]\w*_\w+_\w+")
 _LEAST_SECRET: Final = 4
 _NUMBER: Final = re.compile(r"[-+]?[\d.,:x%]+[A-Za-z]?")
 
-# what a text that can tell of something private has
+# a sign that a text may contain private data
 _TELLS: Final = re.compile(r"[/\\=@]|%2F|--|(?:^|[\s\0])-\w", re.IGNORECASE)
 _OF_URL: Final = re.compile(r"://([^\s/:@]*):([^\s/@]+)@")
 _AT: Final = re.compile(r"(?<![\w.+-])([A-Za-z][\w.+-]*)@([A-Za-z][\w.-]*[A-Za-z0-9])")
@@ -95,10 +95,10 @@ _ROUNDS: Final = 8
 
 
 class Private:
-    """What is known to be private in one capture, which is learned first; then texts are cleaned of it.
+    """The known private data of one capture: it is learned first, and then removed from texts.
 
-    `left_out` counts what did not get into the result at all. `vocabulary`: words of the format: a name that is one,
-    or, if it is long, a part of one, cannot be told from them.
+    `left_out` counts the items that are not in the result at all. `vocabulary`: words of the format. A name that equals
+    one of them, or, if it is long, is part of one, cannot be distinguished from it.
     """
 
     def __init__(self, vocabulary: Iterable[str] = ()) -> None:
@@ -127,7 +127,7 @@ class Private:
                 self._learn(part, HOSTS)
 
     def learn_value(self, name: str, value: str) -> None:
-        """Learn the value of a variable, an option or a fact of the machine, by what its name says."""
+        """Learn the value of a variable, an option or a fact of the machine, by its name."""
         self.learn_fact(value)
         if "ENVIRONMENT" in name.upper() and (variable := _VARIABLE.fullmatch(value)):
             self.learn_value(variable[1], variable[2])
@@ -142,19 +142,19 @@ class Private:
                     self._learn(word, SECRETS)
 
     def learn_command(self, words: Sequence[str]) -> None:
-        """Learn what the options of a command line hold."""
-        for kind, value in told_by(words):
+        """Learn the values of the options of a command line."""
+        for kind, value in values_of_options(words):
             self._learn_kind(kind, value)
 
     def learn_fact(self, text: str) -> None:
-        """Learn what a text tells that is not the content of a report: also of whom and where an address is."""
+        """Learn from a text that is not part of a report: also the users and hosts of addresses."""
         self.learn_text(text)
         for user, host in _AT.findall(text):
             self._learn(user, USERS)
             self.learn_host(host)
 
     def learn_text(self, text: str) -> None:
-        """Learn whose home folders a text names, and what its variables and options say of users, hosts and secrets."""
+        """Learn the owners of home folders in a text, and the users, hosts and secrets in its variables and options."""
         if not _TELLS.search(text):
             return
         for match in HOME.finditer(text):
@@ -170,7 +170,7 @@ class Private:
         self.learn_command(words_of(text))
 
     def _learn_home(self, folder: str) -> None:
-        # wherever homes are on that machine
+        # home folders may be anywhere on that machine
         self._learn(_SEPARATOR.split(folder.rstrip("/\\"))[-1], USERS)
 
     def _learn_kind(self, kind: str, value: str) -> None:
@@ -253,7 +253,7 @@ class Private:
         return self._without_certain(text)
 
     def _given(self, match: re.Match[str]) -> str:
-        value = unquoted(match["value"])
+        value = unquote(match["value"])
         kind = kind_given(match)
         if not kind or self._is_common(value) or len(value) < _LEAST:
             return match[0]

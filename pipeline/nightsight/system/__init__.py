@@ -1,1 +1,1 @@
-"""What this process asks of its machine: threads, processes, folders, signals, and files of the package."""
+"""Resources of the process: threads, temporary folders, signals, and the files that are shipped with the package."""

@@ -1,4 +1,4 @@
-"""What is left of a crash: one line, which says what happened to which file, and a log with the traceback."""
+"""Reports a crash: one line with the error and the file, and a log with the traceback."""
 
 import os
 import platform
@@ -22,7 +22,7 @@ _FOLDERS: Final = re.compile(r"(?<![\w.:/\\])(?:[A-Za-z]:)?[\\/](?:[^\s\\/:\"']+
 
 @contextmanager
 def about(path: Path, stage: str = "") -> Iterator[None]:
-    """Note on whatever is raised meanwhile which file it is about; and at which stage, if progress does not tell."""
+    """Add the file, and the stage if progress does not show it, as a note to exceptions from the block."""
     try:
         yield
     except Exception as error:
@@ -31,24 +31,24 @@ def about(path: Path, stage: str = "") -> Iterator[None]:
 
 
 def note(error: Exception, path: Path, stage: str = "") -> None:
-    """Note on an error which file it is about, and at which stage it came."""
+    """Add the file and the stage of an error to it as a note."""
     error.add_note(f"{_FILE}{path}")
     if stage:
         error.add_note(f"{_STAGE}{stage}")
 
 
 def place_of(error: BaseException, doing: str) -> str:
-    """Return the file and stage of an error; `doing` is the stage if the error has no note of it."""
+    """Return the file and stage of an error; `doing` is the stage if the error has no such note."""
     notes: list[str] = getattr(error, "__notes__", [])
-    # of nested ones, the last was added where the user's own name of the file is known
+    # the last of several notes has the name of the file that the user gave
     files = [f"on {note.removeprefix(_FILE)} " for note in notes if note.startswith(_FILE)][-1:]
     stages = [note.removeprefix(_STAGE) for note in notes if note.startswith(_STAGE)]
     return printable(f"{''.join(files)}(stage: {(*stages, doing)[0]})")
 
 
 def crash_line(error: Exception, doing: str) -> str:
-    """Write the traceback to a log; return a line that says what happened, where the log is, and what to do."""
-    said = middle_cut(printable("".join(traceback.format_exception_only(error)[:1])), _LONGEST)
+    """Write the traceback to a log; return a line with the error, the path of the log, and what to do."""
+    what = middle_cut(printable("".join(traceback.format_exception_only(error)[:1])), _LONGEST)
     lines = [
         f"nightsight {VERSION}, Python {platform.python_version()}, {platform.platform()}\nstage: {doing}\n\n",
         *traceback.format_exception(error),
@@ -60,13 +60,13 @@ def crash_line(error: Exception, doing: str) -> str:
     except OSError as reason:
         log = f"not written: {reason.strerror}"
     return (
-        f"nightsight crashed {place_of(error, doing)}: {said}. This is a bug: please report it on nightsight's issue "
+        f"nightsight crashed {place_of(error, doing)}: {what}. This is a bug: please report it on nightsight's issue "
         f"tracker, with the log ({log})"
     )
 
 
 def _without_folders(text: str) -> str:
-    """Shorten paths to what follows the folders of Python's modules, others to file names: a log is given to others."""
+    """Shorten paths of modules to their part below Python's folders, and other paths to file names: logs are shared."""
     for folder in sorted(set(sys.path), key=len, reverse=True):
         if len(folder) > 1:
             text = text.replace(f"{folder}{os.sep}", "")

@@ -1,7 +1,7 @@
-"""How to install what is missing, in words that can be followed: into which Python, and with which command.
+"""Instructions for installing missing packages: the Python to install into, and the command.
 
-nightsight is on no package index, so the packages of an extra are named themselves. The Python of the system belongs to
-its package manager: nobody is told to install anything there.
+nightsight is not on a package index, so the instructions name the packages of an extra one by one. The system's Python
+belongs to its package manager, so they never install anything there.
 """
 
 import importlib.metadata
@@ -29,18 +29,18 @@ class Place:
 
     @property
     def is_environment(self) -> bool:
-        """Whether it is of a virtual or conda environment, and not of the system."""
+        """Whether it is in a virtual or conda environment, not the system's."""
         return self.prefix != self.base_prefix or Path(self.prefix, "conda-meta").is_dir()
 
     def command(self, *packages: str) -> str:
-        """Return the command that installs packages there."""
+        """Return the command that installs packages for this Python."""
         pip = (self.python, "-m", "pip", "install") if self.has_pip else ("uv", "pip", "install", "-p", self.python)
         return shlex.join((*pip, *packages))
 
 
 def for_nightsight(*packages: str) -> str:
     """Return how to install packages that nightsight itself lacks."""
-    # by its metadata: to look for the module makes setuptools undo what it did to distutils
+    # checks the metadata: looking for the module would make setuptools undo its changes to distutils
     has_pip = any(importlib.metadata.distributions(name="pip"))
     own = Place(sys.executable, sys.prefix, sys.base_prefix, has_pip)
     if own.is_environment:
@@ -52,7 +52,7 @@ def for_nightsight(*packages: str) -> str:
 
 
 def for_programs(place: Place, *packages: str) -> str:
-    """Return how to get packages for programs that a Python runs."""
+    """Return how to install packages for programs that a Python runs."""
     if place.is_environment:
         return f"Install it: {place.command(*packages)}. Or choose a Python that has it: --python PATH"
     return (

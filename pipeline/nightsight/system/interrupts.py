@@ -1,4 +1,4 @@
-"""The signals that ask this process to end: all of them do what Ctrl-C does, and are noted."""
+"""Handles the signals that ask this process to end like Ctrl-C, and records them."""
 
 import signal
 import threading
@@ -12,30 +12,30 @@ _ENDING: Final = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHU
 
 
 @contextmanager
-def interrupts_noted() -> Iterator[list[int]]:
-    """List the signals that come: what they raise may be caught, or become another exception, on its way.
+def noting_interrupts() -> Iterator[list[int]]:
+    """Record the signals that arrive, because the exceptions that they raise may be caught or replaced.
 
-    A cancelled CI job (SIGTERM) and a closed terminal (SIGHUP) raise KeyboardInterrupt as well. A signal that is
-    ignored, as under nohup, stays ignored. Only the main thread can ask for signals: in another, none is listed.
+    A canceled CI job (SIGTERM) and a closed terminal (SIGHUP) raise KeyboardInterrupt as well. Ignored signals, as
+    under nohup, stay ignored. Only the main thread can handle signals; in other threads, none are recorded.
     """
-    seen: list[int] = []
+    signals: list[int] = []
     if threading.current_thread() is not threading.main_thread():
-        yield seen
+        yield signals
         return
     before = {number: signal.getsignal(number) for number in _ENDING}
-    taken = [number for number, handler in before.items() if handler not in (signal.SIG_IGN, None)]
+    handled = [number for number, handler in before.items() if handler not in (signal.SIG_IGN, None)]
 
     def note(number: int, frame: FrameType | None) -> None:
-        seen.append(number)
+        signals.append(number)
         outer = before[signal.Signals(number)]
         if callable(outer):
             outer(number, frame)
         signal.default_int_handler(number, frame)
 
-    for number in taken:
+    for number in handled:
         signal.signal(number, note)
     try:
-        yield seen
+        yield signals
     finally:
-        for number in taken:
+        for number in handled:
             signal.signal(number, before[number])

@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 
 # each task has its own arrays, so more threads take more memory
 _MOST_THREADS: Final = 2
-# work on fewer rows is mostly Python code, for which threads only wait for one another
+# work on fewer rows is mostly Python code, for which threads only wait for each other
 _LEAST_ROWS: Final = 500_000
 _allowed = [_MOST_THREADS]
 
@@ -19,14 +19,14 @@ _Value = TypeVar("_Value")
 
 
 def use_one_thread() -> None:
-    """Limit `mapped` to one thread: for one of many processes that each have one core."""
+    """Limit `mapped` to one thread, for processes that have one core each."""
     _allowed[0] = 1
 
 
 def mapped(function: Callable[[_Item], _Value], items: Iterable[_Item], *, rows: int) -> Iterator[_Value]:
-    """Apply the function to each item; yield the values in the order of the items.
+    """Apply the function to each item, and yield the values in the order of the items.
 
-    That happens in several threads if they work on many rows of events, about `rows` together.
+    Uses several threads if the items have many rows of events; `rows` is their approximate total.
     """
     count = min(os.cpu_count() or 1, _allowed[0])
     if count < 2 or rows < _LEAST_ROWS:
@@ -41,14 +41,14 @@ def once(compute: Callable[[_Item], _Value]) -> Callable[[_Item], _Value]:
 
     Deadlocks if the function waits for a worker thread that calls it.
     """
-    known: WeakKeyDictionary[_Item, _Value] = WeakKeyDictionary()
+    values: WeakKeyDictionary[_Item, _Value] = WeakKeyDictionary()
     lock = RLock()
 
     @wraps(compute)
-    def remembered(item: _Item) -> _Value:
+    def memoized(item: _Item) -> _Value:
         with lock:
-            if item not in known:
-                known[item] = compute(item)
-            return known[item]
+            if item not in values:
+                values[item] = compute(item)
+            return values[item]
 
-    return remembered
+    return memoized

@@ -1,4 +1,4 @@
-"""Temporary folders that go away even if their process is killed: the next one that needs a folder deletes them."""
+"""Temporary folders that are deleted even if their process is killed: the next process that needs one deletes them."""
 
 import os
 import shutil
@@ -15,22 +15,22 @@ except ImportError:
     fcntl = None  # type: ignore[assignment]
 
 _PREFIX: Final = "nightsight-scratch-"
-# one that is younger may not be locked yet
+# a younger folder may not be locked yet
 _YOUNG_S: Final = 60.0
 
 
 @contextmanager
 def scratch() -> Iterator[Path]:
-    """Make a temporary folder, and delete it in the end. Those that killed processes left are deleted first."""
+    """Create a temporary folder, and delete it at the end. First delete the folders of killed processes."""
     if fcntl:
         _delete_left()
     with tempfile.TemporaryDirectory(prefix=_PREFIX, ignore_cleanup_errors=True) as name:
-        held = _locked(Path(name))
+        lock = _lock(Path(name))
         try:
             yield Path(name)
         finally:
-            if held is not None:
-                os.close(held)
+            if lock is not None:
+                os.close(lock)
 
 
 def _delete_left() -> None:
@@ -41,20 +41,20 @@ def _delete_left() -> None:
             is_ours = status.st_uid == os.getuid() and not folder.is_symlink()
             if not is_ours or time.time() - status.st_mtime < _YOUNG_S:
                 continue
-            held = _locked(folder)
-            if held is not None:
+            lock = _lock(folder)
+            if lock is not None:
                 shutil.rmtree(folder, ignore_errors=True)
-                os.close(held)
+                os.close(lock)
 
 
-def _locked(folder: Path) -> int | None:
-    """Lock a folder for as long as this process lives, whatever becomes of it; None if another one has it."""
+def _lock(folder: Path) -> int | None:
+    """Lock a folder until this process ends in any way; None if another process has locked it."""
     if not fcntl:
         return None
-    held = os.open(folder, os.O_RDONLY)
+    descriptor = os.open(folder, os.O_RDONLY)
     try:
-        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        os.close(held)
+        os.close(descriptor)
         return None
-    return held
+    return descriptor

@@ -1,4 +1,4 @@
-"""How a team's files are read: nightsight.toml, and the pyproject.toml that it may stand in; TOML in UTF-8."""
+"""Reads the settings files of a team, nightsight.toml and pyproject.toml: TOML in UTF-8."""
 
 import tomllib
 from collections.abc import Callable, Collection, Mapping
@@ -12,15 +12,15 @@ PYPROJECT: Final = "pyproject.toml"
 
 
 def document_of(path: Path) -> Mapping[str, Any] | None:
-    """Return what a file says; None if it is not there, or is a pyproject.toml that does not name us.
+    """Return the content of a file; None if it does not exist, or is a pyproject.toml without our name.
 
-    UsageError if it is damaged. A pyproject.toml that does not name us may be as damaged as it likes.
+    UsageError if it is damaged, except for a pyproject.toml without our name.
     """
     try:
         content = path.read_bytes()
     except OSError:
         return None
-    # in UTF-16 every other byte of our name is 0
+    # in UTF-16, every other byte of our name is 0
     if path.name == PYPROJECT and b"nightsight" not in content.replace(b"\0", b""):
         return None
     if b"\0" in content:

@@ -112,10 +112,10 @@ def read_trends(asked: Asked) -> Trends:
     if unknown := [name for name in asked.workloads if name not in known]:
         raise CaptureError(f"the history has no workload {unknown[0]!r}", f"It has: {', '.join(known) or 'none'}.")
     strangers = [f"no canary: the history has no workload {name!r}" for name in asked.canaries if name not in known]
-    rows = history.Rows(rows.rows, (*rows.problems, *strangers))
+    rows = history.HistoryRows(rows.rows, (*rows.problems, *strangers))
     if asked.workloads:
         wanted = (*asked.workloads, *asked.canaries)
-        rows = history.Rows(tuple(row for row in rows.rows if row.workload in wanted), rows.problems)
+        rows = history.HistoryRows(tuple(row for row in rows.rows if row.workload in wanted), rows.problems)
     return history.trends(rows, canaries=asked.canaries, accepted=settings(asked.folder, "").accepted)
 
 

@@ -12,8 +12,8 @@ import pandas as pd
 
 from nightsight.captures import NSYS_REPORT, beside
 from nightsight.collect import COLLECTORS, Choice, choose_collector
-from nightsight.collect.calibrate import calibrated
-from nightsight.collect.conditions import findings_of, logged
+from nightsight.collect.calibrate import calibration_of
+from nightsight.collect.conditions import findings_of, logging_gpus
 from nightsight.collect.launched import launched
 from nightsight.collect.timing import of_benchmark, time_ranges
 from nightsight.collect.workloads import OnlyTimed, Program, Request, arguments_of
@@ -24,7 +24,7 @@ from nightsight.model.report import Capture, Finding, Profile, Report
 from nightsight.read import read
 from nightsight.render import FORMATS, Source, index_entry
 from nightsight.runs.layout import Turn, captures_of, new_run, publish, runs, write_file
-from nightsight.runs.unprofiled import as_text, with_unprofiled
+from nightsight.runs.unprofiled import to_text, with_unprofiled
 from nightsight.system.crash import note
 from nightsight.tables import TABLES
 from nightsight.workflows.analysis import build_report, by_severity, source_of
@@ -136,7 +136,7 @@ def _remarked(plan: Plan, capture: Capture, report: Report) -> Report:
 
 def _collected(collector: str, plan: Plan, request: Request) -> Capture:
     """Run a program under a collector, and log how the GPUs run meanwhile."""
-    with logged() as log:
+    with logging_gpus() as log:
         try:
             capture = COLLECTORS[collector](plan.program, request)
         except OnlyTimed as stopped:
@@ -158,7 +158,7 @@ def _measured_beside(program: Program, request: Request, capture: Capture, servi
     tables = {"serving_figures": serving, "launched_as": pd.DataFrame(told, columns=list(TABLES["launched_as"]))}
     is_whole = capture.collector != "ncu" and not capture.failure
     if is_whole and capture.collector == "nsys":
-        calibration = calibrated(program, request)
+        calibration = calibration_of(program, request)
         tables["profiler_costs"] = calibration.costs
         capture = _with_stage(capture, "calibration", calibration.seconds)
         if calibration.reason:
@@ -172,7 +172,7 @@ def _measured_beside(program: Program, request: Request, capture: Capture, servi
         capture = _with_stage(capture, "times", timed.seconds)
         capture = replace(capture, findings=(*capture.findings, *timed.findings))
     if capture.files and any(len(table) for table in tables.values()):
-        write_file(beside(capture.files[-1]), as_text(tables).encode())
+        write_file(beside(capture.files[-1]), to_text(tables).encode())
     return capture
 
 

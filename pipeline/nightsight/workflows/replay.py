@@ -9,7 +9,7 @@ import pandas as pd
 
 from nightsight.analyze.replay.groups import choose_kernels
 from nightsight.collect.ncu import Replayed, not_replayed, replay_kernels
-from nightsight.collect.replay import COMMUNICATING, GRAPHS, Replay, uncollected
+from nightsight.collect.replay import COMMUNICATING, GRAPHS, Replay, missing_metrics
 from nightsight.collect.tools import find_ncu
 from nightsight.collect.workloads import Program, Request
 from nightsight.errors import PipelineError, UsageError
@@ -76,7 +76,7 @@ def not_collected(request: Request, profile: Profile) -> tuple[Finding, ...]:
     """Return a finding for requested metrics that ncu did not collect."""
     if request.replay is None or "kernel_metrics" not in profile.tables:
         return ()
-    return uncollected(request.replay, profile.table("kernel_metrics")["metric"].cat.categories)
+    return missing_metrics(request.replay, profile.table("kernel_metrics")["metric"].cat.categories)
 
 
 def _replayed(program: Program, request: Request, replay: Replay, profile: Profile) -> Replayed:

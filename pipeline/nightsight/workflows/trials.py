@@ -36,7 +36,7 @@ from nightsight.model.compare import Comparison, Measures, machine_key, unit_of
 from nightsight.model.report import Finding, Report
 from nightsight.runs.layout import Turn
 from nightsight.runs.noise import SAID, keep_noise, noise_of
-from nightsight.system.interrupts import interrupts_noted
+from nightsight.system.interrupts import noting_interrupts
 from nightsight.units import format_value
 from nightsight.workflows.profile import Plan, keep_of_run, profile_program, warm_up
 from nightsight.workflows.prune import Keep
@@ -69,7 +69,7 @@ def repeated(plan: Plan, request: Request, times: int, *, keep: Keep = "captures
     def remarks(report: Report) -> tuple[Finding, ...]:
         return spread_of((*done, measures(report)))
 
-    with interrupts_noted() as interrupts:
+    with noting_interrupts() as interrupts:
         for order in range(times):
             is_last = order == times - 1
             turn = replace(plan, turn=Turn(series, order=order), remarks=remarks if is_last else plan.remarks)
@@ -245,7 +245,7 @@ def compared(trial: Trial, base: str, head: str, pairs: int, *, settings: Callab
 @contextmanager
 def ended_in_words(runs: Runs) -> Iterator[None]:
     """Turn what ends a trial into an Interrupted or a NotMeasured that says what is left of it; UsageErrors stay."""
-    with interrupts_noted() as interrupts:
+    with noting_interrupts() as interrupts:
         try:
             yield
         except (PipelineError, KeyboardInterrupt) as error:

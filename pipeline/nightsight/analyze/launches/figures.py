@@ -1,7 +1,8 @@
-"""What a launch costs, and how far the CPU runs ahead of the GPU.
+"""Measures the cost of launches, and how far the CPU runs ahead of the GPU.
 
-Three figures that do not add up. API time is CPU time in the call. Launch latency is the time until work starts on an
-idle GPU, API time included. Queue time is spent behind earlier work, and costs nothing while the GPU is busy with it.
+The three figures overlap and must not be added. API time is CPU time in the call. Launch latency is the time until work
+starts on an idle GPU, including API time. Queue time is spent behind earlier work, and costs nothing while the GPU is
+busy with it.
 """
 
 from typing import Any, Final, NamedTuple
@@ -26,11 +27,11 @@ _NONE: Final = np.empty(0, dtype=np.int64)
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 
-class _Work(NamedTuple):
-    """Work given to the GPU: one entry per kernel, copy and memset, and per launch of a graph on a device; times in ns.
+class _SubmittedWork(NamedTuple):
+    """Work submitted to the GPU: an entry per kernel, copy and memset, and per graph launch on a device; times in ns.
 
     `queue` numbers the streams, over all contexts; `name` numbers the kernel names and is -1 for copies and memsets;
-    `is_known` tells if the call was recorded: if not, `call_start` and `call_end` are the start on the GPU.
+    `is_known`: the call was recorded; if not, `call_start` and `call_end` are the start on the GPU.
     """
 
     start: Ints
@@ -53,8 +54,8 @@ class LaunchTimes(NamedTuple):
     """Launches whose work began in the window and whose call was recorded, one entry each.
 
     `api` is the duration of the call, and `wait` the time from its start to the start on the GPU, both in ns. A wait is
-    negative if the GPU's clock is behind by more. `met_idle` tells which launches found nothing to wait for,
-    `is_first` which are the first of a kernel in a process and on a device.
+    negative if the GPU's clock is behind by more. `met_idle`: the launch had nothing to wait for. `is_first`: it is the
+    first launch of the kernel in its process and on its device.
     """
 
     device: Ints
@@ -68,18 +69,18 @@ def launch_phases(timeline: Timeline) -> Table:
     """Return one row per device, figure and `first` or `steady`: count, sum, median, 95th percentile, maximum in ns."""
     times, rows = launch_times(timeline), []
     for device, here in positions(times.device).items():
-        mine = LaunchTimes._make(column[here] for column in times)
+        of_device = LaunchTimes._make(column[here] for column in times)
         figures = {
-            API: (mine.api, np.ones(len(here), dtype=bool)),
-            LATENCY: (mine.wait, mine.met_idle),
-            QUEUE: (mine.wait, ~mine.met_idle),
+            API: (of_device.api, np.ones(len(here), dtype=bool)),
+            LATENCY: (of_device.wait, of_device.met_idle),
+            QUEUE: (of_device.wait, ~of_device.met_idle),
         }
         for figure, (time, which) in figures.items():
-            for launch, chosen in (("first", which & mine.is_first), ("steady", which & ~mine.is_first)):
+            for launch, chosen in (("first", which & of_device.is_first), ("steady", which & ~of_device.is_first)):
                 if chosen.any():
                     rows.append([device, figure, launch, *_statistics(time[chosen])])
     work = _work(timeline)
-    launched = _launched(timeline, work)
+    launched = _is_launch(timeline, work)
     notes = (
         *_unmatched(int((launched & ~work.is_known).sum()), launched),
         *_begun_early(int((times.wait < times.api).sum()), len(times.wait)),
@@ -89,25 +90,25 @@ def launch_phases(timeline: Timeline) -> Table:
 
 
 def launch_bound(timeline: Timeline) -> Table:
-    """Return one row per device: idle time due to launches, operations in flight, and how often the queue ran empty."""
+    """Return one row per device: idle time due to launches, operations in flight, and how often the queue was empty."""
     work, window, calls = _work(timeline), timeline.window, causing_calls(timeline)
     split = time_split(timeline).frame
     rows = []
     for device in devices_at_work(timeline):
         idle = int(split["time_ns"][(split["device"] == device) & (split["category"] == LAUNCH)].sum())
-        mine = _on(work, device)
-        average, most = _in_flight(mine, np.array([window.start_ns, window.end_ns]))
+        of_device = _on(work, device)
+        average, most = _in_flight(of_device, np.array([window.start_ns, window.end_ns]))
         # the queue runs empty at the end of each merged stretch in flight
-        drained = union(mine.handed, mine.end)[1]
+        drained = union(of_device.handed, of_device.end)[1]
         drained = drained[(drained >= window.start_ns) & (drained < window.end_ns)]
-        count, functions = _synchronizing(calls, drained, pd.unique(mine.process))
+        count, functions = _synchronizing(calls, drained, pd.unique(of_device.process))
         rows.append(
             {
                 "device": device,
-                "launches": int(_launched(timeline, mine).sum()),
+                "launches": int(_is_launch(timeline, of_device).sum()),
                 "launch_idle_ns": idle,
                 "launch_idle_pct": 100.0 * idle / window.length_ns,
-                "first_launch_idle_ns": _first_idle(timeline, mine, device=device),
+                "first_launch_idle_ns": _first_idle(timeline, of_device, device=device),
                 "in_flight_avg": average[0],
                 "in_flight_max": most[0],
                 "drained": len(drained),
@@ -131,31 +132,30 @@ def in_flight(timeline: Timeline) -> Table:
     return Table(pd.concat(frames[1:] or frames, ignore_index=True))
 
 
-def _on(work: _Work, device: int) -> _Work:
-    """What was given to one device."""
+def _on(work: _SubmittedWork, device: int) -> _SubmittedWork:
+    """Return the work of one device."""
     here = np.flatnonzero(work.device == device)
-    return work if len(here) == len(work.device) else _Work._make(column[here] for column in work)
+    return work if len(here) == len(work.device) else _SubmittedWork._make(column[here] for column in work)
 
 
-def _first_idle(timeline: Timeline, work: _Work, *, device: int) -> int:
+def _first_idle(timeline: Timeline, work: _SubmittedWork, *, device: int) -> int:
     """Return the idle time in ns due to first launches that took longer than the median of later ones.
 
-    They load or compile the kernel.
-    `work` is what this device was given.
+    First launches load or compile the kernel. `work` is the work of this device.
     """
     window, api = timeline.window, work.call_end - work.call_start
-    mine = _launched(timeline, work) & work.is_known
+    chosen = _is_launch(timeline, work) & work.is_known
     first = _first(work)
-    if not (mine & ~first).any():
+    if not (chosen & ~first).any():
         return 0
-    surplus = np.where(mine & first, np.maximum(api - np.median(api[mine & ~first]), 0), 0).astype(np.int64)
+    surplus = np.where(chosen & first, np.maximum(api - np.median(api[chosen & ~first]), 0), 0).astype(np.int64)
     # as in `split`: of work that starts together, the one whose call came first ends the gap
     order = in_order(work.start, work.call_start, work.call_end)
     start, end = gaps(busy_spans(timeline)[device], (window.start_ns, window.end_ns))
     ended_by = np.searchsorted(work.start[order], end, side="left")
     longer = np.append(surplus[order], 0)[ended_by]
     causes = idle_causes(timeline, device=device, idle=(start[longer > 0], end[longer > 0]))
-    # no more of a gap than launching explains, and no more than the launch took longer
+    # at most the part of a gap that launching explains, and at most the extra time of the launch
     return int(np.minimum(causes[:, IDLE.index(LAUNCH)], longer[longer > 0]).sum())
 
 
@@ -163,7 +163,7 @@ def _first_idle(timeline: Timeline, work: _Work, *, device: int) -> int:
 def launch_times(timeline: Timeline) -> LaunchTimes:
     """Return the API time of each launch and the time until it started."""
     work = _work(timeline)
-    chosen = _launched(timeline, work) & work.is_known
+    chosen = _is_launch(timeline, work) & work.is_known
     return LaunchTimes(
         work.device[chosen],
         (work.call_end - work.call_start)[chosen],
@@ -174,10 +174,10 @@ def launch_times(timeline: Timeline) -> LaunchTimes:
 
 
 @of_capture
-def _work(timeline: Timeline) -> _Work:
+def _work(timeline: Timeline) -> _SubmittedWork:
     operations = timeline.operations
     process, context = (operation_column(timeline, column) for column in ("process", "context"))
-    queue = _combined(process, operations.device, context, operations.stream)
+    queue = _combination(process, operations.device, context, operations.stream)
     end, names = operations.end, timeline.profile.table("kernels")["name"].cat
     name = np.full(len(queue), -1)
     name[operations.of("kernels")] = names.codes
@@ -190,16 +190,16 @@ def _work(timeline: Timeline) -> _Work:
         end[graph] = graph_end
         position = np.concatenate((np.flatnonzero(~operations.in_graph), graph))
     start, call = operations.start[position], operations.call[position]
-    known = call >= 0
-    call_start, call_end = (np.where(known, np.append(times, 0)[call], start) for times in timeline.call_times)
-    return _Work(
+    has_call = call >= 0
+    call_start, call_end = (np.where(has_call, np.append(times, 0)[call], start) for times in timeline.call_times)
+    return _SubmittedWork(
         start,
         end[position],
         operations.device[position],
         process[position],
         queue[position],
         name[position],
-        known,
+        has_call,
         call_start,
         call_end,
     )
@@ -216,7 +216,7 @@ def _graphs(operations: Operations, queue: Ints) -> tuple[Ints, Ints]:
     return rows[first], np.maximum.reduceat(operations.end[rows], first)
 
 
-def _combined(*columns: Ints) -> Ints:
+def _combination(*columns: Ints) -> Ints:
     """Return a number for each combination of values, the same for equal ones."""
     combined = np.zeros(len(columns[0]), dtype=np.int64)
     for column in columns:
@@ -225,13 +225,13 @@ def _combined(*columns: Ints) -> Ints:
     return combined
 
 
-def _launched(timeline: Timeline, work: _Work) -> Flags:
-    """Tell which entries are launches of kernels or graphs whose work began in the window."""
+def _is_launch(timeline: Timeline, work: _SubmittedWork) -> Flags:
+    """Return which entries are launches of kernels or graphs whose work began in the window."""
     return (work.name >= 0) & (work.start >= timeline.window.start_ns) & (work.start < timeline.window.end_ns)
 
 
-def _met_idle_gpu(work: _Work) -> Flags:
-    """Tell whose stream was empty when the call began, if no other work on the device ended before the start.
+def _met_idle_gpu(work: _SubmittedWork) -> Flags:
+    """Return whose stream was empty when the call began, if no other work on the device ended before the start.
 
     Work that did not end in between cannot have delayed the launch.
     """
@@ -253,10 +253,10 @@ def _met_idle_gpu(work: _Work) -> Flags:
     return flags
 
 
-def _first(work: _Work) -> Flags:
-    """Tell which are the first recorded launch of a kernel in a process and on a device."""
+def _first(work: _SubmittedWork) -> Flags:
+    """Return which are the first recorded launch of a kernel in a process and on a device."""
     time = pd.Series(work.call_start)
-    earliest = time.groupby(_combined(work.process, work.device, work.name), sort=False).transform("min")
+    earliest = time.groupby(_combination(work.process, work.device, work.name), sort=False).transform("min")
     flags: Flags = (earliest == time).to_numpy()
     return flags
 
@@ -276,7 +276,7 @@ def _begun_early(count: int, total: int) -> tuple[str, ...]:
     return (f"{count:,} of {total:,} launches began on the GPU before their call returned.",) if count else ()
 
 
-def _in_flight(work: _Work, edges: Ints) -> tuple[Floats, Ints]:
+def _in_flight(work: _SubmittedWork, edges: Ints) -> tuple[Floats, Ints]:
     """Return the mean and the maximum number of operations in flight between consecutive edges."""
     handed, end = np.sort(work.handed, kind="stable"), np.sort(work.end, kind="stable")
     average = np.diff(open_time(handed, end, edges)) / np.diff(edges)
@@ -288,20 +288,20 @@ def _in_flight(work: _Work, edges: Ints) -> tuple[Floats, Ints]:
 
 
 def _synchronizing(calls: Calls, time: Ints, processes: Ints) -> tuple[int, str]:
-    """Return at how many of the times a synchronizing call was running, and the functions, most frequent first."""
-    mine = np.concatenate([_NONE, *(calls.rows.get((int(key), IDLE.index(SYNC)), _NONE) for key in processes)])
+    """Return how many of the times are inside a synchronizing call, and the functions, the most frequent first."""
+    rows = np.concatenate([_NONE, *(calls.rows.get((int(key), IDLE.index(SYNC)), _NONE) for key in processes)])
     counts = {}
-    for name in np.unique(calls.name[mine]):
-        which = mine[calls.name[mine] == name]
+    for name in np.unique(calls.name[rows]):
+        which = rows[calls.name[rows] == name]
         counts[calls.names[name]] = int(_within(calls.start[which], calls.end[which], time).sum())
     functions = sorted((name for name, count in counts.items() if count), key=lambda name: (-counts[name], name))
-    return int(_within(calls.start[mine], calls.end[mine], time).sum()), ", ".join(functions)
+    return int(_within(calls.start[rows], calls.end[rows], time).sum()), ", ".join(functions)
 
 
 def _within(start: Ints, end: Ints, time: Ints) -> Flags:
-    """Tell which times are inside one of the spans."""
-    begun, ended = union(start, end)
-    return depth(begun, ended, time) > 0
+    """Return which times are inside one of the spans."""
+    starts, ends = union(start, end)
+    return depth(starts, ends, time) > 0
 
 
 ANALYSES: Final = (

@@ -1,6 +1,6 @@
-"""API, queue and execution time of launches, per kernel.
+"""Measures API, queue and execution time of launches, per kernel.
 
-A CUDA graph launch is one launch, whatever it contains.
+A CUDA graph launch is one launch, regardless of its content.
 """
 
 from typing import Final
@@ -23,13 +23,13 @@ def launch_overhead(timeline: Timeline) -> Table:
     launches = timeline.launches
     launches = launches[begun(timeline, launches["start_ns"])]
     call = launches["call"].to_numpy()
-    known = call >= 0
+    has_call = call >= 0
     call_start, call_end = (times[call] if len(times) else np.zeros(len(call)) for times in timeline.call_times)
     queue = launches["start_ns"].to_numpy() - call_end
     phases = launches[_KEYS].assign(
-        api=np.where(known, call_end - call_start, np.nan),
+        api=np.where(has_call, call_end - call_start, np.nan),
         # a launch that starts before its call returns did not queue
-        queue=np.where(known & (queue >= 0), queue, np.nan),
+        queue=np.where(has_call & (queue >= 0), queue, np.nan),
         execution=launches["end_ns"] - launches["start_ns"],
     )
     grouped = phases.groupby(_KEYS, observed=True, sort=True)
@@ -41,7 +41,7 @@ def launch_overhead(timeline: Timeline) -> Table:
             values = grouped[phase].agg(statistic).to_numpy(dtype=np.float64)
             table[f"{phase}_{name}_ns"] = values if name == "med" else whole(values)
     table = table.sort_values(["api_total_ns", "name"], ascending=[False, True], ignore_index=True)
-    return Table(table[LAUNCH_OVERHEAD.column_names], _unmatched(int((~known).sum()), len(known)))
+    return Table(table[LAUNCH_OVERHEAD.column_names], _unmatched(int((~has_call).sum()), len(has_call)))
 
 
 def _unmatched(count: int, total: int) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Where in the program CUDA calls were made: the path of the range around each, the same for all its repetitions."""
+"""Locates CUDA calls in the program: the path of the range around each, the same for all repetitions of the range."""
 
 from typing import Any, Final
 

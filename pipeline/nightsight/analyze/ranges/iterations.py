@@ -1,4 +1,4 @@
-"""How evenly a range repeats: its first, typical and slow instances.
+"""Measures how evenly a range repeats: its first, typical and slow instances.
 
 Ranges whose names differ only by a number (`iteration 7`) are repetitions of one, counted per process.
 """
@@ -57,9 +57,9 @@ def _outliers(samples: pd.DataFrame) -> pd.DataFrame:
     ratio = samples["length"] / median.where(median > 0)
     slow = samples.assign(ratio=ratio)[ratio > OUTLIER].sort_values(["ratio", "number"], ascending=[False, True])
     total = slow.groupby(_KEYS, observed=True).size()
-    named = slow[slow.groupby(_KEYS, observed=True).cumcount() < _NAMED]
-    words = "#" + named["number"].astype("str") + " (" + np.round(named["ratio"], 1).astype("str") + "×)"
-    texts: pd.Series[Any] = words.groupby([named[key] for key in _KEYS], observed=True).agg(", ".join)
+    listed = slow[slow.groupby(_KEYS, observed=True).cumcount() < _NAMED]
+    words = "#" + listed["number"].astype("str") + " (" + np.round(listed["ratio"], 1).astype("str") + "×)"
+    texts: pd.Series[Any] = words.groupby([listed[key] for key in _KEYS], observed=True).agg(", ".join)
     more = (total - _NAMED).clip(lower=0)
     texts = texts.where(more == 0, texts + " and " + more.astype("str") + " more")
     return texts.rename("outliers").reset_index()

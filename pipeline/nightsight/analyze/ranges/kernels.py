@@ -21,9 +21,9 @@ def range_kernels(timeline: Timeline) -> Table:
     # the last text means no range
     code = np.append(np.asarray(paths.codes, dtype=np.int64), len(paths.categories))[owner]
     texts = np.append(np.asarray(paths.categories, dtype=object), OUTSIDE)
-    named = kernels[["start_ns", "end_ns", "name"]].assign(path=categorical(texts, code))
-    named = named[begun(timeline, named["start_ns"])]
-    summed = time_summary(named, ["path", "name"]).rename(columns={"count": "instances"})
+    with_path = kernels[["start_ns", "end_ns", "name"]].assign(path=categorical(texts, code))
+    with_path = with_path[begun(timeline, with_path["start_ns"])]
+    summed = time_summary(with_path, ["path", "name"]).rename(columns={"count": "instances"})
     table = summed[list(RANGE_KERNELS.column_names)].astype({"path": "str"})
     return Table(table[: len(table) * bool(len(paths.categories))])
 

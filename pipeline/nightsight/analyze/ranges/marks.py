@@ -16,14 +16,14 @@ def marks(timeline: Timeline) -> Table:
     # per thread: several threads that set the same mark do not shorten the interval
     interval = time.groupby([table[key] for key in ("thread", *_KEYS)], observed=True).diff()
     grouped = table.assign(time=time, interval=interval).groupby(_KEYS, observed=True)
-    found = grouped.agg(
+    summary = grouped.agg(
         instances=("time", "size"),
         first_ns=("time", "min"),
         last_ns=("time", "max"),
         median_interval_ns=("interval", "median"),
     ).reset_index()
-    found = found.sort_values(["first_ns", *_KEYS], ignore_index=True).astype(dict.fromkeys(_KEYS, "str"))
-    return Table(found[["instances", "first_ns", "last_ns", "median_interval_ns", *_KEYS]])
+    summary = summary.sort_values(["first_ns", *_KEYS], ignore_index=True).astype(dict.fromkeys(_KEYS, "str"))
+    return Table(summary[["instances", "first_ns", "last_ns", "median_interval_ns", *_KEYS]])
 
 
 ANALYSES: Final = (Analysis(NVTX_MARKS, marks, "marks"),)

@@ -1,4 +1,4 @@
-"""Which NVTX range each GPU operation belongs to, and the CPU and GPU time of ranges.
+"""Assigns GPU operations to NVTX ranges, and measures the CPU and GPU time of ranges.
 
 An operation belongs to the innermost range open on the launching thread at launch, else to the innermost range open in
 the process: PyTorch launches its backward pass from a thread that did not open the range.
@@ -32,11 +32,11 @@ def range_time(timeline: Timeline) -> Table:
     GPU columns are left out if GPU work or API calls were not traced.
     """
     profile = timeline.profile
-    every = nested_ranges(timeline.profile)
-    # one that encloses the window began before it
-    began = np.maximum(every["start_ns"], np.minimum(timeline.window.start_ns, every["end_ns"] - 1))
-    mine = begun(timeline, began)
-    ranges, keys = every[mine], ["path", "pid"]
+    all_ranges = nested_ranges(timeline.profile)
+    # a range that encloses the window began before it
+    starts = np.maximum(all_ranges["start_ns"], np.minimum(timeline.window.start_ns, all_ranges["end_ns"] - 1))
+    is_in_window = begun(timeline, starts)
+    ranges, keys = all_ranges[is_in_window], ["path", "pid"]
     paths = summarize(ranges.assign(length=duration(ranges)), keys, "length").set_index(keys)
     columns = {"count": "instances"} | {name: f"cpu_{name}_ns" for name in ("total", "med", "min", "max")}
     first = ranges.groupby(keys, observed=True)
@@ -44,7 +44,7 @@ def range_time(timeline: Timeline) -> Table:
     table = table.join(first.agg(style=("style", "first"), level=("level", "first"), start=("start_ns", "min")))
     notes = range_notes(timeline)
     if {"kernels", "memory_ops", "api_calls"} <= profile.tables.keys():
-        work = range_work(timeline)[mine].assign(**ranges[keys]).groupby(keys, observed=True).sum()
+        work = range_work(timeline)[is_in_window].assign(**ranges[keys]).groupby(keys, observed=True).sum()
         table, notes = table.join(work), (_coverage(timeline), *notes)
     table = table.sort_values(["pid", "start", "level"]).drop(columns="start").reset_index()
     # torch.profiler records record_function, which is not NVTX
@@ -53,7 +53,7 @@ def range_time(timeline: Timeline) -> Table:
 
 
 def range_coverage(timeline: Timeline) -> Table:
-    """Return one row: how many GPU operations belong to a range, via thread or process, and how many to none.
+    """Return one row: the number of GPU operations that belong to a range, via thread or process, or to none.
 
     Without rows if the capture has no GPU operations or no ranges.
     """
@@ -65,7 +65,7 @@ def range_coverage(timeline: Timeline) -> Table:
 
 
 def _ways(timeline: Timeline) -> dict[str, int]:
-    """Count GPU operations: all, those that a range owns via its thread or its process, and those of no range."""
+    """Count GPU operations: all, those of ranges via the thread or the process, and those without a range."""
     row, by_thread = call_owners(timeline)
     launching = timeline.operations.call[timeline.is_launched]
     call = launching[launching >= 0]
@@ -89,19 +89,19 @@ def _coverage(timeline: Timeline) -> str:
 
 
 def open_ranges(timeline: Timeline) -> tuple[Finding, ...]:
-    """Return a finding if ranges were never ended: the end that the report gives them is made up."""
+    """Return a finding if ranges never ended: their ends in the report are assumed."""
     ranges = nested_ranges(timeline.profile)
-    names = _labelled(ranges[ranges["is_open"]])
+    names = _labels(ranges[ranges["is_open"]])
     if not names:
         return ()
-    named = ", ".join(f"`{_brief(name)}`" for name in dict.fromkeys(names[:_NAMED]))
+    texts = ", ".join(f"`{_brief(name)}`" for name in dict.fromkeys(names[:_NAMED]))
     more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
     one = len(names) == 1
     finding = Finding(
         "open_ranges",
         "warning",
         f"{len(names):,} NVTX {'range was' if one else 'ranges were'} never ended",
-        f"{named}{more}: the capture holds only {'its' if one else 'their'} start. "
+        f"{texts}{more}: the capture holds only {'its' if one else 'their'} start. "
         f"{'It is' if one else 'They are'} shown as lasting to the last event recorded, and GPU work launched until "
         f"then is counted as {'its own' if one else 'theirs'}, unless a range inside has it.",
         "End every range that the program begins. A range that was open when the program or the capture stopped has no "
@@ -111,7 +111,7 @@ def open_ranges(timeline: Timeline) -> tuple[Finding, ...]:
 
 
 def range_notes(timeline: Timeline) -> tuple[str, ...]:
-    """Return the notes below tables of ranges: how many were never ended, and how many are too deep for a row."""
+    """Return the notes below tables of ranges: how many ranges never ended, and how many are too deep for a row."""
     ranges = nested_ranges(timeline.profile)
     count, deeper = int(ranges["is_open"].sum()), int(is_deeper(ranges).sum())
     notes = []
@@ -127,7 +127,7 @@ def range_notes(timeline: Timeline) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _labelled(ranges: pd.DataFrame) -> list[str]:
+def _labels(ranges: pd.DataFrame) -> list[str]:
     """Return the labels of ranges in order of their start."""
     codes, names = range_labels(ranges.sort_values("start_ns", kind="stable"))
     return list(names[codes])
@@ -139,7 +139,7 @@ def _brief(name: str) -> str:
 
 @of_capture
 def call_owners(timeline: Timeline) -> tuple[Ints, Flags]:
-    """Return for every row of api_calls its range, as a row in `nested_ranges` or -1, and if it is via the thread.
+    """Return the range of every row of api_calls, as a row in `nested_ranges` or -1, and whether it is via the thread.
 
     It is the innermost range open on the call's thread when the call began, else the innermost open in its process.
     """
@@ -149,29 +149,29 @@ def call_owners(timeline: Timeline) -> tuple[Ints, Flags]:
 
 
 def owners_at(timeline: Timeline, thread: Ints, process: Ints, time: Ints) -> tuple[Ints, Flags]:
-    """Return the range that threads were in at a time, as a row in `nested_ranges` or -1, and if it is via the thread.
+    """Return the range of threads at times, as a row in `nested_ranges` or -1, and whether it is via the thread.
 
     It is the innermost range open on the thread, else the innermost open in its process.
     """
     ranges = nested_ranges(timeline.profile)
     row = _innermost_by("thread", ranges, thread, time)
     on_thread = row >= 0
-    others = np.flatnonzero(~on_thread)
-    row[others] = _innermost_by("process", ranges, process[others], time[others])
+    unowned = np.flatnonzero(~on_thread)
+    row[unowned] = _innermost_by("process", ranges, process[unowned], time[unowned])
     return row, on_thread
 
 
 def _innermost_by(key: str, ranges: pd.DataFrame, of: Ints, time: Ints) -> Ints:
-    found = np.full(len(time), -1, dtype=np.int64)
+    innermost_rows = np.full(len(time), -1, dtype=np.int64)
     spans = ranges.sort_values(["start_ns", "end_ns"], ascending=[True, False], kind="stable")
     starts, ends, index = (values.to_numpy() for values in (spans["start_ns"], spans["end_ns"], spans.index))
     asking = positions(of)
     for value, rows in positions(spans[key].to_numpy()).items():
-        mine = asking.get(value, _NOBODY)
+        places = asking.get(value, _NOBODY)
         start, end = starts[rows], ends[rows]
-        local = innermost(start, end, outer(end), time[mine])
-        found[mine] = np.where(local >= 0, index[rows][local], -1)
-    return found
+        local = innermost(start, end, outer(end), time[places])
+        innermost_rows[places] = np.where(local >= 0, index[rows][local], -1)
+    return innermost_rows
 
 
 @of_capture
@@ -186,10 +186,10 @@ def range_work(timeline: Timeline) -> pd.DataFrame:
     length = operations.end - operations.start
     sums: dict[str, Ints] = {}
     for kind, chosen in _kinds(timeline).items():
-        mine = chosen & owned
-        if kind in _ALWAYS or mine.any():
-            sums[kind] = _with_enclosing(ranges, row[mine])
-            sums[_TIMES[kind]] = _with_enclosing(ranges, row[mine], length[mine])
+        is_owned = chosen & owned
+        if kind in _ALWAYS or is_owned.any():
+            sums[kind] = _with_enclosing(ranges, row[is_owned])
+            sums[_TIMES[kind]] = _with_enclosing(ranges, row[is_owned], length[is_owned])
     sums |= _gpu_spans(timeline, ranges, np.flatnonzero(owned), row[owned])
     return pd.DataFrame(sums)
 
@@ -197,7 +197,7 @@ def range_work(timeline: Timeline) -> pd.DataFrame:
 def _gpu_spans(timeline: Timeline, ranges: pd.DataFrame, chosen: Ints, row: Ints) -> dict[str, Ints]:
     """Return per range, including inner ranges: launches, and GPU busy and idle time from first to last operation.
 
-    Devices are added up: their times do not merge. What is not known is neither busy nor idle.
+    Devices are added up: their times do not merge. Unknown time is neither busy nor idle.
     """
     operations = timeline.operations
     device, devices = pd.factorize(operations.device[chosen])
@@ -220,8 +220,8 @@ def _gpu_spans(timeline: Timeline, ranges: pd.DataFrame, chosen: Ints, row: Ints
     busy, extent = totals.reshape(2, len(devices), len(ranges))
     idle = extent - busy
     for begin, length, own, hidden in zip(first.reshape(extent.shape), extent, idle, unknown, strict=True):
-        mine = np.flatnonzero(length)
-        own[mine] -= covered(hidden, begin[mine], begin[mine] + length[mine]) if len(hidden[0]) else 0
+        lasting = np.flatnonzero(length)
+        own[lasting] -= covered(hidden, begin[lasting], begin[lasting] + length[lasting]) if len(hidden[0]) else 0
     of_call = call_owners(timeline)[0]
     # a graph launch has many operations and one call
     launching = np.zeros(len(of_call), dtype=bool)

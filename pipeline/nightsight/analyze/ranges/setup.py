@@ -20,8 +20,8 @@ def setup_calls(timeline: Timeline) -> Table:
     """Return the setup calls that began in the window: one row per kind, function, range path and process; ns."""
     calls, window = causing_calls(timeline), timeline.window
     causes = np.array([IDLE.index(MODULE), IDLE.index(ALLOCATION)])
-    begun = (calls.start >= window.start_ns) & (calls.start < window.end_ns)
-    call = outermost(timeline, np.flatnonzero(np.isin(calls.cause, causes) & begun))
+    is_in_window = (calls.start >= window.start_ns) & (calls.start < window.end_ns)
+    call = outermost(timeline, np.flatnonzero(np.isin(calls.cause, causes) & is_in_window))
     frame = pd.DataFrame(
         {
             "kind": pd.Categorical(np.array(IDLE)[calls.cause[call]]),

@@ -1,4 +1,4 @@
-"""Which step of the program's loop a call was made in: the instance of the outermost repeated range around it.
+"""Finds the step of the program's loop in which a call was made: the instance of the outermost repeated range.
 
 Ranges whose names differ only by a number (`iteration 7`) are repetitions of one, counted per process.
 """
@@ -14,7 +14,7 @@ from nightsight.tables import ancestors
 
 
 def step_columns(timeline: Timeline, call: Ints) -> dict[str, "pd.Series[int]"]:
-    """Return for each call (a row in api_calls, or -1) the number of its `step`, and how many `of_steps` there are.
+    """Return the number of the `step` of each call (a row in api_calls, or -1), and the number of steps `of_steps`.
 
     A step is identified by the row of its range in `nested_ranges`. Missing and 0 for calls outside repeated ranges.
     """
@@ -27,7 +27,7 @@ def step_columns(timeline: Timeline, call: Ints) -> dict[str, "pd.Series[int]"]:
 
 @of_capture
 def _steps(timeline: Timeline) -> tuple[Ints, Ints]:
-    """Return for each row of `nested_ranges` the row of its outermost repeated range or -1, and its path's count."""
+    """Return the outermost repeated range of each row of `nested_ranges`, as a row or -1, and the count of its path."""
     ranges = repetitions(timeline.profile)
     instances = ranges["instances"].to_numpy()
     repeated = instances >= LEAST

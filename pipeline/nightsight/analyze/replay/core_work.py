@@ -1,20 +1,20 @@
-"""Arithmetic of CUDA cores by type: ncu's FLOP counts, without FP16 instructions that only load a constant.
+"""Counts the arithmetic of CUDA cores by type: ncu's FLOP counts, without FP16 instructions that only load a constant.
 
 Compilers load constants with `HFMA2.MMA R1, -RZ, RZ, 1.875, 0`, which ncu counts as four operations. Only the operands
-tell these from arithmetic.
+distinguish these from arithmetic.
 """
 
 from typing import Final
 
 import pandas as pd
 
-from nightsight.analyze.replay.metrics import OPERATIONS, THREAD_OPCODES, collected, parts
+from nightsight.analyze.replay.metrics import OPERATIONS, THREAD_OPCODES, figures_of, parts
 from nightsight.events.timeline import Timeline
 from nightsight.tables import empty
 
 Frame = pd.DataFrame
 
-# for a range or graph, ncu counts what threads executed by opcode only
+# for a range or graph, ncu counts executed instructions of threads by opcode only
 _OPCODES: Final = {"FP64": {"DADD": 1, "DMUL": 1, "DFMA": 2}, "FP32": {"FADD": 1, "FMUL": 1, "FFMA": 2}}
 _HALF_FMA: Final = r"(?:@!?U?P\w+ )?HFMA2\b"
 # 0 times 0 plus a constant
@@ -24,7 +24,7 @@ _CONSTANT: Final = _HALF_FMA + r"\S* R\d+, -?RZ, -?RZ, "
 def core_rates(timeline: Timeline) -> Frame:
     """Return launch, kind ("FP32") and flop_per_s of CUDA cores; no row for a launch and kind without operations."""
     names = [name for kind in OPERATIONS.values() for name in kind]
-    figures = collected(timeline, [*names, *(f"{name}_per_cycle" for name in names), "sm_hz", "replay_ns"])
+    figures = figures_of(timeline, [*names, *(f"{name}_per_cycle" for name in names), "sm_hz", "replay_ns"])
     rows = []
     for kind, instructions in OPERATIONS.items():
         per_cycle = sum(figures[f"{name}_per_cycle"] * count for name, count in instructions.items())
@@ -40,14 +40,14 @@ def core_rates(timeline: Timeline) -> Frame:
 def _by_opcode(timeline: Timeline, kind: str) -> "pd.Series[float]":
     """Return the flop_per_s of launches from the opcodes that their threads executed."""
     executed = parts(timeline, THREAD_OPCODES)
-    each = executed["instance"].map(_OPCODES[kind]).astype("float64").fillna(0.0)
-    flops = (executed["value"] * each).groupby(executed["launch"]).sum()
-    rates: pd.Series[float] = flops / collected(timeline, ["replay_ns"])["replay_ns"] * 1e9
+    operations = executed["instance"].map(_OPCODES[kind]).astype("float64").fillna(0.0)
+    flops = (executed["value"] * operations).groupby(executed["launch"]).sum()
+    rates: pd.Series[float] = flops / figures_of(timeline, ["replay_ns"])["replay_ns"] * 1e9
     return rates
 
 
 def _real_half(timeline: Timeline, figures: Frame) -> "pd.Series[float]":
-    """Return the share of FP16 operations that is real arithmetic, not loading a constant; NaN if not known."""
+    """Return the share of FP16 operations that are real arithmetic, not loads of constants; NaN if unknown."""
     lines = timeline.profile.tables.get("kernel_lines", empty("kernel_lines"))
     lines = lines.astype({"sass": "str"}).assign(executed=lines["instructions"].fillna(0).astype("int64"))
     counts = [
@@ -56,23 +56,23 @@ def _real_half(timeline: Timeline, figures: Frame) -> "pd.Series[float]":
     ]
     fused, constant = (count.reindex(figures.index).where(figures.index.isin(lines["launch"])) for count in counts)
     names = [name for name in OPERATIONS["FP16"] if name != "hfma"]
-    others = sum(figures[name].fillna(figures[f"{name}_per_cycle"]) * OPERATIONS["FP16"][name] for name in names)
+    other = sum(figures[name].fillna(figures[f"{name}_per_cycle"]) * OPERATIONS["FP16"][name] for name in names)
     fmas = figures["hfma"].fillna(figures["hfma_per_cycle"]) * OPERATIONS["FP16"]["hfma"]
     share = 1 - (constant.fillna(0) / fused).where(fused > 0)
-    real: pd.Series[float] = ((others + fmas * share.where(fmas > 0, 1.0)) / (others + fmas)).where(others + fmas > 0)
+    real: pd.Series[float] = ((other + fmas * share.where(fmas > 0, 1.0)) / (other + fmas)).where(other + fmas > 0)
     return real
 
 
 def counted(timeline: Timeline) -> "pd.Series[bool]":
-    """Return for each launch (index) whether its arithmetic on CUDA cores was counted."""
-    figures = collected(timeline, ["ffma", "ffma_per_cycle"])
+    """Return whether the arithmetic on CUDA cores of each launch (index) was counted."""
+    figures = figures_of(timeline, ["ffma", "ffma_per_cycle"])
     is_known: pd.Series[bool] = figures.notna().any(axis=1)
     return is_known | figures.index.isin(parts(timeline, THREAD_OPCODES)["launch"])
 
 
 def unknown(timeline: Timeline) -> tuple[str, ...]:
-    """Return notes: for how many launches the arithmetic of CUDA cores is not known, and why."""
-    figures, opcodes = collected(timeline, ["hfma", "hfma_per_cycle"]), parts(timeline, THREAD_OPCODES)
+    """Return notes on the number of launches whose arithmetic on CUDA cores is unknown, and the reason."""
+    figures, opcodes = figures_of(timeline, ["hfma", "hfma_per_cycle"]), parts(timeline, THREAD_OPCODES)
     half = figures["hfma"].fillna(figures["hfma_per_cycle"])
     halves = opcodes[opcodes["instance"].str.startswith("HFMA2") & (opcodes["value"] > 0)]["launch"]
     does_half = (half > 0) | (half.isna() & figures.index.isin(halves))

@@ -1,7 +1,7 @@
-"""Which kernels ncu should replay: groups of launches that one launch can represent, by their share of the time.
+"""Chooses the kernels that ncu should replay: groups of launches that one launch can represent, by share of the time.
 
-A group is one kernel with one grid and one block. Kernels that communicate are left out: replayed alone, they would
-wait for their peers forever.
+A group is one kernel with one grid and one block. Kernels that communicate are left out, because a replay would wait
+for their peers forever.
 """
 
 from collections.abc import Iterable
@@ -24,9 +24,10 @@ _LEAST_TO_SKIP: Final = 2
 class Chosen:
     """The kernels to replay, and what replaying them covers.
 
-    `names`: as ncu filters them; `base`: ncu's --kernel-name-base for them, "mangled" or "function". `launches`: number
-    of groups to replay, one launch of each. `skip`: launches of each group to skip, those before the window and its
-    first. `coverage_pct`: share of all groups with these names in the time of all kernels that can be replayed.
+    `names`: the names for ncu's filter; `base`: their --kernel-name-base, "mangled" or "function". `launches`: the
+    number of groups to replay, one launch of each. `skip`: the launches of each group to skip, that is, those before
+    the window and the first one in it. `coverage_pct`: the share of all groups with these names in the time of all
+    kernels that can be replayed.
     """
 
     names: tuple[str, ...]
@@ -66,16 +67,16 @@ def choose_kernels(profile: Profile, *, coverage_pct: float, most: int) -> Chose
     # the kernels with the most time per replay first
     order = (names["total_ns"] / names["count"]).sort_values(ascending=False, kind="stable").index
     names = names.loc[order]
-    taken = _fewest(names["total_ns"].to_numpy(), names["count"].to_numpy(), coverage_pct=coverage_pct, most=most)
-    mine = groups[groups[column].isin(names.index[taken])]
+    positions = _fewest(names["total_ns"].to_numpy(), names["count"].to_numpy(), coverage_pct=coverage_pct, most=most)
+    chosen = groups[groups[column].isin(names.index[positions])]
     total = int(groups["total_ns"].sum())
     return Chosen(
-        tuple(str(value) for value in names.index[taken]),
+        tuple(str(value) for value in names.index[positions]),
         base,
-        min(len(mine), most),
+        min(len(chosen), most),
         # one filter serves all groups, so the group with the fewest launches to skip decides
-        int((mine["before"] + (mine["launches"] >= _LEAST_TO_SKIP)).min()) if len(mine) else 0,
-        100.0 * int(mine["total_ns"].sum()) / total if total else 0.0,
+        int((chosen["before"] + (chosen["launches"] >= _LEAST_TO_SKIP)).min()) if len(chosen) else 0,
+        100.0 * int(chosen["total_ns"].sum()) / total if total else 0.0,
     )
 
 
@@ -85,26 +86,26 @@ def _fewest(time: Ints, count: Ints, *, coverage_pct: float, most: int) -> list[
     If a kernel with many groups does not fit, but as many of its groups as fit would probably take more time than all
     that did, it comes first.
     """
-    wanted = time.sum() * coverage_pct / 100
-    taken = _taken(range(len(time)), time, count, (wanted, most))
+    wanted_ns = time.sum() * coverage_pct / 100
+    positions = _take(range(len(time)), time, count, (wanted_ns, most))
     # the time that `most` groups of one kernel take on average
-    alone = time * np.minimum(1.0, most / count)
-    if alone.max(initial=0.0) <= time[taken].sum():
-        return taken
-    best = int(alone.argmax())
-    return _taken([best, *(place for place in range(len(time)) if place != best)], time, count, (wanted, most))
+    most_time = time * np.minimum(1.0, most / count)
+    if most_time.max(initial=0.0) <= time[positions].sum():
+        return positions
+    best = int(most_time.argmax())
+    return _take([best, *(place for place in range(len(time)) if place != best)], time, count, (wanted_ns, most))
 
 
-def _taken(order: Iterable[int], time: Ints, count: Ints, limits: tuple[float, int]) -> list[int]:
-    taken: list[int] = []
-    covered, used, (wanted, most) = 0, 0, limits
+def _take(order: Iterable[int], time: Ints, count: Ints, limits: tuple[float, int]) -> list[int]:
+    positions: list[int] = []
+    covered, used, (wanted_ns, most) = 0, 0, limits
     for position in order:
-        if covered >= wanted or used >= most:
+        if covered >= wanted_ns or used >= most:
             break
-        if not taken or used + count[position] <= most:
-            taken.append(position)
+        if not positions or used + count[position] <= most:
+            positions.append(position)
             covered, used = covered + time[position], used + count[position]
-    return taken
+    return positions
 
 
 def _names_of(kernels: pd.DataFrame) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""Which kernels of the timeline each launch replayed by ncu represents: those with its name, grid and block.
+"""Joins launches replayed by ncu with the kernels of the timeline that have the same name, grid and block.
 
 If a kernel was replayed in several NVTX ranges, each replay represents the launches in its range. A replay matches at
 most one group of kernels, so the join adds no rows. Times of replays are ncu's own.
@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from nightsight.analyze.analysis import Analysis, Table
-from nightsight.analyze.replay.metrics import KERNEL, collected
+from nightsight.analyze.replay.metrics import KERNEL, figures_of
 from nightsight.analyze.replay.ranges import PART, told_apart, with_paths
 from nightsight.events.kernel_names import normalised, unqualified
 from nightsight.events.timeline import Timeline
@@ -32,9 +32,9 @@ _NAME_LENGTH: Final = 80
 
 
 def ncu_match(timeline: Timeline) -> Table:
-    """Return one row: how many replayed launches match kernels of the timeline, and these kernels' share of the time.
+    """Return one row: the number of replayed launches that match kernels of the timeline, and their share of the time.
 
-    Without rows if nothing was replayed.
+    Without rows if no kernel was replayed.
     """
     launches = replays(timeline)
     if not len(launches):
@@ -53,7 +53,7 @@ def ncu_match(timeline: Timeline) -> Table:
 
 
 def has_timeline(timeline: Timeline) -> bool:
-    """Tell whether kernels were traced with their grids and blocks."""
+    """Return whether kernels were traced with their grids and blocks."""
     return set(SHAPE) <= set(timeline.profile.tables.get("kernels", Frame()).columns)
 
 
@@ -65,27 +65,27 @@ def replays(timeline: Timeline) -> Frame:
     timeline_med_ns, gpu_total_ns, busiest_gpu_ns (on the GPU where they took the most time), and gpu_pct, their share
     of the time of all kernels.
     """
-    return _joined(timeline)[1]
+    return _join(timeline)[1]
 
 
 def stands_for(timeline: Timeline) -> Ints:
-    """Return for each row of `kernels` the replayed launch that represents it, -1 if none does."""
-    found = np.full(len(timeline.profile.tables.get("kernels", ())), -1, dtype=np.int64)
+    """Return the replayed launch that represents each row of `kernels`, -1 if none does."""
+    replay_of_kernel = np.full(len(timeline.profile.tables.get("kernels", ())), -1, dtype=np.int64)
     if "profiled_launches" in timeline.profile.tables:
-        kernels, launches = _joined(timeline)
+        kernels, launches = _join(timeline)
         first = launches.drop_duplicates(PART)[[*PART, "launch"]]
-        mine = kernels.merge(first, on=PART, how="inner", validate="m:1")
-        found[mine["row"].to_numpy(dtype=np.int64)] = mine["launch"].to_numpy(dtype=np.int64)
-    return found
+        matched = kernels.merge(first, on=PART, how="inner", validate="m:1")
+        replay_of_kernel[matched["row"].to_numpy(dtype=np.int64)] = matched["launch"].to_numpy(dtype=np.int64)
+    return replay_of_kernel
 
 
 @once
-def _joined(timeline: Timeline) -> tuple[Frame, Frame]:
+def _join(timeline: Timeline) -> tuple[Frame, Frame]:
     """Return the kernels in the window whose shape was replayed, with `row` and PART, and the rows of `replays`."""
     launches = timeline.profile.table("profiled_launches")
     launches = launches.assign(name=renamed(launches["name"], lambda names: names.map(normalised)))
-    launches = launches.astype({"name": "str"}).join(collected(timeline, ["replay_ns"]), on="launch", validate="m:1")
-    kernels, total_ns = _timed(timeline, launches)
+    launches = launches.astype({"name": "str"}).join(figures_of(timeline, ["replay_ns"]), on="launch", validate="m:1")
+    kernels, total_ns = _timed_kernels(timeline, launches)
     groups = kernels.drop_duplicates("group")[[*_GROUP, "group"]].astype({"name": "str"})
     launches = _in_full(launches, groups).merge(groups, on=_GROUP, how="left", validate="m:1")
     kernels, launches = told_apart(timeline, kernels[_TIMED], launches.fillna({"group": -1}).astype({"group": "int64"}))
@@ -100,7 +100,7 @@ def in_order(timeline: Timeline, rows: Frame) -> Frame:
     return replays(timeline)[["launch", "name"]].merge(rows, on="launch", how="inner", validate="1:m")
 
 
-def _timed(timeline: Timeline, launches: Frame) -> tuple[Frame, int]:
+def _timed_kernels(timeline: Timeline, launches: Frame) -> tuple[Frame, int]:
     """Return the kernels that began in the window with a grid and block that was replayed, and the time of all in ns.
 
     The time includes all kernels, and graphs traced as a whole. Columns: name (normalized) and SHAPE; group, a number
@@ -124,8 +124,8 @@ def _graph_time(timeline: Timeline) -> int:
     graphs, window = timeline.profile.tables.get("graph_launches"), timeline.window
     if graphs is None:
         return 0
-    begun = (graphs["start_ns"] >= window.start_ns) & (graphs["start_ns"] < window.end_ns)
-    return int(duration(graphs)[begun].sum())
+    is_in_window = (graphs["start_ns"] >= window.start_ns) & (graphs["start_ns"] < window.end_ns)
+    return int(duration(graphs)[is_in_window].sum())
 
 
 def _figures(kernels: Frame, total_ns: int) -> Frame:
@@ -144,11 +144,11 @@ def _in_full(launches: Frame, groups: Frame) -> Frame:
     short = launches[_GROUP].assign(short=launches["name"].map(unqualified))
     full = short.merge(shorter, on=[*SHAPE, "short"], how="left", validate="m:1")["full"]
     # every word of the printed name must occur in the full one: namespaces may be cut, but not changed
-    meant = [
+    full_names = [
         whole if isinstance(whole, str) and _words(name) <= _words(whole) else name
         for name, whole in zip(launches["name"], full, strict=True)
     ]
-    return launches.assign(name=pd.Series(meant, launches.index, dtype="str"))
+    return launches.assign(name=pd.Series(full_names, launches.index, dtype="str"))
 
 
 def _words(name: str) -> set[str]:

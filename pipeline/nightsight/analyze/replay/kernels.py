@@ -1,4 +1,4 @@
-"""How well each replayed kernel uses the GPU: throughput, cache hit rates, occupancy, waves and coalescing."""
+"""Figures of each replayed kernel: throughput, cache hit rates, occupancy, waves and coalescing."""
 
 from typing import Any, Final
 
@@ -7,7 +7,7 @@ import pandas as pd
 
 from nightsight.analyze.analysis import Analysis, Table
 from nightsight.analyze.replay.join import replays
-from nightsight.analyze.replay.metrics import KERNEL, collected
+from nightsight.analyze.replay.metrics import KERNEL, figures_of
 from nightsight.events.timeline import Timeline
 from nightsight.results.ncu import NCU_KERNELS
 from nightsight.system.parallel import once
@@ -42,7 +42,7 @@ _NO_PART: Final = 1e-6
 def ncu_kernels(timeline: Timeline) -> Table:
     """Return one row per replayed launch, in the order of `replays`: times in ns, rates in percent; NaN if unknown."""
     launches = replays(timeline)
-    values = collected(timeline, [*_READ, *_TENSOR, *_LIMITS, *_PARTS]).loc[launches["launch"]]
+    values = figures_of(timeline, [*_READ, *_TENSOR, *_LIMITS, *_PARTS]).loc[launches["launch"]]
     values = values.reset_index(drop=True)
     table = launches.join(values).assign(
         grid=_shape(launches, "grid"),
@@ -68,7 +68,7 @@ def _shape(launches: Frame, kind: str) -> "pd.Series[str]":
 
 
 def _limiter(values: Frame) -> "pd.Series[str]":
-    """Return what limits the number of blocks per SM the most; several names if they are equal."""
+    """Return the limiter of the number of blocks per SM; several names if they are equal."""
     limits = values[list(_LIMITS)]
     least, text = limits.min(axis=1), pd.Series("", index=values.index, dtype="str")
     for column, word in _LIMITS.items():

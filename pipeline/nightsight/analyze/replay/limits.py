@@ -1,6 +1,6 @@
-"""What limits each replayed kernel, and the one change that would gain most, bounded by that limit.
+"""Finds the limiter of each replayed kernel, and the one change that would gain most, bounded by that limiter.
 
-A change that leaves the work as it is gains no more than what the busiest unit has left. Two changes take work from a
+A change that does not reduce the work gains at most the headroom of the busiest unit. Two changes take work from a
 unit: tensor cores from the FP32 pipe, and coalesced accesses from the caches. These are bounded by the other units.
 """
 
@@ -31,12 +31,12 @@ Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 # at or above this utilization, a unit is practically at its peak: ncu's own rules use the same limit
 _AT_ROOF_PCT: Final = 80.0
-# gains below it are not worth a word; a last wave costs less than it seems, because blocks do not end at once
+# smaller gains are not reported; a last wave costs less than it seems, because blocks do not end at the same time
 _LEAST_PCT: Final = 3.0
 _LEAST_TAIL_PCT: Final = 10.0
 # a kernel waits for latencies, not for a unit, if no unit is busier than this
 _WAITS_PCT: Final = 60.0
-# of units this close to the busiest one, the first in the list gives its name
+# among units this close to the busiest one, the first in the list is named
 _CLOSE: Final = 0.97
 _FP32_BUSY_PCT: Final = 40.0
 _TENSOR_IDLE_PCT: Final = 5.0
@@ -44,7 +44,7 @@ _EXCESSIVE_PCT: Final = 30.0
 _FEW_WARPS_PCT: Final = 50.0
 _MOST_OF_THEM: Final = 0.8
 _FILLED: Final = 0.5
-# no launch gets shorter than this by having more blocks
+# the shortest time that a launch can reach with more blocks
 _LEAST_NS: Final = 6_000.0
 # products of matrices, written by hand or not, hardly do other arithmetic than FFMA, on operands from shared memory
 _FFMA_SHARE: Final = 0.9
@@ -58,7 +58,7 @@ _FIGURES: Final = (
 
 
 class _Change(NamedTuple):
-    """By what a launch could get shorter, in percent (NaN: it does not apply), and the figures behind it."""
+    """The possible gain of a launch in percent (NaN: it does not apply), and the figures behind it."""
 
     rule: str
     gain: Floats
@@ -67,7 +67,7 @@ class _Change(NamedTuple):
 
 @once
 def ncu_limits(timeline: Timeline) -> Table:
-    """Return one row per replayed launch, in the order of `replays`: its limiting unit, and what could be gained."""
+    """Return one row per replayed launch, in the order of `replays`: its limiting unit, and the possible gain."""
     kernels = ncu_kernels(timeline).frame
     figures = {name: kernels[name].to_numpy(dtype=np.float64, na_value=np.nan) for name in _FIGURES}
     fp32 = _fp32(timeline, kernels)
@@ -79,7 +79,7 @@ def ncu_limits(timeline: Timeline) -> Table:
         _tail(figures, used),
         *_few_warps(figures, used, kernels["limiter"].astype("str").to_numpy(dtype=object)),
     ]
-    # where no unit is known to be limiting, nothing bounds a gain
+    # without a known limiting unit, nothing bounds a gain
     is_known = ~np.isnan(used)
     gains = np.array([np.where((change.gain >= _LEAST_PCT) & is_known, change.gain, -1.0) for change in changes])
     best, gain = gains.argmax(axis=0), gains.max(axis=0)
@@ -101,7 +101,7 @@ def ncu_limits(timeline: Timeline) -> Table:
 
 
 def _limiting(figures: Mapping[str, Floats], fp32: Floats) -> "tuple[np.ndarray[Any, Any], Floats]":
-    """Return the name and the utilisation (percent) of the unit that each launch keeps busiest; NaN if unknown.
+    """Return the name and the utilization (percent) of the unit that each launch keeps busiest; NaN if unknown.
 
     ncu's figure for memory includes L1, L2 and DRAM; its figure for SMs includes all of their pipes.
     """
@@ -126,7 +126,7 @@ _PARTS: Final = {"dram_pct": "DRAM", "l2_pct": "L2", "l1_pct": "L1"}
 
 
 def _fp32(timeline: Timeline, kernels: Frame) -> Floats:
-    """Return the arithmetic of each launch in FP32, in percent of the roof; 0 if it has none, or it is not known."""
+    """Return the FP32 arithmetic of each launch in percent of the roof; 0 if it has none, or if it is unknown."""
     points = ncu_roofline(timeline).frame
     of_launch = points[points["kind"] == "FP32"].set_index("launch")["peak_pct"]
     shares: Floats = np.nan_to_num(kernels["launch"].map(of_launch).to_numpy(dtype=np.float64))
@@ -140,7 +140,7 @@ def _tensor_cores(timeline: Timeline, kernels: Frame, figures: Mapping[str, Floa
     ratio = kernels["device"].map(peaks["tensor TF32"] / peaks["FP32"]).to_numpy(dtype=np.float64)
     applies = (fp32 >= _FP32_BUSY_PCT) & (np.nan_to_num(figures["tensor_pct"]) < _TENSOR_IDLE_PCT)
     applies &= _multiplies(timeline, kernels)
-    # NaN if the roof is not known, and then nothing is promised
+    # NaN if the roof is unknown: then no gain is predicted
     gain = 100.0 * (1.0 - np.maximum(1.0 / (OF_TENSOR_PEAK * ratio), np.nan_to_num(figures["dram_pct"]) / 100.0))
     reason = [f"{share:.0f} % of the FP32 roof, tensor pipe idle" for share in fp32]
     return _Change("tensor_cores", np.where(applies, gain, np.nan), reason)
@@ -148,7 +148,7 @@ def _tensor_cores(timeline: Timeline, kernels: Frame, figures: Mapping[str, Floa
 
 def _multiplies(timeline: Timeline, kernels: Frame) -> Flags:
     """Return which launches multiply matrices: by name, or because they do little else than FFMA on shared memory."""
-    named = np.array([is_named_product(name) for name in kernels["name"]], dtype=bool)
+    is_named = np.array([is_named_product(name) for name in kernels["name"]], dtype=bool)
     counts = parts(timeline, OPCODES)
     is_fp32 = kind_of_opcode(counts["instance"]) == "fp32"
     total, fp32, fused, shared = (
@@ -156,23 +156,23 @@ def _multiplies(timeline: Timeline, kernels: Frame) -> Flags:
         for chosen in (counts["value"] > 0, is_fp32, counts["instance"] == "FFMA", counts["instance"] == "LDS")
     )
     is_mix: Flags = (fused > 0) & (fused >= _FFMA_SHARE * fp32) & (fp32 >= _FP32_SHARE * total) & (shared > 0)
-    return named | is_mix
+    return is_named | is_mix
 
 
 def _uncoalesced(figures: Mapping[str, Floats], unit: "np.ndarray[Any, Any]") -> _Change:
-    """Let a launch that waits for a cache fetch no more than it asks for."""
+    """Let a launch that waits for a cache fetch only the requested bytes."""
     excess = np.nan_to_num(figures["excessive_pct"])
     applies = (excess >= _EXCESSIVE_PCT) & np.isin(unit, MEMORIES[1:]) & (figures["memory_pct"] >= _WAITS_PCT)
-    others = np.fmax(np.fmax(figures["sm_pct"], figures["dram_pct"]), figures["tensor_pct"])
-    gain = 100.0 - np.fmax(100.0 - excess, others)
-    # the loads may be fine, and the stores not
+    other_units = np.fmax(np.fmax(figures["sm_pct"], figures["dram_pct"]), figures["tensor_pct"])
+    gain = 100.0 - np.fmax(100.0 - excess, other_units)
+    # loads may be coalesced while stores are not
     loads = [f", {count:.0f} sectors per load" if count > 0 else "" for count in figures["sectors_per_request"]]
     reason = [f"{share:.0f} % of the sectors are needless{load}" for share, load in zip(excess, loads, strict=True)]
     return _Change("uncoalesced", np.where(applies, gain, np.nan), reason)
 
 
 def _small_grid(timeline: Timeline, kernels: Frame, figures: Mapping[str, Floats], used: Floats) -> _Change:
-    """Let a launch with fewer blocks than half of the SMs use all of these."""
+    """Let a launch with fewer blocks than half of the SMs use all SMs."""
     launches = replays(timeline)
     blocks = (launches["grid_x"] * launches["grid_y"] * launches["grid_z"]).to_numpy(dtype=np.float64)
     devices = timeline.profile.tables.get("devices", empty("devices")).drop_duplicates("device").set_index("device")
@@ -187,7 +187,7 @@ def _small_grid(timeline: Timeline, kernels: Frame, figures: Mapping[str, Floats
 
 
 def _tail(figures: Mapping[str, Floats], used: Floats) -> _Change:
-    """Let the last wave of blocks fill the GPU as the others do."""
+    """Let the last wave of blocks fill the GPU like the others."""
     waves = figures["waves"]
     whole = np.ceil(waves - _NO_PART)
     gain = np.fmin(100.0 * (1.0 - waves / np.where(whole > 1, whole, np.nan)), 100.0 - used)
@@ -196,10 +196,10 @@ def _tail(figures: Mapping[str, Floats], used: Floats) -> _Change:
 
 
 def _few_warps(figures: Mapping[str, Floats], used: Floats, limiter: "np.ndarray[Any, Any]") -> Iterator[_Change]:
-    """Let more warps run of a launch that waits for latencies, if a resource of its blocks leaves room for few."""
+    """Let a launch that waits for latencies run more warps, if a resource of its blocks limits them to few."""
     theory = figures["theoretical_pct"]
     waits = (used < _WAITS_PCT) & (theory < _FEW_WARPS_PCT) & ~(figures["tensor_pct"] >= _TENSOR_IDLE_PCT)
-    # a grid that does not fill the SMs gains nothing by more room
+    # a grid that does not fill the SMs gains nothing from a higher limit
     waits &= (figures["waves"] >= 1) & (figures["occupancy_pct"] >= _MOST_OF_THEM * theory)
     gain = 100.0 - np.fmax(used, theory)
     for rule, word in (("registers", "registers"), ("shared_memory", "shared memory")):

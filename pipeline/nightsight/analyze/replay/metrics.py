@@ -1,6 +1,6 @@
-"""Which of ncu's metrics hold each figure: names differ by chip (cc 7.0 to 12.0) and by release.
+"""Maps figures to ncu's metrics, whose names differ by chip (cc 7.0 to 12.0) and by release.
 
-For each figure, the first metric that a launch has is used. If it has none of them, the figure is missing, never 0.
+For each figure, the first metric that a launch has is used. If it has none of them, the figure is missing, not 0.
 """
 
 from collections.abc import Iterable, Mapping
@@ -28,7 +28,7 @@ _INSTRUCTIONS: Final = [name for names in OPERATIONS.values() for name in names]
 
 
 def _tensor_pipe(kind: str) -> tuple[str, ...]:
-    """Return the metrics for how busy tensor cores are with one kind of instruction, the best first."""
+    """Return the metrics of the utilization of tensor cores by one kind of instruction, the best first."""
     return (
         f"sm__pipe_tensor_subpipe_{kind}_cycles_active.{_SOL}",
         f"sm__pipe_tensor_op_{kind}_cycles_active.{_SOL}",
@@ -137,7 +137,7 @@ TENSOR: Final = (
 )
 
 
-def collected(timeline: Timeline, figures: Iterable[str]) -> Frame:
+def figures_of(timeline: Timeline, figures: Iterable[str]) -> Frame:
     """Return a column for each of these figures of METRICS, a row per replayed launch (index); NaN if not collected."""
     figures = list(figures)
     metrics, launches = _totals(timeline), timeline.profile.table("profiled_launches")["launch"]
@@ -160,13 +160,13 @@ def matching(timeline: Timeline, pattern: str) -> Frame:
 
 def parts(timeline: Timeline, metric: str) -> Frame:
     """Return launch, instance and value of a metric with several instances, such as one per opcode."""
-    metrics = _table(timeline)
+    metrics = _metric_values(timeline)
     rows = metrics[(metrics["metric"] == metric) & (metrics["instance"] != "")]
     return rows[["launch", "instance", "value"]].astype({"instance": "str"}).reset_index(drop=True)
 
 
 def device_names(timeline: Timeline) -> "pd.Series[str]":
-    """Return the GPU's name for each launch (index); "" if the report does not tell."""
+    """Return the GPU's name for each launch (index); "" if the report does not contain it."""
     metrics, launches = _totals(timeline), timeline.profile.table("profiled_launches")["launch"]
     rows = metrics[metrics["metric"] == DEVICE_NAME].drop_duplicates("launch").set_index("launch")
     return rows["text"].astype("str").reindex(launches).fillna("")
@@ -174,9 +174,9 @@ def device_names(timeline: Timeline) -> "pd.Series[str]":
 
 @once
 def _totals(timeline: Timeline) -> Frame:
-    metrics, launches = _table(timeline), timeline.profile.table("profiled_launches")
+    metrics, launches = _metric_values(timeline), timeline.profile.table("profiled_launches")
     chosen = np.asarray(metrics["instance"] == "", dtype=bool)
-    # leave out what is not about the whole range or graph
+    # leave out metrics that do not cover the whole range or graph
     whole = launches["launch"][launches["kind"] != KERNEL]
     if len(whole):
         of_one = metrics["metric"].cat.categories.str.match(_OF_ONE)[metrics["metric"].cat.codes]
@@ -184,5 +184,5 @@ def _totals(timeline: Timeline) -> Frame:
     return metrics[chosen]
 
 
-def _table(timeline: Timeline) -> Frame:
+def _metric_values(timeline: Timeline) -> Frame:
     return timeline.profile.tables.get("kernel_metrics", empty("kernel_metrics"))

@@ -1,7 +1,7 @@
-"""Which replay a launch in the timeline belongs to if ncu replayed its kernel in several NVTX ranges.
+"""Assigns launches in the timeline to replays if ncu replayed their kernel in several NVTX ranges.
 
-A launch goes to the replay with the same range path. Launches and replays without a partner are matched with each
-other, or with the first replay. So all of a kernel's time is assigned, and no replay is left without a match.
+A launch goes to the replay with the same range path. Launches and replays without a counterpart are matched with each
+other, or with the first replay. All of a kernel's time is thus assigned, and every replay has a match.
 """
 
 from typing import Any, Final
@@ -44,16 +44,16 @@ def with_paths(timeline: Timeline, kernels: Frame, launches: Frame) -> Frame:
     ncu sees only ranges of the launching thread, and PyTorch runs its backward pass on another one.
     """
     lacking = launches["group"][(launches["range_path"].astype("str") == "") & (launches["group"] >= 0)]
-    mine = kernels[kernels["group"].isin(lacking)]
-    if not len(mine) or not {"ranges", "api_calls"} <= timeline.profile.tables.keys():
+    unranged = kernels[kernels["group"].isin(lacking)]
+    if not len(unranged) or not {"ranges", "api_calls"} <= timeline.profile.tables.keys():
         return launches
-    mine = mine.assign(path=_paths(timeline, mine["row"].to_numpy()))
+    unranged = unranged.assign(path=_paths(timeline, unranged["row"].to_numpy()))
     # ascending by time, so the last row of each group has the most
-    sums = mine.groupby(["group", "path"])["time"].sum().reset_index().sort_values("time", kind="stable")
+    sums = unranged.groupby(["group", "path"])["time"].sum().reset_index().sort_values("time", kind="stable")
     most = sums.drop_duplicates("group", keep="last").set_index("group")["path"]
     paths = launches["range_path"].astype("str")
-    found = launches["group"].map(most).astype("object").fillna("")
-    return launches.assign(range_path=paths.where(paths != "", found))
+    path_of_group = launches["group"].map(most).astype("object").fillna("")
+    return launches.assign(range_path=paths.where(paths != "", path_of_group))
 
 
 def _paths(timeline: Timeline, rows: "np.ndarray[Any, Any]") -> "np.ndarray[Any, Any]":
@@ -62,8 +62,8 @@ def _paths(timeline: Timeline, rows: "np.ndarray[Any, Any]") -> "np.ndarray[Any,
     owner = np.where(call >= 0, np.append(call_owners(timeline)[0], -1)[call], -1)
     paths = renamed(nested_ranges(timeline.profile)["path"], without_numbers)
     texts = np.append(paths.categories.to_numpy(dtype=object), "")
-    found: np.ndarray[Any, Any] = texts[np.append(paths.codes, -1)[owner]]
-    return found
+    path_of_row: np.ndarray[Any, Any] = texts[np.append(paths.codes, -1)[owner]]
+    return path_of_row
 
 
 def _with_partners(kernels: Frame, launches: Frame) -> tuple[Frame, Frame]:
@@ -71,10 +71,10 @@ def _with_partners(kernels: Frame, launches: Frame) -> tuple[Frame, Frame]:
     distinct = kernels[PART].drop_duplicates()
     both = launches[PART].merge(distinct, on=PART).drop_duplicates()
     # groups with leftovers, in the timeline and among the replays
-    alone = [_without(frame, both)["group"] for frame in (distinct, launches[PART])]
+    leftovers = [_without(frame, both)["group"] for frame in (distinct, launches[PART])]
     # leftovers on both sides match each other (the empty part); on one side only, they join the first match
-    together = alone[0][alone[0].isin(alone[1])]
-    first = both[~both["group"].isin(together)].drop_duplicates("group").set_index("group")["part"]
+    leftover_pairs = leftovers[0][leftovers[0].isin(leftovers[1])]
+    first = both[~both["group"].isin(leftover_pairs)].drop_duplicates("group").set_index("group")["part"]
     return _placed(kernels, both, first), _placed(launches, both, first)
 
 

@@ -8,7 +8,7 @@ from nightsight.analyze.analysis import Analysis, Table
 from nightsight.analyze.replay import core_work, tensor_work
 from nightsight.analyze.replay.core_work import core_rates, unknown
 from nightsight.analyze.replay.join import in_order
-from nightsight.analyze.replay.metrics import collected, device_names
+from nightsight.analyze.replay.metrics import device_names, figures_of
 from nightsight.analyze.replay.tensor_work import tensor_peaks, tensor_rates, uncounted
 from nightsight.events.peaks import published
 from nightsight.events.timeline import Timeline
@@ -36,17 +36,17 @@ _PUBLISHED: Final = {
 def ncu_roofline(timeline: Timeline) -> Table:
     """Return one row per replayed launch and type of arithmetic that it executed."""
     work = pd.concat([core_rates(timeline), _tensor(tensor_rates(timeline))], ignore_index=True)
-    moved = collected(timeline, [*_RATES, "replay_ns", "sm_hz"]).loc[work["launch"]].reset_index(drop=True)
-    dram = _bytes_per_s(moved, "dram_{}bytes", parts=("read", "written"))
-    l2 = _bytes_per_s(moved, "l2_{}bytes")
+    figures = figures_of(timeline, [*_RATES, "replay_ns", "sm_hz"]).loc[work["launch"]].reset_index(drop=True)
+    dram = _bytes_per_s(figures, "dram_{}bytes", parts=("read", "written"))
+    l2 = _bytes_per_s(figures, "l2_{}bytes")
     roofs = _roofs(timeline)[["device", "gpu", "roof", "flop_per_s"]].rename(columns={"flop_per_s": "peak"})
     table = work.assign(
         flop_per_byte=work["flop_per_s"] / dram.where(dram > 0),
         l2_flop_per_byte=work["flop_per_s"] / l2.where(l2 > 0),
-        clock_hz=moved["sm_hz"],
+        clock_hz=figures["sm_hz"],
     ).merge(_devices(timeline), on="launch", validate="m:1")
-    ours, theirs = ["device", "gpu", "kind"], ["device", "gpu", "roof"]
-    table = table.merge(roofs, how="left", left_on=ours, right_on=theirs, validate="m:1")
+    work_keys, roof_keys = ["device", "gpu", "kind"], ["device", "gpu", "roof"]
+    table = table.merge(roofs, how="left", left_on=work_keys, right_on=roof_keys, validate="m:1")
     table = table.assign(peak_pct=100.0 * table["flop_per_s"] / table["peak"])
     return Table(in_order(timeline, table)[NCU_ROOFLINE.column_names], (*unknown(timeline), *uncounted(timeline)))
 
@@ -56,31 +56,31 @@ def measured_work(timeline: Timeline) -> Frame:
 
     NaN if it was not collected.
     """
-    figures = collected(timeline, [*_RATES, "replay_ns"])
+    figures = figures_of(timeline, [*_RATES, "replay_ns"])
     seconds = figures["replay_ns"] / 1e9
     rates = pd.concat([core_rates(timeline), tensor_rates(timeline)], ignore_index=True)
     flop = rates.groupby("launch")["flop_per_s"].sum().reindex(figures.index, fill_value=0.0) * seconds
     are_counted = core_work.counted(timeline) & tensor_work.counted(timeline)
-    moved = _bytes_per_s(figures, "dram_{}bytes", parts=("read", "written"))
+    bytes_per_s = _bytes_per_s(figures, "dram_{}bytes", parts=("read", "written"))
     return Frame(
         {
             "measured_flop": flop.where(are_counted),
-            "measured_bytes": moved * seconds,
+            "measured_bytes": bytes_per_s * seconds,
             "measured_ns": figures["replay_ns"],
         }
     )
 
 
-def _bytes_per_s(moved: Frame, name: str, *, parts: tuple[str, ...] = ()) -> "pd.Series[float]":
+def _bytes_per_s(figures: Frame, name: str, *, parts: tuple[str, ...] = ()) -> "pd.Series[float]":
     """Return bytes per second: the rate, else the sum of the parts' rates, else bytes over the replay's duration."""
-    seconds = moved["replay_ns"].where(moved["replay_ns"] > 0) / 1e9
+    seconds = figures["replay_ns"].where(figures["replay_ns"] > 0) / 1e9
     shares = [name.format(f"{part}_") for part in parts]
     rates, counts = (
-        moved[[f"{share}{ending}" for share in shares]].sum(axis=1, skipna=False, min_count=1)
+        figures[[f"{share}{ending}" for share in shares]].sum(axis=1, skipna=False, min_count=1)
         for ending in ("_per_s", "")
     )
     whole = name.format("")
-    ways = [moved[f"{whole}_per_s"], rates, moved[whole] / seconds, counts / seconds]
+    ways = [figures[f"{whole}_per_s"], rates, figures[whole] / seconds, counts / seconds]
     return pd.concat(ways, axis=1).bfill(axis=1).iloc[:, 0]
 
 
@@ -94,7 +94,7 @@ def ncu_roofs(timeline: Timeline) -> Table:
 def _roofs(timeline: Timeline) -> Frame:
     """Return the roofs of each device, from its longest replay that has them, and `place`, their order."""
     names = [name for pair in _MEMORIES.values() for name in pair]
-    figures = collected(timeline, [*names, "replay_ns", "sm_hz", "device_khz"])
+    figures = figures_of(timeline, [*names, "replay_ns", "sm_hz", "device_khz"])
     memories = [
         Frame({"launch": figures.index, "roof": memory, "bytes_per_s": figures[per_cycle] * figures[clock]})
         for memory, (per_cycle, clock) in _MEMORIES.items()
@@ -113,7 +113,7 @@ def _roofs(timeline: Timeline) -> Frame:
 
 def _peaks(timeline: Timeline) -> Frame:
     """Return launch, kind and the flop_per_s that could be sustained at the launch's clock."""
-    figures = collected(timeline, [*(name for name, _ in _PEAKS.values()), "sm_hz"])
+    figures = figures_of(timeline, [*(name for name, _ in _PEAKS.values()), "sm_hz"])
     rows = [
         Frame({"launch": figures.index, "kind": kind, "flop_per_s": (figures[name] * count * figures["sm_hz"])})
         for kind, (name, count) in _PEAKS.items()

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from nightsight.analyze.replay.metrics import OPCODES_IN_FULL, TENSOR, collected, matching, parts
+from nightsight.analyze.replay.metrics import OPCODES_IN_FULL, TENSOR, figures_of, matching, parts
 from nightsight.events.timeline import Timeline
 from nightsight.system.parallel import once
 
@@ -45,7 +45,7 @@ def tensor_peaks(timeline: Timeline) -> Frame:
     # a peak that does not mention sparsity is that of sparse matrices: use it only if there is no other
     dense = rows["sparsity"] == "_sparsity_off"
     rows = rows[dense | ~rows["type"].isin(rows["type"][dense])]
-    clock = collected(timeline, ["sm_hz"])["sm_hz"]
+    clock = figures_of(timeline, ["sm_hz"])["sm_hz"]
     rows = rows.assign(flop_per_s=rows["value"] * rows["launch"].map(clock))
     return rows.groupby(_KEYS)["flop_per_s"].max().reset_index()
 
@@ -56,8 +56,8 @@ def counted(timeline: Timeline) -> "pd.Series[bool]":
     opcodes = parts(timeline, OPCODES_IN_FULL)
     tensor = opcodes[opcodes["instance"].str.contains(_TENSOR_OPCODE)]
     shapeless = tensor["launch"][_flops(tensor["instance"]).isna()]
-    told = launches.isin(opcodes["launch"]) & ~launches.isin(shapeless)
-    return (launches.isin(_counters(timeline)["launch"]) | told).set_axis(launches.to_numpy())
+    has_shapes = launches.isin(opcodes["launch"]) & ~launches.isin(shapeless)
+    return (launches.isin(_counters(timeline)["launch"]) | has_shapes).set_axis(launches.to_numpy())
 
 
 def uncounted(timeline: Timeline) -> tuple[str, ...]:
@@ -80,7 +80,7 @@ def _counters(timeline: Timeline) -> Frame:
     """Return launch, counter, op, type, sparsity and flop_per_s, from counts, rates per cycle or rates per second."""
     rows = matching(timeline, TENSOR)
     rows = rows[rows["rate"] != _PEAK].fillna({"op": "", "sparsity": "", "rate": ""})
-    clock, time = collected(timeline, ["sm_hz", "replay_ns"]).loc[rows["launch"]].to_numpy().T
+    clock, time = figures_of(timeline, ["sm_hz", "replay_ns"]).loc[rows["launch"]].to_numpy().T
     per_cycle, per_s = (rows["rate"].to_numpy() == rate for rate in (".per_cycle_elapsed", ".per_second"))
     factor = np.where(per_cycle, clock, np.where(per_s, 1.0, 1e9 / np.where(time > 0, time, np.nan)))
     counter = rows["metric"].astype("str").str.replace(r"\..*", "", regex=True)
@@ -116,7 +116,7 @@ def _without_parts(table: Frame) -> Frame:
 def _by_opcodes(timeline: Timeline) -> Frame:
     executed = parts(timeline, OPCODES_IN_FULL)
     executed = executed[executed["instance"].str.contains(_TENSOR_OPCODE)]
-    seconds = collected(timeline, ["replay_ns"])["replay_ns"] / 1e9
+    seconds = figures_of(timeline, ["replay_ns"])["replay_ns"] / 1e9
     rate = executed["value"] * _flops(executed["instance"]) / executed["launch"].map(seconds)
     executed = executed.assign(type=_types(executed["instance"]), flop_per_s=rate)
     return executed.groupby(_KEYS)["flop_per_s"].sum().reset_index()
@@ -124,9 +124,9 @@ def _by_opcodes(timeline: Timeline) -> Frame:
 
 def _flops(opcodes: "pd.Series[str]") -> "pd.Series[float]":
     """Return the operations of one warp per execution of each opcode; NaN if it names no shape (UTCHMMA of cc 10)."""
-    found = opcodes.str.extract(_OPCODE)
-    m, n, k = (found[f"g{axis}"].fillna(found[axis]).astype("float64") for axis in "mnk")
-    flops: pd.Series[float] = 2 * m * n * k / np.where(found["group"] == "G", 4, 1)
+    shapes = opcodes.str.extract(_OPCODE)
+    m, n, k = (shapes[f"g{axis}"].fillna(shapes[axis]).astype("float64") for axis in "mnk")
+    flops: pd.Series[float] = 2 * m * n * k / np.where(shapes["group"] == "G", 4, 1)
     return flops.where(~opcodes.str.contains(_HALF_AS_MANY), 2 * flops)
 
 

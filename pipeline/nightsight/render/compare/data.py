@@ -28,8 +28,8 @@ def comparison_json(comparison: Comparison) -> str:
         "noise": comparison.noise,
         "notes": comparison.notes,
         "differences": [asdict(difference) for difference in comparison.differences],
-        "changes": _table(comparison.changes),
-        "causes": _table(comparison.causes),
+        "changes": _table_json(comparison.changes),
+        "causes": _table_json(comparison.causes),
         "baseline": [_run(run) for run in comparison.baseline],
         "candidate": [_run(run) for run in comparison.candidate],
     }
@@ -45,7 +45,7 @@ def _run(run: Measures) -> dict[str, Any]:
     return {**facts, "environment": asdict(run.environment), "conditions": conditions, "gate": values, "pace": pace}
 
 
-def _table(table: pd.DataFrame) -> dict[str, Any]:
+def _table_json(table: pd.DataFrame) -> dict[str, Any]:
     return {"columns": list(table.columns), "rows": _plain(table)}
 
 

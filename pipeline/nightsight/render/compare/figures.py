@@ -12,14 +12,24 @@ from nightsight.intervals import Spans, union
 from nightsight.intervals import length as length_of
 from nightsight.model.compare import Comparison
 from nightsight.model.report import Profile
-from nightsight.render.compare.words import CHANGED, Change, Names, gates, most_of, number, parts, rows_of, written
+from nightsight.render.compare.words import (
+    CHANGED,
+    ChangeText,
+    Names,
+    change_texts,
+    gates,
+    most_of,
+    number,
+    parts,
+    rows_of,
+)
 from nightsight.render.figure.axes import Tick, percent, round_steps, round_text, step_scale
 from nightsight.render.figure.plot import GRID
 from nightsight.render.figure.shares import CAUSE_COLORS
 from nightsight.results.categories import BUSY
 from nightsight.units import format_value, scale_for
 
-# percent: a change beyond would flatten all others, and is an arrow at the edge
+# percent: a larger change would flatten all others, so it becomes an arrow at the edge
 _BEYOND: Final = 40.0
 _ROUND: Final = (1.0, 2.0, 4.0, 5.0, 10.0, 20.0, 40.0)
 _EDGE: Final = 2.0  # percent of the plot left free on both sides
@@ -27,13 +37,13 @@ _TICKS: Final = 6
 
 
 @dataclass(frozen=True)
-class Bar:
-    """A change and its interval in percent from the left; `low` and `high` are None where nothing is known.
+class IntervalBar:
+    """A change and its interval in percent from the left; `low` and `high` are None if unknown.
 
-    before, after: the interval goes on beyond the plot on that side.
+    is_before, is_after: the interval extends beyond the plot on that side.
     """
 
-    change: Change
+    change: ChangeText
     middle: float | None
     low: float | None
     high: float | None
@@ -46,7 +56,7 @@ class Bar:
 class Forest:
     """The gate metrics as intervals around zero; `least` and `same` are bands in percent from the left."""
 
-    bars: tuple[Bar, ...]
+    bars: tuple[IntervalBar, ...]
     zero: float
     least: tuple[float, float]
     same: tuple[float, float]
@@ -65,7 +75,7 @@ def forest(comparison: Comparison, names: Names) -> Forest | None:
     def place(value: float) -> float:
         return percent(0.5 + (0.5 - _EDGE / 100) * max(-1.0, min(value / end, 1.0)))
 
-    changes = written(rows, names)
+    changes = change_texts(rows, names)
     bars = tuple(_bar(change, row, place, end) for change, row in zip(changes, rows.to_dict("records"), strict=True))
     ticks = tuple(
         Tick(place(value), f"{'+' if value > 0 else ''}{round_text(value, 'pct')}" if value else "0")
@@ -80,12 +90,14 @@ def forest(comparison: Comparison, names: Names) -> Forest | None:
     return Forest(bars, place(0.0), least, same, ticks, note)
 
 
-def _bar(change: Change, row: Mapping[Hashable, object], place: Callable[[float], float], end: float) -> Bar:
+def _bar(
+    change: ChangeText, row: Mapping[Hashable, object], place: Callable[[float], float], end: float
+) -> IntervalBar:
     middle, low, high = (number(row[name]) for name in ("change_pct", "low_pct", "high_pct"))
 
     has_interval = math.isfinite(low) and math.isfinite(high)
     summary = f"{change.name}: {change.whole}, {change.verdict}"
-    return Bar(
+    return IntervalBar(
         change,
         place(middle) if math.isfinite(middle) else None,
         place(low) if has_interval else None,
@@ -97,13 +109,13 @@ def _bar(change: Change, row: Mapping[Hashable, object], place: Callable[[float]
 
 
 @dataclass(frozen=True)
-class Part:
+class StepPart:
     """A part of a step on both sides: its places in the columns, in percent from the top (top, height).
 
     ribbon: SVG path from one to the other. bar: its difference around the middle, in percent (left, width).
     """
 
-    change: Change
+    change: ChangeText
     series: str
     is_busy: bool
     before: tuple[float, float]
@@ -114,35 +126,35 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Columns:
+class StepColumns:
     """One step of each side as a column of its parts; both have one scale. sums: of the parts, and their difference."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[StepPart, ...]
     sums: tuple[str, str, str]
     before: str
     after: str
     difference: str
 
 
-def columns(comparison: Comparison, names: Names) -> Columns | None:
-    """Return the columns of a step; None if its parts are not known."""
+def columns(comparison: Comparison, names: Names) -> StepColumns | None:
+    """Return the columns of a step; None if its parts are unknown."""
     rows = parts(comparison)
     before, after = (rows[side].fillna(0.0).clip(lower=0.0).astype("float64") for side in ("baseline", "candidate"))
-    total, other = float(before.sum()), float(after.sum())
-    highest = max(total, other)
+    total, candidate_total = float(before.sum()), float(after.sum())
+    highest = max(total, candidate_total)
     if not highest > 0 or not math.isfinite(highest):
         return None
-    changes = written(rows, names)
+    changes = change_texts(rows, names)
     largest = float((after - before).abs().max())
-    drawn = []
+    step_parts = []
     at, to = 100.0, 100.0
     for change, row, one, two in zip(changes, rows.to_dict("records"), before, after, strict=True):
         heights = (100.0 * one / highest, 100.0 * two / highest)
         at, to = at - heights[0], to - heights[1]
         ends = [round(value, 2) for value in (at, to, to + heights[1], at + heights[0])]
         extent = 50.0 * (two - one) / largest if largest else 0.0
-        drawn.append(
-            Part(
+        step_parts.append(
+            StepPart(
                 change,
                 CAUSE_COLORS.get(str(row["name"]), "others"),
                 row["name"] in BUSY,
@@ -153,9 +165,9 @@ def columns(comparison: Comparison, names: Names) -> Columns | None:
                 (round(50.0 + min(extent, 0.0), 2), round(abs(extent), 2)),
             )
         )
-    sums = _sides(total, other)
+    sums = _sides(total, candidate_total)
     whole = _steps(comparison) or sums
-    return Columns(tuple(drawn), sums, *whole)
+    return StepColumns(tuple(step_parts), sums, *whole)
 
 
 def _steps(comparison: Comparison) -> tuple[str, str, str] | None:
@@ -193,9 +205,9 @@ class Lanes:
 
 
 def lanes(sides: Sequence[tuple[str, Profile, int]]) -> Lanes:
-    """Return the lanes of steps that begin at 0: of each side its title, its events, and its length in ns."""
+    """Return the lanes of steps that begin at 0; a side is its title, its events, and its length in ns."""
     most = max((length for _, _, length in sides), default=1)
-    drawn = [
+    of_gpus = [
         _lane(title, profile, device, (length, most)) for title, profile, length in sides for device in _gpus(profile)
     ]
     steps = round_steps(float(most)) if most >= 10 else []
@@ -204,12 +216,12 @@ def lanes(sides: Sequence[tuple[str, Profile, int]]) -> Lanes:
     ticks = (
         Tick(percent(place * step / most), scale.with_unit(place * step)) for place in range(int(most // step) + 1)
     )
-    return Lanes(tuple(drawn), tuple(ticks))
+    return Lanes(tuple(of_gpus), tuple(ticks))
 
 
 def _gpus(profile: Profile) -> list[int]:
-    found = [profile.tables[name]["device"] for name in GPU_TABLES if name in profile.tables]
-    return np.unique(np.concatenate(found)).tolist() if found else []
+    numbers = [profile.tables[name]["device"] for name in GPU_TABLES if name in profile.tables]
+    return np.unique(np.concatenate(numbers)).tolist() if numbers else []
 
 
 def _lane(title: str, profile: Profile, device: int, lengths: tuple[int, int]) -> Lane:
@@ -229,18 +241,18 @@ def _lane(title: str, profile: Profile, device: int, lengths: tuple[int, int]) -
 
 
 def _spans(profile: Profile, names: Sequence[str], device: int) -> Spans:
-    """Return the union of what a GPU ran of some tables, in ns."""
+    """Return the union of a GPU's operations from some tables, in ns."""
     tables = [profile.tables[name] for name in names if name in profile.tables]
-    mine = [table[table["device"] == device] for table in tables]
+    of_device = [table[table["device"] == device] for table in tables]
     start, end = (
-        np.concatenate([np.empty(0, dtype=np.int64), *(table[name].to_numpy(dtype=np.int64) for table in mine)])
+        np.concatenate([np.empty(0, dtype=np.int64), *(table[name].to_numpy(dtype=np.int64) for table in of_device)])
         for name in ("start_ns", "end_ns")
     )
     return union(start, end)
 
 
 def _path(spans: Spans, most: int) -> str:
-    """Return spans as boxes on the GRID; what is shorter than a unit of it is as long as one."""
+    """Return spans as boxes on the GRID, each at least one unit long."""
     start, end = (np.rint(GRID * each / most).astype(np.int64) for each in spans)
     start, end = union(start, np.maximum(end, start + 1))
     return "".join(f"M{one} 0H{two}V1H{one}Z" for one, two in zip(start.tolist(), end.tolist(), strict=True))

@@ -8,7 +8,7 @@ from nightsight.render import Source
 from nightsight.render.compare.figures import lanes
 from nightsight.render.compare.page import comparison_page
 from nightsight.render.compare.steps import Step, median_steps
-from nightsight.render.page.html import filled, with_policy
+from nightsight.render.page.html import fill, with_policy
 from nightsight.render.timeline.payload import steps_payload
 
 _TITLES: Final = ("Baseline", "Candidate")
@@ -24,7 +24,7 @@ def render_comparison(comparison: Comparison, *, sources: tuple[Sequence[Source]
     remark = _remark(steps) if steps else ""
     overview = lanes([(title, step.profile, step.length_ns) for title, step in zip(_TITLES, steps or (), strict=False)])
     view = comparison_page(comparison)
-    return with_policy(filled("comparison.html", page=view, timeline=timeline, remark=remark, overview=overview))
+    return with_policy(fill("comparison.html", page=view, timeline=timeline, remark=remark, overview=overview))
 
 
 def _timeline(steps: tuple[Step, Step]) -> str:
@@ -34,8 +34,8 @@ def _timeline(steps: tuple[Step, Step]) -> str:
 
 
 def _remark(steps: tuple[Step, Step]) -> str:
-    said = "; ".join(f"{title.lower()}: {step.said}" for title, step in zip(_TITLES, steps, strict=True))
+    choice = "; ".join(f"{title.lower()}: {step.said}" for title, step in zip(_TITLES, steps, strict=True))
     return (
-        f"Both moved to the same start ({said}). A step is the one of median length, of the run with the median step "
+        f"Both moved to the same start ({choice}). A step is the one of median length, of the run with the median step "
         "time; it begins with the first GPU operation that was launched in it. What crosses an end is cut off there."
     )

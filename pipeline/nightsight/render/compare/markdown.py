@@ -1,7 +1,7 @@
-"""A comparison as Markdown for a comment on a pull request: short, bounded, and of nothing that could be markup.
+"""A comparison as Markdown for a comment on a pull request: short, bounded, and without foreign markup.
 
-A comment holds 65,536 characters. Everything is cut so that all parts but the rows of tables fit; tables then get the
-rows that the rest leaves room for.
+A comment holds 65,536 characters. Texts are cut so that everything except table rows fits; tables then get as many rows
+as there is room for.
 """
 
 import math
@@ -14,9 +14,10 @@ from nightsight.model.history import digest
 from nightsight.render.compare.words import (
     LEAVES,
     NOUNS,
-    Change,
+    ChangeText,
     Names,
     causes,
+    change_texts,
     cut,
     decision_of,
     differences_of,
@@ -24,7 +25,6 @@ from nightsight.render.compare.words import (
     gates,
     is_changed,
     is_quiet,
-    left_to_say,
     notable,
     number,
     plural,
@@ -32,7 +32,7 @@ from nightsight.render.compare.words import (
     sentence_of,
     shown_of,
     tally,
-    written,
+    unmentioned_limits,
 )
 from nightsight.render.export.markdown import escape
 
@@ -55,7 +55,7 @@ _WORDS: Final = {
 
 def marker(workload: str) -> str:
     """Return the first line of a comment, by which the next run finds it: `<!-- nightsight:mlp -->`."""
-    # nothing that could end the HTML comment; a name that loses letters by that is told apart by a digest
+    # remove characters that could end the HTML comment; a digest distinguishes names that lose characters
     plain = re.sub(r"[^A-Za-z0-9_.]+", "-", workload).strip("-")[:100]
     return (
         f"<!-- nightsight:{plain if plain and plain == workload else f'{plain}-{digest(workload, 6)}'.lstrip('-')} -->"
@@ -70,32 +70,32 @@ def comparison_markdown(comparison: Comparison, *, link: str = "") -> str:
     head = f"{marker(comparison.workload)}\n"
     page = f"[Report]({_address(link)})" if _address(link) else ""
     if is_quiet(comparison):
-        title = f"**{_said(comparison.workload, _NAME)}: unchanged.**"
+        title = f"**{_plain(comparison.workload, _NAME)}: unchanged.**"
         about = ", ".join(facts(comparison)[" runs" in comparison.sentence :])
-        said = (_dot(_said(text, _ASIDE)) for text in (sentence_of(comparison), about, *comparison.notes[:_SAID]))
-        shown = _dot(_said(shown_of(comparison), _SENTENCE))
-        words = (title, *said, shown, _doubts(comparison), page)
+        sentences = (_dot(_plain(text, _ASIDE)) for text in (sentence_of(comparison), about, *comparison.notes[:_SAID]))
+        shown = _dot(_plain(shown_of(comparison), _SENTENCE))
+        words = (title, *sentences, shown, _doubts(comparison), page)
         return f"{head}{' '.join(word for word in words if word)}\n"
     names = Names(notable(comparison, comparison.changes))
     ending = [text for text in (*_method(comparison), page) if text]
     blocks = [
         _heading(comparison),
-        f"**{_dot(_said(sentence_of(comparison), _SENTENCE))}**" if comparison.sentence.strip() else "",
-        _said(" · ".join(facts(comparison)), 2 * _ASIDE),
+        f"**{_dot(_plain(sentence_of(comparison), _SENTENCE))}**" if comparison.sentence.strip() else "",
+        _plain(" · ".join(facts(comparison)), 2 * _ASIDE),
         *_causes(comparison),
         _gates(comparison, names),
         *_incomparable(comparison),
     ]
     room = MOST_BYTES - len(head.encode()) - sum(len(text.encode()) + 2 for text in (*blocks, *ending)) - 1
-    blocks += [*_changed(comparison, names, room), *ending]
+    blocks += [*_change_table(comparison, names, room), *ending]
     return head + "\n\n".join(block for block in blocks if block) + "\n"
 
 
 def _heading(comparison: Comparison) -> str:
-    return f"### {_said(comparison.workload, _NAME)}: {_WORDS[comparison.verdict]}"
+    return f"### {_plain(comparison.workload, _NAME)}: {_WORDS[comparison.verdict]}"
 
 
-def _said(text: str, length: int) -> str:
+def _plain(text: str, length: int) -> str:
     """Return text of limited length without markup."""
     return escape(cut(text, length)) if text.strip() else ""
 
@@ -105,9 +105,9 @@ def _dot(text: str) -> str:
 
 
 def _address(link: str) -> str:
-    """Return a link that can stand in parentheses, and mentions nobody; "" if it is not a web or relative address.
+    """Return a link that is safe in parentheses and mentions nobody; "" if it is not a web or relative address.
 
-    An address with a user's name is left out: others cannot follow it.
+    An address with a user name is left out, because others cannot follow it.
     """
     is_foreign = re.match(r"(?!https?:)\w+:|https?://[^/]*@", link)
     is_safe = re.fullmatch(r"(?:https?://)?[\w./~%?=&#+:@,-]{1,1000}", link) and not is_foreign
@@ -120,17 +120,17 @@ def _doubts(comparison: Comparison) -> str:
 
 
 def _causes(comparison: Comparison) -> list[str]:
-    found = causes(comparison)
-    if not len(found):
+    changed = causes(comparison)
+    if not len(changed):
         return []
     lines = []
-    for row in found.head(_SAID).to_dict("records"):
+    for row in changed.head(_SAID).to_dict("records"):
         is_new = row["verdict"] in ("added", "regressed")
         gain = number(row["candidate_gain_pct"])
         worth = f" (costs {gain:.1f} % of a step)" if is_new and math.isfinite(gain) else ""
         word = {"added": "Appeared", "removed": "Went"}.get(str(row["verdict"]), str(row["verdict"]).capitalize())
-        lines.append(f"- **{word}:** {_said(str(row['title'] or row['rule']), _ASIDE)}{escape(worth)}")
-    return ["\n".join([*lines, *_more(len(found) - _SAID, "cause")])]
+        lines.append(f"- **{word}:** {_plain(str(row['title'] or row['rule']), _ASIDE)}{escape(worth)}")
+    return ["\n".join([*lines, *_more(len(changed) - _SAID, "cause")])]
 
 
 def _more(count: int, noun: str) -> list[str]:
@@ -141,22 +141,22 @@ def _more(count: int, noun: str) -> list[str]:
 
 def _gates(comparison: Comparison, names: Names) -> str:
     rows = gates(comparison)
-    shown = written(rows.head(_METRICS), names, length=_NAME)
-    lines = _table(
+    texts = change_texts(rows.head(_METRICS), names, length=_NAME)
+    lines = _markdown_table(
         ("Metric", "Baseline", "Candidate", "Change, 90 % interval", "Verdict"),
-        [(one.name, one.baseline, one.candidate, one.whole, _verdict(one)) for one in shown],
+        [(one.name, one.baseline, one.candidate, one.whole, _verdict(one)) for one in texts],
         numbers=(1, 2, 3),
     )
-    return "\n".join([*lines, *_more(len(rows) - len(shown), "metric")])
+    return "\n".join([*lines, *_more(len(rows) - len(texts), "metric")])
 
 
-def _verdict(one: Change) -> str:
+def _verdict(one: ChangeText) -> str:
     word = _WORDS.get(one.verdict, one.verdict)
     why = one.note or one.needed
     return f"{word}: {cut(why, _NAME)}" if one.verdict == "inconclusive" and why else word
 
 
-def _changed(comparison: Comparison, names: Names, room: int) -> list[str]:
+def _change_table(comparison: Comparison, names: Names, room: int) -> list[str]:
     """Return the largest changes in a folded table, as many as there is room for."""
     rows = notable(comparison, rows_of(comparison, *LEAVES))
     if rows.empty:
@@ -173,12 +173,12 @@ def _changed(comparison: Comparison, names: Names, room: int) -> list[str]:
         "</details>",
     ]
     kinds = [NOUNS[kind] for kind in top["kind"]]
-    cells = [_cells(one, kind) for one, kind in zip(written(top, names, length=_NAME), kinds, strict=True)]
+    cells = [_cells(one, kind) for one, kind in zip(change_texts(top, names, length=_NAME), kinds, strict=True)]
     header = ("What", "Kind", "Difference", "By count", "By time", "Change", "Verdict")
     used = len("\n".join(frame).encode()) + 200
-    head = _table(header, [], numbers=(2, 3, 4, 5))
+    head = _markdown_table(header, [], numbers=(2, 3, 4, 5))
     lines: list[str] = []
-    for line in _table(header, cells, numbers=(2, 3, 4, 5))[len(head) :]:
+    for line in _markdown_table(header, cells, numbers=(2, 3, 4, 5))[len(head) :]:
         if used + sum(len(each.encode()) + 1 for each in (*head, *lines, line)) > room:
             break
         lines.append(line)
@@ -186,48 +186,48 @@ def _changed(comparison: Comparison, names: Names, room: int) -> list[str]:
     return ["\n".join(frame)] if lines else [f"{escape(title)}."]
 
 
-def _cells(one: Change, kind: str) -> tuple[str, ...]:
+def _cells(one: ChangeText, kind: str) -> tuple[str, ...]:
     name = f"{one.name} ({cut(one.note, _NAME)})" if one.note else one.name
     verdict = _WORDS.get(one.verdict, one.verdict)
     return (name, kind, one.difference, one.count_part, one.time_part, one.whole, verdict)
 
 
 def _elsewhere(comparison: Comparison) -> str:
-    """Say what changed among ranges, operators and families, which contain the rows of the table."""
-    said = []
+    """Count the changed ranges, operators and families, which contain the rows of the table."""
+    counts = []
     for kind in ("family", "range", "operator"):
         rows = rows_of(comparison, kind)
         count = int(is_changed(rows).sum())
         if count:
-            said.append(f"{count:,} {plural(count, kind)}")
-    return f"Also changed: {', '.join(said)}; see the report." if said else ""
+            counts.append(f"{count:,} {plural(count, kind)}")
+    return f"Also changed: {', '.join(counts)}; see the report." if counts else ""
 
 
 def _incomparable(comparison: Comparison) -> list[str]:
-    found = differences_of(comparison)
-    if not found:
+    differences = differences_of(comparison)
+    if not differences:
         return []
     lines = [
-        f"- {_said(what, _NAME)}: {_said(before, _NAME)} → {_said(after, _NAME)} ({_said(follows, _ASIDE)})"
-        for what, before, after, follows in found[:_SAID]
+        f"- {_plain(what, _NAME)}: {_plain(before, _NAME)} → {_plain(after, _NAME)} ({_plain(follows, _ASIDE)})"
+        for what, before, after, follows in differences[:_SAID]
     ]
-    return ["\n".join(["**Not comparable:**", "", *lines, *_more(len(found) - _SAID, "difference")])]
+    return ["\n".join(["**Not comparable:**", "", *lines, *_more(len(differences) - _SAID, "difference")])]
 
 
 def _method(comparison: Comparison) -> Iterable[str]:
     decision = comparison.decision
     for title, texts in (
-        ("Limits broken", left_to_say(comparison)),
+        ("Limits broken", unmentioned_limits(comparison)),
         ("Accepted", decision.accepted),
         ("Notes", comparison.notes),
     ):
         if texts:
-            said = "; ".join(_said(text, _ASIDE) for text in texts[:_SAID])
-            yield f"{title}: {said}{f'; {len(texts) - _SAID:,} more' if len(texts) > _SAID else ''}"
-    yield " ".join(_dot(_said(text, _SENTENCE)) for text in (decision_of(comparison), comparison.noise) if text)
+            excerpt = "; ".join(_plain(text, _ASIDE) for text in texts[:_SAID])
+            yield f"{title}: {excerpt}{f'; {len(texts) - _SAID:,} more' if len(texts) > _SAID else ''}"
+    yield " ".join(_dot(_plain(text, _SENTENCE)) for text in (decision_of(comparison), comparison.noise) if text)
 
 
-def _table(header: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: Sequence[int]) -> list[str]:
+def _markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: Sequence[int]) -> list[str]:
     rule = ["---:" if place in numbers else "---" for place in range(len(header))]
     lines = [header, rule, *([escape(text) for text in row] for row in rows)]
     return [f"| {' | '.join(line)} |" for line in lines]

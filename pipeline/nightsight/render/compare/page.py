@@ -1,4 +1,4 @@
-"""Content and order of the page of a comparison: the verdict, what changed and why, and on what that rests."""
+"""Content and order of the page of a comparison: the verdict, the changes and their causes, and the evidence."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -9,25 +9,25 @@ import numpy as np
 import pandas as pd
 
 from nightsight.model.compare import Comparison, Measures, Verdict
-from nightsight.render.compare.figures import Columns, Forest, columns, forest
+from nightsight.render.compare.figures import Forest, StepColumns, columns, forest
 from nightsight.render.compare.words import (
     NOUNS,
     Names,
     causes,
+    change_texts,
     cut,
-    decided,
     decision_of,
     differences_of,
     facts,
     gates,
-    left_to_say,
+    method_of,
     notable,
     number,
     parts,
     rows_of,
     sentence_of,
     tally,
-    written,
+    unmentioned_limits,
 )
 from nightsight.render.page.page import Definition
 from nightsight.render.table.packed import packed_tables
@@ -79,7 +79,7 @@ _COLUMNS: Final = (
 
 @dataclass(frozen=True)
 class Cause:
-    """A cause of slowness that appeared or went."""
+    """A cause of slowness that appeared or disappeared."""
 
     word: str
     verdict: str
@@ -89,8 +89,8 @@ class Cause:
 
 
 @dataclass(frozen=True)
-class Tables:
-    """All rows of one kind: the notable ones, None if there are none, and in closed elements the others."""
+class ChangeTables:
+    """All rows of one kind: the notable ones, None if there are none, and the others in closed elements."""
 
     anchor: str
     title: str
@@ -101,7 +101,7 @@ class Tables:
 
 @dataclass(frozen=True)
 class ComparisonPage:
-    """Everything that the template of a comparison prints; `sides` are the runs of baseline and candidate."""
+    """All values that the template of a comparison prints."""
 
     title: str
     facts: tuple[str, ...]
@@ -114,9 +114,9 @@ class ComparisonPage:
     causes: tuple[Cause, ...]
     forest: Forest | None
     gates: TableView | None
-    columns: Columns | None
-    changed: tuple[Tables, ...]
-    others: tuple[Tables, ...]
+    columns: StepColumns | None
+    changed: tuple[ChangeTables, ...]
+    others: tuple[ChangeTables, ...]
     groups: TableView | None
     differences: tuple[tuple[str, str, str, str], ...]
     runs: TableView | None
@@ -149,7 +149,7 @@ def comparison_page(comparison: Comparison) -> ComparisonPage:
         _WORDS.get(comparison.verdict, comparison.verdict),
         _prose(sentence_of(comparison)),
         _prose(decision_of(comparison)),
-        tuple(map(_prose, left_to_say(comparison))),
+        tuple(map(_prose, unmentioned_limits(comparison))),
         tuple(map(_prose, decision.accepted)),
         tuple(_causes(comparison)),
         forest(comparison, names),
@@ -161,7 +161,7 @@ def comparison_page(comparison: Comparison) -> ComparisonPage:
         tuple(differences_of(comparison)),
         runs,
         of_all_runs,
-        decided(comparison),
+        method_of(comparison),
         _prose(comparison.noise),
         tuple(map(_prose, comparison.notes)),
         _HELP,
@@ -187,20 +187,20 @@ def _percent(value: object) -> str:
     return f"{number(value):.1f} %" if math.isfinite(number(value)) else ABSENT
 
 
-def _tables(comparison: Comparison, kind: str, names: Names) -> Tables:
+def _tables(comparison: Comparison, kind: str, names: Names) -> ChangeTables:
     rows, title = rows_of(comparison, kind), _HEADINGS[kind]
     first = notable(comparison, rows)
-    rest = rows.drop(first.index)
+    unchanged = rows.drop(first.index)
     others = tuple(
-        (f"{len(some):,} {verdict}", _table(some, kind, names, f"{title}, {verdict}", f"{kind}_{verdict}"))
+        (f"{len(chosen):,} {verdict}", _change_view(chosen, kind, names, f"{title}, {verdict}", f"{kind}_{verdict}"))
         for verdict in ("inconclusive", "unchanged")
-        if len(some := rest[rest["verdict"] == verdict])
+        if len(chosen := unchanged[unchanged["verdict"] == verdict])
     )
-    shown = _table(first, kind, names, title, kind) if len(first) else None
-    return Tables(f"changes-{kind}", title, tally(rows), shown, others)
+    view = _change_view(first, kind, names, title, kind) if len(first) else None
+    return ChangeTables(f"changes-{kind}", title, tally(rows), view, others)
 
 
-def _table(rows: pd.DataFrame, kind: str, names: Names, caption: str, name: str) -> TableView:
+def _change_view(rows: pd.DataFrame, kind: str, names: Names, caption: str, name: str) -> TableView:
     layout = Layout(
         f"{NOUNS[kind]} rows",
         f"{NOUNS[kind][:1].upper()}{NOUNS[kind][1:]}",
@@ -213,7 +213,7 @@ def _table(rows: pd.DataFrame, kind: str, names: Names, caption: str, name: str)
 
 
 def _frame(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return changes as a table, in the order of what a reader asks first; columns without any value are left out."""
+    """Return changes as a table, the most important columns first; columns without any value are left out."""
     before, after = (floats(rows[side]) for side in ("baseline", "candidate"))
     frame = pd.DataFrame(
         {
@@ -234,7 +234,7 @@ def _frame(rows: pd.DataFrame) -> pd.DataFrame:
             "note": rows["note"].astype("str"),
         }
     )
-    return _known(frame)
+    return _known_columns(frame)
 
 
 def _gates(comparison: Comparison, names: Names) -> TableView | None:
@@ -242,7 +242,7 @@ def _gates(comparison: Comparison, names: Names) -> TableView | None:
     rows = pd.concat([gates(comparison), parts(comparison)])
     if rows.empty:
         return None
-    changes = written(rows, names)
+    changes = change_texts(rows, names)
     frame = pd.DataFrame(
         {
             "name": [one.name for one in changes],
@@ -259,21 +259,21 @@ def _gates(comparison: Comparison, names: Names) -> TableView | None:
         }
     )
     return table_view(
-        _known(frame), Layout("metrics", "Metric"), caption="Gate metrics and parts of a step", name="gate"
+        _known_columns(frame), Layout("metrics", "Metric"), caption="Gate metrics and parts of a step", name="gate"
     )
 
 
 def _groups(comparison: Comparison, names: Names) -> TableView | None:
-    """Return what has no counterpart by its name: added, removed, renamed and fused."""
+    """Return the rows without a counterpart of the same name: added, removed, renamed and fused."""
     rows = rows_of(comparison, *NOUNS)
     notes = rows["note"].astype("str")
     rows = rows[rows["verdict"].isin(["added", "removed"]) | notes.str.startswith(("renamed", "fused", "split"))]
     if rows.empty:
         return None
-    shown = zip(rows["kind"], rows["name"].astype("str"), strict=True)
+    kinds_and_names = zip(rows["kind"], rows["name"].astype("str"), strict=True)
     frame = pd.DataFrame(
         {
-            "name": [names.short(kind, name) for kind, name in shown],
+            "name": [names.short(kind, name) for kind, name in kinds_and_names],
             "kind": rows["kind"].map(NOUNS),
             "verdict": rows["verdict"],
             "baseline_ns": floats(rows["baseline"]),
@@ -284,17 +284,17 @@ def _groups(comparison: Comparison, names: Names) -> TableView | None:
         }
     )
     layout = Layout("groups", "Name", names="code", alike=("baseline_ns", "candidate_ns"))
-    return table_view(_known(frame), layout, caption="Added, removed, renamed and fused", name="groups")
+    return table_view(_known_columns(frame), layout, caption="Added, removed, renamed and fused", name="groups")
 
 
-def _known(frame: pd.DataFrame) -> pd.DataFrame:
-    """Leave out the columns in which nothing is known; a name can be empty."""
+def _known_columns(frame: pd.DataFrame) -> pd.DataFrame:
+    """Leave out columns without any value; a name can be empty."""
     unknown = (frame.isna() | (frame == "")).all()
     return frame.loc[:, ~unknown | (frame.columns == "name")]
 
 
 def _runs(comparison: Comparison) -> tuple[TableView | None, str]:
-    """Return the runs as a table, and what is the same of all of them in words."""
+    """Return the runs as a table, and the facts that all of them share in words."""
     sides = (("baseline", comparison.baseline), ("candidate", comparison.candidate))
     rows = [row for side, runs in sides for run in _in_order(runs) for row in _run(side, run)]
     if not rows:
@@ -317,9 +317,9 @@ def _in_order(runs: Sequence[Measures]) -> list[Measures]:
 
 
 def _run(side: str, run: Measures) -> Iterator[dict[str, str]]:
-    """Yield a row per GPU of a run, one without if nothing is known of its GPUs."""
+    """Yield a row per GPU of a run; one row without GPU columns if its GPUs are unknown."""
     environment = run.environment
-    known = {
+    facts_of_run = {
         "run": run.source,
         "side": side,
         "order": str(run.order + 1) if run.order >= 0 else "",
@@ -331,7 +331,7 @@ def _run(side: str, run: Measures) -> Iterator[dict[str, str]]:
         "window": f"{run.repetitions:,} × {run.family}" if run.repetitions else run.window,
     }
     if not run.conditions:
-        yield {**known, **dict.fromkeys(_CONDITIONS, "")}
+        yield {**facts_of_run, **dict.fromkeys(_CONDITIONS, "")}
     for each in run.conditions:
         values = (
             str(each.device) if len(run.conditions) > 1 else "",
@@ -345,7 +345,7 @@ def _run(side: str, run: Measures) -> Iterator[dict[str, str]]:
             each.mig,
             "yes" if each.is_shared else "",
         )
-        yield {**known, **dict(zip(_CONDITIONS, values, strict=True))}
+        yield {**facts_of_run, **dict(zip(_CONDITIONS, values, strict=True))}
 
 
 _CONDITIONS: Final = (

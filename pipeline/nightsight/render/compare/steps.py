@@ -1,7 +1,7 @@
-"""One step of each side, moved to the same start, so that both can be looked at on one time axis.
+"""Selects one step of each side and shifts both to the same start, for one time axis.
 
-It is the step whose length is the median: from the first GPU operation that was launched in it to that of the next
-step, because the CPU can be many steps ahead.
+It is the step of median length, from its first GPU operation to the first one of the next step, because the CPU can be
+many steps ahead.
 """
 
 from collections.abc import Iterable, Sequence
@@ -26,7 +26,7 @@ _FACTS: Final = ("devices", "threads")
 
 @dataclass(frozen=True)
 class Step:
-    """The events of one step, which begins at 0; `said` tells which one it is."""
+    """The events of one step, which begins at 0; `said` identifies it in words."""
 
     profile: Profile
     length_ns: int
@@ -35,8 +35,8 @@ class Step:
 
 def median_steps(sources: tuple[Sequence[Source], Sequence[Source]]) -> tuple[Step, Step] | None:
     """Return the median step of the median run of each side; None unless both sides have events."""
-    found = [_step(chosen.profile) for side in sources if (chosen := _median_run(side)) and chosen.profile]
-    one, two = (*found, None, None)[:2]
+    steps = [_step(chosen.profile) for side in sources if (chosen := _median_run(side)) and chosen.profile]
+    one, two = (*steps, None, None)[:2]
     return (one, two) if one and two else None
 
 
@@ -74,21 +74,21 @@ def _bounds(timeline: Timeline) -> tuple[Ints, Ints]:
     process, starts = next(iter(window.steps.items()))
     begins, last = starts.copy(), window.ended_ns
     operations = timeline.operations
-    mine = np.flatnonzero((operations.call >= 0) & (operation_column(timeline, "process") == process))
-    if len(mine):
-        launched = timeline.call_times[0][operations.call[mine]]
+    launched_operations = np.flatnonzero((operations.call >= 0) & (operation_column(timeline, "process") == process))
+    if len(launched_operations):
+        launched = timeline.call_times[0][operations.call[launched_operations]]
         step = np.searchsorted(starts, launched, side="right") - 1
         within = (step >= 0) & (launched < window.end_ns)
         first = np.full(len(starts), np.iinfo(np.int64).max)
-        np.minimum.at(first, step[within], operations.start[mine[within]])
+        np.minimum.at(first, step[within], operations.start[launched_operations[within]])
         begins = np.maximum.accumulate(np.where(first < np.iinfo(np.int64).max, first, starts))
-        of_last = mine[within & (step == len(starts) - 1)]
+        of_last = launched_operations[within & (step == len(starts) - 1)]
         last = max(int(operations.end[of_last].max(initial=last)), int(begins[-1]))
     return begins, np.append(begins[1:], last)
 
 
 def _cut(profile: Profile, begin: int, end: int) -> Profile:
-    """Return what is in a span of time, cut off at its ends, with times since its begin."""
+    """Return the events in a span of time, cut off at its ends, with times relative to its start."""
     tables = {name: profile.tables[name] for name in _FACTS if name in profile.tables}
     for name in _SPANS:
         if name not in profile.tables:

@@ -1,4 +1,4 @@
-"""What all forms of a comparison share: which rows they show in which order, and how they write a change."""
+"""Shared by all forms of a comparison: the rows and their order, and the text of changes."""
 
 import math
 import re
@@ -22,7 +22,7 @@ PARTS: Final = (*BUSY, *IDLE)
 FEWEST: Final = 3
 """Runs a side below which nothing can be shown to have changed."""
 LEAVES: Final = ("kernel", "copy", "api")
-"""Kinds that do not contain one another, so that no time stands in two rows."""
+"""Kinds that do not contain each other, so that no time is in two rows."""
 NOUNS: Final = {
     "kernel": "kernel",
     "family": "kernel family",
@@ -52,53 +52,53 @@ def rows_of(comparison: Comparison, *kinds: str) -> pd.DataFrame:
 
 def gates(comparison: Comparison) -> pd.DataFrame:
     """Return the gate metrics without the parts of a step: those that changed first, in the order of impact."""
-    rows = _measured(rows_of(comparison, "gate"))
+    rows = _without_absent(rows_of(comparison, "gate"))
     return by_verdict(rows[~rows["name"].isin(PARTS)])
 
 
 def parts(comparison: Comparison) -> pd.DataFrame:
     """Return the parts of a step, in the order in which reports show them."""
-    rows = _measured(rows_of(comparison, "gate"))
+    rows = _without_absent(rows_of(comparison, "gate"))
     rows = rows[rows["name"].isin(PARTS)]
     return rows.sort_values("name", key=lambda names: names.map(PARTS.index), kind="stable")
 
 
-def _measured(rows: pd.DataFrame) -> pd.DataFrame:
-    """Leave out what neither side has: copies of a program that copies nothing."""
+def _without_absent(rows: pd.DataFrame) -> pd.DataFrame:
+    """Leave out metrics that neither side has, such as copies of a program without copies."""
     return rows[(rows["baseline"].fillna(0) != 0) | (rows["candidate"].fillna(0) != 0)]
 
 
 def by_verdict(rows: pd.DataFrame) -> pd.DataFrame:
-    """Put what changed first, then what is not known, then what stayed; each in its order."""
+    """Sort changed rows first, then inconclusive ones, then unchanged ones; each group keeps its order."""
     rank = rows["verdict"].map({**dict.fromkeys(CHANGED, 0), "inconclusive": 1}).fillna(2)
     return rows.loc[rank.sort_values(kind="stable").index]
 
 
 def is_changed(rows: pd.DataFrame) -> "pd.Series[bool]":
-    """Whether something happened, by row."""
+    """Whether each row changed."""
     return rows["verdict"].isin(CHANGED)
 
 
 def notable(comparison: Comparison, rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows to show first: what changed, and with too few runs to show anything also what is not known."""
+    """Return the rows to show first: changes, and with too few runs to show any, also inconclusive rows."""
     has_few = min(len(comparison.baseline), len(comparison.candidate)) < FEWEST
     return rows[rows["verdict"].isin((*CHANGED, "inconclusive") if has_few else CHANGED)]
 
 
 def is_quiet(comparison: Comparison) -> bool:
-    """Whether there is nothing to say: every gate metric is unchanged, and nothing that is measured changed."""
+    """Whether there is nothing to report: every gate metric and every other measure is unchanged."""
     says_nothing = comparison.verdict == "unchanged" and not comparison.decision.status
     return says_nothing and causes(comparison).empty and not is_changed(comparison.changes).any()
 
 
 def causes(comparison: Comparison) -> pd.DataFrame:
-    """Return the causes that appeared or went."""
-    found = comparison.causes
-    return found[found["verdict"].isin(CHANGED)] if len(found) else found
+    """Return the causes that appeared or disappeared."""
+    changed_causes = comparison.causes
+    return changed_causes[changed_causes["verdict"].isin(CHANGED)] if len(changed_causes) else changed_causes
 
 
 class Names:
-    """Shortens the names of what was compared; different kernels of `rows` keep different names."""
+    """Shortens the names of measures; different kernels of `rows` keep different names."""
 
     def __init__(self, rows: pd.DataFrame) -> None:
         self._kernels = Labels(map(str, rows.loc[rows["kind"] == "kernel", "name"]))
@@ -111,7 +111,7 @@ class Names:
 
 
 def plural(count: int, kind: str) -> str:
-    """Return what rows of a kind are called: `kernel families`."""
+    """Return the plural noun for rows of a kind: `kernel families`."""
     return counted(count, NOUNS[kind]).split(" ", 1)[1]
 
 
@@ -126,8 +126,8 @@ def cut(text: object, length: int) -> str:
 
 
 @dataclass(frozen=True)
-class Change:
-    """One change as it is written; texts are short, but not escaped."""
+class ChangeText:
+    """The texts of one change; they are short, but not escaped."""
 
     name: str
     baseline: str
@@ -147,16 +147,16 @@ class Change:
         return f"{self.change} {self.interval}".strip()
 
 
-def written(rows: pd.DataFrame, names: Names, *, length: int = NAME_LENGTH) -> list[Change]:
+def change_texts(rows: pd.DataFrame, names: Names, *, length: int = NAME_LENGTH) -> list[ChangeText]:
     """Write rows of CHANGES, each in the unit that suits it."""
-    return [_written(row, names, length) for row in rows.to_dict("records")]
+    return [_change_text(row, names, length) for row in rows.to_dict("records")]
 
 
-def _written(row: Mapping[Hashable, object], names: Names, length: int) -> Change:
+def _change_text(row: Mapping[Hashable, object], names: Names, length: int) -> ChangeText:
     kind, name = str(row["kind"]), str(row["name"])
     numbers = {key: number(value) for key, value in row.items()}
     before, after = numbers["baseline"], numbers["candidate"]
-    # that is said once, for all rows
+    # this is reported once for all rows
     is_few = row["note"] == f"fewer than {FEWEST} runs a side"
     needed = math.nan if is_few else numbers["needed_runs"]
     scale = scale_for(unit_of(kind, name), [value for value in (before, after) if math.isfinite(value)])
@@ -165,14 +165,14 @@ def _written(row: Mapping[Hashable, object], names: Names, length: int) -> Chang
         text = scale.with_unit(value)
         return f"+{text}" if value > 0 and text != ABSENT else text
 
-    # what came or went did so as a whole
+    # added and removed measures have no parts
     count, time = (
         (ABSENT,) * 2
         if row["verdict"] in ("added", "removed")
         else (signed(numbers[name]) for name in ("count_part", "time_part"))
     )
     difference = (0 if math.isnan(after) else after) - (0 if math.isnan(before) else before)
-    return Change(
+    return ChangeText(
         names.short(kind, name, length),
         scale.with_unit(before),
         scale.with_unit(after),
@@ -188,13 +188,13 @@ def _written(row: Mapping[Hashable, object], names: Names, length: int) -> Chang
 
 
 def _bound(row: Mapping[Hashable, object], most_pct: float) -> str:
-    """Say by how much a metric can have grown, if other evidence than its interval tells it."""
+    """Return the upper bound of a metric's growth in words, if it has other evidence than its interval."""
     is_told = row["most_by"] and row["verdict"] == "inconclusive" and math.isfinite(most_pct)
     return f"at most {percent(most_pct)} {row['most_by']}" if is_told else ""
 
 
 def number(value: object) -> float:
-    """Return a number, NaN for anything that is none."""
+    """Return a number, NaN for any other value."""
     return float(value) if isinstance(value, int | float) and not pd.isna(value) else math.nan
 
 
@@ -208,19 +208,19 @@ def percent(value: float, *, unit: str = " %") -> str:
 
 def interval(low: float, high: float) -> str:
     """Write an interval in percent, `[+3.2, +5.0]`; "" if there is none."""
-    known = math.isfinite(low) and math.isfinite(high)
-    return f"[{percent(low, unit='')}, {percent(high, unit='')}]" if known else ""
+    is_known = math.isfinite(low) and math.isfinite(high)
+    return f"[{percent(low, unit='')}, {percent(high, unit='')}]" if is_known else ""
 
 
 def sentence_of(comparison: Comparison) -> str:
-    """Return the verdict in words without the word that all forms print before it."""
+    """Return the verdict in words, without the first word, which all forms print separately."""
     text = comparison.sentence.strip()
     rest = text[len(comparison.verdict) + 1 :].lstrip()
     return f"{rest[:1].upper()}{rest[1:]}" if text.lower().startswith(f"{comparison.verdict}:") else text
 
 
 def decision_of(comparison: Comparison) -> str:
-    """Return what the gate decided, without what the sentence says already."""
+    """Return the decision of the gate, without the parts that the sentence contains."""
     word, _, rest = comparison.decision.line.partition(": ")
     texts = rest.rpartition(", on ")[0].split("; ")
     is_said = all(text.lower() in comparison.sentence.lower() for text in texts)
@@ -228,31 +228,31 @@ def decision_of(comparison: Comparison) -> str:
 
 
 def shown_of(comparison: Comparison) -> str:
-    """Return what was shown where the gate passed: `No regression above 5 %: counts equal, ...`."""
+    """Return what a passed gate has shown: `No regression above 5 %: counts equal, ...`."""
     shown = comparison.decision.line.partition(": ")[2].rpartition(", on ")[0]
     return f"{shown[:1].upper()}{shown[1:]}"
 
 
-def left_to_say(comparison: Comparison) -> list[str]:
+def unmentioned_limits(comparison: Comparison) -> list[str]:
     """Return the limits that were broken, unless the decision names them."""
     return [text for text in comparison.decision.broken if text not in comparison.decision.line]
 
 
 def tally(rows: pd.DataFrame) -> str:
-    """Count rows by verdict: `3 regressed, 1 improved, 412 unchanged`; those that happened first."""
+    """Count rows by verdict, changes first: `3 regressed, 1 improved, 412 unchanged`."""
     counts = rows["verdict"].value_counts()
-    known = [verdict for verdict in (*CHANGED, "inconclusive", "unchanged") if counts.get(verdict, 0)]
-    return ", ".join(f"{counts[verdict]:,} {verdict}" for verdict in known)
+    occurring = [verdict for verdict in (*CHANGED, "inconclusive", "unchanged") if counts.get(verdict, 0)]
+    return ", ".join(f"{counts[verdict]:,} {verdict}" for verdict in occurring)
 
 
 def facts(comparison: Comparison) -> tuple[str, ...]:
-    """Say how many runs of what were compared: number, order, GPU and commits."""
+    """Describe the compared runs: number, order, GPU and commits."""
     sides = (comparison.baseline, comparison.candidate)
     first, second = (len(side) for side in sides)
     order = "interleaved" if comparison.is_paired else "not interleaved"
     runs = f"{first} + {second} runs" + (f", {order}" if first + second > 2 else "")
     gpus, commits = (
-        [_each(side, field) for side in sides] for field in ("gpu", "commit")
+        [_distinct_values(side, field) for side in sides] for field in ("gpu", "commit")
     )  # fmt: skip
     return tuple(text for text in (runs, _arrow(gpus), commits_of(commits)) if text)
 
@@ -261,43 +261,46 @@ def commits_of(commits: list[str]) -> str:
     """Write the commits of both sides, "" if neither is known."""
     if not any(commits):
         return ""
-    said = [re.sub(r"\+(?=,|$)", " with changes", commit) for commit in commits]
-    return f"commit {_arrow([commit or 'unknown' for commit in said])}"
+    labels = [re.sub(r"\+(?=,|$)", " with changes", commit) for commit in commits]
+    return f"commit {_arrow([commit or 'unknown' for commit in labels])}"
 
 
-def _each(side: Iterable[Measures], field: str) -> str:
+def _distinct_values(side: Iterable[Measures], field: str) -> str:
     texts = dict.fromkeys(str(getattr(run.environment, field)) for run in side)
     return ", ".join(printable(text) for text in texts if text)
 
 
 def _arrow(texts: list[str]) -> str:
-    """Join what differs by an arrow."""
-    known = list(dict.fromkeys(text for text in texts if text))
-    return cut(" → ".join(known), NAME_LENGTH) if known else ""
+    """Join different texts with an arrow."""
+    distinct = list(dict.fromkeys(text for text in texts if text))
+    return cut(" → ".join(distinct), NAME_LENGTH) if distinct else ""
 
 
 def differences_of(comparison: Comparison) -> list[tuple[str, str, str, str]]:
-    """Return what makes the sides hard to compare: what, of the baseline, of the candidate, and what follows."""
+    """Return the differences between the sides: the fact, its values in baseline and candidate, and the consequence."""
 
-    def said(text: str) -> str:
+    def shorten(text: str) -> str:
         return cut(text, NAME_LENGTH) if text else ABSENT
 
-    return [(said(one.what), said(one.baseline), said(one.candidate), _follows(one)) for one in comparison.differences]
+    return [
+        (shorten(one.what), shorten(one.baseline), shorten(one.candidate), _follows(one))
+        for one in comparison.differences
+    ]
 
 
 def _follows(one: Difference) -> str:
     if not one.affects:
         return "said only"
     whole = {"gate": "all gate metrics", "cause": "causes", **{kind: plural(2, kind) for kind in NOUNS}}
-    named = [whole[name] for name in one.affects if name in whole]
+    kinds = [whole[name] for name in one.affects if name in whole]
     metrics = [f"“{title_of(name)}”" for name in one.affects if name not in whole]
     if len(metrics) > _NAMED:
         metrics = [f"{len(metrics)} gate metrics"]
-    return f"inconclusive: {cut(', '.join((*metrics, *named)), NAME_LENGTH)}"
+    return f"inconclusive: {cut(', '.join((*metrics, *kinds)), NAME_LENGTH)}"
 
 
-def decided(comparison: Comparison) -> str:
-    """Say by which rule verdicts were reached, for engineers who did not make it."""
+def method_of(comparison: Comparison) -> str:
+    """Explain how verdicts were reached, for readers who do not know the method."""
     pairs = "pairs of runs" if comparison.is_paired else "the runs of both sides"
     few = min(len(comparison.baseline), len(comparison.candidate))
     if few < FEWEST:

@@ -31,7 +31,7 @@ def render_markdown(report: Report) -> str:
         escape(" · ".join(view.facts)),
         escape(view.windows.windows[0].verdict.text),
         *(_banner(banner) for banner in (*view.doubts, *view.notes)),
-        _table(("", "", ""), [(figure.label, figure.value, figure.note) for figure in view.figures], numbers=(1,)),
+        _grid(("", "", ""), [(figure.label, figure.value, figure.note) for figure in view.figures], numbers=(1,)),
         _advice(view.advice),
         *_sections(view),
         *(f"**{escape(titles)}.** Not available: {escape(reason)}." for titles, reason in view.unavailable),
@@ -41,14 +41,14 @@ def render_markdown(report: Report) -> str:
 
 
 def escape(text: str) -> str:
-    """Make any text plain Markdown: no markup, no HTML, no mention, no link, one line."""
+    """Return any text as plain Markdown on one line, without markup, HTML, mentions or links."""
     text = _MARKUP.sub(r"\\\1", re.sub(r"[\r\n]+", " ", text).translate(_ENTITIES))
     # prevent mentions, which notify people, references to issues, as in `lambda(int)#1`, and automatic links
     return _LIVE.sub("\\g<0>\N{ZERO WIDTH SPACE}", text)
 
 
 def unescape(text: str) -> str:
-    """Undo `escape`: `escape(unescape(text))` is plain, and the same as `text` if that is what `escape` returned."""
+    """Undo `escape`: `escape(unescape(text))` is plain, and equals `text` if `escape` returned that."""
     text = _WAS_LIVE.sub("\\g<1>", text)
     return _WAS_MARKUP.sub(lambda found: found[1] or _CHARACTERS[found[0]], text)
 
@@ -88,22 +88,22 @@ def _sections(view: Page) -> Iterator[str]:
 def _rows(table: TableView) -> str:
     rows = [_texts(row) for row in table.rows[:ROWS]]
     places = tuple(place for place, column in enumerate(table.columns) if column.is_number)
-    text = _table([_heading(column) for column in table.columns], rows, numbers=places)
+    text = _grid([_heading(column) for column in table.columns], rows, numbers=places)
     more = len(table.rows) > ROWS
     return f"{text}\n\nThe first {ROWS} rows; the report has more." if more else text
 
 
 def _texts(row: Row) -> list[str]:
     names = [row.name.text, *(cell.text for cell in row.cells)]
-    first, *rest = (middle_cut(name, NAME_LENGTH) for name in names)
-    return [_INDENT * row.level + first, *rest]
+    first, *others = (middle_cut(name, NAME_LENGTH) for name in names)
+    return [_INDENT * row.level + first, *others]
 
 
 def _heading(column: Column) -> str:
     return f"{column.title} ({column.unit})" if column.unit else column.title
 
 
-def _table(headers: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: Sequence[int]) -> str:
+def _grid(headers: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: Sequence[int]) -> str:
     rows = list(rows)
     if not rows:
         return ""

@@ -1,7 +1,7 @@
 """Export to ui.perfetto.dev and chrome://tracing: Chrome's trace-event JSON, gzip-compressed.
 
-Arrow builds the rows of JSON from columns of text, one block of events at a time. What many events share (name and
-arguments) is formatted once. Times are microseconds with three decimals, so no nanosecond is lost.
+Arrow builds the rows of JSON from columns of text, one block of events at a time. Names and arguments that many events
+share are formatted once. Times are microseconds with three decimals, so no nanosecond is lost.
 """
 
 import json
@@ -48,7 +48,7 @@ _CATEGORIES: Final[Mapping[str, str]] = {
     "memory_ops": "memory",
     "graph_launches": "graph",
 }
-# the arguments of an event, in addition to its name, as far as its table has them
+# the arguments of an event, in addition to its name, if its table has them
 _ARGUMENTS: Final[Mapping[str, tuple[str, ...]]] = {
     "ranges": ("domain", "is_open"),
     "marks": ("domain", "category"),
@@ -83,11 +83,11 @@ def _document(profile: Profile) -> Iterator[bytes]:
     laid = [threads, marks, ranges, streams]
     counters = _counters(profile, places)
     times = [*(slices.start for slices in laid), *(counter.time for counter in counters)]
-    origin = int(min((some.min() for some in times if len(some)), default=0))
+    origin = int(min((slices_or_times.min() for slices_or_times in times if len(slices_or_times)), default=0))
     launching, launched = _flows(profile, threads, streams)
     events: list[Slices | _Counters] = [*laid, *counters]
     # marks share the tracks of their threads, so each track is listed once
-    tracks = list(dict.fromkeys(track for some in events for track in some.tracks))
+    tracks = list(dict.fromkeys(track for slices_or_times in events for track in slices_or_times.tracks))
     rows = chain(
         _metadata(tracks),
         _slice_rows(profile, threads, origin, _Arrows(launching, "out")),
@@ -106,13 +106,13 @@ def _document(profile: Profile) -> Iterator[bytes]:
 def _metadata(tracks: Sequence[Track]) -> Iterator[bytes]:
     """Name and order the processes and threads; nothing if there are none."""
     for place, (pid, name) in enumerate({track.pid: track.process for track in tracks}.items()):
-        yield _described("process", {"pid": pid}, name, place)
+        yield _metadata_row("process", {"pid": pid}, name, place)
     for place, track in enumerate(tracks):
         if track.name:
-            yield _described("thread", {"pid": track.pid, "tid": track.tid}, track.name, place)
+            yield _metadata_row("thread", {"pid": track.pid, "tid": track.tid}, track.name, place)
 
 
-def _described(kind: str, whose: Mapping[str, int], name: str, place: int) -> bytes:
+def _metadata_row(kind: str, whose: Mapping[str, int], name: str, place: int) -> bytes:
     facts = {f"{kind}_name": {"name": name}, f"{kind}_sort_index": {"sort_index": place}}
     rows = ({"ph": "M", "name": fact, **whose, "args": value} for fact, value in facts.items())
     return "".join(f",\n{_json(row)}" for row in rows).encode()
@@ -133,17 +133,17 @@ def _flows(profile: Profile, threads: Slices, streams: Slices) -> tuple[Ints, In
         return begins, ends
     of_calls = np.flatnonzero(threads.table == threads.tables.index("api_calls"))
     # one extra entry: index -1 represents operations without a call
-    drawn = np.full(len(profile.table("api_calls")) + 1, -1, dtype=np.int64)
-    drawn[threads.row[of_calls]] = of_calls
+    slice_of_call = np.full(len(profile.table("api_calls")) + 1, -1, dtype=np.int64)
+    slice_of_call[threads.row[of_calls]] = of_calls
     # `launching_calls` numbers the operations of all tables consecutively
     before = np.cumsum([0, *(len(profile.table(name)) for name in streams.tables)])
     called = launching_calls(profile)[before[streams.table] + streams.row]
-    call = drawn[called]
-    found = np.flatnonzero(call >= 0)
+    call = slice_of_call[called]
+    launched = np.flatnonzero(call >= 0)
     # arrows that would lead backwards in time are dropped
-    found = found[streams.start[found] >= threads.start[call[found]]]
+    launched = launched[streams.start[launched] >= threads.start[call[launched]]]
     # + 1, because 0 means no arrow
-    begins[call[found]] = ends[found] = call[found] + 1
+    begins[call[launched]] = ends[launched] = call[launched] + 1
     return begins, ends
 
 
@@ -186,14 +186,14 @@ def _table_labels(table: str, frame: pd.DataFrame) -> tuple[Ints, pa.Array]:
 
     The JSON stays open at the end, so that a correlation id can be appended.
     """
-    named, names = event_names(table, frame)
+    name_code, names = event_names(table, frame)
     arguments = [name for name in _ARGUMENTS[table] if name in frame]
     columns = {name: _values(frame[name]) for name in arguments}
     has_id = integers(frame["correlation"]) >= 0 if "correlation" in frame else np.zeros(len(frame), dtype=bool)
     # events repeat the same name and arguments thousands of times: format each combination once
-    code, rows = distinct([named, has_id.astype(np.int64), *(values for values, _ in columns.values())])
-    first, followed, *rest = rows.T
-    parts = [_argument(name, values, columns[name][1]) for name, values in zip(arguments, rest, strict=True)]
+    code, rows = distinct([name_code, has_id.astype(np.int64), *(values for values, _ in columns.values())])
+    first, followed, *further = rows.T
+    parts = [_argument(name, values, columns[name][1]) for name, values in zip(arguments, further, strict=True)]
     # chrome://tracing merges the arguments at both ends of an arrow, and rejects one name with two values
     identity = "correlation" if table == "api_calls" else "launch_correlation"
     parts.append(where(followed == 1, strings([f',"{identity}":'] * len(followed))))
@@ -210,9 +210,9 @@ def _values(column: "pd.Series[Any]") -> tuple[Ints, pa.Array | None]:
     if not isinstance(column.dtype, pd.CategoricalDtype):
         return integers(column), None
     texts = column.cat.categories
-    said = np.asarray(texts != "", dtype=bool)
+    has_text = np.asarray(texts != "", dtype=bool)
     codes = np.asarray(column.cat.codes, dtype=np.int64)
-    return np.where(np.append(said, False)[codes], codes, -1), strings(_json(printable(text)) for text in texts)
+    return np.where(np.append(has_text, False)[codes], codes, -1), strings(_json(printable(text)) for text in texts)
 
 
 def _argument(name: str, values: Ints, texts: pa.Array | None) -> pa.Array:
@@ -248,9 +248,9 @@ def _async_rows(profile: Profile, slices: Slices, origin: int) -> Iterator[bytes
     places = _places(slices.tracks)
     for block in blocks(0, len(slices.row)):
         number = digits(np.arange(block.start, block.stop) + 1)
-        said = [',"id2":{"local":"', number, '"}', take(places, slices.track[block]), *labels.of(block)]
+        columns = [',"id2":{"local":"', number, '"}', take(places, slices.track[block]), *labels.of(block)]
         for phase, times in (("b", slices.start), ("e", slices.end)):
-            yield _text(f',\n{{"ph":"{phase}","ts":', _microseconds(times[block] - origin), *said)
+            yield _text(f',\n{{"ph":"{phase}","ts":', _microseconds(times[block] - origin), *columns)
 
 
 @dataclass(frozen=True)

@@ -24,13 +24,13 @@ def speedscope_profile(profile: Profile) -> bytes:
     """Return a profile per thread (ranges and the calls inside) and per stream; times are ns from the first event."""
     places = Places(profile)
     laid = [lay(profile, places) for lay in (thread_slices, process_slices, stream_slices)]
-    known = [slices for slices in laid if len(slices.row)]
-    begin = min((int(slices.start.min()) for slices in known), default=0)
-    length = max((int(slices.end.max()) for slices in known), default=0) - begin
-    names, frames = _frames(profile, known)
+    used = [slices for slices in laid if len(slices.row)]
+    begin = min((int(slices.start.min()) for slices in used), default=0)
+    length = max((int(slices.end.max()) for slices in used), default=0) - begin
+    names, frames = _frames(profile, used)
     head = {"$schema": _SCHEMA, "exporter": "nightsight", "shared": {"frames": [{"name": name} for name in names]}}
     profiles = (
-        piece for slices, frame in zip(known, frames, strict=True) for piece in _profiles(slices, frame, begin, length)
+        piece for slices, frame in zip(used, frames, strict=True) for piece in _profiles(slices, frame, begin, length)
     )
     # each profile starts with a comma; remove that of the first
     return b"".join(
@@ -46,9 +46,9 @@ def _frames(profile: Profile, laid: list[Slices]) -> tuple[list[str], list[Ints]
         frame = np.zeros(len(slices.row), dtype=np.int64)
         for place, table in enumerate(slices.tables):
             here = slices.table == place
-            codes, known = event_names(table, profile.table(table))
+            codes, names_of_table = event_names(table, profile.table(table))
             frame[here] = len(names) + codes[slices.row[here]]
-            names += known
+            names += names_of_table
         frames.append(frame)
     return names, frames
 

@@ -17,7 +17,7 @@ from nightsight.events.names import GRAPH, api_names, operation_names
 from nightsight.events.ranges import range_labels
 from nightsight.intervals import Ints, outer
 from nightsight.model.report import Profile
-from nightsight.render.lanes import apart, crossing_lanes, free_lanes
+from nightsight.render.lanes import crossing_lanes, free_lanes, separate_groups
 from nightsight.tables import START_END, integers, levels
 from nightsight.texts import middle_cut, printable
 
@@ -67,7 +67,7 @@ class Slices:
     def nesting(self) -> tuple[Ints, Ints]:
         """Per slice: how many slices enclose it, and how many are inside it, counting itself."""
         # `outer` returns the enclosing slice of each slice, -1 for none
-        level = levels(outer(apart(self.track, self.start, self.end)[1]))
+        level = levels(outer(separate_groups(self.track, self.start, self.end)[1]))
         # inside are all that follow and are deeper; `outer` on the reversed levels finds where they end
         outside = outer(-level[::-1])[::-1]
         return level, len(level) - 1 - outside - np.arange(len(level))
@@ -83,10 +83,10 @@ class Places:
     @cached_property
     def pids(self) -> Mapping[int, int]:
         """The id of each process by key: its pid, or a free number if another process has the same pid."""
-        known = self._processes
-        again = known["pid"].duplicated()
-        rows = zip(known["process"], known["pid"], again, strict=True)
-        return {int(process): next(self._free) if taken else int(pid) for process, pid, taken in rows}
+        processes = self._processes
+        again = processes["pid"].duplicated()
+        rows = zip(processes["process"], processes["pid"], again, strict=True)
+        return {int(process): next(self._free) if is_duplicate else int(pid) for process, pid, is_duplicate in rows}
 
     def thread(self, keys: Sequence[int], lane: int) -> Track:
         """Return the track of a thread (process, thread, tid); with a `lane`, a further track for crossing events."""
@@ -96,7 +96,7 @@ class Places:
         return Track(pid, next(self._free) if lane else tid, f"process {pid}", name)
 
     def process(self, keys: Sequence[int], lane: int) -> Track:
-        """Return a track for what belongs to a process (process) but to no thread."""
+        """Return a track for events that belong to a process (process) but not to a thread."""
         pid = self.pids[keys[0]]
         return Track(pid, next(self._free), f"process {pid}", _numbered("start/end ranges", lane))
 
@@ -122,9 +122,9 @@ class Places:
     def _processes(self) -> pd.DataFrame:
         frames = [self._profile.tables[name] for name in (*ON_THREADS, MARKS, OS_CALLS) if name in self._profile.tables]
         # each table has few processes: reduce it before concatenating
-        known = [frame[["process", "pid"]].drop_duplicates() for frame in frames]
+        parts = [frame[["process", "pid"]].drop_duplicates() for frame in frames]
         empty = pd.DataFrame({"process": [], "pid": []})
-        return pd.concat([*known, empty][: max(len(known), 1)]).drop_duplicates("process").sort_values("process")
+        return pd.concat([*parts, empty][: max(len(parts), 1)]).drop_duplicates("process").sort_values("process")
 
     @cached_property
     def _names(self) -> dict[int, str]:
@@ -250,7 +250,7 @@ def _lay(events: _Events, lanes: _Lanes, track: Callable[[Sequence[int], int], T
     # longest first, so that an enclosing event comes before the events inside it
     order = np.lexsort((-events.end, events.start, group))
     group, start, end = group[order], events.start[order], events.end[order]
-    lane = lanes(*apart(group, start, end))
+    lane = lanes(*separate_groups(group, start, end))
     place, pairs = distinct((group, lane))
     tracks = tuple(track(keys[owner].tolist(), lane) for owner, lane in pairs.tolist())
     # stable, so that the events of a track keep their order

@@ -2,11 +2,11 @@
 
 from nightsight.model.fleet import Survey
 from nightsight.render.fleet.page import fleet_page
-from nightsight.render.page.html import filled, with_policy
+from nightsight.render.page.html import fill, with_policy
 
 _STYLES = ("page", "first", "text", "tables", "tables_tools", "charts", "pictures", "fleet", "media")
 
 
 def render_survey(survey: Survey) -> str:
     """Render a survey as one self-contained HTML page."""
-    return with_policy(filled("fleet.html", entry="fleet/main", styles=_STYLES, page=fleet_page(survey)))
+    return with_policy(fill("fleet.html", entry="fleet/main", styles=_STYLES, page=fleet_page(survey)))

@@ -136,8 +136,8 @@ def _cell(text: object, length: int = _LONGEST) -> str:
 
 
 def _few(values: "pd.Series[str]", noun: str) -> tuple[str, ...]:
-    found = sorted({text for text in values if text})
-    return tuple(map(short_text, found)) if len(found) <= 2 else (f"{len(found)} {noun}",)
+    texts = sorted({text for text in values if text})
+    return tuple(map(short_text, texts)) if len(texts) <= 2 else (f"{len(texts)} {noun}",)
 
 
 def _gpu_time(time_ns: float) -> str:
@@ -172,12 +172,12 @@ def _causes(survey: Survey) -> TableView | None:
     if not len(causes):
         return None
     others = causes["others"].map(lambda count: f" (and {count} more of this kind)" if count else "")
-    shown = causes.assign(cause=causes["cause"].map(_cell) + others)
+    with_others = causes.assign(cause=causes["cause"].map(_cell) + others)
     columns = ["cause", "share_pct", "captures", "gain_med_pct", "gain_max_pct", "action", "rule"]
     renamed = {"action": "what_to_do", "share_pct": "gpu_time_pct", "gain_med_pct": "median_gain_pct"}
     renamed["gain_max_pct"] = "largest_gain_pct"
     layout = replace(_CAUSES, bars=("gpu_time_pct",))
-    return table_view(shown[columns].rename(columns=renamed), layout, caption="Causes", name="causes")
+    return table_view(with_others[columns].rename(columns=renamed), layout, caption="Causes", name="causes")
 
 
 def _kernels(survey: Survey) -> TableView | None:
@@ -199,10 +199,10 @@ def _by_family(kernels: pd.DataFrame) -> pd.DataFrame:
     ordered = sums.sort_values(["total_ns", "family"], ascending=[False, True])
     parts = []
     for family in ordered.to_dict("records"):
-        mine = kernels[kernels["family"] == family["family"]]
-        parts += [pd.DataFrame([{**family, "name": family["family"], "level": 0}]), mine.assign(level=1)]
-    both: pd.DataFrame = pd.concat(parts, ignore_index=True)
-    return both.reindex(columns=[*kernels.columns, "level"])
+        members = kernels[kernels["family"] == family["family"]]
+        parts += [pd.DataFrame([{**family, "name": family["family"], "level": 0}]), members.assign(level=1)]
+    table: pd.DataFrame = pd.concat(parts, ignore_index=True)
+    return table.reindex(columns=[*kernels.columns, "level"])
 
 
 def _differing(survey: Survey) -> TableView | None:
@@ -211,10 +211,10 @@ def _differing(survey: Survey) -> TableView | None:
     if not len(table):
         return None
     rows = []
-    for fact, mine in table.groupby("fact", sort=False):
+    for fact, values_of_fact in table.groupby("fact", sort=False):
         values = [
             (short_text(row["value"]) if row["value"] else _NOT_SAID, row["captures"])
-            for row in mine.to_dict("records")
+            for row in values_of_fact.to_dict("records")
         ]
         if len(values) > _MOST_VALUES + 1:
             rest = values[_MOST_VALUES:]

@@ -7,7 +7,7 @@ from markupsafe import Markup
 from nightsight.model.history import Trends
 from nightsight.render.history.page import Links, trend_page
 from nightsight.render.history.payload import trend_payload
-from nightsight.render.page.html import TEMPLATES, filled, with_policy
+from nightsight.render.page.html import TEMPLATES, fill, with_policy
 
 _STYLES = ("page", "text", "tables", "tables_tools", "trend", "media")
 
@@ -17,7 +17,7 @@ def render_trends(trends: Trends, links: Links | None = None) -> str:
     links = links or Links()
     page, payload = trend_page(trends, links), trend_payload(trends, links)
     return with_policy(
-        filled("trend.html", entry="trend/main", styles=_STYLES, vendored=_uplot(), page=page, payload=payload)
+        fill("trend.html", entry="trend/main", styles=_STYLES, vendored=_uplot(), page=page, payload=payload)
     )
 
 

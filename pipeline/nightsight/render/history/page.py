@@ -1,4 +1,4 @@
-"""Content of the trend page: events first, then each workload on each GPU, with its epochs and its numbers."""
+"""Content of the trend page: events first, then each workload on each GPU, with its epochs and numbers."""
 
 import re
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from urllib.parse import quote
 import numpy as np
 
 from nightsight.events.kernel_labels import Labels
-from nightsight.model.history import Change, Event, Night, Series, State, Track, Trends
+from nightsight.model.history import Event, LevelChange, Night, Series, State, Track, Trends
 from nightsight.render.table.view import Cell, Column, Row, TableView, counted, short_text
 from nightsight.texts import printable
 from nightsight.units import ABSENT, format_value
@@ -45,15 +45,15 @@ class Links:
         # fully quoted, so that it stays a relative path whatever it contains
         return f"{base}{quote(night.link, safe='/')}/report.html" if night.link in self.at_hand else ""
 
-    def commits(self, change: Change) -> str:
-        """Return the address of what was committed between the last night before a change and its first."""
+    def commits(self, change: LevelChange) -> str:
+        """Return the address of the commits between the last night before a change and its first night."""
         first, last = (night.commit.rstrip("+") for night in (change.before, change.night))
         is_known = all(re.fullmatch("[0-9a-f]{7,64}", commit) for commit in (first, last)) and first != last
         return f"{self.repository.rstrip('/')}/compare/{first}...{last}" if self.repository and is_known else ""
 
 
 @dataclass(frozen=True, eq=False)
-class Group:
+class TrendGroup:
     """A workload on one GPU: its epochs, oldest first, and each series with the epochs (by place) that have it."""
 
     tracks: tuple[Track, ...]
@@ -90,7 +90,7 @@ class Spark:
 
 
 @dataclass(frozen=True)
-class Section:
+class TrendSection:
     """A workload on one GPU."""
 
     anchor: str
@@ -112,29 +112,29 @@ class TrendPage:
     facts: tuple[str, ...]
     problems: tuple[str, ...]
     events: tuple[EventView, ...]
-    sections: tuple[Section, ...]
+    sections: tuple[TrendSection, ...]
     rule: str
     states: tuple[tuple[str, str], ...]
 
 
-def groups(trends: Trends) -> list[Group]:
-    """Group the tracks by workload and GPU."""
-    found: dict[tuple[str, str], list[Track]] = {}
+def groups(trends: Trends) -> list[TrendGroup]:
+    """TrendGroup the tracks by workload and GPU."""
+    tracks_of_group: dict[tuple[str, str], list[Track]] = {}
     for track in trends.tracks:
-        found.setdefault((track.workload, track.key.gpu_name), []).append(track)
-    # those that something happened to come first
+        tracks_of_group.setdefault((track.workload, track.key.gpu_name), []).append(track)
+    # groups with events come first
     open_ones = {id(event.main.track) for event in trends.events if event.state in ("confirmed", "suspect")}
-    ordered = sorted(found.values(), key=lambda tracks: not any(id(track) in open_ones for track in tracks))
+    ordered = sorted(tracks_of_group.values(), key=lambda tracks: not any(id(track) in open_ones for track in tracks))
     return [_group(sorted(tracks, key=lambda track: track.nights[0].time)) for tracks in ordered]
 
 
 def trend_page(trends: Trends, links: Links) -> TrendPage:
     """Lay out the page."""
-    found = groups(trends)
-    anchors = {id(track): f"track-{number}" for number, group in enumerate(found) for track in group.tracks}
+    grouped = groups(trends)
+    anchors = {id(track): f"track-{number}" for number, group in enumerate(grouped) for track in group.tracks}
     names = [series.name for track in trends.tracks for series in track.series if series.kind == "kernel"]
     labels = Labels(names)
-    changed: dict[int, Change] = {}
+    changed: dict[int, LevelChange] = {}
     for event in reversed(trends.events):
         changed.update({id(change.series): change for change in event.changes})
     times = sorted(night.time[:10] for track in trends.tracks for night in track.nights if night.time)
@@ -149,7 +149,7 @@ def trend_page(trends: Trends, links: Links) -> TrendPage:
         facts if trends.tracks else (),
         tuple(map(printable, trends.problems)),
         tuple(_event(event, links, anchors[id(event.main.track)]) for event in trends.events),
-        tuple(_section(group, f"track-{number}", labels, changed) for number, group in enumerate(found)),
+        tuple(_section(group, f"track-{number}", labels, changed) for number, group in enumerate(grouped)),
         trends.rule,
         tuple(STATES.items()),
     )
@@ -171,14 +171,14 @@ def _word(event: Event) -> str:
     return "slowdown" if event.direction == "slower" else "improvement"
 
 
-def _group(tracks: Sequence[Track]) -> Group:
+def _group(tracks: Sequence[Track]) -> TrendGroup:
     series: dict[tuple[str, str], list[tuple[int, Series]]] = {}
     # the newest epoch decides the order
     for place, track in reversed(list(enumerate(tracks))):
         for each in track.series:
             series.setdefault((each.kind, each.name), []).append((place, each))
     ordered = sorted(series.items(), key=lambda item: item[0][0] != "gate")
-    return Group(tuple(tracks), tuple((kind, tuple(reversed(parts))) for (kind, _), parts in ordered))
+    return TrendGroup(tuple(tracks), tuple((kind, tuple(reversed(parts))) for (kind, _), parts in ordered))
 
 
 def _event(event: Event, links: Links, anchor: str) -> EventView:
@@ -199,7 +199,7 @@ def _event(event: Event, links: Links, anchor: str) -> EventView:
     )
 
 
-def _section(group: Group, anchor: str, labels: Labels, changed: dict[int, Change]) -> Section:
+def _section(group: TrendGroup, anchor: str, labels: Labels, changed: dict[int, LevelChange]) -> TrendSection:
     newest = group.tracks[-1]
     rows = [(kind, _row(parts, labels, changed)) for kind, parts in group.series]
     title = short_text(newest.workload)
@@ -220,11 +220,11 @@ def _section(group: Group, anchor: str, labels: Labels, changed: dict[int, Chang
         for kind, word in (("gate", "Metrics"), ("kernel", "Kernels"))
     ]
     epochs = tuple(
-        f"{track.nights[0].time[:10]}: {printable(_began(before, track))}"
+        f"{track.nights[0].time[:10]}: {printable(_epoch_start(before, track))}"
         for before, track in zip((None, *group.tracks[:-1]), group.tracks, strict=True)
     )
     nights = sum(len(track.nights) for track in group.tracks)
-    return Section(
+    return TrendSection(
         anchor,
         title,
         gpu,
@@ -237,7 +237,7 @@ def _section(group: Group, anchor: str, labels: Labels, changed: dict[int, Chang
     )
 
 
-def _began(before: Track | None, track: Track) -> str:
+def _epoch_start(before: Track | None, track: Track) -> str:
     return ", ".join(track.key.differences(before.key)) if before else track.key.text or "unknown machine"
 
 
@@ -252,7 +252,7 @@ def _columns(header: str) -> tuple[Column, ...]:
 _COLUMNS: Final = {"gate": _columns("Metric"), "kernel": _columns("Kernel")}
 
 
-def _row(parts: Sequence[tuple[int, Series]], labels: Labels, changed: dict[int, Change]) -> Row:
+def _row(parts: Sequence[tuple[int, Series]], labels: Labels, changed: dict[int, LevelChange]) -> Row:
     _, series = parts[-1]
     change = changed.get(id(series))
     if series.kind == "kernel":
@@ -274,15 +274,15 @@ def _row(parts: Sequence[tuple[int, Series]], labels: Labels, changed: dict[int,
     return Row(name, tuple(map(Cell, texts)))
 
 
-def _spark(group: Group) -> Spark | None:
+def _spark(group: TrendGroup) -> Spark | None:
     """Draw the first metric over all nights; None for fewer than two."""
     _, parts = group.series[0]
     name = parts[-1][1].label
     values = np.concatenate([series.values for _, series in parts])
-    known = values[np.isfinite(values)]
-    if len(known) < 2:
+    finite = values[np.isfinite(values)]
+    if len(finite) < 2:
         return None
-    low, high = _range(float(known.min()), float(known.max()))
+    low, high = _range(float(finite.min()), float(finite.max()))
     count = sum(len(group.tracks[place].nights) for place, _ in parts)
     lines, epochs, marks, start = [], [], [], 0
     for place, series in parts:

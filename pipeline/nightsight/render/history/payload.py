@@ -1,4 +1,4 @@
-"""All nights of all series for the charts: small integers, each a distance from the series' own median."""
+"""All nights of all series for the charts, as small integers: differences from the median of the series."""
 
 import base64
 import datetime as dt
@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from nightsight.model.history import Series, Track, Trends
-from nightsight.render.history.page import Group, Links, groups
+from nightsight.render.history.page import Links, TrendGroup, groups
 from nightsight.texts import printable
 
 _STEPS: Final = 10_000  # of the median: a hundredth of a percent each
@@ -20,15 +20,17 @@ def trend_payload(trends: Trends, links: Links) -> str:
     changes: dict[int, list[Any]] = {}
     for event in trends.events:
         for change in event.changes:
-            ours = changes.setdefault(id(change.series), [])
+            entries = changes.setdefault(id(change.series), [])
             commit = change.night.commit[:10]
-            ours.append([change.place, change.state, commit, round(change.change_pct, 1) if change.baseline else None])
+            entries.append(
+                [change.place, change.state, commit, round(change.change_pct, 1) if change.baseline else None]
+            )
     document = [_group(group, links, changes) for group in groups(trends)]
     text = json.dumps(document, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
 
 
-def _group(group: Group, links: Links, changes: dict[int, list[Any]]) -> dict[str, Any]:
+def _group(group: TrendGroup, links: Links, changes: dict[int, list[Any]]) -> dict[str, Any]:
     return {
         "epochs": [_epoch(track, links) for track in group.tracks],
         "series": [

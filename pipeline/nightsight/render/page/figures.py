@@ -47,18 +47,18 @@ class Figure:
 def first_figures(run: Numbers, report: Report) -> tuple[Figure, ...]:
     """Return the four figures of the first screen, what matters most first; a share below 0.1 % does not matter."""
     if run.busy_pct_by_device:
-        found: Iterator[Figure] = chain(
+        figures: Iterator[Figure] = chain(
             _one_step(run), _busy(run), _largest_family(report), _largest_wait(report), _work(run)
         )
     elif len(report.rows(NCU_LIMITS)):
-        found = _single_kernels(report)
+        figures = _single_kernels(report)
     else:
         is_known = run.step_ns or run.window_ns or run.profiled_step_ns
-        of_window = _one_step(run) if is_known else _recorded(report)
-        # figures of a step say more than a sum over the whole recording
+        of_window = _one_step(run) if is_known else _recording_length(report)
+        # figures of a step are more useful than a sum over the whole recording
         operators = tuple(_in_operators(report.rows(STEP_SPLIT))) or _operator_time(run)
-        found = chain(of_window, operators, _top_operator(run), _memory_use(report))
-    return tuple(found)[:_FIRST]
+        figures = chain(of_window, operators, _top_operator(run), _memory_use(report))
+    return tuple(figures)[:_FIRST]
 
 
 def _one_step(run: Numbers) -> Iterator[Figure]:
@@ -68,13 +68,13 @@ def _one_step(run: Numbers) -> Iterator[Figure]:
         yield Figure("Step", format_value(run.step_ns, "step_ns"), note)
     elif run.profiled_step_ns is not None:
         # the window also has the time between the steps, so it is not their sum
-        note = _joined(_of_steps(run), window and f"window {window}")
+        note = _join(_of_steps(run), window and f"window {window}")
         yield Figure("Step, profiled", format_value(run.profiled_step_ns, "step_ns"), note)
     elif window:
         yield Figure("Window", window, _window_note(run))
 
 
-def _recorded(report: Report) -> Iterator[Figure]:
+def _recording_length(report: Report) -> Iterator[Figure]:
     """Yield the length of a recording without work on a GPU."""
     for view in report.windows:
         if view.is_chosen and view.end_ns > view.start_ns:
@@ -101,9 +101,9 @@ def _idle(idle_ns: float | None, unseen_ns: float | None) -> str:
 
 def _busy_figure(devices: tuple[float, ...], idle: str, run: Numbers) -> Figure:
     span = _span(devices, "busy_pct")
-    # a range whose ends read the same adds nothing
-    held = gpus(len(devices), run)
-    over = f"mean of {held}, {span}" if " to " in span else f"on each of {held}, of the window"
+    # a range whose ends have equal texts is not shown
+    gpus_held = gpus(len(devices), run)
+    over = f"mean of {gpus_held}, {span}" if " to " in span else f"on each of {gpus_held}, of the window"
     mean = format_value(float(np.mean(devices)), "busy_pct")
     return Figure("GPU busy", mean, over if len(devices) > 1 else f"of the window, {idle}")
 
@@ -137,7 +137,7 @@ def _largest_family(report: Report) -> Iterator[Figure]:
     family = str(times.idxmax())
     share = format_value(float(100 * times.max() / times.sum()), "time_pct")
     if family == OTHER:
-        # that says nothing, so name the largest kernel
+        # that is not informative, so name the largest kernel
         largest = kernels.iloc[int(np.nanargmax(floats(kernels["total_ns"])))].to_dict()
         share = format_value(100.0 * float(largest["total_ns"]) / float(times.sum()), "time_pct")
         label = label_of(str(largest["name"]), _NAME_LENGTH)
@@ -147,9 +147,9 @@ def _largest_family(report: Report) -> Iterator[Figure]:
 
 
 def _largest_wait(report: Report) -> Iterator[Figure]:
-    found = largest_wait(report.rows(TIME_SPLIT))
-    if found is not None and found[1] >= _LEAST_PCT:
-        name, mean = found
+    wait = largest_wait(report.rows(TIME_SPLIT))
+    if wait is not None and wait[1] >= _LEAST_PCT:
+        name, mean = wait
         # as below the bar
         shares = {part.label: part.share for part in wholes(report.rows(TIME_SPLIT)).key}
         title = "Exposed communication" if name == COMMUNICATION else "Largest wait"
@@ -168,8 +168,8 @@ def _work(run: Numbers) -> Iterator[Figure]:
 def _single_kernels(report: Report) -> Iterator[Figure]:
     """Yield the figures of kernels that ncu replayed, without a timeline."""
     kernels, limits = report.rows(NCU_KERNELS), report.rows(NCU_LIMITS)
-    known = {"launch", "excessive_pct"} <= set(kernels) and "launch" in limits
-    excessive = limits["launch"].map(kernels.set_index("launch")["excessive_pct"]) if known else np.nan
+    are_coalescing_known = {"launch", "excessive_pct"} <= set(kernels) and "launch" in limits
+    excessive = limits["launch"].map(kernels.set_index("launch")["excessive_pct"]) if are_coalescing_known else np.nan
     limits = limits.assign(excessive_pct=excessive)
     times = floats(limits["replay_ns"])
     total = float(np.nansum(times))
@@ -192,15 +192,15 @@ def _shorter(limits: dict[Any, Any]) -> Figure:
     """Return how much shorter a launch could be with the change its metrics suggest, else up to the unit's peak."""
     label = "It could be shorter by"
     if pd.notna(limits["gain_pct"]):
-        # the metric behind it; those after it support it
+        # the first metric is the reason, and the others support it
         reason = middle_cut(printable(limits["reason"]).partition(", ")[0], _NAME_LENGTH)
         return Figure(label, format_value(float(limits["gain_pct"]), "gain_pct"), reason)
-    left = format_value(float(limits["left_pct"]), "left_pct")
+    headroom = format_value(float(limits["left_pct"]), "left_pct")
     if limits["unit"] in MEMORIES and pd.isna(limits["excessive_pct"]):
         # uncoalesced accesses keep a cache busy with data nobody reads
         unit = printable(limits["unit"])
-        return Figure("Below the peak by", left, f"of {unit}; whether its traffic is needed was not measured")
-    return Figure(label, f"at most {left}", "what that unit has left to its peak")
+        return Figure("Below the peak by", headroom, f"of {unit}; whether its traffic is needed was not measured")
+    return Figure(label, f"at most {headroom}", "what that unit has left to its peak")
 
 
 def key_figures(run: Numbers) -> tuple[Figure, ...]:
@@ -217,7 +217,7 @@ def _window(run: Numbers) -> Iterator[Figure]:
 
 def _window_note(run: Numbers) -> str:
     note = _WINDOWS.get(run.window, printable(run.window) if run.window else "")
-    return _joined(note, printable(run.repeated) if run.repeated else "")
+    return _join(note, printable(run.repeated) if run.repeated else "")
 
 
 def _gpu(run: Numbers) -> Iterator[Figure]:
@@ -226,11 +226,11 @@ def _gpu(run: Numbers) -> Iterator[Figure]:
     idle = _idle(run.idle_ns, run.unseen_ns)
     mean = f"mean of {len(devices)} {each_of(run)}, {_span(devices, 'busy_pct')}; {idle} on average"
     yield Figure("GPU busy", format_value(run.busy_pct, "busy_pct"), mean if over else idle)
-    kernels = _joined(counted(run.kernels or 0, "kernel"), over)
+    kernels = _join(counted(run.kernels or 0, "kernel"), over)
     yield Figure("Kernel time", format_value(run.kernel_ns, "kernel_ns"), kernels + _top_kernel(run))
     yield from _memory(run, over)
     if run.graph_launches:
-        graphs = _joined(counted(run.graph_launches, "graph run"), over)
+        graphs = _join(counted(run.graph_launches, "graph run"), over)
         yield Figure("CUDA graph time", format_value(run.graph_ns, "graph_ns"), graphs)
 
 
@@ -247,9 +247,9 @@ def _memory(run: Numbers, over: str) -> Iterator[Figure]:
         size = "" if run.copied_bytes is None else f"{format_value(run.copied_bytes, 'copied_bytes')} in "
         copied = f"{size}{counted(run.copies, 'copy')}"
         memsets = f"; {sets} took {set_time}" if run.sets else ""
-        yield Figure("Copy time", format_value(run.copy_ns, "copy_ns"), _joined(copied, over) + memsets)
+        yield Figure("Copy time", format_value(run.copy_ns, "copy_ns"), _join(copied, over) + memsets)
     elif run.sets:
-        yield Figure("Set time", set_time, _joined(sets, over))
+        yield Figure("Set time", set_time, _join(sets, over))
 
 
 def _in_operators(steps: pd.DataFrame) -> Iterator[Figure]:
@@ -279,13 +279,13 @@ def _launches(run: Numbers) -> Iterator[Figure]:
         return
     medians = run.launch_api_med_ns
     several = ", by device" if len(set(medians)) > 1 else ""
-    known = f"API median {_span(medians, 'launch_api_med_ns')}{several}"
-    known = known if medians else "their API time was not recorded"
+    api_time = f"API median {_span(medians, 'launch_api_med_ns')}{several}"
+    api_time = api_time if medians else "their API time was not recorded"
     if run.launch_idle_pct is None:
-        yield Figure("Launches", f"{run.launches:,.0f}", known)
+        yield Figure("Launches", f"{run.launches:,.0f}", api_time)
         return
     waits = format_value(run.launch_idle_pct, "launch_idle_pct")
-    note = f"{_of_waits(run, waits)}; {counted(run.launches, 'launch')}, {known}"
+    note = f"{_of_waits(run, waits)}; {counted(run.launches, 'launch')}, {api_time}"
     yield Figure("GPU waits for launches", waits, note)
 
 
@@ -298,7 +298,7 @@ def _of_waits(run: Numbers, waits: str) -> str:
     span = f"mean of {len(devices)} {each_of(run)}, {_span(devices, 'launch_idle_pct')}" if len(devices) > 1 else ""
     steady = format_value(run.steady_launch_idle_pct, "launch_idle_pct")
     has_slow = run.steady_launch_idle_pct is not None and steady != waits
-    return _joined("of the window", span, f"{steady} without slow first launches" if has_slow else "")
+    return _join("of the window", span, f"{steady} without slow first launches" if has_slow else "")
 
 
 def _steps(run: Numbers) -> Iterator[Figure]:
@@ -314,12 +314,12 @@ def _steps(run: Numbers) -> Iterator[Figure]:
         )
     if run.profiled_step_ns is not None:
         ratio = f"{run.profiled_step_ns / run.step_ns:.1f}× unprofiled" if run.step_ns else ""
-        yield Figure("Step, profiled", format_value(run.profiled_step_ns, "step_ns"), _joined(ratio, _of_steps(run)))
+        yield Figure("Step, profiled", format_value(run.profiled_step_ns, "step_ns"), _join(ratio, _of_steps(run)))
 
 
 def _of_steps(run: Numbers) -> str:
     """Return how many steps the profiled median covers, and how much they differ."""
-    return _joined(f"median of {counted(run.profiled_steps or 0, 'step')}", run.step_span)
+    return _join(f"median of {counted(run.profiled_steps or 0, 'step')}", run.step_span)
 
 
 def _span(values: tuple[float, ...], column: str) -> str:
@@ -328,5 +328,5 @@ def _span(values: tuple[float, ...], column: str) -> str:
     return " to ".join(ends)
 
 
-def _joined(*parts: str) -> str:
+def _join(*parts: str) -> str:
     return ", ".join(part for part in parts if part)

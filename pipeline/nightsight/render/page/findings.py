@@ -53,7 +53,7 @@ class Advice:
 
 def banners(findings: tuple[Finding, ...]) -> tuple[Banner, ...]:
     """Return the findings that are not advice, the worst first."""
-    shown = sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity))
+    ordered = sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity))
     return tuple(
         Banner(
             finding.severity,
@@ -63,7 +63,7 @@ def banners(findings: tuple[Finding, ...]) -> tuple[Banner, ...]:
             _prose(finding.remedy, 1_000),
             tuple(_prose(text, 300) for text in finding.evidence),
         )
-        for finding in shown
+        for finding in ordered
         if finding.severity in _WORDS
     )
 
@@ -71,7 +71,7 @@ def banners(findings: tuple[Finding, ...]) -> tuple[Banner, ...]:
 def advice(findings: tuple[Finding, ...], titles: Mapping[str, str], labels: Labels) -> tuple[Advice, ...]:
     """Return the findings that are advice, in their order.
 
-    titles: of the page's sections, by their anchors. labels: of kernels, the same as in its tables.
+    titles: the titles of the page's sections, by anchor. labels: the labels of kernels, as in the page's tables.
     """
     return tuple(
         Advice(
@@ -93,20 +93,20 @@ def advice(findings: tuple[Finding, ...], titles: Mapping[str, str], labels: Lab
     )
 
 
-def apart(items: tuple[Advice, ...]) -> tuple[tuple[Advice, ...], str]:
-    """Return advice without the sentence on the simulation, which is the same for all, and that sentence."""
-    said = [text for item in items for text in item.evidence if text.startswith(_SIMULATED)]
+def without_simulation(items: tuple[Advice, ...]) -> tuple[tuple[Advice, ...], str]:
+    """Return the advice without the sentence on the simulation, which all advice shares, and that sentence."""
+    sentences = [text for item in items for text in item.evidence if text.startswith(_SIMULATED)]
     bare = (
         replace(item, evidence=tuple(text for text in item.evidence if not text.startswith(_SIMULATED)))
         for item in items
     )
-    return tuple(bare), f"{said[0]}." if said else ""
+    return tuple(bare), f"{sentences[0]}." if sentences else ""
 
 
 def _bound(finding: Finding) -> str:
     """Return the gain for a kernel alone from the action, if the gain for the window is unknown."""
-    found = _UP_TO.search(finding.action) if finding.gain_pct is None else None
-    return printable(found[0]) if found else ""
+    match = _UP_TO.search(finding.action) if finding.gain_pct is None else None
+    return printable(match[0]) if match else ""
 
 
 def _kernels(finding: Finding, labels: Labels) -> Iterator[str]:

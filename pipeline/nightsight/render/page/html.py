@@ -71,22 +71,22 @@ def render_html(
     view = page(report)
     if profile is not None:
         # render first with a placeholder: the size of the rest decides how much room the timeline has
-        text = filled("report.html", page=view, timeline=_TIMELINE, no_timeline="")
+        text = fill("report.html", page=view, timeline=_TIMELINE, no_timeline="")
         room = most_bytes - len(text.encode()) - _LONGEST_POLICY
         most = min(room, TIMELINE_BYTES)
         payload = timeline_payload(profile, results=report.results, spent=spent, most_bytes=most)
         if payload:
             return with_policy(text.replace(_TIMELINE, payload.decode(), 1))
     reason = "report.json contains no events; render the capture itself" if profile is None else _NO_EVENTS
-    return with_policy(filled("report.html", page=view, timeline="", no_timeline=reason))
+    return with_policy(fill("report.html", page=view, timeline="", no_timeline=reason))
 
 
 def render_index(entries: Sequence[IndexEntry], *, trends: str = "") -> str:
     """Render the index of runs as one HTML page. `trends`: the address of the trend page, if there is one."""
-    return with_policy(filled("index.html", page=index_page(entries, trends=trends)))
+    return with_policy(fill("index.html", page=index_page(entries, trends=trends)))
 
 
-def filled(
+def fill(
     template: str,
     *,
     entry: str = "main",
@@ -94,9 +94,9 @@ def filled(
     vendored: tuple[Markup, Markup] = (Markup(), Markup()),
     **values: object,
 ) -> str:
-    """Return a template filled in, before its policy is known.
+    """Return a rendered template, before its policy is known.
 
-    entry: the module that the page's script begins with. vendored: style and script of others, before ours.
+    entry: the entry module of the page's script. vendored: third-party style and script, which come before ours.
     """
     pairs = zip(vendored, (_style(styles), _script(entry)), strict=True)
     style, script = (Markup("\n").join(filter(None, pair)) for pair in pairs)
@@ -104,7 +104,7 @@ def filled(
 
 
 def with_policy(text: str) -> str:
-    """Return the finished page, with a policy that allows what is in it."""
+    """Return the finished page, with a policy that allows its own styles and scripts."""
     # the first occurrence is in the meta tag; text from a report always comes after it
     return text.replace(_POLICY, _policy(text), 1)
 
@@ -112,8 +112,8 @@ def with_policy(text: str) -> str:
 def with_assets(text: str, address: str) -> tuple[str, dict[str, bytes]]:
     """Move style and script of a finished page into separate files, for hosts that forbid them inside a page.
 
-    address: of the folder of these files, relative to the page. Return the page, and the files by name. Their names
-    say what is in them, so that many pages share them, and an old page keeps its own.
+    address: the folder of these files, relative to the page. Return the page, and the files by name. The names are
+    digests of the content, so that many pages share the files, and an old page keeps its own.
     """
     files: dict[str, bytes] = {}
     for element, suffix, before, after in _MOVED:
@@ -160,11 +160,11 @@ def _environment() -> Environment:
     )
     environment.filters |= {
         "breakable": _breakable,
-        "coded": _coded,
-        "linked": _linked,
-        "marked": _marked,
+        "coded": _code,
+        "linked": _links,
+        "marked": _marks,
         "spaced": spaced,
-        "timed": _timed,
+        "timed": _time,
         "unbroken": _unbroken,
     }
     return environment
@@ -175,37 +175,37 @@ def _breakable(name: str) -> Markup:
     return Markup("<wbr>").join(re.split(r"(?<=[_,<…])(?=\S)", name))
 
 
-def _coded(text: str) -> Markup:
+def _code(text: str) -> Markup:
     """Mark up `code`; everything else stays text, asterisks of types too."""
     parts = text.split("`")
     # a last backtick without a partner is text
     lone = ["`" + parts.pop()] if len(parts) % 2 == 0 else []
     code = Markup("<code>{}</code>")
-    said = [code.format(part) if place % 2 else escape(part) for place, part in enumerate(parts)]
-    return Markup("").join([*said, *lone])
+    markup = [code.format(part) if place % 2 else escape(part) for place, part in enumerate(parts)]
+    return Markup("").join([*markup, *lone])
 
 
-def _linked(text: str) -> Markup:
+def _links(text: str) -> Markup:
     """Mark up `code`, and turn NVIDIA's URLs, which ncu's rules put in parentheses, into links; the rest stays text."""
-    *parts, rest = _NVIDIA.split(text)
+    *pieces, tail = _NVIDIA.split(text)
     link = Markup('<a href="{}" target="_blank" rel="noopener noreferrer">{}</a>')
     words = (
-        _coded(part) if place % 2 == 0 else link.format(part, part.split("/")[2]) for place, part in enumerate(parts)
+        _code(part) if place % 2 == 0 else link.format(part, part.split("/")[2]) for place, part in enumerate(pieces)
     )
-    return Markup("").join((*words, _coded(rest)))
+    return Markup("").join((*words, _code(tail)))
 
 
-def _marked(text: str) -> Markup:
+def _marks(text: str) -> Markup:
     """Mark up `code` and *titles* in definitions; everything else stays text."""
     safe = str(escape(text))
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", re.sub(r"\*([^*]+)\*", r"<em>\1</em>", safe)))  # noqa: S704
 
 
-def _timed(text: str) -> Markup:
+def _time(text: str) -> Markup:
     """Wrap text that is a UTC time in a <time> element, so that scripts can add the local time."""
-    found = _UTC.fullmatch(text)
+    match = _UTC.fullmatch(text)
     element = Markup('<time datetime="{}T{}Z">{}</time>')
-    return element.format(*found.groups(), text) if found else escape(text)
+    return element.format(*match.groups(), text) if match else escape(text)
 
 
 def _unbroken(text: str) -> str:

@@ -17,7 +17,7 @@ from nightsight.units import ABSENT, Scale, format_cell, scale_for, split
 class IndexEntry:
     """One run in the index; `href` is relative to the index page; None means not measured.
 
-    machine: what must be equal for runs to be comparable apart from the GPU, in words.
+    machine: the facts other than the GPU that must be equal for runs to be comparable, in words.
     """
 
     workload: str
@@ -50,9 +50,9 @@ _BEFORE: Final = 4  # runs that make a level
 
 @dataclass(frozen=True)
 class Machine:
-    """What the newest complete runs on one machine measured, newest first, and how that compares with those before.
+    """The measurements of the newest complete runs on one machine, newest first, compared with earlier ones.
 
-    is_off: the last runs are off the level before.
+    is_off: the last runs deviate from the previous level.
     """
 
     name: str
@@ -62,7 +62,7 @@ class Machine:
 
 
 @dataclass(frozen=True)
-class Group:
+class IndexGroup:
     """The runs of one workload."""
 
     workload: str
@@ -74,7 +74,7 @@ class Group:
 class IndexPage:
     """The runs of each workload, the most recent workload first."""
 
-    groups: tuple[Group, ...]
+    groups: tuple[IndexGroup, ...]
     summary: str
     trends: str
 
@@ -100,15 +100,15 @@ def index_entry(report: Report, *, failed: bool) -> IndexEntry:
 
 
 def index_page(entries: Sequence[IndexEntry], *, trends: str = "") -> IndexPage:
-    """Group runs by workload; runs without a timestamp come last. `trends`: the address of the trend page."""
+    """IndexGroup runs by workload; runs without a timestamp come last. `trends`: the address of the trend page."""
     newest = sorted(entries, key=lambda entry: (entry.captured_utc, entry.run_id), reverse=True)
     workloads = list(dict.fromkeys(entry.workload for entry in newest))
     groups = tuple(_group(name, [entry for entry in newest if entry.workload == name]) for name in workloads)
     return IndexPage(groups, f"{counted(len(newest), 'run')} of {counted(len(workloads), 'workload')}", trends)
 
 
-def _group(workload: str, runs: Sequence[IndexEntry]) -> Group:
-    scales = {title: scale_for(split(name)[1], _known(runs, name)) for title, name in _NUMBERS.items()}
+def _group(workload: str, runs: Sequence[IndexEntry]) -> IndexGroup:
+    scales = {title: scale_for(split(name)[1], _values(runs, name)) for title, name in _NUMBERS.items()}
     columns = (
         *(Column(title, is_number=False, name=title.lower()) for title in ("Run", "Outcome")),
         *(_column(title, scale, runs) for title, scale in scales.items()),
@@ -116,7 +116,7 @@ def _group(workload: str, runs: Sequence[IndexEntry]) -> Group:
     )
     name = printable(workload)
     table = TableView(f"Runs of {name}", columns, tuple(_row(entry, scales) for entry in runs))
-    return Group(name, table, tuple(_machines(runs)))
+    return IndexGroup(name, table, tuple(_machines(runs)))
 
 
 def _machines(runs: Sequence[IndexEntry]) -> Iterator[Machine]:
@@ -124,10 +124,10 @@ def _machines(runs: Sequence[IndexEntry]) -> Iterator[Machine]:
     keys = dict.fromkeys((run.gpu, run.machine) for run in runs)
     for gpu, machine in keys:
         complete = [run for run in runs if (run.gpu, run.machine) == (gpu, machine) and not run.failed]
-        name = next((name for name in _WATCHED if _known(complete, name)), None)
+        name = next((name for name in _WATCHED if _values(complete, name)), None)
         if name is None:
             continue
-        values = _known(complete, name)
+        values = _values(complete, name)
         count, percent = off_level(values[::-1], least=_BEFORE)
         if len(values) <= _BEFORE:
             state = f"no trend from {counted(len(values), 'run')}"
@@ -144,7 +144,7 @@ def _machines(runs: Sequence[IndexEntry]) -> Iterator[Machine]:
 
 def _column(title: str, scale: Scale, runs: Sequence[IndexEntry]) -> Column:
     name = _NUMBERS[title]
-    return Column(title, scale.symbol if _known(runs, name) else "", name=name, scale=scale)
+    return Column(title, scale.symbol if _values(runs, name) else "", name=name, scale=scale)
 
 
 def _row(entry: IndexEntry, scales: dict[str, Scale]) -> Row:
@@ -156,6 +156,6 @@ def _row(entry: IndexEntry, scales: dict[str, Scale]) -> Row:
     return Row(link, tuple(Cell(text) for text in (outcome, *values, *texts)))
 
 
-def _known(entries: Sequence[IndexEntry], name: str) -> list[float]:
+def _values(entries: Sequence[IndexEntry], name: str) -> list[float]:
     values = (getattr(entry, name) for entry in entries)
     return [value for value in values if value is not None]

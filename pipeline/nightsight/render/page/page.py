@@ -1,4 +1,4 @@
-"""Content and order of a report page: the first screen, causes, what most readers look for, and the rest as details."""
+"""Content and order of a report page: the first screen, causes, the most used sections, and the rest as details."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,7 +15,7 @@ from nightsight.render.page.windows import Choices, choices
 from nightsight.render.table.grouped import kernel_groups
 from nightsight.render.table.layouts import labels_of, layout_of, with_ranks
 from nightsight.render.table.packed import packed_tables
-from nightsight.render.table.replayed import HEADINGS, PREFIX, numbered, with_figures
+from nightsight.render.table.replayed import HEADINGS, PREFIX, number_launches, with_figures
 from nightsight.render.table.view import TableView, table_view, texts_of
 from nightsight.results import entry_of
 from nightsight.results.causes import WHAT_IF
@@ -88,7 +88,7 @@ class Definition:
 
 
 @dataclass(frozen=True)
-class Section:
+class PageSection:
     """One result: its pictures and table, or the sentence `message` instead. `short`: its title in the navigation."""
 
     anchor: str
@@ -111,7 +111,7 @@ class Method:
     stages: Pairs
     conditions: Pairs
     trials: Strip | None
-    sections: tuple[Section, ...]
+    sections: tuple[PageSection, ...]
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ class Details:
     """Sections that start closed, under the title of their group; "" for results that are not in the register."""
 
     group: str
-    sections: tuple[Section, ...]
+    sections: tuple[PageSection, ...]
 
 
 @dataclass(frozen=True)
@@ -138,10 +138,10 @@ class Page:
     notes: tuple[Banner, ...]
     figures: tuple[Figure, ...]
     windows: Choices
-    lead: Section | None
+    lead: PageSection | None
     unchecked: tuple[tuple[tuple[str, ...], str], ...]
     nothing: str
-    sections: tuple[Section, ...]
+    sections: tuple[PageSection, ...]
     details: tuple[Details, ...]
     unavailable: Pairs
     method: Method
@@ -164,7 +164,7 @@ class Page:
         return any(section.anchor == WHAT_IF.name for section in self.results)
 
     @property
-    def results(self) -> tuple[Section, ...]:
+    def results(self) -> tuple[PageSection, ...]:
         """All sections of results except those of the method, in the order of the page."""
         closed = (section for group in self.details for section in group.sections)
         return (*((self.lead,) if self.lead else ()), *self.sections, *closed)
@@ -174,50 +174,50 @@ def page(report: Report, *, table_bytes: int = TABLE_BYTES) -> Page:
     """Build the page of a report; table rows beyond the printed ones get at most `table_bytes`."""
     # labels come from the plain names, before launches are numbered
     labels = labels_of(report.results)
-    report = replace(report, results=numbered(with_figures(report.results)))
-    made = {result.name: _section(result, report, labels) for result in report.results if _has_section(result)}
+    report = replace(report, results=number_launches(with_figures(report.results)))
+    by_name = {result.name: _section(result, report, labels) for result in report.results if _has_section(result)}
     method, run = _method(report, labels), numbers(report)
-    lead = made.pop(TIME_SPLIT.name, None)
+    lead = by_name.pop(TIME_SPLIT.name, None)
     is_open = _open(report)
-    sections = tuple(made.pop(name) for name in is_open if name in made)
-    shown = (*((lead,) if lead else ()), *sections, *made.values(), *method.sections)
-    titles = {section.anchor: section.title for section in shown}
-    unchecked = _unchecked(report.unchecked)
-    told = advice(report.findings, titles, labels)
+    sections = tuple(by_name.pop(name) for name in is_open if name in by_name)
+    all_sections = (*((lead,) if lead else ()), *sections, *by_name.values(), *method.sections)
+    titles = {section.anchor: section.title for section in all_sections}
+    unchecked = _unchecked_rules(report.unchecked)
+    advice_items = advice(report.findings, titles, labels)
     # without either, no section gives the reason
-    causes = () if told or lead else tuple((_CAUSES, reason) for _, reason in unchecked)
-    windows = choices(report, run, told, labels)
+    causes = () if advice_items or lead else tuple((_CAUSES, reason) for _, reason in unchecked)
+    windows = choices(report, run, advice_items, labels)
     about = windows.windows[0].verdict.about
-    said = banners(tuple(finding for finding in report.findings if finding is not about))
-    doubts = tuple(banner for banner in said if banner.severity != "info")
+    doubtful = banners(tuple(finding for finding in report.findings if finding is not about))
+    doubts = tuple(banner for banner in doubtful if banner.severity != "info")
     return Page(
         middle_cut(printable(report.title), _TITLE_LENGTH),
         _facts(report.environment),
         doubts,
-        tuple(banner for banner in said if banner not in doubts),
+        tuple(banner for banner in doubtful if banner not in doubts),
         key_figures(run),
         windows,
         lead,
         unchecked,
         "" if RULES[0].name in report.unchecked else _NOTHING,
         sections,
-        _details(made.values()),
+        _details(by_name.values()),
         (*causes, *_unavailable(report.results)),
         method,
         printable(report.generator) if report.generator else "",
-        packed_tables((section.table for section in shown if section.table), most_bytes=table_bytes),
+        packed_tables((section.table for section in all_sections if section.table), most_bytes=table_bytes),
     )
 
 
 def _open(report: Report) -> tuple[str, ...]:
-    """Return the results whose sections are open, in order: what readers of such a capture look for first."""
+    """Return the results whose sections are open, in order: those that readers of such a capture need first."""
     if len(report.rows(GPU_TIME)):
         return _ON_A_GPU
     return _OF_SINGLE_KERNELS if len(report.rows(NCU_KERNELS)) else _ON_A_CPU
 
 
-def _details(sections: Iterable[Section]) -> tuple[Details, ...]:
-    groups: dict[str, list[Section]] = {}
+def _details(sections: Iterable[PageSection]) -> tuple[Details, ...]:
+    groups: dict[str, list[PageSection]] = {}
     for section in sections:
         entry = entry_of(section.anchor)
         groups.setdefault(entry.group if entry else "", []).append(section)
@@ -232,18 +232,18 @@ def _has_section(result: Result) -> bool:
 
 
 def _is_at(result: Result, *places: Place) -> bool:
-    """Whether a result belongs in one of these places; one that is not in the register gets a section."""
+    """Whether a result belongs in one of these places; a result that is not in the register gets a section."""
     entry = entry_of(result.name)
     return (entry.place if entry else "section") in places
 
 
-def _unchecked(rules: Mapping[str, str]) -> tuple[tuple[tuple[str, ...], str], ...]:
+def _unchecked_rules(rules: Mapping[str, str]) -> tuple[tuple[tuple[str, ...], str], ...]:
     """Group the advice rules that could not be checked by reason; return (causes, reason)."""
     reasons: dict[str, list[str]] = {}
     for rule, reason in rules.items():
         # the page adds the full stop itself
-        said = _IN_WORDS.get(rule) or printable(rule).replace("_", " ")
-        reasons.setdefault(printable(reason).rstrip("."), []).append(said)
+        words = _IN_WORDS.get(rule) or printable(rule).replace("_", " ")
+        reasons.setdefault(printable(reason).rstrip("."), []).append(words)
     return tuple((tuple(names), reason) for reason, names in reasons.items())
 
 
@@ -295,13 +295,13 @@ def _titles(results: list[Result], replays: int) -> Iterator[str]:
             yield "Single kernels (Nsight Compute)"
 
 
-def _section(result: Result, report: Report, labels: Labels) -> Section:
+def _section(result: Result, report: Report, labels: Labels) -> PageSection:
     layout = with_ranks(layout_of(result), report, result.rows).labelled(labels)
     title, notes = printable(result.title), tuple(printable(note) for note in result.notes)
     entry = entry_of(result.name)
     short = (entry.short if entry else "") or title
-    told = printable(result.help) if result.help else ""
-    section = Section(printable(result.name), title, short[:1].upper() + short[1:], told, notes=notes)
+    help_text = printable(result.help) if result.help else ""
+    section = PageSection(printable(result.name), title, short[:1].upper() + short[1:], help_text, notes=notes)
     if not len(result.rows):
         return replace(section, message=f"{layout.noun[:1].upper()}{layout.noun[1:]}: none recorded in this capture.")
     section = replace(
@@ -341,7 +341,7 @@ def _method(report: Report, labels: Labels) -> Method:
 
 
 def _conditions(gpu: Conditions) -> str:
-    """Return in one line how a GPU ran."""
+    """Return the state of a GPU in one line."""
     lowest = f" (lowest {gpu.lowest_sm_mhz:,.0f})" if gpu.lowest_sm_mhz is not None else ""
     facts = (
         gpu.sm_mhz is not None and f"{gpu.sm_mhz:,.0f} MHz{lowest}",

@@ -31,12 +31,12 @@ def _add(file: Path, written: dict[Path, tuple[str, list[str]]], importers: tupl
     text = file.read_text(encoding="utf-8")
     imports = []
     for names, path in _IMPORT.findall(text):
-        source, wanted = (file.parent / path).resolve(), [name for name in re.split(r"[\s,]+", names) if name]
+        source, names_wanted = (file.parent / path).resolve(), [name for name in re.split(r"[\s,]+", names) if name]
         _add(source, written, (*importers, file))
-        if missing := set(wanted) - set(written[source][1]):
+        if missing := set(names_wanted) - set(written[source][1]):
             raise ValueError(f"{file.name} imports names {source.name} does not export: {', '.join(sorted(missing))}")
         # a module refers to another by its position, which is fixed because dicts keep their order
-        imports.append(f"const {{ {', '.join(wanted)} }} = module{list(written).index(source)};\n")
+        imports.append(f"const {{ {', '.join(names_wanted)} }} = module{list(written).index(source)};\n")
     exports = _EXPORT.findall(text)
     body = _TYPES.sub("", _EXPORT.sub("", _IMPORT.sub("", text)))
     if other := _OTHER.search(body):

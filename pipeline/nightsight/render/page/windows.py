@@ -9,7 +9,7 @@ from nightsight.events.window import AFTER_PAUSE, ANNOTATED, GPU_WORK, RECORDED,
 from nightsight.model.report import Report, View
 from nightsight.render.figure.shares import Wholes, wholes
 from nightsight.render.page.figures import Figure, first_figures, window_figures
-from nightsight.render.page.findings import Advice, apart
+from nightsight.render.page.findings import Advice, without_simulation
 from nightsight.render.page.findings import advice as advice_of
 from nightsight.render.page.summary import Numbers
 from nightsight.render.verdict import Verdict, start_up, verdict, verdict_on
@@ -50,7 +50,7 @@ class Choice:
 class Choices:
     """The windows of a page, the window of the report first.
 
-    start_up: in one line, where the time before that window went.
+    start_up: a line on the time before that window.
     """
 
     windows: tuple[Choice, ...]
@@ -60,37 +60,37 @@ class Choices:
 def choices(report: Report, run: Numbers, advice: tuple[Advice, ...], labels: Labels) -> Choices:
     """Return the windows of a report with something to show; `run` and `advice` belong to the chosen one."""
     chosen = next((view for view in report.windows if view.is_chosen), None)
-    drawn = wholes(report.rows(TIME_SPLIT), report.called)
+    splits = wholes(report.rows(TIME_SPLIT), report.called)
     # without work on a GPU there is no choice to explain
-    sentence = _prose(chosen.sentence) if chosen and drawn else ""
+    sentence = _prose(chosen.sentence) if chosen and splits else ""
     figures, label = first_figures(run, report), _label(chosen) if chosen else ""
-    first = Choice(label, sentence, verdict(report, run), figures, drawn, *apart(advice))
+    first = Choice(label, sentence, verdict(report, run), figures, splits, *without_simulation(advice))
     before = start_up(report)
-    return Choices((first, *_others(report, run, labels, label)), _prose(before.sentence) if before else "")
+    return Choices((first, *_other_choices(report, run, labels, label)), _prose(before.sentence) if before else "")
 
 
-def _others(report: Report, run: Numbers, labels: Labels, chosen: str) -> Iterator[Choice]:
+def _other_choices(report: Report, run: Numbers, labels: Labels, chosen: str) -> Iterator[Choice]:
     for view in report.windows:
         if not view.is_chosen and view.split is not None and len(view.split):
             # sections of the page cover the chosen window, so advice on others does not link to them
-            said = advice_of(view.findings, {}, labels)
+            items = advice_of(view.findings, {}, labels)
             # the line on the start-up already says the rest, whichever window is shown
-            told = "" if view.name == START_UP else _prose(view.sentence)
+            sentence = "" if view.name == START_UP else _prose(view.sentence)
             stay = f"The sections below still show *{chosen}*."
             answer = verdict_on(view, run)
             answer = replace(answer, first=_of_start_up(view, report) or answer.first)
             yield Choice(
                 _label(view),
-                f"{told} {stay}".strip(),
+                f"{sentence} {stay}".strip(),
                 answer,
                 window_figures(view, run),
                 wholes(view.split, report.called),
-                *apart(said),
+                *without_simulation(items),
             )
 
 
 def _of_start_up(view: View, report: Report) -> str:
-    """Say how much of a window is the start-up, if that is most: advice on it does not apply to the loop."""
+    """Return the share of the start-up in a window, if it is most of it: advice on it does not apply to the loop."""
     for other in report.windows:
         if other.name == START_UP and view.name != START_UP and view.end_ns > view.start_ns:
             inside = min(view.end_ns, other.end_ns) - max(view.start_ns, other.start_ns)

@@ -1,7 +1,4 @@
-"""The table layout of each result: its register entry, plus what only a renderer needs.
-
-This module adds how rows are rearranged before display and how their names are shortened.
-"""
+"""The table layout of each result: its register entry, plus how rows are rearranged and names are shortened."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -53,7 +50,7 @@ def layout_of(result: Result) -> Layout:
         full=entry.full,
         bars=entry.bars,
         minor=(*entry.minor, *map(of_operations, entry.minor), *_crowded_out(result)),
-        prepare=lambda frame: _prepared(entry, frame),
+        prepare=lambda frame: _prepare(entry, frame),
         shorten=_SHORTENED.get(entry.name, short_text),
         is_folded=entry.is_folded,
         timeline=entry.jump,
@@ -65,15 +62,15 @@ def layout_of(result: Result) -> Layout:
 
 
 def _crowded_out(result: Result) -> tuple[str, ...]:
-    """Return the columns of *Kernel time* that stand back for the figures of replays, which need their room."""
+    """Return the columns of *Kernel time* that are hidden at first, to make room for the figures of replays."""
     has_figures = result.name == CUDA_GPU_KERN_SUM.name and "limiter" in result.rows
     return ("min_ns", "stddev_ns") if has_figures else ()
 
 
 def with_ranks(layout: Layout, report: Report, rows: Frame) -> Layout:
-    """Return a layout that calls GPUs what they are called in the report: `Rank` above the numbers of ranks."""
-    known = rows["device"].dropna().unique().tolist() if "device" in rows else []
-    if not known or "rank" in rows or any(report.ranks.get(str(device)) != device for device in known):
+    """Return a layout that names GPUs as in the report: with the heading `Rank` above the numbers of ranks."""
+    devices = rows["device"].dropna().unique().tolist() if "device" in rows else []
+    if not devices or "rank" in rows or any(report.ranks.get(str(device)) != device for device in devices):
         return layout
     if layout.name == "device":
         return replace(layout, header=_RANK)
@@ -86,10 +83,12 @@ _RANK: Final = "Rank"
 def labels_of(results: Iterable[Result]) -> Labels:
     """Return the labels of all kernels that occur in results."""
     # the critical path names functions and copies, too, and its kernels are in other results
-    named = [(result, entry) for result in results if (entry := entry_of(result.name)) and entry is not CRITICAL_PATH]
-    columns = (result.rows[name] for result, entry in named for name in entry.kernels if name in result.rows)
+    with_entries = [
+        (result, entry) for result in results if (entry := entry_of(result.name)) and entry is not CRITICAL_PATH
+    ]
+    columns = (result.rows[name] for result, entry in with_entries for name in entry.kernels if name in result.rows)
     names = (column.dropna().astype("str") for column in columns)
-    return Labels(name for each in names for name in each.drop_duplicates())
+    return Labels(name for values in names for name in values.drop_duplicates())
 
 
 def refuse_incomplete(report: Report) -> None:
@@ -102,17 +101,17 @@ def refuse_incomplete(report: Report) -> None:
             raise CaptureError(f"not a nightsight report.json: the result {result.name} lacks {names}", MAKE_AGAIN)
 
 
-def _prepared(entry: Entry, frame: Frame) -> Frame:
-    """Drop the columns that the entry lets go where all rows have the same value, and rearrange the rest."""
+def _prepare(entry: Entry, frame: Frame) -> Frame:
+    """Drop optional columns in which all rows have the same value, and rearrange the rest."""
     agreed = [name for name in entry.constant if name in frame and frame[name].nunique() <= 1]
     frame = frame.drop(columns=agreed)
     return _PREPARED[entry.name](frame) if entry.name in _PREPARED else frame
 
 
-def _named_operations(frame: Frame) -> Frame:
+def _name_operations(frame: Frame) -> Frame:
     """Replace the operation and memory kinds by one name."""
-    rest = frame.drop(columns=["operation", "source_kind", "target_kind"])
-    return rest.assign(name=operation_names(frame))
+    other_columns = frame.drop(columns=["operation", "source_kind", "target_kind"])
+    return other_columns.assign(name=operation_names(frame))
 
 
 def _waits(frame: Frame) -> Frame:
@@ -136,14 +135,14 @@ _KINDS_OF_WORK: Final = {
 
 
 def _marks(frame: Frame) -> Frame:
-    """Name marks `domain:name`, as ranges are; drop the category if no mark has one."""
+    """Name marks `domain:name`, like ranges; drop the category if no mark has one."""
     domain = frame["domain"].astype("str")
-    named = frame.assign(name=domain.where(domain == "", domain + ":") + frame["name"].astype("str"))
-    return named.drop(columns=["domain", *([] if (frame["category"] != "").any() else ["category"])])
+    with_domain = frame.assign(name=domain.where(domain == "", domain + ":") + frame["name"].astype("str"))
+    return with_domain.drop(columns=["domain", *([] if (frame["category"] != "").any() else ["category"])])
 
 
 def _ranks(frame: Frame) -> Frame:
-    """Drop the number of the GPU where it is that of the rank, as in a job of several captures."""
+    """Drop the GPU number if it equals the rank, as in a job of several captures."""
     return frame.drop(columns="device") if (frame["device"] == frame["rank"]).all() else frame
 
 
@@ -160,8 +159,8 @@ def _tree(frame: Frame) -> Frame:
     if (frame["instances"] == 1).all():
         idle += ["cpu_med_ns", "cpu_min_ns", "cpu_max_ns"]
     rows, depths = _preorder(places, around)
-    named = frame.assign(name=names).drop(columns=["path", *idle], errors="ignore")
-    return named.iloc[rows].assign(level=depths)
+    flat = frame.assign(name=names).drop(columns=["path", *idle], errors="ignore")
+    return flat.iloc[rows].assign(level=depths)
 
 
 _Place = tuple[object, str]  # process and path of a range
@@ -170,8 +169,8 @@ _Place = tuple[object, str]  # process and path of a range
 def _around(place: _Place, levels: Mapping[_Place, int]) -> _Place | None:
     """Return the parent of a range: the longest prefix of its path that is one level up, else the longest further up.
 
-    The level decides, because a name can itself contain the separator. Further up is the parent of a module, whose path
-    leaves out the modules around it.
+    The level decides, because a name can itself contain the separator. The parent of a module is further up, because
+    its path leaves out the enclosing modules.
     """
     (process, above), further = place, None
     while " / " in above:
@@ -202,7 +201,7 @@ def _preorder(places: Sequence[_Place], around: Sequence[_Place | None]) -> tupl
 
 _PREPARED: Final[Mapping[str, Callable[[Frame], Frame]]] = {
     GPU_TIME.name: _devices,
-    MEMORY_OPERATIONS.name: _named_operations,
+    MEMORY_OPERATIONS.name: _name_operations,
     NCU_KERNELS.name: replayed.kernels,
     NCU_RULES.name: replayed.rules,
     NCU_ROOFLINE.name: replayed.points,
@@ -216,7 +215,7 @@ _PREPARED: Final[Mapping[str, Callable[[Frame], Frame]]] = {
     NVTX_MARKS.name: _marks,
     RANKS.name: _ranks,
     CUDA_API_SYNC.name: _waits,
-    # the evidence of the advice has them
+    # these are in the evidence of the advice
     WHAT_IF.name: lambda frame: frame.drop(columns="kernels", errors="ignore"),
     SETUP_CALLS.name: _waits,
 }

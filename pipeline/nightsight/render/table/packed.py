@@ -22,7 +22,7 @@ Json = dict[str, Any]
 
 _FORMAT: Final = 2
 _TRIES: Final = 4
-# more than compressing leaves room for
+# a larger document cannot fit even compressed
 _MOST_RATIO: Final = 10
 _NONE: Final = -1  # the code of a missing text
 
@@ -34,13 +34,17 @@ def packed_tables(views: Iterable[TableView], *, most_bytes: int) -> str:
     """
     tables = [table for view in views for table in _tables(view)]
     # most pages have room for all
-    every = _json(_document(tables, [len(table) for table in tables]))
-    if tables and len(every) <= _MOST_RATIO * most_bytes and len(packed := _compressed(every)) <= most_bytes:
+    whole_document = _json(_document(tables, [len(table) for table in tables]))
+    if (
+        tables
+        and len(whole_document) <= _MOST_RATIO * most_bytes
+        and len(packed := _compress(whole_document)) <= most_bytes
+    ):
         return packed
     aim: float = most_bytes
     # the size of the whole is only known after compressing it
     for _ in range(_TRIES if tables else 0):
-        packed = _compressed(_json(_document(tables, _limits(tables, aim))))
+        packed = _compress(_json(_document(tables, _limits(tables, aim))))
         if len(packed) <= most_bytes:
             return packed
         # sizes of single tables are estimates: aim lower by the error of this try
@@ -83,13 +87,15 @@ class _Table:
     @cached_property
     def names(self) -> list[str]:
         layout = self.whole.layout
-        return _each(self.whole.frame[layout.name].astype("str").tolist(), layout.shorten)
+        return _map_distinct(self.whole.frame[layout.name].astype("str").tolist(), layout.shorten)
 
     @cached_property
     def full(self) -> list[str]:
         """The full texts of the first column, "" where the name is not shortened."""
         layout, frame = self.whole.layout, self.whole.frame
-        texts = _each(frame[layout.full if layout.full in frame else layout.name].astype("str").tolist(), printable)
+        texts = _map_distinct(
+            frame[layout.full if layout.full in frame else layout.name].astype("str").tolist(), printable
+        )
         return ["" if text == name else text for name, text in zip(self.names, texts, strict=True)]
 
     @cached_property
@@ -106,7 +112,7 @@ class _Table:
         return len(zlib.compress(_json({"table": rows, "texts": texts.all}))) * 4 // 3
 
     def rows(self, count: int, texts: Texts) -> Json:
-        """Return the first `count` rows; full names only of rows that are not printed, as the page has the others."""
+        """Return the first `count` rows; full names only for rows that are not printed: the page has the others."""
         printed, frame = len(self.view.rows), self.whole.frame
         levels = {"level": frame["level"].tolist()[:count]} if "level" in frame else {}
         return {
@@ -136,7 +142,7 @@ class _Table:
         return {"texts": texts.codes(short), "full": texts.codes(full)}
 
 
-def _each(texts: Sequence[str], write: Callable[[str], str]) -> list[str]:
+def _map_distinct(texts: Sequence[str], write: Callable[[str], str]) -> list[str]:
     """Apply `write` to each text, but only once per distinct text: tables repeat names."""
     written = {text: write(text) for text in dict.fromkeys(texts)}
     return [written[text] for text in texts]
@@ -144,12 +150,12 @@ def _each(texts: Sequence[str], write: Callable[[str], str]) -> list[str]:
 
 def _values(column: "pd.Series[Any]", heading: Column) -> list[Any]:
     if heading.scale is None:
-        return _each(known_texts(column), lambda text: printable(text) if text else "")
+        return _map_distinct(known_texts(column), lambda text: printable(text) if text else "")
     if pd.api.types.is_integer_dtype(column.dtype):
         missing = column.isna().tolist()
         return [None if is_missing else value for value, is_missing in zip(column.tolist(), missing, strict=True)]
     values = floats(column)
-    return [value if known else None for value, known in zip(values.tolist(), np.isfinite(values), strict=True)]
+    return [value if is_finite else None for value, is_finite in zip(values.tolist(), np.isfinite(values), strict=True)]
 
 
 def _column(column: Column, values: list[Any], texts: Texts) -> Json:
@@ -186,6 +192,6 @@ def _json(document: Json) -> bytes:
     return json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
 
 
-def _compressed(document: bytes) -> str:
+def _compress(document: bytes) -> str:
     # mtime=0: the same report gives the same bytes
     return base64.b64encode(gzip.compress(document, 9, mtime=0)).decode()

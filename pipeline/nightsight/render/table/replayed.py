@@ -21,7 +21,7 @@ Frame = pd.DataFrame
 
 PREFIX: Final = "ncu_"
 LATENCIES: Final = "latencies"
-"""What limits a launch that uses no unit of the GPU to more than `LIMITED_PCT`."""
+"""The limiter of a launch that does not use any unit of the GPU to more than `LIMITED_PCT`."""
 BRIEF: Final = 44
 """The length limit of kernel names in pictures, and in columns other than the first."""
 _INTERNAL: Final = ("gpu_total_ns", "busiest_gpu_ns")
@@ -40,14 +40,14 @@ _FIRST: Final = (
     "limited_by",
 )
 _FIGURES: Final = {"sm_pct": "sm_pct", "dram_pct": "dram_pct", "limited_by": "limiter"}
-_LIMITER: Final = "Limiter: what keeps the launch from being shorter, see Limits of kernels."
+_LIMITER: Final = "Limiter: what prevents the launch from being shorter, see Limits of kernels."
 _OF_REPLAY: Final = (
     "SM, DRAM and limiter are those of the kernel's replay by Nsight Compute, of several the one that represents the "
     "most time: see Replayed kernels."
 )
 HEADINGS: Final = {
     "theoretical_pct": "theoretical_occupancy_pct",
-    # readers take a limiter for what limits the kernel, not its occupancy
+    # readers expect a limiter to limit the kernel, not its occupancy
     "limiter": "occupancy_limit",
     "limited_by": "limiter",
     "peak_pct": "of_roof_pct",
@@ -59,26 +59,26 @@ HEADINGS: Final = {
 _KINDS: Final = {"info": "verdict", "optimization": "advice"}
 
 
-def numbered(results: Sequence[Result]) -> tuple[Result, ...]:
+def number_launches(results: Sequence[Result]) -> tuple[Result, ...]:
     """Prefix the name of each launch with a number, from 1, in order of first appearance in the results."""
     launches: dict[object, int] = {}
     return tuple(
-        replace(result, table=_numbered(result.rows, launches))
+        replace(result, table=_number_launches(result.rows, launches))
         if result.name.startswith(PREFIX) and {"launch", "name"} <= set(result.rows.columns)
         else result
         for result in results
     )
 
 
-def _numbered(frame: Frame, launches: dict[object, int]) -> Frame:
+def _number_launches(frame: Frame, launches: dict[object, int]) -> Frame:
     # NaN is not equal to itself, so None represents all launches without an id
-    known = (None if pd.isna(launch) else launch for launch in frame["launch"])
-    numbers = pd.Series([str(launches.setdefault(launch, len(launches) + 1)) for launch in known], frame.index, "str")
+    ids = (None if pd.isna(launch) else launch for launch in frame["launch"])
+    numbers = pd.Series([str(launches.setdefault(launch, len(launches) + 1)) for launch in ids], frame.index, "str")
     return frame.assign(name=numbers + ". " + frame["name"].astype("str").fillna("")).drop(columns="launch")
 
 
 def with_figures(results: Sequence[Result]) -> Sequence[Result]:
-    """Say of replayed kernels what limits them, and in *Kernel time* what the replay with most of its time used."""
+    """Add limiters to replayed kernels, and figures of the replay with the most time to *Kernel time*."""
     results = _with_limits(results)
     replays = _rows(results, NCU_KERNELS)
     if not len(replays):
@@ -95,12 +95,12 @@ def _with_limits(results: Sequence[Result]) -> Sequence[Result]:
     if not {"launch", "unit", "used_pct"} <= set(limits.columns):
         return results
     pairs = zip(limits["unit"].astype("str"), floats(limits["used_pct"]), strict=True)
-    named = pd.Series([limiter(unit, used) for unit, used in pairs], limits["launch"], "str")
-    named = named[~named.index.duplicated()]
+    limiters = pd.Series([limiter(unit, used) for unit, used in pairs], limits["launch"], "str")
+    limiters = limiters[~limiters.index.duplicated()]
     return tuple(
         replace(
             result,
-            table=result.rows.assign(limited_by=result.rows["launch"].map(named).fillna("").astype("str")),
+            table=result.rows.assign(limited_by=result.rows["launch"].map(limiters).fillna("").astype("str")),
             notes=(*result.notes, _LIMITER),
         )
         if result.name == NCU_KERNELS.name and "launch" in result.rows
@@ -110,7 +110,7 @@ def _with_limits(results: Sequence[Result]) -> Sequence[Result]:
 
 
 def limiter(unit: str, used_pct: float) -> str:
-    """Return what limits a launch: its busiest unit, latencies if that is not busy enough; "" if it is not known."""
+    """Return the limiter of a launch: its busiest unit, or latencies if that is not busy enough; "" if unknown."""
     if np.isnan(used_pct):
         return ""
     return unit if used_pct >= LIMITED_PCT else LATENCIES
@@ -125,10 +125,10 @@ def _with(result: Result, figures: Frame) -> Result:
     if result.table is None or not len(result.rows):
         return result
     kernels = result.rows["name"].astype("str").map(normalised)
-    found = figures.reindex(kernels.to_numpy()).set_index(result.rows.index)
-    if not found.notna().any(axis=None):
+    matching = figures.reindex(kernels.to_numpy()).set_index(result.rows.index)
+    if not matching.notna().any(axis=None):
         return result
-    return replace(result, table=pd.concat([result.rows, found], axis=1), notes=(*result.notes, _OF_REPLAY))
+    return replace(result, table=pd.concat([result.rows, matching], axis=1), notes=(*result.notes, _OF_REPLAY))
 
 
 def number_of(name: str) -> str:
@@ -138,19 +138,19 @@ def number_of(name: str) -> str:
 
 
 def kernels(frame: Frame) -> Frame:
-    """Order the columns: what identifies a launch, then its summary figures, and its range path last.
+    """Order the columns: first the identification of a launch, then its summary figures, last its range path.
 
     Columns without any value are dropped.
     """
     columns = list(dict.fromkeys((*_FIRST, *frame.columns)))
     internal = {*_INTERNAL, *(["device"] if _is_of_one_device(frame) else [])}
     order = [name for name in columns if name in frame and name not in internal and name != "path"]
-    shown = frame[[*order, *(["path"] if "path" in frame else [])]]
-    return _present(shown).rename(columns=HEADINGS)
+    ordered = frame[[*order, *(["path"] if "path" in frame else [])]]
+    return _present(ordered).rename(columns=HEADINGS)
 
 
 def points(frame: Frame) -> Frame:
-    """Rename columns to say per which byte (DRAM, L2) they count; drop the device if all rows have the same."""
+    """Rename columns so that they name the memory of their bytes (DRAM, L2); drop the device if it never differs."""
     unused = ["device"] if _is_of_one_device(frame) else []
     names = {column: arithmetic(name, _kinds(frame, "kind")) for column, name in HEADINGS.items()}
     return _present(frame.drop(columns=unused)).rename(columns=names)

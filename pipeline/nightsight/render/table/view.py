@@ -66,8 +66,8 @@ class TableView:
     """A table as it is printed; `more` says what was left out; a folded table opens on request.
 
     whole: all rows, which the page holds in addition to the printed ones, or None. name: identifies the table in the
-    page and in downloaded files. timeline: what its rows correspond to in the timeline. names: what kind of names it
-    has. has_details: the first column's full texts add to the short ones instead of repeating them.
+    page and in downloaded files. timeline: the counterpart of its rows in the timeline. names: the kind of its names.
+    has_details: the first column's full texts add to the short ones instead of repeating them.
     """
 
     caption: str
@@ -83,14 +83,14 @@ class TableView:
     groups: Mapping[str, "Whole"] = field(default_factory=dict, compare=False, repr=False, hash=False)
 
     def grouped(self, frames: Mapping[str, pd.DataFrame]) -> "TableView":
-        """Return this table with other ways to group its rows; names that it does not have are those of groups."""
+        """Return this table with further groupings of its rows; names that are not in the table are names of groups."""
         if self.whole is None:
             return self
-        known, shorten = set(self.whole.frame[self.whole.layout.name].astype("str")), self.whole.layout.shorten
+        kernel_names, shorten = set(self.whole.frame[self.whole.layout.name].astype("str")), self.whole.layout.shorten
         layout = replace(
             self.whole.layout,
             noun="rows",
-            shorten=lambda name: (shorten if name in known else short_text)(name),
+            shorten=lambda name: (shorten if name in kernel_names else short_text)(name),
         )
         groups = {by: Whole(frame.head(MOST_ROWS), len(frame), layout) for by, frame in frames.items()}
         return replace(self, groups=groups)
@@ -124,7 +124,7 @@ def texts_of(values: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     return tuple((printable(name), printable(value)) for name, value in values.items() if value)
 
 
-def _unchanged(frame: pd.DataFrame) -> pd.DataFrame:
+def _identity(frame: pd.DataFrame) -> pd.DataFrame:
     return frame
 
 
@@ -137,8 +137,8 @@ class Layout:
     on request, for tables that are too wide. most: the number of printed rows. prepare: rearranges the frame first.
     is_folded: the table opens on request, because a chart shows the same. timeline, names: see TableView. others: how
     to shorten names in other columns. numbered: the column whose texts start with a replay number. kernels: the columns
-    with kernel names, and the length limit of each (`labelled`). alike: columns in one unit, to be
-    compared. titles: headings of columns that are not what their names say.
+    with kernel names, and the length limit of each (`labelled`). alike: columns in one unit, for comparison. titles:
+    headings of columns that differ from their names.
     """
 
     noun: str
@@ -148,7 +148,7 @@ class Layout:
     bars: tuple[str, ...] = ()
     minor: tuple[str, ...] = ()
     most: int = ROWS
-    prepare: Callable[[pd.DataFrame], pd.DataFrame] = _unchanged
+    prepare: Callable[[pd.DataFrame], pd.DataFrame] = _identity
     shorten: Callable[[str], str] = short_text
     is_folded: bool = False
     timeline: Jump = ""
@@ -178,7 +178,7 @@ def table_view(frame: pd.DataFrame, layout: Layout, *, caption: str, name: str =
     """Lay out the first rows of `frame`; a column `level`, if there is one, indents them."""
     frame = layout.prepare(frame)
     whole = Whole(frame.head(MOST_ROWS), len(frame), layout)
-    shown = frame.head(layout.most)
+    printed = frame.head(layout.most)
     # these three belong to the first column: its text, its details and its indentation
     values = [name for name in frame.columns if name not in (layout.name, layout.full, "level")]
     # units come from all rows that a script can show, so that they do not change when more rows appear
@@ -194,10 +194,10 @@ def table_view(frame: pd.DataFrame, layout: Layout, *, caption: str, name: str =
     if together:
         scale = scale_for(split(layout.alike[0])[1], np.concatenate(together))
         columns = [_at(column, scale) if column.name in layout.alike else column for column in columns]
-    levels = shown["level"].tolist() if "level" in shown else [0] * len(shown)
-    texts = [_cells(shown[column.name], column, layout.others.get(column.name, short_text)) for column in columns]
-    cells = list(zip(*texts, strict=True)) if columns else [()] * len(shown)
-    rows = tuple(Row(*row) for row in zip(_names(shown, layout), cells, map(int, levels), strict=True))
+    levels = printed["level"].tolist() if "level" in printed else [0] * len(printed)
+    texts = [_cells(printed[column.name], column, layout.others.get(column.name, short_text)) for column in columns]
+    cells = list(zip(*texts, strict=True)) if columns else [()] * len(printed)
+    rows = tuple(Row(*row) for row in zip(_names(printed, layout), cells, map(int, levels), strict=True))
     return TableView(
         caption,
         (Column(layout.header, is_number=False, name=layout.name), *columns),
@@ -236,12 +236,12 @@ def known_texts(column: "pd.Series[Any]") -> list[str]:
 def operation_names(frame: pd.DataFrame) -> "pd.Series[str]":
     """Name memory operations by direction and kinds of memory: `Host-to-Device, Pageable → Device`."""
     operation = frame["operation"].astype("str")
-    source, target = (_known(frame[name]) for name in ("source_kind", "target_kind"))
+    source, target = (_known_kinds(frame[name]) for name in ("source_kind", "target_kind"))
     kinds = source.where(target == "", source + " → " + target).where(source != "", target)
     return operation.where(kinds == "", operation + ", " + kinds)
 
 
-def _known(kinds: "pd.Series[str]") -> "pd.Series[str]":
+def _known_kinds(kinds: "pd.Series[str]") -> "pd.Series[str]":
     texts = kinds.astype("str")
     return texts.where(texts != "Unknown", "")
 
@@ -287,7 +287,7 @@ def _largest(column: "pd.Series[Any]") -> float:
 
 
 def left_out(shown: int, count: int, noun: str) -> str:
-    """Return a note on how many rows are shown, "" if all are."""
+    """Return a note on the number of rows that are shown, "" if all are."""
     if count <= shown:
         return ""
     return f"The first {shown:,} of {count:,} {noun}. The JSON and CSV forms of this report contain all of them."

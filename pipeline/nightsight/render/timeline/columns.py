@@ -50,7 +50,7 @@ class Columns:
 def columns(values: Mapping[str, Ints]) -> Columns:
     """Pack columns of integers, by name."""
     shapes = {name: (len(column), _width(column)) for name, column in values.items()}
-    return Columns(shapes, deflated(b"".join(_transposed(values[name], width) for name, (_, width) in shapes.items())))
+    return Columns(shapes, deflate(b"".join(_byte_planes(values[name], width) for name, (_, width) in shapes.items())))
 
 
 def _width(values: Ints) -> int:
@@ -62,13 +62,13 @@ def _width(values: Ints) -> int:
     return -(-bits // 8)
 
 
-def _transposed(values: Ints, width: int) -> bytes:
+def _byte_planes(values: Ints, width: int) -> bytes:
     size = 4 if width <= 4 else 8
     # one row of little-endian bytes per number; transposed, bytes of the same place are next to each other
     return values.astype(f"<i{size}").view(np.uint8).reshape(-1, size).T[:width].tobytes()
 
 
-def deflated(data: bytes) -> Deflated:
+def deflate(data: bytes) -> Deflated:
     """Compress bytes into a piece that others can follow: flushed to a byte boundary, but not final."""
     compressor = zlib.compressobj(_LEVEL, wbits=-15)
     return Deflated(data, compressor.compress(data) + compressor.flush(zlib.Z_SYNC_FLUSH))

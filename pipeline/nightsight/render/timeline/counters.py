@@ -40,11 +40,11 @@ def curves(profile: Profile, results: Sequence[Result], *, window: tuple[int, in
 
     Thinning keeps the largest value of each piece. Times in `results` are relative to the start of the window (ns).
     """
-    found = [*_of_results(results, window), *_of_metrics(profile)]
-    found = sorted(found, key=lambda curve: curve.device)[:MOST_CURVES]
+    available = [*_of_results(results, window), *_of_metrics(profile)]
+    available = sorted(available, key=lambda curve: curve.device)[:MOST_CURVES]
     # all curves get the same number of points
-    most = min(MOST_POINTS, most_points // max(len(found), 1))
-    return [_thinned(curve, most) for curve in found] if most else []
+    most = min(MOST_POINTS, most_points // max(len(available), 1))
+    return [_thin(curve, most) for curve in available] if most else []
 
 
 def _of_results(results: Sequence[Result], window: tuple[int, int]) -> Iterator[Curve]:
@@ -83,13 +83,13 @@ def _curve(device: int, label: str, unit: str, points: tuple[Ints, Floats]) -> I
 
 def _points(time: Floats, value: Floats, origin: int) -> tuple[Ints, Floats]:
     """Return the finite points in order of time, values clipped to 0."""
-    known = np.isfinite(time) & np.isfinite(value)
-    time, value = time[known], value[known].clip(0, _HIGHEST)
+    is_finite = np.isfinite(time) & np.isfinite(value)
+    time, value = time[is_finite], value[is_finite].clip(0, _HIGHEST)
     order = np.argsort(time, kind="stable")
     return time[order].astype(np.int64) + origin, value[order]
 
 
-def _thinned(curve: Curve, most: int) -> Curve:
+def _thin(curve: Curve, most: int) -> Curve:
     """Thin a curve to at most `most` points: the first time of each piece, with the largest value in that piece.
 
     The last point is a separate piece, because its value holds to the end of the capture.

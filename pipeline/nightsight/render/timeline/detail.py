@@ -11,8 +11,8 @@ import pandas as pd
 from nightsight.events.ranges import without_numbers
 from nightsight.intervals import Ints
 from nightsight.render.timeline.labels import OTHERS
-from nightsight.render.timeline.layers import Layer, Sample, count_inside, finest, merged, stretch, whole
-from nightsight.render.timeline.rows import Events
+from nightsight.render.timeline.layers import Sample, TimelineLayer, count_inside, finest, merged, stretch, whole
+from nightsight.render.timeline.rows import TimelineEvents
 from nightsight.render.timeline.sums import Sums
 from nightsight.units import scale_for
 
@@ -28,13 +28,13 @@ _TRIES: Final = 3
 _ENOUGH: Final = 0.9
 
 
-def exactly(events: Events, sample: Sample, *, span_ns: int, room: float) -> list[Layer]:
+def exact_layer(events: TimelineEvents, sample: Sample, *, span_ns: int, room: float) -> list[TimelineLayer]:
     """Return all events as one exact layer; empty if that takes more than about `room` bytes, compressed."""
-    found = _whole(events, 1, span_ns=span_ns, room=room) if sample.exact_size <= room else None
-    return [found] if found else []
+    layer = _whole(events, 1, span_ns=span_ns, room=room) if sample.exact_size <= room else None
+    return [layer] if layer else []
 
 
-def thinned(events: Events, sample: Sample, *, span_ns: int, window: Span, room: float) -> list[Layer]:
+def thin(events: TimelineEvents, sample: Sample, *, span_ns: int, window: Span, room: float) -> list[TimelineLayer]:
     """Return layers that take at most about `room` bytes, compressed: a coarse one of everything, and an exact part.
 
     `window`: the time of most interest, in ns.
@@ -46,21 +46,23 @@ def thinned(events: Events, sample: Sample, *, span_ns: int, window: Span, room:
     return [_coarse(events, sample, span_ns=span_ns, room=room), *detail]
 
 
-def sentences(drawn: list[Layer], *, origin_ns: int) -> list[str]:
-    """Describe in sentences what is not exact; times are relative to the origin, like those in the page's tables."""
-    first, *details = drawn
+def sentences(layers: list[TimelineLayer], *, origin_ns: int) -> list[str]:
+    """Return sentences on inexact parts; times are relative to the origin, like those in the page's tables."""
+    first, *details = layers
     if first.quantum_ns == 1 and not first.merge_ns:
         return []
-    exactly = "".join(
+    exact_layer = "".join(
         f"; exact from {_time(one.begin_ns - origin_ns)} to {_time(one.end_ns - origin_ns)}" for one in details
     )
     if first.merge_ns:
-        return [f"Shorter events that start in the same {_round(first.merge_ns)} are merged into one block{exactly}."]
-    return [f"Starts and ends are rounded to {_round(first.quantum_ns)}{exactly}."]
+        return [
+            f"Shorter events that start in the same {_round(first.merge_ns)} are merged into one block{exact_layer}."
+        ]
+    return [f"Starts and ends are rounded to {_round(first.quantum_ns)}{exact_layer}."]
 
 
 def on_statistics(sums: Sums | None, *, has_exact_part: bool) -> str:
-    """Say what the statistics of a selection cover, for a timeline that does not draw all events exactly."""
+    """Return a sentence on the statistics of a selection, for a timeline that does not draw all events exactly."""
     if sums:
         return f"Statistics of a selection cover all events, in steps of {_round(sums.width_ns)}."
     return (
@@ -78,27 +80,27 @@ def _round(time_ns: int) -> str:
     return f"{time_ns / scale.divisor:g} {scale.symbol}"
 
 
-def _whole(events: Events, quantum_ns: int, *, span_ns: int, room: float) -> Layer | None:
+def _whole(events: TimelineEvents, quantum_ns: int, *, span_ns: int, room: float) -> TimelineLayer | None:
     layer = whole(events, span_ns, quantum_ns=quantum_ns)
     return layer if len(layer.columns.body.compressed) <= room else None
 
 
-def _coarse(events: Events, sample: Sample, *, span_ns: int, room: float) -> Layer:
+def _coarse(events: TimelineEvents, sample: Sample, *, span_ns: int, room: float) -> TimelineLayer:
     # coarser layers are smaller, so a binary search on the estimated sizes finds where to start
     first = bisect_left(QUANTA, True, key=lambda quantum_ns: sample.size(quantum_ns) <= room)
     for quantum_ns in QUANTA[first:]:
-        if found := _whole(events, quantum_ns, span_ns=span_ns, room=room):
-            return found
+        if layer := _whole(events, quantum_ns, span_ns=span_ns, room=room):
+            return layer
     return _blocks(events, sample, span_ns=span_ns, room=room)
 
 
-def _blocks(events: Events, sample: Sample, *, span_ns: int, room: float) -> Layer:
+def _blocks(events: TimelineEvents, sample: Sample, *, span_ns: int, room: float) -> TimelineLayer:
     """Return the finest layer of merged blocks that fits.
 
     The sample overestimates the size of blocks. The error of each try corrects the target of the next one.
     """
     most = room
-    tried: list[Layer] = []
+    tried: list[TimelineLayer] = []
     for _ in range(_TRIES):
         fits = partial(_fits, sample, most)
         merge_ns = finest(fits, QUANTA[-1], max(span_ns, QUANTA[-1]) + 1)
@@ -122,13 +124,13 @@ def _two_digits(number: int) -> int:
     return -(-number // unit) * unit
 
 
-def _stretch(events: Events, window: Span, *, room: float, event_bytes: float) -> list[Layer]:
+def _stretch(events: TimelineEvents, window: Span, *, room: float, event_bytes: float) -> list[TimelineLayer]:
     """Return the exact part: a few repetitions of a range around a typical one, else the middle of the window.
 
     Ranges are tried in order of their total time; of each, as many repetitions as fit.
     """
     most_events = int(room / event_bytes)
-    for start, end in _repeated(events, window):
+    for start, end in _repeated_ranges(events, window):
         # the repetition of median length
         place = int(np.argsort(end - start, kind="stable")[(len(start) - 1) // 2])
         for more in range(_MOST_REPETITIONS - 1, -1, -1):
@@ -139,13 +141,13 @@ def _stretch(events: Events, window: Span, *, room: float, event_bytes: float) -
             if count_inside(events, begin, stop) > most_events:
                 continue
             # the GPU work can end much later than the range, so check again
-            stop = _with_launched(events, begin, stop)
+            stop = _end_of_launched_work(events, begin, stop)
             if count_inside(events, begin, stop) <= most_events:
                 return [stretch(events, begin, stop)]
     return _middle(events, window, most_events)
 
 
-def _middle(events: Events, window: Span, most_events: int) -> list[Layer]:
+def _middle(events: TimelineEvents, window: Span, most_events: int) -> list[TimelineLayer]:
     """Return an exact layer of as much of the middle of the window as fits; empty if nothing fits."""
     middle = sum(window) // 2
     # bisection on how far to reach from the middle, to about 5 %
@@ -160,9 +162,9 @@ def _middle(events: Events, window: Span, most_events: int) -> list[Layer]:
     return [stretch(events, begin, end)] if reach and count_inside(events, begin, end) else []
 
 
-def _repeated(events: Events, window: Span) -> Iterator[tuple[Ints, Ints]]:
+def _repeated_ranges(events: TimelineEvents, window: Span) -> Iterator[tuple[Ints, Ints]]:
     """Yield starts and ends of each range that repeats in the window, in descending order of total time."""
-    rows = [row for row, drawn in enumerate(events.rows) if drawn.kind == "range"]
+    rows = [row for row, row_of_events in enumerate(events.rows) if row_of_events.kind == "range"]
     where = np.concatenate([np.empty(0, np.int64), *(np.arange(*events.bounds[row : row + 2]) for row in rows)])
     # ranges merged into OTHERS are not repetitions of each other
     is_others = np.array([name == OTHERS for name in events.labels.names], dtype=bool)
@@ -173,19 +175,19 @@ def _repeated(events: Events, window: Span) -> Iterator[tuple[Ints, Ints]]:
     total[count < _LEAST_REPETITIONS] = 0
     for one in np.argsort(-total, kind="stable")[:_CANDIDATES].tolist():
         if total[one] > 0:
-            mine = where[code == one]
-            yield events.start[mine], events.end[mine]
+            repetitions = where[code == one]
+            yield events.start[repetitions], events.end[repetitions]
 
 
-def _patterns(events: Events, where: Ints) -> Ints:
+def _patterns(events: TimelineEvents, where: Ints) -> Ints:
     """Return a number for each combination of row and name, ignoring digits: `step 1` and `step 2` are the same."""
     of_label, patterns = pd.factorize(without_numbers(pd.Index(events.labels.names)))
     return events.row[where] * len(patterns) + of_label[events.label[where]]
 
 
-def _with_launched(events: Events, begin: int, end: int) -> int:
+def _end_of_launched_work(events: TimelineEvents, begin: int, end: int) -> int:
     """Return the end of all GPU work launched by calls from `begin` to `end`, at least `end`."""
     launched = np.flatnonzero(events.launch >= 0)
     called = events.start[events.launch[launched]]
-    mine = launched[(called >= begin) & (called < end)]
-    return max(end, int(events.end[mine].max(initial=end)))
+    within = launched[(called >= begin) & (called < end)]
+    return max(end, int(events.end[within].max(initial=end)))

@@ -42,35 +42,35 @@ class Labels:
 
 def label_events(table: str, frame: pd.DataFrame, category: Ints) -> tuple[Ints, Labels]:
     """Return the index of each event's label, and the labels of the table; `category` is that of each event."""
-    named, names = _names(table, frame)
+    name_code, names = _names(table, frame)
     columns = [name for name in _FACTS.get(table, ()) if name in frame]
-    code, first = _combinations([named, category, *(_codes(frame[name]) for name in columns)])
+    code, first = _combinations([name_code, category, *(_codes(frame[name]) for name in columns)])
     without: tuple[str, ...] = ()
     # too many different details to be worth their bytes: names only
     if columns and len(first) > MOST_LABELS:
         columns, without = [], (table.replace("_", " "),)
-        code, first = _combinations([named, category])
+        code, first = _combinations([name_code, category])
     facts = {name: _values(frame[name].iloc[first]) for name in columns}
     rows = zip(*facts.values(), strict=True) if columns else ()
-    said = [_printable(_WORDS[table](dict(zip(columns, row, strict=True)))) for row in rows] or [""] * len(first)
-    own = tuple(names[name] for name in named[first].tolist())
-    return code, Labels(own, tuple(said), tuple(category[first].tolist()), without)
+    details = [_printable(_WORDS[table](dict(zip(columns, row, strict=True)))) for row in rows] or [""] * len(first)
+    own = tuple(names[name] for name in name_code[first].tolist())
+    return code, Labels(own, tuple(details), tuple(category[first].tolist()), without)
 
 
 def _names(table: str, frame: pd.DataFrame) -> tuple[Ints, list[str]]:
-    """Return the index of each event's name, and the names; those of a table without names are called after it."""
+    """Return the index of each event's name, and the names; a table without names gives its events one name."""
     if table in _UNNAMED:
         return np.zeros(len(frame), dtype=np.int64), [_UNNAMED[table]]
     return event_names(table, frame)
 
 
-def together(parts: Iterable[Labels]) -> Labels:
+def concatenate(parts: Iterable[Labels]) -> Labels:
     """Concatenate labels."""
-    known = list(parts)
-    names = chain.from_iterable(part.names for part in known)
-    details = chain.from_iterable(part.details for part in known)
-    categories = chain.from_iterable(part.categories for part in known)
-    without = dict.fromkeys(chain.from_iterable(part.without for part in known))
+    all_labels = list(parts)
+    names = chain.from_iterable(part.names for part in all_labels)
+    details = chain.from_iterable(part.details for part in all_labels)
+    categories = chain.from_iterable(part.categories for part in all_labels)
+    without = dict.fromkeys(chain.from_iterable(part.without for part in all_labels))
     return Labels(tuple(names), tuple(details), tuple(categories), tuple(without))
 
 
@@ -172,29 +172,34 @@ def fold(label: Ints, labels: Labels, economy: Economy) -> tuple[Ints, Labels, l
     count = np.bincount(label, minlength=len(labels.names))
     names = tuple(middle_cut(name, economy.name_length) for name in labels.names)
     left_out = [f"Names are cut to {economy.name_length:,} characters."] if names != labels.names else []
-    said = replace(labels, names=names)
-    place, found = _by_frequency(said, count)
+    shortened = replace(labels, names=names)
+    place, folded = _by_frequency(shortened, count)
     without = labels.without
-    if len(found.names) > economy.most_labels:
-        place, found = _by_frequency(replace(said, details=("",) * len(names)), count)
+    if len(folded.names) > economy.most_labels:
+        place, folded = _by_frequency(replace(shortened, details=("",) * len(names)), count)
         without = ("events",)
     if without:
         left_out.append(f"Details are left out: there are too many different {' and '.join(without)}.")
-    if (all_ := len(found.names)) > economy.most_labels:
+    if (all_ := len(folded.names)) > economy.most_labels:
         # one label of others for each category that they have
-        rest = dict.fromkeys(found.categories[economy.most_labels - 1 :])
-        kept = economy.most_labels - len(rest)
-        rest = dict.fromkeys(found.categories[kept:])
-        others = {category: kept + number for number, category in enumerate(rest)}
-        new = np.array([*range(kept), *(others[category] for category in found.categories[kept:])], dtype=np.int64)
-        place = new[place]
-        found = Labels(
-            (*found.names[:kept], *(OTHERS,) * len(rest)),
-            (*found.details[:kept], *("",) * len(rest)),
-            (*found.categories[:kept], *rest),
+        rare_categories = dict.fromkeys(folded.categories[economy.most_labels - 1 :])
+        most_kept = economy.most_labels - len(rare_categories)
+        rare_categories = dict.fromkeys(folded.categories[most_kept:])
+        label_of_category = {category: most_kept + number for number, category in enumerate(rare_categories)}
+        new = np.array(
+            [*range(most_kept), *(label_of_category[category] for category in folded.categories[most_kept:])],
+            dtype=np.int64,
         )
-        left_out.append(f"Only the {kept:,} most frequent of {all_:,} names are shown; all others appear as {OTHERS}.")
-    return place[label], found, left_out
+        place = new[place]
+        folded = Labels(
+            (*folded.names[:most_kept], *(OTHERS,) * len(rare_categories)),
+            (*folded.details[:most_kept], *("",) * len(rare_categories)),
+            (*folded.categories[:most_kept], *rare_categories),
+        )
+        left_out.append(
+            f"Only the {most_kept:,} most frequent of {all_:,} names are shown; all others appear as {OTHERS}."
+        )
+    return place[label], folded, left_out
 
 
 def _by_frequency(labels: Labels, count: Ints) -> tuple[Ints, Labels]:
@@ -207,6 +212,6 @@ def _by_frequency(labels: Labels, count: Ints) -> tuple[Ints, Labels]:
     # by name where equally frequent, so that the order is reproducible
     ordered = sorted(totals, key=lambda key: (-totals[key], key))
     places = {key: place for place, key in enumerate(ordered)}
-    found = np.array([places.get(key, 0) for key in keys], dtype=np.int64)
+    new_numbers = np.array([places.get(key, 0) for key in keys], dtype=np.int64)
     names, details, categories = zip(*ordered, strict=True) if ordered else ((), (), ())
-    return found, Labels(names, details, categories)
+    return new_numbers, Labels(names, details, categories)

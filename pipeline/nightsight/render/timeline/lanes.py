@@ -6,18 +6,21 @@ Times are doubled in this module, so that a zero-length event can lie between tw
 import numpy as np
 
 from nightsight.intervals import Flags, Ints
-from nightsight.render.lanes import apart, crossing_lanes, free_lanes
+from nightsight.render.lanes import crossing_lanes, free_lanes, separate_groups
 
 
 def separate_lanes(group: Ints, start: Ints, end: Ints) -> Ints:
     """Assign events, sorted by (group, start, shortest first), to lanes; events that overlap nothing are on lane 0."""
     lane = np.zeros(len(start), dtype=np.int64)
-    some = _with(group, _overlapping(group, start, end))
-    if len(some):
+    overlapping = _with(group, _overlapping(group, start, end))
+    if len(overlapping):
         # a zero-length event takes the half step before a longer event with the same start
-        begin, stop = 2 * start[some] + (end[some] > start[some]), np.maximum(2 * end[some], 2 * start[some] + 1)
-        order = np.lexsort((stop, begin, group[some]))
-        lane[some[order]] = free_lanes(*apart(group[some][order], begin[order], stop[order]))
+        begin, stop = (
+            2 * start[overlapping] + (end[overlapping] > start[overlapping]),
+            np.maximum(2 * end[overlapping], 2 * start[overlapping] + 1),
+        )
+        order = np.lexsort((stop, begin, group[overlapping]))
+        lane[overlapping[order]] = free_lanes(*separate_groups(group[overlapping][order], begin[order], stop[order]))
     return lane
 
 
@@ -35,7 +38,7 @@ def nested_lanes(group: Ints, start: Ints, end: Ints) -> Ints:
 
 
 def _crossing_lanes(group: Ints, start: Ints, end: Ints) -> Ints:
-    crossing = crossing_lanes(*apart(group, start, end))
+    crossing = crossing_lanes(*separate_groups(group, start, end))
     nests = crossing == 0
     lane = np.zeros(len(start), dtype=np.int64)
     lane[nests] = _levels(group[nests], start[nests], end[nests])
@@ -48,12 +51,14 @@ def _crossing_lanes(group: Ints, start: Ints, end: Ints) -> Ints:
 def _levels(group: Ints, start: Ints, end: Ints) -> Ints:
     """Return how many earlier events of the group are still open when each event starts."""
     level = np.zeros(len(start), dtype=np.int64)
-    some = np.flatnonzero(_shares_time(group, start, end))
-    if len(some):
-        long = end[some] > start[some]
+    clustered = np.flatnonzero(_shares_time(group, start, end))
+    if len(clustered):
+        long = end[clustered] > start[clustered]
         # a zero-length event ends half a step after its start
-        begin, stop = apart(group[some], 2 * start[some], 2 * end[some] + ~long)
-        level[some] = np.arange(len(some)) - np.searchsorted(np.sort(stop, kind="stable"), begin, side="right")
+        begin, stop = separate_groups(group[clustered], 2 * start[clustered], 2 * end[clustered] + ~long)
+        level[clustered] = np.arange(len(clustered)) - np.searchsorted(
+            np.sort(stop, kind="stable"), begin, side="right"
+        )
     return level
 
 
@@ -61,7 +66,7 @@ def _shares_time(group: Ints, start: Ints, end: Ints) -> Flags:
     """Flag the events of clusters: those that share time with another event of their group, directly or in a chain."""
     if not _overlapping(group, start, end).any():
         return np.zeros(len(start), dtype=bool)
-    begin, stop = apart(group, start, end)
+    begin, stop = separate_groups(group, start, end)
     begins = np.append(True, begin[1:] >= np.maximum.accumulate(stop)[:-1])
     flags: Flags = ~(begins & np.append(begins[1:], True))
     return flags

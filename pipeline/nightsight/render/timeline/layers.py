@@ -10,7 +10,7 @@ import numpy as np
 
 from nightsight.intervals import Flags, Ints
 from nightsight.render.timeline.columns import Columns, columns
-from nightsight.render.timeline.rows import Events
+from nightsight.render.timeline.rows import TimelineEvents
 
 # times of blocks are rounded to the merge interval divided by this
 _SHARE: Final = 32
@@ -23,7 +23,7 @@ class Spans:
 
     `bounds`: the first event of each row, and the end of the last row. `label`: frequent labels have small numbers.
     `launch`: the index of the call that launched each event, or -1. `count`: how many events each entry represents;
-    None if one each. `collective`: what several ranks take part in, or -1; None if no events do.
+    None if one each. `collective`: the number of the collective of each event, or -1; None if there are none.
     """
 
     bounds: Ints
@@ -54,7 +54,7 @@ class Spans:
 
 
 @dataclass(frozen=True)
-class Layer:
+class TimelineLayer:
     """The packed events from `begin_ns` to `end_ns`, rounded to `quantum_ns` and merged in intervals of `merge_ns`.
 
     counts: the number of entries of each row. merge_ns: 0 if every event is drawn by itself.
@@ -80,40 +80,40 @@ class Layer:
         }
 
 
-def whole(events: Events, span_ns: int, *, quantum_ns: int) -> Layer:
+def whole(events: TimelineEvents, span_ns: int, *, quantum_ns: int) -> TimelineLayer:
     """Return a layer of all events, with times rounded to the quantum."""
-    return _layer(_rounded(_spans(events), quantum_ns), quantum_ns, 0, span_ns)
+    return _layer(_round_times(_spans(events), quantum_ns), quantum_ns, 0, span_ns)
 
 
-def stretch(events: Events, begin_ns: int, end_ns: int) -> Layer:
+def stretch(events: TimelineEvents, begin_ns: int, end_ns: int) -> TimelineLayer:
     """Return an exact layer of the events that overlap `begin_ns` to `end_ns`."""
     return _layer(_spans(inside(events, begin_ns, end_ns), begin_ns), 1, begin_ns, end_ns)
 
 
-def merged(events: Events, span_ns: int, *, merge_ns: int) -> Layer:
+def merged(events: TimelineEvents, span_ns: int, *, merge_ns: int) -> TimelineLayer:
     """Return a layer that merges events shorter than `merge_ns` that start in the same interval (see `_blocks`)."""
     quantum_ns = max(merge_ns // _SHARE, 1)
-    return _layer(_rounded(_blocks(events, merge_ns), quantum_ns), quantum_ns, 0, span_ns, merge_ns)
+    return _layer(_round_times(_blocks(events, merge_ns), quantum_ns), quantum_ns, 0, span_ns, merge_ns)
 
 
-def _layer(spans: Spans, quantum_ns: int, begin_ns: int, end_ns: int, merge_ns: int = 0) -> Layer:
+def _layer(spans: Spans, quantum_ns: int, begin_ns: int, end_ns: int, merge_ns: int = 0) -> TimelineLayer:
     counts = tuple(np.diff(spans.bounds).tolist())
-    return Layer(quantum_ns, begin_ns, end_ns, counts, spans.columns(), merge_ns)
+    return TimelineLayer(quantum_ns, begin_ns, end_ns, counts, spans.columns(), merge_ns)
 
 
-def inside(events: Events, begin_ns: int, end_ns: int) -> Events:
+def inside(events: TimelineEvents, begin_ns: int, end_ns: int) -> TimelineEvents:
     """Return the events that overlap `begin_ns` to `end_ns`; zero-length events count if they start there."""
     spans = zip(*_edges(events, begin_ns, end_ns), strict=True)
     return _only(events, np.concatenate([np.empty(0, np.int64), *(np.arange(low, high) for low, high in spans)]))
 
 
-def count_inside(events: Events, begin_ns: int, end_ns: int) -> int:
+def count_inside(events: TimelineEvents, begin_ns: int, end_ns: int) -> int:
     """Return the number of events that `inside` would return."""
     low, high = _edges(events, begin_ns, end_ns)
     return sum(high) - sum(low)
 
 
-def _edges(events: Events, begin_ns: int, end_ns: int) -> tuple[list[int], list[int]]:
+def _edges(events: TimelineEvents, begin_ns: int, end_ns: int) -> tuple[list[int], list[int]]:
     """Return for each row the first event inside an interval, and the first one after it."""
     low, high = [], []
     for first, last in pairwise(events.bounds.tolist()):
@@ -125,7 +125,7 @@ def _edges(events: Events, begin_ns: int, end_ns: int) -> tuple[list[int], list[
     return low, high
 
 
-def _only(events: Events, chosen: Ints) -> Events:
+def _only(events: TimelineEvents, chosen: Ints) -> TimelineEvents:
     """Keep the events at ascending positions; a `launch` whose call is dropped becomes -1."""
     # the extra last entry maps -1 (not launched) to -1
     new = np.full(len(events.start) + 1, -1, dtype=np.int64)
@@ -141,13 +141,13 @@ def _only(events: Events, chosen: Ints) -> Events:
     )
 
 
-def _spans(events: Events, origin_ns: int = 0) -> Spans:
+def _spans(events: TimelineEvents, origin_ns: int = 0) -> Spans:
     # avoid copies: these arrays can have millions of entries
     start, end = (times - origin_ns if origin_ns else times for times in (events.start, events.end))
     return Spans(events.bounds, start, end, events.label, events.launch, collective=events.collective)
 
 
-def _rounded(spans: Spans, quantum_ns: int) -> Spans:
+def _round_times(spans: Spans, quantum_ns: int) -> Spans:
     """Round starts and ends to the quantum; rounding both the same way keeps events in order and apart."""
     if quantum_ns == 1:
         return spans
@@ -155,7 +155,7 @@ def _rounded(spans: Spans, quantum_ns: int) -> Spans:
     return replace(spans, start=(spans.start + half) // quantum_ns, end=(spans.end + half) // quantum_ns)
 
 
-def _blocks(events: Events, merge_ns: int) -> Spans:
+def _blocks(events: TimelineEvents, merge_ns: int) -> Spans:
     """Merge the events of a row that are shorter than `merge_ns` and start in the same interval of that length.
 
     A block starts with its first event, lasts as long as all its events added up, and has the label of the longest.
@@ -165,24 +165,24 @@ def _blocks(events: Events, merge_ns: int) -> Spans:
     nothing = np.full(len(first), -1, dtype=np.int64)
     begin = events.start[first]
     count = np.diff(np.append(first, len(length)))
-    together = np.add.reduceat(length, first)
+    total = np.add.reduceat(length, first)
     label = events.label[_longest(length, first, count)]
     bounds = np.searchsorted(first, events.bounds)
-    # what is merged with others takes part in nothing by itself
+    # merged events do not belong to a single collective
     collective = None if events.collective is None else np.where(count == 1, events.collective[first], -1)
-    return Spans(bounds, begin, begin + together, label, nothing, count, collective)
+    return Spans(bounds, begin, begin + total, label, nothing, count, collective)
 
 
 def _longest(length: Ints, first: Ints, count: Ints) -> Ints:
     """Return the position of the first of the longest events of each block."""
     longest = np.repeat(np.maximum.reduceat(length, first), count)
-    found = np.flatnonzero(length == longest)
-    block = np.repeat(np.arange(len(first)), count)[found]
-    firsts: Ints = found[np.diff(block, prepend=-1) != 0]
+    positions = np.flatnonzero(length == longest)
+    block = np.repeat(np.arange(len(first)), count)[positions]
+    firsts: Ints = positions[np.diff(block, prepend=-1) != 0]
     return firsts
 
 
-def _begins_block(events: Events, length: Ints, merge_ns: int) -> Flags:
+def _begins_block(events: TimelineEvents, length: Ints, merge_ns: int) -> Flags:
     is_long = length >= merge_ns
     flags: Flags = (np.diff(events.start // merge_ns, prepend=-1) != 0) | is_long
     # a long event is a separate entry, so the event after it starts a new block
@@ -195,18 +195,18 @@ def _begins_block(events: Events, length: Ints, merge_ns: int) -> Flags:
 class Sample:
     """A sample of each row, which estimates the compressed size of a layer without building it."""
 
-    def __init__(self, events: Events) -> None:
+    def __init__(self, events: TimelineEvents) -> None:
         count = np.diff(events.bounds)
         # the same share of each row, rounded up; everything if there are few events
-        taken = -(-count * _SAMPLED // max(int(count.sum()), _SAMPLED))
+        sampled = -(-count * _SAMPLED // max(int(count.sum()), _SAMPLED))
         # taken from the middle of the row, which is more typical than its start
-        begin = events.bounds[:-1] + (count - taken) // 2
+        begin = events.bounds[:-1] + (count - sampled) // 2
         # the index ranges of all rows in one array, without a loop
-        position = np.repeat(begin - np.cumsum(taken) + taken, taken) + np.arange(int(taken.sum()))
+        position = np.repeat(begin - np.cumsum(sampled) + sampled, sampled) + np.arange(int(sampled.sum()))
         self._weight = len(events.start) / max(len(position), 1)
         self._events = replace(
             events,
-            bounds=np.append(0, np.cumsum(taken)),
+            bounds=np.append(0, np.cumsum(sampled)),
             start=events.start[position],
             end=events.end[position],
             label=events.label[position],
@@ -222,11 +222,11 @@ class Sample:
 
     def size(self, quantum_ns: int) -> float:
         """Return the estimated size of a layer of all events, in bytes, compressed."""
-        return self._compressed(_rounded(_spans(self._events), quantum_ns))
+        return self._compressed(_round_times(_spans(self._events), quantum_ns))
 
     def merged_size(self, merge_ns: int) -> float:
         """Return the estimated size of a layer of merged blocks, in bytes, compressed."""
-        return self._compressed(_rounded(_blocks(self._events, merge_ns), max(merge_ns // _SHARE, 1)))
+        return self._compressed(_round_times(_blocks(self._events, merge_ns), max(merge_ns // _SHARE, 1)))
 
     def _compressed(self, spans: Spans) -> float:
         return self._weight * len(spans.columns().body.compressed)

@@ -1,4 +1,4 @@
-"""Packs the timeline for the page: decides what is drawn, and in how much detail, within a size limit."""
+"""Packs the timeline for the page: decides which events are drawn, and in how much detail, within a size limit."""
 
 import json
 import struct
@@ -21,13 +21,13 @@ from nightsight.render.export.tracks import Places
 from nightsight.render.figure.shares import CAUSE_COLORS
 from nightsight.render.table.layouts import labels_of
 from nightsight.render.table.replayed import BRIEF
-from nightsight.render.timeline.columns import deflated, gzip_base64
+from nightsight.render.timeline.columns import deflate, gzip_base64
 from nightsight.render.timeline.counters import Curve, curves
-from nightsight.render.timeline.detail import exactly, on_statistics, sentences, thinned
+from nightsight.render.timeline.detail import exact_layer, on_statistics, sentences, thin
 from nightsight.render.timeline.labels import Economy, Labels, fold
-from nightsight.render.timeline.layers import Layer, Sample
+from nightsight.render.timeline.layers import Sample, TimelineLayer
 from nightsight.render.timeline.ranks import Ranks, numbered_collectives, ranks_of_job
-from nightsight.render.timeline.rows import MOST_ROWS, Events, beside, lay_events
+from nightsight.render.timeline.rows import MOST_ROWS, TimelineEvents, lay_events, merge_events
 from nightsight.render.timeline.spending import CATEGORIES, Account, Spending, account, by_piece, unknown
 from nightsight.render.timeline.sums import Sums, fitting, sums_of
 from nightsight.results.categories import BUSY
@@ -48,7 +48,7 @@ _ECONOMIES: Final = (
 _WORDS: Final = 1 / 3
 # and at most this share for sums, which are needed if not every event is drawn exactly
 _SUMS: Final = 1 / 8
-# and as much for what devices did at every instant
+# and the same share for the activity of devices at every instant
 _SPENT: Final = 1 / 8
 # and for the steps and collectives of ranks
 _RANKS: Final = 1 / 8
@@ -67,10 +67,10 @@ def timeline_payload(
     """Return the timeline as base64 of gzip, at most `most_bytes` long; None if there are no events or none fit.
 
     `results` are those of the profile's report; the curves of memory and of operations in flight come from them.
-    `spent` returns what each device did.
+    `spent` returns the activity of each device.
     """
-    recorded = Timeline(profile).window
-    window = (recorded.start_ns, recorded.end_ns)
+    full_window = Timeline(profile).window
+    window = (full_window.start_ns, full_window.end_ns)
     places = Places(profile)
     ranks = ranks_of_job(profile, results)
     collective = numbered_collectives(profile) if ranks else None
@@ -78,41 +78,40 @@ def timeline_payload(
         lambda most_rows: lay_events(profile, most_rows=most_rows, collective=collective),
         lambda most_points: curves(profile, results, window=window, most_points=most_points),
         window,
-        recorded.name,
+        full_window.name,
         lambda device: places.gpu(device)[1],
         spent,
         labels_of(results) if results else None,
         ranks,
     )
-    return _packed(source, most_bytes)
+    return _pack(source, most_bytes)
 
 
 def steps_payload(sides: Sequence[tuple[str, Profile]], *, most_ns: int, most_bytes: int = MOST_BYTES) -> bytes | None:
-    """Return the timelines of several profiles on one axis, as `timeline_payload` does.
+    """Return the timelines of several profiles on one axis, in the format of `timeline_payload`.
 
     Each side has a title, and a profile whose events begin at 0 and end by `most_ns`.
     """
     source = _Source(
-        lambda most_rows: beside([(title, lay_events(profile, most_rows=most_rows)) for title, profile in sides]),
+        lambda most_rows: merge_events([(title, lay_events(profile, most_rows=most_rows)) for title, profile in sides]),
         lambda _: [],
         (0, most_ns),
         "one step",
         str,
         None,
     )
-    return _packed(source, most_bytes)
+    return _pack(source, most_bytes)
 
 
 @dataclass(frozen=True)
 class _Source:
-    """What a timeline shows: events by the most rows, curves by their most points, the window, names of GPUs.
+    """The content of a timeline: functions for events and curves within limits, the window, and names of GPUs.
 
-    spent: what each device did; None if the times are not those of a capture.
-    kernels: the labels of kernels, the same as in the tables of the page; None: those of the kernels that are drawn.
-    ranks: those of a job, None if there are none.
+    spent: returns the activity of each device; None if the times are not those of a capture. kernels: the labels of
+    kernels in the tables of the page; None to label only the drawn kernels. ranks: the ranks of a job, or None.
     """
 
-    lay: Callable[[int], Events]
+    lay: Callable[[int], TimelineEvents]
     curves: Callable[[int], Sequence[Curve]]
     window: Span
     window_name: str
@@ -122,8 +121,8 @@ class _Source:
     ranks: Ranks | None = None
 
 
-def _packed(source: _Source, most_bytes: int) -> bytes | None:
-    # first: it takes memory for a while, as the events do
+def _pack(source: _Source, most_bytes: int) -> bytes | None:
+    # compute this first, because it temporarily takes as much memory as the events
     spent = source.spent() if source.spent else {}
     for most_rows, most_points, economy in _ECONOMIES:
         scene = _scene(source, spent, source.curves(most_points), (most_rows, economy))
@@ -136,13 +135,13 @@ def _packed(source: _Source, most_bytes: int) -> bytes | None:
 
 @dataclass(frozen=True)
 class _Scene:
-    """Everything to draw, with times in ns since its begin; `words` is the header without what depends on the layers.
+    """Everything to draw, with times in ns since its start; `words` is the header without the parts about layers.
 
-    everything: the events of all rows, drawn or not. spent: what each device did, with the number of its group.
+    everything: the events of all rows, drawn or not. spent: the activity of each device, with the number of its group.
     """
 
-    events: Events
-    everything: Events
+    events: TimelineEvents
+    everything: TimelineEvents
     spent: tuple[tuple[int, Spent], ...]
     window: Span
     span_ns: int
@@ -169,12 +168,12 @@ class _Scene:
 
 
 def _scene(
-    source: _Source, spent: Mapping[int, Spent], drawn: Sequence[Curve], limits: tuple[int, Economy]
+    source: _Source, spent: Mapping[int, Spent], all_curves: Sequence[Curve], limits: tuple[int, Economy]
 ) -> _Scene | None:
-    """Return what there is to draw within limits on rows and text; None if there are no events.
+    """Return the events and curves to draw within limits on rows and text; None if there are no events.
 
-    Events are laid out again for each economy: keeping those with unshifted times for a second one, which few captures
-    need, would take 75 MB for a million kernels.
+    Events are laid out again for each economy. Few captures need a second one, and keeping the events with unshifted
+    times for it would take 75 MB for a million kernels.
     """
     most_rows, economy = limits
     # sums count all rows, even those that will not be drawn
@@ -185,26 +184,26 @@ def _scene(
         events = source.lay(most_rows)
     window = source.window
     # include the whole window and all curves, even where there are no events
-    begin = min(int(everything.start.min()), window[0], *(int(curve.time[0]) for curve in drawn))
-    end = max(int(everything.end.max()), window[1], *(int(curve.time[-1]) for curve in drawn))
+    begin = min(int(everything.start.min()), window[0], *(int(curve.time[0]) for curve in all_curves))
+    end = max(int(everything.end.max()), window[1], *(int(curve.time[-1]) for curve in all_curves))
     label, labels, left_out = fold(everything.label, everything.labels, economy)
     short = _kernel_labels(source, everything, {*labels.names}, economy)
-    known, everything = everything.label, _told(everything, begin, label, labels)
+    old_labels, everything = everything.label, _relabel(everything, begin, label, labels)
     if len(events.rows) == len(everything.rows):
         events = everything
     else:
         # labels were folded for all events; translate those of the drawn ones by their old number
-        of_label = np.zeros(int(known.max()) + 1, dtype=np.int64)
-        of_label[known] = label
-        events = _told(events, begin, of_label[events.label], labels)
-    moved = (window[0] - begin, window[1] - begin)
-    groups = _groups(source, events, drawn, begin_ns=begin)
+        of_label = np.zeros(int(old_labels.max()) + 1, dtype=np.int64)
+        of_label[old_labels] = label
+        events = _relabel(events, begin, of_label[events.label], labels)
+    window_span = (window[0] - begin, window[1] - begin)
+    groups = _groups(source, events, all_curves, begin_ns=begin)
     words = {
         "format": FORMAT,
         # as text: the page's numbers are exact up to 2^53, and some captures count from 1970
         "begin_ns": None if source.spent is None else str(begin),
         "span_ns": end - begin,
-        "window": moved,
+        "window": window_span,
         "window_name": source.window_name,
         **_names(labels, short),
         "number": NUMBER,
@@ -218,48 +217,48 @@ def _scene(
         for device, one in sorted(spent.items())
         if source.gpu(device) in numbers and len(one.category)
     )
-    said = [*_rows_left_out(events), *events.left_out, *left_out]
-    return _Scene(events, everything, of_groups, moved, end - begin, words, said, source.ranks)
+    notes = [*_rows_left_out(events), *events.left_out, *left_out]
+    return _Scene(events, everything, of_groups, window_span, end - begin, words, notes, source.ranks)
 
 
-def _told(events: Events, begin_ns: int, label: Ints, labels: Labels) -> Events:
+def _relabel(events: TimelineEvents, begin_ns: int, label: Ints, labels: Labels) -> TimelineEvents:
     return replace(events, start=events.start - begin_ns, end=events.end - begin_ns, label=label, labels=labels)
 
 
 def _names(labels: Labels, short: Mapping[str, str]) -> dict[str, Any]:
     names = list(dict.fromkeys(labels.names))
-    said = [list(label) for label in zip(labels.places, labels.details, labels.categories, strict=True)]
+    facts = [list(label) for label in zip(labels.places, labels.details, labels.categories, strict=True)]
     return {
         "names": names,
         "short": [[place, short[name]] for place, name in enumerate(names) if name in short],
-        "labels": said,
+        "labels": facts,
     }
 
 
-def _kernel_labels(source: _Source, events: Events, kept: set[str], economy: Economy) -> dict[str, str]:
-    """Return labels of kernels by their names, as an economy cuts and keeps them; without those that are as long."""
+def _kernel_labels(source: _Source, events: TimelineEvents, kept_names: set[str], economy: Economy) -> dict[str, str]:
+    """Return the labels of kernels by their names, as cut by the economy, if the labels are shorter."""
     of_rows = (slice(*events.bounds[row : row + 2]) for row, of in enumerate(events.rows) if of.kind == "kernel")
     codes = np.unique(np.concatenate([np.empty(0, dtype=np.int64), *(np.unique(events.label[row]) for row in of_rows)]))
-    drawn = {
+    short_names = {
         name: middle_cut(name, economy.name_length) for name in (events.labels.names[code] for code in codes.tolist())
     }
     # of hundreds of thousands of names, few are kept
-    drawn = {name: said for name, said in drawn.items() if said in kept}
-    kernels = source.kernels or KernelLabels(drawn)
-    short = {name: kernels.short(name, BRIEF) for name in drawn if not name.startswith("[")}
-    return {drawn[name]: label for name, label in short.items() if len(label) < len(name)}
+    short_names = {name: short_name for name, short_name in short_names.items() if short_name in kept_names}
+    kernels = source.kernels or KernelLabels(short_names)
+    short = {name: kernels.short(name, BRIEF) for name in short_names if not name.startswith("[")}
+    return {short_names[name]: label for name, label in short.items() if len(label) < len(name)}
 
 
-def _groups(source: _Source, events: Events, drawn: Sequence[Curve], *, begin_ns: int) -> dict[str, Any]:
+def _groups(source: _Source, events: TimelineEvents, visible: Sequence[Curve], *, begin_ns: int) -> dict[str, Any]:
     """Return the groups, GPUs before processes, and the rows and curves in them, for the header."""
-    of_curves = [source.gpu(curve.device) for curve in drawn]
+    of_curves = [source.gpu(curve.device) for curve in visible]
     of_gpus = [*(row.group for row in events.rows if row.kind in ("kernel", "fault")), *of_curves]
     place = {label: place for place, label in enumerate(dict.fromkeys([*of_gpus, *(row.group for row in events.rows)]))}
     return {
         "groups": [{"label": label} for label in place],
         "rows": [{"group": place[row.group], "label": row.label, "kind": row.kind} for row in events.rows],
         "curves": [
-            {"group": place[label], **_curve(curve, begin_ns)} for label, curve in zip(of_curves, drawn, strict=True)
+            {"group": place[label], **_curve(curve, begin_ns)} for label, curve in zip(of_curves, visible, strict=True)
         ],
     }
 
@@ -271,7 +270,7 @@ def _curve(curve: Curve, begin_ns: int) -> dict[str, Any]:
     return {"label": curve.label, "unit": curve.unit, "time_ns": time, "value": value, "max": max(value)}
 
 
-def _rows_left_out(events: Events) -> list[str]:
+def _rows_left_out(events: TimelineEvents) -> list[str]:
     if len(events.rows) == events.total_rows:
         return []
     return [f"Only the {len(events.rows)} busiest of {events.total_rows:,} rows are drawn."]
@@ -281,87 +280,91 @@ def _payload(scene: _Scene, most_bytes: int) -> bytes | None:
     """Pack the scene in as much detail as fits; None if it does not fit, or text leaves little room for events."""
     # base64 needs four characters for three bytes
     most = most_bytes // 4 * 3
-    words = len(deflated(_json(scene.words)).compressed)
+    words = len(deflate(_json(scene.words)).compressed)
     if words > most * _WORDS and words + scene.sample.exact_size > most:
         return None
     room = float(most - words - _ROW_BYTES * len(scene.events.rows) - 4 * _LAYER_BYTES)
     scene = _with_ranks(scene, room * _RANKS)
     for _ in range(_ATTEMPTS):
-        payload = _written(scene, room)
+        payload = _write_payload(scene, room)
         if len(payload) <= most_bytes:
             return payload
-        # sizes are estimates: take off what was too much, and a little more
+        # sizes are estimates: subtract the excess, and a little more
         room = _LESS * room - (len(payload) * 0.75 - most)
-        # in less than nothing, the next try would only be larger
+        # without any room, the next try would only be larger
         if room <= 0:
             break
     return None
 
 
 def _with_ranks(scene: _Scene, room: float) -> _Scene:
-    """Return the scene with as much of its ranks as takes at most `room` bytes."""
+    """Return the scene with those data of its ranks that fit into `room` bytes."""
     if (ranks := scene.ranks) is None:
         return scene
-    kept, said = ranks.fitting(room), list[str]()
-    if kept.together is None:
-        said.append("What ranks do together is not connected: there is too much of it (page size limit, --max-bytes).")
-        events, everything = (replace(each, collective=None) for each in (scene.events, scene.everything))
+    reduced, notes = ranks.fitting(room), list[str]()
+    if reduced.together is None:
+        notes.append(
+            "Collectives of ranks are not connected: there are too many of them (page size limit, --max-bytes)."
+        )
+        events, everything = (
+            replace(events_of_scene, collective=None) for events_of_scene in (scene.events, scene.everything)
+        )
         scene = replace(scene, events=events, everything=everything)
-    if kept.steps is not ranks.steps:
-        said.append("Steps of ranks cannot be aligned: there are too many of them (page size limit, --max-bytes).")
-    return replace(scene, ranks=kept, left_out=[*scene.left_out, *said])
+    if reduced.steps is not ranks.steps:
+        notes.append("Steps of ranks cannot be aligned: there are too many of them (page size limit, --max-bytes).")
+    return replace(scene, ranks=reduced, left_out=[*scene.left_out, *notes])
 
 
-def _written(scene: _Scene, room: float) -> bytes:
+def _write_payload(scene: _Scene, room: float) -> bytes:
     of_ranks = scene.ranks.bodies if scene.ranks else []
     room -= sum(len(part.body.compressed) for part in of_ranks)
     spent = account(scene.devices, origin_ns=scene.window[0], room=room * _SPENT)
-    kept = 0.0 if spent is None else room * _SPENT if spent.width_ns else spent.size
-    drawn, sums = _fitted(scene, room - kept)
-    accounts = [spent, *_fine(scene, drawn, kept - spent.size)] if spent else []
-    bodies = [layer.columns.body for layer in drawn] + ([sums.columns.body] if sums else [])
+    spent_room = 0.0 if spent is None else room * _SPENT if spent.width_ns else spent.size
+    layers, sums = _fit_layers(scene, room - spent_room)
+    accounts = [spent, *_fine(scene, layers, spent_room - spent.size)] if spent else []
+    bodies = [layer.columns.body for layer in layers] + ([sums.columns.body] if sums else [])
     bodies += [account.columns.body for account in accounts]
     at_ranks = len(bodies)
     bodies += [part.body for part in of_ranks]
     begins = list(accumulate((len(body.data) for body in bodies), initial=0))
-    rest = begins[at_ranks - len(accounts) :]
+    account_begins = begins[at_ranks - len(accounts) :]
     numbers = {group["label"]: number for number, group in enumerate(scene.words["groups"])}
-    # no remark on statistics is needed if every event is there exactly
-    is_exact = scene.is_all and drawn[0].quantum_ns == 1
-    said = [] if is_exact else [on_statistics(sums, has_exact_part=scene.is_all and len(drawn) > 1)]
+    # if every event is exact, no remark on statistics is needed
+    is_exact = scene.is_all and layers[0].quantum_ns == 1
+    remarks = [] if is_exact else [on_statistics(sums, has_exact_part=scene.is_all and len(layers) > 1)]
     of_layers = {
-        "layers": [layer.header(at) for layer, at in zip(drawn, begins, strict=False)],
-        "sums": sums and sums.header(begins[len(drawn)]),
-        "spent": [account.header(at) for account, at in zip(accounts, rest, strict=False)],
+        "layers": [layer.header(at) for layer, at in zip(layers, begins, strict=False)],
+        "sums": sums and sums.header(begins[len(layers)]),
+        "spent": [account.header(at) for account, at in zip(accounts, account_begins, strict=False)],
         "spent_groups": [group for group, _ in scene.spent],
         "ranks": scene.ranks and scene.ranks.header(numbers, begins[at_ranks:]),
-        "thinned": [*sentences(drawn, origin_ns=scene.window[0]), *scene.left_out, *said],
+        "thinned": [*sentences(layers, origin_ns=scene.window[0]), *scene.left_out, *remarks],
     }
     header = _json({**scene.words, **of_layers})
-    return gzip_base64([deflated(struct.pack("<I", len(header)) + header), *bodies])
+    return gzip_base64([deflate(struct.pack("<I", len(header)) + header), *bodies])
 
 
-def _fine(scene: _Scene, drawn: list[Layer], room: float) -> Iterator[Account]:
-    """Yield what devices did piece by piece in the part that is drawn exactly, or as much of its middle as fits."""
-    for layer in drawn[1:]:
+def _fine(scene: _Scene, layers: list[TimelineLayer], room: float) -> Iterator[Account]:
+    """Yield the activity of devices piece by piece in the exact part, or as much of its middle as fits."""
+    for layer in layers[1:]:
         begin, end = layer.begin_ns, min(layer.end_ns, scene.span_ns)
         cuts = ((end - begin) // 2 - ((end - begin) >> halvings + 1) for halvings in range(_HALVINGS))
         tries = (by_piece(scene.devices, (begin + cut, end - cut), room) for cut in cuts if end - begin > 2 * cut)
-        if found := next(filter(None, tries), None):
-            yield found
+        if exact := next(filter(None, tries), None):
+            yield exact
 
 
-def _fitted(scene: _Scene, room: float) -> tuple[list[Layer], Sums | None]:
+def _fit_layers(scene: _Scene, room: float) -> tuple[list[TimelineLayer], Sums | None]:
     """Return the layers that fit, and sums of all events unless the layers already have every event exactly."""
-    drawn = exactly(scene.events, scene.sample, span_ns=scene.span_ns, room=room)
+    layers = exact_layer(scene.events, scene.sample, span_ns=scene.span_ns, room=room)
     # statistics can then be computed from the events themselves
-    if drawn and scene.is_all:
-        return drawn, None
+    if layers and scene.is_all:
+        return layers, None
     sums = fitting(scene.sums, room * _SUMS)
     room -= sums.size if sums else 0
-    if not drawn or len(drawn[0].columns.body.compressed) > room:
-        drawn = thinned(scene.events, scene.sample, span_ns=scene.span_ns, window=scene.window, room=room)
-    return drawn, sums
+    if not layers or len(layers[0].columns.body.compressed) > room:
+        layers = thin(scene.events, scene.sample, span_ns=scene.span_ns, window=scene.window, room=room)
+    return layers, sums
 
 
 def _json(document: dict[str, Any]) -> bytes:

@@ -1,4 +1,4 @@
-"""What a timeline tells of the ranks of a job: which rows are whose, who is like whom, their steps and collectives."""
+"""Describes the ranks of a job for the timeline: their rows, similar ranks, their steps and collectives."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -28,11 +28,11 @@ from nightsight.system.parallel import once
 from nightsight.tables import empty
 
 _LEAST_FOLDED: Final = 4
-# next to the one that the others wait for
+# in addition to the rank that the others wait for
 _MOST_SHOWN: Final = 3
-# of the window: ranks that communicate for as long, but for this share, are alike
+# share of the window: ranks whose communication times differ by less are alike
 _LEAST_APART: Final = 0.02
-# of a step: a rank that the others wait for longer is named
+# share of a step: a rank that the others wait for longer than this is named
 _LEAST_AWAITED: Final = 0.02
 
 
@@ -40,7 +40,7 @@ _LEAST_AWAITED: Final = 0.02
 class Rank:
     """A rank: the names of the groups of its rows, the place of the rank that represents it, and the first step.
 
-    edges: how many of the edges of steps are its own.
+    edges: the number of its step edges.
     """
 
     number: int
@@ -52,11 +52,11 @@ class Rank:
 
 @dataclass(frozen=True)
 class Ranks:
-    """The ranks of a job, in the order of their numbers; `word` is what the numbers are of.
+    """The ranks of a job, in the order of their numbers; `word` says what the numbers count.
 
-    together: of each collective, how many ranks take part, the place of the one that came last, and how much later than
-    the first it came. steps: when steps begin, and when the last one of a rank ends, as differences since the window
-    began. None: left out. of_program: how many steps of the program come before step 0. awaited: the place of the rank
+    together: for each collective, the number of ranks, the place of the last rank to arrive, and its delay after the
+    first. steps: the starts of steps, and the end of the last step of each rank, as differences from the start of the
+    window. None: left out. of_program: the number of steps of the program before step 0. awaited: the place of the rank
     that the others wait for, -1 for none.
     """
 
@@ -68,18 +68,18 @@ class Ranks:
     awaited: int
 
     def fitting(self, room: float) -> "Ranks":
-        """Return the part of it that fits into this number of bytes, compressed."""
+        """Return the ranks with only those columns that fit into this number of bytes, compressed."""
         steps = self.steps if _size(self.steps) <= room else None
         together = self.together if _size(self.together) <= room - _size(steps) else None
         return replace(self, steps=steps, together=together)
 
     @property
     def bodies(self) -> list[Columns]:
-        """The columns that it has, in the order in which they are written."""
+        """The columns that are present, in the order in which they are written."""
         return [part for part in (self.together, self.steps) if part]
 
     def header(self, groups: Mapping[str, int], begins: Sequence[int]) -> dict[str, Any]:
-        """Return the JSON description; groups: their numbers by name, begins: where each of the bodies begins."""
+        """Return the JSON description; groups: their numbers by name, begins: the offset of each of the bodies."""
         places = iter(begins)
         parts = [part and part.header(next(places)) for part in (self.together, self.steps)]
         each = [
@@ -102,21 +102,21 @@ def _size(part: Columns | None) -> int:
 
 
 def ranks_of_job(profile: Profile, results: Sequence[Result] = ()) -> Ranks | None:
-    """Return what is known of the ranks of a job, by the results of its report; None if no two of them meet."""
+    """Return the ranks of a job, from the results of its report; None if no two of them share a collective."""
     kernels = profile.tables.get("kernels", empty("kernels"))
-    # most captures are of one rank, which takes no time to see
+    # most captures have one rank: detect that quickly
     if profile.job is None and not any(map(communicates, kernels["name"].cat.categories)):
         return None
     timeline = Timeline(profile)
-    every = of_all_ranks(timeline)
-    if not (every["collective"] >= 0).any():
+    all_ranks = of_all_ranks(timeline)
+    if not (all_ranks["collective"] >= 0).any():
         return None
-    devices = every["device"].unique()
+    devices = all_ranks["device"].unique()
     numbers = ranks_of(timeline, devices)
     order = np.argsort(numbers, kind="stable")
     devices, numbers = devices[order], numbers[order].tolist()
     word = "Rank" if are_ranks_known(timeline) else called_by_rank(timeline, int(devices[0])).split()[0]
-    groups, drawn = _groups(timeline, every), set(timeline.operations.device.tolist())
+    groups, drawn = _groups(timeline, all_ranks), set(timeline.operations.device.tolist())
     steps = {device: steps_in_window(timeline, device) for device in devices.tolist()}
     first = first_numbers(timeline, steps)
     edges = {
@@ -124,22 +124,22 @@ def ranks_of_job(profile: Profile, results: Sequence[Result] = ()) -> Ranks | No
         for device, (begin, end) in steps.items()
         if len(begin) > 1 and device in drawn
     }
-    awaited = _awaited(results, numbers)
-    like = _stand_ins(timeline, every, devices, awaited)
+    awaited = _awaited_place(results, numbers)
+    like = _stand_ins(timeline, all_ranks, devices, awaited)
     each = tuple(
         Rank(number, groups[device] if device in drawn else (), stand_in, first[device], len(edges.get(device, ())))
         for number, device, stand_in in zip(numbers, devices.tolist(), like, strict=True)
     )
-    differences = [np.diff(mine, prepend=0) for mine in edges.values()]
+    differences = [np.diff(of_device, prepend=0) for of_device in edges.values()]
     packed = columns({"edge": np.concatenate(differences)}) if len(edges) > 1 else None
     if packed is None:
         each = tuple(replace(rank, edges=0) for rank in each)
-    return Ranks(word, each, _together(every, devices), packed, _of_program(results), awaited)
+    return Ranks(word, each, _collective_columns(all_ranks, devices), packed, _of_program(results), awaited)
 
 
 @once
 def numbered_collectives(profile: Profile) -> Ints:
-    """Return the number of the collective that each GPU operation takes part in, -1 for none: by when they begin."""
+    """Return the number of the collective of each GPU operation, in order of their starts; -1 for none."""
     timeline = Timeline(profile)
     old = _by_begin(of_all_ranks(timeline)).index.to_numpy()
     number = np.full(int(old.max(initial=-1)) + 2, -1, dtype=np.int64)
@@ -148,31 +148,31 @@ def numbered_collectives(profile: Profile) -> Ints:
     return number[collective_of_operations(timeline)]
 
 
-def _by_begin(every: pd.DataFrame) -> "pd.Series[int]":
-    """Return when the first rank comes to each collective, in rising order."""
-    return every[every["collective"] >= 0].groupby("collective")["start_ns"].min().sort_values(kind="stable")
+def _by_begin(kernels: pd.DataFrame) -> "pd.Series[int]":
+    """Return the start of each collective on its first rank, in ascending order."""
+    return kernels[kernels["collective"] >= 0].groupby("collective")["start_ns"].min().sort_values(kind="stable")
 
 
-def _together(every: pd.DataFrame, devices: Ints) -> Columns:
-    met = every[every["collective"] >= 0].sort_values("start_ns", kind="stable")
-    by_collective = met.groupby("collective")
-    order = _by_begin(every).index
-    found = by_collective.agg(members=("device", "nunique"), first=("start_ns", "first"), late=("start_ns", "last"))
+def _collective_columns(kernels: pd.DataFrame, devices: Ints) -> Columns:
+    collectives = kernels[kernels["collective"] >= 0].sort_values("start_ns", kind="stable")
+    by_collective = collectives.groupby("collective")
+    order = _by_begin(kernels).index
+    times = by_collective.agg(members=("device", "nunique"), first=("start_ns", "first"), late=("start_ns", "last"))
     last = by_collective["device"].last()
     place = pd.Series(np.arange(len(devices)), index=devices)
     return columns(
         {
-            "members": found["members"].loc[order].to_numpy(dtype=np.int64),
+            "members": times["members"].loc[order].to_numpy(dtype=np.int64),
             "last": place.loc[last.loc[order]].to_numpy(dtype=np.int64),
-            "late": (found["late"] - found["first"]).loc[order].to_numpy(dtype=np.int64),
+            "late": (times["late"] - times["first"]).loc[order].to_numpy(dtype=np.int64),
         }
     )
 
 
-def _groups(timeline: Timeline, every: pd.DataFrame) -> dict[int, tuple[str, ...]]:
-    """Return the names of the groups of each device's rows: its own, and that of its process if that has no other."""
+def _groups(timeline: Timeline, kernels: pd.DataFrame) -> dict[int, tuple[str, ...]]:
+    """Return the names of the groups of each device's rows: its own, and its process's if that uses no other device."""
     places = Places(timeline.profile)
-    pairs = every[["device", "process"]].drop_duplicates()
+    pairs = kernels[["device", "process"]].drop_duplicates()
     is_own = ~pairs["process"].duplicated(keep=False) & ~pairs["device"].duplicated(keep=False)
     process = dict(zip(pairs["device"][is_own].tolist(), pairs["process"][is_own].tolist(), strict=True))
     return {
@@ -184,8 +184,8 @@ def _groups(timeline: Timeline, every: pd.DataFrame) -> dict[int, tuple[str, ...
     }
 
 
-def _awaited(results: Sequence[Result], numbers: list[int]) -> int:
-    """Return the place of the rank that the others wait for the longest, as the table says; -1 if it says none."""
+def _awaited_place(results: Sequence[Result], numbers: list[int]) -> int:
+    """Return the place of the rank that the others wait for the longest, from the table; -1 for none."""
     rows = next((result.rows for result in results if result.name == RANKS.name), pd.DataFrame())
     if not len(rows) or not {"rank", "awaited_ns", "step_ns"} <= set(rows):
         return -1
@@ -195,48 +195,53 @@ def _awaited(results: Sequence[Result], numbers: list[int]) -> int:
     return numbers.index(rank) if rank in numbers else -1
 
 
-def _stand_ins(timeline: Timeline, every: pd.DataFrame, devices: Ints, awaited: int) -> list[int]:
-    """Return for each rank the place of the one that represents it: itself, except for ranks that are like another."""
+def _stand_ins(timeline: Timeline, kernels: pd.DataFrame, devices: Ints, awaited: int) -> list[int]:
+    """Return the place of the rank that represents each rank: itself, or another rank that is like it."""
     window, job = timeline.window, timeline.profile.job
-    inside = every[(every["end_ns"] > window.start_ns) & (every["end_ns"] <= window.end_ns)]
-    spent = (inside["end_ns"] - inside["start_ns"]).groupby(inside["device"]).sum()
-    share = spent.reindex(devices, fill_value=0).to_numpy(dtype=np.float64) / max(window.end_ns - window.start_ns, 1)
+    inside = kernels[(kernels["end_ns"] > window.start_ns) & (kernels["end_ns"] <= window.end_ns)]
+    busy_ns = (inside["end_ns"] - inside["start_ns"]).groupby(inside["device"]).sum()
+    share = busy_ns.reindex(devices, fill_value=0).to_numpy(dtype=np.float64) / max(window.end_ns - window.start_ns, 1)
     numbers = ranks_of(timeline, devices).tolist()
     own = list(range(len(devices)))
     if job is not None:
-        # those that are not drawn have one that is
+        # ranks that are not drawn are represented by one that is
         own = [numbers.index(job.like[number]) if number in job.like else place for place, number in enumerate(numbers)]
-    shown = sorted(set(own))
-    if len(shown) < _LEAST_FOLDED:
+    representatives = sorted(set(own))
+    if len(representatives) < _LEAST_FOLDED:
         return own
-    folded = _alike(shown, kinds_of_calls(every).reindex(devices).tolist(), share, awaited if awaited in shown else -1)
+    folded = _alike(
+        representatives,
+        kinds_of_calls(kernels).reindex(devices).tolist(),
+        share,
+        awaited if awaited in representatives else -1,
+    )
     return [folded[place] for place in own]
 
 
 def _alike(places: list[int], kinds: list[str], share: Floats, awaited: int) -> dict[int, int]:
-    """Return for each of some ranks the first one that is like it: in its collectives, and for how long it is in them.
+    """Return, for each of some ranks, the first rank with the same collectives and a similar time in them.
 
-    Whoever the others wait for is like none. Where there are many ranks, more of them count as alike.
+    The rank that the others wait for is not like any other. If there are many ranks, more of them count as alike.
     """
     ordered = sorted((place for place in places if place != awaited), key=lambda one: (kinds[one], share[one], one))
-    most, apart = max(_MOST_SHOWN, len({kinds[place] for place in ordered})), _LEAST_APART
+    most, tolerance = max(_MOST_SHOWN, len({kinds[place] for place in ordered})), _LEAST_APART
     while True:
         groups: list[list[int]] = []
         for place in ordered:
             first = groups[-1][0] if groups else place
-            if groups and kinds[first] == kinds[place] and share[place] - share[first] <= apart:
+            if groups and kinds[first] == kinds[place] and share[place] - share[first] <= tolerance:
                 groups[-1].append(place)
             else:
                 groups.append([place])
         if len(groups) <= most:
             break
-        apart *= 2
+        tolerance *= 2
     like = {place: min(group) for group in groups for place in group}
     return {**like, **({awaited: awaited} if awaited >= 0 else {})}
 
 
 def _of_program(results: Sequence[Result]) -> int:
-    """Return how many steps of the program come before the first one in the window."""
+    """Return the number of steps of the program before the first one in the window."""
     rows = next((result.rows for result in results if result.name == STEP_TIMES.name), pd.DataFrame())
     if not len(rows) or not {"of_program", "number"} <= set(rows):
         return 0

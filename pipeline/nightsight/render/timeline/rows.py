@@ -13,7 +13,7 @@ from nightsight.events.launches import GPU_TABLES, launching_calls
 from nightsight.intervals import Flags, Ints
 from nightsight.model.report import Profile
 from nightsight.render.export.tracks import MARKS, OS_CALLS, PYTHON, Places, distinct
-from nightsight.render.timeline.labels import Labels, label_events, together
+from nightsight.render.timeline.labels import Labels, concatenate, label_events
 from nightsight.render.timeline.lanes import nested_lanes, separate_lanes
 from nightsight.results.categories import BUSY, IDLE, LAUNCH, OTHER_CALL
 from nightsight.system.parallel import mapped, once
@@ -25,7 +25,7 @@ _THREAD_BITS: Final = 0xFFFFFF
 
 
 @dataclass(frozen=True)
-class Row:
+class TimelineRow:
     """A row of the timeline: its group, and its label within the group."""
 
     group: str
@@ -34,16 +34,16 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Events:
+class TimelineEvents:
     """The events to draw: one array entry each, sorted by (row, start); no two events of a row overlap.
 
     Times are the profile's, in ns. `bounds`: the first event of each row, and the end of the last row. `label`: an
     index into `labels`. `launch`: the index here of the call that launched each event, or -1. `total` and `total_rows`
-    count all events and rows, drawn or not. `left_out`: sentences on what is not among them. `collective`: the number
-    of what several ranks take part in, or -1; None if no events do.
+    count all events and rows, drawn or not. `left_out`: sentences on events that are not included. `collective`: the
+    number of the collective of each event, or -1; None if there are none.
     """
 
-    rows: tuple[Row, ...]
+    rows: tuple[TimelineRow, ...]
     bounds: Ints
     start: Ints
     end: Ints
@@ -62,7 +62,7 @@ class Events:
 
 
 @dataclass(frozen=True)
-class _Sort:
+class _RowSort:
     """One kind of row: the tables of its events, the keys of their owner, and how they are assigned to rows (lanes)."""
 
     kind: RowKind
@@ -75,24 +75,24 @@ class _Sort:
 
 _ON_THREAD: Final = ("process", "thread")
 _NVTX: Final = "NVTX"
-# the label of what torch.profiler records for record_function and its steps
+# the label of torch.profiler's ranges from record_function, and of its steps
 _ANNOTATIONS: Final = "user ranges"
 _SORTS: Final = (
-    _Sort("kernel", GPU_TABLES, ("device", "process", "context", "stream"), separate_lanes),
-    _Sort("fault", ("gpu_page_faults",), ("device",), separate_lanes, "Page faults"),
-    _Sort("range", ("ranges",), ("process",), nested_lanes, "Start/end ranges", is_start_end=True),
-    _Sort("range", ("ranges",), _ON_THREAD, nested_lanes, _NVTX),
-    _Sort("mark", (MARKS,), _ON_THREAD, separate_lanes, "NVTX marks"),
-    _Sort("mark", ("cpu_page_faults",), ("process",), separate_lanes, "CPU page faults"),
-    _Sort("python", (PYTHON,), _ON_THREAD, nested_lanes, "Python"),
-    _Sort("op", ("cpu_ops",), _ON_THREAD, nested_lanes, "operators"),
-    _Sort("api", ("api_calls",), _ON_THREAD, nested_lanes, "CUDA API"),
-    _Sort("os", (OS_CALLS,), _ON_THREAD, nested_lanes, "OS runtime"),
+    _RowSort("kernel", GPU_TABLES, ("device", "process", "context", "stream"), separate_lanes),
+    _RowSort("fault", ("gpu_page_faults",), ("device",), separate_lanes, "Page faults"),
+    _RowSort("range", ("ranges",), ("process",), nested_lanes, "Start/end ranges", is_start_end=True),
+    _RowSort("range", ("ranges",), _ON_THREAD, nested_lanes, _NVTX),
+    _RowSort("mark", (MARKS,), _ON_THREAD, separate_lanes, "NVTX marks"),
+    _RowSort("mark", ("cpu_page_faults",), ("process",), separate_lanes, "CPU page faults"),
+    _RowSort("python", (PYTHON,), _ON_THREAD, nested_lanes, "Python"),
+    _RowSort("op", ("cpu_ops",), _ON_THREAD, nested_lanes, "operators"),
+    _RowSort("api", ("api_calls",), _ON_THREAD, nested_lanes, "CUDA API"),
+    _RowSort("os", (OS_CALLS,), _ON_THREAD, nested_lanes, "OS runtime"),
 )
 _OF_GPUS: Final = ("kernel", "fault")
-# calls of the operating system: on threads that have events of these tables, from the first event to the last, and at
-# most this many of them, or a quarter of these events. Without a limit they would make the events of large captures
-# inexact
+# calls of the operating system are drawn on threads that have events of these tables, from the first event to the last,
+# and at most this many of them, or a quarter of these events. Without a limit, they would make the events of large
+# captures inexact
 _AT_WORK: Final = ("api_calls", "ranges", "cpu_ops")
 _MOST_OS_CALLS: Final = 20_000
 _OS_CALLS_NS: Final = {
@@ -107,13 +107,13 @@ _OS_CALLS_NS: Final = {
 
 
 @dataclass(frozen=True)
-class _Laid:
+class _LaidEvents:
     """The events of one sort, sorted by (row, start); `owners[owner[row]]` are the keys of a row's owner.
 
     `source`: the position of each event in the concatenated tables of this sort.
     """
 
-    sort: _Sort
+    sort: _RowSort
     start: Ints
     end: Ints
     label: Ints
@@ -130,15 +130,15 @@ class _Laid:
         return np.add.reduceat(self.end - self.start, self.bounds[:-1]) if len(self.owner) else self.owner
 
 
-def lay_events(profile: Profile, *, most_rows: int = MOST_ROWS, collective: Ints | None = None) -> Events:
+def lay_events(profile: Profile, *, most_rows: int = MOST_ROWS, collective: Ints | None = None) -> TimelineEvents:
     """Assign the events of a profile to rows; if there are more than `most_rows`, keep the busiest rows.
 
-    collective: of each GPU operation, see `Events`.
+    collective: the collective of each GPU operation, see `TimelineEvents`.
     """
     laid = list(mapped(lambda sort: _lay(profile, sort), _SORTS, rows=profile.rows))
     places = _Naming(profile, laid)
     chosen = sorted(_busiest(laid, most_rows), key=places.order)
-    events, source = _joined(profile, laid, chosen, places)
+    events, source = _join_rows(profile, laid, chosen, places)
     if collective is None:
         return events
     of_events = np.full(len(source), -1, dtype=np.int64)
@@ -147,50 +147,53 @@ def lay_events(profile: Profile, *, most_rows: int = MOST_ROWS, collective: Ints
     return replace(events, collective=of_events)
 
 
-def beside(sides: Sequence[tuple[str, Events]]) -> Events:
-    """Put the events of several profiles on one time axis: the GPUs of all sides, then the processes of all.
+def merge_events(sides: Sequence[tuple[str, TimelineEvents]]) -> TimelineEvents:
+    """Merge the events of several profiles on one time axis: the GPUs of all sides, then the processes of all sides.
 
-    Each side has a title, which stands in front of the names of its groups.
+    Each side has a title, which precedes the names of its groups.
     """
-    every = [events for _, events in sides]
+    events_of_sides = [events for _, events in sides]
     # of each side, the rows of GPUs come first
-    gpus = [sum(row.kind in _OF_GPUS for row in events.rows) for events in every]
-    pieces = [(side, 0, gpus[side]) for side in range(len(every))]
-    pieces += [(side, gpus[side], len(events.rows)) for side, events in enumerate(every)]
-    spans = [(int(every[side].bounds[first]), int(every[side].bounds[last])) for side, first, last in pieces]
+    gpus = [sum(row.kind in _OF_GPUS for row in events.rows) for events in events_of_sides]
+    pieces = [(side, 0, gpus[side]) for side in range(len(events_of_sides))]
+    pieces += [(side, gpus[side], len(events.rows)) for side, events in enumerate(events_of_sides)]
+    spans = [
+        (int(events_of_sides[side].bounds[first]), int(events_of_sides[side].bounds[last]))
+        for side, first, last in pieces
+    ]
     places = np.cumsum([0, *(end - begin for begin, end in spans)])
-    labels = np.cumsum([0, *(len(events.labels.names) for events in every)])
-    # where each event of a side went; one more, for the launch -1
-    moved = [np.full(len(events.start) + 1, -1, dtype=np.int64) for events in every]
+    labels = np.cumsum([0, *(len(events.labels.names) for events in events_of_sides)])
+    # the new position of each event of a side, and one more entry for the launch -1
+    new_places = [np.full(len(events.start) + 1, -1, dtype=np.int64) for events in events_of_sides]
     for (side, _, _), (begin, end), place in zip(pieces, spans, places, strict=False):
-        moved[side][begin:end] = np.arange(place, place + end - begin)
+        new_places[side][begin:end] = np.arange(place, place + end - begin)
 
     def gathered(values: Sequence[Ints]) -> Ints:
         return np.concatenate(
             [values[side][begin:end] for (side, _, _), (begin, end) in zip(pieces, spans, strict=True)]
         )
 
-    counts = [np.diff(every[side].bounds[first : last + 1]) for side, first, last in pieces]
-    return Events(
+    counts = [np.diff(events_of_sides[side].bounds[first : last + 1]) for side, first, last in pieces]
+    return TimelineEvents(
         tuple(
             replace(row, group=f"{sides[side][0]}: {row.group}")
             for side, first, last in pieces
-            for row in every[side].rows[first:last]
+            for row in events_of_sides[side].rows[first:last]
         ),
         np.concatenate(([0], np.cumsum(np.concatenate(counts)))).astype(np.int64),
-        gathered([events.start for events in every]),
-        gathered([events.end for events in every]),
-        gathered([events.label + shift for events, shift in zip(every, labels, strict=False)]),
-        together(events.labels for events in every),
-        gathered([moved[side][events.launch] for side, events in enumerate(every)]),
-        sum(events.total for events in every),
-        sum(events.total_rows for events in every),
-        tuple(dict.fromkeys(sentence for events in every for sentence in events.left_out)),
+        gathered([events.start for events in events_of_sides]),
+        gathered([events.end for events in events_of_sides]),
+        gathered([events.label + shift for events, shift in zip(events_of_sides, labels, strict=False)]),
+        concatenate(events.labels for events in events_of_sides),
+        gathered([new_places[side][events.launch] for side, events in enumerate(events_of_sides)]),
+        sum(events.total for events in events_of_sides),
+        sum(events.total_rows for events in events_of_sides),
+        tuple(dict.fromkeys(sentence for events in events_of_sides for sentence in events.left_out)),
     )
 
 
-def _lay(profile: Profile, sort: _Sort) -> _Laid:
-    frames = [(name, _drawn(profile, name)) for name in sort.tables if len(profile.tables.get(name, ()))]
+def _lay(profile: Profile, sort: _RowSort) -> _LaidEvents:
+    frames = [(name, _drawn_events(profile, name)) for name in sort.tables if len(profile.tables.get(name, ()))]
     rows = [_rows(frame, sort) for _, frame in frames]
 
     def joined(columns: Iterable[Ints]) -> Ints:
@@ -208,10 +211,10 @@ def _lay(profile: Profile, sort: _Sort) -> _Laid:
     again, owner, lane, bounds = _by_lane(group, lane)
     label = joined(codes)
     order = order[again]
-    return _Laid(sort, start[again], end[again], label[order], order, bounds, owner, lane, owners, labels)
+    return _LaidEvents(sort, start[again], end[again], label[order], order, bounds, owner, lane, owners, labels)
 
 
-def _drawn(profile: Profile, name: str) -> pd.DataFrame:
+def _drawn_events(profile: Profile, name: str) -> pd.DataFrame:
     """Return the events of a table that are drawn."""
     frame = profile.tables[name]
     if name == "cpu_page_faults":
@@ -223,22 +226,24 @@ def _drawn(profile: Profile, name: str) -> pd.DataFrame:
 def _os_calls(profile: Profile) -> tuple[Flags, tuple[str, ...]]:
     """Return which calls of the operating system are drawn, and a sentence on those that are not.
 
-    Most threads only wait. Of the others, short calls are left out where there are too many.
+    Most threads only wait. On the others, short calls are left out if there are too many.
     """
     calls = profile.tables.get(OS_CALLS, empty(OS_CALLS))
     tables = [profile.tables[name] for name in _AT_WORK if name in profile.tables]
     threads = pd.unique(np.concatenate([np.empty(0, dtype=np.int64), *(table["thread"] for table in tables)]))
-    drawn: Flags = calls["thread"].isin(threads).to_numpy() if len(threads) else np.ones(len(calls), dtype=bool)
+    is_drawn: Flags = calls["thread"].isin(threads).to_numpy() if len(threads) else np.ones(len(calls), dtype=bool)
     if bounds := _bounds(profile, (*_AT_WORK, *GPU_TABLES)):
-        drawn = drawn & ((calls["start_ns"] >= bounds[0]) & (calls["end_ns"] <= bounds[1])).to_numpy()
+        is_drawn = is_drawn & ((calls["start_ns"] >= bounds[0]) & (calls["end_ns"] <= bounds[1])).to_numpy()
     length = (calls["end_ns"] - calls["start_ns"]).to_numpy()
     most = max(_MOST_OS_CALLS, sum(map(len, tables)) // 4)
-    least = next((least for least in _OS_CALLS_NS if (drawn & (length >= least)).sum() <= most), max(_OS_CALLS_NS))
-    drawn = drawn & (length >= least)
-    if drawn.all():
-        return drawn, ()
+    least = next((least for least in _OS_CALLS_NS if (is_drawn & (length >= least)).sum() <= most), max(_OS_CALLS_NS))
+    is_drawn = is_drawn & (length >= least)
+    if is_drawn.all():
+        return is_drawn, ()
     which = f"{_OS_CALLS_NS[least]}{' on threads with CUDA calls, ranges or operators' if len(threads) else ''}"
-    return drawn, (f"Of calls of the operating system, only those{which} are drawn, from the first event to the last.",)
+    return is_drawn, (
+        f"Of calls of the operating system, only those{which} are drawn, from the first event to the last.",
+    )
 
 
 def _bounds(profile: Profile, names: Sequence[str]) -> tuple[int, int] | None:
@@ -252,7 +257,7 @@ _Order = Ints | slice
 _ALL: Final = slice(None)
 
 
-def _rows(frame: pd.DataFrame, sort: _Sort) -> Ints | None:
+def _rows(frame: pd.DataFrame, sort: _RowSort) -> Ints | None:
     """Return the rows of a table that belong to this sort; None for all, which avoids a copy."""
     if "style" not in frame:
         return None
@@ -267,7 +272,7 @@ def _labels(profile: Profile, frames: Sequence[tuple[str, pd.DataFrame]]) -> tup
     shift = np.cumsum([0, *(len(labels.names) for _, labels in labelled)])
     # the labels of all tables are concatenated, so each table's label numbers are shifted
     codes = [code + before for (code, _), before in zip(labelled, shift, strict=False)]
-    return codes, together(labels for _, labels in labelled)
+    return codes, concatenate(labels for _, labels in labelled)
 
 
 def _categories(profile: Profile, table: str, count: int) -> Ints:
@@ -325,12 +330,14 @@ _Place = tuple[int, int]
 """A row: the index of its sort, and its index within that sort."""
 
 
-def _busiest(laid: Sequence[_Laid], most: int) -> list[_Place]:
+def _busiest(laid: Sequence[_LaidEvents], most: int) -> list[_Place]:
     """Return the busiest rows; GPU rows get at least half of the places if there are that many."""
-    places = [(sort, row) for sort, some in enumerate(laid) for row in range(len(some.owner))]
+    places = [(sort, row) for sort, laid_sort in enumerate(laid) for row in range(len(laid_sort.owner))]
     if len(places) <= most:
         return places
-    busy = np.concatenate([_rank(some, laid) if some.sort.kind in _BY_THREAD else some.busy for some in laid])
+    busy = np.concatenate(
+        [_rank(laid_sort, laid) if laid_sort.sort.kind in _BY_THREAD else laid_sort.busy for laid_sort in laid]
+    )
     by_time = [places[place] for place in np.argsort(-busy, kind="stable")]
     of_gpus = [place for place in by_time if laid[place[0]].sort.kind in _OF_GPUS]
     of_threads = [place for place in by_time if laid[place[0]].sort.kind not in _OF_GPUS]
@@ -342,11 +349,11 @@ def _busiest(laid: Sequence[_Laid], most: int) -> list[_Place]:
 _BY_THREAD: Final = ("mark", "python", "os")
 
 
-def _rank(some: _Laid, laid: Sequence[_Laid]) -> Ints:
-    """Return the rank of rows of marks, which have no duration, and of Python and waits, which nearly always last.
+def _rank(ranked: _LaidEvents, laid: Sequence[_LaidEvents]) -> Ints:
+    """Return the rank of rows of marks, which have no duration, and of Python and waits, which run nearly all the time.
 
-    The first row of each has that of its thread's busiest other row; the others come last. Page faults of the CPU
-    belong to no thread, and come first.
+    The first row of each thread has the rank of the thread's busiest other row; further rows come last. Page faults of
+    the CPU do not belong to a thread, and come first.
     """
     busiest: dict[tuple[int, ...], int] = {}
     for other in laid:
@@ -354,32 +361,32 @@ def _rank(some: _Laid, laid: Sequence[_Laid]) -> Ints:
             for owner, busy in zip(other.owner.tolist(), other.busy.tolist(), strict=True):
                 busiest[other.owners[owner]] = max(busy, busiest.get(other.owners[owner], 0))
     most = max(busiest.values(), default=0)
-    of_owner = np.array([busiest.get(owner, most if len(owner) == 1 else 0) for owner in some.owners], dtype=np.int64)
-    return np.where(some.lane == 0, of_owner[some.owner], 0)
+    of_owner = np.array([busiest.get(owner, most if len(owner) == 1 else 0) for owner in ranked.owners], dtype=np.int64)
+    return np.where(ranked.lane == 0, of_owner[ranked.owner], 0)
 
 
 class _Naming:
     """Names and order of the rows: GPUs before processes; within each, the busiest stream or thread first."""
 
-    def __init__(self, profile: Profile, laid: Sequence[_Laid]) -> None:
+    def __init__(self, profile: Profile, laid: Sequence[_LaidEvents]) -> None:
         self._places = Places(profile)
         self._laid = laid
         self._busy: dict[tuple[int, ...], int] = {}
-        for some in laid:
-            # waits say nothing of how busy a thread is, and Python is always in a function
-            busy = some.busy * (some.sort.kind not in ("os", "python"))
-            sums = np.bincount(some.owner, busy, len(some.owners)).tolist() if len(some.owner) else []
-            for owner, total in zip(some.owners, sums, strict=True):
+        for laid_sort in laid:
+            # waits do not show how busy a thread is, and Python is always in a function
+            busy = laid_sort.busy * (laid_sort.sort.kind not in ("os", "python"))
+            sums = np.bincount(laid_sort.owner, busy, len(laid_sort.owners)).tolist() if len(laid_sort.owner) else []
+            for owner, total in zip(laid_sort.owners, sums, strict=True):
                 self._busy[owner] = self._busy.get(owner, 0) + total
-        gpus = {owner[:3] for some in laid if some.sort.kind == "kernel" for owner in some.owners}
+        gpus = {owner[:3] for laid_sort in laid if laid_sort.sort.kind == "kernel" for owner in laid_sort.owners}
         self._many_processes = len({process for _, process, _ in gpus}) > 1
         self._many_contexts = len({context for _, _, context in gpus}) > 1
         styles = profile.tables["ranges"]["style"] if "ranges" in profile.tables else pd.Series(dtype="str")
         self._ranges = _ANNOTATIONS if (styles == ANNOTATION).any() else _NVTX
 
-    def _of(self, place: _Place) -> tuple[_Sort, tuple[int, ...], int]:
-        some = self._laid[place[0]]
-        return some.sort, some.owners[some.owner[place[1]]], int(some.lane[place[1]])
+    def _of(self, place: _Place) -> tuple[_RowSort, tuple[int, ...], int]:
+        laid_sort = self._laid[place[0]]
+        return laid_sort.sort, laid_sort.owners[laid_sort.owner[place[1]]], int(laid_sort.lane[place[1]])
 
     def order(self, place: _Place) -> tuple[float, ...]:
         """Return the sort key of a row."""
@@ -391,17 +398,17 @@ class _Naming:
         whose = sort.kind == "fault" if is_of_gpu else len(owner) - len(_ON_THREAD)
         return (*where, *owner[: 0 if is_of_gpu else 1], whose, -self._busy[owner], *owner, place[0], lane)
 
-    def row(self, place: _Place) -> Row:
+    def row(self, place: _Place) -> TimelineRow:
         """Return the group and label of a row."""
         sort, owner, lane = self._of(place)
         further = f" ({lane + 1})" if lane else ""
         if sort.kind == "kernel":
-            return Row(self._places.gpu(owner[0])[1], f"{self._stream(owner)}{further}", sort.kind)
+            return TimelineRow(self._places.gpu(owner[0])[1], f"{self._stream(owner)}{further}", sort.kind)
         if sort.kind == "fault":
-            return Row(self._places.gpu(owner[0])[1], f"{sort.title}{further}", sort.kind)
+            return TimelineRow(self._places.gpu(owner[0])[1], f"{sort.title}{further}", sort.kind)
         thread = f"{self._thread(owner)}, " if len(owner) > 1 else ""
         title = self._ranges if sort.title == _NVTX else sort.title
-        return Row(f"Process {self._pid(owner[0])}", f"{thread}{title}{further}", sort.kind)
+        return TimelineRow(f"Process {self._pid(owner[0])}", f"{thread}{title}{further}", sort.kind)
 
     def _pid(self, process: int) -> int:
         # a process can have page faults and nothing else
@@ -423,7 +430,9 @@ class _Naming:
         return {"thread": f"Thread {tid}", "main thread": "Main thread"}.get(name, name)
 
 
-def _joined(profile: Profile, laid: Sequence[_Laid], chosen: Sequence[_Place], naming: _Naming) -> tuple[Events, Ints]:
+def _join_rows(
+    profile: Profile, laid: Sequence[_LaidEvents], chosen: Sequence[_Place], naming: _Naming
+) -> tuple[TimelineEvents, Ints]:
     """Return the events of the chosen rows, and the position of each in the tables of its sort."""
 
     def gather(name: str) -> Ints:
@@ -433,37 +442,37 @@ def _joined(profile: Profile, laid: Sequence[_Laid], chosen: Sequence[_Place], n
     counts = [int(np.diff(laid[sort].bounds[row : row + 2])[0]) for sort, row in chosen]
     rows = tuple(map(naming.row, chosen))
     bounds = np.concatenate(([0], np.cumsum(counts, dtype=np.int64)))
-    shift = np.cumsum([0, *(len(some.labels.names) for some in laid)])
+    shift = np.cumsum([0, *(len(laid_sort.labels.names) for laid_sort in laid)])
     # as in `_labels`, now for the labels of all sorts
     label = gather("label") + np.repeat([shift[sort] for sort, _ in chosen], counts).astype(np.int64)
     source = gather("source")
-    events = Events(
+    events = TimelineEvents(
         rows,
         bounds,
         gather("start"),
         gather("end"),
         label,
-        together(some.labels for some in laid),
+        concatenate(laid_sort.labels for laid_sort in laid),
         _launches(profile, rows, bounds, source),
-        sum(len(some.start) for some in laid),
-        sum(len(some.owner) for some in laid),
+        sum(len(laid_sort.start) for laid_sort in laid),
+        sum(len(laid_sort.owner) for laid_sort in laid),
         _os_calls(profile)[1],
     )
     return events, source
 
 
-def _launches(profile: Profile, rows: Sequence[Row], bounds: Ints, source: Ints) -> Ints:
-    """Return for each event the position of the call that launched it, -1 if none is drawn."""
+def _launches(profile: Profile, rows: Sequence[TimelineRow], bounds: Ints, source: Ints) -> Ints:
+    """Return the position of the call that launched each event, -1 if none is drawn."""
     calls, operations = _positions(rows, bounds, "api"), _positions(rows, bounds, "kernel")
-    found = np.full(len(source), -1, dtype=np.int64)
+    calls_of_events = np.full(len(source), -1, dtype=np.int64)
     if len(calls) and len(operations):
         # one extra entry: index -1 represents operations without a call
-        drawn = np.full(len(profile.table("api_calls")) + 1, -1, dtype=np.int64)
-        drawn[source[calls]] = calls
-        found[operations] = drawn[launching_calls(profile)[source[operations]]]
-    return found
+        place_of_call = np.full(len(profile.table("api_calls")) + 1, -1, dtype=np.int64)
+        place_of_call[source[calls]] = calls
+        calls_of_events[operations] = place_of_call[launching_calls(profile)[source[operations]]]
+    return calls_of_events
 
 
-def _positions(rows: Sequence[Row], bounds: Ints, kind: RowKind) -> Ints:
+def _positions(rows: Sequence[TimelineRow], bounds: Ints, kind: RowKind) -> Ints:
     spans: Iterator[Ints] = (np.arange(*bounds[i : i + 2]) for i, row in enumerate(rows) if row.kind == kind)
     return np.concatenate([np.empty(0, dtype=np.int64), *spans])

@@ -1,4 +1,4 @@
-"""Packs what each device did at every instant: exactly where that fits, else its time by category in equal bins."""
+"""Packs the activity of each device at every instant: exactly if that fits, else its time by category in equal bins."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,9 +14,9 @@ from nightsight.results.categories import BUSY, IDLE
 
 Span = tuple[int, int]
 Spending = Callable[[], Mapping[int, Spent]]
-"""Returns what each device did at every instant, all of them from the same time (ns) to the same time."""
+"""Returns the activity of each device at every instant, for all devices over the same span of time (ns)."""
 CATEGORIES: Final = (*BUSY, *IDLE)
-# a piece takes at least this many bytes, compressed: more of them need not be tried
+# a piece takes at least this many bytes, compressed: if even these do not fit, packing is not tried
 _PIECE_BYTES: Final = 1.2
 # at most this share of the room is for bins
 _COARSE: Final = 2 / 3
@@ -25,15 +25,15 @@ _MOST_SUMS: Final = 1 << 23
 
 
 def unknown() -> Mapping[int, Spent]:
-    """Say nothing of any device."""
+    """Return no activity."""
     return {}
 
 
 @dataclass(frozen=True)
 class Account:
-    """What devices did from `begin_ns` to `end_ns`: their time by category in bins of `width_ns`; 0 if piece by piece.
+    """The activity of devices from `begin_ns` to `end_ns`: time by category in bins of `width_ns`, 0 for exact pieces.
 
-    counts: of pieces of each device, if piece by piece.
+    counts: the number of exact pieces of each device.
     """
 
     begin_ns: int
@@ -54,19 +54,19 @@ class Account:
 
 
 def account(devices: Sequence[Spent], *, origin_ns: int, room: float) -> Account | None:
-    """Return everything piece by piece if that fits `room` bytes, compressed, else bins, which leave some.
+    """Return exact pieces if they fit into `room` bytes, compressed, else bins, which leave some room.
 
-    All devices are told of from the same time to the same time; the origin is an edge of bins. None if nothing fits.
+    All devices cover the same span of time; the origin is an edge of bins. None if neither fits.
     """
     if not devices:
         return None
     span = (int(devices[0].edge[0]), int(devices[0].edge[-1]))
-    coarse = (found for found in _in_bins(devices, origin_ns) if found.size <= room * _COARSE)
+    coarse = (bins for bins in _in_bins(devices, origin_ns) if bins.size <= room * _COARSE)
     return by_piece(devices, span, room) or next(coarse, None)
 
 
 def by_piece(devices: Sequence[Spent], span: Span, room: float) -> Account | None:
-    """Return what is told of a span, piece by piece; None if that takes more than `room` bytes, compressed."""
+    """Return the exact pieces in a span; None if they take more than `room` bytes, compressed."""
     span = (max(span[0], int(devices[0].edge[0])), min(span[1], int(devices[0].edge[-1])))
     if span[0] >= span[1]:
         return None
@@ -76,8 +76,8 @@ def by_piece(devices: Sequence[Spent], span: Span, room: float) -> Account | Non
         return None
     lengths = np.concatenate([np.diff(spent.edge) for spent in pieces])
     packed = columns({"length": lengths, "category": np.concatenate([spent.category for spent in pieces])})
-    found = Account(*span, 0, counts, packed)
-    return found if found.size <= room else None
+    exact = Account(*span, 0, counts, packed)
+    return exact if exact.size <= room else None
 
 
 def _within(spent: Spent, span: Span) -> Spent:
@@ -108,5 +108,5 @@ def _in_bins(devices: Sequence[Spent], origin_ns: int) -> Iterator[Account]:
 
 
 def _in_category(spent: Spent, category: int, edges: Ints) -> Ints:
-    mine = spent.category == category
-    return covered((spent.edge[:-1][mine], spent.edge[1:][mine]), edges[:-1], edges[1:])
+    has_category = spent.category == category
+    return covered((spent.edge[:-1][has_category], spent.edge[1:][has_category]), edges[:-1], edges[1:])

@@ -9,7 +9,7 @@ import pandas as pd
 
 from nightsight.intervals import Flags, Ints, covered, union
 from nightsight.render.timeline.columns import Columns, columns
-from nightsight.render.timeline.rows import Events
+from nightsight.render.timeline.rows import TimelineEvents
 
 MOST_BINS: Final = 4096
 DOUBLINGS: Final = 8
@@ -86,7 +86,7 @@ class Sums:
         """Return the same sums with bins that are 2 ** `doublings` times as wide."""
         cells, overlaps, width = self.cells, self.overlaps, self.width_ns << doublings
         bins = ((self.bins - 1) >> doublings) + 1
-        key, (time,) = _reduced(overlaps.section * bins + (overlaps.bin >> doublings), overlaps.time)
+        key, (time,) = _sum_by_key(overlaps.section * bins + (overlaps.bin >> doublings), overlaps.time)
         return replace(
             self,
             width_ns=width,
@@ -101,7 +101,7 @@ class Sums:
 
         Names with the most time per bin in which they occur are kept; the merged ones come last.
         """
-        slots, new = _together(self.slots, self.cells, most * self.bins)
+        slots, new = _merge_slots(self.slots, self.cells, most * self.bins)
         cells, crossings = self.cells, self.crossings
         return replace(
             self,
@@ -167,7 +167,7 @@ def _steps(places: Ints) -> Ints:
     return np.diff(places, prepend=0)
 
 
-def sums_of(events: Events, *, span_ns: int, origin_ns: int) -> Sums | None:
+def sums_of(events: TimelineEvents, *, span_ns: int, origin_ns: int) -> Sums | None:
     """Sum up all events, with a bin edge at the origin; None if there are too many sections."""
     sections, section = _sections(events)
     most = min(MOST_BINS, _MOST_SUMS // len(sections))
@@ -189,7 +189,7 @@ def sums_of(events: Events, *, span_ns: int, origin_ns: int) -> Sums | None:
 _NO_OVERLAPS: Final = Overlaps(*np.empty((3, 0), dtype=np.int64))
 
 
-def _sections(events: Events) -> tuple[tuple[Section, ...], Ints]:
+def _sections(events: TimelineEvents) -> tuple[tuple[Section, ...], Ints]:
     """Return the sections in order of their first rows, and the section of each row."""
     keys = [(row.group, row.kind) for row in events.rows]
     places = {key: place for place, key in enumerate(dict.fromkeys(keys))}
@@ -205,17 +205,17 @@ def scale(span_ns: int, origin_ns: int, most: int) -> tuple[int, int]:
     return origin_ns - -(-origin_ns // (width << DOUBLINGS)) * (width << DOUBLINGS), width
 
 
-def _slots(events: Events, section: Ints) -> tuple[Ints, Slots]:
+def _slots(events: TimelineEvents, section: Ints) -> tuple[Ints, Slots]:
     """Give each name of a section a slot; return the slot of each event, and the slots."""
     name = np.array(events.labels.places, dtype=np.int64)
     names = int(name.max()) + 1
     pair = np.repeat(section * names, np.diff(events.bounds))
     pair += name[events.label]
-    slot, known = pd.factorize(pair)
-    return slot, Slots(known // names, known % names, np.ones(len(known), dtype=np.int64))
+    slot, pairs = pd.factorize(pair)
+    return slot, Slots(pairs // names, pairs % names, np.ones(len(pairs), dtype=np.int64))
 
 
-def _last_of_bins(events: Events, place: Ints, slot: Ints) -> Crossings:
+def _last_of_bins(events: TimelineEvents, place: Ints, slot: Ints) -> Crossings:
     """Return the events that can extend over an edge: per row, only the last to start in each bin."""
     ends = np.union1d(np.flatnonzero(place[1:] != place[:-1]), events.bounds[1:] - 1)
     # empty rows at the start have no last event
@@ -224,11 +224,11 @@ def _last_of_bins(events: Events, place: Ints, slot: Ints) -> Crossings:
     return Crossings(row, events.start[last], events.end[last], slot[last])
 
 
-def _crossings(some: Crossings, begin_ns: int, width_ns: int) -> Crossings:
+def _crossings(crossings: Crossings, begin_ns: int, width_ns: int) -> Crossings:
     """Return the events that extend over an edge of bins of this width."""
-    next_edge = begin_ns + ((some.start - begin_ns) // width_ns + 1) * width_ns
-    reach: Flags = some.end > next_edge
-    return Crossings(some.row[reach], some.start[reach], some.end[reach], some.slot[reach])
+    next_edge = begin_ns + ((crossings.start - begin_ns) // width_ns + 1) * width_ns
+    reach: Flags = crossings.end > next_edge
+    return Crossings(crossings.row[reach], crossings.start[reach], crossings.end[reach], crossings.slot[reach])
 
 
 def _first_cells(slot: Ints, place: Ints, bins: int, time: Ints) -> Cells:
@@ -236,22 +236,22 @@ def _first_cells(slot: Ints, place: Ints, bins: int, time: Ints) -> Cells:
     key += place
     # a dense array would be too large: renumber the keys that occur
     if (int(slot.max()) + 1) * bins > _MOST_SUMS:
-        key, known = pd.factorize(key)
+        key, keys = pd.factorize(key)
     else:
-        known = np.arange(int(key.max()) + 1)
+        keys = np.arange(int(key.max()) + 1)
     count = np.bincount(key)
-    found = np.flatnonzero(count)
-    cells = Cells(known[found] // bins, known[found] % bins, count[found], _summed(key, time)[found])
+    used = np.flatnonzero(count)
+    cells = Cells(keys[used] // bins, keys[used] % bins, count[used], _sums(key, time)[used])
     return _cells(cells.slot, cells.bin, bins, cells)
 
 
 def _cells(slot: Ints, place: Ints, bins: int, cells: Cells) -> Cells:
     """Return the cells at their new places; cells that share a place are added up."""
-    key, (count, time) = _reduced(slot * bins + place, cells.count, cells.time)
+    key, (count, time) = _sum_by_key(slot * bins + place, cells.count, cells.time)
     return Cells(key // bins, key % bins, count, time)
 
 
-def _reduced(key: Ints, *values: Ints) -> tuple[Ints, list[Ints]]:
+def _sum_by_key(key: Ints, *values: Ints) -> tuple[Ints, list[Ints]]:
     """Add up the values of each key; return the sorted keys and their sums."""
     if not len(key):
         return key, list(values)
@@ -263,7 +263,7 @@ def _reduced(key: Ints, *values: Ints) -> tuple[Ints, list[Ints]]:
     return key[first], [np.add.reduceat(value, first) for value in values]
 
 
-def _together(slots: Slots, cells: Cells, most: float) -> tuple[Slots, Ints]:
+def _merge_slots(slots: Slots, cells: Cells, most: float) -> tuple[Slots, Ints]:
     """Sort the slots of each section and merge those beyond `most` cells; return the slots, and the new one of each."""
     size = np.bincount(cells.slot)
     # time per cell: what a name is worth for its bytes
@@ -274,9 +274,9 @@ def _together(slots: Slots, cells: Cells, most: float) -> tuple[Slots, Ints]:
     first = np.searchsorted(section, section)
     # a slot itself takes about as much space as one more cell
     size = size[order] + 1
-    taken = np.cumsum(size)
-    taken -= taken[first] - size[first]
-    is_apart = (taken <= most) & ~is_several[order]
+    filled = np.cumsum(size)
+    filled -= filled[first] - size[first]
+    is_apart = (filled <= most) & ~is_several[order]
     # a new group starts with each section, and after each slot that is kept apart
     begins = first == np.arange(len(first))
     begins[1:] |= is_apart[:-1]
@@ -286,7 +286,7 @@ def _together(slots: Slots, cells: Cells, most: float) -> tuple[Slots, Ints]:
     return Slots(section[begins], slots.name[order][begins], count), new
 
 
-def _overlaps(events: Events, section: Ints, sums: Sums) -> Overlaps:
+def _overlaps(events: TimelineEvents, section: Ints, sums: Sums) -> Overlaps:
     """Return total event time minus union time per bin, for sections of several rows: one row never overlaps itself."""
     time = _time_inside(section, sums)
     edges = sums.begin_ns + np.arange(sums.bins + 1) * sums.width_ns
@@ -324,8 +324,8 @@ def _time_inside(section: Ints, sums: Sums) -> Ints:
 
 def _grid(row: Ints, column: Ints, value: Ints, shape: tuple[int, int]) -> Ints:
     rows, columns = shape
-    return _summed(row * columns + column, value, rows * columns).reshape(shape)
+    return _sums(row * columns + column, value, rows * columns).reshape(shape)
 
 
-def _summed(key: Ints, value: Ints, least: int = 0) -> Ints:
+def _sums(key: Ints, value: Ints, least: int = 0) -> Ints:
     return np.bincount(key, value, least).astype(np.int64)
