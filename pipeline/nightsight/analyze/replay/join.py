@@ -23,7 +23,7 @@ from nightsight.tables import SHAPE, duration, renamed
 Frame = pd.DataFrame
 
 _GROUP: Final = ["name", *SHAPE]
-_TIMED: Final = ["group", "row", "time", "gpu"]
+_TIMED: Final = ["group", "row", "time", "device"]
 _MATCH: Final = ["replayed", "matched", "match_pct", "coverage_pct"]
 _NO_TIMELINE: Final = "There is no timeline of kernels and grids to match with."
 _AS_ONE: Final = "Ranges and graphs were replayed as a whole: they do not match single kernels of the timeline."
@@ -104,13 +104,12 @@ def _timed_kernels(timeline: Timeline, launches: Frame) -> tuple[Frame, int]:
     """Return the kernels that began in the window with a grid and block that was replayed, and the time of all in ns.
 
     The time includes all kernels, and graphs traced as a whole. Columns: name (normalized) and SHAPE; group, a number
-    for these; row (in the table of kernels), time (ns), gpu.
+    for these; row (in the table of kernels), time (ns), device.
     """
     if not has_timeline(timeline):
         return Frame(columns=[*_GROUP, *_TIMED]).astype({**dict.fromkeys([*SHAPE, *_TIMED], "int64"), "name": "str"}), 0
     kernels, window = timeline.profile.table("kernels"), timeline.window
-    gpu = timeline.operations.device[: len(kernels)]
-    timed = kernels[_GROUP].assign(row=np.arange(len(kernels)), time=duration(kernels), gpu=gpu)
+    timed = kernels[[*_GROUP, "device"]].assign(row=np.arange(len(kernels)), time=duration(kernels))
     timed = timed[(kernels["start_ns"] >= window.start_ns) & (kernels["start_ns"] < window.end_ns)]
     total = int(timed["time"].sum()) + _graph_time(timeline)
     # normalizing names is slow: drop kernels of other grids first
@@ -131,7 +130,7 @@ def _graph_time(timeline: Timeline) -> int:
 def _figures(kernels: Frame, total_ns: int) -> Frame:
     """Return the timeline's figures of the kernels of each group and part; times in ns."""
     parts = kernels.groupby(PART)["time"].agg(launches="size", timeline_med_ns="median")
-    by_gpu = kernels.groupby([*PART, "gpu"])["time"].sum().groupby(level=PART)
+    by_gpu = kernels.groupby([*PART, "device"])["time"].sum().groupby(level=PART)
     parts = parts.assign(gpu_total_ns=by_gpu.sum(), busiest_gpu_ns=by_gpu.max())
     figures: Frame = parts.assign(gpu_pct=100.0 * parts["gpu_total_ns"] / max(total_ns, 1)).reset_index()
     return figures
