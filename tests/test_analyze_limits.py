@@ -132,7 +132,7 @@ def test_advice_on_replays_names_the_kernel_its_limit_and_what_it_could_save(rec
 
 
 def test_replays_bound_what_the_timeline_promises(recorded: Recorded) -> None:
-    names = {"fp32": ["tensor_cores", "fusion"], "unfused": ["fusion"], "healthy": ["fusion", "fusion"]}
+    names = {"fp32": ["tensor_cores", "fusion"], "unfused": ["fusion"], "healthy": ["fusion"]}
     for name, rules in names.items():
         with_replays, without = (
             kernel_remedies(Timeline(profile)) for profile in (with_ncu(recorded, name), recorded.profile(name))

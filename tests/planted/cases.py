@@ -351,6 +351,20 @@ OTHERS: Final = {
 }
 """Captures of programs that were not written for this check."""
 
+PEOPLE: Final = {
+    case.name: case
+    for case in (
+        Case("", "hf_trainer", "GPT-2 in FP32, HF Trainer", ("tensor_cores",), source="hf_trainer"),
+        Case("", "epoch_workers", "workers start for each epoch", ("restarted_workers",), source="epoch_workers"),
+        Case("", "attention", "a GPT with attention as in tutorials, AMP", ("attention",), source="attention"),
+        Case("", "segmentation", "FCN-ResNet-50 in FP32", ("tensor_cores",), source="segmentation"),
+        Case("", "windows", "windows that are permuted and copied", ("device_copy",), parts=8, source="windows"),
+        Case("", "slow_items", "images made in the main process", ("host_code",), ("DataLoader",), source="slow_items"),
+        Case("", "peft_lora", "GPT-2 with LoRA in FP32", ("tensor_cores",), source="peft_lora"),
+    )
+}
+"""Programs as people write them: the libraries' own loops, no annotations (docs/causes.md)."""
+
 RANKS: Final = {
     case.name: case
     for case in (

@@ -58,6 +58,13 @@ class Verdict:
         return self.said.unprofiled_ms * self.case.parts if self.said else None
 
     @property
+    def promised_ms(self) -> float | None:
+        """What a step takes after the first advice, as predicted."""
+        if self.unprofiled_ms is None or self.first is None or self.first.gain_pct is None:
+            return None
+        return self.unprofiled_ms * (1 - self.first.gain_pct / 100)
+
+    @property
     def is_named(self) -> bool:
         """Whether the first advice has the planted cause and its place."""
         said, place = self.first, self.case.place
