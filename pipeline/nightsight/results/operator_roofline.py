@@ -10,8 +10,8 @@ OPERATOR_ROOFLINE: Final = Entry(
     "Roofline of operators",
     "Computation and data of each PyTorch operator, from the shapes of its arguments, divided by the time of the GPU "
     "work that it launched itself. Operations (a multiply-add is two) are counted only of matrix products, "
-    "convolutions and attention. Bytes assume that each input is read once and each output written once. No counters are needed. "
-    "Copies from and to the host, and communication, are left out.",
+    "convolutions and attention. Bytes assume that each input is read once and each output written once. No counters "
+    "are needed. Copies from and to the host, and communication, are left out.",
     ("kernels", "api_calls", "cpu_ops"),
     (
         Column("name", TEXT, "the operator", is_plain=True),
