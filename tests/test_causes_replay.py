@@ -20,6 +20,7 @@ from nightsight.analyze.causes.remedies import Remedy, graph_launch, host_code
 from nightsight.analyze.causes.replay import STREAM, model
 from nightsight.analyze.causes.scene import Scene
 from nightsight.events.timeline import Timeline
+from nightsight.events.window import START_UP, offered_windows
 from nightsight.model.report import Profile
 from nightsight.tables import conform
 from tests.program import (
@@ -658,15 +659,31 @@ def test_host_code_compiles_if_a_compiler_is_on_the_stack(stack: str, is_compile
         assert found["compilation"] == pytest.approx(5_000_000, rel=0.05)
 
 
-def test_a_jax_program_is_told_to_jit_and_not_to_record_a_graph() -> None:
-    step = [part for name in "abcdefghijklmnopqrst" for part in (Host(400), Copy("H", 4), Kernel(3, name=name))]
-    profile = captured(*repeated(STEPS, tuple(step)))
-    assert "not_jitted" not in rules_of(Timeline(profile))
-    marked = profile.table("ranges").assign(domain="TSL", name="XlaModule:#hlo_module=jit_mul#")
-    jax = Timeline(replace(profile, tables={**profile.tables, "ranges": conform("ranges", marked)}))
-    found = rules_of(jax)
+def test_a_jax_program_is_told_to_jit_unless_it_is_jitted() -> None:
+    def of(*parts: Statement) -> Timeline:
+        profile = captured(Thread(parts * STEPS))
+        ranges = profile.table("ranges")
+        marked = ranges.assign(domain="TSL", name="XlaModule:#hlo_module=" + ranges["name"].astype("str"))
+        return Timeline(replace(profile, tables={**profile.tables, "ranges": conform("ranges", marked)}))
+
+    operations = [(Host(400), Copy("H", 4), Kernel(3, name=name)) for name in "abcdefghijklmnopqrst"]
+    eager = of(*(within(f"jit_{number}", *operation) for number, operation in enumerate(operations)))
+    found = rules_of(eager)
     assert "launch_bound" not in found
-    assert found["not_jitted"] > 0.9 * outcome(jax).unprofiled_ns
+    assert found["not_jitted"] > 0.9 * outcome(eager).unprofiled_ns
+    launches = [Kernel(3, name=name) for name in "abcdefghijklmnopqrst"]
+    jitted = rules_of(of(within("jit_step", *launches), Host(50)))
+    assert "not_jitted" not in jitted
+    assert "launch_bound" in jitted
+
+
+def test_what_a_start_up_compiles_is_told_though_no_step_does() -> None:
+    load, step = (Host(5000), Call("cuModuleLoadData", 300), Kernel(50)), (Host(100), Kernel(100))
+    first = within("step", *load, *step)
+    timeline = Timeline(captured(Thread((*load * 30, *[first] * 3, *[within("step", *step)] * 20))))
+    assert "compilation" not in rules_of(timeline)
+    start_up = next(window for window in offered_windows(timeline.profile) if window.name == START_UP)
+    assert "compilation" in rules_of(timeline.at(start_up))
 
 
 @pytest.mark.parametrize(

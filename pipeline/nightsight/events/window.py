@@ -290,13 +290,13 @@ def _describe_rest(profile: Profile, end_ns: int) -> str:
     """Return a sentence on what the GPU did after the loop, if that took long; it may be another loop."""
     whole = whole_window(profile)
     rest = whole.end_ns - end_ns
-    if rest < _LONG_REST * whole.length_ns:
+    if rest < LONG_REST * whole.length_ns:
         return ""
     return f" The {format_value(rest, 'rest_ns')} of GPU work after it are not part of it."
 
 
-# share of the time from the first to the last operation
-_LONG_REST: Final = 0.1
+LONG_REST: Final = 0.1
+"""Share of the time from the first to the last operation: a rest after the loop that is worth a word."""
 
 
 def _describe(profile: Profile, loops: list[Loop], steps: Mapping[int, Ints], slow: int) -> str:

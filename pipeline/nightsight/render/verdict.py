@@ -10,7 +10,7 @@ import pandas as pd
 
 from nightsight.events.kernel_labels import label_of
 from nightsight.events.peaks import LIMITED_PCT
-from nightsight.events.window import GPU_WORK, START_UP
+from nightsight.events.window import GPU_WORK, LONG_REST, START_UP
 from nightsight.model.report import Finding, Report, View, find
 from nightsight.render.page.summary import Numbers
 from nightsight.render.table.view import counted
@@ -76,8 +76,11 @@ def verdict(report: Report, run: Numbers) -> Verdict:
 
 
 def _outside(report: Report) -> tuple[str, str] | None:
-    """Return the sentences for a window without advice if the whole run has some: its cause lies outside the window."""
+    """Return the sentences for a window without advice if much comes after it and the whole run has some."""
     whole = next((view for view in report.windows if view.name == GPU_WORK and not view.is_chosen), None)
+    chosen = next((view for view in report.windows if view.is_chosen), None)
+    if whole and chosen and whole.end_ns - chosen.end_ns < LONG_REST * (whole.end_ns - whole.start_ns):
+        return None
     # what happens once, in the start-up, has no action
     causes = [finding for finding in whole.findings if finding.action] if whole else []
     first = next((finding for finding in causes if (finding.gain_pct or 0.0) >= _LEAST_PCT), None)

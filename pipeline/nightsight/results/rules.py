@@ -171,7 +171,10 @@ RULES: Final = (
     Rule(
         name="not_jitted",
         change="the launches of a step are one program of XLA, launched as one",
-        looks_for="the launches of a JAX program (ranges of XLA), with up to 10 ms of host code between them",
+        looks_for=(
+            "the launches of a JAX program whose XLA programs (ranges of XLA) launch fewer than five operations each, "
+            "with up to 10 ms of host code between them"
+        ),
         simulated="as one CUDA graph per step, or one between two waits",
         done="compiling the step",
         action="jit the whole step (jax.jit)",

@@ -56,6 +56,8 @@ _ANYWHERE_NS: Final = 200_000
 # outside of jax.jit, one operation took 0.26 ms of Python (222 launches a step, an H200 host), and XLA's threads take
 # turns: what is host code on one of them is the work of another
 _DISPATCH_OF_JAX_NS: Final = 10_000_000
+# a program of XLA that launches fewer operations is one operation of JAX (2.2 there)
+_OF_A_PROGRAM: Final = 5
 # time from one kernel to the next in a CUDA graph, and for its launch, as in the fixed form of `tiny_kernels`;
 # the fewest kernels worth launching at once
 _GRAPH_HOP_NS: Final = 300
@@ -223,10 +225,10 @@ def _running(samples: pd.DataFrame) -> pd.DataFrame:
 def graph_launch(scene: Scene) -> Iterator[Remedy]:
     """The launches of a step as one CUDA graph, or as several where a wait comes between: no calls between kernels."""
     found, calls, work = scene.model, scene.graph.calls, scene.graph.work
-    # copies from and to the host, and what waits or allocates, stays outside of graphs
-    is_of_xla = _is_of_xla(scene)
-    # outside of jax.jit, constants are copied to the GPU for each operation
-    outside = _does_more(scene) & ~(is_of_xla & (scene.direction == TO_DEVICE))
+    is_eager_jax = _is_eager_jax(scene)
+    # copies from and to the host, and what waits or allocates, stays outside of graphs. Outside of jax.jit, each
+    # operation copies its constants to the GPU
+    outside = _does_more(scene) & ~(is_eager_jax & (scene.direction == TO_DEVICE))
     outside |= np.asarray(calls.names.str.contains("GraphLaunch"), dtype=bool)[calls.name]
     plain = scene.in_calls[~outside[scene.in_calls]]
     plain = plain[scene.lead_to(plain)[plain]]
@@ -247,7 +249,7 @@ def graph_launch(scene: Scene) -> Iterator[Remedy]:
     )
     time = scene.per_step((calls.end - calls.start)[inside] + scene.gap[inside], inside)
     most = scene.mostly(launched)
-    rule = "not_jitted" if is_of_xla else "launch_bound"
+    rule = "not_jitted" if is_eager_jax else "launch_bound"
     yield Remedy(rule, scene.pathname(launched), most, scene.often(launched), time, edit)
 
 
@@ -259,9 +261,11 @@ def _changes_shape(scene: Scene, launched: Ints) -> bool:
     work, steps = scene.graph.work, scene.timeline.window.repetitions
     kernels = scene.timeline.profile.tables.get("kernels", empty("kernels"))
     mine = np.flatnonzero(np.isin(work.call, launched) & (work.operation < len(kernels)))
-    # of one process: ranks run the same, in their own order
-    process = scene.graph.calls.process[work.call[mine]]
-    mine = mine[process == process[:1]]
+    if not len(mine):
+        return False
+    # of the busiest process: ranks run the same, in their own order
+    process, of_process = np.unique(scene.graph.calls.process[work.call[mine]], return_inverse=True)
+    mine = mine[of_process == np.bincount(of_process, minlength=len(process)).argmax()]
     mine = mine[np.lexsort((work.start[mine], work.launched[mine]))]
     shape = kernels["name"].cat.codes.to_numpy(dtype=np.int64)[work.operation[mine]]
     for name in (f"grid_{axis}" for axis in "xyz"):
@@ -292,15 +296,17 @@ def _price_ns(scene: Scene) -> Ints:
     """Return for each path of the scene up to which length host code in it is the price of launching."""
     launching = scene.in_calls[scene.launching[scene.in_calls]]
     much = np.bincount(scene.path[launching], minlength=len(scene.paths)) >= _MUCH * scene.steps
-    if _is_of_xla(scene):
+    if _is_eager_jax(scene):
         return np.full(len(scene.paths), _DISPATCH_OF_JAX_NS)
     return np.where(much, np.where(scene.paths == OUTSIDE, _ANYWHERE_NS, _DISPATCH_NS), _BETWEEN_LAUNCHES_NS)
 
 
-def _is_of_xla(scene: Scene) -> bool:
-    """Whether a program launches with XLA, which marks what it runs."""
-    ranges = scene.timeline.profile.tables.get("ranges", empty("ranges"))
-    return bool((ranges["domain"] == "TSL").any())
+def _is_eager_jax(scene: Scene) -> bool:
+    """Whether JAX runs operations one by one: XLA marks each program that it runs, and these launch little."""
+    ranges, window = scene.timeline.profile.tables.get("ranges", empty("ranges")), scene.timeline.window
+    started = ranges[(ranges["start_ns"] >= window.start_ns) & (ranges["start_ns"] < window.end_ns)]
+    is_program = (started["domain"] == "TSL") & started["name"].astype("str").str.startswith("XlaModule:")
+    return 0 < int(scene.launching[scene.in_calls].sum()) < _OF_A_PROGRAM * int(is_program.sum())
 
 
 def _price_of_launching(scene: Scene) -> Flags:
@@ -348,7 +354,7 @@ def loading(scene: Scene) -> Iterator[Remedy]:
     long = scene.in_calls[scene.gap[scene.in_calls] > _COMPILING_NS]
     compiling, samples = _sampled_before(scene, long, _COMPILER)
     compiles[long[compiling > _MOSTLY * samples]] = True
-    if not _fades(scene):
+    if not (scene.model.steps and _fades(scene)):
         yield from _without_calls(scene, "compilation" if compiles.any() else "loading", loads, with_gap=compiles)
 
 
@@ -842,7 +848,7 @@ def _steps(scene: Scene) -> Ints:
 
 def kernels(scene: Scene) -> Iterator[Remedy]:
     """What is known of kernels (nightsight.analyze.causes.kernels): others in their place, or fewer."""
-    found, work = scene.model, scene.graph.work
+    found, work, asks = scene.model, scene.graph.work, ~_does_more(scene)
     for proposal in kernel_remedies(scene.timeline, scene.timeline.window.repetitions):
         mine = scene.place[proposal.operations]
         # without recorded calls, operations still follow each other
@@ -851,7 +857,7 @@ def kernels(scene: Scene) -> Iterator[Remedy]:
         gone = work.call[mine[removed]]
         gone = gone[gone >= 0]
         # with a launch goes what leads to it: the host code that decides what to launch, and calls that only ask
-        led = scene.in_calls[scene.lead_to(gone)[scene.in_calls] & ~_does_more(scene)[scene.in_calls]]
+        led = np.union1d(gone, scene.in_calls[(scene.lead_to(gone) & asks)[scene.in_calls]])
         edit = (
             *_shorter(scene, mine, scene.length[mine] - proposal.new_ns[kept], with_way=removed),
             Change(found.of(CALL, led), "set", 0),
