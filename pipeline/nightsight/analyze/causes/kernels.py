@@ -425,10 +425,11 @@ def _fusion(timeline: Timeline, steps: Ints) -> Iterator[KernelRemedy]:
         yield _remedy(rule, place, timeline, (rows, new), evidence)
     if chains:
         rows = np.concatenate([each.rows for each in chains])
-        new = np.concatenate([_as_one(work, names, each.rows, each.chain) for each in chains])
+        fused = [_as_one(work, names, each.rows, each.chain) for each in chains]
         others = len(chains) - 1
         place = listed(chains[0].words, _WORDS) + (f" and {others} more chain{'s' * (others > 1)}" if others else "")
-        yield _remedy("fusion", place, timeline, (rows, new), tuple(_said_of_chains(work, names, chains)))
+        evidence = tuple(_said_of_chains(work, chains, fused))
+        yield _remedy("fusion", place, timeline, (rows, np.concatenate(fused)), evidence)
 
 
 @dataclass(frozen=True, eq=False)
@@ -445,10 +446,10 @@ class _Chain:
         return int(self.chain[-1]) + 1
 
 
-def _said_of_chains(work: _Work, names: _Names, chains: Sequence[_Chain]) -> Iterator[str]:
-    """Yield the evidence of each chain: how long its kernels take, and how long one kernel would."""
-    for each in chains[:_WORDS]:
-        before, after = int(work.time[each.rows].sum()), int(_as_one(work, names, each.rows, each.chain).sum())
+def _said_of_chains(work: _Work, chains: Sequence[_Chain], fused: Sequence[Ints]) -> Iterator[str]:
+    """Yield the evidence of the longest chains: how long their kernels take, and how long one kernel would (`fused`)."""
+    for each, new in list(zip(chains, fused, strict=True))[:_WORDS]:
+        before, after = int(work.time[each.rows].sum()), int(new.sum())
         words = f"{listed(each.words, _WORDS)}: " if len(chains) > 1 else ""
         yield (
             f"{words}{len(each.words)} kernels in a row, {each.count:,} ×: "
