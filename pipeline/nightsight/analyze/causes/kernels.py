@@ -428,8 +428,8 @@ def _fusion(timeline: Timeline, steps: Ints) -> Iterator[KernelRemedy]:
         fused = [_as_one(work, names, each.rows, each.chain) for each in chains]
         others = len(chains) - 1
         place = listed(chains[0].words, _WORDS) + (f" and {others} more chain{'s' * (others > 1)}" if others else "")
-        evidence = tuple(_said_of_chains(work, chains, fused))
-        yield _remedy("fusion", place, timeline, (rows, np.concatenate(fused)), evidence)
+        of_chains = tuple(_said_of_chains(work, chains, fused))
+        yield _remedy("fusion", place, timeline, (rows, np.concatenate(fused)), of_chains)
 
 
 @dataclass(frozen=True, eq=False)
@@ -447,7 +447,7 @@ class _Chain:
 
 
 def _said_of_chains(work: _Work, chains: Sequence[_Chain], fused: Sequence[Ints]) -> Iterator[str]:
-    """Yield the evidence of the longest chains: how long their kernels take, and how long one kernel would (`fused`)."""
+    """Yield the evidence of the longest chains: the times of their kernels, and of one kernel (`fused`)."""
     for each, new in list(zip(chains, fused, strict=True))[:_WORDS]:
         before, after = int(work.time[each.rows].sum()), int(new.sum())
         words = f"{listed(each.words, _WORDS)}: " if len(chains) > 1 else ""
