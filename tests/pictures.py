@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from PIL import Image
 
-from nightsight.analyze import spent
-from nightsight.captures import beside
+from nightsight.analyze import activities
+from nightsight.captures import unprofiled_file
 from nightsight.model.report import Report
 from nightsight.progress import silent
 from nightsight.read import read
@@ -58,7 +58,7 @@ def unpacked(name: str, folder: Path) -> Path:
     """Return a capture of the tests, with what was measured beside it."""
     packed, capture = DATA / f"{name}.sqlite.xz", folder / f"{Path(name).name}.sqlite"
     capture.write_bytes(lzma.decompress(packed.read_bytes()))
-    if (measured := beside(DATA / f"{name}.sqlite")).exists():
+    if (measured := unprofiled_file(DATA / f"{name}.sqlite")).exists():
         shutil.copy(measured, folder)
     return capture
 
@@ -67,7 +67,9 @@ def sampled(folder: Path) -> Source:
     """Return the sample: its report as it was made on the GPU host, with the events."""
     capture = unpacked("sample", folder)
     profile = with_unprofiled(read(capture, details=True), capture)
-    return Source(Report.from_json((SAMPLE / "report.json").read_bytes()), profile, spent=partial(spent, profile))
+    return Source(
+        Report.from_json((SAMPLE / "report.json").read_bytes()), profile, activities=partial(activities, profile)
+    )
 
 
 def page(source: Source) -> bytes:

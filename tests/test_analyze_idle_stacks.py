@@ -19,7 +19,7 @@ from nightsight.results.steps import OPERATORS
 from nightsight.tables import conform, empty
 from tests.kineto import ON_GPU, call, kernel, write
 from tests.recorded import Recorded
-from tests.timeline import PROCESS, beside, draw
+from tests.timeline import PROCESS, draw, side_by_side
 
 # idle from 6 to 24 µs and from 27 to 35: launches for 2 and 4 µs, a wait for 2, host code for the other 18
 PICTURE = "cpu  LL....................LL....SS.LL.....\ns7   ..aaaa..................aaa........aaa"
@@ -222,7 +222,7 @@ def test_each_gpu_has_the_stacks_of_its_own_process() -> None:
     first, second = draw(PICTURE), draw(PICTURE)
     rows = samples(dict.fromkeys(range(3, 38, 2), "first"))
     other = [{**row, "stack": "second", "process": 6 << 24, "thread": 6 << 24 | 7, "pid": 6} for row in rows]
-    table = idle_stacks(recorded_in(beside(first, second), python_samples=rows + other)).frame
+    table = idle_stacks(recorded_in(side_by_side(first, second), python_samples=rows + other)).frame
     assert table[["device", "stack"]].drop_duplicates().to_numpy().tolist() == [[0, "first"], [1, "second"]]
     assert table.groupby("device")["share_pct"].sum().tolist() == pytest.approx([100, 100])
 

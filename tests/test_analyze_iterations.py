@@ -6,7 +6,7 @@ from nightsight.analyze.ranges.iterations import iterations
 from nightsight.events.timeline import Timeline
 from nightsight.model.report import Profile
 from tests.recorded import Recorded
-from tests.timeline import beside, draw
+from tests.timeline import draw, side_by_side
 
 
 def named(*names: str) -> Timeline:
@@ -52,7 +52,7 @@ def test_the_first_iteration_of_the_training_capture_stands_out(recorded: Record
 # -- instances --------------------------------------------------------------------------------------------------------
 
 
-RANKS = beside(draw("nvtx  [s   ][s    ][s   ][s   ][e]"), draw("nvtx  .[s ][s ][s     ][s ][e][e][e]"))
+RANKS = side_by_side(draw("nvtx  [s   ][s    ][s   ][s   ][e]"), draw("nvtx  .[s ][s ][s     ][s ][e][e][e]"))
 
 
 def test_each_process_repeats_by_itself() -> None:

@@ -17,7 +17,7 @@ from nightsight.render.table.layouts import layout_of
 from nightsight.tables import MODULE, PUSH_POP, conform, empty, nest
 from tests.recorded import Recorded
 from tests.reports import analysed
-from tests.timeline import beside, draw
+from tests.timeline import draw, side_by_side
 
 SPANS = st.lists(
     st.tuples(
@@ -115,7 +115,7 @@ def test_a_call_belongs_to_the_innermost_range_of_its_thread_else_of_its_process
 
 def test_ranges_of_two_processes_have_a_row_each_with_their_own_work() -> None:
     first, second = (draw(f"nvtx  [s ][s ]\ncpu   {calls}\ns7    ..aaabbb") for calls in ("L...L...", "LL......"))
-    timeline = Timeline(beside(first, second))
+    timeline = Timeline(side_by_side(first, second))
     table = range_time(timeline).frame[["path", "pid", "instances", "kernels", "kernel_ns"]]
     assert table.to_numpy().tolist() == [["s", 5, 2, 2, 6000], ["s", 6, 2, 1, 3000]]
     result = analysed(timeline.profile, "nvtx_ranges")
@@ -125,7 +125,7 @@ def test_ranges_of_two_processes_have_a_row_each_with_their_own_work() -> None:
 
 def test_a_range_is_below_that_around_it_in_its_own_process() -> None:
     inside = "nvtx  [a       ]\nnvtx  .[b ]....."
-    both = beside(draw(inside), draw(f"{inside}\nnvtx  .....[c]"))
+    both = side_by_side(draw(inside), draw(f"{inside}\nnvtx  .....[c]"))
     result = analysed(both, "nvtx_ranges")
     shown = layout_of(result).prepare(result.rows)
     assert shown[["name", "pid", "level"]].to_numpy().tolist() == [

@@ -12,7 +12,7 @@ from nightsight.events.window import WHOLE
 from nightsight.model.report import Profile
 from nightsight.tables import conform
 from tests.recorded import Recorded
-from tests.timeline import beside, draw
+from tests.timeline import draw, side_by_side
 
 CaptureFile = Callable[[str], Path]
 
@@ -36,7 +36,7 @@ def test_calls_are_listed_by_kind_function_and_range() -> None:
 
 def test_a_step_of_each_of_two_processes_is_one_of_its_own_steps() -> None:
     one = draw("nvtx  [step][step][step]\ncpu   L.JJ....L.....L...\ns7    .aaaaaaaaaaaaa.bb")
-    found = rows(beside(one, one), "name", "path", "pid", "calls", "steps", "of_steps")
+    found = rows(side_by_side(one, one), "name", "path", "pid", "calls", "steps", "of_steps")
     assert found == [["cuLibraryLoadData", "step", pid, 1, 1, 3] for pid in (5, 6)]
 
 

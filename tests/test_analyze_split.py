@@ -13,7 +13,7 @@ from nightsight.analyze.gpu_time import gpu_time
 from nightsight.analyze.launches.figures import launch_phases
 from nightsight.analyze.split import time_split
 from nightsight.events.timeline import Timeline
-from nightsight.intervals import inside, length
+from nightsight.intervals import clipped_union, length
 from nightsight.model.report import Profile
 from nightsight.tables import conform
 from tests.recorded import Recorded
@@ -304,7 +304,7 @@ def test_hidden_and_visible_communication_are_all_of_it(recorded: Recorded) -> N
     for device in (0, 1):
         mine = kernels[of_nccl & (kernels["device"] == device)]
         row = table[(table["device"] == device) & (table["category"] == "communication")]
-        spans = inside(mine["start_ns"].to_numpy(), mine["end_ns"].to_numpy(), (window.start_ns, window.end_ns))
+        spans = clipped_union(mine["start_ns"].to_numpy(), mine["end_ns"].to_numpy(), (window.start_ns, window.end_ns))
         assert (row["time_ns"] + row["hidden_ns"]).item() == length(spans) > 0
 
 

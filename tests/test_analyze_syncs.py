@@ -14,7 +14,7 @@ from nightsight.model.report import Profile
 from nightsight.tables import conform
 from tests.properties import examples
 from tests.recorded import Recorded, whole
-from tests.timeline import PROCESS, beside, draw
+from tests.timeline import PROCESS, draw, side_by_side
 
 CaptureFile = Callable[[str], Path]
 
@@ -214,7 +214,7 @@ def test_repetitions_of_a_range_with_a_wait_are_counted() -> None:
 
 def test_two_processes_that_wait_in_each_step_wait_in_all_of_their_steps() -> None:
     one = draw("nvtx  [step][step][step]\ncpu   L.SS..L.SS..L.SS..\ns7    .aa...aa....aa...b")
-    table = synchronizations(Timeline(beside(one, one))).frame
+    table = synchronizations(Timeline(side_by_side(one, one))).frame
     assert table[["pid", "calls", "steps", "of_steps"]].to_numpy().tolist() == [[5, 3, 3, 3], [6, 3, 3, 3]]
 
 

@@ -11,7 +11,7 @@ from nightsight.analyze.causes.graph import graph
 from nightsight.analyze.causes.replay import AWAIT, BEGIN, BYPASS, CALL, ENGINE, LAUNCH, STREAM, TRANSFER, _edges
 from nightsight.events.timeline import Timeline
 from nightsight.events.window import WHOLE
-from tests.timeline import CALLS, beside, draw
+from tests.timeline import CALLS, draw, side_by_side
 
 TURNS = ("L...", "..L.")
 AT_ONCE = ("LL..", ".LL.")
@@ -30,7 +30,7 @@ AT_ONCE = ("LL..", ".LL.")
 )
 def test_threads_whose_calls_hardly_overlap_are_one_line_of_execution(turns: int, at_once: int, lines: int) -> None:
     """As PyTorch's main thread and that of its backward pass."""
-    first, second = (alone * turns + beside * at_once for alone, beside in zip(TURNS, AT_ONCE, strict=True))
+    first, second = (alone * turns + side_by_side * at_once for alone, side_by_side in zip(TURNS, AT_ONCE, strict=True))
     found = graph(Timeline(draw(f"cpu    {first}\ncpu:8  {second}\ns7     {'ab' * (turns + at_once)}")))
     assert len(set(found.calls.line.tolist())) == lines
 
@@ -92,6 +92,6 @@ def test_each_kind_of_edge_leads_from_what_was_waited_for(kind: int, picture: st
 
 def test_a_collective_ends_when_the_last_rank_has_come() -> None:
     early, late = (draw(f"cpu  L.L.....S....\ns7   {stream}") for stream in (".aa.nnnn.....", ".aaaaann....."))
-    timeline = Timeline(replace(beside(early, late), window=WHOLE))
+    timeline = Timeline(replace(side_by_side(early, late), window=WHOLE))
     assert edges(timeline, STREAM) == {"all of 0 after end of a"}
     assert edges(timeline, TRANSFER) == {"end of ncclDevKernel_AllReduce_Sum_f32 after all of 0"}

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from nightsight.captures import beside
+from nightsight.captures import unprofiled_file
 from nightsight.collect.timing import of_benchmark, summarize_ranges, time_ranges
 from nightsight.collect.workloads import Program, Request
 from nightsight.model.report import Benchmark, Profile
@@ -220,7 +220,7 @@ TABLES = {
 
 @pytest.mark.parametrize("name", ["train.sqlite", "train.nsys-rep", "train.json.gz", "train.json"])
 def test_it_is_found_beside_every_file_of_the_capture(tmp_path: Path, name: str) -> None:
-    assert beside(tmp_path / name) == tmp_path / "train.unprofiled.json"
+    assert unprofiled_file(tmp_path / name) == tmp_path / "train.unprofiled.json"
     (tmp_path / "train.unprofiled.json").write_text(to_text(TABLES), encoding="utf-8")
     profile = with_unprofiled(replace(Profile({}), window="whole"), tmp_path / name)
     assert profile.window == "whole"

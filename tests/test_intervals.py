@@ -7,6 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from nightsight.intervals import (
+    clipped_union,
     contained,
     covered,
     cut,
@@ -14,7 +15,6 @@ from nightsight.intervals import (
     gaps,
     grouped_busy,
     innermost,
-    inside,
     length,
     open_time,
     outer,
@@ -49,7 +49,7 @@ def test_union_is_disjoint_ordered_and_covers_the_same_instants(spans: list[tupl
 @given(SPANS, st.integers(0, 90), st.integers(0, 40))
 def test_inside_counts_each_instant_of_the_window_once(spans: list[tuple[int, int]], low: int, size: int) -> None:
     covered = {time for start, end in spans for time in range(start, end)} & set(range(low, low + size))
-    assert length(inside(*columns(spans), (low, low + size))) == len(covered)
+    assert length(clipped_union(*columns(spans), (low, low + size))) == len(covered)
 
 
 @given(SPANS)
@@ -127,7 +127,7 @@ def instants(spans: Any) -> set[int]:
 @given(SPANS, st.integers(0, 90), st.integers(0, 40))
 def test_inside_and_gaps_divide_a_window(spans: list[tuple[int, int]], low: int, size: int) -> None:
     window, covered_times = set(range(low, low + size)), instants(columns(spans))
-    within = inside(*columns(spans), (low, low + size))
+    within = clipped_union(*columns(spans), (low, low + size))
     assert instants(within) == covered_times & window
     assert instants(gaps(union(*columns(spans)), (low, low + size))) == window - covered_times
     for start, end in (within, gaps(within, (low, low + size))):
@@ -139,7 +139,7 @@ def test_inside_and_gaps_divide_a_window(spans: list[tuple[int, int]], low: int,
 def test_shared_and_without_are_intersection_and_difference(
     first: list[tuple[int, int]], second: list[tuple[int, int]]
 ) -> None:
-    left, right = (inside(*columns(spans), (0, 100)) for spans in (first, second))
+    left, right = (clipped_union(*columns(spans), (0, 100)) for spans in (first, second))
     for found, expected in (
         (shared(left, right), instants(left) & instants(right)),
         (without(left, right), instants(left) - instants(right)),
@@ -151,7 +151,7 @@ def test_shared_and_without_are_intersection_and_difference(
 
 @given(SPANS, SPANS)
 def test_covered_is_the_part_of_each_span(spans: list[tuple[int, int]], asked: list[tuple[int, int]]) -> None:
-    disjoint = inside(*columns(spans), (0, 100))
+    disjoint = clipped_union(*columns(spans), (0, 100))
     expected = [len(instants(disjoint) & set(range(low, high))) for low, high in asked]
     assert covered(disjoint, *columns(asked)).tolist() == expected
     assert touches(disjoint, *columns(asked)).tolist() == [time > 0 for time in expected]

@@ -10,7 +10,7 @@ import pytest
 
 from nightsight.read import read
 from nightsight.system import parallel
-from nightsight.system.parallel import mapped, once
+from nightsight.system.parallel import memoize, thread_map
 from nightsight.workflows.analysis import build_report
 
 
@@ -24,15 +24,15 @@ def test_values_come_in_the_order_of_their_items_and_errors_are_raised(rows: int
         time.sleep(0.02 if number == 0 else 0)
         return -number
 
-    assert list(mapped(slow, range(5), rows=rows)) == [0, -1, -2, -3, -4]
+    assert list(thread_map(slow, range(5), rows=rows)) == [0, -1, -2, -3, -4]
     with pytest.raises(ZeroDivisionError):
-        list(mapped(lambda number: 1 // number, [1, 0], rows=rows))
+        list(thread_map(lambda number: 1 // number, [1, 0], rows=rows))
 
 
 def test_threads_wait_for_the_one_that_computes_a_value() -> None:
     computed: list[int] = []
 
-    @once
+    @memoize
     def value(_: Owner) -> int:
         time.sleep(0.02)
         computed.append(threading.get_ident())
@@ -49,7 +49,7 @@ def test_threads_wait_for_the_one_that_computes_a_value() -> None:
 def test_a_value_that_could_not_be_computed_is_asked_for_again() -> None:
     tries: list[int] = []
 
-    @once
+    @memoize
     def value(_: Owner) -> int:
         tries.append(1)
         return 1 // (len(tries) - 1)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nightsight.intervals import inside, length
+from nightsight.intervals import clipped_union, length
 from nightsight.model.report import Profile
 from nightsight.render.timeline.labels import OTHERS, Labels
 from nightsight.render.timeline.payload import timeline_payload
@@ -71,7 +71,7 @@ def expected(events: TimelineEvents, begin: int, end: int) -> dict[Section, Stat
         rows = [place for place, row in enumerate(events.rows) if (row.group, row.kind) == section]
         spans = [slice(*events.bounds[row : row + 2]) for row in rows]
         both = [np.concatenate([times[span] for span in spans]) for times in (events.start, events.end)]
-        sums.busy = length(inside(both[0], both[1], (begin, end)))
+        sums.busy = length(clipped_union(both[0], both[1], (begin, end)))
     return {section: sums for section, sums in found.items() if sums.events}
 
 
@@ -163,7 +163,7 @@ def in_tables(profile: Profile) -> dict[str, Statistics]:
         if table in profile.tables:
             frame = profile.table(table)
             start, end = frame["start_ns"].to_numpy(), frame["end_ns"].to_numpy()
-            sums = found[kind] = Statistics(length(inside(start, end, (0, 1 << 60))))
+            sums = found[kind] = Statistics(length(clipped_union(start, end, (0, 1 << 60))))
             for name, duration in zip(frame["name"].astype("str"), (end - start).tolist(), strict=True):
                 sums.time[name] += duration
                 sums.events[name] += 1

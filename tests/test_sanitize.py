@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nightsight.captures import beside
+from nightsight.captures import unprofiled_file
 from nightsight.errors import CaptureError, MissingTable, UsageError
 from nightsight.progress import silent
 from nightsight.read import MOST_BYTES, read
@@ -109,12 +109,12 @@ def test_the_figures_beside_a_capture_go_along(capture_file: Callable[[str], Pat
     shutil.copy(capture_file("train"), source)
     rows = [{"path": path, "instances": 5, "med_ns": 1e6, "on_gpu": True} for path in ("step", f"load {HOME}/a.bin")]
     columns = {name: [row[name] for row in rows] for name in TABLES["timed_ranges"]}
-    beside(source).write_text(to_text({"timed_ranges": conform("timed_ranges", pd.DataFrame(columns))}))
-    extra = beside(cleaned(source))
+    unprofiled_file(source).write_text(to_text({"timed_ranges": conform("timed_ranges", pd.DataFrame(columns))}))
+    extra = unprofiled_file(cleaned(source))
     assert [row["path"] for row in json.loads(extra.read_text())["timed_ranges"]] == ["step", "load <path 1>"]
-    beside(source).write_text("{}")
+    unprofiled_file(source).write_text("{}")
     assert report_of(cleaned(source, "damaged")) == report_of(source)
-    assert not beside(source.parent / "damaged" / source.name).exists()
+    assert not unprofiled_file(source.parent / "damaged" / source.name).exists()
 
 
 # -- planted secrets ----------------------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ from nightsight.results.causes import WHAT_IF
 from nightsight.results.steps import WHOLE_STEP
 from nightsight.tables import conform
 from tests.recorded import Recorded
-from tests.timeline import beside, draw
+from tests.timeline import draw, side_by_side
 
 MS = 1_000
 """In characters of a drawn timeline."""
@@ -382,7 +382,7 @@ def test_a_capture_by_one_process_says_nothing_of_another() -> None:
     captures = Profile({**theirs.tables, "api_calls": calls})
     alone, both = (
         path_table(Timeline(replace(profile, window=WHOLE))).frame.set_index("cause")["time_ns"].to_dict()
-        for profile in (ours, beside(ours, captures))
+        for profile in (ours, side_by_side(ours, captures))
     )
     assert both == alone
     assert CAPTURE in path_table(Timeline(replace(captures, window=WHOLE))).frame["cause"].tolist()

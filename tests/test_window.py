@@ -37,7 +37,7 @@ from nightsight.tables import FUNCTION, MODULE, PUSH_POP, SHAPE, conform, empty
 from nightsight.workflows.analysis import build_report
 from tests.properties import examples
 from tests.recorded import Recorded
-from tests.timeline import beside, draw
+from tests.timeline import draw, side_by_side
 
 MS = 1_000_000
 ON_STREAM = {"context": 1, "stream": 7, **dict.fromkeys(SHAPE, 1)}
@@ -282,7 +282,7 @@ def test_a_compiled_region_can_be_the_loop() -> None:
 def test_ranks_go_through_their_steps_together() -> None:
     one = draw("nvtx  [s  ][s][s][s]\ncpu   L....L..L..L..\ns7    a....a..a..a..")
     other = draw("nvtx  .[s][s][s][s]\ncpu   .L..L..L..L..\ns7    .a..a..a..aa.")
-    window = chosen_window(beside(one, other))
+    window = chosen_window(side_by_side(one, other))
     # what is slow for one rank is left out for both
     assert [len(starts) for starts in window.steps.values()] == [3, 3]
     assert spans(window) == (4, 14)
@@ -292,7 +292,7 @@ def test_ranks_go_through_their_steps_together() -> None:
 def test_ranks_can_take_different_numbers_of_steps() -> None:
     one = draw("nvtx  [s][s][s][s]\ncpu   L..L..L..L..\ns7    aa.aa.aa.aa.")
     other = draw("nvtx  [s][s][s]...\ncpu   L..L..L.....\ns7    a..a..a.....")
-    profile = beside(one, other)
+    profile = side_by_side(one, other)
     window = chosen_window(profile)
     assert "3 to 4 repetitions of `s` in each of 2 processes" in window.sentence
     assert len(window.repetitions) == 4
@@ -322,7 +322,7 @@ def test_steps_of_threads_side_by_side_that_are_asked_for_are_those_of_one() -> 
     assert (window.repetitions // 1000).tolist() == [0, 5, 10]
     assert spans(window) == (0, 16)
     other = draw("nvtx  ....................[s][s][s]")
-    both = chosen_window(replace(beside(profile, other), window="s"))
+    both = chosen_window(replace(side_by_side(profile, other), window="s"))
     assert [(starts // 1000).tolist() for starts in both.steps.values()] == [[0, 5, 10], [20, 23, 26]]
 
 
@@ -468,7 +468,7 @@ def test_steps_without_gpu_work_are_steps() -> None:
 
 @pytest.mark.parametrize(("window", "end"), [("auto", 32), ("s", 32), ("0us/", 32), ("/25us", 25)])
 def test_without_gpu_work_the_last_step_ends_with_the_loop_of_its_process(window: str, end: int) -> None:
-    profile = beside(draw("nvtx  [s    ][s    ][s    ]"), draw("nvtx  ....................[s ][s ][s ]"))
+    profile = side_by_side(draw("nvtx  [s    ][s    ][s    ]"), draw("nvtx  ....................[s ][s ][s ]"))
     timeline = Timeline(replace(profile, window=window))
     rows = step_split(timeline).frame
     assert rows[["steps", "min_ns", "max_ns"]].to_numpy()[0].tolist() == [3, 7000, 7000]

@@ -93,7 +93,7 @@ def profile_of(calls: Rows, ranges: Rows = (), marks: Rows = (), operations: Row
     )
 
 
-def beside(first: Profile, second: Profile) -> Profile:
+def side_by_side(first: Profile, second: Profile) -> Profile:
     """Join two drawn programs that ran at the same time: the second is process 6, its GPUs come after all of the first.
 
     Correlation ids and numbers of devices may be the same in both, as each process counts its own.

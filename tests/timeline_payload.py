@@ -32,7 +32,7 @@ class Decoded:
     header: dict[str, Any]
     layers: list[list[list[Event]]]
     sums: "DecodedSums | None" = None
-    spent: dict[int, list["DecodedAccount"]] = field(default_factory=dict)
+    activities: dict[int, list["DecodedAccount"]] = field(default_factory=dict)
 
     def row(self, label: str, layer: int = 0) -> list[Event]:
         """The events of a row by its label."""
@@ -48,9 +48,9 @@ def decode(payload: bytes | None) -> Decoded:
     header, binary = json.loads(data[4 : 4 + size]), data[4 + size :]
     layers = [_rows(header, layer, binary) for layer in header["layers"]]
     sums = header["sums"] and decode_sums(header["sums"], header["names"], binary)
-    accounts = [_accounts(account, header, binary) for account in header["spent"]]
-    spent = {group: [account[at] for account in accounts] for at, group in enumerate(header["spent_groups"])}
-    return Decoded(header, layers, sums, spent)
+    accounts = [_accounts(account, header, binary) for account in header["activity"]]
+    activities = {group: [account[at] for account in accounts] for at, group in enumerate(header["activity_groups"])}
+    return Decoded(header, layers, sums, activities)
 
 
 def decode_layer(events: TimelineEvents, layer: TimelineLayer) -> list[list[Event]]:
@@ -217,7 +217,7 @@ def _accounts(account: dict[str, Any], header: dict[str, Any], binary: bytes) ->
         all_bins[device][number][categories[category]] += time
     return [
         DecodedAccount(account["from_ns"], account["width_ns"], [], dict(all_bins[device]))
-        for device in range(len(header["spent_groups"]))
+        for device in range(len(header["activity_groups"]))
     ]
 
 

@@ -41,7 +41,7 @@ def stem(name: str) -> str:
     return _without(name, _ENDINGS)
 
 
-def beside(capture: Path) -> Path:
+def unprofiled_file(capture: Path) -> Path:
     """Return the path of the file next to a capture with data not measured by its profiler (`unprofiled`)."""
     return capture.with_name(f"{_without(capture.name, _OF_TIMELINES)}.unprofiled.json")
 

@@ -44,7 +44,7 @@ from nightsight.options import (
     ready_sign,
     standard_output,
 )
-from nightsight.progress import Told
+from nightsight.progress import Reporter
 from nightsight.system.crash import about, crash_line, place_of
 from nightsight.system.interrupts import noting_interrupts
 from nightsight.version import VERSION
@@ -454,7 +454,7 @@ def profile(ctx: click.Context, /, target: str | None, **values: Any) -> None:  
                 say(*output.split("\n"))
 
 
-def _show_function(options: ProfileOptions, progress: Told) -> "Callable[[Made, Turn], None]":
+def _show_function(options: ProfileOptions, progress: Reporter) -> "Callable[[Made, Turn], None]":
     """Return the function that prints tables and first screen of a run; for repeats before the last, only one line.
 
     Raise UsageError for an unknown table.

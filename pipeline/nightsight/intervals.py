@@ -125,11 +125,11 @@ def contained(start: Ints, end: Ints, inner_start: Ints, inner_end: Ints) -> tup
     span = np.repeat(np.arange(len(start)), count)
     offset = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
     event = low[span] + offset
-    inside = inner_end[event] <= end[span]
-    return span[inside], event[inside]
+    clipped_union = inner_end[event] <= end[span]
+    return span[clipped_union], event[clipped_union]
 
 
-def inside(start: Ints, end: Ints, window: tuple[int, int]) -> Spans:
+def clipped_union(start: Ints, end: Ints, window: tuple[int, int]) -> Spans:
     """Return the parts of `window` that are covered by at least one span."""
     start, end = union(start, end)
     chosen = slice(np.searchsorted(end, window[0], side="right"), np.searchsorted(start, window[1], side="left"))

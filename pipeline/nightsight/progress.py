@@ -55,7 +55,7 @@ def written(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-class Told(ABC):
+class Reporter(ABC):
     """A `Progress` that people see. doing: the last message, whether or not it was shown."""
 
     def __init__(self) -> None:

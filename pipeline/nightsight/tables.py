@@ -334,7 +334,7 @@ def _made_once(table: str) -> pd.DataFrame:
     return conform(table, pd.DataFrame(columns=list(TABLES[table])))
 
 
-def wanted(table: str, details: Details) -> frozenset[str]:
+def detail_columns(table: str, details: Details) -> frozenset[str]:
     """Return the columns of DETAILS that are to be read."""
     names = DETAILS.get(table, frozenset())
     return names & details if isinstance(details, frozenset) else names if details else frozenset()
@@ -347,7 +347,7 @@ def conform(table: str, frame: pd.DataFrame, *, details: Details = True) -> pd.D
     what few captures tell with False. The ordinal is the device unless told.
     Columns of DETAILS that `details` does not ask for are dropped.
     """
-    left_out = DETAILS.get(table, frozenset()) - wanted(table, details)
+    left_out = DETAILS.get(table, frozenset()) - detail_columns(table, details)
     if not (isinstance(frame.index, pd.RangeIndex) and (frame.index.start, frame.index.step) == (0, 1)):
         frame = frame.reset_index(drop=True)
     columns: dict[str, Any] = {}
@@ -391,7 +391,7 @@ def used_devices(tables: Mapping[str, pd.DataFrame]) -> set[int]:
     return {device for name in _OF_GPU if name in tables for device in tables[name]["device"].unique().tolist()}
 
 
-def whole(values: np.ndarray[Any, Any]) -> "pd.Series[Any]":
+def nullable_integers(values: np.ndarray[Any, Any]) -> "pd.Series[Any]":
     """Convert floats to nullable int64; NaN and values out of range become missing."""
     missing = ~(np.abs(values) < 2.0**63)
     return pd.Series(pa.array(np.where(missing, 0, values).astype(np.int64), mask=missing), dtype=NULLABLE)

@@ -47,7 +47,7 @@ def middle_cut(text: str, length: int) -> str:
     return f"{text[: length - 1 - tail]}…{text[len(text) - tail :]}"
 
 
-def meant(name: str, known: Iterable[str], *, most: int = 1) -> str:
+def did_you_mean(name: str, known: Iterable[str], *, most: int = 1) -> str:
     """Return "Did you mean ...? " for a mistyped name, with a space to go on after; "" if no known name is near."""
     near = difflib.get_close_matches(name, list(known), n=most)
     return f"Did you mean {' or '.join(near)}? " if near else ""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nightsight.analyze import spent
+from nightsight.analyze import activities
 from nightsight.job.merge import joined
 from nightsight.render import render_html
 from nightsight.workflows.analysis import build_report
@@ -45,8 +45,8 @@ def files(tmp_path_factory: pytest.TempPathFactory, recorded: Recorded) -> dict[
     first, second, third = world(times()[:3].tolist())
     few = joined([first, second, begun_late(third, LATE_NS)])
     pages = {
-        "job": render_html(build_report(profile, "job"), profile, spent=lambda: spent(profile)),
-        "few": render_html(build_report(few, "few"), few, spent=lambda: spent(few)),
+        "job": render_html(build_report(profile, "job"), profile, activities=lambda: activities(profile)),
+        "few": render_html(build_report(few, "few"), few, activities=lambda: activities(few)),
         "ddp2": recorded.page("ddp2"),
     }
     for name, page in pages.items():

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nightsight.analyze import spent
+from nightsight.analyze import activities
 from nightsight.events.timeline import Timeline
 from nightsight.model.report import Profile
 from nightsight.render.timeline.payload import timeline_payload
@@ -36,7 +36,7 @@ def profile() -> Profile:
 @pytest.fixture(scope="module")
 def visit(browser: Any, profile: Profile, tmp_path_factory: Any) -> Callable[..., Any]:
     file: Path = tmp_path_factory.mktemp("split") / "split.html"
-    payload = timeline_payload(profile, spent=lambda: spent(profile))
+    payload = timeline_payload(profile, activities=lambda: activities(profile))
     assert payload
     file.write_text(timeline_page(payload.decode()), encoding="utf-8")
     return lambda **options: timeline_visit(browser, file, **options)
@@ -53,7 +53,7 @@ def shares(page: Any) -> dict[str, float]:
 
 
 def expected(profile: Profile, from_us: float, to_us: float) -> dict[str, float]:
-    (edge, category), origin = spent(profile)[0], Timeline(profile).window.start_ns
+    (edge, category), origin = activities(profile)[0], Timeline(profile).window.start_ns
     low, high = (origin + round(1000 * time) for time in (from_us, to_us))
     found: dict[str, float] = {}
     for begin, end, one in zip(edge[:-1], edge[1:], category, strict=True):

@@ -14,7 +14,7 @@ from nightsight.analyze.analysis import Analysis
 from nightsight.analyze.facts import ranks_by_gpu, shared_numbers
 from nightsight.analyze.mismatches import mismatches
 from nightsight.analyze.ranges.owners import open_ranges
-from nightsight.analyze.split import spent
+from nightsight.analyze.split import activities
 from nightsight.analyze.views import other_timelines, view_of
 from nightsight.events.timeline import Timeline
 from nightsight.events.window import Window
@@ -24,12 +24,12 @@ from nightsight.results.entry import Entry
 
 __all__ = [
     "ANALYSES",
+    "activities",
     "analyze",
     "analyze_others",
     "doubts",
     "ranks_by_gpu",
     "shared_numbers",
-    "spent",
     "view_of",
 ]
 

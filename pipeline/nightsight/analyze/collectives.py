@@ -6,14 +6,14 @@ import numpy as np
 import pandas as pd
 
 from nightsight.analyze.analysis import Analysis, Table
-from nightsight.events.communication import PAIRWISE, are_ranks_known, of_all_ranks, pids, ranks_of, work_beside
+from nightsight.events.communication import PAIRWISE, are_ranks_known, of_all_ranks, overlapping_work, pids, ranks_of
 from nightsight.events.peaks import published
 from nightsight.events.steps import first_numbers, steps_in_window
 from nightsight.events.timeline import Timeline, positions
 from nightsight.events.window import whole_window
-from nightsight.intervals import Flags, Floats, covered, inside, without
+from nightsight.intervals import Flags, Floats, clipped_union, covered, without
 from nightsight.results.ranks import COLLECTIVES, RANK_STEPS, RANKS
-from nightsight.system.parallel import once
+from nightsight.system.parallel import memoize
 from nightsight.tables import NULLABLE, empty
 from nightsight.units import format_value
 
@@ -24,7 +24,7 @@ _MOST_STEPS: Final = 150
 _MOST_NAMED: Final = 8
 
 
-@once
+@memoize
 def _in_window(timeline: Timeline) -> pd.DataFrame:
     """Return the communication that ends in the window, with its waits and the work that hides it; times in ns.
 
@@ -54,7 +54,7 @@ def _in_window(timeline: Timeline) -> pd.DataFrame:
     is_last = together & (start == last) & (since > 0)
     hidden, hidden_wait = np.zeros((2, len(kernels)), dtype=np.int64)
     for device, rows in positions(kernels["device"].to_numpy()).items():
-        spans = work_beside(timeline)[device]
+        spans = overlapping_work(timeline)[device]
         hidden[rows] = covered(spans, start[rows], end[rows])
         hidden_wait[rows] = covered(spans, start[rows], start[rows] + waits[rows])
     only = np.where(is_last, np.iinfo(np.int64).max, waits - hidden_wait)
@@ -221,7 +221,7 @@ def _usually_last(kernels: pd.DataFrame, table: pd.DataFrame) -> tuple["pd.Serie
 # -- ranks ------------------------------------------------------------------------------------------------------------
 
 
-@once
+@memoize
 def _steps(timeline: Timeline) -> pd.DataFrame:
     """Return one row per rank and step: when it begins, how long it takes, and how long it waits for others.
 
@@ -238,10 +238,10 @@ def _steps(timeline: Timeline) -> pd.DataFrame:
         bounds = (int(begin[0]), int(end[-1]))
         # simultaneous waits on several streams count once
         waiting, idle = (
-            without(inside(start, start + lengths, bounds), work_beside(timeline)[device])
+            without(clipped_union(start, start + lengths, bounds), overlapping_work(timeline)[device])
             for lengths in (waits, np.where(of_device["is_lone"], of_device["end_ns"] - start, waits))
         )
-        awaited = inside(start - of_device["awaited"].to_numpy(), start, bounds)
+        awaited = clipped_union(start - of_device["awaited"].to_numpy(), start, bounds)
         facts = {"rank": int(of_device["rank"].iloc[0]), "device": device, "start_ns": begin, "time_ns": end - begin}
         number = first[device] + np.arange(len(begin))
         waits_by_step = {"waited_ns": covered(waiting, begin, end), "awaited_ns": covered(awaited, begin, end)}

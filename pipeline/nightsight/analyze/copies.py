@@ -12,7 +12,7 @@ from nightsight.events.peaks import Peaks, published
 from nightsight.events.timeline import Timeline, begun, of_window
 from nightsight.intervals import Flags, Ints, covered, union
 from nightsight.results.gpu import COPY_SIZES, GPU_PEAKS, MEMORY_OPERATIONS, SLOW_COPIES
-from nightsight.tables import categorical, duration, empty, summarize, time_summary, total, whole
+from nightsight.tables import categorical, duration, empty, nullable_integers, summarize, time_summary, total
 
 _KINDS: Final = ["operation", "source_kind", "target_kind"]
 # the column of `_peaks` that bounds the rate of each kind of operation
@@ -134,7 +134,7 @@ def slow_copies(timeline: Timeline) -> Table:
 def _pids(timeline: Timeline, call: Ints) -> "pd.Series[Any]":
     """Return the process ID of each call (a row in api_calls), missing for -1."""
     pids = timeline.profile.table("api_calls")["pid"].to_numpy(dtype=np.float64)
-    return whole(np.append(pids, np.nan)[call])
+    return nullable_integers(np.append(pids, np.nan)[call])
 
 
 def _exposed(timeline: Timeline, position: Ints) -> Ints:
@@ -218,10 +218,10 @@ def _peaks(devices: pd.DataFrame) -> pd.DataFrame:
     )
     return devices[["device", "name"]].assign(
         memory_bytes_per_s=np.where(memory > 0, memory, facts["memory_gb_per_s"] * 1e9),
-        pcie_generation=whole(facts["pcie_generation"].to_numpy()),
+        pcie_generation=nullable_integers(facts["pcie_generation"].to_numpy()),
         host_link_bytes_per_s=facts["pcie_gb_per_s"] * _ONE_WAY,
         nvlink_bytes_per_s=facts["nvlink_gb_per_s"] * _ONE_WAY,
-        l2_bytes=whole(np.where(l2 > 0, l2, facts["l2_mib"] * 2**20)),
+        l2_bytes=nullable_integers(np.where(l2 > 0, l2, facts["l2_mib"] * 2**20)),
         source=facts[source].astype("str"),
     )
 

@@ -10,7 +10,7 @@ from nightsight.events.communication import of_all_ranks, ranks_of
 from nightsight.events.steps import steps_in_window
 from nightsight.events.timeline import Timeline, positions
 from nightsight.results.ranks import ALL_TO_ALL
-from nightsight.system.parallel import once
+from nightsight.system.parallel import memoize
 
 _MOSTLY: Final = 0.8
 # torch says all_to_all, all_to_allv, alltoall_base
@@ -22,7 +22,7 @@ _UNPAIRED: Final = (
 )
 
 
-@once
+@memoize
 def stretches(timeline: Timeline) -> pd.DataFrame:
     """Return the spans between the first and second all-to-all of a step, the third and fourth, and so on.
 
@@ -47,7 +47,7 @@ def stretches(timeline: Timeline) -> pd.DataFrame:
     ).reset_index(drop=True)
 
 
-@once
+@memoize
 def _all_to_alls(timeline: Timeline) -> pd.DataFrame:
     """Return the all-to-alls of several ranks in the window, by step.
 

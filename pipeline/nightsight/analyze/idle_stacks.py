@@ -21,7 +21,7 @@ from nightsight.events.categories import Categories
 from nightsight.events.stacks import framed, joined, of_library, split, without_line
 from nightsight.events.timeline import Timeline, busy_spans, positions
 from nightsight.events.window import Window
-from nightsight.intervals import Ints, gaps, innermost, inside, outer, scaled
+from nightsight.intervals import Ints, clipped_union, gaps, innermost, outer, scaled
 from nightsight.results.categories import HOST, IDLE
 from nightsight.results.gpu import IDLE_STACKS
 from nightsight.results.steps import OPERATORS
@@ -67,8 +67,8 @@ class _Samples:
         """Return the span that contains each sample of a thread, the stack, and the weight."""
         time, stack = self.threads[thread]
         span = np.searchsorted(start, time, side="right") - 1
-        inside = (span >= 0) & (time < np.append(end, 0)[span])
-        return span[inside], stack[inside], np.ones(int(inside.sum()), dtype=np.int64)
+        clipped_union = (span >= 0) & (time < np.append(end, 0)[span])
+        return span[clipped_union], stack[clipped_union], np.ones(int(clipped_union.sum()), dtype=np.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -243,7 +243,7 @@ def _of_threads(timeline: Timeline, recorded: set[int]) -> Iterator[tuple[dict[s
         if key not in recorded:
             continue
         is_of_thread = thread == key
-        busy = inside(start[is_of_thread], end[is_of_thread], bounds)
+        busy = clipped_union(start[is_of_thread], end[is_of_thread], bounds)
         spans = busy, gaps(busy, bounds)
         begin, until = (np.concatenate([of[edge] for of in spans]) for edge in (0, 1))
         cause = np.repeat(np.arange(2), [len(of[0]) for of in spans])

@@ -7,12 +7,12 @@ import numpy as np
 import pandas as pd
 
 from nightsight.analyze.analysis import Analysis, Table
-from nightsight.events.communication import messages, of_all_ranks, ranks_of, work_beside
+from nightsight.events.communication import messages, of_all_ranks, overlapping_work, ranks_of
 from nightsight.events.steps import steps_in_window
 from nightsight.events.timeline import Timeline, of_capture, positions
 from nightsight.intervals import Spans, covered, union, without
 from nightsight.results.ranks import PIPELINE_STAGES, SENDS
-from nightsight.system.parallel import once
+from nightsight.system.parallel import memoize
 from nightsight.tables import NULLABLE
 
 # share of the steps of a first stage
@@ -39,7 +39,7 @@ def _timed_messages(timeline: Timeline) -> pd.DataFrame:
     return sent_messages.assign(**times)
 
 
-@once
+@memoize
 def _messages_in_window(timeline: Timeline) -> pd.DataFrame:
     """Return the messages that arrive in the window."""
     timed, window = _timed_messages(timeline), timeline.window
@@ -156,7 +156,7 @@ def _stages(timeline: Timeline, chain: list[int]) -> Iterator[dict[str, float | 
     for device, rank in zip(chain, ranks_of(timeline, np.array(chain)).tolist(), strict=True):
         begin, end = steps_in_window(timeline, device)
         sent, got = (timed[timed[name] == device] for name in ("sender", "receiver"))
-        other_work = work_beside(timeline)[device]
+        other_work = overlapping_work(timeline)[device]
         until = [np.minimum(sent["got_ns"], sent["sent_end_ns"]), np.minimum(got["sent_ns"], got["got_end_ns"])]
         starts = np.concatenate([sent["sent_ns"], got["got_ns"]])
         waits = without(_spans(starts, np.concatenate(until)), other_work)

@@ -11,17 +11,17 @@ import numpy as np
 import pandas as pd
 
 from nightsight.analyze.analysis import Analysis, Table
-from nightsight.events.categories import Categories, Spent, call_causes, operation_categories
+from nightsight.events.categories import Activity, Categories, call_causes, operation_categories
 from nightsight.events.names import api_names
 from nightsight.events.steps import device_steps
 from nightsight.events.timeline import Timeline, busy_spans, by_device, of_capture, operation_column, positions
 from nightsight.events.unseen import graph_captures, unseen
 from nightsight.events.window import START_UP
-from nightsight.intervals import Flags, Ints, Spans, covered, in_order, inside, length, touches, union, without
+from nightsight.intervals import Flags, Ints, Spans, clipped_union, covered, in_order, length, touches, union, without
 from nightsight.model.report import Profile
 from nightsight.results.categories import BUSY, CAPTURE, DEPENDENCY, IDLE, LAUNCH, UNKNOWN, UNSEEN, group_of
 from nightsight.results.gpu_time import TIME_SPLIT
-from nightsight.system.parallel import once
+from nightsight.system.parallel import memoize
 from nightsight.tables import NULLABLE, empty, renamed
 from nightsight.units import format_value
 
@@ -140,7 +140,7 @@ _NONE: Final = np.empty(0, dtype=np.int64)
 _LATEST: Final = np.iinfo(np.int64).max
 
 
-@once
+@memoize
 def time_split(timeline: Timeline) -> Table:
     """Return one row per device and category that has any time; the rows of a device add up to the window."""
     calls, window_ns = causing_calls(timeline), timeline.window.length_ns
@@ -159,7 +159,7 @@ def time_split(timeline: Timeline) -> Table:
     return Table(table.astype({"hidden_ns": NULLABLE}), tuple(notes))
 
 
-@once
+@memoize
 def device_splits(timeline: Timeline) -> dict[int, Split]:
     """Return for each device the categories that have any time, and its steps."""
     # nothing may run during the start-up, but all GPUs wait for it
@@ -223,7 +223,7 @@ def idle_causes(timeline: Timeline, *, device: int, idle: Spans) -> Ints:
     return times
 
 
-def spent(profile: Profile) -> dict[int, Spent]:
+def activities(profile: Profile) -> dict[int, Activity]:
     """Return, for each device of a capture, the category of every instant from the first event to the last.
 
     The parts of *Where the time went* are the sums of these in the window.
@@ -236,13 +236,13 @@ def spent(profile: Profile) -> dict[int, Spent]:
     return {device: _activity(timeline, device, bounds) for device in by_device(timeline)}
 
 
-def _activity(timeline: Timeline, device: int, bounds: tuple[int, int]) -> Spent:
+def _activity(timeline: Timeline, device: int, bounds: tuple[int, int]) -> Activity:
     operations, facts, here = timeline.operations, _facts(timeline), by_device(timeline)[device]
     unassigned: Spans = (np.array([bounds[0]]), np.array([bounds[1]]))
     pieces = []
     for position in range(len(BUSY)):
         of_category = here[facts.kind[here] == position]
-        after = without(unassigned, inside(operations.start[of_category], operations.end[of_category], bounds))
+        after = without(unassigned, clipped_union(operations.start[of_category], operations.end[of_category], bounds))
         start = without(unassigned, after)[0]
         pieces.append((start, np.full(len(start), position, dtype=np.int8)))
         unassigned = after
@@ -252,7 +252,7 @@ def _activity(timeline: Timeline, device: int, bounds: tuple[int, int]) -> Spent
     order = np.argsort(start, kind="stable")
     start, category = start[order], category[order]
     changes = np.diff(category, prepend=-1) != 0
-    return Spent(np.append(start[changes], bounds[1]), category[changes])
+    return Activity(np.append(start[changes], bounds[1]), category[changes])
 
 
 def devices_at_work(timeline: Timeline) -> Ints:
@@ -273,7 +273,7 @@ def clock_notes(timeline: Timeline) -> tuple[str, ...]:
     )
 
 
-@once
+@memoize
 def _offset_clocks(timeline: Timeline) -> dict[int, Latency]:
     """Return the GPUs whose median launch latency differs from another GPU's by more than either of them varies."""
     whole: Spans = (np.array([timeline.window.start_ns]), np.array([timeline.window.end_ns]))
@@ -329,7 +329,7 @@ def _busy(timeline: Timeline, facts: _Facts, steps: Spans, *, device: int) -> tu
     start, end, kind = operations.start[here], operations.end[here], facts.kind[here]
     for position, category in enumerate(BUSY):
         has_category = kind == position
-        spans = inside(start[has_category], end[has_category], bounds)
+        spans = clipped_union(start[has_category], end[has_category], bounds)
         after = without(unassigned, spans)
         time = length(unassigned) - length(after)
         # the rest of the category's own time ran behind earlier categories

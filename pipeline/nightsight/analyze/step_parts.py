@@ -24,10 +24,10 @@ from nightsight.events.operators import launching_operators, nested_operators, o
 from nightsight.events.ranges import repetitions, without_numbers
 from nightsight.events.timeline import Timeline, by_device, positions
 from nightsight.events.unseen import pauses
-from nightsight.intervals import Flags, Floats, Ints, Spans, cut, gaps, inside, shared, shares, without
+from nightsight.intervals import Flags, Floats, Ints, Spans, clipped_union, cut, gaps, shared, shares, without
 from nightsight.results.categories import BUSY, DEPENDENCY, HOST, IDLE, LAUNCH, UNSEEN, group_of
 from nightsight.results.steps import OPERATORS, OTHER_PARTS, STEP_PARTS
-from nightsight.system.parallel import once
+from nightsight.system.parallel import memoize
 from nightsight.tables import NULLABLE
 
 _CATEGORIES: Final = (*BUSY, OPERATORS, *IDLE)
@@ -128,7 +128,7 @@ def _paths(timeline: Timeline) -> tuple[Ints, list[str]]:
     return codes, [*paths.categories.tolist(), OUTSIDE]
 
 
-@once
+@memoize
 def _places(timeline: Timeline) -> tuple[Ints, list[str]]:
     """Return the place of each operation, as a position in the distinct places; and these places.
 
@@ -213,7 +213,7 @@ def _busy(timeline: Timeline, bounds: tuple[int, int], place: Ints, name: Ints, 
         has_category = category[here] == position
         if has_category.any():
             own[has_category] = shares(start[has_category], end[has_category], unassigned)
-            unassigned = without(unassigned, inside(start[has_category], end[has_category], bounds))
+            unassigned = without(unassigned, clipped_union(start[has_category], end[has_category], bounds))
     yield _Pieces(place[here], category[here], name[here], start, end - start, own)
 
 
@@ -226,7 +226,7 @@ def _idle(
     """
     if reasons is None:
         operations, here = timeline.operations, by_device(timeline)[device]
-        busy = inside(operations.start[here], operations.end[here], bounds)
+        busy = clipped_union(operations.start[here], operations.end[here], bounds)
         reasons = waits(timeline, device=device, idle=gaps(busy, bounds))
     # the cause of an instant does not depend on the bounds
     begin, finish = np.maximum(reasons.start, bounds[0]), np.minimum(reasons.end, bounds[1])
@@ -283,7 +283,7 @@ def _threads(timeline: Timeline, names: _Names) -> Iterator[_Divided]:
         process = int(nested.process[rows[0]])
         of, edges = (thread, process), _edges(timeline, process)
         first = rows[outermost[rows] == rows]
-        outside = gaps(inside(begin[first], until[first], bounds), bounds)
+        outside = gaps(clipped_union(begin[first], until[first], bounds), bounds)
         spans = paused.get(process, (outside[0][:0], outside[0][:0]))
         (start, end, _), (low, high) = cut(without(outside, spans), edges), shared(outside, spans)
         yield _Divided(

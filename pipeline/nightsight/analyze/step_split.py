@@ -13,7 +13,7 @@ from nightsight.events.ranges import NUMBER, nested_ranges, without_numbers
 from nightsight.events.timeline import Timeline
 from nightsight.events.unseen import PAUSED, pauses, unseen
 from nightsight.events.window import MEASURED_RANGE
-from nightsight.intervals import Ints, covered, inside
+from nightsight.intervals import Ints, clipped_union, covered
 from nightsight.results.categories import HOST, UNSEEN
 from nightsight.results.columns import OUTLIER
 from nightsight.results.steps import OPERATORS, STEP_CATEGORIES, STEP_SPLIT, STEP_TIMES, WHOLE_STEP
@@ -59,7 +59,9 @@ def _steps(timeline: Timeline) -> Iterator[_Steps]:
     if len(timeline.profile.tables.get("cpu_ops", ())):
         nested = nested_operators(timeline)
         rows = (nested.row >= 0) & (nested.process == process)
-        busy = covered(inside(nested.start[rows], nested.end[rows], (window.start_ns, window.end_ns)), begin, end)
+        busy = covered(
+            clipped_union(nested.start[rows], nested.end[rows], (window.start_ns, window.end_ns)), begin, end
+        )
         by_category = {OPERATORS: busy, HOST: np.maximum(time - busy, 0)}
     yield _Steps(None, begin, time, by_category)
 

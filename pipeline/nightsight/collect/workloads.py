@@ -27,7 +27,7 @@ from nightsight.model.history import digest
 from nightsight.model.report import ARGUMENTS, Benchmark, Capture, Environment, Finding
 from nightsight.progress import Progress, silent
 from nightsight.system.shipped import shipped
-from nightsight.texts import meant, without_private
+from nightsight.texts import did_you_mean, without_private
 
 PACKAGE: Final = shipped("workloads")
 Kind = Literal["workload", "script", "command"]
@@ -437,7 +437,7 @@ def _own_name(text: str) -> str:
 
 def _unknown(target: str, own: Collection[str]) -> UsageError:
     names = list(dict.fromkeys((*own, *(workload.name for workload in registered()))))
-    listed = f"{meant(target, names, most=3)}Workloads: {', '.join(names)}."
+    listed = f"{did_you_mean(target, names, most=3)}Workloads: {', '.join(names)}."
     return UsageError(
         f"unknown workload {target!r}", f"{listed} For other programs, give a path, or a command after `--`."
     )

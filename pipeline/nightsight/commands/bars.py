@@ -11,13 +11,13 @@ from rich.progress_bar import ProgressBar
 from rich.table import Column
 from rich.text import Text
 
-from nightsight.progress import Clock, Told, written
+from nightsight.progress import Clock, Reporter, written
 from nightsight.texts import printable
 
 _WIDTH: Final = 20
 
 
-class Bars(Told):
+class Bars(Reporter):
     """Shows the current activity."""
 
     def __init__(self, shown: Progress) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import click
 
-from nightsight.progress import Told, written
+from nightsight.progress import Reporter, written
 from nightsight.texts import log_line
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def _is_dumb() -> bool:
     return os.environ.get("TERM", "") in ("dumb", "unknown")
 
 
-class _Lines(Told):
+class _Lines(Reporter):
     """Prints each message as a line on standard error, with the time left if known."""
 
     def __init__(self, *, is_quiet: bool) -> None:
@@ -135,11 +135,11 @@ class _Lines(Told):
 
 
 @contextmanager
-def shown_progress(*, is_quiet: bool = False) -> Iterator[Told]:
+def shown_progress(*, is_quiet: bool = False) -> Iterator[Reporter]:
     """Show progress on stderr: bars with times on a terminal, plain lines elsewhere, nothing if `is_quiet`."""
     with ExitStack() as stack:
         if is_quiet or _is_dumb() or not sys.stderr.isatty():
-            progress: Told = _Lines(is_quiet=is_quiet)
+            progress: Reporter = _Lines(is_quiet=is_quiet)
         else:
             from nightsight.commands.bars import shown_bars
 

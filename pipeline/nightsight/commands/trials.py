@@ -13,7 +13,7 @@ from nightsight.commands.console import say, shown_progress, width_of
 from nightsight.commands.shared import nsys_option, window_option
 from nightsight.errors import ToolError
 from nightsight.options import Number, TrialOptions, names
-from nightsight.progress import Told
+from nightsight.progress import Reporter
 
 if TYPE_CHECKING:
     from nightsight.progress import Progress
@@ -196,7 +196,7 @@ def bisect(ctx: click.Context, /, target: str | None, **values: Any) -> None:  #
     say(f"first bad commit: {culprit.commit} {culprit.subject}", culprit.sentence)
 
 
-def _trial(ctx: click.Context, target: str | None, options: TrialOptions, progress: Told) -> "Trial":
+def _trial(ctx: click.Context, target: str | None, options: TrialOptions, progress: Reporter) -> "Trial":
     """Return the measurement to make at each commit."""
     from nightsight.collect import needs_of
     from nightsight.collect.interpreter import interpreter

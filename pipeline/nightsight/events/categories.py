@@ -25,7 +25,7 @@ from nightsight.results.categories import (
     OTHER_CALL,
     SYNC,
 )
-from nightsight.system.parallel import once
+from nightsight.system.parallel import memoize
 from nightsight.tables import empty
 
 # patterns of function names, with or without version; the first match counts
@@ -43,7 +43,7 @@ _CALLS: Final = {
 Categories = np.ndarray[Any, np.dtype[np.int8]]
 
 
-class Spent(NamedTuple):
+class Activity(NamedTuple):
     """The activity of a device from `edge[0]` to the last edge, constant from each edge (ns) to the next.
 
     `category`: the activity, as a position in (*BUSY, *IDLE); neighbors differ.
@@ -53,7 +53,7 @@ class Spent(NamedTuple):
     category: Categories
 
 
-@once
+@memoize
 def operation_categories(profile: Profile) -> Ints:
     """Return the category of every GPU operation, in the order of GPU_TABLES, as a position in BUSY."""
     kernels, copies, graphs = (profile.tables.get(name, empty(name)) for name in GPU_TABLES)
@@ -71,7 +71,7 @@ def _of(usual: str, with_peers: Iterable[bool]) -> Ints:
     return np.array(places, dtype=np.int64)
 
 
-@once
+@memoize
 def call_causes(profile: Profile) -> Categories:
     """Return, for every row of api_calls, the category of the idle time that it explains, as a position in IDLE.
 

@@ -120,10 +120,10 @@ def collective_of_operations(timeline: Timeline) -> Ints:
 
 
 @of_capture
-def work_beside(timeline: Timeline) -> Mapping[int, Spans]:
+def overlapping_work(timeline: Timeline) -> Mapping[int, Spans]:
     """Return, for each communicating device of all ranks, the merged spans in which other work ran at the same time."""
     if (job := timeline.profile.job) is not None:
-        return job.beside
+        return job.overlapping_work
     operations, kernels, overlapping = timeline.operations, communication(timeline), {}
     is_other = ~communicating(timeline)
     for device, rows in positions(kernels["device"].to_numpy()).items():

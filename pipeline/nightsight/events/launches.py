@@ -11,7 +11,7 @@ import pandas as pd
 
 from nightsight.intervals import Flags, Ints
 from nightsight.model.report import Profile
-from nightsight.system.parallel import once
+from nightsight.system.parallel import memoize
 from nightsight.tables import integers
 
 GPU_TABLES: Final = ("kernels", "memory_ops", "graph_launches")
@@ -31,7 +31,7 @@ def are_launched(operations: pd.DataFrame) -> Flags:
     return ~np.append(np.asarray(kinds.categories.str.startswith("Unified"), dtype=bool), False)[kinds.codes]
 
 
-@once
+@memoize
 def launch_keys(profile: Profile) -> tuple[Ints, Ints]:
     """Return one number per (process, correlation id): an array for all operations, and one for all rows of api_calls.
 
@@ -82,7 +82,7 @@ def _join_graphs(launches: Ints, without_id: Ints, frames: list[pd.DataFrame], p
         launches[here[has_graph]] = offset[has_graph] + graph[has_graph]
 
 
-@once
+@memoize
 def launching_calls(profile: Profile) -> Ints:
     """Return for each operation the row in api_calls of the call that launched it, -1 if none was recorded.
 

@@ -15,7 +15,7 @@ from nightsight.events.launches import GPU_TABLES, launch_keys, launching_calls
 from nightsight.events.ranges import LEAST, counted, nested
 from nightsight.intervals import Flags, Ints, Spans, touches, union
 from nightsight.model.report import Profile
-from nightsight.system.parallel import once
+from nightsight.system.parallel import memoize
 from nightsight.tables import FUNCTION, MODULE, ancestors, empty, integers, nest
 
 _NOTHING: Final = np.empty(0, dtype=np.int64)
@@ -50,7 +50,7 @@ class Work(NamedTuple):
     thread: Ints
 
 
-@once
+@memoize
 def loops_of(profile: Profile) -> list[Loop]:
     """Return the loop of each process that has one, the process with the most GPU work first.
 

@@ -7,7 +7,7 @@ import pandas as pd
 
 from nightsight.intervals import Flags, Ints
 from nightsight.model.report import Profile
-from nightsight.system.parallel import once
+from nightsight.system.parallel import memoize
 from nightsight.tables import MODULE, categorical, empty, nearest, nest
 
 # matches `step 7` and `step_7`, but not `h2d` or the layers `fc1` and `fc2`; also used by the page, in JavaScript
@@ -24,7 +24,7 @@ def without_numbers(names: "pd.Index[Any]") -> "pd.Index[Any]":
     return names.str.replace(NUMBER, "#", regex=True)
 
 
-@once
+@memoize
 def nested_ranges(profile: Profile) -> pd.DataFrame:
     """Return the capture's ranges as `nested` does; without rows if they were not traced."""
     return nested(profile.tables.get("ranges", empty("ranges")))
@@ -87,7 +87,7 @@ def range_labels(ranges: pd.DataFrame) -> tuple[Ints, np.ndarray[Any, Any]]:
     return codes, prefixes[domain] + names.categories.to_numpy(dtype=object)[name]
 
 
-@once
+@memoize
 def repetitions(profile: Profile) -> pd.DataFrame:
     """Return `nested_ranges` with the result of `counted`."""
     return counted(nested_ranges(profile))

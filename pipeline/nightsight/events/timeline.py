@@ -11,9 +11,9 @@ import pandas as pd
 from nightsight.events.launches import GPU_TABLES, launch_keys, launching_calls
 from nightsight.events.names import GRAPH
 from nightsight.events.window import GPU_WORK, RECORDED, Window, chosen_window
-from nightsight.intervals import Flags, Ints, Spans, inside
+from nightsight.intervals import Flags, Ints, Spans, clipped_union
 from nightsight.model.report import Profile
-from nightsight.system.parallel import once
+from nightsight.system.parallel import memoize
 from nightsight.tables import categorical
 
 
@@ -46,7 +46,7 @@ _Value = TypeVar("_Value")
 
 def of_capture(compute: Callable[["Timeline"], _Value]) -> Callable[["Timeline"], _Value]:
     """Memoize a function of a timeline that does not depend on its window: `Timeline.at` shares the value."""
-    shared = once(compute)
+    shared = memoize(compute)
 
     @wraps(compute)
     def memoized(timeline: "Timeline") -> _Value:
@@ -225,13 +225,13 @@ def of_window(timeline: Timeline, table: str) -> pd.DataFrame:
     return frame if is_inside.all() else frame[is_inside]
 
 
-@once
+@memoize
 def busy_spans(timeline: Timeline) -> dict[int, Spans]:
     """Return, for each device used in the capture, the spans of the window in which anything ran."""
     operations, window = timeline.operations, timeline.window
     bounds = (window.start_ns, window.end_ns)
     return {
-        device: inside(operations.start[here], operations.end[here], bounds)
+        device: clipped_union(operations.start[here], operations.end[here], bounds)
         for device, here in by_device(timeline).items()
     }
 

@@ -18,10 +18,10 @@ import pandas as pd
 from nightsight.events.categories import call_causes
 from nightsight.events.launches import GPU_TABLES, are_launched, find_keys, launch_keys, launching_calls
 from nightsight.events.loops import loops_of
-from nightsight.intervals import Flags, Ints, Spans, gaps, inside, shared, touches, union, union_of, without
+from nightsight.intervals import Flags, Ints, Spans, clipped_union, gaps, shared, touches, union, union_of, without
 from nightsight.model.report import Profile
 from nightsight.results.categories import IDLE, SYNC
-from nightsight.system.parallel import once
+from nightsight.system.parallel import memoize
 from nightsight.tables import empty, integers
 
 PAUSED: Final = "the recording was paused"
@@ -97,7 +97,7 @@ class _Operations:
     is_launched: Flags
 
 
-@once
+@memoize
 def unseen(profile: Profile) -> dict[int, Unseen]:
     """Return, for each GPU with work, the spans in which its activity is unknown."""
     bounds = _recorded_bounds(profile)
@@ -137,7 +137,7 @@ def unseen_by(profile: Profile, gpus_of: Ints) -> Spans:
     )
 
 
-@once
+@memoize
 def pauses(profile: Profile) -> dict[int, Spans]:
     """Return, for each process, the spans in which the recording was paused, or may have been (`silences`)."""
     by_process = {process: [spans] for process, spans in _uncounted_spans(profile).items()}
@@ -150,7 +150,7 @@ def pauses(profile: Profile) -> dict[int, Spans]:
     }
 
 
-@once
+@memoize
 def _uncounted_spans(profile: Profile) -> dict[int, Spans]:
     """Return, for each process, the spans in which calls were made but not recorded."""
     calls = profile.tables.get("api_calls", empty("api_calls"))
@@ -222,7 +222,7 @@ def _are_silent(profile: Profile, process: int, spans: Spans) -> Flags:
     return silent & (spans[1] - spans[0] > max((2 * float(np.median(step)) for step in steps), default=0.0))
 
 
-@once
+@memoize
 def silences(profile: Profile) -> dict[int, Spans]:
     """Return the span without events that is most of the loop (or the capture) of a process, if there is one.
 
@@ -248,7 +248,7 @@ def silences(profile: Profile) -> dict[int, Spans]:
     edges = np.concatenate([_NONE, *(table[name] for table in points for name in _SPAN if name in table)])
     spans = [(edges, edges + 1), *((table["start_ns"], table["end_ns"]) for table in tables)]
     start, end = (np.concatenate([np.asarray(span[place], dtype=np.int64) for span in spans]) for place in (0, 1))
-    silent = gaps(inside(start, end, bounds), bounds)
+    silent = gaps(clipped_union(start, end, bounds), bounds)
     lasting = silent[1] - silent[0]
     if len(lasting) < 2:
         return {}
@@ -261,7 +261,7 @@ def silences(profile: Profile) -> dict[int, Spans]:
     return {process: (silent[0][place : place + 1], silent[1][place : place + 1])}
 
 
-@once
+@memoize
 def graph_captures(profile: Profile) -> dict[int, Spans]:
     """Return when each process recorded CUDA graphs: from the begin to the end of each stream capture."""
     calls = profile.tables.get("api_calls", empty("api_calls"))
@@ -361,7 +361,7 @@ def _after(profile: Profile, own: _Operations, last: int) -> Spans:
     return np.array([max(last_end, int(unseen_launches.min()))]), np.array([last])
 
 
-@once
+@memoize
 def _all_waits(profile: Profile) -> tuple[Ints, Ints, Ints]:
     """Return process, start and end (ns) of all calls that wait for the GPU, in order of their ends."""
     calls, is_wait = profile.tables.get("api_calls", empty("api_calls")), call_causes(profile) == IDLE.index(SYNC)

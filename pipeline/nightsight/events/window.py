@@ -22,7 +22,7 @@ from nightsight.events.selection import RANGE_HINT, TIME_HINT, as_range, as_span
 from nightsight.events.unseen import AFTER, BEFORE, pauses, unseen
 from nightsight.intervals import Ints, union
 from nightsight.model.report import Profile
-from nightsight.system.parallel import once
+from nightsight.system.parallel import memoize
 from nightsight.tables import empty
 from nightsight.units import format_value
 
@@ -108,7 +108,7 @@ def check_window(text: str) -> None:
         raise UsageError(f"the window {text!r} {what}", TIME_HINT)
 
 
-@once
+@memoize
 def chosen_window(profile: Profile) -> Window:
     """Return the requested window (`Profile.window`); UsageError if the profile has no such range or span."""
     if profile.window == AUTO:
@@ -123,7 +123,7 @@ def chosen_window(profile: Profile) -> Window:
     return window if window.steps else _with_steps(profile, window)
 
 
-@once
+@memoize
 def offered_windows(profile: Profile) -> tuple[Window, ...]:
     """Return the windows on offer: the chosen one, the usual one, the whole, and the start-up.
 
@@ -136,7 +136,7 @@ def offered_windows(profile: Profile) -> tuple[Window, ...]:
     return tuple(offered)
 
 
-@once
+@memoize
 def whole_window(profile: Profile) -> Window:
     """Return the span from the first to the last GPU operation, else that of everything recorded."""
     if bounds := _bounds(profile, GPU_TABLES):
@@ -220,7 +220,7 @@ def _are_alike(first: Window, second: Window) -> bool:
 _ALIKE: Final = 0.01
 
 
-@once
+@memoize
 def steady_window(profile: Profile) -> Window | None:
     """Return the loop without its slow start, else the annotated part, else the part after a long pause, else None.
 

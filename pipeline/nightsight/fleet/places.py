@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
-from nightsight.captures import NSYS_EXPORT, NSYS_REPORT, beside, is_named_as_capture, is_never_capture
+from nightsight.captures import NSYS_EXPORT, NSYS_REPORT, is_named_as_capture, is_never_capture, unprofiled_file
 from nightsight.errors import CaptureError, PipelineError
 from nightsight.model.fleet import Failure
 from nightsight.system.scratch import scratch
@@ -199,7 +199,7 @@ def at_hand(file: Found) -> Iterator[tuple[Path, str]]:
 
 
 def _beside(path: Path) -> Iterator[Path]:
-    yield beside(path)
+    yield unprofiled_file(path)
     if path.name == REPORT:
         yield path.with_name("run.json")
 

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from nightsight.events.communication import communicating, communication, pids, work_beside
+from nightsight.events.communication import communicating, communication, overlapping_work, pids
 from nightsight.events.launches import GPU_TABLES
 from nightsight.events.sharing import cards
 from nightsight.events.steps import worked_steps
@@ -94,7 +94,7 @@ class Apart:
     """Facts of a capture whose events are not loaded, with the parts of them that matter; by GPU, as in `Job`."""
 
     facts: Facts
-    beside: Mapping[int, Spans]
+    overlapping_work: Mapping[int, Spans]
     steps: Mapping[int, Spans]
     pids: Mapping[int, int]
 
@@ -105,7 +105,7 @@ def apart(part: Part) -> Apart:
     facts = facts_of(part.name, timeline)
     devices = facts.communication["device"].unique().tolist()
     steps = {device: worked_steps(timeline, device) for device in devices}
-    return Apart(facts, work_beside(timeline), steps, pids(timeline))
+    return Apart(facts, overlapping_work(timeline), steps, pids(timeline))
 
 
 def facts_of(name: str, timeline: Timeline) -> Facts:

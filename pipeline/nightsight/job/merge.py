@@ -43,17 +43,17 @@ def joined_of_some(every: Sequence[Apart], read: Callable[[int], Profile], most:
     of_rank = stand_ins(told, ranked, most)
     places = sorted(set(of_rank["like_part"].tolist()))
     profile = _profile(ranked, {place: read(ranked.order[place]) for place in places})
-    beside, steps, numbers = dict[int, Spans](), dict[int, Spans](), dict[int, int]()
+    overlapping_work, steps, numbers = dict[int, Spans](), dict[int, Spans](), dict[int, int]()
     for place, number in enumerate(ranked.order):
         one, devices, shift_ns = every[number], ranked.devices[place], ranked.clocks[place].shift_ns
-        for of_all, own in ((beside, one.beside), (steps, one.steps)):
+        for of_all, own in ((overlapping_work, one.overlapping_work), (steps, one.steps)):
             of_all |= {devices[gpu]: (start + shift_ns, end + shift_ns) for gpu, (start, end) in own.items()}
         numbers |= {ranked.process(place, process): pid for process, pid in one.pids.items()}
     like = dict(zip(of_rank["rank"].tolist(), of_rank["like"].tolist(), strict=True))
     shown = sorted(set(like.values()))
     return replace(
         profile,
-        job=Job(told, beside, steps, numbers, like),
+        job=Job(told, overlapping_work, steps, numbers, like),
         findings=(
             *profile.findings,
             Finding(

@@ -14,7 +14,7 @@ import pandas as pd
 from nightsight.errors import CaptureError, MissingTable
 from nightsight.intervals import Spans
 from nightsight.results.entry import Entry
-from nightsight.system.parallel import mapped
+from nightsight.system.parallel import thread_map
 from nightsight.units import split
 
 REPORT_FORMAT: Final = 1
@@ -151,13 +151,13 @@ class Capture:
 class Job:
     """The communication of all ranks of a job, for a profile with the other events of only some ranks.
 
-    communication: the result of `nightsight.events.communication.communication`, without `operation`. By GPU, beside:
-    when other work ran while it communicated, merged; steps: the starts and ends of its repetitions, in ns. pids: by
-    process. like: by rank, the rank in the profile that represents it.
+    communication: the result of `nightsight.events.communication.communication`, without `operation`. By GPU,
+    overlapping_work: when other work ran while it communicated, merged; steps: the starts and ends of its repetitions,
+    in ns. pids: by process. like: by rank, the rank in the profile that represents it.
     """
 
     communication: pd.DataFrame
-    beside: Mapping[int, Spans]
+    overlapping_work: Mapping[int, Spans]
     steps: Mapping[int, Spans]
     pids: Mapping[int, int]
     like: Mapping[int, int]
@@ -253,7 +253,7 @@ class Results(Sequence[Result]):
 
     def make(self, names: Iterable[str]) -> None:
         """Compute some results; unknown names are ignored."""
-        list(mapped(self.named, [name for name in names if name not in self._made], rows=self._rows))
+        list(thread_map(self.named, [name for name in names if name not in self._made], rows=self._rows))
 
     def __iter__(self) -> Iterator[Result]:
         """Iterate over all results."""

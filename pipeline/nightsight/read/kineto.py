@@ -46,9 +46,9 @@ from nightsight.tables import (
     conform,
     empty,
     innermost_of,
+    nullable_integers,
     renamed,
     used_devices,
-    whole,
 )
 
 # MTIA's accelerators have no kernels, but operations of their control processor
@@ -454,8 +454,8 @@ def _collectives(trace: _Trace) -> Frame:
     columns = {name: trace.optional(fields, key, TEXT).fill_null("").to_pylist() for name, key in texts.items()}
     counts = {name: trace.numbers(fields, key).array for name, key in numbers.items()}
     element = np.array([_ELEMENT_BYTES.get(name.lower(), np.nan) for name in columns["type"]])
-    sent = whole(counts["in_elements"].to_numpy(dtype=np.float64, na_value=np.nan) * element).array
-    got = whole(counts["out_elements"].to_numpy(dtype=np.float64, na_value=np.nan) * element).array
+    sent = nullable_integers(counts["in_elements"].to_numpy(dtype=np.float64, na_value=np.nan) * element).array
+    got = nullable_integers(counts["out_elements"].to_numpy(dtype=np.float64, na_value=np.nan) * element).array
     found = frame.iloc[told].assign(**columns, **counts, bytes=sent, received_bytes=got)
     found = _with_peers(trace, found)
     # torch also records how a group is made

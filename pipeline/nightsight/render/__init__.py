@@ -17,7 +17,7 @@ from nightsight.render.page.html import MOST_BYTES, render_html, render_index, w
 from nightsight.render.page.index import IndexEntry, index_entry
 from nightsight.render.page.summary import Numbers, numbers
 from nightsight.render.table.layouts import refuse_incomplete
-from nightsight.render.timeline.spending import Spending, unknown
+from nightsight.render.timeline.activity import Activities, unknown
 
 __all__ = [
     "FORMATS",
@@ -41,13 +41,13 @@ __all__ = [
 class Source:
     """The input of a renderer: a report, its profile (None for a report.json), and the page size limit in bytes.
 
-    spent: returns what each device did at every instant.
+    activities: returns the activity of each device at every instant.
     """
 
     report: Report
     profile: Profile | None = None
     most_bytes: int = MOST_BYTES
-    spent: Spending = unknown
+    activities: Activities = unknown
 
     @property
     def events(self) -> Profile:
@@ -78,7 +78,9 @@ def format_of(name: str) -> str:
 
 
 def _page(source: Source) -> bytes:
-    return render_html(source.report, source.profile, most_bytes=source.most_bytes, spent=source.spent).encode()
+    return render_html(
+        source.report, source.profile, most_bytes=source.most_bytes, activities=source.activities
+    ).encode()
 
 
 FORMATS: Final[Mapping[str, Format]] = {

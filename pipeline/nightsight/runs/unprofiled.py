@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import pandas as pd
 
-from nightsight.captures import beside
+from nightsight.captures import unprofiled_file
 from nightsight.errors import CaptureError
 from nightsight.model.report import Profile
 from nightsight.tables import TABLES, UNPROFILED, conform
@@ -42,7 +42,7 @@ def from_text(text: str | bytes) -> dict[str, pd.DataFrame]:
 
 def with_unprofiled(profile: Profile, capture: Path) -> Profile:
     """Add the tables from the file next to a capture, if there is a valid one."""
-    path = beside(capture)
+    path = unprofiled_file(capture)
     try:
         if not path.is_file() or path.stat().st_size > _MOST_BYTES:
             return profile

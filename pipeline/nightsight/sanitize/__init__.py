@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from nightsight.captures import beside
+from nightsight.captures import unprofiled_file
 from nightsight.errors import CaptureError
 from nightsight.read import Kind, read, recognize
 from nightsight.runs.layout import whole_file, write_file
@@ -69,12 +69,12 @@ def sanitize(source: Path, target: Path, *, most_bytes: int) -> Counter[str]:
         write = partial(kineto.sanitize_kineto, most_bytes=most_bytes, is_packed=target.suffix == ".gz")
     private = Private(form.vocabulary)
     private.learn_machine()
-    extra = beside(source)
+    extra = unprofiled_file(source)
     with whole_file(target, inputs=[source, extra]) as written:
         write(source, written, private)
         _verify(source, written, private, form, most_bytes)
     if extra.is_file():
-        _write_beside(extra, beside(target), private, inputs=[source])
+        _write_beside(extra, unprofiled_file(target), private, inputs=[source])
     return private.removed
 
 

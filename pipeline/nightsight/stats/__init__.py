@@ -35,9 +35,9 @@ from nightsight.stats.ranges import (
 from nightsight.stats.text import time_unit, write_stats
 from nightsight.stats.unified_memory import um_cpu_page_faults_sum, um_sum, um_total_sum
 from nightsight.stats.window import narrowed, range_window, time_window
-from nightsight.system.parallel import mapped
+from nightsight.system.parallel import thread_map
 from nightsight.tables import AS_RECORDED, DETAILS
-from nightsight.texts import meant
+from nightsight.texts import did_you_mean
 
 __all__ = [
     "EXTENSIONS",
@@ -194,7 +194,7 @@ def stats_texts(
         except MissingTable as error:
             return error
 
-    for report, made in zip(selection.reports, mapped(written, selection.reports, rows=profile.rows), strict=True):
+    for report, made in zip(selection.reports, thread_map(written, selection.reports, rows=profile.rows), strict=True):
         if not isinstance(made, MissingTable):
             yield made
         elif skip is None:
@@ -211,7 +211,9 @@ def _table(joins: Joins, report: str) -> Frame:
 def _options(report: str) -> Options:
     name, *arguments = report.split(":")
     if name not in REPORTS:
-        raise UsageError(f"unknown report {name!r}", f"{meant(name, REPORTS)}Known reports: {', '.join(REPORTS)}")
+        raise UsageError(
+            f"unknown report {name!r}", f"{did_you_mean(name, REPORTS)}Known reports: {', '.join(REPORTS)}"
+        )
     options, known = Options(), REPORTS[name].arguments
     for argument in filter(None, arguments):
         key, equals, value = argument.partition("=")

@@ -9,7 +9,7 @@ import pandas as pd
 from nightsight.errors import CaptureError
 from nightsight.intervals import Ints, contained
 from nightsight.model.report import Profile
-from nightsight.system.parallel import once
+from nightsight.system.parallel import memoize
 from nightsight.tables import categorical, duration, levels
 
 Frame = pd.DataFrame
@@ -36,20 +36,20 @@ class Joins:
         self.profile = profile
 
     @property
-    @once
+    @memoize
     def operations(self) -> Frame:
         """Kernels, then copies and memsets: times, process and correlation id."""
         columns = ["start_ns", "end_ns", "process", "correlation"]
         return pd.concat([self.profile.table(name)[columns] for name in ("kernels", "memory_ops")], ignore_index=True)
 
     @property
-    @once
+    @memoize
     def launches(self) -> tuple[Ints, Ints]:
         """Every pair (row of `operations`, row of api_calls) with equal process and correlation id, by operation."""
         return _pairs(self.operations, self.profile.table("api_calls"))
 
     @property
-    @once
+    @memoize
     def kernel_launches(self) -> tuple[Ints, Ints]:
         """Every pair (row of kernels, row of api_calls) with equal process and correlation id, by kernel."""
         operation, call = self.launches
@@ -57,14 +57,14 @@ class Joins:
         return operation[kernels], call[kernels]
 
     @property
-    @once
+    @memoize
     def ranges(self) -> Frame:
         """Ranges that began and ended on one thread, with `range` (domain:name); see `nested`."""
         ranges = self.profile.table("ranges")
         return nested(ranges[ranges["end_thread"].isna()])
 
     @property
-    @once
+    @memoize
     def launches_in_ranges(self) -> tuple[Ints, Ints]:
         """Every pair (row of `ranges`, position in `launches`) whose call lies inside the range on the same thread."""
         calls = self.profile.table("api_calls").take(self.launches[1])
@@ -74,7 +74,7 @@ class Joins:
         return span, order[event]
 
     @property
-    @once
+    @memoize
     def innermost(self) -> Ints:
         """The row in `ranges` of the shortest range around the launch of each kernel, or -1."""
         span, launch = self.launches_in_ranges

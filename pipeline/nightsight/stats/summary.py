@@ -10,7 +10,7 @@ import pandas as pd
 from pandas.api.types import union_categoricals
 
 from nightsight.intervals import Ints
-from nightsight.tables import STATISTICS, renamed, whole
+from nightsight.tables import STATISTICS, nullable_integers, renamed
 
 Frame = pd.DataFrame
 
@@ -64,7 +64,7 @@ def statistics(values: "pd.Series[Any]", groups: Groups) -> Frame:
     table["stddev"] = table["stddev"].fillna(0.0)
     for name in ("total", "min", "max"):
         if table[name].dtype.kind == "f":
-            table[name] = whole(table[name].to_numpy())
+            table[name] = nullable_integers(table[name].to_numpy())
     return table[list(STATISTICS)]
 
 
@@ -85,7 +85,7 @@ def throughput(sizes: "pd.Series[Any]", durations: "pd.Series[Any]") -> "pd.Seri
     """Return bytes per second as NVIDIA does: the size times the integer quotient of one second and the duration."""
     # floats are exact up to 9 PB/s, and do not overflow beyond
     rates = sizes.astype("float64") * (10**9 // durations.where(durations > 0))
-    return whole(rates.to_numpy()).set_axis(rates.index)
+    return nullable_integers(rates.to_numpy()).set_axis(rates.index)
 
 
 def rounded_once(value: float) -> Decimal:

@@ -23,7 +23,7 @@ def use_one_thread() -> None:
     _allowed[0] = 1
 
 
-def mapped(function: Callable[[_Item], _Value], items: Iterable[_Item], *, rows: int) -> Iterator[_Value]:
+def thread_map(function: Callable[[_Item], _Value], items: Iterable[_Item], *, rows: int) -> Iterator[_Value]:
     """Apply the function to each item, and yield the values in the order of the items.
 
     Uses several threads if the items have many rows of events; `rows` is their approximate total.
@@ -36,7 +36,7 @@ def mapped(function: Callable[[_Item], _Value], items: Iterable[_Item], *, rows:
         yield from pool.map(function, items)
 
 
-def once(compute: Callable[[_Item], _Value]) -> Callable[[_Item], _Value]:
+def memoize(compute: Callable[[_Item], _Value]) -> Callable[[_Item], _Value]:
     """Memoize a function of one argument, thread-safely and with weak references to the arguments.
 
     Deadlocks if the function waits for a worker thread that calls it.

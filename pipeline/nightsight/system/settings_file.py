@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from nightsight.errors import UsageError
-from nightsight.texts import meant
+from nightsight.texts import did_you_mean
 
 PYPROJECT: Final = "pyproject.toml"
 
@@ -39,4 +39,4 @@ def refuse_unknown(
     """Raise what `refusal` makes of a reason and a hint, if a key is not known."""
     for key in table:
         if key not in known:
-            raise refusal(f"unknown key {prefix + key!r}", f"{meant(key, known)}Known: {', '.join(known)}.")
+            raise refusal(f"unknown key {prefix + key!r}", f"{did_you_mean(key, known)}Known: {', '.join(known)}.")

@@ -5,7 +5,7 @@ from dataclasses import asdict, replace
 from functools import partial
 
 from nightsight.advise import NEEDS, advise, of_whole, unchecked
-from nightsight.analyze import analyze, analyze_others, doubts, ranks_by_gpu, shared_numbers, spent, view_of
+from nightsight.analyze import activities, analyze, analyze_others, doubts, ranks_by_gpu, shared_numbers, view_of
 from nightsight.events.timeline import Timeline
 from nightsight.events.window import START_UP, offered_windows
 from nightsight.model.report import SEVERITIES, Capture, Environment, Finding, Profile, Report, Results, View
@@ -86,7 +86,7 @@ def released(source: Source) -> Source:
 
 def source_of(report: Report, profile: Profile) -> Source:
     """Return what output formats render: a report, and the profile that it was made of."""
-    return Source(report, profile, spent=partial(spent, profile))
+    return Source(report, profile, activities=partial(activities, profile))
 
 
 def _merge(read_off: Environment, said: Environment) -> Environment:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from nightsight.captures import NSYS_REPORT, beside
+from nightsight.captures import NSYS_REPORT, unprofiled_file
 from nightsight.collect import COLLECTORS, Choice, choose_collector
 from nightsight.collect.calibrate import calibration_of
 from nightsight.collect.conditions import findings_of, logging_gpus
@@ -172,7 +172,7 @@ def _measured_beside(program: Program, request: Request, capture: Capture, servi
         capture = _with_stage(capture, "times", timed.seconds)
         capture = replace(capture, findings=(*capture.findings, *timed.findings))
     if capture.files and any(len(table) for table in tables.values()):
-        write_file(beside(capture.files[-1]), to_text(tables).encode())
+        write_file(unprofiled_file(capture.files[-1]), to_text(tables).encode())
     return capture
 
 

@@ -2,7 +2,7 @@
 
 import { readColumns } from "./columns.js";
 import { TimelineRanks } from "./ranks.js";
-import { TimelineSpent } from "./spent.js";
+import { TimelineActivity } from "./activity.js";
 import { TimelineSums } from "./sums.js";
 import { EVENT_COLORS, NEUTRAL_COLORS, durationText, eventColor, instantText, instantTexts } from "./text.js";
 
@@ -341,7 +341,7 @@ export class TimelineData {
     this.sums = header.sums ? new TimelineSums(header.sums, this.names, this.span, binary) : null;
     this.layers = header.layers.map((layer) => new EventLayer(layer, binary));
     this.categories = header.categories;
-    this.spent = new TimelineSpent(header.spent, header.spent_groups, header.categories, this.span, binary);
+    this.activity = new TimelineActivity(header.activity, header.activity_groups, header.categories, this.span, binary);
     this.ranks = header.ranks ? new TimelineRanks(header.ranks, this.groups.length, this.origin, binary) : null;
     this.color = new Uint8Array(this.labels.length);
     this.colorBy("category");
@@ -349,9 +349,9 @@ export class TimelineData {
 
   /** The categories that occur in what GPUs did, or, where that is not known, among events. */
   get occurring() {
-    const { spent, categories, labels } = this;
+    const { activity, categories, labels } = this;
     const ofEvents = new Set(labels.map(([, , category]) => category));
-    return spent.groups.length ? spent.occurring : categories.filter((_, category) => ofEvents.has(category));
+    return activity.groups.length ? activity.occurring : categories.filter((_, category) => ofEvents.has(category));
   }
 
   /**

@@ -39,7 +39,7 @@ export class TimelinePainter extends TimelineCanvas {
     super(canvas, data.categories.map(([, series]) => series));
     this.data = data;
     this.events = new EventPainter(this, data);
-    this.split = new SplitPainter(this, data.spent);
+    this.split = new SplitPainter(this, data.activity);
     /** @type {Strip[]} */
     this.strips = [];
     if (data.window) this.strips.push({ text: `Window: ${data.windowName}`, paint: "link", span: data.window });
@@ -58,7 +58,7 @@ export class TimelinePainter extends TimelineCanvas {
   resize(width, height, ratio) {
     super.resize(width, height, ratio);
     const labels = new Set([...this.data.rows.slice(0, 500), ...this.data.curves].map(({ label }) => label));
-    this.setGutter([...labels, ...(this.data.spent.groups.length ? [SPLIT_LABEL] : [])]);
+    this.setGutter([...labels, ...(this.data.activity.groups.length ? [SPLIT_LABEL] : [])]);
     this.events.resize();
     this.split.resize();
   }

@@ -34,7 +34,7 @@ export class TimelineLanes {
       this.ofGroup[group] = this.all.length;
       this.#add("group", group, group);
       if (collapsed.has(group)) return;
-      const device = data.spent.groups.indexOf(group);
+      const device = data.activity.groups.indexOf(group);
       if (device >= 0) this.#add("split", device, group);
       const zeros = curves[group].filter((curve) => data.curves[curve].max === 0);
       const idle = rows[group].filter((row) => !hasEvents(data, row));

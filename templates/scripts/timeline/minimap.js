@@ -30,7 +30,7 @@ export class TimelineMinimap {
     this.context = context2d(this.canvas, { alpha: false });
     this.picture = document.createElement("canvas");
     this.pictureContext = context2d(this.picture);
-    this.strips = Math.max(timeline.data.spent.groups.length || this.#kernelGroups().length, 1);
+    this.strips = Math.max(timeline.data.activity.groups.length || this.#kernelGroups().length, 1);
     this.height = Math.max(HEIGHT, this.strips * LEAST_STRIP);
     this.drawn = "";
     /** @type {Drag | null} */
@@ -175,7 +175,7 @@ export class TimelineMinimap {
     const colors = splitPaints(eventPaints.slice(EVENT_COLORS, EVENT_COLORS + data.categories.length), pixel);
     const groups = this.#kernelGroups();
     for (let strip = 0; strip < this.strips; strip++) {
-      if (data.spent.groups.length) paintSplit({ pixels, width, height: height - gap, ratio }, data.spent, strip, this.#limitsOf(data.spent.groups[strip]), colors);
+      if (data.activity.groups.length) paintSplit({ pixels, width, height: height - gap, ratio }, data.activity, strip, this.#limitsOf(data.activity.groups[strip]), colors);
       else this.#paintBusy(pixels, width, height - gap, groups[strip], pixel(paints["event-dense"], 1));
       this.pictureContext.putImageData(image, 0, strip * height);
     }

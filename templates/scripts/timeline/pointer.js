@@ -264,15 +264,15 @@ export class TimelinePointer {
    */
   #splitLines({ index: device, group }, x) {
     const { data, painter } = this.timeline;
-    const { spent, categories } = data;
+    const { activity, categories } = data;
     const [shift, view] = [painter.shiftOf(group), painter.viewOf(group)];
     const [from, to] = [painter.timeAt(x - 0.5) - shift, painter.timeAt(x + 0.5) - shift];
-    const account = spent.accountFor(view.from, view.to);
+    const account = activity.accountFor(view.from, view.to);
     const piece = account.at(device, painter.timeAt(x) - shift);
     if (piece && piece.to - piece.from >= to - from) {
       return [categoryText(categories[piece.category]), `${durationText(piece.to - piece.from)} at ${this.timeline.instant(group, piece.from)}`];
     }
-    const { times, from: begin, to: end } = spent.during(device, [from, to]);
+    const { times, from: begin, to: end } = activity.during(device, [from, to]);
     const parts = [...times.entries()].filter(([, time]) => time > 0).sort(([, one], [, other]) => other - one);
     const lines = parts.map(([at, time]) => `${categoryText(categories[at])} ${shareText(time / (end - begin))}`);
     return lines.length ? [...lines, `of ${durationText(end - begin)}`] : [];

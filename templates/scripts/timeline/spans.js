@@ -29,8 +29,8 @@ export function swatch([, series, isBusy]) {
  * @param {Span} span
  */
 export function splitParts(data, span) {
-  return data.spent.groups.map((group, device) => {
-    const { from, to, step, times } = data.spent.during(device, span);
+  return data.activity.groups.map((group, device) => {
+    const { from, to, step, times } = data.activity.during(device, span);
     const parts = data.categories.map((category, at) => ({ category, time: times[at] })).filter(({ time }) => time > 0);
     const total = parts.reduce((sum, { time }) => sum + time, 0);
     const bar = timelineElement("div", { className: "timeline-split", "aria-hidden": "true" });

@@ -5,7 +5,7 @@ import { EVENT_HEIGHT } from "./canvas.js";
 
 /**
  * @import { TimelineCanvas } from "./canvas.js"
- * @import { TimelineSpent } from "./spent.js"
+ * @import { TimelineActivity } from "./activity.js"
  */
 
 const STRIPE = 3; // px
@@ -18,15 +18,15 @@ const PALE = 0.26;
  * Fills an image with the time of each category in each column, from the bottom up. Returns the category of columns that
  * have only one, -1 for others.
  * @param {{ pixels: Uint32Array, width: number, height: number, ratio: number }} image
- * @param {TimelineSpent} spent
+ * @param {TimelineActivity} activity
  * @param {number} device
  * @param {{ from: number, to: number }} view
  * @param {SplitPaints} paints
  */
-export function paintSplit({ pixels, width, height, ratio }, spent, device, view, { solid, pale }) {
-  const account = spent.accountFor(view.from, view.to);
+export function paintSplit({ pixels, width, height, ratio }, activity, device, view, { solid, pale }) {
+  const account = activity.accountFor(view.from, view.to);
   const step = (view.to - view.from) / width;
-  const { times, categories } = spent;
+  const { times, categories } = activity;
   const only = new Int8Array(width).fill(-1);
   const stripe = Math.max(Math.round(STRIPE * ratio), 1);
   pixels.fill(0);
@@ -72,11 +72,11 @@ export class SplitPainter {
 
   /**
    * @param {TimelineCanvas} canvas
-   * @param {TimelineSpent} spent
+   * @param {TimelineActivity} activity
    */
-  constructor(canvas, spent) {
+  constructor(canvas, activity) {
     this.canvas = canvas;
-    this.spent = spent;
+    this.activity = activity;
     this.picture = document.createElement("canvas");
     this.context = context2d(this.picture);
   }
@@ -97,7 +97,7 @@ export class SplitPainter {
    */
   draw(device, y, paints, view) {
     const { context, gutter, ratio } = this.canvas;
-    const only = paintSplit(this.image, this.spent, device, view, paints);
+    const only = paintSplit(this.image, this.activity, device, view, paints);
     this.context.putImageData(this.data, 0, 0);
     context.save();
     context.setTransform(1, 0, 0, 1, 0, 0); // device pixels, so that the image is not resampled
@@ -119,7 +119,7 @@ export class SplitPainter {
       while (end < only.length && only[end] === only[first]) end++;
       const room = (end - first) / ratio - 10;
       if (only[first] < 0 || room < LEAST_LABEL) continue;
-      const [name, , isBusy] = this.spent.categories[only[first]];
+      const [name, , isBusy] = this.activity.categories[only[first]];
       if (context.measureText(name).width > room) continue;
       context.lineWidth = 4;
       context.lineJoin = "round";

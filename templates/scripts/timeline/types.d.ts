@@ -3,7 +3,7 @@
 import type { ColumnsHeader } from "./columns.js";
 import type { EventLayer } from "./data.js";
 import type { Alignment } from "./ranks.js";
-import type { AccountHeader } from "./spent.js";
+import type { AccountHeader } from "./activity.js";
 import type { SumsHeader } from "./sums.js";
 
 export type Span = [from: number, to: number];
@@ -46,7 +46,7 @@ export interface RanksHeader {
   steps: ColumnsHeader | null;
 }
 
-/** `begin_ns`: time 0 in the time of the capture, if there is one. `spent_groups`: of each GPU, its group.
+/** `begin_ns`: time 0 in the time of the capture, if there is one. `activity_groups`: of each GPU, its group.
  * `number`: a regular expression for the numbers that differ between names of repetitions. */
 export interface Header {
   begin_ns: string | null;
@@ -62,8 +62,8 @@ export interface Header {
   layers: LayerHeader[];
   curves: Curve[];
   categories: Category[];
-  spent: AccountHeader[];
-  spent_groups: number[];
+  activity: AccountHeader[];
+  activity_groups: number[];
   ranks: RanksHeader | null;
   sums: SumsHeader | null;
   thinned: string[];

@@ -28,7 +28,7 @@ from nightsight.events.timeline import Timeline, of_capture, operation_column, p
 from nightsight.events.unseen import unseen
 from nightsight.intervals import Flags, Ints, covered
 from nightsight.results.categories import ALLOCATION, BLOCKING_COPY, IDLE, SYNC
-from nightsight.system.parallel import once
+from nightsight.system.parallel import memoize
 from nightsight.tables import empty, renamed
 
 # The latencies below are the medians of the planted programs (tests/data/planted: an H200, nsys 2025.3); they only
@@ -144,7 +144,7 @@ class Graph:
     met: tuple[Ints, Ints]
 
 
-@once
+@memoize
 def graph(timeline: Timeline) -> Graph:
     """Return what waited for what in the window; without calls if they were not traced."""
     calls, rows = _calls(timeline)

@@ -24,7 +24,7 @@ from nightsight.events.ranges import nested_ranges
 from nightsight.events.timeline import Timeline, by_device, distinct, operation_column, positions
 from nightsight.intervals import Flags, Ints, depth
 from nightsight.results.ncu import NCU_LIMITS
-from nightsight.system.parallel import once
+from nightsight.system.parallel import memoize
 from nightsight.tables import ANNOTATION, PUSH_POP, START_END, empty, integers, nearest
 from nightsight.units import format_value
 
@@ -188,7 +188,7 @@ def _remedy(
     return KernelRemedy(rule, place, work.position[rows], new, (new == 0) & (work.time[rows] > 0), evidence, kernels)
 
 
-@once
+@memoize
 def _work(timeline: Timeline) -> _Work:
     operations, window = timeline.operations, timeline.window
     inside = (operations.start >= window.start_ns) & (operations.start < window.end_ns)
@@ -234,7 +234,7 @@ def _codes(timeline: Timeline) -> Ints:
     return codes
 
 
-@once
+@memoize
 def _names(timeline: Timeline) -> _Names:
     texts = tuple(str(text) for text in timeline.profile.table("kernels")["name"].cat.categories)
     return _Names(texts, tuple(kind_of(text) for text in texts))
@@ -346,7 +346,7 @@ def _tensor_rates(timeline: Timeline, device: Ints) -> Iterator[tuple[TensorRate
         yield rate, np.isin(device, mine)
 
 
-@once
+@memoize
 def _limits(timeline: Timeline) -> tuple[pd.DataFrame, Ints]:
     """Return the rows of `ncu_limits`, and for each kernel the row of the replay that represents it, -1 if none."""
     if not set(NCU_LIMITS.needs) <= timeline.profile.tables.keys():
@@ -357,7 +357,7 @@ def _limits(timeline: Timeline) -> tuple[pd.DataFrame, Ints]:
     return table, np.array([row_of.get(launch, -1) for launch in launches.tolist()], dtype=np.int64)[codes]
 
 
-@once
+@memoize
 def _floor(timeline: Timeline) -> np.ndarray[Any, np.dtype[np.float64]]:
     """Return the share of its time that each kernel needs on tensor cores too, because of its data; 0 if unknown."""
     table, row = _limits(timeline)

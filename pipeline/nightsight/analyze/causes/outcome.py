@@ -24,7 +24,7 @@ from nightsight.events.timeline import Timeline
 from nightsight.intervals import Flags
 from nightsight.results.causes import PROFILER_COST, REPLAY, WHAT_IF
 from nightsight.results.rules import RULE
-from nightsight.system.parallel import once
+from nightsight.system.parallel import memoize
 from nightsight.tables import NULLABLE
 from nightsight.units import format_value
 
@@ -104,7 +104,7 @@ class Outcome:
         return self.measured_ns > 0 and not self.doubt
 
 
-@once
+@memoize
 def outcome(timeline: Timeline) -> Outcome:
     """Replay the window as it was, without the profiler, and with each remedy; the largest gain first."""
     scene = Scene(replayed(timeline))

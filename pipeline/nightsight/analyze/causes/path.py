@@ -37,7 +37,7 @@ from nightsight.results.categories import (
     UNSEEN,
 )
 from nightsight.results.gpu_time import CRITICAL_PATH, PATH_CAUSES
-from nightsight.system.parallel import once
+from nightsight.system.parallel import memoize
 from nightsight.tables import NULLABLE
 
 # a first launch that takes this many times as long as such a call usually does has loaded code
@@ -64,7 +64,7 @@ class Pieces:
     asked: Ints
 
 
-@once
+@memoize
 def critical_path(timeline: Timeline) -> Pieces:
     """Return the pieces of the critical path of the window."""
     found, window = graph(timeline), timeline.window

@@ -19,7 +19,7 @@ from nightsight.events.timeline import Timeline, positions
 from nightsight.events.window import Window
 from nightsight.intervals import Flags, Ints
 from nightsight.results.categories import IDLE, SYNC
-from nightsight.system.parallel import once
+from nightsight.system.parallel import memoize
 
 FEWEST: Final = 3
 
@@ -172,7 +172,7 @@ class _Edges(NamedTuple):
         return _Edges(source, np.append(self.target, events), np.append(self.lag, times), kind, item)
 
 
-@once
+@memoize
 def model(timeline: Timeline) -> Model:
     """Return the model of the window of the timeline."""
     found, window = graph(timeline), timeline.window

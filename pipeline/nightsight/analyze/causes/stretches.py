@@ -11,7 +11,7 @@ import numpy as np
 from nightsight.events.timeline import Timeline
 from nightsight.events.window import Window
 from nightsight.intervals import Ints, divided
-from nightsight.system.parallel import once
+from nightsight.system.parallel import memoize
 from nightsight.tables import empty
 
 MOST_FOLLOWED: Final = 160_000
@@ -117,7 +117,7 @@ def _slices(timeline: Timeline) -> tuple[Ints, Ints]:
     return edges, _events(timeline, edges)
 
 
-@once
+@memoize
 def _repetitions(timeline: Timeline) -> tuple[Ints, Ints]:
     """Return the edges of the repetitions and the events of each; without any if there is one repetition or none."""
     window, starts = timeline.window, timeline.window.repetitions

@@ -16,7 +16,7 @@ from nightsight.events.timeline import Operations, Timeline, busy_spans, of_capt
 from nightsight.intervals import Flags, Ints, depth, divided, gaps, in_order, open_time, union
 from nightsight.results.categories import IDLE, LAUNCH, SYNC
 from nightsight.results.launches import IN_FLIGHT, LAUNCH_BOUND, LAUNCH_PHASES
-from nightsight.system.parallel import once
+from nightsight.system.parallel import memoize
 
 API: Final = "API time"
 LATENCY: Final = "launch latency"
@@ -159,7 +159,7 @@ def _first_idle(timeline: Timeline, work: _SubmittedWork, *, device: int) -> int
     return int(np.minimum(causes[:, IDLE.index(LAUNCH)], longer[longer > 0]).sum())
 
 
-@once
+@memoize
 def launch_times(timeline: Timeline) -> LaunchTimes:
     """Return the API time of each launch and the time until it started."""
     work = _work(timeline)

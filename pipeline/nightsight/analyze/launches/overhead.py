@@ -10,14 +10,14 @@ import numpy as np
 from nightsight.analyze.analysis import Analysis, Table
 from nightsight.events.timeline import Timeline, begun
 from nightsight.results.launches import LAUNCH_OVERHEAD
-from nightsight.system.parallel import once
-from nightsight.tables import whole
+from nightsight.system.parallel import memoize
+from nightsight.tables import nullable_integers
 
 _PHASES: Final = ("api", "queue", "execution")
 _KEYS: Final = ["device", "name"]
 
 
-@once
+@memoize
 def launch_overhead(timeline: Timeline) -> Table:
     """Return one row per device and kernel, and one for graphs: the three phases of its launches in ns."""
     launches = timeline.launches
@@ -39,7 +39,7 @@ def launch_overhead(timeline: Timeline) -> Table:
         for name, statistic in (("total", "sum"), ("med", "median"), ("max", "max")):
             # floats first: a kernel without recorded calls has no median and no maximum
             values = grouped[phase].agg(statistic).to_numpy(dtype=np.float64)
-            table[f"{phase}_{name}_ns"] = values if name == "med" else whole(values)
+            table[f"{phase}_{name}_ns"] = values if name == "med" else nullable_integers(values)
     table = table.sort_values(["api_total_ns", "name"], ascending=[False, True], ignore_index=True)
     return Table(table[LAUNCH_OVERHEAD.column_names], _unmatched(int((~has_call).sum()), len(has_call)))
 

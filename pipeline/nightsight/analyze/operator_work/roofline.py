@@ -24,7 +24,7 @@ from nightsight.events.timeline import Timeline
 from nightsight.intervals import Flags, Ints
 from nightsight.results.ncu import NCU_ROOFLINE
 from nightsight.results.operator_roofline import OPERATOR_ROOFLINE, OPERATOR_ROOFS
-from nightsight.system.parallel import once
+from nightsight.system.parallel import memoize
 from nightsight.units import format_value
 
 Frame = pd.DataFrame
@@ -60,7 +60,7 @@ class _Launched(NamedTuple):
     unowned_ns: int
 
 
-@once
+@memoize
 def operator_roofline(timeline: Timeline) -> Table:
     """Return one row per operator, shapes, types and work of a call, on each GPU, those that took longest first."""
     launched = _launched(timeline)

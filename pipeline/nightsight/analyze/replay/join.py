@@ -17,7 +17,7 @@ from nightsight.events.kernel_names import normalised, unqualified
 from nightsight.events.timeline import Timeline
 from nightsight.intervals import Ints
 from nightsight.results.ncu import NCU_MATCH
-from nightsight.system.parallel import once
+from nightsight.system.parallel import memoize
 from nightsight.tables import SHAPE, duration, renamed
 
 Frame = pd.DataFrame
@@ -79,7 +79,7 @@ def stands_for(timeline: Timeline) -> Ints:
     return replay_of_kernel
 
 
-@once
+@memoize
 def _join(timeline: Timeline) -> tuple[Frame, Frame]:
     """Return the kernels in the window whose shape was replayed, with `row` and PART, and the rows of `replays`."""
     launches = timeline.profile.table("profiled_launches")

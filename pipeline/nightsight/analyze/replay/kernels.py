@@ -10,8 +10,8 @@ from nightsight.analyze.replay.join import replays
 from nightsight.analyze.replay.metrics import KERNEL, figures_of
 from nightsight.events.timeline import Timeline
 from nightsight.results.ncu import NCU_KERNELS
-from nightsight.system.parallel import once
-from nightsight.tables import whole
+from nightsight.system.parallel import memoize
+from nightsight.tables import nullable_integers
 from nightsight.units import heading
 
 Frame = pd.DataFrame
@@ -38,7 +38,7 @@ _WHOLE_ONES: Final = (
 _NO_PART: Final = 1e-6
 
 
-@once
+@memoize
 def ncu_kernels(timeline: Timeline) -> Table:
     """Return one row per replayed launch, in the order of `replays`: times in ns, rates in percent; NaN if unknown."""
     launches = replays(timeline)
@@ -55,7 +55,7 @@ def ncu_kernels(timeline: Timeline) -> Table:
         sectors_per_request=_sectors_per_request(values),
         excessive_pct=_share(values["sectors"] - values["ideal_sectors"], values["sectors"]),
     )
-    table = table.assign(**{name: whole(table[name].to_numpy(dtype=np.float64)) for name in _WHOLE})
+    table = table.assign(**{name: nullable_integers(table[name].to_numpy(dtype=np.float64)) for name in _WHOLE})
     is_kernel = launches["kind"] == KERNEL
     notes = _not_collected(table[is_kernel] if is_kernel.any() else table.iloc[:0])
     return Table(table[NCU_KERNELS.column_names], (*notes, *(() if is_kernel.all() else (_WHOLE_ONES,))))

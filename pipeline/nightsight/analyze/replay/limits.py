@@ -21,7 +21,7 @@ from nightsight.events.peaks import MEMORIES, OF_TENSOR_PEAK
 from nightsight.events.timeline import Timeline
 from nightsight.intervals import Flags
 from nightsight.results.ncu import NCU_LIMITS
-from nightsight.system.parallel import once
+from nightsight.system.parallel import memoize
 from nightsight.tables import empty
 
 __all__ = ["ANALYSES", "MEMORIES", "ncu_limits"]
@@ -65,7 +65,7 @@ class _Change(NamedTuple):
     reason: list[str]
 
 
-@once
+@memoize
 def ncu_limits(timeline: Timeline) -> Table:
     """Return one row per replayed launch, in the order of `replays`: its limiting unit, and the possible gain."""
     kernels = ncu_kernels(timeline).frame

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from nightsight.events.timeline import Timeline
-from nightsight.system.parallel import once
+from nightsight.system.parallel import memoize
 from nightsight.tables import empty
 
 Frame = pd.DataFrame
@@ -172,7 +172,7 @@ def device_names(timeline: Timeline) -> "pd.Series[str]":
     return rows["text"].astype("str").reindex(launches).fillna("")
 
 
-@once
+@memoize
 def _totals(timeline: Timeline) -> Frame:
     metrics, launches = _metric_values(timeline), timeline.profile.table("profiled_launches")
     chosen = np.asarray(metrics["instance"] == "", dtype=bool)

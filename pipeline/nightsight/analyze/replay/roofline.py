@@ -13,7 +13,7 @@ from nightsight.analyze.replay.tensor_work import tensor_peaks, tensor_rates, un
 from nightsight.events.peaks import published
 from nightsight.events.timeline import Timeline
 from nightsight.results.ncu import NCU_ROOFLINE, NCU_ROOFS
-from nightsight.system.parallel import once
+from nightsight.system.parallel import memoize
 
 Frame = pd.DataFrame
 
@@ -32,7 +32,7 @@ _PUBLISHED: Final = {
 }
 
 
-@once
+@memoize
 def ncu_roofline(timeline: Timeline) -> Table:
     """Return one row per replayed launch and type of arithmetic that it executed."""
     work = pd.concat([core_rates(timeline), _tensor(tensor_rates(timeline))], ignore_index=True)
@@ -90,7 +90,7 @@ def ncu_roofs(timeline: Timeline) -> Table:
     return Table(table[NCU_ROOFS.column_names], _differing(table))
 
 
-@once
+@memoize
 def _roofs(timeline: Timeline) -> Frame:
     """Return the roofs of each device, from its longest replay that has them, and `place`, their order."""
     names = [name for pair in _MEMORIES.values() for name in pair]

@@ -11,7 +11,7 @@ import pandas as pd
 
 from nightsight.analyze.replay.metrics import OPCODES_IN_FULL, TENSOR, figures_of, matching, parts
 from nightsight.events.timeline import Timeline
-from nightsight.system.parallel import once
+from nightsight.system.parallel import memoize
 
 Frame = pd.DataFrame
 
@@ -75,7 +75,7 @@ def uncounted(timeline: Timeline) -> tuple[str, ...]:
     return tuple(text.format(count) for text, count in notes.items() if count)
 
 
-@once
+@memoize
 def _counters(timeline: Timeline) -> Frame:
     """Return launch, counter, op, type, sparsity and flop_per_s, from counts, rates per cycle or rates per second."""
     rows = matching(timeline, TENSOR)

@@ -9,7 +9,7 @@ import pandas as pd
 
 from nightsight.model.report import Environment, Profile
 from nightsight.read.vocabulary import list_gpus
-from nightsight.tables import TABLES, conform, empty, whole
+from nightsight.tables import TABLES, conform, empty, nullable_integers
 
 Frame = pd.DataFrame
 
@@ -124,10 +124,10 @@ def _devices(launches: Frame, metrics: Frame) -> Frame:
     if {"memory_clock_rate", "global_memory_bus_width"} <= set(numbers):
         # kHz and bits; DRAM moves data on both edges of its clock
         bandwidth = numbers["memory_clock_rate"] * 1000 * 2 * numbers["global_memory_bus_width"] / 8
-        frame = frame.assign(memory_bandwidth_bytes_per_s=whole(bandwidth.to_numpy()))
+        frame = frame.assign(memory_bandwidth_bytes_per_s=nullable_integers(bandwidth.to_numpy()))
     for column, (attribute, factor) in columns.items():
         if attribute in numbers:
-            frame = frame.assign(**{column: whole((numbers[attribute] * factor).to_numpy())})
+            frame = frame.assign(**{column: nullable_integers((numbers[attribute] * factor).to_numpy())})
     frame = frame.assign(
         name=texts.reindex(numbers.index).fillna("").to_numpy(),
         compute_capability=capability.reindex(numbers.index).fillna("").to_numpy(),

@@ -168,9 +168,9 @@ class Export:
         if len(frame) < len(every):
             lost = every[~every.index.isin(frame.index)]
             self.untimed.append(lost.assign(start_ns=None))
-        return self.once(source, frame)
+        return self.without_repeats(source, frame)
 
-    def once(
+    def without_repeats(
         self,
         source: str,
         frame: Frame,

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from nightsight.read.nsys.export import Export
-from nightsight.tables import NULLABLE, conform, whole
+from nightsight.tables import NULLABLE, conform, nullable_integers
 
 NCCL: Final = "NCCL"
 """The domain of these ranges."""
@@ -57,7 +57,7 @@ def nccl_tables(export: Export, source: str, ranges: Frame) -> dict[str, Frame]:
     is_part = (calls["name"] == "reduce_scatter").to_numpy()
     # of floats: the product of damaged integers may exceed int64
     product = calls["bytes"].astype("float64") * calls["size"].astype("float64")
-    given = calls["bytes"].where(~is_part, whole(product.to_numpy()).array)
+    given = calls["bytes"].where(~is_part, nullable_integers(product.to_numpy()).array)
     # what a rank gets is told only of what pairs do
     got = calls["bytes"].where((calls["name"] == "recv").to_numpy())
     calls = calls.assign(bytes=given.where(calls["name"] != "recv", 0), received_bytes=got)

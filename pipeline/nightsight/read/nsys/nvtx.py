@@ -80,7 +80,7 @@ def _checked(export: Export, frame: Frame) -> Frame:
     Ranges that never ended are not looked at.
     """
     lasts = (frame["end_ns"] > frame["start_ns"]) & ~frame["is_open"]
-    frame = export.once(NVTX, frame, _SAME, where=lasts & ~frame["is_operator"])
+    frame = export.without_repeats(NVTX, frame, _SAME, where=lasts & ~frame["is_operator"])
     ended = frame[~frame["is_open"] & (frame["end_ns"] > frame["start_ns"])]
     # each thread has one stack per domain
     stacks = ended[ended["style"] == PUSH_POP].assign(domain_id=lambda pushed: pushed["domain_id"].fillna(0))

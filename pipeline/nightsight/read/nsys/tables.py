@@ -25,8 +25,8 @@ from nightsight.read.vocabulary import (
     label,
     list_gpus,
 )
-from nightsight.system.parallel import mapped
-from nightsight.tables import NO_RANKS, NOT_REPLAYED, OF_REPLAY, RESOURCES, Details, conform, empty, wanted
+from nightsight.system.parallel import thread_map
+from nightsight.tables import NO_RANKS, NOT_REPLAYED, OF_REPLAY, RESOURCES, Details, conform, detail_columns, empty
 from nightsight.texts import without_private
 
 MEMCPY: Final = "CUPTI_ACTIVITY_KIND_MEMCPY"
@@ -91,7 +91,7 @@ def _profile(export: Export) -> Profile:
     present = [name for name, reader in _READERS.items() if set(reader[0]) & export.database.columns.keys()]
     # SQLite can serve several threads at a time, and meanwhile another one converts to pandas
     rows = export.database.path.stat().st_size // _ROW_BYTES
-    parts = dict(zip(present, mapped(lambda name: _read(export, name), present, rows=rows), strict=True))
+    parts = dict(zip(present, thread_map(lambda name: _read(export, name), present, rows=rows), strict=True))
     for name, (_, event, option, _) in _READERS.items():
         if name in parts:
             found, part = parts[name]
@@ -187,7 +187,7 @@ def _epoch(export: Export) -> int | None:
 
 
 def _kernels(export: Export) -> Frame:
-    details = wanted("kernels", export.details)
+    details = detail_columns("kernels", export.details)
     columns = {"name_id": "demangledName", "graph_node": _GRAPH_NODE}
     columns |= {ours: theirs for ours, theirs in _KERNEL_DETAILS.items() if ours in details}
     columns |= {f"{name}_id": theirs for name, theirs in _KERNEL_NAMES.items() if name in details}
@@ -257,10 +257,10 @@ def _api_calls(export: Export) -> Frame:
         "name_id": "nameId",
         "class": "eventClass",
     }
-    if "status" in wanted("api_calls", export.details):
+    if "status" in detail_columns("api_calls", export.details):
         columns["status"] = "returnValue"
     every = export.spans(RUNTIME, columns, nullable=("class", "correlation", "status"))
-    frame = with_ids(export.once(RUNTIME, every))
+    frame = with_ids(export.without_repeats(RUNTIME, every))
     export.check_ids(RUNTIME, frame)
     layer = label(frame["class"], {0: "runtime", 1: "driver"})
     return frame.assign(name=export.text(frame["name_id"]), layer=layer)

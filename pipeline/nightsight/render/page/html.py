@@ -20,9 +20,9 @@ from nightsight.render.figure.axes import spaced
 from nightsight.render.page.index import IndexEntry, index_page
 from nightsight.render.page.page import page
 from nightsight.render.page.scripts import bundle
+from nightsight.render.timeline.activity import Activities, unknown
 from nightsight.render.timeline.payload import MOST_BYTES as TIMELINE_BYTES
 from nightsight.render.timeline.payload import timeline_payload
-from nightsight.render.timeline.spending import Spending, unknown
 from nightsight.system.shipped import shipped
 from nightsight.units import SCALES
 
@@ -60,11 +60,11 @@ _STYLES: Final = (
 
 
 def render_html(
-    report: Report, profile: Profile | None = None, *, most_bytes: int = MOST_BYTES, spent: Spending = unknown
+    report: Report, profile: Profile | None = None, *, most_bytes: int = MOST_BYTES, activities: Activities = unknown
 ) -> str:
     """Render the report as one self-contained HTML page, with a timeline if there is a profile.
 
-    spent: returns what each device did at every instant, which the timeline draws.
+    activities: returns the activity of each device at every instant, which the timeline draws.
 
     The timeline gets the room that the rest of the page leaves of `most_bytes`; the rest is never cut.
     """
@@ -74,7 +74,7 @@ def render_html(
         text = fill("report.html", page=view, timeline=_TIMELINE, no_timeline="")
         room = most_bytes - len(text.encode()) - _LONGEST_POLICY
         most = min(room, TIMELINE_BYTES)
-        payload = timeline_payload(profile, results=report.results, spent=spent, most_bytes=most)
+        payload = timeline_payload(profile, results=report.results, activities=activities, most_bytes=most)
         if payload:
             return with_policy(text.replace(_TIMELINE, payload.decode(), 1))
     reason = "report.json contains no events; render the capture itself" if profile is None else _NO_EVENTS

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from nightsight.events.categories import Spent
+from nightsight.events.categories import Activity
 from nightsight.events.kernel_labels import Labels as KernelLabels
 from nightsight.events.ranges import NUMBER
 from nightsight.events.timeline import Timeline
@@ -21,6 +21,7 @@ from nightsight.render.export.tracks import Places
 from nightsight.render.figure.shares import CAUSE_COLORS
 from nightsight.render.table.layouts import labels_of
 from nightsight.render.table.replayed import BRIEF
+from nightsight.render.timeline.activity import CATEGORIES, Account, Activities, account, by_piece, unknown
 from nightsight.render.timeline.columns import deflate, gzip_base64
 from nightsight.render.timeline.counters import Curve, curves
 from nightsight.render.timeline.detail import exact_layer, on_statistics, sentences, thin
@@ -28,7 +29,6 @@ from nightsight.render.timeline.labels import Economy, Labels, fold
 from nightsight.render.timeline.layers import Sample, TimelineLayer
 from nightsight.render.timeline.ranks import Ranks, numbered_collectives, ranks_of_job
 from nightsight.render.timeline.rows import MOST_ROWS, TimelineEvents, lay_events, merge_events
-from nightsight.render.timeline.spending import CATEGORIES, Account, Spending, account, by_piece, unknown
 from nightsight.render.timeline.sums import Sums, fitting, sums_of
 from nightsight.results.categories import BUSY
 from nightsight.texts import middle_cut
@@ -49,7 +49,7 @@ _WORDS: Final = 1 / 3
 # and at most this share for sums, which are needed if not every event is drawn exactly
 _SUMS: Final = 1 / 8
 # and the same share for the activity of devices at every instant
-_SPENT: Final = 1 / 8
+_FOR_ACTIVITY: Final = 1 / 8
 # and for the steps and collectives of ranks
 _RANKS: Final = 1 / 8
 _HALVINGS: Final = 6
@@ -62,12 +62,12 @@ Span = tuple[int, int]
 
 
 def timeline_payload(
-    profile: Profile, *, results: Sequence[Result] = (), spent: Spending = unknown, most_bytes: int = MOST_BYTES
+    profile: Profile, *, results: Sequence[Result] = (), activities: Activities = unknown, most_bytes: int = MOST_BYTES
 ) -> bytes | None:
     """Return the timeline as base64 of gzip, at most `most_bytes` long; None if there are no events or none fit.
 
     `results` are those of the profile's report; the curves of memory and of operations in flight come from them.
-    `spent` returns the activity of each device.
+    `activities` returns the activity of each device.
     """
     full_window = Timeline(profile).window
     window = (full_window.start_ns, full_window.end_ns)
@@ -80,7 +80,7 @@ def timeline_payload(
         window,
         full_window.name,
         lambda device: places.gpu(device)[1],
-        spent,
+        activities,
         labels_of(results) if results else None,
         ranks,
     )
@@ -107,7 +107,7 @@ def steps_payload(sides: Sequence[tuple[str, Profile]], *, most_ns: int, most_by
 class _Source:
     """The content of a timeline: functions for events and curves within limits, the window, and names of GPUs.
 
-    spent: returns the activity of each device; None if the times are not those of a capture. kernels: the labels of
+    activities: returns that of each device; None if the times are not those of a capture. kernels: the labels of
     kernels in the tables of the page; None to label only the drawn kernels. ranks: the ranks of a job, or None.
     """
 
@@ -116,16 +116,16 @@ class _Source:
     window: Span
     window_name: str
     gpu: Callable[[int], str]
-    spent: Spending | None
+    activities: Activities | None
     kernels: KernelLabels | None = None
     ranks: Ranks | None = None
 
 
 def _pack(source: _Source, most_bytes: int) -> bytes | None:
     # compute this first, because it temporarily takes as much memory as the events
-    spent = source.spent() if source.spent else {}
+    activities = source.activities() if source.activities else {}
     for most_rows, most_points, economy in _ECONOMIES:
-        scene = _scene(source, spent, source.curves(most_points), (most_rows, economy))
+        scene = _scene(source, activities, source.curves(most_points), (most_rows, economy))
         if scene is None:
             return None
         if payload := _payload(scene, most_bytes):
@@ -137,12 +137,12 @@ def _pack(source: _Source, most_bytes: int) -> bytes | None:
 class _Scene:
     """Everything to draw, with times in ns since its start; `words` is the header without the parts about layers.
 
-    everything: the events of all rows, drawn or not. spent: the activity of each device, with the number of its group.
+    everything: the events of all rows, drawn or not. activities: that of each device, with the number of its group.
     """
 
     events: TimelineEvents
     everything: TimelineEvents
-    spent: tuple[tuple[int, Spent], ...]
+    activities: tuple[tuple[int, Activity], ...]
     window: Span
     span_ns: int
     words: dict[str, Any]
@@ -150,8 +150,8 @@ class _Scene:
     ranks: Ranks | None
 
     @property
-    def devices(self) -> list[Spent]:
-        return [spent for _, spent in self.spent]
+    def devices(self) -> list[Activity]:
+        return [activity for _, activity in self.activities]
 
     @cached_property
     def sample(self) -> Sample:
@@ -168,7 +168,7 @@ class _Scene:
 
 
 def _scene(
-    source: _Source, spent: Mapping[int, Spent], all_curves: Sequence[Curve], limits: tuple[int, Economy]
+    source: _Source, activities: Mapping[int, Activity], all_curves: Sequence[Curve], limits: tuple[int, Economy]
 ) -> _Scene | None:
     """Return the events and curves to draw within limits on rows and text; None if there are no events.
 
@@ -201,7 +201,7 @@ def _scene(
     words = {
         "format": FORMAT,
         # as text: the page's numbers are exact up to 2^53, and some captures count from 1970
-        "begin_ns": None if source.spent is None else str(begin),
+        "begin_ns": None if source.activities is None else str(begin),
         "span_ns": end - begin,
         "window": window_span,
         "window_name": source.window_name,
@@ -213,8 +213,8 @@ def _scene(
     }
     numbers = {group["label"]: number for number, group in enumerate(groups["groups"])}
     of_groups = tuple(
-        (numbers[source.gpu(device)], Spent(one.edge - begin, one.category))
-        for device, one in sorted(spent.items())
+        (numbers[source.gpu(device)], Activity(one.edge - begin, one.category))
+        for device, one in sorted(activities.items())
         if source.gpu(device) in numbers and len(one.category)
     )
     notes = [*_rows_left_out(events), *events.left_out, *left_out]
@@ -318,10 +318,10 @@ def _with_ranks(scene: _Scene, room: float) -> _Scene:
 def _write_payload(scene: _Scene, room: float) -> bytes:
     of_ranks = scene.ranks.bodies if scene.ranks else []
     room -= sum(len(part.body.compressed) for part in of_ranks)
-    spent = account(scene.devices, origin_ns=scene.window[0], room=room * _SPENT)
-    spent_room = 0.0 if spent is None else room * _SPENT if spent.width_ns else spent.size
-    layers, sums = _fit_layers(scene, room - spent_room)
-    accounts = [spent, *_fine(scene, layers, spent_room - spent.size)] if spent else []
+    overall = account(scene.devices, origin_ns=scene.window[0], room=room * _FOR_ACTIVITY)
+    activity_room = 0.0 if overall is None else room * _FOR_ACTIVITY if overall.width_ns else overall.size
+    layers, sums = _fit_layers(scene, room - activity_room)
+    accounts = [overall, *_fine(scene, layers, activity_room - overall.size)] if overall else []
     bodies = [layer.columns.body for layer in layers] + ([sums.columns.body] if sums else [])
     bodies += [account.columns.body for account in accounts]
     at_ranks = len(bodies)
@@ -335,8 +335,8 @@ def _write_payload(scene: _Scene, room: float) -> bytes:
     of_layers = {
         "layers": [layer.header(at) for layer, at in zip(layers, begins, strict=False)],
         "sums": sums and sums.header(begins[len(layers)]),
-        "spent": [account.header(at) for account, at in zip(accounts, account_begins, strict=False)],
-        "spent_groups": [group for group, _ in scene.spent],
+        "activity": [account.header(at) for account, at in zip(accounts, account_begins, strict=False)],
+        "activity_groups": [group for group, _ in scene.activities],
         "ranks": scene.ranks and scene.ranks.header(numbers, begins[at_ranks:]),
         "thinned": [*sentences(layers, origin_ns=scene.window[0]), *scene.left_out, *remarks],
     }

@@ -24,7 +24,7 @@ from nightsight.render.export.tracks import Places
 from nightsight.render.timeline.columns import Columns, columns
 from nightsight.results.ranks import RANKS
 from nightsight.results.steps import STEP_TIMES
-from nightsight.system.parallel import once
+from nightsight.system.parallel import memoize
 from nightsight.tables import empty
 
 _LEAST_FOLDED: Final = 4
@@ -137,7 +137,7 @@ def ranks_of_job(profile: Profile, results: Sequence[Result] = ()) -> Ranks | No
     return Ranks(word, each, _collective_columns(all_ranks, devices), packed, _of_program(results), awaited)
 
 
-@once
+@memoize
 def numbered_collectives(profile: Profile) -> Ints:
     """Return the number of the collective of each GPU operation, in order of their starts; -1 for none."""
     timeline = Timeline(profile)

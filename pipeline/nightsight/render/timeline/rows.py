@@ -16,7 +16,7 @@ from nightsight.render.export.tracks import MARKS, OS_CALLS, PYTHON, Places, dis
 from nightsight.render.timeline.labels import Labels, concatenate, label_events
 from nightsight.render.timeline.lanes import nested_lanes, separate_lanes
 from nightsight.results.categories import BUSY, IDLE, LAUNCH, OTHER_CALL
-from nightsight.system.parallel import mapped, once
+from nightsight.system.parallel import memoize, thread_map
 from nightsight.tables import ANNOTATION, START_END, empty, integers
 
 RowKind = Literal["kernel", "fault", "range", "mark", "python", "op", "api", "os"]
@@ -135,7 +135,7 @@ def lay_events(profile: Profile, *, most_rows: int = MOST_ROWS, collective: Ints
 
     collective: the collective of each GPU operation, see `TimelineEvents`.
     """
-    laid = list(mapped(lambda sort: _lay(profile, sort), _SORTS, rows=profile.rows))
+    laid = list(thread_map(lambda sort: _lay(profile, sort), _SORTS, rows=profile.rows))
     places = _Naming(profile, laid)
     chosen = sorted(_busiest(laid, most_rows), key=places.order)
     events, source = _join_rows(profile, laid, chosen, places)
@@ -222,7 +222,7 @@ def _drawn_events(profile: Profile, name: str) -> pd.DataFrame:
     return frame[_os_calls(profile)[0]] if name == OS_CALLS else frame
 
 
-@once
+@memoize
 def _os_calls(profile: Profile) -> tuple[Flags, tuple[str, ...]]:
     """Return which calls of the operating system are drawn, and a sentence on those that are not.
 

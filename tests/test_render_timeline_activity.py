@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nightsight.analyze import spent
+from nightsight.analyze import activities
 from nightsight.analyze.split import device_splits
-from nightsight.events.categories import Spent
+from nightsight.events.categories import Activity
 from nightsight.events.timeline import Timeline
 from nightsight.model.report import Profile
 from nightsight.render.export.tracks import Places
+from nightsight.render.timeline.activity import CATEGORIES, account, by_piece
 from nightsight.render.timeline.payload import MOST_BYTES, timeline_payload
-from nightsight.render.timeline.spending import CATEGORIES, account, by_piece
 from nightsight.render.timeline.sums import MOST_BINS
 from nightsight.results.categories import BUSY, IDLE
 from nightsight.tables import conform
@@ -29,14 +29,14 @@ CAPTURES = ("mlp", "train", "gelu", "graph", "graph_node", "unified_memory", "dd
 
 
 def drawn(profile: Profile, most_bytes: int = MOST_BYTES) -> Decoded:
-    return decode(timeline_payload(profile, spent=lambda: spent(profile), most_bytes=most_bytes))
+    return decode(timeline_payload(profile, activities=lambda: activities(profile), most_bytes=most_bytes))
 
 
 def in_window(profile: Profile, decoded: Decoded) -> dict[str, Counter[str]]:
     """Return by group the time of each category in the window, from the finest account."""
     return {
         decoded.header["groups"][group]["label"]: accounts[-1].during(*decoded.header["window"])
-        for group, accounts in decoded.spent.items()
+        for group, accounts in decoded.activities.items()
     }
 
 
@@ -52,7 +52,7 @@ def expected(profile: Profile) -> dict[str, Counter[str]]:
 def test_added_up_in_the_window_it_is_where_the_time_went(name: str, recorded: Recorded) -> None:
     profile = recorded.profile(name)
     decoded = drawn(profile)
-    assert [header["width_ns"] for header in decoded.header["spent"]] == [0]
+    assert [header["width_ns"] for header in decoded.header["activities"]] == [0]
     found = in_window(profile, decoded)
     assert {group: times for group, times in found.items() if group in expected(profile)} == expected(profile)
 
@@ -61,7 +61,7 @@ def test_added_up_in_the_window_it_is_where_the_time_went(name: str, recorded: R
 def test_it_covers_the_capture_without_a_gap(name: str, recorded: Recorded) -> None:
     profile = recorded.profile(name)
     decoded = drawn(profile)
-    for accounts in decoded.spent.values():
+    for accounts in decoded.activities.values():
         (pieces,) = (one.pieces for one in accounts)
         assert pieces[0][0] >= 0
         assert all(one[1] == other[0] and one[2] != other[2] for one, other in pairwise(pieces))
@@ -70,7 +70,7 @@ def test_it_covers_the_capture_without_a_gap(name: str, recorded: Recorded) -> N
 
 def test_a_drawn_timeline_has_the_causes_of_its_gaps() -> None:
     profile = draw("cpu  L....SSSS.L..\ns7   .aaa........b")
-    (accounts,) = drawn(profile).spent.values()
+    (accounts,) = drawn(profile).activities.values()
     begin = int(profile.table("api_calls")["start_ns"].min())
     assert begin == 0
     assert [(start // 1000, end // 1000, what) for start, end, what in accounts[0].pieces] == [
@@ -87,13 +87,13 @@ def test_a_drawn_timeline_has_the_causes_of_its_gaps() -> None:
 def test_what_does_not_fit_is_in_bins_and_exact_where_the_events_are() -> None:
     profile = busy_profile(60_000)
     decoded = drawn(profile, most_bytes=150_000)
-    coarse, fine = decoded.header["spent"]
+    coarse, fine = decoded.header["activities"]
     assert coarse["width_ns"] > 0 == fine["width_ns"]
     exact = decoded.header["layers"][1]
     assert exact["from_ns"] <= fine["from_ns"] < fine["to_ns"] <= exact["to_ns"]
-    (accounts,) = decoded.spent.values()
+    (accounts,) = decoded.activities.values()
     begin, end = (accounts[0].begin + number * accounts[0].width for number in (0, MOST_BINS))
-    (edge, category) = spent(profile)[0]
+    (edge, category) = activities(profile)[0]
     whole: Counter[str] = Counter()
     for one, time in zip(category.tolist(), np.diff(edge).tolist(), strict=True):
         whole[CATEGORIES[one]] += time
@@ -101,15 +101,15 @@ def test_what_does_not_fit_is_in_bins_and_exact_where_the_events_are() -> None:
 
 
 @st.composite
-def accounted(draw_: st.DrawFn) -> Spent:
+def accounted(draw_: st.DrawFn) -> Activity:
     lengths = draw_(st.lists(st.integers(1, 10**7), min_size=1, max_size=60))
     steps = draw_(st.lists(st.integers(1, len(CATEGORIES) - 1), min_size=len(lengths), max_size=len(lengths)))
     edge = np.cumsum([draw_(st.integers(0, 10**6)), *lengths])
-    return Spent(edge, (np.cumsum(steps) % len(CATEGORIES)).astype(np.int8))
+    return Activity(edge, (np.cumsum(steps) % len(CATEGORIES)).astype(np.int8))
 
 
 @given(accounted(), st.integers(0, 10**8), st.integers(10, 4000))
-def test_bins_lose_no_time(one: Spent, origin: int, room: int) -> None:
+def test_bins_lose_no_time(one: Activity, origin: int, room: int) -> None:
     found = account([one], origin_ns=origin, room=float(room))
     if found is None:
         assert room < 1000
@@ -122,7 +122,7 @@ def test_bins_lose_no_time(one: Spent, origin: int, room: int) -> None:
 
 
 @given(accounted(), st.data())
-def test_a_part_is_cut_at_its_ends(one: Spent, data: st.DataObject) -> None:
+def test_a_part_is_cut_at_its_ends(one: Activity, data: st.DataObject) -> None:
     low, high = int(one.edge[0]), int(one.edge[-1])
     begin = data.draw(st.integers(low, high - 1))
     end = data.draw(st.integers(begin + 1, high))
@@ -233,5 +233,5 @@ def test_page_faults_have_rows(recorded: Recorded) -> None:
 
 def test_without_gpus_nothing_is_said_of_them() -> None:
     decoded = drawn(draw("nvtx  [a   ]"))
-    assert (decoded.header["spent"], decoded.header["spent_groups"], decoded.spent) == ([], [], {})
+    assert (decoded.header["activities"], decoded.header["activity_groups"], decoded.activities) == ([], [], {})
     assert decoded.header["begin_ns"] == "0"

@@ -6,14 +6,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from nightsight.events.categories import Spent
+from nightsight.events.categories import Activity
 from nightsight.intervals import Ints, covered
 from nightsight.render.timeline.columns import Columns, columns
 from nightsight.render.timeline.sums import DOUBLINGS, MOST_BINS, scale
 from nightsight.results.categories import BUSY, IDLE
 
 Span = tuple[int, int]
-Spending = Callable[[], Mapping[int, Spent]]
+Activities = Callable[[], Mapping[int, Activity]]
 """Returns the activity of each device at every instant, for all devices over the same span of time (ns)."""
 CATEGORIES: Final = (*BUSY, *IDLE)
 # a piece takes at least this many bytes, compressed: if even these do not fit, packing is not tried
@@ -24,7 +24,7 @@ _COARSE: Final = 2 / 3
 _MOST_SUMS: Final = 1 << 23
 
 
-def unknown() -> Mapping[int, Spent]:
+def unknown() -> Mapping[int, Activity]:
     """Return no activity."""
     return {}
 
@@ -53,7 +53,7 @@ class Account:
         return {**scale, **self.columns.header(at)}
 
 
-def account(devices: Sequence[Spent], *, origin_ns: int, room: float) -> Account | None:
+def account(devices: Sequence[Activity], *, origin_ns: int, room: float) -> Account | None:
     """Return exact pieces if they fit into `room` bytes, compressed, else bins, which leave some room.
 
     All devices cover the same span of time; the origin is an edge of bins. None if neither fits.
@@ -65,29 +65,29 @@ def account(devices: Sequence[Spent], *, origin_ns: int, room: float) -> Account
     return by_piece(devices, span, room) or next(coarse, None)
 
 
-def by_piece(devices: Sequence[Spent], span: Span, room: float) -> Account | None:
+def by_piece(devices: Sequence[Activity], span: Span, room: float) -> Account | None:
     """Return the exact pieces in a span; None if they take more than `room` bytes, compressed."""
     span = (max(span[0], int(devices[0].edge[0])), min(span[1], int(devices[0].edge[-1])))
     if span[0] >= span[1]:
         return None
-    pieces = [_within(spent, span) for spent in devices]
-    counts = tuple(len(spent.category) for spent in pieces)
+    pieces = [_within(activity, span) for activity in devices]
+    counts = tuple(len(activity.category) for activity in pieces)
     if sum(counts) * _PIECE_BYTES > room:
         return None
-    lengths = np.concatenate([np.diff(spent.edge) for spent in pieces])
-    packed = columns({"length": lengths, "category": np.concatenate([spent.category for spent in pieces])})
+    lengths = np.concatenate([np.diff(activity.edge) for activity in pieces])
+    packed = columns({"length": lengths, "category": np.concatenate([activity.category for activity in pieces])})
     exact = Account(*span, 0, counts, packed)
     return exact if exact.size <= room else None
 
 
-def _within(spent: Spent, span: Span) -> Spent:
-    first = int(np.searchsorted(spent.edge, span[0], side="right")) - 1
-    last = int(np.searchsorted(spent.edge, span[1], side="left"))
-    edge = np.clip(spent.edge[first : last + 1], *span)
-    return Spent(edge, spent.category[first:last])
+def _within(activity: Activity, span: Span) -> Activity:
+    first = int(np.searchsorted(activity.edge, span[0], side="right")) - 1
+    last = int(np.searchsorted(activity.edge, span[1], side="left"))
+    edge = np.clip(activity.edge[first : last + 1], *span)
+    return Activity(edge, activity.category[first:last])
 
 
-def _in_bins(devices: Sequence[Spent], origin_ns: int) -> Iterator[Account]:
+def _in_bins(devices: Sequence[Activity], origin_ns: int) -> Iterator[Account]:
     """Yield the time by category in bins, the narrowest first."""
     begin, end = int(devices[0].edge[0]), int(devices[0].edge[-1])
     most = min(MOST_BINS, _MOST_SUMS // (len(CATEGORIES) * len(devices)))
@@ -97,7 +97,9 @@ def _in_bins(devices: Sequence[Spent], origin_ns: int) -> Iterator[Account]:
     low += begin
     bins = (end - low) // width + 1
     edges = low + np.arange(bins + 1) * width
-    time = np.array([[_in_category(spent, place, edges) for place in range(len(CATEGORIES))] for spent in devices])
+    time = np.array(
+        [[_in_category(activity, place, edges) for place in range(len(CATEGORIES))] for activity in devices]
+    )
     for doublings in range(DOUBLINGS + 1):
         place = np.flatnonzero(time)
         cells = columns({"cell": np.diff(place, prepend=0), "time": time.reshape(-1)[place]})
@@ -107,6 +109,6 @@ def _in_bins(devices: Sequence[Spent], origin_ns: int) -> Iterator[Account]:
         time = even[:, :, ::2] + even[:, :, 1::2]
 
 
-def _in_category(spent: Spent, category: int, edges: Ints) -> Ints:
-    has_category = spent.category == category
-    return covered((spent.edge[:-1][has_category], spent.edge[1:][has_category]), edges[:-1], edges[1:])
+def _in_category(activity: Activity, category: int, edges: Ints) -> Ints:
+    has_category = activity.category == category
+    return covered((activity.edge[:-1][has_category], activity.edge[1:][has_category]), edges[:-1], edges[1:])

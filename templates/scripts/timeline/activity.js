@@ -138,7 +138,7 @@ class Bins {
   }
 }
 
-export class TimelineSpent {
+export class TimelineActivity {
   /**
    * @param {AccountHeader[]} headers
    * @param {number[]} groups
