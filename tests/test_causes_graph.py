@@ -30,7 +30,7 @@ AT_ONCE = ("LL..", ".LL.")
 )
 def test_threads_whose_calls_hardly_overlap_are_one_line_of_execution(turns: int, at_once: int, lines: int) -> None:
     """As PyTorch's main thread and that of its backward pass."""
-    first, second = (alone * turns + side_by_side * at_once for alone, side_by_side in zip(TURNS, AT_ONCE, strict=True))
+    first, second = (alone * turns + overlapping * at_once for alone, overlapping in zip(TURNS, AT_ONCE, strict=True))
     found = graph(Timeline(draw(f"cpu    {first}\ncpu:8  {second}\ns7     {'ab' * (turns + at_once)}")))
     assert len(set(found.calls.line.tolist())) == lines
 

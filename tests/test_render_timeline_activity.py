@@ -52,7 +52,7 @@ def expected(profile: Profile) -> dict[str, Counter[str]]:
 def test_added_up_in_the_window_it_is_where_the_time_went(name: str, recorded: Recorded) -> None:
     profile = recorded.profile(name)
     decoded = drawn(profile)
-    assert [header["width_ns"] for header in decoded.header["activities"]] == [0]
+    assert [header["width_ns"] for header in decoded.header["activity"]] == [0]
     found = in_window(profile, decoded)
     assert {group: times for group, times in found.items() if group in expected(profile)} == expected(profile)
 
@@ -87,7 +87,7 @@ def test_a_drawn_timeline_has_the_causes_of_its_gaps() -> None:
 def test_what_does_not_fit_is_in_bins_and_exact_where_the_events_are() -> None:
     profile = busy_profile(60_000)
     decoded = drawn(profile, most_bytes=150_000)
-    coarse, fine = decoded.header["activities"]
+    coarse, fine = decoded.header["activity"]
     assert coarse["width_ns"] > 0 == fine["width_ns"]
     exact = decoded.header["layers"][1]
     assert exact["from_ns"] <= fine["from_ns"] < fine["to_ns"] <= exact["to_ns"]
@@ -233,5 +233,5 @@ def test_page_faults_have_rows(recorded: Recorded) -> None:
 
 def test_without_gpus_nothing_is_said_of_them() -> None:
     decoded = drawn(draw("nvtx  [a   ]"))
-    assert (decoded.header["activities"], decoded.header["activity_groups"], decoded.activities) == ([], [], {})
+    assert (decoded.header["activity"], decoded.header["activity_groups"], decoded.activities) == ([], [], {})
     assert decoded.header["begin_ns"] == "0"
