@@ -273,7 +273,7 @@ class _Machine:
         ends = [op.end for operations in self.operations.values() for op in operations]
         return max([thread.clock for thread in self.threads] + ends)
 
-    def _executed(self, thread: _Execution, statement: Statement | None) -> float | None:  # noqa: C901, PLR0911
+    def _executed(self, thread: _Execution, statement: Statement | None) -> float | None:  # noqa: PLR0911
         """Return when a statement has ended on the CPU; None if that is not known yet."""
         now, rank = thread.clock, thread.rank
         match statement:

@@ -393,7 +393,7 @@ def main(*, debug: bool) -> None:
 @quiet_option
 @click.option("-v", "--verbose", is_flag=True, help="Show the program's output.")
 @click.pass_context
-def profile(ctx: click.Context, /, target: str | None, **values: Any) -> None:  # noqa: ANN401, PLR0915 (Click's; flat)
+def profile(ctx: click.Context, /, target: str | None, **values: Any) -> None:  # noqa: ANN401 (Click's; flat)
     """Run a workload, script or command under a profiler and write a report.
 
     Arguments after -- go to the program. Without a target before --, they are the command to run. The verdict, the top

@@ -28,9 +28,7 @@ class Gpu:
     asked: list[str] = field(default_factory=list)
 
 
-def nvml(  # noqa: C901 (a table of small functions)
-    *gpus: Gpu, problem: str = ""
-) -> ModuleType:
+def nvml(*gpus: Gpu, problem: str = "") -> ModuleType:
     """Return the module; `problem`: what nvmlInit fails with."""
 
     def answering(name: str, answer: Callable[..., Any]) -> Callable[..., Any]:

@@ -64,7 +64,7 @@ def sanitize(*, capture: Path, output: Path, max_input: int) -> None:
 @click.option("--captures", is_flag=True, help="Delete only captures and logs. Reports stay.")
 @click.option("--latest", is_flag=True, help="Also delete the latest run of each workload.")
 @click.option("--dry-run", is_flag=True, help="Only print what would be deleted.")
-def prune(  # noqa: PLR0913 (options)
+def prune(
     *,
     reports: Path,
     keep_runs: int | None,

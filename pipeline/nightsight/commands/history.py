@@ -131,7 +131,7 @@ def show(*, workloads: tuple[str, ...], place: str, canaries: tuple[str, ...], s
 )
 @_web("--reports", help="Address of the reports (default: next to the page, if they are there).")
 @_web("--repository", help="Web address of the repository, for links to commits.")
-def report(  # noqa: PLR0913 (Click's)
+def report(
     *,
     workloads: tuple[str, ...],
     place: str,

@@ -50,7 +50,7 @@ _NUMBERS: Final = ("count", "value", "spread")
 _FIGURES: Final = re.compile(r"(?<![A-Za-z\d])\d[\d,.]*(?![A-Za-z])")
 
 
-def measures(  # noqa: PLR0913 (all by name)
+def measures(
     report: Report, *, source: str = "", started: str = "", series: str = "", side: str = "", order: int = -1
 ) -> Measures:
     """Return the measures of a run; `started` defaults to the time of the capture."""

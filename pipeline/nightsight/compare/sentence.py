@@ -18,7 +18,7 @@ _MOST: Final = 3
 _LONGEST: Final = 80
 
 
-def comparison_sentence(  # noqa: PLR0913 (two by name)
+def comparison_sentence(
     verdict: Verdict,
     about: Metric | None,
     changes: pd.DataFrame,

@@ -105,7 +105,7 @@ class Evidence:
         return next((how for how, change in changes.items() if sign * change <= least), "")
 
 
-def evidence(  # noqa: PLR0913 (what is known of one comparison)
+def evidence(
     runs: Sequence[Measures], metric: str, before: Floats, after: Floats, *, same_launches: bool, is_paired: bool
 ) -> Evidence | None:
     """Return the evidence of the runs on the time of a step; None if a run lacks it.

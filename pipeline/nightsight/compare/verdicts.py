@@ -99,7 +99,7 @@ class MeasureTests:
     runs: Sequence[Measures]
     allowed_pct: Mapping[str, float]
 
-    def changes(self, table: MeasureTable) -> pd.DataFrame:  # noqa: PLR0915 (reads from top to bottom)
+    def changes(self, table: MeasureTable) -> pd.DataFrame:
         """Test the measures; the columns are CHANGES."""
         before, after = _medians(table.baseline), _medians(table.candidate)
         counts = _medians(table.baseline_count), _medians(table.candidate_count)

@@ -144,9 +144,7 @@ def _placed(node: _Node, left: float, whole: float) -> Iterator[tuple[str, _Node
         left += 100.0 * child.time / whole
 
 
-def _box(  # noqa: PLR0913 (what a box shows, and where)
-    name: str, node: _Node, whole: float, what: str, *, x: float, depth: int
-) -> Box:
+def _box(name: str, node: _Node, whole: float, what: str, *, x: float, depth: int) -> Box:
     width, share, is_cause = 100.0 * node.time / whole, share_of(node.time, whole), depth == 0
     text = short_text(name[1:-1] if of_library(name) else name)
     title = f"{text}: {format_value(node.time, 'time_ns')}, {share} of the {what}"
