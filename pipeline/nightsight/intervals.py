@@ -125,8 +125,8 @@ def contained(start: Ints, end: Ints, inner_start: Ints, inner_end: Ints) -> tup
     span = np.repeat(np.arange(len(start)), count)
     offset = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
     event = low[span] + offset
-    clipped_union = inner_end[event] <= end[span]
-    return span[clipped_union], event[clipped_union]
+    is_inside = inner_end[event] <= end[span]
+    return span[is_inside], event[is_inside]
 
 
 def clipped_union(start: Ints, end: Ints, window: tuple[int, int]) -> Spans:

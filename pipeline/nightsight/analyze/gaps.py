@@ -26,8 +26,9 @@ def gpu_gaps(timeline: Timeline) -> Table:
     window, gaps_of_devices = timeline.window, []
     for device in devices_at_work(timeline):
         idle = gaps(busy_spans(timeline)[int(device)], (window.start_ns, window.end_ns))
-        start, end = _longest(idle, least=_LEAST * window.length_ns)
-        causes = idle_causes(timeline, device=device, idle=(start, end))
+        piece = _longest(idle, least=_LEAST * window.length_ns)
+        start, end = idle[0][piece], idle[1][piece]
+        causes = idle_causes(timeline, device=int(device), piece=piece)
         before, after = _neighbours(timeline, by_device(timeline)[int(device)], start, end)
         which, share = causes.argmax(axis=1), causes.max(axis=1)
         gaps_of_devices.append((np.full(len(start), device), start, end, which, share, before, after))
@@ -69,12 +70,11 @@ def gpu_utilization(timeline: Timeline) -> Table:
     return Table(pd.concat(tables[1:] or tables, ignore_index=True))
 
 
-def _longest(idle: Spans, *, least: float) -> Spans:
-    """Return the longest pieces in order of time; pieces shorter than `least` ns only if no piece is longer."""
+def _longest(idle: Spans, *, least: float) -> Ints:
+    """Return the positions of the longest pieces; of pieces shorter than `least` ns only if no piece is longer."""
     length = idle[1] - idle[0]
     order = np.argsort(-length, kind="stable")[:LONGEST]
-    order = np.sort(order[length[order] >= min(least, length.max(initial=0))])
-    return idle[0][order], idle[1][order]
+    return np.sort(order[length[order] >= min(least, length.max(initial=0))])
 
 
 def _neighbours(timeline: Timeline, here: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints]:

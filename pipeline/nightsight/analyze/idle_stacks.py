@@ -16,10 +16,10 @@ import numpy as np
 import pandas as pd
 
 from nightsight.analyze.analysis import Analysis, Table
-from nightsight.analyze.split import causing_calls, devices_at_work, waits
+from nightsight.analyze.split import causing_calls, devices_at_work, window_waits
 from nightsight.events.categories import Categories
 from nightsight.events.stacks import framed, joined, of_library, split, without_line
-from nightsight.events.timeline import Timeline, busy_spans, positions
+from nightsight.events.timeline import Timeline, positions
 from nightsight.events.window import Window
 from nightsight.intervals import Ints, clipped_union, gaps, innermost, outer, scaled
 from nightsight.results.categories import HOST, IDLE
@@ -67,8 +67,8 @@ class _Samples:
         """Return the span that contains each sample of a thread, the stack, and the weight."""
         time, stack = self.threads[thread]
         span = np.searchsorted(start, time, side="right") - 1
-        clipped_union = (span >= 0) & (time < np.append(end, 0)[span])
-        return span[clipped_union], stack[clipped_union], np.ones(int(clipped_union.sum()), dtype=np.int64)
+        is_inside = (span >= 0) & (time < np.append(end, 0)[span])
+        return span[is_inside], stack[is_inside], np.ones(int(is_inside.sum()), dtype=np.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -226,8 +226,7 @@ def _idle(timeline: Timeline, recorded: set[int]) -> Iterator[tuple[dict[str, in
     """Yield the idle time of each device, with the thread that launched the next operation."""
     stand_in = _stand_ins(timeline, recorded)
     for device in devices_at_work(timeline):
-        idle = gaps(busy_spans(timeline)[int(device)], (timeline.window.start_ns, timeline.window.end_ns))
-        explained = waits(timeline, device=int(device), idle=idle)
+        explained = window_waits(timeline, device=int(device))
         launching, place = np.unique(explained.thread[explained.piece], return_inverse=True)
         thread = np.array([stand_in.get(key, -1) for key in launching.tolist()], dtype=np.int64)[place]
         yield {"device": device}, _PieceSet(explained.start, explained.end, explained.cause, thread, IDLE)

@@ -17,7 +17,20 @@ from nightsight.events.steps import device_steps
 from nightsight.events.timeline import Timeline, busy_spans, by_device, of_capture, operation_column, positions
 from nightsight.events.unseen import graph_captures, unseen
 from nightsight.events.window import START_UP
-from nightsight.intervals import Flags, Ints, Spans, clipped_union, covered, in_order, length, touches, union, without
+from nightsight.intervals import (
+    Flags,
+    Ints,
+    Spans,
+    clipped_union,
+    covered,
+    gaps,
+    in_order,
+    length,
+    shared,
+    touches,
+    union,
+    without,
+)
 from nightsight.model.report import Profile
 from nightsight.results.categories import BUSY, CAPTURE, DEPENDENCY, IDLE, LAUNCH, UNKNOWN, UNSEEN, group_of
 from nightsight.results.gpu_time import TIME_SPLIT
@@ -133,10 +146,9 @@ class Split(NamedTuple):
     waits: Waits | None = None
 
 
-# a category, the unassigned idle spans before and after it, and its time by function
-_Taken = tuple[str, Spans, Spans, Ints]
 _EVENTS: Final = ("kernels", "memory_ops", "graph_launches", "api_calls", "ranges", "cpu_ops")
 _NONE: Final = np.empty(0, dtype=np.int64)
+_NO_SPANS: Final[Spans] = (_NONE, _NONE)
 _LATEST: Final = np.iinfo(np.int64).max
 
 
@@ -175,11 +187,9 @@ def _of_device(timeline: Timeline, device: int) -> Split:
     gaps = _gaps(timeline, facts, calls, device=device, idle=idle)
     taken = []
     # one layer after the other: all of them take much memory
-    for category, before, after, by_function in _layers(timeline, gaps, calls, device=device):
-        parts.append(
-            SplitPart(category, length(before) - length(after), 0, by_function, _by_step(before, after, steps))
-        )
-        taken.append(_taken_spans(category, before, after))
+    for category, spans, by_function in _layers(timeline, gaps, calls, device=device):
+        parts.append(SplitPart(category, length(spans), 0, by_function, covered(spans, *steps)))
+        taken.append((category, spans))
     return Split(list(_merge_parts(parts)), steps, _as_waits(gaps, taken))
 
 
@@ -199,27 +209,36 @@ def waits(timeline: Timeline, *, device: int, idle: Spans) -> Waits:
     """Return the cause of each instant of the idle pieces of a device."""
     calls = causing_calls(timeline)
     gaps = _gaps(timeline, _facts(timeline), calls, device=device, idle=idle)
-    layers = _layers(timeline, gaps, calls, device=device)
-    return _as_waits(gaps, [_taken_spans(category, before, after) for category, before, after, _ in layers])
+    return _as_waits(gaps, [(category, spans) for category, spans, _ in _layers(timeline, gaps, calls, device=device)])
 
 
-def _taken_spans(category: str, before: Spans, after: Spans) -> tuple[Ints, Ints, Categories]:
-    """Return start, end and cause of the spans of a category."""
-    start, end = (_NONE, _NONE) if before is after else without(before, after)
-    return start, end, np.full(len(start), IDLE.index(category), dtype=np.int8)
-
-
-def _as_waits(gaps: _Gaps, taken: Sequence[tuple[Ints, Ints, Categories]]) -> Waits:
-    start, end, cause = map(np.concatenate, zip(*(taken or [(_NONE, _NONE, _NONE.astype(np.int8))]), strict=True))
+def _as_waits(gaps: _Gaps, layers: Sequence[tuple[str, Spans]]) -> Waits:
+    start, end = (np.concatenate([_NONE, *(spans[side] for _, spans in layers)]) for side in (0, 1))
+    causes, counts = [IDLE.index(category) for category, _ in layers], [len(spans[0]) for _, spans in layers]
+    cause = np.repeat(np.array(causes, dtype=np.int8), counts)
     piece = np.searchsorted(gaps.start, start, side="right") - 1
     return Waits(start, end, piece, cause, gaps.process, gaps.call, gaps.thread)
 
 
-def idle_causes(timeline: Timeline, *, device: int, idle: Spans) -> Ints:
-    """Return the ns of each idle piece of a device by category: a row per piece, columns as in IDLE."""
-    explained = waits(timeline, device=device, idle=idle)
-    times = np.zeros((len(idle[0]), len(IDLE)), dtype=np.int64)
-    np.add.at(times, (explained.piece, explained.cause), explained.end - explained.start)
+def window_waits(timeline: Timeline, *, device: int) -> Waits:
+    """Return the cause of each instant of the window in which nothing ran on a device."""
+    split = device_splits(timeline).get(device)
+    if split is not None and split.waits is not None:
+        return split.waits
+    window = (timeline.window.start_ns, timeline.window.end_ns)
+    return waits(timeline, device=device, idle=gaps(busy_spans(timeline)[device], window))
+
+
+def idle_causes(timeline: Timeline, *, device: int, piece: Ints) -> Ints:
+    """Return the ns of idle pieces of a device by category: a row per piece, columns as in IDLE.
+
+    piece: their positions among the pieces of the window in which nothing ran on the device, in ascending order.
+    """
+    explained = window_waits(timeline, device=device)
+    place = np.searchsorted(piece, explained.piece)
+    chosen = np.flatnonzero(np.append(piece, -1)[place] == explained.piece)
+    times = np.zeros((len(piece), len(IDLE)), dtype=np.int64)
+    np.add.at(times, (place[chosen], explained.cause[chosen]), (explained.end - explained.start)[chosen])
     return times
 
 
@@ -237,18 +256,23 @@ def activities(profile: Profile) -> dict[int, Activity]:
 
 
 def _activity(timeline: Timeline, device: int, bounds: tuple[int, int]) -> Activity:
-    operations, facts, here = timeline.operations, _facts(timeline), by_device(timeline)[device]
+    operations, kind, here = timeline.operations, _facts(timeline).kind, by_device(timeline)[device]
     unassigned: Spans = (np.array([bounds[0]]), np.array([bounds[1]]))
     pieces = []
     for position in range(len(BUSY)):
-        of_category = here[facts.kind[here] == position]
-        after = without(unassigned, clipped_union(operations.start[of_category], operations.end[of_category], bounds))
-        start = without(unassigned, after)[0]
-        pieces.append((start, np.full(len(start), position, dtype=np.int8)))
-        unassigned = after
-    waited = waits(timeline, device=device, idle=unassigned)
-    causes = waited.cause + np.int8(len(BUSY))
-    start, category = map(np.concatenate, zip(*pieces, (waited.start, causes), strict=True))
+        rows = here[kind[here] == position]
+        spans = clipped_union(operations.start[rows], operations.end[rows], bounds)
+        pieces.append((shared(unassigned, spans)[0], position))
+        unassigned = without(unassigned, spans)
+    # the causes in the window are known
+    window = (np.array([timeline.window.start_ns]), np.array([timeline.window.end_ns]))
+    for waited in (
+        window_waits(timeline, device=device),
+        waits(timeline, device=device, idle=without(unassigned, window)),
+    ):
+        pieces += [(waited.start[waited.cause == cause], len(BUSY) + cause) for cause in range(len(IDLE))]
+    start = np.concatenate([starts for starts, _ in pieces])
+    category = np.repeat([position for _, position in pieces], [len(starts) for starts, _ in pieces]).astype(np.int8)
     order = np.argsort(start, kind="stable")
     start, category = start[order], category[order]
     changes = np.diff(category, prepend=-1) != 0
@@ -330,11 +354,11 @@ def _busy(timeline: Timeline, facts: _Facts, steps: Spans, *, device: int) -> tu
     for position, category in enumerate(BUSY):
         has_category = kind == position
         spans = clipped_union(start[has_category], end[has_category], bounds)
-        after = without(unassigned, spans)
-        time = length(unassigned) - length(after)
+        visible = shared(unassigned, spans)
+        time = length(visible)
         # the rest of the category's own time ran behind earlier categories
-        parts.append(SplitPart(category, time, length(spans) - time, _NONE, _by_step(unassigned, after, steps)))
-        unassigned = after
+        parts.append(SplitPart(category, time, length(spans) - time, _NONE, covered(visible, *steps)))
+        unassigned = without(unassigned, spans)
     return parts, unassigned
 
 
@@ -391,18 +415,11 @@ def _of_calls(values: Ints, call: Ints, otherwise: Ints | int) -> Ints:
     return looked_up
 
 
-def _by_step(before: Spans, after: Spans, steps: Spans) -> Ints:
-    """Return how much time of each step lies in `before` but not in `after`, which is a part of it."""
-    if before is after or not len(steps[0]):
-        return np.zeros(len(steps[0]), dtype=np.int64)
-    return covered(before, *steps) - covered(after, *steps)
+def _layers(timeline: Timeline, gaps: _Gaps, calls: Calls, *, device: int) -> Iterator[tuple[str, Spans, Ints]]:
+    """Assign the idle pieces to one category after the other: yield category, spans, and its time by function in ns.
 
-
-def _layers(timeline: Timeline, gaps: _Gaps, calls: Calls, *, device: int) -> Iterator[_Taken]:
-    """Assign the idle pieces to one category after the other.
-
-    Yields the category, the spans before and after it, and its time by function in ns. Only calls of the process whose
-    operation ends a piece can explain that piece.
+    Only calls of the process whose operation ends a piece can explain that piece. Functions that run at the same time
+    can add up to more than the spans.
     """
     hidden = unseen(timeline.profile).get(device)
     for process in np.unique(gaps.process):
@@ -410,30 +427,24 @@ def _layers(timeline: Timeline, gaps: _Gaps, calls: Calls, *, device: int) -> It
         of_process = gaps if here.all() else _Gaps(*(column[here] for column in gaps))
         unassigned: Spans = (of_process.start, of_process.end)
         for category in IDLE[:-1]:
+            by_function = _NONE
             if category == UNSEEN:
-                after, by_function = ((unassigned if hidden is None else without(unassigned, hidden.spans)), _NONE)
+                spans = _NO_SPANS if hidden is None else hidden.spans
             else:
                 layer = _layer(category, of_process, calls, process=process)
                 if category == CAPTURE:
                     layer = _with_captures(layer, graph_captures(timeline.profile).get(int(process)))
-                after, by_function = _take(unassigned, layer)
-            yield category, unassigned, after, by_function
-            unassigned = after
+                if len(layer.name):
+                    touching = touches(unassigned, layer.start, layer.end)
+                    layer = _CauseLayer(*(column[touching] for column in layer))
+                    times = covered(unassigned, layer.start, layer.end)
+                    by_function = np.bincount(layer.name, times).astype(np.int64)
+                spans = union(layer.start, layer.end)
+            if len(spans[0]):
+                yield category, shared(unassigned, spans), by_function
+                unassigned = without(unassigned, spans)
         # host code: the rest
-        yield IDLE[-1], unassigned, (_NONE, _NONE), _NONE
-
-
-def _take(rest: Spans, layer: _CauseLayer) -> tuple[Spans, Ints]:
-    """Return `rest` without a layer, and the time of each function in `rest`.
-
-    Functions that run at the same time can add up to more than their layer.
-    """
-    if not len(layer.name):
-        return without(rest, union(layer.start, layer.end)), _NONE
-    touching = touches(rest, layer.start, layer.end)
-    start, end = layer.start[touching], layer.end[touching]
-    by_function = np.bincount(layer.name[touching], covered(rest, start, end)).astype(np.int64)
-    return without(rest, union(start, end)), by_function
+        yield IDLE[-1], unassigned, _NONE
 
 
 def _layer(category: str, gaps: _Gaps, calls: Calls, *, process: int) -> _CauseLayer:

@@ -151,12 +151,13 @@ def _first_idle(timeline: Timeline, work: _SubmittedWork, *, device: int) -> int
     surplus = np.where(chosen & first, np.maximum(api - np.median(api[chosen & ~first]), 0), 0).astype(np.int64)
     # as in `split`: of work that starts together, the one whose call came first ends the gap
     order = in_order(work.start, work.call_start, work.call_end)
-    start, end = gaps(busy_spans(timeline)[device], (window.start_ns, window.end_ns))
+    _, end = gaps(busy_spans(timeline)[device], (window.start_ns, window.end_ns))
     ended_by = np.searchsorted(work.start[order], end, side="left")
     longer = np.append(surplus[order], 0)[ended_by]
-    causes = idle_causes(timeline, device=device, idle=(start[longer > 0], end[longer > 0]))
+    piece = np.flatnonzero(longer > 0)
+    causes = idle_causes(timeline, device=device, piece=piece)
     # at most the part of a gap that launching explains, and at most the extra time of the launch
-    return int(np.minimum(causes[:, IDLE.index(LAUNCH)], longer[longer > 0]).sum())
+    return int(np.minimum(causes[:, IDLE.index(LAUNCH)], longer[piece]).sum())
 
 
 @memoize

@@ -317,9 +317,12 @@ class Export:
 def repeats(values: "pd.Series[Any]") -> np.ndarray[Any, Any]:
     """Return where a value occurs more than once."""
     numbers = values.to_numpy(dtype=np.int64)
-    # the profiler mostly writes in ascending order, which is quick to check
-    rising = bool((numbers[1:] > numbers[:-1]).all())
-    return np.zeros(len(numbers), dtype=bool) if rising else np.asarray(pd.Series(numbers).duplicated(keep=False))
+    # the profiler mostly writes in ascending order, in which equal values are next to each other
+    if (numbers[1:] < numbers[:-1]).any():
+        return np.asarray(pd.Series(numbers).duplicated(keep=False))
+    is_same = numbers[1:] == numbers[:-1]
+    flags: np.ndarray[Any, Any] = np.append(False, is_same) | np.append(is_same, False)
+    return flags[: len(numbers)]
 
 
 def process_id(ids: "pd.Series[Any]") -> np.ndarray[Any, Any]:

@@ -89,9 +89,10 @@ def _profile(export: Export) -> Profile:
     missing = {"cpu_ops": _NO_OPERATORS}
     missing |= dict.fromkeys(OF_REPLAY, NOT_REPLAYED)
     present = [name for name, reader in _READERS.items() if set(reader[0]) & export.database.columns.keys()]
-    # SQLite can serve several threads at a time, and meanwhile another one converts to pandas
+    # SQLite can serve several threads at a time; calls take longest, so that other tables are read beside them
+    first = sorted(present, key=lambda name: name != "api_calls")
     rows = export.database.path.stat().st_size // _ROW_BYTES
-    parts = dict(zip(present, thread_map(lambda name: _read(export, name), present, rows=rows), strict=True))
+    parts = dict(zip(first, thread_map(lambda name: _read(export, name), first, rows=rows), strict=True))
     for name, (_, event, option, _) in _READERS.items():
         if name in parts:
             found, part = parts[name]
