@@ -2,7 +2,7 @@
 
 from bisect import bisect_left
 from collections.abc import Iterator
-from functools import partial
+from math import sqrt
 from typing import Final
 
 import numpy as np
@@ -23,7 +23,7 @@ _MOST_REPETITIONS: Final = 5
 _CANDIDATES: Final = 8
 # at most this share of the room is for the exact part
 _SHARE: Final = 1 / 3
-_TRIES: Final = 3
+_TRIES: Final = 4
 # stop trying once this share of the room is used
 _ENOUGH: Final = 0.9
 
@@ -97,25 +97,28 @@ def _coarse(events: TimelineEvents, sample: Sample, *, span_ns: int, room: float
 def _blocks(events: TimelineEvents, sample: Sample, *, span_ns: int, room: float) -> TimelineLayer:
     """Return the finest layer of merged blocks that fits.
 
-    The sample overestimates the size of blocks. The error of each try corrects the target of the next one.
+    The first try follows from the sample, which overestimates the size of blocks that resemble each other. The next
+    ones follow from the sizes of the tries so far.
     """
-    most = room
-    tried: list[TimelineLayer] = []
+    coarsest = max(span_ns, QUANTA[-1]) + 1
+    merge_ns = finest(lambda merge_ns: sample.merged_size(merge_ns) <= room, QUANTA[-1], coarsest)
+    tried: dict[int, tuple[float, TimelineLayer]] = {}
     for _ in range(_TRIES):
-        fits = partial(_fits, sample, most)
-        merge_ns = finest(fits, QUANTA[-1], max(span_ns, QUANTA[-1]) + 1)
-        tried.append(merged(events, span_ns, merge_ns=_two_digits(merge_ns)))
-        size = len(tried[-1].columns.body.compressed)
+        merge_ns = _two_digits(merge_ns)
+        if merge_ns in tried:
+            break
+        layer = merged(events, span_ns, merge_ns=merge_ns)
+        size = float(len(layer.columns.body.compressed))
+        tried[merge_ns] = (size, layer)
         if _ENOUGH * room <= size <= room:
             break
-        # aim at the middle between _ENOUGH and all of the room
-        most *= room / size * (1 + _ENOUGH) / 2
+        below = min((length for length, (tried_size, _) in tried.items() if tried_size <= room), default=0)
+        above = max((length for length, (tried_size, _) in tried.items() if tried_size > room), default=0)
+        # in proportion until the room lies between two sizes; these may be far apart, where many events get as short
+        aim = sqrt(below * above) if below and above else merge_ns * size / (room * (1 + _ENOUGH) / 2)
+        merge_ns = min(max(round(aim), QUANTA[-1]), coarsest)
     # of the tries that fit, the finest; if none fits, still the finest, and the caller tries with less room
-    return min(tried, key=lambda layer: (len(layer.columns.body.compressed) > room, layer.merge_ns))
-
-
-def _fits(sample: Sample, room: float, merge_ns: int) -> bool:
-    return sample.merged_size(merge_ns) <= room
+    return min((size > room, length, layer) for length, (size, layer) in tried.items())[2]
 
 
 def _two_digits(number: int) -> int:
