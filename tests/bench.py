@@ -29,7 +29,8 @@ import psutil
 from nightsight.history import HistoryRow
 from nightsight.model.history import Key
 from nightsight.read import read
-from nightsight.render import FORMATS, Source, render_html
+from nightsight.render import FORMATS, Source
+from nightsight.render.page.html import render_html
 from nightsight.workflows.analysis import build_report
 from tests.browser.chromium import chromium
 from tests.browser.speed import ALLOWED, ALLOWED_TABLE_MS, page_speed, table_speed

@@ -16,7 +16,7 @@ import pytest
 from nightsight.events.window import WHOLE
 from nightsight.model.report import Profile, Report
 from nightsight.read import read
-from nightsight.render import render_html
+from nightsight.render.page.html import render_html
 from nightsight.workflows.analysis import build_report
 
 if TYPE_CHECKING:

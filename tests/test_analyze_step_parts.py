@@ -17,7 +17,7 @@ from nightsight.events.timeline import Timeline
 from nightsight.events.window import Window
 from nightsight.model.report import Profile
 from nightsight.read import read
-from nightsight.render import render_html
+from nightsight.render.page.html import render_html
 from nightsight.render.table.grouped import kernel_groups
 from nightsight.results.steps import STEP_CATEGORIES, STEP_PARTS, STEP_TIMES, WHOLE_STEP
 from nightsight.workflows.analysis import build_report

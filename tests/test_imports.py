@@ -29,7 +29,10 @@ UNUSED = (
     *("dask", "distributed", "fsspec", "matplotlib", "pynvml", "rich", "ruptures", "scipy", "torch", "triton"),
     *("nightsight.collect", "nightsight.compare", "nightsight.fleet", "nightsight.history", "nightsight.job"),
     *("nightsight.publish", "nightsight.sanitize", "nightsight.stats", "nightsight.workflows.profile"),
+    *("nightsight.model.compare", "nightsight.model.fleet", "nightsight.model.history"),
+    *("nightsight.render.export.markdown", "nightsight.render.export.perfetto", "nightsight.render.export.speedscope"),
 )
+OF_PAGES = ("jinja2", "nightsight.render.figure", "nightsight.render.page.html", "nightsight.render.timeline")
 
 
 @pytest.mark.essential
@@ -37,7 +40,7 @@ UNUSED = (
     ("command", "unused"),
     [
         (("report", "-q", "{capture}", "--format", "html", "-o", "out"), UNUSED),
-        (("report", "-q", "{capture}", "--format", "json", "-o", "out"), UNUSED),
+        (("report", "-q", "{capture}", "--format", "json", "-o", "out"), [*UNUSED, *OF_PAGES]),
         (("--version",), [*UNUSED, "numpy", "pandas", "pyarrow", "jinja2", "nightsight.analyze", "nightsight.render"]),
     ],
     ids=["page", "json", "version"],
@@ -82,3 +85,21 @@ def test_a_page_computes_each_result_once_and_of_other_windows_only_what_is_show
     assert {name for name, window in computed if window == chosen} == {analysis.entry.name for analysis in ANALYSES}
     of_others = {entry.name for entry in (TIME_SPLIT, *NEEDS)}
     assert {name for name, window in computed if window != chosen} == of_others
+
+
+@pytest.mark.essential
+def test_tables_compute_nothing_of_other_windows(
+    capture_file: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    windows = set[str]()
+    run = Analysis.run
+
+    def noted(analysis: Analysis, timeline: Timeline) -> object:
+        windows.add(timeline.window.name)
+        return run(analysis, timeline)
+
+    monkeypatch.setattr(Analysis, "run", noted)
+    source = open_file(capture_file("train"), FORMATS["csv"], Reading(None, 1 << 30, lambda *_, **__: None))
+    FORMATS["csv"].render(source)
+    assert len(windows) == 1
+    assert len(source.report.windows) > 1

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from nightsight.read import read
-from nightsight.render import render_html
+from nightsight.render.page.html import render_html
 from nightsight.workflows.analysis import build_report
 from tests.bench import MILLION
 from tests.recorded import Recorded

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from nightsight.render import render_html, with_assets
+from nightsight.render.page.html import render_html, with_assets
 from tests.recorded import Recorded
 from tests.reports import hostile_report, small_report
 from tests.test_cli import USAGE

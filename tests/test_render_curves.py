@@ -10,9 +10,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from nightsight.model.report import Report
-from nightsight.render import render_html, render_markdown
+from nightsight.render.export.markdown import render_markdown
 from nightsight.render.figure.curves import PANELS, Kind, over_time
 from nightsight.render.figure.plot import GRID, Circle, Dot, Panels, Path, Plot, Rect
+from nightsight.render.page.html import render_html
 from nightsight.render.page.page import PageSection, page
 from nightsight.results.program import MEMORY_OVER_TIME
 from nightsight.workflows.analysis import build_report

@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 from nightsight.model.report import Finding, Profile, Report
-from nightsight.render import IndexEntry, index_entry, render_html, render_index
-from nightsight.render.page.index import index_page
+from nightsight.render.page.html import render_html
+from nightsight.render.page.index import IndexEntry, index_entry, index_page, render_index
 from tests.recorded import Recorded
 from tests.reports import HOSTILE, hostile_report, kernel_table, result, small_report, step_table
 from tests.timeline import draw

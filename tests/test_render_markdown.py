@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nightsight.render import render_markdown
-from nightsight.render.export.markdown import escape
+from nightsight.render.export.markdown import escape, render_markdown
 from tests.reports import HOSTILE, hostile_report, kernel_table, result, small_report
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from nightsight.job.merge import joined
 from nightsight.model.report import Report, gpu_name
-from nightsight.render import render_html
+from nightsight.render.page.html import render_html
 from nightsight.render.page.page import page
 from nightsight.render.terminal import first_screen
 from nightsight.workflows.analysis import build_report

@@ -7,10 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nightsight.model.report import Finding, Report
-from nightsight.render import render_html, render_markdown
+from nightsight.render.export.markdown import render_markdown
 from nightsight.render.figure.bars import Bar, Bars, stacks
 from nightsight.render.figure.charts import Pictures
 from nightsight.render.figure.plot import MIX_COLORS, Plane, Point
+from nightsight.render.page.html import render_html
 from nightsight.render.page.page import PageSection, page
 from nightsight.render.table.replayed import hottest
 from nightsight.render.table.view import TableView

@@ -8,9 +8,9 @@ import pytest
 
 from nightsight.events.kernel_labels import Labels
 from nightsight.model.report import Finding, Result, View
-from nightsight.render import render_html
 from nightsight.render.page.figures import first_figures
 from nightsight.render.page.findings import advice, without_simulation
+from nightsight.render.page.html import render_html
 from nightsight.render.page.page import page
 from nightsight.render.page.summary import Numbers, numbers
 from nightsight.render.terminal import first_screen

@@ -5,9 +5,9 @@ import pandas as pd
 import pytest
 
 from nightsight.model.report import Finding, Report
-from nightsight.render import render_html
 from nightsight.render.figure.bars import Bars, trials
 from nightsight.render.figure.plot import Circle
+from nightsight.render.page.html import render_html
 from nightsight.render.page.page import PageSection, page
 from nightsight.render.table.view import MOST_ROWS, ROWS, Layout, table_view
 from nightsight.results import RESULTS

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from nightsight.errors import CaptureError, PipelineError
 from nightsight.model.report import Finding, Report
-from nightsight.render import FORMATS, Source, refuse_incomplete
+from nightsight.render import FORMATS, Source
 from nightsight.render.page.page import page
+from nightsight.render.table.layouts import refuse_incomplete
 from nightsight.workflows.analysis import build_report
 from tests.properties import examples
 from tests.recorded import Recorded

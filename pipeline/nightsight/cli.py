@@ -551,10 +551,10 @@ def report(files: tuple[Path, ...], **values: Any) -> None:  # noqa: ANN401
       nightsight report vllm.sqlite --attach results.json
       nightsight report train.sqlite -o site/train.html --assets site/assets
     """
+    keep_memory()
     from nightsight.workflows.opening import Reading
     from nightsight.workflows.report import Output, render_files
 
-    keep_memory()
     options = ReportOptions(**values)
     output_name = options.output or ""
     path, is_folder = Path(output_name) if output_name else None, output_name.endswith("/")
@@ -612,11 +612,11 @@ def stats(file: Path, **values: Any) -> None:  # noqa: ANN401
       nightsight stats train.sqlite -r cuda_gpu_kern_sum --format csv
       nightsight stats train.sqlite -r cuda_gpu_kern_sum:base,nvtx_kern_sum --filter-nvtx step/3 --format csv -o .
     """
+    keep_memory()
     from nightsight.stats import OF_NSYS_ALONE, details_of
     from nightsight.workflows.opening import Reading, profile_of
     from nightsight.workflows.stats import print_stats
 
-    keep_memory()
     options = StatsOptions(**values)
     selection = options.selection
     skipped: list[tuple[str, str]] = []

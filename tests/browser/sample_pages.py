@@ -4,7 +4,8 @@ from pathlib import Path
 from typing import Final
 
 from nightsight.model.report import Report
-from nightsight.render import IndexEntry, render_html, render_index
+from nightsight.render.page.html import render_html
+from nightsight.render.page.index import IndexEntry, render_index
 from tests.recorded import Recorded
 
 # of a page: whether all that its scripts make is there

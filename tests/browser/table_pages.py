@@ -11,7 +11,8 @@ from typing import Any, Final
 import pandas as pd
 import pytest
 
-from nightsight.render import IndexEntry, render_html, render_index
+from nightsight.render.page.html import render_html
+from nightsight.render.page.index import IndexEntry, render_index
 from tests.browser.looks import OPEN_ALL
 from tests.replay_tables import replay_report
 from tests.reports import hostile_report, kernel_table, launch_table, range_table, result, small_report

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from nightsight.render import IndexEntry, render_html, render_index
+from nightsight.render.page.html import render_html
+from nightsight.render.page.index import IndexEntry, render_index
 from tests.browser.looks import LOOKS, OPEN_ALL, in_turns, violations
 from tests.recorded import Recorded
 from tests.replay_tables import replay_report

@@ -9,7 +9,7 @@ import pytest
 
 from nightsight.job.facts import Part
 from nightsight.job.merge import joined
-from nightsight.render import render_html
+from nightsight.render.page.html import render_html
 from nightsight.workflows.analysis import build_report
 from tests.browser.table_pages import wait_until
 from tests.recorded import Recorded

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import pytest
 
-from nightsight.render import with_assets
+from nightsight.render.page.html import with_assets
 
 pytestmark = pytest.mark.browser
 

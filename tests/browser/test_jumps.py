@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from nightsight.model.report import Profile, Report
-from nightsight.render import render_html
+from nightsight.render.page.html import render_html
 from nightsight.units import format_value
 from tests import replay_tables
 from tests.browser.table_pages import rows_of, visited, wait_until

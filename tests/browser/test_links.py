@@ -9,7 +9,7 @@ import pytest
 
 from nightsight.events.kernel_labels import Labels
 from nightsight.model.report import Report
-from nightsight.render import render_html
+from nightsight.render.page.html import render_html
 from tests import replay_tables
 from tests.browser.table_pages import rows_of, visited
 from tests.recorded import Recorded

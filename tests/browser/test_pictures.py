@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nightsight.render import render_html
+from nightsight.render.page.html import render_html
 from tests.browser.looks import OPEN_ALL
 from tests.recorded import Recorded
 

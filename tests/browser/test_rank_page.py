@@ -10,7 +10,7 @@ import pytest
 
 from nightsight.analyze import activities
 from nightsight.job.merge import joined
-from nightsight.render import render_html
+from nightsight.render.page.html import render_html
 from nightsight.workflows.analysis import build_report
 from tests.browser.looks import LOOKS, OPEN_ALL, in_turns, violations
 from tests.browser.table_pages import wait_until

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from nightsight.render import IndexEntry, render_html, render_index
+from nightsight.render.page.html import render_html
+from nightsight.render.page.index import IndexEntry, render_index
 from tests.browser.looks import OPEN_ALL, in_turns
 from tests.recorded import Recorded
 from tests.replay_tables import kernels, replay_report

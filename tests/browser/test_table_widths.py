@@ -10,7 +10,8 @@ import pytest
 from PIL import Image
 
 from nightsight.progress import silent
-from nightsight.render import FORMATS, render_html
+from nightsight.render import FORMATS
+from nightsight.render.page.html import render_html
 from nightsight.workflows.job import open_job
 from nightsight.workflows.opening import Reading
 from tests.browser.looks import OPEN_ALL

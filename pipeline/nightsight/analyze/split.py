@@ -247,7 +247,7 @@ def activities(profile: Profile) -> dict[int, Activity]:
 
     The parts of *Where the time went* are the sums of these in the window.
     """
-    timeline = Timeline(profile)
+    timeline = Timeline.of(profile)
     frames = [profile.tables[name] for name in _EVENTS if len(profile.tables.get(name, ()))]
     if not frames:
         return {}

@@ -78,6 +78,7 @@ def compare(ctx: click.Context, /, pair: tuple[Path, ...], **values: Any) -> Non
       nightsight compare --baseline main/mlp/2* --candidate branch/mlp/2* -o comparison.html
       nightsight compare --baseline main/mlp/2* --candidate branch/mlp/2* --gate --strict
     """
+    keep_memory()
     from nightsight.compare import settings_of
     from nightsight.render.compare import comparison_lines
     from nightsight.runs.layout import write_file
@@ -85,7 +86,6 @@ def compare(ctx: click.Context, /, pair: tuple[Path, ...], **values: Any) -> Non
     from nightsight.workflows.compare import chosen, compared, load_sides, sources_of, style_of
     from nightsight.workflows.opening import Reading
 
-    keep_memory()
     options = CompareOptions(**{**values, **_sides(pair, values)})
     style = style_of(options.output, options.style)
     if options.strict and not options.gate:

@@ -81,10 +81,10 @@ def add(  # noqa: PLR0913 (Click's)
       nightsight history add --name mlp-large reports/mlp/latest
       nightsight history add --workload train night1.sqlite night2.sqlite
     """
+    keep_memory()
     from nightsight.workflows.history import Called, add_runs
     from nightsight.workflows.opening import Reading
 
-    keep_memory()
     with shown_progress() as progress:
         reading = Reading(nsys, max_input, progress, window)
         lines = list(add_runs(runs, place, reading, Called(name, workload, link)))

@@ -112,6 +112,7 @@ class _NotCpp(ValueError):
     """Brackets do not match, so this is not a C++ name."""
 
 
+@lru_cache(maxsize=16_384)
 def _settle(name: str, *, qualified: bool) -> str:
     """Normalize repeatedly until nothing changes: one step may reveal another (`(int)(bool)1`)."""
     try:

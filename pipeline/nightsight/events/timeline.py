@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any, Final, TypeVar
+from weakref import WeakKeyDictionary, ref
 
 import numpy as np
 import pandas as pd
@@ -74,6 +75,15 @@ class Timeline:
         self.pieces = pieces
         self._window = window
         self._origin = origin
+
+    @classmethod
+    def of(cls, profile: Profile) -> "Timeline":
+        """Return the timeline of a profile: the same one, with what was computed, for as long as anyone holds it."""
+        timeline = reference() if (reference := _TIMELINES.get(profile)) else None
+        if timeline is None:
+            timeline = cls(profile)
+            _TIMELINES[profile] = ref(timeline)
+        return timeline
 
     def at(self, window: Window, pieces: "Pieces" = ()) -> "Timeline":
         """Return another window of the same profile. What does not depend on the window is shared."""
@@ -175,6 +185,7 @@ class Timeline:
 
 
 Pieces = tuple[tuple[int, Timeline], ...]
+_TIMELINES: Final[WeakKeyDictionary[Profile, "ref[Timeline]"]] = WeakKeyDictionary()
 
 
 def distinct(values: Ints) -> Ints:

@@ -309,6 +309,39 @@ class View:
     findings: tuple[Finding, ...] = ()
 
 
+class Windows(Sequence[View]):
+    """The windows of a report: the one that it is about, then others, which are computed on first use."""
+
+    def __init__(self, chosen: View, others: Callable[[], Iterable[View]]) -> None:
+        self._chosen, self._compute = chosen, others
+        self._others: tuple[View, ...] | None = None
+
+    def __iter__(self) -> Iterator[View]:
+        """Iterate over the windows, and compute no others before they are asked for."""
+        yield self._chosen
+        if self._others is None:
+            self._others = tuple(self._compute())
+            # this releases the data from which they are computed
+            self._compute = tuple
+        yield from self._others
+
+    def __len__(self) -> int:
+        """Return the number of windows."""
+        return sum(1 for _ in self)
+
+    @overload
+    def __getitem__(self, place: int) -> View: ...
+    @overload
+    def __getitem__(self, place: slice) -> tuple[View, ...]: ...
+    def __getitem__(self, place: int | slice) -> View | tuple[View, ...]:
+        """Return a window by its position."""
+        return tuple(self)[place]
+
+    def __reduce__(self) -> tuple[type[tuple[View, ...]], tuple[tuple[View, ...]]]:
+        """Pickle all windows, without the data from which they are computed."""
+        return tuple, (tuple(self),)
+
+
 def gpu_name(device: object, ranks: Mapping[str, int] | None = None) -> str:
     """Return the name of a GPU in a report: "Rank 1" if each rank has a GPU (`Report.ranks`), else "GPU 1"."""
     rank = (ranks or {}).get(str(device))
@@ -333,7 +366,7 @@ class Report:
     stages_s: Mapping[str, float] = field(default_factory=dict)
     generator: str = ""
     unchecked: Mapping[str, str] = field(default_factory=dict)
-    windows: tuple[View, ...] = ()
+    windows: Sequence[View] = ()
     conditions: tuple[Conditions, ...] = ()
     ranks: Mapping[str, int] = field(default_factory=dict)
     shared: tuple[tuple[int, ...], ...] = ()

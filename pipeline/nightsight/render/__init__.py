@@ -1,53 +1,37 @@
 """The output formats: each renders a report, or the events behind it.
 
-To add a format, write a function and add a line to FORMATS.
+To add a format, write a function and add a line to FORMATS. A format imports only what it needs itself: the modules of
+a page take as long to import as a JSON file takes to write.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 from nightsight.errors import UsageError
+from nightsight.events.categories import Activity
 from nightsight.model.report import Profile, Report
-from nightsight.render.export.data import render_csv, render_json, render_parquet
-from nightsight.render.export.markdown import render_markdown
-from nightsight.render.export.perfetto import perfetto_trace
-from nightsight.render.export.speedscope import speedscope_profile
-from nightsight.render.page.html import MOST_BYTES, render_html, render_index, with_assets
-from nightsight.render.page.index import IndexEntry, index_entry
-from nightsight.render.page.summary import Numbers, numbers
-from nightsight.render.table.layouts import refuse_incomplete
-from nightsight.render.timeline.activity import Activities, unknown
 
-__all__ = [
-    "FORMATS",
-    "MOST_BYTES",
-    "Format",
-    "IndexEntry",
-    "Numbers",
-    "Source",
-    "format_of",
-    "index_entry",
-    "numbers",
-    "refuse_incomplete",
-    "render_html",
-    "render_index",
-    "render_markdown",
-    "with_assets",
-]
+if TYPE_CHECKING:
+    from nightsight.render.timeline.rows import TimelineEvents
+
+MOST_BYTES: Final = 1_500_000
+"""The default of the size limit of a page."""
 
 
 @dataclass(frozen=True)
 class Source:
     """The input of a renderer: a report, its profile (None for a report.json), and the page size limit in bytes.
 
-    activities: returns the activity of each device at every instant.
+    activities: returns the activity of each device at every instant; empty if it is unknown. prepared: returns what
+    `Format.prepare` does; None if that was not called.
     """
 
     report: Report
     profile: Profile | None = None
     most_bytes: int = MOST_BYTES
-    activities: Activities = unknown
+    activities: Callable[[], Mapping[int, Activity]] = dict
+    prepared: Callable[[], Any] | None = None
 
     @property
     def events(self) -> Profile:
@@ -62,12 +46,14 @@ class Format:
     """An output format: its file name suffix, and a function that returns its files by name.
 
     A single file has the name "". A format with `of_events` needs a profile read with all details of its events.
+    prepare: computes what `render` needs of the events, for `Source.prepared`, while the report is made of them.
     """
 
     suffix: str
     render: Callable[[Source], dict[str, bytes]]
     is_folder: bool = False
     of_events: bool = False
+    prepare: Callable[[Profile], Any] | None = None
 
 
 def format_of(name: str) -> str:
@@ -77,18 +63,67 @@ def format_of(name: str) -> str:
     return max(files, key=lambda style: len(FORMATS[style].suffix), default="html")
 
 
-def _page(source: Source) -> bytes:
-    return render_html(
-        source.report, source.profile, most_bytes=source.most_bytes, activities=source.activities
-    ).encode()
+def _html(source: Source) -> dict[str, bytes]:
+    from nightsight.render.page.html import render_html
+
+    page = render_html(
+        source.report,
+        source.profile,
+        most_bytes=source.most_bytes,
+        activities=source.activities,
+        events=source.prepared,
+    )
+    return {"": page.encode()}
+
+
+def _events_of_page(profile: Profile) -> "TimelineEvents":
+    from nightsight.render.timeline.payload import all_events
+
+    return all_events(profile)
+
+
+def _json(source: Source) -> dict[str, bytes]:
+    from nightsight.render.export.data import render_json
+
+    return render_json(source.report)
+
+
+def _csv(source: Source) -> dict[str, bytes]:
+    from nightsight.render.export.data import render_csv
+
+    return render_csv(source.report)
+
+
+def _parquet(source: Source) -> dict[str, bytes]:
+    from nightsight.render.export.data import render_parquet
+
+    return render_parquet(source.report)
+
+
+def _markdown(source: Source) -> dict[str, bytes]:
+    from nightsight.render.export.markdown import render_markdown
+
+    return {"": render_markdown(source.report).encode()}
+
+
+def _perfetto(source: Source) -> dict[str, bytes]:
+    from nightsight.render.export.perfetto import perfetto_trace
+
+    return {"": perfetto_trace(source.events)}
+
+
+def _speedscope(source: Source) -> dict[str, bytes]:
+    from nightsight.render.export.speedscope import speedscope_profile
+
+    return {"": speedscope_profile(source.events)}
 
 
 FORMATS: Final[Mapping[str, Format]] = {
-    "html": Format(".html", lambda source: {"": _page(source)}),
-    "json": Format(".json", lambda source: render_json(source.report)),
-    "csv": Format(".csv", lambda source: render_csv(source.report), is_folder=True),
-    "parquet": Format(".parquet", lambda source: render_parquet(source.report), is_folder=True),
-    "markdown": Format(".md", lambda source: {"": render_markdown(source.report).encode()}),
-    "perfetto": Format(".perfetto.json.gz", lambda source: {"": perfetto_trace(source.events)}, of_events=True),
-    "speedscope": Format(".speedscope.json", lambda source: {"": speedscope_profile(source.events)}, of_events=True),
+    "html": Format(".html", _html, prepare=_events_of_page),
+    "json": Format(".json", _json),
+    "csv": Format(".csv", _csv, is_folder=True),
+    "parquet": Format(".parquet", _parquet, is_folder=True),
+    "markdown": Format(".md", _markdown),
+    "perfetto": Format(".perfetto.json.gz", _perfetto, of_events=True),
+    "speedscope": Format(".speedscope.json", _speedscope, of_events=True),
 }

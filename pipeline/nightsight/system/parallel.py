@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import wraps
+from functools import cache, wraps
 from threading import RLock
 from typing import Final, TypeVar
 from weakref import WeakKeyDictionary
@@ -34,6 +34,23 @@ def thread_map(function: Callable[[_Item], _Value], items: Iterable[_Item], *, r
         return
     with ThreadPoolExecutor(count) as pool:
         yield from pool.map(function, items)
+
+
+def background(compute: Callable[[], _Value], *, rows: int) -> Callable[[], _Value]:
+    """Start a computation in a thread if there are many rows of events; return a function that returns its value.
+
+    One computation runs at a time. Its value is handed over once, so that it can be released; further calls compute it
+    again.
+    """
+    if min(os.cpu_count() or 1, _allowed[0]) < 2 or rows < _LEAST_ROWS:
+        return compute
+    started = [_in_background().submit(compute)]
+    return lambda: started.pop().result() if started else compute()
+
+
+@cache
+def _in_background() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(1)
 
 
 def memoize(compute: Callable[[_Item], _Value]) -> Callable[[_Item], _Value]:

@@ -1,6 +1,6 @@
 """Makes a report of a profile: results, findings, and the windows that a reader can choose."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 
@@ -8,11 +8,27 @@ from nightsight.advise import NEEDS, advise, of_whole, unchecked
 from nightsight.analyze import activities, analyze, analyze_others, doubts, ranks_by_gpu, shared_numbers, view_of
 from nightsight.events.timeline import Timeline
 from nightsight.events.window import START_UP, offered_windows
-from nightsight.model.report import SEVERITIES, Capture, Environment, Finding, Profile, Report, Results, View
-from nightsight.render import Source
+from nightsight.model.report import SEVERITIES, Capture, Environment, Finding, Profile, Report, Results, View, Windows
+from nightsight.render import Format, Source
 from nightsight.render.page.summary import benchmark_doubts, numbers
 from nightsight.results.gpu_time import TIME_SPLIT
+from nightsight.system.parallel import background
 from nightsight.version import VERSION
+
+
+def analyzed(
+    profile: Profile,
+    title: str,
+    form: Format,
+    *,
+    capture: Capture | None = None,
+    findings: tuple[Finding, ...] = (),
+) -> Source:
+    """Analyze a profile as `build_report` does, and meanwhile prepare the events for an output format."""
+    prepared = form.prepare and background(partial(form.prepare, profile), rows=profile.rows)
+    of_devices = background(partial(activities, profile), rows=profile.rows) if prepared else None
+    source = source_of(build_report(profile, title, capture=capture, findings=findings), profile)
+    return replace(source, prepared=prepared, activities=of_devices or source.activities)
 
 
 def build_report(
@@ -20,10 +36,9 @@ def build_report(
 ) -> Report:
     """Analyze a profile. A `capture` that we collected adds parameters, step times, stage times and findings."""
     capture = capture or Capture(title, "", ())
-    timeline = Timeline(profile)
+    timeline = Timeline.of(profile)
     results = analyze(timeline)
     results.make(entry.name for entry in NEEDS)
-    windows = _views(timeline)
     trusted = (*capture.findings, *findings, *doubts(timeline), *profile.findings, *advise(results))
     report = Report(
         title=title,
@@ -35,7 +50,7 @@ def build_report(
         stages_s={stage: round(seconds, 3) for stage, seconds in capture.stages_s.items()},
         generator=f"nightsight {VERSION}",
         unchecked=unchecked(results),
-        windows=windows,
+        windows=_windows(timeline),
         conditions=capture.conditions,
         ranks=ranks_by_gpu(timeline),
         shared=tuple(map(tuple, shared_numbers(timeline))),
@@ -45,8 +60,13 @@ def build_report(
     return report
 
 
-def _views(timeline: Timeline) -> tuple[View, ...]:
-    """Return the windows that a reader can choose, with the split and the advice of those the report is not about."""
+def _windows(timeline: Timeline) -> Windows:
+    """Return the windows that a reader can choose."""
+    return Windows(view_of(offered_windows(timeline.profile)[0], None), partial(_other_views, timeline))
+
+
+def _other_views(timeline: Timeline) -> Iterator[View]:
+    """Yield the windows that the report is not about, with their split and the advice on them."""
     needed = {TIME_SPLIT, *NEEDS}
     found = dict(analyze_others(timeline, needed))
     advice = {window: advise(results, is_start_up=window.name == START_UP) for window, results in found.items()}
@@ -54,8 +74,8 @@ def _views(timeline: Timeline) -> tuple[View, ...]:
         for window in found:
             if window is not start_up and window.start_ns < start_up.end_ns:
                 advice[window] = of_whole(advice[window], advice[start_up])
-    chosen, *offered = offered_windows(timeline.profile)
-    return (view_of(chosen, None), *(view_of(window, found[window], advice[window]) for window in offered))
+    for window in offered_windows(timeline.profile)[1:]:
+        yield view_of(window, found[window], advice[window])
 
 
 def by_severity(findings: Iterable[Finding]) -> tuple[Finding, ...]:
@@ -80,8 +100,9 @@ def released(source: Source) -> Source:
     results = source.report.results
     if source.profile is None or not isinstance(results, Results):
         return source
-    fresh = results.continued(analyze(Timeline(source.profile)))
-    return replace(source, report=replace(source.report, results=fresh))
+    timeline = Timeline(source.profile)
+    fresh = replace(source.report, results=results.continued(analyze(timeline)), windows=_windows(timeline))
+    return replace(source, report=fresh)
 
 
 def source_of(report: Report, profile: Profile) -> Source:

@@ -5,7 +5,7 @@ from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Final, get_type_hints
 
-from nightsight.render import IndexEntry, render_index
+from nightsight.render.page.index import IndexEntry, render_index
 from nightsight.runs.layout import runs, write_file
 
 TRENDS: Final = "history.html"

@@ -19,7 +19,7 @@ from nightsight.read import recognize
 from nightsight.render import Format, Source
 from nightsight.system.processes import Died, Processes, as_worker, cores
 from nightsight.texts import without_host
-from nightsight.workflows.analysis import build_report, source_of
+from nightsight.workflows.analysis import analyzed
 from nightsight.workflows.opening import Reading, is_small, profile_of, title_of
 
 # of jobs with larger captures (as .sqlite exports, in total), only this much is held: it takes 8 times the memory
@@ -70,7 +70,7 @@ def open_job(paths: Sequence[Path], form: Format, reading: Reading) -> Source | 
     reading.progress("looking for causes in all ranks")
     chosen = replace(profile, window=reading.window)
     title = name_of_job([one.name for one in facts])
-    return source_of(build_report(chosen, title, findings=tuple(findings)), chosen)
+    return analyzed(chosen, title, form, findings=tuple(findings))
 
 
 def _parts(paths: Iterable[Path], reading: Reading, *, details: bool) -> Iterator[Callable[[], Part | None]]:

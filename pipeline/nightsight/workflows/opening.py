@@ -13,14 +13,14 @@ from nightsight.events.window import AUTO, check_window
 from nightsight.model.report import Capture, Finding, Profile, Report
 from nightsight.progress import Progress
 from nightsight.read import read, recognize
-from nightsight.render import Format, Source, refuse_incomplete
+from nightsight.render import Format, Source
 from nightsight.runs.layout import captures_of, refuse_no_run
 from nightsight.runs.unprofiled import with_unprofiled
 from nightsight.system.crash import about
 from nightsight.system.scratch import scratch
 from nightsight.tables import Details
 from nightsight.texts import without_host
-from nightsight.workflows.analysis import build_report, by_severity, source_of
+from nightsight.workflows.analysis import analyzed, by_severity
 from nightsight.workflows.attach import with_attached
 
 _SMALL_BYTES: Final = 60_000_000
@@ -67,6 +67,8 @@ def open_file(path: Path, form: Format, reading: Reading) -> Source:
             raise UsageError(
                 "a report.json has the figures that it was made with", "Pass the capture that it was made from."
             )
+        from nightsight.render.table.layouts import refuse_incomplete  # noqa: PLC0415 (most reports are of captures)
+
         with about(path, "reading"):
             report = Report.from_json(path.read_bytes())
             refuse_incomplete(report)
@@ -74,7 +76,7 @@ def open_file(path: Path, form: Format, reading: Reading) -> Source:
     with profile_of(path, reading, details=form.of_events or is_small(path)) as profile:
         reading.progress(f"looking for causes in {path.name}")
         chosen = with_attached(replace(with_own_gpus(profile), window=reading.window), reading.attach)
-        return source_of(build_report(chosen, title_of(path)), chosen)
+        return analyzed(chosen, title_of(path), form)
 
 
 def _open_run(folder: Path, form: Format, reading: Reading) -> Source:
@@ -97,7 +99,7 @@ def _open_run(folder: Path, form: Format, reading: Reading) -> Source:
         reading.progress(f"looking for causes in {files[0].name}")
         chosen = with_attached(replace(with_own_gpus(profile), window=reading.window), reading.attach)
         if not told.is_file():
-            return source_of(build_report(chosen, title_of(files[0]), findings=findings), chosen)
+            return analyzed(chosen, title_of(files[0]), form, findings=findings)
         run = Report.from_json(told.read_bytes())
         capture = Capture(
             run.title,
@@ -109,11 +111,12 @@ def _open_run(folder: Path, form: Format, reading: Reading) -> Source:
             stages_s=run.stages_s,
             conditions=run.conditions,
         )
-        report = build_report(chosen, run.title, capture=capture, findings=findings)
+        source = analyzed(chosen, run.title, form, capture=capture, findings=findings)
         # what only the collector knew; of another window nothing else holds
-        known = {"unknown_window", *(finding.rule for finding in report.findings)}
+        known = {"unknown_window", *(finding.rule for finding in source.report.findings)}
         kept = [finding for finding in run.findings if finding.severity != "advice" and finding.rule not in known]
-        return source_of(replace(report, findings=by_severity((*kept, *report.findings))), chosen)
+        findings = by_severity((*kept, *source.report.findings))
+        return replace(source, report=replace(source.report, findings=findings))
 
 
 def is_small(path: Path) -> bool:

@@ -22,7 +22,8 @@ from nightsight.events.sharing import with_own_gpus
 from nightsight.events.window import AUTO, check_window, chosen_window
 from nightsight.model.report import Capture, Finding, Profile, Report
 from nightsight.read import read
-from nightsight.render import FORMATS, Source, index_entry
+from nightsight.render import FORMATS, Source
+from nightsight.render.page.index import index_entry
 from nightsight.runs.layout import Turn, captures_of, new_run, publish, runs, write_file
 from nightsight.runs.unprofiled import to_text, with_unprofiled
 from nightsight.system.crash import note

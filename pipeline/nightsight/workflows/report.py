@@ -9,7 +9,7 @@ from pathlib import Path
 
 from nightsight.errors import UsageError
 from nightsight.model.report import Report
-from nightsight.render import FORMATS, Format, Source, format_of, with_assets
+from nightsight.render import FORMATS, Format, Source, format_of
 from nightsight.runs.layout import captures_of, write_file
 from nightsight.system.crash import about
 from nightsight.workflows.opening import Reading, open_file, title_of
@@ -99,6 +99,8 @@ def _refuse_assets(style: str, output: Output) -> None:
 
 def _with_assets(page: bytes, folder: Path, target: Path, inputs: Sequence[Path]) -> bytes:
     """Write the style and the script of a page into a folder; return the page that uses them there."""
+    from nightsight.render.page.html import with_assets  # noqa: PLC0415 (only pages need the modules of pages)
+
     text, files = with_assets(page.decode(), Path(os.path.relpath(folder, target.parent)).as_posix())
     for name, content in files.items():
         write_file(folder / name, content, inputs=inputs)

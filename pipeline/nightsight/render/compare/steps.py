@@ -53,7 +53,7 @@ def _length(report: Report) -> float:
 
 
 def _step(profile: Profile) -> Step | None:
-    timeline = Timeline(profile)
+    timeline = Timeline.of(profile)
     begins, ends = _bounds(timeline)
     lengths = ends - begins
     number = int(np.argsort(lengths, kind="stable")[(len(lengths) - 1) // 2])

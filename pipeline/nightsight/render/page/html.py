@@ -4,7 +4,7 @@ import base64
 import hashlib
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -16,18 +16,18 @@ from jinja2.bccache import Bucket
 from markupsafe import Markup, escape
 
 from nightsight.model.report import Profile, Report
+from nightsight.render import MOST_BYTES
 from nightsight.render.figure.axes import spaced
-from nightsight.render.page.index import IndexEntry, index_page
 from nightsight.render.page.page import page
 from nightsight.render.page.scripts import bundle
 from nightsight.render.timeline.activity import Activities, unknown
 from nightsight.render.timeline.payload import MOST_BYTES as TIMELINE_BYTES
 from nightsight.render.timeline.payload import timeline_payload
+from nightsight.render.timeline.rows import TimelineEvents
 from nightsight.system.shipped import shipped
 from nightsight.units import SCALES
 
 TEMPLATES: Final = shipped("templates")
-MOST_BYTES: Final = 1_500_000
 _POLICY: Final = "content-security-policy"
 _NVIDIA: Final = re.compile(r"(?<=\()(https://(?:docs|developer)\.nvidia\.com/[\w./#?=&%+~-]*)(?=\))")
 _UTC: Final = re.compile(r"(\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d)(?: UTC)?")
@@ -60,11 +60,17 @@ _STYLES: Final = (
 
 
 def render_html(
-    report: Report, profile: Profile | None = None, *, most_bytes: int = MOST_BYTES, activities: Activities = unknown
+    report: Report,
+    profile: Profile | None = None,
+    *,
+    most_bytes: int = MOST_BYTES,
+    activities: Activities = unknown,
+    events: Callable[[], TimelineEvents] | None = None,
 ) -> str:
     """Render the report as one self-contained HTML page, with a timeline if there is a profile.
 
-    activities: returns the activity of each device at every instant, which the timeline draws.
+    activities: returns the activity of each device at every instant, which the timeline draws. events: returns the
+    events of the timeline (`all_events`) if they are computed already.
 
     The timeline gets the room that the rest of the page leaves of `most_bytes`; the rest is never cut.
     """
@@ -74,16 +80,13 @@ def render_html(
         text = fill("report.html", page=view, timeline=_TIMELINE, no_timeline="")
         room = most_bytes - len(text.encode()) - _LONGEST_POLICY
         most = min(room, TIMELINE_BYTES)
-        payload = timeline_payload(profile, results=report.results, activities=activities, most_bytes=most)
+        payload = timeline_payload(
+            profile, results=report.results, activities=activities, events=events, most_bytes=most
+        )
         if payload:
             return with_policy(text.replace(_TIMELINE, payload.decode(), 1))
     reason = "report.json contains no events; render the capture itself" if profile is None else _NO_EVENTS
     return with_policy(fill("report.html", page=view, timeline="", no_timeline=reason))
-
-
-def render_index(entries: Sequence[IndexEntry], *, trends: str = "") -> str:
-    """Render the index of runs as one HTML page. `trends`: the address of the trend page, if there is one."""
-    return with_policy(fill("index.html", page=index_page(entries, trends=trends)))
 
 
 def fill(

@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 from nightsight.model.history import Key, off_level
 from nightsight.model.report import Report
+from nightsight.render.page.html import fill, with_policy
 from nightsight.render.page.summary import numbers
 from nightsight.render.table.view import Cell, Column, Row, TableView, counted
 from nightsight.texts import printable
@@ -97,6 +98,11 @@ def index_entry(report: Report, *, failed: bool) -> IndexEntry:
         commit=environment.commit,
         machine=Key.of(environment, report.conditions, report.parameters).text,
     )
+
+
+def render_index(entries: Sequence[IndexEntry], *, trends: str = "") -> str:
+    """Render the index of runs as one HTML page. `trends`: the address of the trend page, if there is one."""
+    return with_policy(fill("index.html", page=index_page(entries, trends=trends)))
 
 
 def index_page(entries: Sequence[IndexEntry], *, trends: str = "") -> IndexPage:

@@ -27,7 +27,7 @@ from nightsight.render.timeline.counters import Curve, curves
 from nightsight.render.timeline.detail import exact_layer, on_statistics, sentences, thin
 from nightsight.render.timeline.labels import Economy, Labels, fold
 from nightsight.render.timeline.layers import Sample, TimelineLayer
-from nightsight.render.timeline.ranks import Ranks, numbered_collectives, ranks_of_job
+from nightsight.render.timeline.ranks import Ranks, has_collectives, numbered_collectives, ranks_of_job
 from nightsight.render.timeline.rows import MOST_ROWS, TimelineEvents, lay_events, merge_events
 from nightsight.render.timeline.sums import Sums, fitting, sums_of
 from nightsight.results.categories import BUSY
@@ -62,20 +62,24 @@ Span = tuple[int, int]
 
 
 def timeline_payload(
-    profile: Profile, *, results: Sequence[Result] = (), activities: Activities = unknown, most_bytes: int = MOST_BYTES
+    profile: Profile,
+    *,
+    results: Sequence[Result] = (),
+    activities: Activities = unknown,
+    events: Callable[[], TimelineEvents] | None = None,
+    most_bytes: int = MOST_BYTES,
 ) -> bytes | None:
     """Return the timeline as base64 of gzip, at most `most_bytes` long; None if there are no events or none fit.
 
     `results` are those of the profile's report; the curves of memory and of operations in flight come from them.
-    `activities` returns the activity of each device.
+    `activities` returns the activity of each device, and `events` the value of `all_events` if it is known.
     """
-    full_window = Timeline(profile).window
+    full_window = Timeline.of(profile).window
     window = (full_window.start_ns, full_window.end_ns)
     places = Places(profile)
     ranks = ranks_of_job(profile, results)
-    collective = numbered_collectives(profile) if ranks else None
     source = _Source(
-        lambda most_rows: lay_events(profile, most_rows=most_rows, collective=collective),
+        lambda most_rows: events() if events and most_rows == maxsize else _events(profile, most_rows),
         lambda most_points: curves(profile, results, window=window, most_points=most_points),
         window,
         full_window.name,
@@ -101,6 +105,16 @@ def steps_payload(sides: Sequence[tuple[str, Profile]], *, most_ns: int, most_by
         None,
     )
     return _pack(source, most_bytes)
+
+
+def all_events(profile: Profile) -> TimelineEvents:
+    """Return the events of all rows: most of what a timeline takes, and independent of the report."""
+    return _events(profile, maxsize)
+
+
+def _events(profile: Profile, most_rows: int) -> TimelineEvents:
+    collective = numbered_collectives(profile) if has_collectives(profile) else None
+    return lay_events(profile, most_rows=most_rows, collective=collective)
 
 
 @dataclass(frozen=True)

@@ -103,14 +103,10 @@ def _size(part: Columns | None) -> int:
 
 def ranks_of_job(profile: Profile, results: Sequence[Result] = ()) -> Ranks | None:
     """Return the ranks of a job, from the results of its report; None if no two of them share a collective."""
-    kernels = profile.tables.get("kernels", empty("kernels"))
-    # most captures have one rank: detect that quickly
-    if profile.job is None and not any(map(communicates, kernels["name"].cat.categories)):
+    if not has_collectives(profile):
         return None
-    timeline = Timeline(profile)
+    timeline = Timeline.of(profile)
     all_ranks = of_all_ranks(timeline)
-    if not (all_ranks["collective"] >= 0).any():
-        return None
     devices = all_ranks["device"].unique()
     numbers = ranks_of(timeline, devices)
     order = np.argsort(numbers, kind="stable")
@@ -137,10 +133,19 @@ def ranks_of_job(profile: Profile, results: Sequence[Result] = ()) -> Ranks | No
     return Ranks(word, each, _collective_columns(all_ranks, devices), packed, _of_program(results), awaited)
 
 
+def has_collectives(profile: Profile) -> bool:
+    """Whether any two ranks share a collective."""
+    kernels = profile.tables.get("kernels", empty("kernels"))
+    # most captures have one rank: detect that quickly
+    if profile.job is None and not any(map(communicates, kernels["name"].cat.categories)):
+        return False
+    return bool((of_all_ranks(Timeline.of(profile))["collective"] >= 0).any())
+
+
 @memoize
 def numbered_collectives(profile: Profile) -> Ints:
     """Return the number of the collective of each GPU operation, in order of their starts; -1 for none."""
-    timeline = Timeline(profile)
+    timeline = Timeline.of(profile)
     old = _by_begin(of_all_ranks(timeline)).index.to_numpy()
     number = np.full(int(old.max(initial=-1)) + 2, -1, dtype=np.int64)
     number[old] = np.arange(len(old))
