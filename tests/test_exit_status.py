@@ -102,14 +102,14 @@ def test_a_bug_is_one_line_with_file_stage_and_log_and_no_gate_takes_it_for_a_re
 
 
 def test_the_stage_of_a_bug_is_what_progress_told_last(capture: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(opening, "build_report", crashing)
+    monkeypatch.setattr(analysis, "build_report", crashing)
     assert f"on {capture} (stage: looking for causes in drawn.sqlite)" in ended("report", "-q", capture).stderr
     monkeypatch.setattr(opening, "read", crashing)
     assert f"on {capture} (stage: reading)" in ended("report", capture).stderr
 
 
 def test_debug_shows_the_traceback(capture: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(opening, "build_report", crashing)
+    monkeypatch.setattr(analysis, "build_report", crashing)
     result = ended("--debug", "report", capture)
     assert result.exit_code == CRASHED
     assert "Traceback" in result.stderr
@@ -180,7 +180,7 @@ def test_a_signal_is_the_exit_status_also_where_a_report_was_written(
             os.kill(os.getpid(), number)
         return real(*given, **named)
 
-    monkeypatch.setattr(opening, "build_report", caught)
+    monkeypatch.setattr(analysis, "build_report", caught)
     assert ended("report", capture, "-o", "page.html").exit_code == 128 + number
     assert Path("page.html").is_file()
 

@@ -552,6 +552,7 @@ def report(files: tuple[Path, ...], **values: Any) -> None:  # noqa: ANN401
       nightsight report train.sqlite -o site/train.html --assets site/assets
     """
     keep_memory()
+    from nightsight.system.fork import fork_allowed
     from nightsight.workflows.opening import Reading
     from nightsight.workflows.report import Output, render_files
 
@@ -559,7 +560,7 @@ def report(files: tuple[Path, ...], **values: Any) -> None:  # noqa: ANN401
     output_name = options.output or ""
     path, is_folder = Path(output_name) if output_name else None, output_name.endswith("/")
     output = Output(path, options.style or "", options.max_bytes, options.assets, is_folder)
-    with shown_progress(is_quiet=options.quiet) as progress:
+    with shown_progress(is_quiet=options.quiet) as progress, fork_allowed():
         reading = Reading(options.nsys, options.max_input, progress, options.window, options.attach, options.apart)
         for rendered in render_files(files, output, reading):
             with progress.paused():

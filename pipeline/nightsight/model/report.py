@@ -245,6 +245,12 @@ class Results(Sequence[Result]):
             self._makers.pop(name, None)
         return self._made.get(name)
 
+    def replaced(self, makers: Mapping[str, Callable[[], Result]]) -> "Results":
+        """Return these results, some of which other functions compute."""
+        results = Results({**self._makers, **makers}, self._rows)
+        results.names, results._made = self.names, dict(self._made)
+        return results
+
     def continued(self, other: "Results") -> "Results":
         """Return these results; missing ones will be computed by the makers of the same names in `other`."""
         results = Results(other._makers, other._rows)

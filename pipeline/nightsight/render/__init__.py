@@ -45,14 +45,16 @@ class Source:
 class Format:
     """An output format: its file name suffix, and a function that returns its files by name.
 
-    A single file has the name "". A format with `of_events` needs a profile read with all details of its events.
-    prepare: computes what `render` needs of the events, for `Source.prepared`, while the report is made of them.
+    A single file has the name "". A format with `of_events` needs a profile read with all details of its events. One
+    that `has_windows` shows the other windows of a report, too. prepare: computes what `render` needs of the events,
+    for `Source.prepared`, while the report is made.
     """
 
     suffix: str
     render: Callable[[Source], dict[str, bytes]]
     is_folder: bool = False
     of_events: bool = False
+    has_windows: bool = False
     prepare: Callable[[Profile], Any] | None = None
 
 
@@ -119,11 +121,11 @@ def _speedscope(source: Source) -> dict[str, bytes]:
 
 
 FORMATS: Final[Mapping[str, Format]] = {
-    "html": Format(".html", _html, prepare=_events_of_page),
-    "json": Format(".json", _json),
+    "html": Format(".html", _html, has_windows=True, prepare=_events_of_page),
+    "json": Format(".json", _json, has_windows=True),
     "csv": Format(".csv", _csv, is_folder=True),
     "parquet": Format(".parquet", _parquet, is_folder=True),
-    "markdown": Format(".md", _markdown),
+    "markdown": Format(".md", _markdown, has_windows=True),
     "perfetto": Format(".perfetto.json.gz", _perfetto, of_events=True),
     "speedscope": Format(".speedscope.json", _speedscope, of_events=True),
 }

@@ -10,8 +10,8 @@ from weakref import WeakKeyDictionary
 
 # each task has its own arrays, so more threads take more memory
 _MOST_THREADS: Final = 2
-# work on fewer rows is mostly Python code, for which threads only wait for each other
-_LEAST_ROWS: Final = 500_000
+MANY_ROWS: Final = 500_000
+"""Work on fewer rows of events is mostly Python code, for which threads only wait for each other."""
 _allowed = [_MOST_THREADS]
 
 _Item = TypeVar("_Item")
@@ -29,7 +29,7 @@ def thread_map(function: Callable[[_Item], _Value], items: Iterable[_Item], *, r
     Uses several threads if the items have many rows of events; `rows` is their approximate total.
     """
     count = min(os.cpu_count() or 1, _allowed[0])
-    if count < 2 or rows < _LEAST_ROWS:
+    if count < 2 or rows < MANY_ROWS:
         yield from map(function, items)
         return
     with ThreadPoolExecutor(count) as pool:
@@ -42,7 +42,7 @@ def background(compute: Callable[[], _Value], *, rows: int) -> Callable[[], _Val
     One computation runs at a time. Its value is handed over once, so that it can be released; further calls compute it
     again.
     """
-    if min(os.cpu_count() or 1, _allowed[0]) < 2 or rows < _LEAST_ROWS:
+    if min(os.cpu_count() or 1, _allowed[0]) < 2 or rows < MANY_ROWS:
         return compute
     started = [_in_background().submit(compute)]
     return lambda: started.pop().result() if started else compute()

@@ -1,18 +1,33 @@
 """Makes a report of a profile: results, findings, and the windows that a reader can choose."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import partial
+from typing import Final
 
 from nightsight.advise import NEEDS, advise, of_whole, unchecked
 from nightsight.analyze import activities, analyze, analyze_others, doubts, ranks_by_gpu, shared_numbers, view_of
 from nightsight.events.timeline import Timeline
 from nightsight.events.window import START_UP, offered_windows
-from nightsight.model.report import SEVERITIES, Capture, Environment, Finding, Profile, Report, Results, View, Windows
+from nightsight.model.report import (
+    SEVERITIES,
+    Capture,
+    Environment,
+    Finding,
+    Profile,
+    Report,
+    Result,
+    Results,
+    View,
+    Windows,
+)
 from nightsight.render import Format, Source
 from nightsight.render.page.summary import benchmark_doubts, numbers
+from nightsight.results import RESULTS
+from nightsight.results.columns import PROGRAM
 from nightsight.results.gpu_time import TIME_SPLIT
-from nightsight.system.parallel import background
+from nightsight.system.fork import forked
+from nightsight.system.parallel import MANY_ROWS, background
 from nightsight.version import VERSION
 
 
@@ -25,10 +40,31 @@ def analyzed(
     findings: tuple[Finding, ...] = (),
 ) -> Source:
     """Analyze a profile as `build_report` does, and meanwhile prepare the events for an output format."""
+    timeline, is_large = Timeline.of(profile), profile.rows >= MANY_ROWS
+    other_half = None if is_large or not form.has_windows else forked(partial(_other_half, timeline))
     prepared = form.prepare and background(partial(form.prepare, profile), rows=profile.rows)
     of_devices = background(partial(activities, profile), rows=profile.rows) if prepared else None
-    source = source_of(build_report(profile, title, capture=capture, findings=findings), profile)
+    report = build_report(profile, title, capture=capture, findings=findings)
+    if other_half and isinstance(report.results, Results):
+        makers = {entry.name: partial(_result, other_half, entry.name) for entry in _OTHER_RESULTS}
+        windows = Windows(next(iter(report.windows)), lambda: other_half()[1])
+        report = replace(report, results=report.results.replaced(makers), windows=windows)
+    source = source_of(report, profile)
     return replace(source, prepared=prepared, activities=of_devices or source.activities)
+
+
+_OTHER_RESULTS: Final = tuple(entry for entry in RESULTS if entry.group == PROGRAM and entry not in NEEDS)
+_OtherHalf = tuple[dict[str, Result], tuple[View, ...]]
+
+
+def _other_half(timeline: Timeline) -> _OtherHalf:
+    """Return what takes about as long as the rest of a report: some of its results, and its other windows."""
+    results = {result.name: result for result in analyze(timeline, _OTHER_RESULTS)}
+    return results, tuple(_other_views(timeline))
+
+
+def _result(other_half: Callable[[], _OtherHalf], name: str) -> Result:
+    return other_half()[0][name]
 
 
 def build_report(
