@@ -24,8 +24,8 @@ from nightsight.model.report import (
 from nightsight.render import Format, Source
 from nightsight.render.page.summary import benchmark_doubts, numbers
 from nightsight.results import RESULTS
-from nightsight.results.columns import PROGRAM
 from nightsight.results.gpu_time import TIME_SPLIT
+from nightsight.results.ranges import NVTX_RANGES
 from nightsight.system.fork import forked
 from nightsight.system.parallel import MANY_ROWS, background
 from nightsight.version import VERSION
@@ -53,7 +53,7 @@ def analyzed(
     return replace(source, prepared=prepared, activities=of_devices or source.activities)
 
 
-_OTHER_RESULTS: Final = tuple(entry for entry in RESULTS if entry.group == PROGRAM and entry not in NEEDS)
+_OTHER_RESULTS: Final = tuple(entry for entry in RESULTS[RESULTS.index(NVTX_RANGES) :] if entry not in NEEDS)
 _OtherHalf = tuple[dict[str, Result], tuple[View, ...]]
 
 
