@@ -14,6 +14,7 @@ from typing import Final
 from nightsight.captures import unprofiled_file
 from nightsight.errors import CaptureError
 from nightsight.read import Kind, read, recognize
+from nightsight.read.chrome import open_unpacked
 from nightsight.runs.layout import whole_file, write_file
 from nightsight.runs.unprofiled import from_text, to_text
 from nightsight.sanitize import kineto, ncu, nsys
@@ -95,7 +96,7 @@ def _holds(written: Path, values: list[bytes]) -> bool:
     """Whether the bytes of a file contain one of these values."""
     overlap = max(map(len, values), default=1) - 1
     tail = b""
-    with kineto.open_unpacked(written) as file:
+    with open_unpacked(written) as file:
         while values and (piece := file.read(_PIECE)):
             # ten times as fast as a regular expression
             piece = tail + piece.lower()

@@ -8,7 +8,6 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from io import BufferedReader
 from pathlib import Path
 from typing import Any, Final
 
@@ -225,15 +224,6 @@ def _open_gzip(target: Path) -> Iterator[gzip.GzipFile]:
     # without name and time, so that the same trace gives the same bytes
     with target.open("wb") as file, gzip.GzipFile("", "wb", 6, file, mtime=0) as packed:
         yield packed
-
-
-@contextmanager
-def open_unpacked(path: Path) -> Iterator[gzip.GzipFile | BufferedReader]:
-    """Open a file for reading, decompressing it if necessary."""
-    with path.open("rb") as file:
-        is_packed = file.peek(2).startswith(b"\x1f\x8b")
-        with gzip.open(file) if is_packed else file as content:
-            yield content
 
 
 _ANY_TRACK: Final = re.compile("|".join(_TRACKS))
