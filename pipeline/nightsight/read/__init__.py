@@ -14,8 +14,7 @@ from nightsight.read.chrome import GZIP, MOST_BYTES
 from nightsight.read.impossible import without_impossible
 from nightsight.read.kineto import read_kineto
 from nightsight.read.ncu.blocks import MAGIC as NCU_REPORT
-from nightsight.read.ncu.csv import SIGNS as NCU_CSV
-from nightsight.read.ncu.csv import read_ncu_csv, text_of
+from nightsight.read.ncu.csv import CSV_PATTERN, read_ncu_csv, text_of
 from nightsight.read.ncu.report import read_ncu_report
 from nightsight.read.nsys.tables import read_nsys
 from nightsight.read.sqlite import MAGIC as SQLITE
@@ -66,7 +65,7 @@ def recognize(path: Path) -> Kind:
     if _REPORT.match(head):
         return "report"
     # checked before the signatures: the output of the program may look like JSON
-    if b"\0" not in start and NCU_CSV.search(start):
+    if b"\0" not in start and CSV_PATTERN.search(start):
         return "ncu-csv"
     for signature, kind in _SIGNATURES:
         if head.lstrip().startswith(signature):

@@ -15,7 +15,7 @@ from typing import Final
 
 from nightsight.errors import CaptureError
 from nightsight.read.nsys.export import OF_PROCESS
-from nightsight.read.nsys.nccl import facts_of, of_nccl
+from nightsight.read.nsys.nccl import facts_of_call, nccl_condition
 from nightsight.read.nsys.samples import SAMPLES, frames_of
 from nightsight.read.nsys.tables import refuse_foreign
 from nightsight.read.sqlite import Database, decoded, read_only
@@ -294,7 +294,7 @@ class _Copy:
         text = f"COALESCE({', '.join(present)}, '')"
         frames = f"""json_quote(json_extract({text}, '$."{SAMPLES}".Frames'))"""
         stack = f'WHEN "eventType" = {_MARK} AND json_valid({text}) THEN clean_stack(CAST({frames} AS BLOB))'
-        return f"CASE {stack} WHEN {of_nccl(text)} THEN clean_call(CAST({text} AS BLOB)) END"
+        return f"CASE {stack} WHEN {nccl_condition(text)} THEN clean_call(CAST({text} AS BLOB)) END"
 
     def _stack(self, text: bytes) -> str | None:
         frames = frames_of(text or b"")
@@ -357,7 +357,7 @@ def _tells(name: str) -> str:
 
 def _call(text: bytes) -> str | None:
     """Return the parts of the payload of an NCCL call that a report reads: whole numbers."""
-    facts = facts_of(text)
+    facts = facts_of_call(text)
     return json.dumps(facts, separators=(",", ":")) if facts else None
 
 
