@@ -33,11 +33,6 @@ class _Form:
     texts: Callable[[Path], Iterator[str]]
 
 
-_FORMS: Final[Mapping[Kind, _Form]] = {
-    "nsys-sqlite": _Form(nsys.sanitize_nsys, nsys.VOCABULARY, nsys.texts_of_nsys),
-    "kineto": _Form(kineto.sanitize_kineto, kineto.VOCABULARY, kineto.texts_of_kineto),
-    "ncu-csv": _Form(ncu.sanitize_ncu, ncu.VOCABULARY, ncu.texts_of_ncu),
-}
 _REFUSED: Final[Mapping[Kind, tuple[str, str]]] = {
     "nsys-rep": (
         "only nsys can read it, and it holds the environment, the command line and the output of the program",
@@ -64,19 +59,28 @@ def sanitize(source: Path, target: Path, *, most_bytes: int) -> Counter[str]:
     if kind in _REFUSED:
         reason, hint = _REFUSED[kind]
         raise CaptureError(f"{source.name} cannot be sanitized: {reason}", hint)
-    form = _FORMS[kind]
-    write = form.write
-    if kind == "kineto":
-        write = partial(kineto.sanitize_kineto, most_bytes=most_bytes, is_packed=target.suffix == ".gz")
+    form = _form(kind, target, most_bytes)
     private = Private(form.vocabulary)
     private.learn_machine()
     extra = unprofiled_file(source)
     with whole_file(target, inputs=[source, extra]) as written:
-        write(source, written, private)
+        form.write(source, written, private)
         _verify(source, written, private, form, most_bytes)
     if extra.is_file():
         _write_beside(extra, unprofiled_file(target), private, inputs=[source])
     return private.removed
+
+
+def _form(kind: Kind, target: Path, most_bytes: int) -> _Form:
+    if kind == "nsys-sqlite":
+        return _Form(nsys.sanitize_nsys, nsys.VOCABULARY, nsys.texts_of_nsys)
+    if kind == "ncu-csv":
+        return _Form(ncu.sanitize_ncu, ncu.VOCABULARY, ncu.texts_of_ncu)
+    return _Form(
+        partial(kineto.sanitize_kineto, most_bytes=most_bytes, is_packed=target.suffix == ".gz"),
+        kineto.VOCABULARY,
+        partial(kineto.texts_of_kineto, most_bytes=most_bytes),
+    )
 
 
 def _verify(source: Path, written: Path, private: Private, form: _Form, most_bytes: int) -> None:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from nightsight.read.chrome import MOST_BYTES, read_document
+from nightsight.read.chrome import read_document
 from nightsight.read.kineto import COUNTED, PYTHON
 from nightsight.read.kineto_events import OF_MODULE
 from nightsight.sanitize.named import PLAIN
@@ -102,9 +102,7 @@ VOCABULARY: Final = (
 )
 
 
-def sanitize_kineto(
-    source: Path, target: Path, private: Private, *, most_bytes: int = MOST_BYTES, is_packed: bool = False
-) -> None:
+def sanitize_kineto(source: Path, target: Path, private: Private, *, most_bytes: int, is_packed: bool) -> None:
     """Write the required parts of the trace `source` to the new file `target`; CaptureError if it is damaged."""
     document = read_document(source, most_bytes).document
     for name, value in document.items():
@@ -201,7 +199,7 @@ def _learn(private: Private, name: str, value: Json) -> None:
             _learn(private, name, item)
 
 
-def texts_of_kineto(path: Path, most_bytes: int = MOST_BYTES) -> Iterator[str]:
+def texts_of_kineto(path: Path, most_bytes: int) -> Iterator[str]:
     """Return all texts in a trace, and the names of its fields."""
     return _texts(read_document(path, most_bytes).document)
 
