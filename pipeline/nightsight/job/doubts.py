@@ -154,12 +154,12 @@ def _early_ends(ranked: RankedCaptures) -> Iterator[Finding]:
     least = max(_EARLY * float(np.median(lengths)), _EARLY_NS)
     early = [(usual - end, name) for name, end in zip(names, ends, strict=True) if usual - end > least]
     if early:
-        most = format_value(max(early)[0], "length_ns")
+        earliest = format_value(max(early)[0], "length_ns")
         yield Finding(
             "ended_early",
             "warning",
             f"{len(early):,} {'capture ends' if len(early) == 1 else 'captures end'} before the others",
-            f"{', '.join(name for _, name in early[:_MOST_NAMES])}: up to {most} earlier. The program died or was "
+            f"{', '.join(name for _, name in early[:_MOST_NAMES])}: up to {earliest} earlier. The program died or was "
             "stopped there, or the recording stopped. Later collectives involve only the others.",
             "Check how the program ended. Record all ranks for the same steps.",
         )

@@ -54,14 +54,14 @@ def without_impossible(profile: Profile) -> Profile:
         untimed.append(conform("untimed", frame[mask]))
         tables[name] = frame[~mask].reset_index(drop=True)
     tables["untimed"] = pd.concat(untimed, ignore_index=True)
-    one = count == 1
+    is_one = count == 1
     finding = Finding(
         "impossible_times",
         "warning",
-        f"{count:,} of {len(is_wrong):,} GPU operations {'has' if one else 'have'} impossible times",
-        f"{'It takes no time, or ends' if one else 'They take no time, or end'} long after the next operation on the "
-        f"same stream, or after the program. {'It is' if one else 'They are'} left out of all sums, and the time "
-        f"{'it' if one else 'they'} may have taken counts as unknown.",
+        f"{count:,} of {len(is_wrong):,} GPU operations {'has' if is_one else 'have'} impossible times",
+        f"{'It takes no time, or ends' if is_one else 'They take no time, or end'} long after the next operation on "
+        f"the same stream, or after the program. {'It is' if is_one else 'They are'} left out of all sums, and the "
+        f"time {'it' if is_one else 'they'} may have taken counts as unknown.",
         "Capture again. If it happens again, the profiler lost or mixed up events: update it.",
     )
     return replace(profile, tables=tables, findings=(*profile.findings, finding))

@@ -483,11 +483,11 @@ def _with_peers(trace: _Trace, calls: Frame) -> Frame:
         rank_in_group[text] = members.index(rank) if rank in members else None
     # the largest group has the ranks of the job
     is_job = (calls["group_size"] == trace.distributed.get("world_size")).fillna(value=False)
-    own = pd.Series([rank_in_group[text] for text in calls["ranks"]], index=calls.index, dtype=calls["rank"].dtype)
-    own = own.where((own.notna() | ~is_job).to_numpy(dtype=bool), rank)
+    own_rank = pd.Series([rank_in_group[text] for text in calls["ranks"]], index=calls.index, dtype=calls["rank"].dtype)
+    own_rank = own_rank.where((own_rank.notna() | ~is_job).to_numpy(dtype=bool), rank)
     return calls.assign(
         peer=calls["rank"].where(is_pair),
-        rank=calls["rank"].where(~is_pair, own),
+        rank=calls["rank"].where(~is_pair, own_rank),
         bytes=calls["bytes"].where(~is_receive, 0),
         received_bytes=calls["received_bytes"].where(~is_send, 0),
     )

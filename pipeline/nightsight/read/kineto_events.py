@@ -111,14 +111,14 @@ class TraceEvents:
     def has_duplicates(self) -> bool:
         """Whether many events occur more than once, as in a file that was written or merged twice."""
         largest = max(self.events.values(), key=len, default=[])
-        most = max(_MOST_REPEATED * len(largest), _FEW)
+        limit = max(_MOST_REPEATED * len(largest), _FEW)
         try:
             # a quick check, which hardly any trace passes; nested operators can begin and end together
             places = {(event.get("ts"), event.get("tid"), event.get("dur")) for event in largest}
         except TypeError:
             # a list in place of a number
             return False
-        return len(largest) - len(places) > most and len(largest) - len(set(map(_identity, largest))) > most
+        return len(largest) - len(places) > limit and len(largest) - len(set(map(_identity, largest))) > limit
 
     # -- columns --------------------------------------------------------------------------------------------------
 
@@ -163,8 +163,8 @@ class TraceEvents:
         is_wrong = np.array([value is not None and not accepts(value) for value in distinct], dtype=bool)
         self.wrong_types[key] += int(is_wrong[codes].sum())
         texts = [
-            "" if wrong or value is None else json.dumps(value, separators=(",", ":"))
-            for wrong, value in zip(is_wrong, distinct, strict=True)
+            "" if is_refused or value is None else json.dumps(value, separators=(",", ":"))
+            for is_refused, value in zip(is_wrong, distinct, strict=True)
         ]
         return categorical(np.array(texts, dtype=object), codes)
 

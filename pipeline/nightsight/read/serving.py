@@ -7,7 +7,7 @@ generated texts, none of which may get into a report.
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from math import isfinite
+from math import nan
 from pathlib import Path
 from typing import Any, Final
 
@@ -35,8 +35,8 @@ _READABLE: Final = (
     "output_throughput, mean_ttft_ms, p99_tpot_ms."
 )
 Document = Mapping[str, Any]
-Figure = tuple[str, str, str, Any]
-"""A metric, its statistic (a column of the result `serving`), the field it was read from, and the value."""
+Figure = tuple[str, str, str, float | None]
+"""A metric, its statistic (a column of the result `serving`), its field in the file, and the value: see `_number`."""
 _MS: Final = 1e6
 _S: Final = 1e9
 _RATE: Final = "rate_per_s"
@@ -150,11 +150,15 @@ def _document(path: Path) -> Document:
 
 
 def _figures_table(figures: Iterable[Figure], source: str, measured: str, name: str) -> pd.DataFrame:
-    rows = [
-        (metric, measured, source, statistic, _checked(value, field, name))
-        for metric, statistic, field, value in figures
-        if value is not None
-    ]
+    rows = []
+    for metric, statistic, field, value in figures:
+        if value is None:
+            continue
+        if not 0 <= value <= _LARGEST:
+            raise CaptureError(
+                f"cannot attach {name}: its {field} is not a number of at least 0", "Run the benchmark again."
+            )
+        rows.append((metric, measured, source, statistic, value))
     columns = ["metric", "measured", "source", "statistic", "value"]
     return conform("serving_figures", pd.DataFrame(rows, columns=columns))
 
@@ -163,35 +167,35 @@ def _flat(document: Document) -> Iterator[Figure]:
     for field, value in document.items():
         # aiperf gives some of these names to objects
         if field in _FLAT and not isinstance(value, dict):
-            yield *_FLAT[field], field, value
+            yield *_FLAT[field], field, _number(value)
         elif latency := _FLAT_LATENCY.fullmatch(field):
-            yield _LATENCIES[latency[2]], _STATISTICS[latency[1]], field, _scaled(value, _MS)
+            yield _LATENCIES[latency[2]], _STATISTICS[latency[1]], field, _number(value, _MS)
 
 
 def _offline(document: Document) -> Iterator[Figure]:
     if {"elapsed_time", "requests_per_second", "tokens_per_second"} <= document.keys():
         for field, (metric, statistic) in _OFFLINE.items():
-            yield metric, statistic, field, document.get(field)
+            yield metric, statistic, field, _number(document.get(field))
 
 
 def _latency(document: Document) -> Iterator[Figure]:
     # `vllm bench latency --output-json` (vllm/benchmarks/latency.py), in seconds
     if {"avg_latency", "percentiles"} <= document.keys():
-        yield BATCH_LATENCY, "avg_ns", "avg_latency", _scaled(document["avg_latency"], _S)
+        yield BATCH_LATENCY, "avg_ns", "avg_latency", _number(document["avg_latency"], _S)
         yield from _statistics(BATCH_LATENCY, document["percentiles"], "percentiles", _S)
 
 
 def _trtllm(document: Document) -> Iterator[Figure]:
     for (part, field), (metric, statistic) in _TRTLLM.items():
         value = _object(document, part).get(field)
-        yield metric, statistic, field, _scaled(value, _MS) if statistic.endswith("_ns") else value
+        yield metric, statistic, field, _number(value, _MS if statistic.endswith("_ns") else 1.0)
     for (part, field), metric in _TRTLLM_PERCENTILES.items():
         yield from _statistics(metric, _object(document, part).get(field), field, _MS)
 
 
 def _aiperf(document: Document) -> Iterator[Figure]:
     for field, (metric, statistic) in _AIPERF.items():
-        yield metric, statistic, field, _object(document, field).get("avg")
+        yield metric, statistic, field, _number(_object(document, field).get("avg"))
     for field, metric in _AIPERF_LATENCIES.items():
         values = _object(document, field)
         unit = values.get("unit", "ms")
@@ -210,7 +214,7 @@ _FORMS: Final[tuple[tuple[str | Callable[[Document], str], Callable[[Document], 
 def _statistics(metric: str, values: Any, field: str, scale: float | None) -> Iterator[Figure]:  # noqa: ANN401 (JSON)
     for name, value in values.items() if isinstance(values, dict) else ():
         if name in _STATISTICS:
-            yield metric, _STATISTICS[name], f"{name} of {field}", _scaled(value, scale)
+            yield metric, _STATISTICS[name], f"{name} of {field}", _number(value, scale)
 
 
 def _object(document: Document, name: str) -> Document:
@@ -218,23 +222,13 @@ def _object(document: Document, name: str) -> Document:
     return value if isinstance(value, dict) else {}
 
 
-def _scaled(value: Any, scale: float | None) -> Any:  # noqa: ANN401 (JSON)
-    """Scale a number; return any other value unchanged, to be refused later."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return value
+def _number(value: Any, scale: float | None = 1.0) -> float | None:  # noqa: ANN401 (JSON)
+    """Return a number times `scale`; None if it is absent, NaN if it is not a number or has no known scale."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or scale is None:
+        return nan
     try:
-        return float(value) * scale if scale else "a time without a unit"
+        return float(value) * scale
     except OverflowError:
-        return "a number that is too large"
-
-
-def _checked(value: Any, field: str, name: str) -> float:  # noqa: ANN401 (JSON)
-    try:
-        number = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else -1.0
-    except OverflowError:
-        number = -1.0
-    if not isfinite(number) or number < 0 or number > _LARGEST:
-        raise CaptureError(
-            f"cannot attach {name}: its {field} is not a number of at least 0", "Run the benchmark again."
-        )
-    return number
+        return nan

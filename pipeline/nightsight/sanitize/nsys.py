@@ -145,8 +145,8 @@ def texts_of_nsys(path: Path) -> Iterator[str]:
         for table, columns in database.columns.items():
             yield from (table, *columns)
             for column in map(_quote, sorted(columns)):
-                chosen = f"SELECT DISTINCT CAST({column} AS BLOB) FROM {_quote(table)} "  # noqa: S608
-                for (text,) in connection.execute(f"{chosen} WHERE typeof({column}) IN ('text', 'blob')"):
+                values = f"SELECT DISTINCT CAST({column} AS BLOB) FROM {_quote(table)}"  # noqa: S608
+                for (text,) in connection.execute(f"{values} WHERE typeof({column}) IN ('text', 'blob')"):
                     yield decoded(text)
 
 
@@ -218,8 +218,8 @@ class _Copy:
     def _rows(self, table: str, *columns: str, where: str = "1") -> Iterator[tuple[str, ...]]:
         if not columns or not set(columns) <= self.source.columns[table]:
             return
-        chosen = ", ".join(f"CAST(COALESCE({_quote(column)}, '') AS BLOB)" for column in columns)
-        for row in self.connection.execute(f"SELECT {chosen} FROM source.{_quote(table)} WHERE {where}"):  # noqa: S608
+        texts = ", ".join(f"CAST(COALESCE({_quote(column)}, '') AS BLOB)" for column in columns)
+        for row in self.connection.execute(f"SELECT {texts} FROM source.{_quote(table)} WHERE {where}"):  # noqa: S608
             yield tuple(decoded(value) for value in row)
 
     # -- copying --------------------------------------------------------------------------------------------------
@@ -251,8 +251,8 @@ class _Copy:
 
     def _refuse_texts(self, table: str, numbers: list[str]) -> None:
         """Raise CaptureError if a column of numbers holds anything else: SQLite would copy it."""
-        odd = " OR ".join(f"typeof({_quote(name)}) NOT IN ('integer', 'null')" for name in numbers) or "0"
-        if self.connection.execute(f"SELECT 1 FROM source.{_quote(table)} WHERE {odd} LIMIT 1").fetchone():  # noqa: S608
+        is_other = " OR ".join(f"typeof({_quote(name)}) NOT IN ('integer', 'null')" for name in numbers) or "0"
+        if self.connection.execute(f"SELECT 1 FROM source.{_quote(table)} WHERE {is_other} LIMIT 1").fetchone():  # noqa: S608
             raise CaptureError(
                 f"{self.source.path.name}: table {table} has values that are not integers in integer columns",
                 "Export it again: nsys export --type sqlite --force-overwrite=true REPORT.nsys-rep",

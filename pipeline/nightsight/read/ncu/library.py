@@ -59,10 +59,8 @@ def _folders_of_modules() -> Iterator[Path]:
     program = shutil.which("ncu")
     homes = [Path(program).resolve().parent] if program else []
     installed = [home for place in _PLACES for home in _ROOT.glob(place)]
-    for home in (*homes, *sorted(installed, key=_version, reverse=True)):
+    # by version, in the name of the folder
+    installed.sort(key=lambda home: [int(number) for number in re.findall(r"\d+", home.name)], reverse=True)
+    for home in (*homes, *installed):
         if (home / _FOLDER / f"{ncu_dump.MODULE}.py").is_file():
             yield home / _FOLDER
-
-
-def _version(home: Path) -> tuple[int, ...]:
-    return tuple(map(int, re.findall(r"\d+", home.name)))

@@ -56,6 +56,6 @@ def _main_stall(counts: Mapping[str, Values], size: int) -> tuple[Values, Values
     if not names:
         return np.full(size, "", dtype=object), np.zeros(size, dtype=np.int64)
     table = np.column_stack([counts[name] for name in names])
-    most = table.max(axis=1)
+    samples = table.max(axis=1)
     reasons = np.array([clean(name.removeprefix(STALLED)) for name in names], dtype=object)
-    return np.where(most > 0, reasons[table.argmax(axis=1)], ""), most
+    return np.where(samples > 0, reasons[table.argmax(axis=1)], ""), samples

@@ -102,10 +102,10 @@ def call_frames(export: Export) -> Frame:
     )
     is_resolved = (frames["unresolved"].fillna(0) == 0).to_numpy(dtype=bool)
     candidates = frames.assign(rank=~is_python)[is_resolved & ~is_cuda].sort_values(["stack", "rank", "depth"])
-    chosen = candidates.drop_duplicates("stack")[["stack", "symbol"]]
-    chosen = calls.astype({"stack": "int64"}).merge(chosen, on="stack", validate="m:1")
-    names = pd.Series(export.text(chosen["symbol"]))
-    return chosen.assign(frame=renamed(names, lambda texts: texts.map(without_private)))
+    frames = candidates.drop_duplicates("stack")[["stack", "symbol"]]
+    frames = calls.astype({"stack": "int64"}).merge(frames, on="stack", validate="m:1")
+    names = pd.Series(export.text(frames["symbol"]))
+    return frames.assign(frame=renamed(names, lambda texts: texts.map(without_private)))
 
 
 def _metric_names(export: Export) -> dict[tuple[int, int], str]:

@@ -85,9 +85,9 @@ def parse_names(texts: pa.Array, is_of_torch: Flags) -> ParsedNames:
     parts = {part: pc.struct_field(matches, part) for part in ("name", "sequence", "id", "sizes")}
     if matches.null_count:
         has_no_match = pc.is_null(matches)
-        others = pc.extract_regex(texts.filter(has_no_match), _WITH_COMMAS)
+        exceptions = pc.extract_regex(texts.filter(has_no_match), _WITH_COMMAS)
         parts = {
-            part: pc.replace_with_mask(column, has_no_match, pc.struct_field(others, part))
+            part: pc.replace_with_mask(column, has_no_match, pc.struct_field(exceptions, part))
             for part, column in parts.items()
         }
     name = _decoded(parts["name"])
@@ -173,8 +173,8 @@ def cost_of_names(marks: pd.DataFrame) -> Finding | None:
         return None
     share, match = max(zip(shares, matches, strict=True), key=lambda pair: pair[0])
     level, levels = int(match["levels"]), int(match["of_levels"])
-    some = f"modules down to level {level} of {levels}" if level else "no module"
-    modules = "all modules" if level == levels else some
+    outer = f"modules down to level {level} of {levels}" if level else "no module"
+    modules = "all modules" if level == levels else outer
     cost = format_value(int(match["cost"]), "cost_ns")
     detail = f"A range around the call of a module takes {cost} here, measured while the program ran."
     if level < levels:

@@ -57,8 +57,8 @@ def ranges_and_marks(export: Export) -> dict[str, Frame]:
         tables |= nccl_tables(export, NVTX, ranges[ranges["domain"] == NCCL])
     if samples is not None:
         tables["python_samples"] = samples
-    others = int((~frame["type"].isin(EVENTS)).sum())
-    tables["unread"] = pd.DataFrame({"kind": ["NVTX events of other types"], "events": [others], "source": [NVTX]})
+    unread = int((~frame["type"].isin(EVENTS)).sum())
+    tables["unread"] = pd.DataFrame({"kind": ["NVTX events of other types"], "events": [unread], "source": [NVTX]})
     return tables
 
 

@@ -118,8 +118,8 @@ def _profile(export: Export) -> Profile:
 
 def _unread(database: Database, unread_rows: Frame) -> Frame:
     """Count the rows of tables that no reader used, and add the rows that readers left out."""
-    others = sorted(table for table in database.columns.keys() - database.asked if not _LOOKUPS.fullmatch(table))
-    rows = pd.DataFrame({"source": others, "events": [database.last_row(table) for table in others]})
+    unread = sorted(table for table in database.columns.keys() - database.asked if not _LOOKUPS.fullmatch(table))
+    rows = pd.DataFrame({"source": unread, "events": [database.last_row(table) for table in unread]})
     rows = rows.assign(kind=rows["source"].map(lambda table: _UNREAD_KINDS.get(table, table)))
     rows = pd.concat([rows, unread_rows.astype({"kind": "str", "source": "str"})])
     return rows[rows["events"] > 0].sort_values("events", ascending=False, kind="stable")
