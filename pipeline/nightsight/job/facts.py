@@ -90,7 +90,7 @@ class RankFacts:
 
 @dataclass(frozen=True, eq=False)
 class RankSummary:
-    """Facts of a capture whose events are not loaded, with the parts of them that matter; by GPU, as in `Job`."""
+    """Facts of a capture whose events are not loaded, and the facts about its events that `Job` needs, by GPU."""
 
     facts: RankFacts
     overlapping_work: Mapping[int, Spans]

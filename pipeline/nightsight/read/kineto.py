@@ -76,7 +76,7 @@ _UNREAD_KINDS: Final = {
 }
 # kinds of CPU events, which do not show whether an accelerator was recorded
 _OF_CPU: Final = (_FUNCTION, "overhead", "cpu_instant_event (i)", _CALL_STACK)
-# the profiler's own span, and what correlation ids already show: arrows, and ranges projected onto the GPU
+# the profiler's own span, arrows, and ranges projected onto the GPU: correlation ids contain the same facts
 _NOT_COUNTED: Final = ("Trace", "ac2g (s)", "async_cpu_to_gpu (s)", "gpu_user_annotation")
 # Intel's GPUs have M2D (MEMORY -> DEVICE): M is host memory that SYCL did not allocate, H is host memory that it did
 _COPY: Final = re.compile(r"Memcpy ([HDAPM])(?:to|2)([HDAPM]) \((.+) -> (.+)\)")
@@ -446,7 +446,7 @@ def _event_records(trace: _Trace) -> Frame:
 
 
 def _collectives(trace: _Trace) -> Frame:
-    """Read what PyTorch records for each call of a collective, except for waits."""
+    """Read PyTorch's records of calls of collectives, except for waits."""
     arguments, frame = trace.operators
     positions = [position for position, fields in enumerate(arguments) if "Collective name" in fields]
     rows = [arguments[position] for position in positions]
@@ -494,7 +494,7 @@ def _with_peers(trace: _Trace, calls: Frame) -> Frame:
 
 
 def _range_counters(trace: _Trace) -> Frame:
-    """Read the counters of kernels or ranges. torch divides the span evenly among them, so their times mean nothing."""
+    """Read the counters of kernels or ranges. Their times have no meaning: torch divides the span evenly among them."""
     rows, frame = trace.spans(COUNTED)
     (name,) = trace.names(rows, str)
     device, arguments = trace.required(rows, "pid").to_numpy(), trace.arguments(rows)

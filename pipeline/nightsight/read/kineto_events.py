@@ -86,7 +86,7 @@ _ACCEPTED: Final = {
 
 
 class TraceEvents:
-    """The events of one trace by kind, and what had to be left out.
+    """The events of one trace by kind, and counts of data that was left out.
 
     `kinds_read`: the kinds that readers used; `wrong_types`: the number of values of each field with the wrong type;
     `untimed`: GPU operations without possible times.

@@ -150,12 +150,17 @@ def pairs_inside(ranges: Frame, events: Frame) -> tuple[Ints, Ints]:
 
 def full_names(ranges: Frame) -> "pd.Categorical[Any]":
     """Return the names of ranges like NVIDIA: `domain:name`, or `:name` in the default domain."""
-    domains, names = ranges["domain"].cat, ranges["name"].cat
-    keys = domains.codes.to_numpy().astype(np.int64) * len(names.categories) + names.codes.to_numpy()
-    codes, distinct = pd.factorize(keys)
-    domain, name = np.divmod(np.asarray(distinct), max(len(names.categories), 1))
-    texts = domains.categories.to_numpy(dtype=object)[domain] + ":" + names.categories.to_numpy(dtype=object)[name]
-    return categorical(texts, codes)
+    domains = ranges["domain"].cat
+    return _prefixed(domains.codes.to_numpy(dtype=np.int64), domains.categories + ":", ranges["name"])
+
+
+def _prefixed(codes: Ints, prefixes: "pd.Index[Any]", names: "pd.Series[Any]") -> "pd.Categorical[Any]":
+    """Put the prefix at its code before each name; -1 for none."""
+    texts = names.cat.categories.to_numpy(dtype=object)
+    size = max(len(texts), 1)
+    pairs, distinct = pd.factorize((codes + 1) * size + names.cat.codes.to_numpy())
+    prefix, name = np.divmod(np.asarray(distinct), size)
+    return categorical(np.append("", prefixes.to_numpy(dtype=object))[prefix] + texts[name], pairs)
 
 
 def _pairs(operations: Frame, calls: Frame) -> tuple[Ints, Ints]:
@@ -198,11 +203,7 @@ def _parents(ranges: Frame) -> Ints:
 
 def _with_ranges(names: "pd.Series[Any]", joins: Joins) -> "pd.Series[Any]":
     """Prefix kernel names with the innermost range around their launch, if there is one."""
-    row = joins.innermost
-    ranges = joins.ranges["name"].cat
-    range_codes = np.where(row >= 0, ranges.codes.to_numpy(dtype=np.int64)[row] if len(joins.ranges) else -1, -1)
-    codes, distinct = pd.factorize((range_codes + 1) * len(names.cat.categories) + names.cat.codes.to_numpy())
-    prefix, name = np.divmod(np.asarray(distinct), max(len(names.cat.categories), 1))
-    prefixes = np.concatenate([[""], ranges.categories.to_numpy(dtype=object) + "/"])
-    texts = prefixes[prefix] + names.cat.categories.to_numpy(dtype=object)[name]
-    return pd.Series(categorical(texts, codes), index=names.index)
+    row, ranges = joins.innermost, joins.ranges["name"].cat
+    # the code after the last range is that of no range
+    codes = np.append(ranges.codes.to_numpy(dtype=np.int64), -1)[row]
+    return pd.Series(_prefixed(codes, ranges.categories + "/", names), index=names.index)

@@ -93,7 +93,7 @@ def read_ncu_csv(path: Path) -> Profile:
     launches = pd.concat([page.launches() for page in pages], ignore_index=True)
     keys = ["pid", "id"]
     if launches[[*keys, "name", *SHAPE]].drop_duplicates().duplicated(keys).any():
-        # these are pages of two runs, of which one would be lost
+        # these are pages of two runs, and one of them would be lost
         raise CaptureError(
             f"{path.name} has different kernels with the same ID", "Save the pages of each run in a separate file."
         )

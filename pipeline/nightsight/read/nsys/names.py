@@ -57,7 +57,7 @@ _MEANINGS: Final = tuple(
         ("", f"{OF_HOOK}.*", "", FUNCTION, "repeats"),
         (OF_NSYS, r"torch\.optim\.(?:\w+\.)*(\w+\.step)", r"Optimizer.step#\1", FUNCTION, "traced step"),
         (OF_NSYS, r"torch\.nn\.modules\.(?:\w+\.)*(\w+)\.forward", r"\1", MODULE, "class"),
-        # the forward function inside shows which module is called, and operators show what functions do
+        # the forward function inside names the module, and operators show the work of functions
         (OF_NSYS, r"torch\.nn\.modules\.(?:\w+\.)*Module\.__call__", "", FUNCTION, "repeats"),
         (OF_NSYS, r"torch\.(?:nn\.functional|Tensor)\..*", "", FUNCTION, "repeats"),
         (OF_NSYS, r"torch\.utils\.data\.(?:\w+\.)*?_?(\w+\.__next__)", r"\1", FUNCTION, ""),

@@ -82,7 +82,7 @@ def _ranges(export: Export, events: Frame, domains: Frame) -> Frame:
     return _with_domains(frame, domains)
 
 
-# the columns in which repeated ranges are equal; operators are not compared, since their names lost what was unique
+# the columns in which repeated ranges are equal; operators are not compared, since their names lost their unique parts
 _SAME: Final = ("start_ns", "end_ns", "thread", "end_thread", "type", "domain_id", "category_id", "name")
 
 
