@@ -151,7 +151,7 @@ def pairs_inside(ranges: Frame, events: Frame) -> tuple[Ints, Ints]:
 def full_names(ranges: Frame) -> "pd.Categorical[Any]":
     """Return the names of ranges like NVIDIA: `domain:name`, or `:name` in the default domain."""
     domains = ranges["domain"].cat
-    return _prefixed(domains.codes.to_numpy(dtype=np.int64), domains.categories + ":", ranges["name"])
+    return _prefixed(domains.codes.to_numpy().astype(np.int64), domains.categories + ":", ranges["name"])
 
 
 def _prefixed(codes: Ints, prefixes: "pd.Index[Any]", names: "pd.Series[Any]") -> "pd.Categorical[Any]":

@@ -8,7 +8,7 @@ like that of a shorter run. All other cuts, and flipped bits in the framing, are
 
 import datetime as dt
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -166,15 +166,9 @@ def _environment(session: Fields) -> Environment:
 
 def _fields(message: "int | memoryview") -> Fields:
     """Split a protobuf message into its fields, by number; _Damaged if it is not a message."""
-    fields: Fields = {}
     if isinstance(message, int):
         raise _Damaged("a number stands where a message should")
-    for number, value in _walk(message):
-        fields.setdefault(number, []).append(value)
-    return fields
-
-
-def _walk(message: memoryview) -> "Iterator[tuple[int, int | memoryview]]":
+    fields: Fields = {}
     place = 0
     while place < len(message):
         tag, place = _varint(message, place)
@@ -184,7 +178,8 @@ def _walk(message: memoryview) -> "Iterator[tuple[int, int | memoryview]]":
         value, place = read(message, place)
         if place > len(message):
             raise _Damaged("a field extends beyond the end of its message")
-        yield tag >> 3, value
+        fields.setdefault(tag >> 3, []).append(value)
+    return fields
 
 
 def _varint(message: memoryview, place: int) -> tuple[int, int]:
