@@ -13,8 +13,8 @@ from nightsight.analyze import collectives
 from nightsight.analyze.experts import ANALYSES
 from nightsight.events.communication import communication, messages
 from nightsight.events.timeline import Timeline
-from nightsight.job.facts import apart
-from nightsight.job.merge import joined, joined_of_some
+from nightsight.job.facts import rank_summary
+from nightsight.job.merge import merge_ranks, merge_some_ranks
 from nightsight.model.report import Finding
 from nightsight.workflows.analysis import build_report
 from tests.properties import examples
@@ -44,11 +44,11 @@ def steps_of_all(work: Sequence[Sequence[int]]) -> list[list[Program]]:
 
 
 def table(work: Sequence[Sequence[int]]) -> pd.DataFrame:
-    return ANALYSES[0].run(Timeline(joined(played(steps_of_all(work))))).rows.set_index("rank").sort_index()
+    return ANALYSES[0].run(Timeline(merge_ranks(played(steps_of_all(work))))).rows.set_index("rank").sort_index()
 
 
 def advised(work: Sequence[Sequence[int]]) -> dict[str, Finding]:
-    return {one.rule: one for one in build_report(joined(played(steps_of_all(work))), "job").findings}
+    return {one.rule: one for one in build_report(merge_ranks(played(steps_of_all(work))), "job").findings}
 
 
 def length_of(work: Sequence[Sequence[int]]) -> float:
@@ -70,7 +70,7 @@ def test_what_ranks_get_and_compute_is_what_was_drawn(work: list[int]) -> None:
 
 def test_an_all_to_all_is_one_collective_though_each_rank_gives_another_size() -> None:
     (analysis,) = (one for one in collectives.ANALYSES if one.entry.name == "collectives")
-    table = analysis.run(Timeline(joined(played(steps_of_all([[1_000_000], [1_500_000], [2_200_000]]))))).rows
+    table = analysis.run(Timeline(merge_ranks(played(steps_of_all([[1_000_000], [1_500_000], [2_200_000]]))))).rows
     assert table["name"].tolist() == ["all_to_all"]
     assert table["calls"].tolist() == pytest.approx([4], abs=0.5)
     assert table["transfer_ns"].notna().all()
@@ -92,9 +92,9 @@ def test_a_rank_whose_experts_are_chosen_more_often_is_named() -> None:
 @pytest.mark.parametrize("most", [2, 3])
 def test_of_a_large_job_those_that_are_held_stand_for_the_others(most: int) -> None:
     parts = played(steps_of_all([[2_200_000] if rank == 5 else [1_000_000] for rank in range(8)]))
-    some = joined_of_some([apart(part) for part in parts], lambda number: parts[number].profile, most)
+    some = merge_some_ranks([rank_summary(part) for part in parts], lambda number: parts[number].profile, most)
     (finding,) = (one for one in build_report(some, "job").findings if one.rule == "uneven_experts")
-    (expected,) = (one for one in build_report(joined(parts), "job").findings if one.rule == "uneven_experts")
+    (expected,) = (one for one in build_report(merge_ranks(parts), "job").findings if one.rule == "uneven_experts")
     assert finding.title.startswith("Rank 5 has more expert work")
     assert finding.gain_pct == pytest.approx(expected.gain_pct, abs=1)
 
@@ -120,7 +120,7 @@ def test_an_all_to_all_made_of_sends_and_receives_is_one() -> None:
         for _ in range(STEPS)
     ]
     parts = played([[step[rank] for step in programs] for rank in ranks])
-    found = communication(Timeline(joined(parts)))
+    found = communication(Timeline(merge_ranks(parts)))
     assert set(found["name"]) == {"all_to_all"}
     assert found.groupby("collective")["device"].nunique().eq(4).all()
     assert sorted(set(found["bytes"])) == [4, 8, 12, 16]

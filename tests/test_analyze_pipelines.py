@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from nightsight.analyze.pipelines import ANALYSES
 from nightsight.events.timeline import Timeline
-from nightsight.job.facts import apart
-from nightsight.job.merge import joined, joined_of_some
+from nightsight.job.facts import rank_summary
+from nightsight.job.merge import merge_ranks, merge_some_ranks
 from nightsight.model.report import Finding
 from nightsight.render.page.html import render_html
 from nightsight.workflows.analysis import build_report
@@ -25,7 +25,7 @@ EVEN = [(1_000_000, 2_000_000)] * 4
 def table(programs: Sequence[Program], name: str = "pipeline_stages") -> pd.DataFrame:
     (analysis,) = (one for one in ANALYSES if one.entry.name == name)
     parts = played([[program] * STEPS for program in programs])
-    return analysis.run(Timeline(joined(parts))).rows
+    return analysis.run(Timeline(merge_ranks(parts))).rows
 
 
 @pytest.mark.parametrize("schedule", [all_then_all, in_turns])
@@ -98,7 +98,7 @@ def test_without_messages_there_are_no_rows() -> None:
 
 
 def advised(programs: Sequence[Program]) -> dict[str, Finding]:
-    report = build_report(joined(played([[program] * STEPS for program in programs])), "job")
+    report = build_report(merge_ranks(played([[program] * STEPS for program in programs])), "job")
     return {finding.rule: finding for finding in report.findings}
 
 
@@ -153,14 +153,14 @@ def test_what_the_formula_does_not_explain_promises_nothing() -> None:
 
 def test_a_job_of_which_only_some_events_are_held_has_the_same_stages() -> None:
     parts = played([[program] * STEPS for program in in_turns([(500_000, 1_000_000), (700_000, 1_000_000)] * 2, 6)])
-    some = joined_of_some([apart(part) for part in parts], lambda number: parts[number].profile, 2)
+    some = merge_some_ranks([rank_summary(part) for part in parts], lambda number: parts[number].profile, 2)
     for analysis in ANALYSES:
-        found, expected = (analysis.run(Timeline(profile)).rows for profile in (some, joined(parts)))
+        found, expected = (analysis.run(Timeline(profile)).rows for profile in (some, merge_ranks(parts)))
         pd.testing.assert_frame_equal(found, expected, check_dtype=False)
 
 
 def test_the_page_shows_pairs_and_stages() -> None:
-    profile = joined(played([[program] * STEPS for program in in_turns(EVEN, 4)]))
+    profile = merge_ranks(played([[program] * STEPS for program in in_turns(EVEN, 4)]))
     page = render_html(build_report(profile, "job"), profile)
     for title in ("Sends and receives", "Pipeline stages"):
         assert f">{title}" in page

@@ -16,8 +16,8 @@ import pytest
 from nightsight.analyze.collectives import ANALYSES
 from nightsight.collect.launched import Launched, launched
 from nightsight.events.timeline import Timeline
-from nightsight.job.facts import Part
-from nightsight.job.merge import joined
+from nightsight.job.facts import RankCapture
+from nightsight.job.merge import merge_ranks
 from nightsight.model.report import Profile, Report
 from nightsight.runs.unprofiled import from_text, to_text
 from nightsight.tables import conform
@@ -65,8 +65,8 @@ def test_a_link_is_only_compared_to_on_one_machine(
     for rank, (part, node) in enumerate(zip(world([[1_000_000] * 20] * 3), nodes, strict=True)):
         beside = pd.DataFrame([Launched(rank, 3, "Slurm", node)])
         tables = from_text(to_text({"launched_as": conform("launched_as", beside)}))
-        told.append(Part(part.name, part.profile.joined(Profile(tables))))
-    results = {one.entry.name: one.run(Timeline(joined(told))) for one in ANALYSES}
+        told.append(RankCapture(part.name, part.profile.joined(Profile(tables))))
+    results = {one.entry.name: one.run(Timeline(merge_ranks(told))) for one in ANALYSES}
     ranks, collectives = (results[name].rows for name in ("ranks", "collectives"))
     assert (ranks.sort_values("rank")["host"].tolist() if "host" in ranks else None) == hosts
     assert ("link_pct" in collectives and collectives["link_pct"].notna().all()) == is_near
@@ -80,8 +80,8 @@ def test_a_capture_that_tells_no_rank_has_that_of_its_launcher() -> None:
     for rank, part in zip((2, 0, 1), parts, strict=True):
         beside = pd.DataFrame([Launched(rank, 3, "Slurm")])
         tables = from_text(to_text({"launched_as": conform("launched_as", beside)}))
-        told.append(Part("train", part.profile.joined(Profile(tables))))
-    table = joined(told).table("ranks")
+        told.append(RankCapture("train", part.profile.joined(Profile(tables))))
+    table = merge_ranks(told).table("ranks")
     assert table["rank"].tolist() == [0, 1, 2]
     assert set(table["source"]) == {"Slurm"}
 

@@ -151,7 +151,7 @@ def test_documents_link_to_what_is_there() -> None:
 
 def test_what_a_report_tells_is_in_the_table_of_privacy_field_by_field() -> None:
     text = (DOCS / "privacy.md").read_text(encoding="utf-8")
-    table = text[text.index("### What a report tells") : text.index("## nightsight sanitize")]
+    table = text[text.index("### What a report contains") : text.index("## nightsight sanitize")]
     told = {*re.findall(r"`(\w+)`", table)}
     document = json.loads(Report("x", Environment(), ()).to_json())
     assert {*document, *document["environment"]} <= told

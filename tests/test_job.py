@@ -19,8 +19,8 @@ from nightsight.analyze.collectives import ANALYSES
 from nightsight.errors import UsageError
 from nightsight.events.communication import communication
 from nightsight.events.timeline import Timeline
-from nightsight.job.facts import Part, are_of_one_job, name_of_job
-from nightsight.job.merge import joined
+from nightsight.job.facts import RankCapture, are_of_one_job, name_of_job
+from nightsight.job.merge import merge_ranks
 from nightsight.model.report import Finding, Profile, Report
 from nightsight.render.page.summary import numbers
 from nightsight.render.verdict import verdict
@@ -38,23 +38,23 @@ STEPS = 20
 EVEN = [[1_000_000] * STEPS] * 3
 
 
-def report(parts: list[Part]) -> Report:
-    return build_report(joined(parts), "job")
+def report(parts: list[RankCapture]) -> Report:
+    return build_report(merge_ranks(parts), "job")
 
 
-def table(parts: list[Part], name: str) -> pd.DataFrame:
+def table(parts: list[RankCapture], name: str) -> pd.DataFrame:
     """Return one result of a job: much faster than its report."""
     (analysis,) = (one for one in ANALYSES if one.entry.name == name)
-    return analysis.run(Timeline(joined(parts))).rows
+    return analysis.run(Timeline(merge_ranks(parts))).rows
 
 
-def without(part: Part, *names: str) -> Part:
+def without(part: RankCapture, *names: str) -> RankCapture:
     tables = {name: frame for name, frame in part.profile.tables.items() if name not in names}
     return replace(part, profile=replace(part.profile, tables=tables))
 
 
-def real(recorded: Recorded) -> list[Part]:
-    return [Part(f"exposed_rank{rank}", recorded.profile(f"exposed_rank{rank}")) for rank in (0, 1)]
+def real(recorded: Recorded) -> list[RankCapture]:
+    return [RankCapture(f"exposed_rank{rank}", recorded.profile(f"exposed_rank{rank}")) for rank in (0, 1)]
 
 
 # -- real ranks -------------------------------------------------------------------------------------------------------
@@ -62,7 +62,7 @@ def real(recorded: Recorded) -> list[Part]:
 
 def test_two_traces_of_a_job_become_one_profile(recorded: Recorded) -> None:
     parts = real(recorded)
-    job = joined(parts[::-1])
+    job = merge_ranks(parts[::-1])
     for name in ("kernels", "memory_ops", "api_calls", "ranges", "cpu_ops", "collectives"):
         assert len(job.table(name)) == sum(len(part.profile.table(name)) for part in parts)
     assert job.table("ranks")["rank"].tolist() == [0, 1]
@@ -78,7 +78,7 @@ def test_two_traces_of_a_job_become_one_profile(recorded: Recorded) -> None:
 
 
 def test_the_order_of_files_is_of_no_consequence(recorded: Recorded) -> None:
-    one, other = (joined(parts) for parts in (real(recorded), real(recorded)[::-1]))
+    one, other = (merge_ranks(parts) for parts in (real(recorded), real(recorded)[::-1]))
     for name, frame in one.tables.items():
         pd.testing.assert_frame_equal(frame, other.tables[name])
 
@@ -161,7 +161,7 @@ def test_a_rank_that_was_recorded_later_or_died_meets_the_others_where_it_was(
     *parts, last = world(work)
     kernels = last.profile.table("kernels").iloc[2 * begin : 2 * (STEPS - end)]
     tables = {**last.profile.tables, "kernels": kernels.reset_index(drop=True)}
-    found = communication(Timeline(joined([*parts, Part(last.name, replace(last.profile, tables=tables))])))
+    found = communication(Timeline(merge_ranks([*parts, RankCapture(last.name, replace(last.profile, tables=tables))])))
     met = found[found["collective"] >= 0].groupby("collective")
     assert met["end_ns"].nunique().eq(1).all()
     assert met["device"].nunique().eq(len(work)).sum() == STEPS - begin - end
@@ -195,7 +195,7 @@ def test_a_part_of_a_step_does_not_tell_that_ranks_take_turns() -> None:
     assert first.title.startswith("Rank 1 computes longer than the others")
 
 
-def sized(part: Part, ranks: int | None) -> Profile:
+def sized(part: RankCapture, ranks: int | None) -> Profile:
     """Return the capture of a rank whose calls tell the size of their communicator, if they are known."""
     tables = dict(part.profile.tables)
     if "collectives" in tables:
@@ -226,7 +226,7 @@ def test_a_rank_alone_does_not_tell_what_it_waits_for(
     if said:
         told = float(re.findall(r"spends (.*) % of the window", found[0].title)[0])
         assert told == pytest.approx(share, abs=0.5)
-    assert "lone_rank" not in {finding.rule for finding in advised(Timeline(joined(parts)))}
+    assert "lone_rank" not in {finding.rule for finding in advised(Timeline(merge_ranks(parts)))}
 
 
 def test_a_communicator_of_one_rank_waits_for_no_other() -> None:
@@ -340,7 +340,7 @@ def test_ranks_that_were_recorded_from_different_calls_on_call_the_same() -> Non
     ]
     late = told[-1].table("collectives").iloc[4:].reset_index(drop=True)
     told[-1] = replace(told[-1], tables={**told[-1].tables, "collectives": late})
-    named = [Part(f"rank{rank}", profile) for rank, profile in enumerate(told)]
+    named = [RankCapture(f"rank{rank}", profile) for rank, profile in enumerate(told)]
     assert "different_collectives" not in {finding.rule for finding in report(named).findings}
 
 
@@ -372,10 +372,10 @@ def test_steps_of_ranks_add_up() -> None:
 def test_names_of_files_tell_ranks_if_captures_do_not() -> None:
     parts = world(EVEN, tells_ranks=False)
     for order in permutations(parts):
-        job = joined(order)
+        job = merge_ranks(order)
         assert job.table("ranks")["rank"].tolist() == [0, 1, 2]
         assert set(job.table("ranks")["source"]) == {"file name"}
-    notes = build_report(joined(parts), "job").result("ranks").notes
+    notes = build_report(merge_ranks(parts), "job").result("ranks").notes
     assert "Source of the rank numbers: file name." in notes
 
 
@@ -384,8 +384,8 @@ def test_names_of_files_tell_ranks_if_captures_do_not() -> None:
 )
 def test_the_last_number_of_a_name_that_says_rank_counts(name: str) -> None:
     parts = [replace(part, name=name.format(place)) for place, part in enumerate(world(EVEN, tells_ranks=False))]
-    assert joined(parts[::-1]).table("ranks")["rank"].tolist() == [0, 1, 2]
-    assert set(joined(parts).table("ranks")["source"]) == {"file name"}
+    assert merge_ranks(parts[::-1]).table("ranks")["rank"].tolist() == [0, 1, 2]
+    assert set(merge_ranks(parts).table("ranks")["source"]) == {"file name"}
 
 
 def test_ranks_of_communicators_that_are_not_of_all_are_not_those_of_the_job() -> None:
@@ -394,47 +394,47 @@ def test_ranks_of_communicators_that_are_not_of_all_are_not_those_of_the_job() -
         told = pd.DataFrame({"process": [1], "rank": [place % 2], "world_size": [2], "source": "NCCL"})
         tables = {**part.profile.tables, "ranks": conform("ranks", told)}
         parts[place] = replace(part, profile=replace(part.profile, tables=tables))
-    job = joined(parts)
+    job = merge_ranks(parts)
     assert job.table("ranks")["rank"].tolist() == [0, 1, 2, 3]
     assert set(job.table("ranks")["source"]) == {"file name"}
 
 
-def of_nccl(parts: list[Part], groups: list[str], size: int) -> list[Part]:
+def of_nccl(parts: list[RankCapture], groups: list[str], size: int) -> list[RankCapture]:
     """Return captures in which only NCCL tells ranks: each in the communicator given for it."""
-    found, counts = list[Part](), dict.fromkeys(groups, 0)
+    found, counts = list[RankCapture](), dict.fromkeys(groups, 0)
     for part, group in zip(parts, groups, strict=True):
         told = {"process": [1], "rank": [counts[group]], "world_size": [size], "source": "NCCL", "group": group}
         tables = {**part.profile.tables, "ranks": conform("ranks", pd.DataFrame(told))}
         if "collectives" in tables:
             tables["collectives"] = tables["collectives"].assign(group=pd.Categorical([group] * STEPS))
-        found.append(Part(f"x.{len(found)}", replace(part.profile, tables=tables)))
+        found.append(RankCapture(f"x.{len(found)}", replace(part.profile, tables=tables)))
         counts[group] += 1
     return found
 
 
 def test_the_last_rank_is_missed_though_only_nccl_tells_ranks() -> None:
     parts = of_nccl(world([[1_000_000] * STEPS] * 4), ["7"] * 4, 4)
-    assert [finding.title for finding in joined(parts[:3]).findings] == ["1 of 4 ranks is missing"]
-    assert joined(parts).findings == ()
+    assert [finding.title for finding in merge_ranks(parts[:3]).findings] == ["1 of 4 ranks is missing"]
+    assert merge_ranks(parts).findings == ()
 
 
 def test_a_copy_of_a_rank_is_refused_whatever_its_name_says() -> None:
     parts = of_nccl(world(EVEN), ["7"] * 3, 3)
-    parts = [Part(f"rank{place}", part.profile) for place, part in enumerate([*parts, parts[1]])]
+    parts = [RankCapture(f"rank{place}", part.profile) for place, part in enumerate([*parts, parts[1]])]
     with pytest.raises(UsageError, match="rank 1 occurs twice: rank1 and rank3"):
-        joined(parts)
+        merge_ranks(parts)
 
 
 def test_the_same_recording_is_refused_whatever_its_name_says() -> None:
     parts = [
         replace(part, profile=replace(part.profile, epoch_ns=place)) for place, part in enumerate(nameless(world(EVEN)))
     ]
-    assert len(joined(parts).table("ranks")) == 3
+    assert len(merge_ranks(parts).table("ranks")) == 3
     with pytest.raises(UsageError, match="one capture occurs twice: train_rank2 and train_rank7"):
-        joined([*parts, Part("train_rank7", parts[2].profile)])
+        merge_ranks([*parts, RankCapture("train_rank7", parts[2].profile)])
 
 
-def nameless(parts: list[Part]) -> list[Part]:
+def nameless(parts: list[RankCapture]) -> list[RankCapture]:
     return [without(part, "ranks") for part in parts]
 
 
@@ -444,23 +444,23 @@ def test_two_jobs_are_not_taken_for_one(groups: list[str]) -> None:
     parts = of_nccl(world([[1_000_000] * STEPS] * len(groups)), groups, 2)
     stranger = groups.index("8")
     with pytest.raises(UsageError, match=f"x.0 and x.{stranger} share no communicator") as caught:
-        joined(parts)
+        merge_ranks(parts)
     assert "--apart" in caught.value.hint
     # whoever names them after their ranks says that they are of one
-    named = [Part(f"rank{place}", part.profile) for place, part in enumerate(parts)]
-    assert joined(named).table("ranks")["rank"].tolist() == list(range(len(groups)))
-    assert "unknown_clock" in {finding.rule for finding in joined(named).findings}
+    named = [RankCapture(f"rank{place}", part.profile) for place, part in enumerate(parts)]
+    assert merge_ranks(named).table("ranks")["rank"].tolist() == list(range(len(groups)))
+    assert "unknown_clock" in {finding.rule for finding in merge_ranks(named).findings}
 
 
 def test_members_of_a_communicator_that_have_no_capture_are_missed() -> None:
     parts = [replace(part, profile=sized(part, 5)) for part in nameless(world(EVEN))]
-    (finding,) = joined(parts).findings
+    (finding,) = merge_ranks(parts).findings
     assert (finding.rule, finding.title) == ("missing_ranks", "At least 2 ranks are missing")
 
 
 def test_what_may_wait_for_a_missing_rank_is_neither_work_nor_healthy() -> None:
     parts = [replace(part, profile=sized(part, 4)) for part in world([[200_000] * STEPS, [300_000] * STEPS])]
-    (said,) = (finding for finding in advised(Timeline(joined(parts))) if finding.rule == "lone_rank")
+    (said,) = (finding for finding in advised(Timeline(merge_ranks(parts))) if finding.rule == "lone_rank")
     assert said.gain_pct is None
     assert "in communication with missing ranks: only captures of all ranks show" in said.title
     found = table(parts, "ranks").set_index("rank")
@@ -472,8 +472,8 @@ def test_what_may_wait_for_a_missing_rank_is_neither_work_nor_healthy() -> None:
 def test_without_any_word_the_order_of_files_counts() -> None:
     names = ["b", "a", "c"]
     parts = [replace(part, name=name) for part, name in zip(world(EVEN, tells_ranks=False), names, strict=True)]
-    assert joined(parts).table("ranks")["source"].unique().tolist() == ["order of the files"]
-    assert joined(parts).table("ranks")["rank"].tolist() == [0, 1, 2]
+    assert merge_ranks(parts).table("ranks")["source"].unique().tolist() == ["order of the files"]
+    assert merge_ranks(parts).table("ranks")["rank"].tolist() == [0, 1, 2]
 
 
 @pytest.mark.parametrize(
@@ -492,7 +492,7 @@ def test_the_title_is_what_names_share(names: list[str], title: str) -> None:
     assert name_of_job(names) == title
 
 
-def until(part: Part, end_ns: int) -> Part:
+def until(part: RankCapture, end_ns: int) -> RankCapture:
     """Return a capture whose program died at a time."""
     tables = {
         name: table[table["start_ns"] < end_ns] if "start_ns" in table else table
@@ -507,7 +507,7 @@ def test_a_rank_that_died_is_named(clock: int, kept: int, *, is_said: bool) -> N
     kernels = parts[2].profile.tables["kernels"]["start_ns"]
     died = int(kernels.sort_values().iloc[2 * kept])
     parts[2] = until(parts[2], died)
-    found = {finding.rule: finding for finding in joined(parts).findings}
+    found = {finding.rule: finding for finding in merge_ranks(parts).findings}
     assert ("ended_early" in found) == is_said
     if is_said:
         assert found["ended_early"].title == "1 capture ends before the others"
@@ -516,7 +516,7 @@ def test_a_rank_that_died_is_named(clock: int, kept: int, *, is_said: bool) -> N
 
 def test_missing_ranks_are_named() -> None:
     parts = world([[1_000_000] * STEPS] * 6)
-    (finding,) = joined([parts[0], parts[2], parts[5]]).findings
+    (finding,) = merge_ranks([parts[0], parts[2], parts[5]]).findings
     assert finding.title == "3 of 6 ranks are missing"
     assert finding.detail.startswith("Ranks 1, 3 and 4 have no capture here.")
 
@@ -524,26 +524,26 @@ def test_missing_ranks_are_named() -> None:
 def test_a_rank_that_is_there_twice_is_refused() -> None:
     parts = world(EVEN)
     with pytest.raises(UsageError, match="rank 1 occurs twice: train_rank1 and again") as caught:
-        joined([*parts, Part("again", parts[1].profile)])
+        merge_ranks([*parts, RankCapture("again", parts[1].profile)])
     assert "--apart" in caught.value.hint
 
 
 def test_ranks_of_jobs_of_different_sizes_are_refused() -> None:
     parts = [world(EVEN)[0], world([*EVEN, *EVEN])[1]]
     with pytest.raises(UsageError, match="different jobs: train_rank0 of 3, train_rank1 of 6"):
-        joined(parts)
+        merge_ranks(parts)
 
 
 def test_ranks_without_a_collective_in_common_may_be_of_different_runs() -> None:
     parts = [world(EVEN, group="7")[0], world(EVEN, group="8")[1], world(EVEN, group="7")[2]]
-    rules = {finding.rule: finding.detail for finding in joined(parts).findings}
+    rules = {finding.rule: finding.detail for finding in merge_ranks(parts).findings}
     assert rules.keys() == {"unknown_clock"}
     assert rules["unknown_clock"].startswith("Rank 1: their captures may come from different runs")
 
 
 def test_ranks_whose_collectives_do_not_end_together_are_doubted() -> None:
     other = [[random.Random(1).randint(100_000, 30_000_000) for _ in range(STEPS)] for _ in range(3)]
-    (finding,) = joined([world(EVEN)[0], world(other)[1], world(EVEN)[2]]).findings
+    (finding,) = merge_ranks([world(EVEN)[0], world(other)[1], world(EVEN)[2]]).findings
     assert (finding.rule, finding.severity) == ("loose_clock", "warning")
     assert finding.detail.startswith("Rank 1: collectives end up to ")
 
@@ -551,7 +551,9 @@ def test_ranks_whose_collectives_do_not_end_together_are_doubted() -> None:
 def test_different_profilers_are_said() -> None:
     first, *others = world(EVEN)
     environment = replace(first.profile.environment, collector="nsys", collector_version="2025.3.2")
-    (finding,) = joined([replace(first, profile=replace(first.profile, environment=environment)), *others]).findings
+    (finding,) = merge_ranks(
+        [replace(first, profile=replace(first.profile, environment=environment)), *others]
+    ).findings
     assert finding.detail.startswith("1 with nsys 2025.3.2, 2 with torch.profiler.")
 
 
@@ -559,9 +561,9 @@ def test_a_finding_of_some_ranks_says_of_which() -> None:
     first, second, third = world(EVEN)
     said = Finding("lost", "warning", "Events were lost", "Some of them.")
     told = [replace(part, profile=replace(part.profile, findings=(said,))) for part in (first, third)]
-    assert [one.detail for one in joined([told[0], second, told[1]]).findings] == ["Rank 0, Rank 2: Some of them."]
+    assert [one.detail for one in merge_ranks([told[0], second, told[1]]).findings] == ["Rank 0, Rank 2: Some of them."]
     all_told = [replace(part, profile=replace(part.profile, findings=(said,))) for part in (first, second, third)]
-    assert joined(all_told).findings == (said,)
+    assert merge_ranks(all_told).findings == (said,)
 
 
 def test_findings_that_differ_in_their_numbers_are_one() -> None:
@@ -571,7 +573,7 @@ def test_findings_that_differ_in_their_numbers_are_one() -> None:
         )
         for rank, part in enumerate(world(EVEN))
     ]
-    (finding,) = joined(parts).findings
+    (finding,) = merge_ranks(parts).findings
     assert finding.title == "0 lost"
     assert finding.detail == "Rank 0, Rank 1, Rank 2, with different numbers: 0 of 9."
 
@@ -580,14 +582,14 @@ def test_findings_that_differ_in_their_numbers_are_one() -> None:
 def test_a_table_without_rows_in_one_rank_is_none_of_the_others_loss(name: str) -> None:
     first, *others = world(EVEN)
     tables = {**first.profile.tables, name: empty(name)}
-    job = joined([replace(first, profile=replace(first.profile, tables=tables)), *others])
+    job = merge_ranks([replace(first, profile=replace(first.profile, tables=tables)), *others])
     assert len(job.table(name)) == 2 * len(others[0].profile.table(name))
     assert build_report(job, "job").results
 
 
 def test_captures_of_different_profilers_can_be_joined(recorded: Recorded) -> None:
-    parts = [Part("rank0", recorded.profile("exposed_rank0")), Part("rank1", recorded.profile("ddp2"))]
-    assert len(joined(parts).table("kernels")) == sum(len(part.profile.table("kernels")) for part in parts)
+    parts = [RankCapture("rank0", recorded.profile("exposed_rank0")), RankCapture("rank1", recorded.profile("ddp2"))]
+    assert len(merge_ranks(parts).table("kernels")) == sum(len(part.profile.table("kernels")) for part in parts)
 
 
 def test_every_table_of_a_job_has_its_numbers_of_gpus() -> None:
@@ -605,7 +607,7 @@ def test_every_table_of_a_job_has_its_numbers_of_gpus() -> None:
     parts = [
         replace(part, profile=replace(part.profile, tables={**part.profile.tables, **tables})) for part in world(EVEN)
     ]
-    job = joined(parts)
+    job = merge_ranks(parts)
     found = {name: sorted(job.table(name)["device"].tolist()) for name in told}
     assert found == {
         "devices": [0, 1, 2],
@@ -619,7 +621,7 @@ def test_every_table_of_a_job_has_its_numbers_of_gpus() -> None:
     }
 
 
-def other_gpu(part: Part) -> Part:
+def other_gpu(part: RankCapture) -> RankCapture:
     """Return a capture whose rank also used a second GPU a little."""
     kernels = part.profile.table("kernels")
     stray = kernels.iloc[:1].assign(device=1, correlation=900_000, name=kernels["name"].iloc[0])
@@ -635,7 +637,7 @@ def other_gpu(part: Part) -> Part:
 
 @pytest.mark.parametrize("tells_ranks", [True, False])
 def test_a_rank_that_touches_another_gpu_keeps_its_own(tells_ranks: bool) -> None:
-    job = joined([other_gpu(part) for part in world(EVEN, tells_ranks=tells_ranks)])
+    job = merge_ranks([other_gpu(part) for part in world(EVEN, tells_ranks=tells_ranks)])
     assert job.table("kernels").groupby("device").size().to_dict() == {0: 40, 1: 40, 2: 40, 3: 1, 4: 1, 5: 1}
     assert job.environment.gpu == "6 × NVIDIA H100 80GB HBM3"
     assert build_report(job, "job").result("ranks").rows["rank"].nunique() == 3
@@ -646,7 +648,7 @@ def test_a_rank_that_died_is_not_the_slowest() -> None:
     tables = {**last.profile.tables}
     for name, count in {"kernels": 20, "api_calls": 20, "ranges": 10, "collectives": 10}.items():
         tables[name] = tables[name].iloc[:count].reset_index(drop=True)
-    found = report([*parts, Part(last.name, replace(last.profile, tables=tables))])
+    found = report([*parts, RankCapture(last.name, replace(last.profile, tables=tables))])
     assert "straggler" not in {finding.rule for finding in found.findings}
     rows = found.result("ranks").rows.set_index("rank")
     assert rows["steps"].to_dict() == {0: 20, 1: 20, 2: 10}
@@ -660,7 +662,7 @@ def test_a_rank_that_was_recorded_later_is_compared_in_the_same_steps() -> None:
     tables = {**last.profile.tables}
     for name, rows in {"kernels": 2, "api_calls": 2, "ranges": 1, "collectives": 1}.items():
         tables[name] = tables[name].iloc[rows:].reset_index(drop=True)
-    found = report([*parts, Part(last.name, replace(last.profile, tables=tables))])
+    found = report([*parts, RankCapture(last.name, replace(last.profile, tables=tables))])
     assert "straggler" not in {finding.rule for finding in found.findings}
     steps = found.result("rank_steps").rows
     assert steps.groupby("number")["work_ns"].agg(np.ptp).max() < GAP_NS
@@ -688,32 +690,32 @@ def test_what_a_graph_recorded_is_not_said_of_what_it_replays() -> None:
 
 def test_tables_that_only_some_ranks_have_are_kept() -> None:
     first, *others = world(EVEN)
-    job = joined([without(first, "ranges"), *others])
+    job = merge_ranks([without(first, "ranges"), *others])
     assert len(job.table("ranges")) == 2 * STEPS
 
 
 def test_ranks_of_cpus_are_a_job() -> None:
     parts = [without(part, "kernels", "memory_ops", "api_calls", "devices") for part in world(EVEN, tells_ranks=False)]
     assert all(part.facts.is_of_job for part in parts)
-    job = joined(parts)
+    job = merge_ranks(parts)
     assert job.table("ranks")["rank"].tolist() == [0, 1, 2]
     (row,) = table(parts, "collectives").to_dict("records")
     assert row["message_bytes"] == BYTES
 
 
 def test_captures_without_communication_are_of_no_job(recorded: Recorded) -> None:
-    assert not Part("train", recorded.profile("train")).facts.is_of_job
-    parts = [Part(name, recorded.profile(name)) for name in ("ddp2", "ddp_exposed")]
+    assert not RankCapture("train", recorded.profile("train")).facts.is_of_job
+    parts = [RankCapture(name, recorded.profile(name)) for name in ("ddp2", "ddp_exposed")]
     assert all(part.facts.is_of_job for part in parts)
     # each a job of its own
     assert not are_of_one_job([part.facts for part in parts])
-    assert are_of_one_job([Part(f"node{number}", part.profile).facts for number, part in enumerate(parts)])
+    assert are_of_one_job([RankCapture(f"node{number}", part.profile).facts for number, part in enumerate(parts)])
 
 
 def test_a_capture_of_a_node_with_several_ranks() -> None:
     first, second, third = world(EVEN)
-    node = joined([first, second])
-    job = joined([Part("node0", node), Part("node1", third.profile)])
+    node = merge_ranks([first, second])
+    job = merge_ranks([RankCapture("node0", node), RankCapture("node1", third.profile)])
     assert job.table("ranks")["rank"].tolist() == [0, 1, 2]
     assert job.table("kernels")["device"].nunique() == 3
     assert communication(Timeline(job))["collective"].nunique() == STEPS

@@ -13,8 +13,8 @@ from nightsight.analyze.causes import stretches
 from nightsight.analyze.causes.outcome import outcome
 from nightsight.events.meetings import meetings
 from nightsight.events.timeline import Timeline
-from nightsight.job.facts import Part
-from nightsight.job.merge import joined
+from nightsight.job.facts import RankCapture
+from nightsight.job.merge import merge_ranks
 from nightsight.model.report import Profile
 from nightsight.tables import conform
 from tests.world import GAP_NS, TRANSFER_NS, world
@@ -23,7 +23,7 @@ MS = 1_000_000
 STEPS = 30
 
 
-def in_turns(part: Part, seed: int) -> Part:
+def in_turns(part: RankCapture, seed: int) -> RankCapture:
     """Return a rank whose kernels end up to 2 ms from when they should, as on a GPU that others use in turns."""
     kernels = part.profile.table("kernels")
     moved = np.random.default_rng(seed).integers(-2 * MS, 2 * MS, len(kernels))
@@ -31,17 +31,17 @@ def in_turns(part: Part, seed: int) -> Part:
     return told(part, kernels=kernels.assign(**times))
 
 
-def told(part: Part, **tables: pd.DataFrame) -> Part:
+def told(part: RankCapture, **tables: pd.DataFrame) -> RankCapture:
     return replace(part, profile=replace(part.profile, tables={**part.profile.tables, **tables}))
 
 
-def made_here(part: Part) -> Part:
+def made_here(part: RankCapture) -> RankCapture:
     """Return a rank whose capture has the call that made its communicator."""
     return told(part, collectives=part.profile.table("collectives").assign(is_whole=True))
 
 
-def shift_of(parts: Sequence[Part]) -> int:
-    ranks = joined(list(parts)).table("ranks").set_index("rank")
+def shift_of(parts: Sequence[RankCapture]) -> int:
+    ranks = merge_ranks(list(parts)).table("ranks").set_index("rank")
     return int(ranks["shift_ns"].fillna(0)[1])
 
 
@@ -118,13 +118,13 @@ def test_a_call_that_waits_for_no_one_is_not_held(own: dict[str, object], other:
 @pytest.mark.parametrize("most", [60, 200, 10_000])
 def test_a_step_takes_as_long_however_far_the_cpu_is_ahead(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stretches, "MOST_REPLAYED", most)
-    found = outcome(Timeline(joined(world([[2 * MS] * STEPS] * 2))))
+    found = outcome(Timeline(merge_ranks(world([[2 * MS] * STEPS] * 2))))
     assert found.measured_ns == pytest.approx(2 * MS + TRANSFER_NS + GAP_NS, rel=0.02)
     assert abs(found.unexplained) < 0.02
 
 
 def test_ranks_are_not_compared_by_steps_that_only_some_have() -> None:
-    uneven = joined(world([[1 * MS] * STEPS, [3 * MS] * STEPS]))
+    uneven = merge_ranks(world([[1 * MS] * STEPS, [3 * MS] * STEPS]))
     assert "straggler" in {gain.remedy.rule for gain in outcome(Timeline(uneven)).gains}
     ranges = uneven.table("ranges")
     without = ranges[ranges["process"] == ranges["process"].min()]

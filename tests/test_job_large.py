@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from nightsight.analyze.collectives import ANALYSES
 from nightsight.cli import main
 from nightsight.events.timeline import Timeline
-from nightsight.job.facts import Apart, Part, apart
-from nightsight.job.merge import joined, joined_of_some
+from nightsight.job.facts import RankCapture, RankSummary, rank_summary
+from nightsight.job.merge import merge_ranks, merge_some_ranks
 from nightsight.model.report import Profile, Report
 from nightsight.results.ranks import RANKS
 from nightsight.tables import empty
@@ -36,8 +36,8 @@ SLOW = 9
 UNEVEN = [[1_500_000 if rank == SLOW else 1_000_000 + 1_000 * rank] * STEPS for rank in range(16)]
 
 
-def of_some(parts: Sequence[Part], most: int) -> Profile:
-    return joined_of_some([apart(part) for part in parts], lambda number: parts[number].profile, most)
+def of_some(parts: Sequence[RankCapture], most: int) -> Profile:
+    return merge_some_ranks([rank_summary(part) for part in parts], lambda number: parts[number].profile, most)
 
 
 def tables(profile: Profile) -> dict[str, pd.DataFrame]:
@@ -57,7 +57,7 @@ def assert_same(some: Profile, every: Profile) -> None:
 def test_what_ranks_do_together_is_that_of_all(most: int) -> None:
     parts = world(UNEVEN)
     some = of_some(parts, most)
-    assert_same(some, joined(parts))
+    assert_same(some, merge_ranks(parts))
     held = some.tables["kernels"]["device"].nunique()
     assert held == most
     assert some.table("ranks")["rank"].tolist() == list(range(16))
@@ -76,7 +76,7 @@ def test_whatever_ranks_do_and_whatever_their_clocks_say(
     clocks = [0, *(data.draw(st.sampled_from([0, 7_000_000_000, -3_600_000_000_000])) for _ in work[1:])]
     parts = world(work, clocks=clocks)
     given = [parts[number] for number in order if number < len(parts)]
-    assert_same(of_some(given, most), joined(given))
+    assert_same(of_some(given, most), merge_ranks(given))
 
 
 def test_the_one_that_all_wait_for_is_held_and_named() -> None:
@@ -85,7 +85,7 @@ def test_the_one_that_all_wait_for_is_held_and_named() -> None:
     assert some.job is not None
     assert some.job.like[SLOW] == SLOW
     assert {some.job.like[rank] for rank in range(16) if rank != SLOW} <= set(range(16)) - {SLOW}
-    every, few = build_report(joined(parts), "job"), build_report(some, "job")
+    every, few = build_report(merge_ranks(parts), "job"), build_report(some, "job")
     gains = []
     for report in (every, few):
         (found,) = (finding for finding in report.findings if finding.rule == "straggler")
@@ -162,7 +162,7 @@ def test_a_reader_that_is_killed_loses_no_rank(tmp_path: Path, monkeypatch: pyte
     assert [finding.rule for finding in Report.from_json(page.read_bytes()).findings].count("unread_rank") == 0
 
 
-def dies_at_first(path: Path, reading: Reading) -> Apart | None:
+def dies_at_first(path: Path, reading: Reading) -> RankSummary | None:
     if "rank1" in path.name and not (path.parent / "killed").exists():
         (path.parent / "killed").touch()
         os.kill(os.getpid(), signal.SIGKILL)

@@ -21,7 +21,7 @@ from nightsight.render import FORMATS, Source
 from nightsight.render.compare import render_comparison
 from nightsight.render.fleet import render_survey, verdict_of
 from nightsight.render.terminal import first_screen, screen_html
-from nightsight.stats.summary import distinct, throughput
+from nightsight.stats.summary import distinct_counts, throughput
 from nightsight.workflows.analysis import build_report
 from tests.damage import PICTURE, everything
 from tests.fleets import summary, survey
@@ -68,7 +68,7 @@ def test_equal_parts_of_a_span_are_exact(begin: int, length: int, count: int) ->
 def test_distinct_values_are_counted_however_large(pairs: list[tuple[int, int]]) -> None:
     codes, values = (pd.Series(column, dtype="int64").to_numpy() for column in zip(*pairs, strict=True))
     expected = [len({value for code, value in pairs if code == group}) for group in range(max(codes) + 1)]
-    assert distinct(codes, values).tolist() == expected
+    assert distinct_counts(codes, values).tolist() == expected
 
 
 def test_the_throughput_of_a_copy_is_exact_or_not_known() -> None:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from nightsight.events.communication import communication, messages
 from nightsight.events.timeline import Timeline
-from nightsight.job.facts import Part
-from nightsight.job.merge import joined
+from nightsight.job.facts import RankCapture
+from nightsight.job.merge import merge_ranks
 from tests.properties import examples
 from tests.world import BYTES, Op, Program, all_then_all, in_turns, played
 
@@ -22,7 +22,7 @@ EVEN = [(300_000, 600_000)] * 3
 
 def told(programs: Sequence[Sequence[Program]], *, is_eager: bool = False, tells_calls: bool = True) -> pd.DataFrame:
     parts = played(programs, is_eager=is_eager, tells_calls=tells_calls)
-    return messages(communication(Timeline(joined(parts))))
+    return messages(communication(Timeline(merge_ranks(parts))))
 
 
 def sent(programs: Sequence[Sequence[Program]]) -> dict[tuple[int, int], int]:
@@ -59,7 +59,7 @@ def test_who_waited_for_whom_is_what_was_drawn(drawn: list[tuple[tuple[int, int]
         programs[sender][0] += [Op(work=work), Op(to=(receiver,))]
         programs[receiver][0] += [Op(of=(sender,))]
     parts = played(programs)
-    found = communication(Timeline(joined(parts)))
+    found = communication(Timeline(merge_ranks(parts)))
     pairs = messages(found)
     assert pairs.groupby(["sender", "receiver"]).size().to_dict() == sent(programs)
     # both sides of a message end together
@@ -86,7 +86,7 @@ def test_messages_tell_clocks_if_nothing_else_does(ahead: int, *, is_eager: bool
         for name, frame in parts[1].profile.tables.items()
     }
     moved = replace(parts[1], profile=replace(parts[1].profile, tables=late))
-    job = joined([parts[0], moved, parts[2]])
+    job = merge_ranks([parts[0], moved, parts[2]])
     assert "unknown_clock" not in {finding.rule for finding in job.findings}
     shift = job.table("ranks")["shift_ns"].fillna(0).tolist()
     # what is sent ahead tells less: no more than how long ahead
@@ -130,8 +130,8 @@ def drawn_groups(programs: Sequence[Sequence[Program]]) -> set[frozenset[tuple[i
     return {frozenset(members) for members in found.values()}
 
 
-def found_groups(parts: Sequence[Part]) -> set[frozenset[tuple[int, int]]]:
-    found = communication(Timeline(joined(parts))).sort_values(["device", "start_ns"])
+def found_groups(parts: Sequence[RankCapture]) -> set[frozenset[tuple[int, int]]]:
+    found = communication(Timeline(merge_ranks(parts))).sort_values(["device", "start_ns"])
     found["place"] = found.groupby("device").cumcount()
     found = found[found["collective"] >= 0]
     return {

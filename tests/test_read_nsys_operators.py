@@ -17,7 +17,7 @@ from nightsight.analyze import analyze
 from nightsight.events.timeline import Timeline
 from nightsight.model.report import Profile
 from nightsight.read import read
-from nightsight.read.nsys.names import Names, understood
+from nightsight.read.nsys.names import ParsedNames, parse_names
 from nightsight.stats import Selection, details_of, stats_table
 from nightsight.tables import FUNCTION, MODULE, PUSH_POP, conform
 from tests.build import GENERATIONS, build
@@ -32,8 +32,8 @@ NAMES = st.one_of(
 )
 
 
-def parsed(*texts: str, of_torch: bool = True) -> Names:
-    return understood(
+def parsed(*texts: str, of_torch: bool = True) -> ParsedNames:
+    return parse_names(
         pa.array([text.encode("utf-8", "surrogatepass") for text in texts], pa.binary()),
         np.full(len(texts), of_torch),
     )

@@ -6,7 +6,7 @@ from html import unescape
 
 import pytest
 
-from nightsight.job.merge import joined
+from nightsight.job.merge import merge_ranks
 from nightsight.model.report import Report, gpu_name
 from nightsight.render.page.html import render_html
 from nightsight.render.page.page import page
@@ -21,11 +21,11 @@ NUMBERED = re.compile(r"\b(?:Device|GPU|Rank) \d+")
 
 @pytest.fixture(scope="module")
 def job() -> Report:
-    return build_report(joined(world(SLOW)), "job")
+    return build_report(merge_ranks(world(SLOW)), "job")
 
 
 def test_gpus_of_ranks_are_called_after_them_in_pictures_and_tables(job: Report) -> None:
-    text = unescape(render_html(job, joined(world(SLOW))))
+    text = unescape(render_html(job, merge_ranks(world(SLOW))))
     found = set(NUMBERED.findall(re.sub(r"<script.*?</script>", "", text, flags=re.DOTALL)))
     assert found == {"Rank 0", "Rank 1"}
     tables = {section.anchor: section.table for section in page(job).results if section.table}

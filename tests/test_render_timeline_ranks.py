@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nightsight.events.communication import ONE_CLOCK_NS
-from nightsight.job.facts import Part, apart
-from nightsight.job.merge import joined, joined_of_some
+from nightsight.job.facts import RankCapture, rank_summary
+from nightsight.job.merge import merge_ranks, merge_some_ranks
 from nightsight.model.report import Profile
 from nightsight.render.timeline.layers import merged
 from nightsight.render.timeline.payload import timeline_payload
@@ -33,8 +33,8 @@ works = st.integers(2, 6).flatmap(
 )
 
 
-def decoded(parts: list[Part], **more: Any) -> Decoded:
-    profile = joined(parts)
+def decoded(parts: list[RankCapture], **more: Any) -> Decoded:
+    profile = merge_ranks(parts)
     return decode(timeline_payload(profile, results=build_report(profile, "job").results, **more))
 
 
@@ -72,7 +72,7 @@ def likes(work: list[list[int]]) -> list[int]:
 @examples(15)
 @given(work=works)
 def test_each_collective_has_a_kernel_of_each_rank_and_who_came_last(work: list[list[int]]) -> None:
-    found, binary = of_job(joined(world(work)))
+    found, binary = of_job(merge_ranks(world(work)))
     grouped = together(found, binary)
     told = facts(found, binary)
     times = np.array(work)
@@ -92,7 +92,7 @@ def test_each_collective_has_a_kernel_of_each_rank_and_who_came_last(work: list[
 @examples(10)
 @given(work=works)
 def test_steps_of_ranks_begin_when_their_work_does(work: list[list[int]]) -> None:
-    found, binary = of_job(joined(world(work)))
+    found, binary = of_job(merge_ranks(world(work)))
     header = found.header
     edges = iter(read_columns(header["ranks"]["steps"], binary)["edge"])
     for rank, events in zip(header["ranks"]["each"], found.layers[0], strict=False):
@@ -149,8 +149,8 @@ def test_real_ranks_end_together(name: str, recorded: Recorded) -> None:
     found, binary = of_job(recorded.profile(name))
     grouped = together(found, binary)
     assert len(grouped) > 10
-    apart = [abs(one.end - other.end) for (_, one), (_, other) in grouped.values()]
-    assert np.median(apart) < ONE_CLOCK_NS
+    distances = [abs(one.end - other.end) for (_, one), (_, other) in grouped.values()]
+    assert np.median(distances) < ONE_CLOCK_NS
     told = facts(found, binary)
     for number, ((_, one), (_, other)) in grouped.items():
         assert told["late"][number] == abs(one.start - other.start)
@@ -159,7 +159,7 @@ def test_real_ranks_end_together(name: str, recorded: Recorded) -> None:
 @pytest.mark.parametrize("most_bytes", [4_000, 8_000, 16_000, 40_000])
 def test_small_pages_have_what_fits(most_bytes: int) -> None:
     generator = np.random.default_rng(7)
-    profile = joined(world(generator.integers(200_000, 2_000_000, (8, 600)).tolist()))
+    profile = merge_ranks(world(generator.integers(200_000, 2_000_000, (8, 600)).tolist()))
     payload = timeline_payload(profile, most_bytes=most_bytes)
     assert payload is not None
     assert len(payload) <= most_bytes
@@ -175,7 +175,7 @@ def test_small_pages_have_what_fits(most_bytes: int) -> None:
 def test_what_is_merged_with_others_is_not_connected() -> None:
     """A block is no kernel, but what is long enough to stand by itself is."""
     generator = np.random.default_rng(7)
-    profile = joined(world(generator.integers(200_000, 2_000_000, (4, 100)).tolist()))
+    profile = merge_ranks(world(generator.integers(200_000, 2_000_000, (4, 100)).tolist()))
     events = lay_events(profile, collective=numbered_collectives(profile))
     layer = merged(events, int(events.end.max()), merge_ns=1_000_000)
     columns = read_columns(layer.header(0), layer.columns.body.data)
@@ -189,7 +189,7 @@ def test_of_a_large_job_those_that_are_drawn_stand_for_the_others() -> None:
     work = [[1_000_000 + 1_000 * rank] * STEPS for rank in range(12)]
     work[7] = [1_400_000] * STEPS
     parts = world(work)
-    profile = joined_of_some([apart(part) for part in parts], lambda number: parts[number].profile, 3)
+    profile = merge_some_ranks([rank_summary(part) for part in parts], lambda number: parts[number].profile, 3)
     found, binary = of_job(profile)
     ranks = found.header["ranks"]
     drawn = [rank["number"] for rank in ranks["each"] if rank["groups"]]

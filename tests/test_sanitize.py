@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from nightsight.captures import unprofiled_file
 from nightsight.errors import CaptureError, MissingTable, UsageError
 from nightsight.progress import silent
-from nightsight.read import MOST_BYTES, read
+from nightsight.read import MOST_BYTES, chrome, read
 from nightsight.read.frames import frame_name, is_of_library
 from nightsight.render import FORMATS
 from nightsight.runs.unprofiled import to_text
@@ -817,6 +817,19 @@ def test_a_large_trace_needs_to_be_allowed(tmp_path: Path) -> None:
     source = kineto.write(tmp_path, kineto.kernel(), kineto.call())
     with pytest.raises(CaptureError, match="too large"):
         sanitize(source, tmp_path / "out.json", most_bytes=100)
+
+
+def test_a_trace_that_is_allowed_is_also_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    limits = []
+
+    def read_document(path: Path, most_bytes: int) -> chrome.ParsedTrace:
+        limits.append(most_bytes)
+        return chrome.read_document(path, most_bytes)
+
+    monkeypatch.setattr("nightsight.sanitize.kineto.read_document", read_document)
+    source = kineto.write(tmp_path, kineto.kernel(), kineto.call())
+    sanitize(source, tmp_path / "out.json", most_bytes=MOST_BYTES + 1)
+    assert limits == [MOST_BYTES + 1] * 2
 
 
 def test_the_command_says_what_it_took_out_and_never_what_it_was(run: Any, tmp_path: Path) -> None:

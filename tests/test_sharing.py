@@ -11,8 +11,8 @@ import pandas as pd
 import pytest
 
 from nightsight.events.sharing import with_own_gpus
-from nightsight.job.facts import Part
-from nightsight.job.merge import joined
+from nightsight.job.facts import RankCapture
+from nightsight.job.merge import merge_ranks
 from nightsight.model.report import Finding, Profile, Report
 from nightsight.read.nsys.tables import read_nsys
 from nightsight.tables import conform
@@ -51,7 +51,7 @@ def of_rule(found: Report, rule: str) -> list[Finding]:
 
 @pytest.mark.parametrize("chosen", [[0, 0, 0], [0, 1, 0], [0, 1, 1]])
 def test_ranks_of_a_capture_have_a_number_of_a_gpu_each(chosen: list[int]) -> None:
-    job = joined(world(EVEN))
+    job = merge_ranks(world(EVEN))
     apart = with_own_gpus(on_gpus(job, chosen))
     assert apart.table("kernels")["device"].tolist() == job.table("kernels")["device"].tolist()
     assert apart.table("devices")["device"].tolist() == [0, 1, 2]
@@ -59,7 +59,7 @@ def test_ranks_of_a_capture_have_a_number_of_a_gpu_each(chosen: list[int]) -> No
 
 
 def test_what_each_process_allocates_is_on_its_gpu_and_the_rest_stays_once() -> None:
-    capture = on_gpus(joined(world(EVEN)), [0, 0, 0])
+    capture = on_gpus(merge_ranks(world(EVEN)), [0, 0, 0])
     process = sorted(capture.table("kernels")["process"].unique().tolist())
     usage = pd.DataFrame({"start_ns": 5, "process": [*process, process[2]], "device": [0, 0, 0, -1], "kind": "Device"})
     lost = pd.DataFrame({"process": process, "device": 0, "context": 1, "stream": 7})
@@ -79,10 +79,10 @@ def test_what_each_process_allocates_is_on_its_gpu_and_the_rest_stays_once() -> 
 
 
 def test_a_capture_in_which_no_ranks_share_a_gpu_is_left_as_it_is() -> None:
-    for capture in (world(EVEN)[0].profile, joined(world(EVEN)), Profile({})):
+    for capture in (world(EVEN)[0].profile, merge_ranks(world(EVEN)), Profile({})):
         assert with_own_gpus(capture) is capture
     # a process beside them does not communicate
-    job = on_gpus(joined(world(EVEN)), [0, 1, 1])
+    job = on_gpus(merge_ranks(world(EVEN)), [0, 1, 1])
     kernels = job.table("kernels")
     quiet = kernels["process"] == kernels["process"].max()
     name = pd.Categorical(kernels["name"].astype("str").mask(quiet, "work(float*)"))
@@ -91,7 +91,7 @@ def test_a_capture_in_which_no_ranks_share_a_gpu_is_left_as_it_is() -> None:
 
 
 def test_processes_that_follow_each_other_on_a_gpu_do_not_share_it() -> None:
-    capture = on_gpus(joined(world(EVEN)), [0, 1, 0])
+    capture = on_gpus(merge_ranks(world(EVEN)), [0, 1, 0])
     kernels = capture.table("kernels")
     is_last = (kernels["process"] == kernels["process"].max()).to_numpy(dtype=bool)
     later = np.where(is_last, kernels["end_ns"].max() + 1_000_000, 0)
@@ -102,14 +102,14 @@ def test_processes_that_follow_each_other_on_a_gpu_do_not_share_it() -> None:
 
 
 def test_gpus_that_nothing_identifies_are_those_of_their_captures() -> None:
-    first, second = (with_own_gpus(on_gpus(joined(world([[1_000_000] * STEPS] * 2)), [0, 0])) for _ in range(2))
+    first, second = (with_own_gpus(on_gpus(merge_ranks(world([[1_000_000] * STEPS] * 2)), [0, 0])) for _ in range(2))
     uuids = [set(one.table("devices")["uuid"]) for one in (first, second)]
     assert len(uuids[0]) == len(uuids[1]) == 1
     assert uuids[0] != uuids[1]
 
 
 def test_the_report_of_a_capture_names_who_is_slow_and_who_shares() -> None:
-    found = build_report(with_own_gpus(on_gpus(joined(world(SLOW)), [0, 0, 0])), "job")
+    found = build_report(with_own_gpus(on_gpus(merge_ranks(world(SLOW)), [0, 0, 0])), "job")
     assert of_rule(found, "straggler")[0].title.startswith("Rank 1 computes longer than the others")
     (shared,) = of_rule(found, "shared_device")
     assert (shared.severity, shared.title) == ("warning", "Ranks 0, 1 and 2 share one GPU")
@@ -118,19 +118,19 @@ def test_the_report_of_a_capture_names_who_is_slow_and_who_shares() -> None:
 
 
 def test_pairs_of_ranks_on_one_gpu_are_counted() -> None:
-    found = build_report(with_own_gpus(on_gpus(joined(world([*EVEN, EVEN[0]])), [0, 1, 0, 1])), "job")
+    found = build_report(with_own_gpus(on_gpus(merge_ranks(world([*EVEN, EVEN[0]])), [0, 1, 0, 1])), "job")
     (shared,) = of_rule(found, "shared_device")
     assert shared.title == "4 ranks share 2 GPUs"
     assert shared.evidence == ("Ranks 0 and 2", "Ranks 1 and 3")
 
 
-def parts_on(uuids: list[str], work: list[list[int]], **told: Any) -> list[Part]:
+def parts_on(uuids: list[str], work: list[list[int]], **told: Any) -> list[RankCapture]:
     parts = world(work, **told)
     return [replace(part, profile=with_uuids(part.profile, [uuid])) for part, uuid in zip(parts, uuids, strict=True)]
 
 
 def test_captures_of_ranks_apart_tell_by_the_uuid_that_they_share_a_gpu() -> None:
-    job = joined(parts_on([UUID, UUID, "another"], EVEN))
+    job = merge_ranks(parts_on([UUID, UUID, "another"], EVEN))
     assert job.environment.gpu == "2 × NVIDIA H100 80GB HBM3"
     found = build_report(job, "job")
     (shared,) = of_rule(found, "shared_device")
@@ -141,7 +141,7 @@ def test_captures_of_ranks_apart_tell_by_the_uuid_that_they_share_a_gpu() -> Non
 
 @pytest.mark.parametrize("uuids", [["a", "b", "c"], [""] * 3])
 def test_captures_that_name_other_gpus_or_none_are_not_told_to_share(uuids: list[str]) -> None:
-    assert of_rule(build_report(joined(parts_on(uuids, EVEN)), "job"), "shared_device") == []
+    assert of_rule(build_report(merge_ranks(parts_on(uuids, EVEN)), "job"), "shared_device") == []
 
 
 def test_slices_of_a_gpu_are_not_shared() -> None:
@@ -154,10 +154,10 @@ def test_slices_of_a_gpu_are_not_shared() -> None:
         for devices in [part.profile.table("devices")]
         for name in devices["name"]
     ]
-    assert of_rule(build_report(joined(parts), "job"), "shared_device") == []
+    assert of_rule(build_report(merge_ranks(parts), "job"), "shared_device") == []
 
 
-def in_turns(part: Part, turn_ns: int) -> Part:
+def in_turns(part: RankCapture, turn_ns: int) -> RankCapture:
     """Return a rank that sees the end of every other collective later."""
     kernels = part.profile.table("kernels")
     number = np.arange(len(kernels))
@@ -169,7 +169,9 @@ def test_ranks_that_take_turns_are_not_told_to_be_of_different_runs() -> None:
     work = [[20_000_000] * STEPS] * 2
     for uuids, said in (([UUID, UUID], "take turns"), (["a", "b"], "different runs")):
         first, second = parts_on(uuids, work)
-        (loose,) = (one for one in joined([first, in_turns(second, 4_000_000)]).findings if one.rule == "loose_clock")
+        (loose,) = (
+            one for one in merge_ranks([first, in_turns(second, 4_000_000)]).findings if one.rule == "loose_clock"
+        )
         assert said in loose.detail
 
 
@@ -179,7 +181,7 @@ def test_ranks_that_share_a_gpu_have_the_clock_of_their_machine(epochs: tuple[in
     timed = [
         replace(part, profile=replace(part.profile, epoch_ns=epoch)) for part, epoch in zip(parts, epochs, strict=True)
     ]
-    assert joined(timed).table("ranks")["shift_ns"].tolist()[1] == shift
+    assert merge_ranks(timed).table("ranks")["shift_ns"].tolist()[1] == shift
 
 
 def test_the_reader_tells_what_identifies_a_gpu(capture_file: Callable[[str], Path], tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from nightsight.errors import UsageError
 from nightsight.model.report import Profile
-from nightsight.stats.window import Window, narrowed, range_window, time_window
+from nightsight.stats.window import TimeWindow, narrowed, range_window, time_window
 from nightsight.tables import conform, empty
 from tests.timeline import draw
 
@@ -32,20 +32,20 @@ def test_times_add_up_whatever_units_they_are_written_in(
     first = sum(number * UNITS[unit] for number, unit in start)
     last = first + sum(number * UNITS[unit] for number, unit in length)
     written = ["".join(f"{number}{unit}" for number, unit in parts) for parts in (start, [*start, *length])]
-    assert time_window("/".join(written)) == Window(first, last)
+    assert time_window("/".join(written)) == TimeWindow(first, last)
 
 
 @pytest.mark.parametrize(
     ("text", "window"),
     [
-        ("1000/2000", Window(1000, 2000)),
-        ("1.5s/", Window(1_500_000_000, 2**63 - 1)),
-        ("/1e3us", Window(-(2**63), 1_000_000)),
-        ("-5/5", Window(-5, 5)),
-        ("9007199254740993/", Window(9007199254740993)),
+        ("1000/2000", TimeWindow(1000, 2000)),
+        ("1.5s/", TimeWindow(1_500_000_000, 2**63 - 1)),
+        ("/1e3us", TimeWindow(-(2**63), 1_000_000)),
+        ("-5/5", TimeWindow(-5, 5)),
+        ("9007199254740993/", TimeWindow(9007199254740993)),
     ],
 )
-def test_spans_of_time(text: str, window: Window) -> None:
+def test_spans_of_time(text: str, window: TimeWindow) -> None:
     assert time_window(text) == window
 
 
@@ -89,7 +89,7 @@ def test_an_event_stays_whole_if_any_of_it_lies_in_the_window(text: str, kernels
 @given(start=st.integers(-100, 20_000), length=st.integers(0, 20_000))
 def test_a_wider_window_keeps_all_that_a_narrower_one_keeps(start: int, length: int) -> None:
     drawn = draw("nvtx  [outer    ]\ncpu   .L...S\ns7    ...aaa..")
-    narrow, wide = (narrowed(drawn, Window(start - margin, start + length + margin)) for margin in (0, 500))
+    narrow, wide = (narrowed(drawn, TimeWindow(start - margin, start + length + margin)) for margin in (0, 500))
     for name in ("kernels", "api_calls", "ranges"):
         kept = [set(profile.table(name)["start_ns"]) for profile in (narrow, wide)]
         assert kept[0] <= kept[1]
@@ -98,8 +98,8 @@ def test_a_wider_window_keeps_all_that_a_narrower_one_keeps(start: int, length: 
 def test_a_range_that_never_ended_is_a_point_as_in_nsys() -> None:
     profile = draw("nvtx  [open      ]")
     opened = Profile({"ranges": conform("ranges", profile.table("ranges").assign(is_open=True))})
-    assert narrowed(opened, Window(500, 900)).table("ranges").empty
-    assert len(narrowed(profile, Window(500, 900)).table("ranges")) == 1
+    assert narrowed(opened, TimeWindow(500, 900)).table("ranges").empty
+    assert len(narrowed(profile, TimeWindow(500, 900)).table("ranges")) == 1
 
 
 def test_what_has_no_end_stays_wherever_it_lies() -> None:
@@ -110,7 +110,7 @@ def test_what_has_no_end_stays_wherever_it_lies() -> None:
         .assign(time_ns=[5, 15], process=1, address=1, instruction="", source_file=""),
     )
     threads = conform("threads", empty("threads").reindex([0]).assign(thread=1, name="main"))
-    profile = narrowed(Profile({"cpu_page_faults": faults, "threads": threads}), Window(10, 20))
+    profile = narrowed(Profile({"cpu_page_faults": faults, "threads": threads}), TimeWindow(10, 20))
     assert profile.table("cpu_page_faults")["time_ns"].tolist() == [5, 15]
     assert len(profile.table("threads")) == 1
 
@@ -144,8 +144,8 @@ def test_a_domain_is_known_by_name_only_if_it_was_created_in_the_window() -> Non
     created = pd.Series([100, 100, 100, None], dtype="int64[pyarrow]")
     ranges = RANGES.table("ranges").assign(domain="io", domain_start_ns=created)
     profile = Profile({"ranges": conform("ranges", ranges)})
-    assert narrowed(profile, Window(100, 10_000)).table("ranges")["domain"].tolist() == ["io", "io"]
-    assert narrowed(profile, Window(101)).table("ranges")["domain"].tolist() == ["", "", "", ""]
+    assert narrowed(profile, TimeWindow(100, 10_000)).table("ranges")["domain"].tolist() == ["io", "io"]
+    assert narrowed(profile, TimeWindow(101)).table("ranges")["domain"].tolist() == ["", "", "", ""]
 
 
 THREADS = """

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from nightsight.intervals import Ints
-from nightsight.job.facts import Part
+from nightsight.job.facts import RankCapture
 from nightsight.model.report import Environment, Profile
 from nightsight.tables import START_END, conform
 
@@ -29,7 +29,7 @@ def world(
     tells_ranks: bool = True,
     tells_calls: bool = True,
     group: str = "7",
-) -> list[Part]:
+) -> list[RankCapture]:
     """Return the capture of each rank; `work[rank][step]` is its compute time in ns, `clocks` what its clock adds."""
     times = np.asarray(work, dtype=np.int64)
     ranks = len(times)
@@ -43,11 +43,11 @@ def world(
         if tells_ranks:
             told = pd.DataFrame({"process": [1], "rank": [rank], "world_size": [ranks], "source": "torch.profiler"})
             profile = Profile({**profile.tables, "ranks": conform("ranks", told)}, environment=profile.environment)
-        parts.append(Part(f"train_rank{rank}", profile))
+        parts.append(RankCapture(f"train_rank{rank}", profile))
     return parts
 
 
-def begun_late(part: Part, late_ns: int) -> Part:
+def begun_late(part: RankCapture, late_ns: int) -> RankCapture:
     """Return a rank whose work begins, and so each of its steps, so much later, and ends when it did."""
     kernels = part.profile.table("kernels")
     is_work = (kernels["name"].astype("str") == "work(float*)").to_numpy()
@@ -177,7 +177,7 @@ def _meetings(
 
 def played(
     programs: Sequence[Sequence[Program]], *, is_eager: bool = False, tells_calls: bool = True, group: str = "7"
-) -> list[Part]:
+) -> list[RankCapture]:
     """Return the capture of each rank that carries out a program in each step."""
     parts = []
     for rank, (steps, times) in enumerate(zip(programs, timed(programs, is_eager=is_eager), strict=True)):
@@ -217,7 +217,7 @@ def played(
         }
         if tells_calls:
             tables["collectives"] = pd.DataFrame(told, columns=columns).assign(**on_thread)
-        parts.append(Part(f"train_rank{rank}", _profile(tables)))
+        parts.append(RankCapture(f"train_rank{rank}", _profile(tables)))
     return parts
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from nightsight.job.facts import Part
-from nightsight.job.merge import joined
+from nightsight.job.facts import RankCapture
+from nightsight.job.merge import merge_ranks
 from nightsight.render.page.html import render_html
 from nightsight.workflows.analysis import build_report
 from tests.browser.table_pages import wait_until
@@ -29,7 +29,7 @@ def files(tmp_path_factory: pytest.TempPathFactory, recorded: Recorded) -> dict[
     alone = replace(report, results=tuple(result for result in report.results if result.name != "gpu_time"))
     texts = {**{name: recorded.page(name) for name in ("train", "ddp2", "cpu")}, "replays": render_html(alone)}
     for name, count in JOBS.items():
-        job = joined([Part(f"{name}.{rank}", recorded.profile(f"{name}.{rank}")) for rank in range(count)])
+        job = merge_ranks([RankCapture(f"{name}.{rank}", recorded.profile(f"{name}.{rank}")) for rank in range(count)])
         texts[name] = render_html(build_report(job, name))
     folder = tmp_path_factory.mktemp("first")
     for name, text in texts.items():

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from nightsight.analyze import activities
-from nightsight.job.merge import joined
+from nightsight.job.merge import merge_ranks
 from nightsight.render.page.html import render_html
 from nightsight.workflows.analysis import build_report
 from tests.browser.looks import LOOKS, OPEN_ALL, in_turns, violations
@@ -41,9 +41,9 @@ def times() -> Any:
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory, recorded: Recorded) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("ranks")
-    profile = joined(world(times().tolist()))
+    profile = merge_ranks(world(times().tolist()))
     first, second, third = world(times()[:3].tolist())
-    few = joined([first, second, begun_late(third, LATE_NS)])
+    few = merge_ranks([first, second, begun_late(third, LATE_NS)])
     pages = {
         "job": render_html(build_report(profile, "job"), profile, activities=lambda: activities(profile)),
         "few": render_html(build_report(few, "few"), few, activities=lambda: activities(few)),

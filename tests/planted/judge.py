@@ -11,8 +11,8 @@ from typing import Any, Final
 from nightsight.advise import NEEDS, advise
 from nightsight.analyze import ANALYSES
 from nightsight.events.timeline import Timeline
-from nightsight.job.facts import Part
-from nightsight.job.merge import joined
+from nightsight.job.facts import RankCapture
+from nightsight.job.merge import merge_ranks
 from nightsight.model.report import Finding, Profile
 from nightsight.read import read
 from nightsight.results.causes import REPLAY
@@ -128,7 +128,7 @@ def _of_program(case: Case, folder: Path) -> Profile | None:
 def joined_ranks(case: Case, folder: Path) -> Profile | None:
     """Return the captures of all ranks of a case as one; None if there are none."""
     files = sorted(folder.glob(f"{case.name}.[0-9].*.xz"))
-    return joined([Part(file.name.split(".")[0], _read(file)) for file in files]) if files else None
+    return merge_ranks([RankCapture(file.name.split(".")[0], _read(file)) for file in files]) if files else None
 
 
 def _read(packed: Path) -> Profile:

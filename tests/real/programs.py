@@ -875,7 +875,12 @@ def programs() -> Iterator[str]:
     """Yield the names of all programs."""
     helpers = {alone, steps_of, device, sync, loop, native, programs}
     for name, value in list(globals().items()):
-        if callable(value) and value not in helpers and getattr(value, "__module__", "") == __name__ and name != "Clock":
+        if (
+            callable(value)
+            and value not in helpers
+            and getattr(value, "__module__", "") == __name__
+            and name != "Clock"
+        ):
             yield name
 
 

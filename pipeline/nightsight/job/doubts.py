@@ -10,18 +10,18 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from nightsight.job.clocks import Clock
-from nightsight.job.facts import Facts
+from nightsight.job.facts import RankFacts
+from nightsight.job.ranks import RankedCaptures
 from nightsight.model.report import Finding
 from nightsight.units import format_ranks, format_value
 
-# above this, times of ranks cannot be compared
+# with a larger spread, times of ranks cannot be compared
 _MOST_SPREAD_NS: Final = 1_000_000
-_ALL_NAMED: Final = 8
-# share of a capture's length, and in ns: a capture that ends earlier than others by more did not end with them
+_MOST_NAMES: Final = 8
+# a capture that ends earlier than others by this share of its length, and by this time, did not end with them
 _EARLY: Final = 0.1
 _EARLY_NS: Final = 50_000_000
-# why collectives do not end together
+# reasons why collectives do not end together
 _IN_TURNS: Final = ". Ranks that share a GPU take turns on it, so one sees the end before the others."
 _NOT_TOGETHER: Final = (
     ", although a collective ends on all ranks together. The captures may come from different runs, or lack some "
@@ -29,42 +29,57 @@ _NOT_TOGETHER: Final = (
 )
 
 
-def shared_findings(told: Sequence[tuple[str, Sequence[Finding]]]) -> Iterator[Finding]:
+def shared_findings(ranked: RankedCaptures) -> Iterator[Finding]:
     """Yield each finding once, even if its numbers differ by rank; one that not all ranks share names its ranks."""
     alike: dict[tuple[str, str], list[tuple[str, Finding]]] = {}
-    for names, findings in told:
-        for finding in findings:
-            alike.setdefault((finding.rule, re.sub(r"[\d.,]+", "#", finding.title)), []).append((names, finding))
-    for found in alike.values():
-        _, first = found[0]
-        whose = list(dict.fromkeys(names for names, _ in found))
-        same = "" if all(finding == first for _, finding in found) else ", with different numbers"
-        more = f" and {len(whose) - _ALL_NAMED:,} more" * (len(whose) > _ALL_NAMED)
-        detail = f"{', '.join(whose[:_ALL_NAMED])}{more}{same}: {first.detail}"
-        yield first if len(whose) == len(told) and not same else replace(first, detail=detail)
+    for name, facts in zip(ranked.names, ranked.facts, strict=True):
+        for finding in facts.findings:
+            alike.setdefault((finding.rule, re.sub(r"[\d.,]+", "#", finding.title)), []).append((name, finding))
+    for findings in alike.values():
+        _, first = findings[0]
+        names = list(dict.fromkeys(name for name, _ in findings))
+        differ = "" if all(finding == first for _, finding in findings) else ", with different numbers"
+        more = f" and {len(names) - _MOST_NAMES:,} more" * (len(names) > _MOST_NAMES)
+        detail = f"{', '.join(names[:_MOST_NAMES])}{more}{differ}: {first.detail}"
+        yield first if len(names) == len(ranked.facts) and not differ else replace(first, detail=detail)
 
 
-def doubts_of(ranks: pd.DataFrame, told: Sequence[tuple[str, Facts, Clock]]) -> Iterator[Finding]:
+def doubts_of(ranked: RankedCaptures) -> Iterator[Finding]:
     """Yield doubts about the report of a job: missing ranks, no common clock, different profilers."""
-    every = [facts for _, facts, _ in told]
-    # captures without communicators, although others have them
-    silent = [names for names, facts, _ in told if not (facts.communication["group"] != "").any()]
-    silent = silent if len(silent) < len(told) else []
-    known = set(ranks["rank"].tolist())
-    sizes = pd.concat([ranks["world_size"], *(facts.table("ranks")["world_size"] for _, facts, _ in told)]).dropna()
+    yield from _missing_ranks(ranked)
+    yield from _unsure_clocks(ranked)
+    yield from _early_ends(ranked)
+    environments = (facts.environment for facts in ranked.facts)
+    versions = Counter(f"{tool.collector} {tool.collector_version}".strip() for tool in environments)
+    if len(versions) > 1:
+        yield Finding(
+            "different_profilers",
+            "info",
+            "The ranks were captured with different profilers",
+            f"{', '.join(f'{count} with {name}' for name, count in versions.items())}. CPU times may differ for that "
+            "reason.",
+        )
+
+
+def _missing_ranks(ranked: RankedCaptures) -> Iterator[Finding]:
+    """Yield findings if ranks have no capture, or if some captures have no communicators although others do."""
+    has_groups = [bool((facts.communication["group"] != "").any()) for facts in ranked.facts]
+    silent = [name for name, has in zip(ranked.names, has_groups, strict=True) if not has and any(has_groups)]
+    ranks = set(ranked.ranks["rank"].tolist())
+    sizes = pd.concat([ranked.ranks["world_size"], *(facts.table("ranks")["world_size"] for facts in ranked.facts)])
     # a communicator may cover a part of the job, so more ranks may be missing than are known
-    size = max(int(sizes.max()) if len(sizes) else 0, max(known) + 1)
-    if count := size - len(known):
-        lacking = [*islice((rank for rank in range(size) if rank not in known), _ALL_NAMED)]
+    size = max(int(sizes.max()) if sizes.notna().any() else 0, max(ranks) + 1)
+    if count := size - len(ranks):
+        missing = [*islice((rank for rank in range(size) if rank not in ranks), _MOST_NAMES)]
         yield Finding(
             "missing_ranks",
             "warning",
             f"{count:,} of {size:,} ranks {'is' if count == 1 else 'are'} missing",
-            f"{format_ranks(lacking, count)} {'has' if count == 1 else 'have'} no capture here. Stragglers are found "
+            f"{format_ranks(missing, count)} {'has' if count == 1 else 'have'} no capture here. Stragglers are found "
             "only among the captured ranks.",
             "Pass the captures of all ranks.",
         )
-    elif (count := _lacking(every) - len(silent)) > 0:
+    elif (count := _missing_members(ranked.facts) - len(silent)) > 0:
         yield Finding(
             "missing_ranks",
             "warning",
@@ -78,77 +93,73 @@ def doubts_of(ranks: pd.DataFrame, told: Sequence[tuple[str, Facts, Clock]]) -> 
             "untold_communicators",
             "warning",
             f"{len(silent):,} {'capture has' if len(silent) == 1 else 'captures have'} no communicators",
-            f"{', '.join(silent[:_ALL_NAMED])}: no communication kernels, or no NCCL payloads. Collectives of these "
+            f"{', '.join(silent[:_MOST_NAMES])}: no communication kernels, or no NCCL payloads. Collectives of these "
             "ranks are matched with others by order and time, or not at all.",
             "Record CUDA and NVTX on all ranks, and export with --include-json=true.",
         )
-    unknown = [names for names, _, clock in told[1:] if clock.spread_ns is None]
+
+
+def _missing_members(captures: Sequence[RankFacts]) -> int:
+    """Return how many ranks of a communicator have no capture, for the communicator that lacks the most."""
+    members = pd.concat(
+        [
+            facts.communication[["group", "group_size", "device"]].assign(capture=number)
+            for number, facts in enumerate(captures)
+        ]
+    )
+    groups = members[members["group"] != ""].dropna().drop_duplicates().groupby("group")["group_size"]
+    return int((groups.max() - groups.size()).max()) if len(groups) else 0
+
+
+def _unsure_clocks(ranked: RankedCaptures) -> Iterator[Finding]:
+    """Yield findings if times of ranks cannot be compared, or not exactly."""
+    clocks = list(zip(ranked.names, ranked.clocks, strict=True))
+    unknown = [name for name, clock in clocks[1:] if clock.spread_ns is None]
     if unknown:
         yield Finding(
             "unknown_clock",
             "warning",
             "Some ranks share no collective with the others",
-            f"{', '.join(unknown[:_ALL_NAMED])}: their captures may come from different runs. Their times follow the "
+            f"{', '.join(unknown[:_MOST_NAMES])}: their captures may come from different runs. Their times follow the "
             "clocks of their machines, or are shifted to a common start, and do not show who waits for whom.",
             "Pass captures of one run.",
         )
-    loose = [(names, clock.spread_ns) for names, _, clock in told if (clock.spread_ns or 0) > _MOST_SPREAD_NS]
-    if loose:
-        whose, spread = max(loose, key=lambda one: one[1] or 0)
-        cards = [card for _, facts, _ in told for card in facts.cards]
+    name, spread = max(((name, clock.spread_ns or 0) for name, clock in clocks), key=lambda pair: pair[1])
+    if spread > _MOST_SPREAD_NS:
+        cards = [card for facts in ranked.facts for card in facts.cards]
         are_shared = len(set(cards)) < len(cards)
         yield Finding(
             "loose_clock",
             "warning",
             "The clocks of the ranks do not match",
-            f"{whose}: collectives end up to {format_value(spread or 0, 'spread_ns')} before or after those of the "
-            f"other ranks{_IN_TURNS if are_shared else _NOT_TOGETHER}",
+            f"{name}: collectives end up to {format_value(spread, 'spread_ns')} before or after those of the other "
+            f"ranks{_IN_TURNS if are_shared else _NOT_TOGETHER}",
             "" if are_shared else "Pass captures of one run that all start at the same step.",
         )
-    yield from _ended_early(told)
-    versions = Counter(f"{one.environment.collector} {one.environment.collector_version}".strip() for _, one, _ in told)
-    if len(versions) > 1:
-        yield Finding(
-            "different_profilers",
-            "info",
-            "The ranks were captured with different profilers",
-            f"{', '.join(f'{count} with {name}' for name, count in versions.items())}. CPU times may differ for that "
-            "reason.",
-        )
 
 
-def _lacking(every: Sequence[Facts]) -> int:
-    """Return how many ranks have no capture, for the communicator that lacks most."""
-    members = pd.concat(
-        [facts.communication[["group", "group_size", "device"]].assign(part=n) for n, facts in enumerate(every)]
-    )
-    known = members[members["group"] != ""].dropna().drop_duplicates().groupby("group")["group_size"]
-    return int((known.max() - known.size()).max()) if len(known) else 0
-
-
-def _ended_early(told: Sequence[tuple[str, Facts, Clock]]) -> Iterator[Finding]:
+def _early_ends(ranked: RankedCaptures) -> Iterator[Finding]:
     """Yield a finding if captures end long before most others do, on one clock."""
-    known = [
-        (names, facts, clock)
-        for place, (names, facts, clock) in enumerate(told)
+    captures = [
+        (name, facts.span[1] - facts.span[0], facts.span[1] + clock.shift_ns)
+        for place, (name, facts, clock) in enumerate(zip(ranked.names, ranked.facts, ranked.clocks, strict=True))
+        # the clock of the first capture is the common one
         if not place or clock.spread_ns is not None
     ]
-    if len(known) < 2:
+    if len(captures) < 2:
         return
-    ends = np.array([facts.span[1] + clock.shift_ns for _, facts, clock in known])
-    lengths = [facts.span[1] - facts.span[0] for _, facts, _ in known]
+    names, lengths, ends = zip(*captures, strict=True)
     # of two, either may be the right one
-    usual = int(np.median(ends)) if len(known) > 2 else int(ends.max())
+    usual = int(np.median(ends)) if len(captures) > 2 else max(ends)
     least = max(_EARLY * float(np.median(lengths)), _EARLY_NS)
-    early = [(usual - int(end), names) for (names, *_), end in zip(known, ends, strict=True) if usual - end > least]
+    early = [(usual - end, name) for name, end in zip(names, ends, strict=True) if usual - end > least]
     if early:
-        most = format_value(max(early)[0], "length_ns")
-        named = ", ".join(names for _, names in early[:_ALL_NAMED])
+        earliest = format_value(max(early)[0], "length_ns")
         yield Finding(
             "ended_early",
             "warning",
             f"{len(early):,} {'capture ends' if len(early) == 1 else 'captures end'} before the others",
-            f"{named}: up to {most} earlier. The program died or was stopped there, or the recording stopped. Later "
-            "collectives involve only the others.",
+            f"{', '.join(name for _, name in early[:_MOST_NAMES])}: up to {earliest} earlier. The program died or was "
+            "stopped there, or the recording stopped. Later collectives involve only the others.",
             "Check how the program ended. Record all ranks for the same steps.",
         )

@@ -24,31 +24,31 @@ RANK_IN_NAME: Final = (
     re.compile(r"(?i)(?<![a-z0-9])r(\d{1,6})(?![0-9a-z])(?!.*(?<![a-z0-9])r\d)"),
 )
 IDS: Final = ("process", "thread", "end_thread", "forward_thread")
-# tables of all ranks that the report of a job needs
-_WHOLE: Final = ("ranks", "launched_as", "devices", "collectives")
+# the tables that the report of a job needs from all ranks
+_OF_ALL_RANKS: Final = ("ranks", "launched_as", "devices", "collectives")
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class RankCapture:
     """The capture of one rank or more, and the name of its file."""
 
     name: str
     profile: Profile
 
     @cached_property
-    def facts(self) -> "Facts":
-        """The facts that relate it to others."""
-        return facts_of(self.name, Timeline(self.profile))
+    def facts(self) -> "RankFacts":
+        """The facts that relate it to the other captures."""
+        return rank_facts(self.name, Timeline(self.profile))
 
 
 @dataclass(frozen=True, eq=False)
-class Facts:
+class RankFacts:
     """Facts that relate a capture to the others of its job; small, however large the capture is.
 
-    tables: those that the report of a job needs whole. processes: those that used GPUs, each with the GPU on which it
-    communicated, else its most used GPU. ids: of all processes and threads, rising. used: numbers of GPUs. span: start
-    of the first event and end of the last. epoch_ns: as in `Profile`. communication: of the capture, without
-    `operation`.
+    tables: those that the report of a job needs from all ranks. processes: those that used GPUs, each with the GPU on
+    which it communicated, else its most used GPU. ids: of all processes and threads, rising. used: numbers of GPUs.
+    span: start of the first event and end of the last. epoch_ns: as in `Profile`. communication: of the capture,
+    without `operation`.
     """
 
     name: str
@@ -70,8 +70,7 @@ class Facts:
     def cards(self) -> set[str]:
         """The identities of the GPUs on which it communicates, as far as known."""
         devices = self.table("devices")
-        used = devices["device"].isin(self.communication["device"])
-        return set(cards(devices[used])) - {""}
+        return set(cards(devices[devices["device"].isin(self.communication["device"])])) - {""}
 
     @property
     def communicators(self) -> set[str]:
@@ -79,100 +78,99 @@ class Facts:
         return {*self.table("ranks")["group"].astype("str"), *self.communication["group"].astype("str")} - {""}
 
     @property
-    def tells(self) -> bool:
+    def has_rank(self) -> bool:
         """Whether the capture or its launcher gives its rank among several."""
         return bool((self.table("ranks")["world_size"].fillna(2) > 1).any()) or len(self.table("launched_as")) > 0
 
     @property
     def is_of_job(self) -> bool:
         """Whether its program communicates, or something gives its rank among several."""
-        return len(self.table("collectives")) > 0 or self.tells or len(self.communication) > 0
+        return len(self.table("collectives")) > 0 or self.has_rank or len(self.communication) > 0
 
 
 @dataclass(frozen=True, eq=False)
-class Apart:
-    """Facts of a capture whose events are not loaded, with the parts of them that matter; by GPU, as in `Job`."""
+class RankSummary:
+    """Facts of a capture whose events are not loaded, and the facts about its events that `Job` needs, by GPU."""
 
-    facts: Facts
+    facts: RankFacts
     overlapping_work: Mapping[int, Spans]
     steps: Mapping[int, Spans]
     pids: Mapping[int, int]
 
 
-def apart(part: Part) -> Apart:
+def rank_summary(capture: RankCapture) -> RankSummary:
     """Return the facts of a capture that are needed without its events."""
-    timeline = Timeline(part.profile)
-    facts = facts_of(part.name, timeline)
+    timeline = Timeline(capture.profile)
+    facts = rank_facts(capture.name, timeline)
     devices = facts.communication["device"].unique().tolist()
     steps = {device: worked_steps(timeline, device) for device in devices}
-    return Apart(facts, overlapping_work(timeline), steps, pids(timeline))
+    return RankSummary(facts, overlapping_work(timeline), steps, pids(timeline))
 
 
-def facts_of(name: str, timeline: Timeline) -> Facts:
+def rank_facts(name: str, timeline: Timeline) -> RankFacts:
     """Return the facts that relate a capture, whose file has that name, to others."""
     profile = timeline.profile
-    told = communication(timeline).drop(columns="operation")
-    return Facts(
-        name,
-        profile.environment,
-        profile.findings,
-        {table: profile.tables[table] for table in _WHOLE if table in profile.tables},
-        _processes(timeline),
-        _known_ids(profile),
-        used_devices(profile.tables),
-        _span(profile),
-        profile.epoch_ns,
-        told,
+    return RankFacts(
+        name=name,
+        environment=profile.environment,
+        findings=profile.findings,
+        tables={table: profile.tables[table] for table in _OF_ALL_RANKS if table in profile.tables},
+        processes=_processes(timeline),
+        ids=_ids(profile),
+        used=used_devices(profile.tables),
+        span=_span(profile),
+        epoch_ns=profile.epoch_ns,
+        communication=communication(timeline).drop(columns="operation"),
     )
 
 
-def are_of_one_job(every: Sequence[Facts]) -> bool:
+def are_of_one_job(captures: Sequence[RankFacts]) -> bool:
     """Whether captures can belong to one job: they give their ranks, or their names differ only in numbers."""
-    are_alike = len({re.sub(r"\d+", "#", facts.name) for facts in every}) == 1
-    return all(facts.tells for facts in every) or (are_alike and len(every) > 1)
+    are_alike = len({re.sub(r"\d+", "#", facts.name) for facts in captures}) == 1
+    return all(facts.has_rank for facts in captures) or (are_alike and len(captures) > 1)
 
 
 def name_of_job(names: Sequence[str]) -> str:
     """Return the common part of the ranks' file names: `train` for `train_rank0` and `train_rank1`."""
     for pattern in (*RANK_IN_NAME, re.compile(r"\d+(?!.*\d)")):
-        bare = {pattern.sub("", name) for name in names}
-        if len(bare) == 1:
-            return next(iter(bare)).strip("-_. ") or "job"
+        stems = {pattern.sub("", name) for name in names}
+        if len(stems) == 1:
+            return stems.pop().strip("-_. ") or "job"
     return "job"
 
 
 def _processes(timeline: Timeline) -> pd.DataFrame:
-    """Return the processes of a capture that used GPUs, each with the GPU it communicated on, else used most."""
+    """Return the processes of a capture that used GPUs, each with the GPU on which it communicated, else used most."""
     tables, communicates = timeline.profile.tables, communicating(timeline)
-    used, first = [pd.DataFrame({"process": [], "device": [], "time": []})], 0
+    times, first = [pd.DataFrame({"process": [], "device": [], "time": []})], 0
     for name in GPU_TABLES:
         if name in tables:
             table = tables[name]
             time = (table["end_ns"] - table["start_ns"]).to_numpy(dtype=np.float64)
             time = np.where(communicates[first : first + len(table)], 1e18, time)
-            used.append(table[["process", "device"]].assign(time=time))
+            times.append(table[["process", "device"]].assign(time=time))
             first += len(table)
-    spent = pd.concat(used).dropna().groupby(["process", "device"])["time"].sum().reset_index()
-    spent = spent.sort_values(["time", "device"], ascending=[False, True]).drop_duplicates("process")
-    found = spent.astype({"process": "int64", "device": "int64"}).sort_values(["device", "process"], ignore_index=True)
-    if not len(found):
-        # without GPUs, the processes that call collectives
-        called = tables.get("collectives", empty("collectives"))["process"].unique().tolist()
-        found = pd.DataFrame({"process": called or [-1], "device": -1})
-    return found[["process", "device"]]
+    used = pd.concat(times).dropna().groupby(["process", "device"])["time"].sum().reset_index()
+    used = used.sort_values(["time", "device"], ascending=[False, True]).drop_duplicates("process")
+    processes = used.astype({"process": "int64", "device": "int64"})[["process", "device"]]
+    if len(processes):
+        return processes.sort_values(["device", "process"], ignore_index=True)
+    # without GPUs, the processes that call collectives
+    callers = tables.get("collectives", empty("collectives"))["process"].unique().tolist()
+    return pd.DataFrame({"process": callers or [-1], "device": -1})
 
 
 def _span(profile: Profile) -> tuple[int, int]:
     """Return when the first event begins and the last one ends."""
-    # of operations without possible times, none may be known
+    # the table of operations without possible times may contain no times at all
     timed = [table for table in profile.tables.values() if "start_ns" in table and table["start_ns"].notna().any()]
     ends = (table["end_ns" if "end_ns" in table else "start_ns"].max() for table in timed)
     return min((int(table["start_ns"].min()) for table in timed), default=0), max(map(int, ends), default=0)
 
 
-def _known_ids(profile: Profile) -> Ints:
+def _ids(profile: Profile) -> Ints:
     """Return all ids of processes and threads in a profile, in rising order."""
-    found = [np.empty(0, dtype=np.int64)]
+    ids = [np.empty(0, dtype=np.int64)]
     for table in profile.tables.values():
-        found += [table[name].dropna().to_numpy(dtype=np.int64) for name in IDS if name in table]
-    return np.unique(np.concatenate(found))
+        ids += [table[name].dropna().to_numpy(dtype=np.int64) for name in IDS if name in table]
+    return np.unique(np.concatenate(ids))

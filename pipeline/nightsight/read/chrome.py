@@ -7,8 +7,9 @@ import gzip
 import json
 import re
 import zlib
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from io import BufferedReader
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -19,28 +20,29 @@ from nightsight.texts import middle_cut, printable
 MOST_BYTES: Final = 1_000_000_000
 """The default size limit of a trace, uncompressed; in memory it takes several times as much."""
 EXPORT: Final = "Export the trace again with export_chrome_trace of torch.profiler (.json or .json.gz)."
-_GZIP: Final = b"\x1f\x8b"
+GZIP: Final = b"\x1f\x8b"
 _PIECE: Final = 1 << 20
-# a text
-_TEXT: Final = r'"[^"\\]*(?:\\.[^"\\]*)*"'
-# backslashes of a text that are part of an escape; one that is not, as in D:\prof; all but those that must stay
-_ESCAPES: Final = re.compile(r'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})')
-_PLAIN: Final = re.compile(r'\\(?!["\\])|(\\.)')
+# a string, with its escapes
+_STRING: Final = r'"[^"\\]*(?:\\.[^"\\]*)*"'
+# valid escapes; a backslash outside of them is part of a path, such as D:\prof
+_ESCAPE: Final = re.compile(r'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})')
+# a backslash to escape, or an escape to keep
+_BACKSLASH: Final = re.compile(r'\\(?!["\\])|(\\.)')
 # in the place of a value, a word that is not JSON: N/A, -inf, 1.#QNAN, ncclFloat32, 0x5f
 _WORD: Final = (
     r"(?<![\w.])-?(?!(?:true|false|null|NaN|Infinity)\b)[A-Za-z_][\w/.#()+-]*|-NaN\b|-?\d[\w.]*#[\w.]*|0x[0-9a-fA-F]+"
 )
-_MENDED: Final = re.compile(f"({_TEXT})|{_WORD}", re.DOTALL)
+_STRING_OR_WORD: Final = re.compile(f"({_STRING})|{_WORD}", re.DOTALL)
 
 
-class Trace(NamedTuple):
+class ParsedTrace(NamedTuple):
     """A trace as an object, and findings about its format."""
 
     document: Mapping[str, Any]
     findings: tuple[Finding, ...] = ()
 
 
-def read_document(path: Path, most_bytes: int) -> Trace:
+def read_document(path: Path, most_bytes: int) -> ParsedTrace:
     """Return the JSON object of a trace; a plain list of events becomes the `traceEvents` of an object.
 
     CaptureError if it is neither, or larger than `most_bytes`; no more than that is ever loaded.
@@ -52,17 +54,26 @@ def read_document(path: Path, most_bytes: int) -> Trace:
         try:
             document = _parse(text)
         except json.JSONDecodeError as error:
-            mended, finding = _mended(text, error)
-            document, findings = _parse(mended), (finding,)
+            repaired, finding = _repaired(text, error)
+            document, findings = _parse(repaired), (finding,)
     except json.JSONDecodeError as error:
         raise _not_json(path, error, text) from error
     except (ValueError, RecursionError) as error:
         raise CaptureError(f"{path.name} cannot be read: its nesting or a number is too large", EXPORT) from error
     if isinstance(document, list):
-        return Trace({"traceEvents": document}, findings)
+        return ParsedTrace({"traceEvents": document}, findings)
     if not isinstance(document, dict) or not isinstance(document.get("traceEvents"), list):
         raise CaptureError(f"{path.name} is JSON but not a Chrome trace: it has no list 'traceEvents'", EXPORT)
-    return Trace(document, findings)
+    return ParsedTrace(document, findings)
+
+
+@contextmanager
+def open_unpacked(path: Path) -> Iterator[gzip.GzipFile | BufferedReader]:
+    """Open a file for reading, and decompress it if it is gzip."""
+    with path.open("rb") as file:
+        is_packed = file.peek(len(GZIP)).startswith(GZIP)
+        with gzip.open(file) if is_packed else file as content:
+            yield content
 
 
 def _parse(text: str) -> object:
@@ -77,33 +88,34 @@ def _parse(text: str) -> object:
         raise
 
 
-def _mended(text: str, error: json.JSONDecodeError) -> tuple[str, Finding]:
+def _repaired(text: str, error: json.JSONDecodeError) -> tuple[str, Finding]:
     """Return a text with invalid escapes as plain backslashes and invalid values as unknown, and a finding."""
-    word, words, paths = "", 0, 0
+    first_word, words, paths = "", 0, 0
 
-    def mended(found: re.Match[str]) -> str:
-        nonlocal word, words, paths
-        if found[1] is None:
-            word, words = word or found[0], words + 1
+    def repair(match: re.Match[str]) -> str:
+        nonlocal first_word, words, paths
+        string = match[1]
+        if string is None:
+            first_word, words = first_word or match[0], words + 1
             return "null"
-        if "\\" not in _ESCAPES.sub("", found[1]):
-            return found[1]
+        if "\\" not in _ESCAPE.sub("", string):
+            return string
         paths += 1
         # a writer that does not escape one backslash escapes none: \r in D:\prof\run is not a line end
-        return _PLAIN.sub(lambda each: each[1] or r"\\", found[1])
+        return _BACKSLASH.sub(lambda backslash: backslash[1] or r"\\", string)
 
-    text = _MENDED.sub(mended, text)
-    said = []
+    text = _STRING_OR_WORD.sub(repair, text)
+    repairs = []
     if words:
-        said.append(f"invalid values, such as {middle_cut(word, 20)}, count as unknown ({words:,} x)")
+        repairs.append(f"invalid values, such as {middle_cut(first_word, 20)}, count as unknown ({words:,} x)")
     if paths:
-        said.append(f"unescaped backslashes are kept (in {paths:,} string{'s' * (paths != 1)})")
-    told, where = "; ".join(said), f"The first is on line {error.lineno:,}, column {error.colno:,}."
+        repairs.append(f"unescaped backslashes are kept (in {paths:,} string{'s' * (paths != 1)})")
+    summary = "; ".join(repairs)
     finding = Finding(
         "mended_json",
         "warning",
         "The trace is not valid JSON",
-        f"{told[:1].upper()}{told[1:]}. {where}",
+        f"{summary[:1].upper()}{summary[1:]}. The first is on line {error.lineno:,}, column {error.colno:,}.",
         "A newer torch may write it correctly.",
     )
     return text, finding
@@ -131,13 +143,16 @@ def _not_json(path: Path, error: json.JSONDecodeError, text: str) -> CaptureErro
 def _content(path: Path, most_bytes: int) -> bytearray:
     content = bytearray()
     try:
-        with path.open("rb") as file:
-            is_packed = file.peek(len(_GZIP)).startswith(_GZIP)
-            with gzip.open(file) if is_packed else file as source:
-                while piece := source.read(_PIECE):
-                    content += piece
-                    if len(content) > most_bytes:
-                        raise _too_large(path, most_bytes, "uncompressed, it has " if is_packed else "it has ")
+        with open_unpacked(path) as file:
+            while piece := file.read(_PIECE):
+                content += piece
+                if len(content) > most_bytes:
+                    unpacked = "uncompressed, it has" if isinstance(file, gzip.GzipFile) else "it has"
+                    raise CaptureError(
+                        f"{path.name} is too large: {unpacked} more than {most_bytes:,} bytes",
+                        "If you trust the file and have several times its size in memory, raise the limit: "
+                        f"nightsight report {path.name} --max-input BYTES. Or profile fewer steps.",
+                    )
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise CaptureError(f"{path.name} is a damaged or truncated gzip file", EXPORT) from error
     except OSError as error:
@@ -146,11 +161,3 @@ def _content(path: Path, most_bytes: int) -> bytearray:
     if not content or content.isspace():
         raise CaptureError(f"{path.name} is empty", EXPORT)
     return content
-
-
-def _too_large(path: Path, most_bytes: int, unpacked: str) -> CaptureError:
-    return CaptureError(
-        f"{path.name} is too large: {unpacked}more than {most_bytes:,} bytes",
-        "If you trust the file and have several times its size in memory, raise the limit: "
-        f"nightsight report {path.name} --max-input BYTES. Or profile fewer steps.",
-    )

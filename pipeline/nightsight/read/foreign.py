@@ -1,21 +1,21 @@
-"""Which other profiler wrote a trace that cannot be read, by signs in its text, and what to do instead."""
+"""Recognizes traces of other profilers by patterns in their text, and says what to do with them."""
 
-import gzip
 import re
 import zlib
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from nightsight.errors import CaptureError
+from nightsight.read.chrome import open_unpacked
 
-_SEARCHED_CHARACTERS: Final = 1 << 20
+_SEARCHED_BYTES: Final = 1 << 20
 
 
 class _Origin(NamedTuple):
-    """A profiler: what its files are called, how one is recognized, and what to do with it."""
+    """A profiler: the name of its files, a pattern that occurs in them, and what to do with them."""
 
     name: str
-    sign: re.Pattern[str]
+    pattern: re.Pattern[str]
     hint: str
 
 
@@ -34,7 +34,7 @@ _ORIGINS: Final = (
     ),
     _Origin(
         "a profile of Triton's Proton",
-        # its tree (hatchet) has frames, and its traces have the stack of each kernel's calls
+        # its trees (hatchet) have frames, and its traces have the call stack of each kernel
         re.compile(r'"frame"\s*:\s*\{|"call_stack"\s*:\s*\['),
         f"{_WITH_NSYS} proton-viewer shows a profile (.hatchet), ui.perfetto.dev a trace.",
     ),
@@ -48,20 +48,13 @@ _ORIGINS: Final = (
 
 
 def as_foreign(path: Path, error: CaptureError) -> CaptureError:
-    """Return the error for a trace of another profiler, if it is one of those, else the same error."""
-    text = _beginning(path)
+    """Return the error for a trace of another profiler if this is one, else the same error."""
+    try:
+        with open_unpacked(path) as file:
+            start = file.read(_SEARCHED_BYTES).decode("utf-8", errors="replace")
+    except (OSError, EOFError, zlib.error):
+        return error
     for origin in _ORIGINS:
-        if origin.sign.search(text):
+        if origin.pattern.search(start):
             return CaptureError(f"{path.name} is {origin.name}, which nightsight cannot read", origin.hint)
     return error
-
-
-def _beginning(path: Path) -> str:
-    """Return what of the beginning can be read; "" if nothing can."""
-    try:
-        with path.open("rb") as file:
-            is_packed = file.peek(2).startswith(b"\x1f\x8b")
-            with gzip.open(file) if is_packed else file as source:
-                return source.read(_SEARCHED_CHARACTERS).decode("utf-8", errors="replace")
-    except (OSError, EOFError, zlib.error):
-        return ""

@@ -1,8 +1,8 @@
 """Finds GPU operations with impossible times, although each alone looks possible.
 
-A stream runs its operations one after the other, so none ends long after the next one. ROCm and CUPTI sometimes write
-such ends: one kernel of 160 ms over a hundred of 200 µs makes every sum wrong. Such operations are kept as `untimed`:
-they ran, but their real time is unknown.
+A stream runs its operations one after the other, so none ends long after the start of the next one. ROCm and CUPTI
+sometimes write such ends: one kernel of 160 ms over a hundred of 200 µs makes every sum wrong. Such operations are
+moved to the table `untimed`: they ran, but their real time is unknown.
 """
 
 from dataclasses import replace
@@ -18,14 +18,14 @@ from nightsight.tables import conform, empty, integers
 
 # the clocks of engines differ by less
 _OVERLAP_NS: Final = 5_000
-# it takes longer than others of its name by this factor
-_TIMES_AS_LONG: Final = 1.2
+# a long operation exceeds the median of its name by this factor
+_LONG: Final = 1.2
 _LEAST_INSTANCES: Final = 4
 # the factor if it is unknown how operations of these two names follow each other
-_OUTLIER: Final = 10
-# the largest share of the operations of a stream, of a name, of a pair of names; where more overlap, they are meant to
-_MOST: Final = 0.2
-# an operation ends this long after all else in the capture, and after this multiple of the recorded CPU time
+_LONG_OUTLIER: Final = 10
+# the largest share of wrong operations on a stream, of a name, and of a pair of names; more are overlaps by design
+_MOST_WRONG: Final = 0.2
+# an operation is late if it ends this long after all else in the capture, and by this multiple of the recorded CPU time
 _LATE_NS: Final = 10_000_000_000
 _LATE_TIMES: Final = 10
 _MOST_IN_TIME: Final = 0.98
@@ -33,87 +33,99 @@ _ON_HOST: Final = ("api_calls", "ranges", "marks", "cpu_ops")
 
 
 def without_impossible(profile: Profile) -> Profile:
-    """Move operations with impossible times to the table `untimed`, and say how many there are."""
+    """Move operations with impossible times to the table `untimed`, with a finding."""
     present = [name for name in GPU_TABLES if len(profile.tables.get(name, ()))]
     if not present:
         return profile
     frames = [profile.tables[name] for name in present]
     start, end = (np.concatenate([frame[name].to_numpy() for frame in frames]) for name in ("start_ns", "end_ns"))
-    wrong = _too_long(frames, start, end) | _too_late(profile, end)
+    is_wrong = _are_too_long(frames, start, end) | _are_too_late(profile, end)
     if present[0] == "kernels":
-        # a copy of nothing can take no time, a kernel cannot; in whole microseconds, short ones have none left
+        # a copy of no bytes can take no time, but a kernel cannot; in whole microseconds, short kernels have length 0
         length = (end - start)[: len(frames[0])]
-        wrong[: len(frames[0])] |= (length == 0) & (length % 1_000 > 0).any()
-    if not wrong.any():
+        is_wrong[: len(frames[0])] |= (length == 0) & (length % 1_000 > 0).any()
+    count = int(is_wrong.sum())
+    if not count:
         return profile
     tables = dict(profile.tables)
-    moved = [tables.get("untimed", empty("untimed"))]
-    parts = np.split(wrong, np.cumsum(list(map(len, frames)))[:-1])
-    for name, frame, mine in zip(present, frames, parts, strict=True):
-        moved.append(conform("untimed", frame[mine]))
-        tables[name] = frame[~mine].reset_index(drop=True)
-    tables["untimed"] = pd.concat(moved, ignore_index=True)
-    return replace(profile, tables=tables, findings=(*profile.findings, _found(int(wrong.sum()), len(wrong))))
+    untimed = [tables.get("untimed", empty("untimed"))]
+    masks = np.split(is_wrong, np.cumsum(list(map(len, frames)))[:-1])
+    for name, frame, mask in zip(present, frames, masks, strict=True):
+        untimed.append(conform("untimed", frame[mask]))
+        tables[name] = frame[~mask].reset_index(drop=True)
+    tables["untimed"] = pd.concat(untimed, ignore_index=True)
+    is_one = count == 1
+    finding = Finding(
+        "impossible_times",
+        "warning",
+        f"{count:,} of {len(is_wrong):,} GPU operations {'has' if is_one else 'have'} impossible times",
+        f"{'It takes no time, or ends' if is_one else 'They take no time, or end'} long after the next operation on "
+        f"the same stream, or after the program. {'It is' if is_one else 'They are'} left out of all sums, and the "
+        f"time {'it' if is_one else 'they'} may have taken counts as unknown.",
+        "Capture again. If it happens again, the profiler lost or mixed up events: update it.",
+    )
+    return replace(profile, tables=tables, findings=(*profile.findings, finding))
 
 
-def _too_long(frames: list[pd.DataFrame], start: Ints, end: Ints) -> Flags:
-    """Return which operations reach into the next one on their stream and are unusually long for their name.
+def _are_too_long(frames: list[pd.DataFrame], start: Ints, end: Ints) -> Flags:
+    """Return which operations end after the start of the next one on their stream and are long for their name.
 
-    Programmatic dependent launch lets an operation begin before the one ahead of it ends. It ends later than that one,
-    and whenever these two follow each other it is the same.
+    With programmatic dependent launch, an operation may begin before the previous one ends. It ends later than that
+    one, and the same happens whenever these two kernels follow each other.
     """
-    wrong = np.zeros(len(start), dtype=bool)
-    stream = _streams(frames)
+    is_wrong = np.zeros(len(start), dtype=bool)
+    stream = _stream_numbers(frames)
     order = np.lexsort((start, stream))
-    if not _reach(start, end, stream, order).any():
-        return wrong
+    if not _overlap_next(start, end, stream, order).any():
+        return is_wrong
     # the nodes of a graph may run side by side, and migrations are on no stream
-    apart, name = np.concatenate([_are_apart(frame) for frame in frames]), _names(frames)
-    order = order[~apart[order]]
-    reaches = _reach(start, end, stream, order)
-    if not reaches.any():
-        return wrong
+    may_overlap, name = np.concatenate([_may_overlap(frame) for frame in frames]), _name_numbers(frames)
+    order = order[~may_overlap[order]]
+    overlaps = _overlap_next(start, end, stream, order)
+    if not overlaps.any():
+        return is_wrong
     this, following = order[:-1], order[1:]
     kind = pd.factorize(stream * (int(name.max()) + 1) + name)[0]
-    usual, count = _usual(kind, end - start)
-    often = np.bincount(kind[this], reaches, len(usual)) / np.bincount(kind, minlength=len(usual))
+    median, count = _median_lengths(kind, end - start)
+    share_of_kind = np.bincount(kind[this], overlaps, len(median)) / np.bincount(kind, minlength=len(median))
     pair = pd.factorize(kind[this] * (int(name.max()) + 1) + name[following])[0]
     pairs = np.bincount(pair)
-    often_in_pair = (np.bincount(pair, reaches) / pairs)[pair]
-    length, is_known = (end - start)[this], (count >= _LEAST_INSTANCES)[kind[this]]
+    share_of_pair = (np.bincount(pair, overlaps) / pairs)[pair]
+    length, has_median = (end - start)[this], (count >= _LEAST_INSTANCES)[kind[this]]
     contains = end[this] > end[following] + _OVERLAP_NS
     has_pairs = pairs[pair] >= _LEAST_INSTANCES
-    factor = np.where(contains | has_pairs, _TIMES_AS_LONG, _OUTLIER)
-    is_long = np.where(is_known, length > factor * usual[kind[this]], contains)
-    is_rare = np.where(is_known, often[kind[this]] <= _MOST, True) & np.where(has_pairs, often_in_pair <= _MOST, True)
-    wrong[this[reaches & is_long & is_rare]] = True
-    share = np.bincount(stream, wrong) / np.maximum(np.bincount(stream, ~apart), 1)
-    return np.asarray(wrong & (share[stream] <= _MOST))
+    factor = np.where(contains | has_pairs, _LONG, _LONG_OUTLIER)
+    is_long = np.where(has_median, length > factor * median[kind[this]], contains)
+    is_rare = np.where(has_median, share_of_kind[kind[this]] <= _MOST_WRONG, True)
+    is_rare &= np.where(has_pairs, share_of_pair <= _MOST_WRONG, True)
+    is_wrong[this[overlaps & is_long & is_rare]] = True
+    share = np.bincount(stream, is_wrong) / np.maximum(np.bincount(stream, ~may_overlap), 1)
+    return np.asarray(is_wrong & (share[stream] <= _MOST_WRONG))
 
 
-def _reach(start: Ints, end: Ints, stream: Ints, order: Ints) -> Flags:
-    """Return which operations, in this order and without the last one, clearly outlast the start of the next one."""
+def _overlap_next(start: Ints, end: Ints, stream: Ints, order: Ints) -> Flags:
+    """Return which operations, in this order and without the last one, end well after the start of the next one."""
     this, following = order[:-1], order[1:]
     return np.asarray((end[this] > start[following] + _OVERLAP_NS) & (stream[this] == stream[following]))
 
 
-def _usual(kind: Ints, length: Ints) -> tuple[Ints, Ints]:
-    """Return the median length in ns of each kind of operation, the lower one of two, and how many there are."""
+def _median_lengths(kind: Ints, length: Ints) -> tuple[Ints, Ints]:
+    """Return the median length of each kind of operation, the lower one of two, and the number of its operations."""
     order, count = np.lexsort((length, kind)), np.bincount(kind)
     return length[order[np.cumsum(count) - count + (count - 1) // 2]], count
 
 
-def _streams(frames: list[pd.DataFrame]) -> Ints:
+def _stream_numbers(frames: list[pd.DataFrame]) -> Ints:
     """Number the streams of all operations."""
     number = np.zeros(sum(map(len, frames)), dtype=np.int64)
     for name in ("device", "process", "context", "stream"):
-        codes, known = pd.factorize(np.concatenate([integers(frame[name]) for frame in frames]))
-        number = pd.factorize(number * len(known) + codes)[0]
+        codes, distinct = pd.factorize(np.concatenate([integers(frame[name]) for frame in frames]))
+        number = pd.factorize(number * len(distinct) + codes)[0]
     return number
 
 
-def _names(frames: list[pd.DataFrame]) -> Ints:
-    """Number the names of kernels and the kinds of copies; graphs have one."""
+def _name_numbers(frames: list[pd.DataFrame]) -> Ints:
+    """Number the names of kernels and the kinds of copies; all graphs have the same number."""
     numbers, first = [], 0
     for frame in frames:
         column = next((frame[column].cat for column in ("name", "operation") if column in frame), None)
@@ -123,36 +135,22 @@ def _names(frames: list[pd.DataFrame]) -> Ints:
     return np.concatenate(numbers)
 
 
-def _are_apart(frame: pd.DataFrame) -> Flags:
-    """Return which rows are nodes of a graph, which a capture may tell by a launch that they share, or migrations."""
-    known = frame["correlation"] > 0
-    apart = known & frame.duplicated(["process", "correlation"], keep=False)
+def _may_overlap(frame: pd.DataFrame) -> Flags:
+    """Return which rows are nodes of a graph (captures may show it only by a shared launch), or migrations."""
+    is_node = (frame["correlation"] > 0) & frame.duplicated(["process", "correlation"], keep=False)
     if "graph_node" in frame:
-        apart |= frame["graph_node"].notna()
-    return np.asarray(apart.fillna(value=False), dtype=bool) | ~are_launched(frame)
+        is_node |= frame["graph_node"].notna()
+    return np.asarray(is_node.fillna(value=False), dtype=bool) | ~are_launched(frame)
 
 
-def _too_late(profile: Profile, end: Ints) -> Flags:
+def _are_too_late(profile: Profile, end: Ints) -> Flags:
     """Return which operations end long after everything else in the capture."""
-    host = [profile.tables[name] for name in _ON_HOST if len(profile.tables.get(name, ()))]
-    if not host:
+    on_host = [profile.tables[name] for name in _ON_HOST if len(profile.tables.get(name, ()))]
+    if not on_host:
         return np.zeros(len(end), dtype=bool)
-    first = min(int(table["start_ns"].min()) for table in host)
-    last = max(int(table["end_ns"].max()) for table in host)
-    # where many end late, it is the program that has ended early
-    usual = int(np.quantile(end, _MOST_IN_TIME, method="lower"))
-    late: Flags = end > max(last, usual) + max(_LATE_NS, _LATE_TIMES * (last - first))
-    return late
-
-
-def _found(count: int, total: int) -> Finding:
-    one = count == 1
-    return Finding(
-        "impossible_times",
-        "warning",
-        f"{count:,} of {total:,} GPU operations {'has' if one else 'have'} impossible times",
-        f"{'It takes no time, or ends' if one else 'They take no time, or end'} long after the next operation on the "
-        f"same stream, or after the program. {'It is' if one else 'They are'} left out of all sums, and the time "
-        f"{'it' if one else 'they'} may have taken counts as unknown.",
-        "Capture again. If it happens again, the profiler lost or mixed up events: update it.",
-    )
+    first = min(int(table["start_ns"].min()) for table in on_host)
+    last = max(int(table["end_ns"].max()) for table in on_host)
+    # if many operations end late, the program ended early
+    usual_end = int(np.quantile(end, _MOST_IN_TIME, method="lower"))
+    is_late: Flags = end > max(last, usual_end) + max(_LATE_NS, _LATE_TIMES * (last - first))
+    return is_late

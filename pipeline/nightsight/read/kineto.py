@@ -1,4 +1,4 @@
-"""Reads the Chrome traces of torch.profiler (Kineto): their categories, argument names and time base."""
+"""Reads the Chrome traces of torch.profiler (Kineto) into canonical tables, by category and names of arguments."""
 
 import datetime as dt
 import json
@@ -26,14 +26,14 @@ from nightsight.read.kineto_events import (
     OF_MODULE,
     TEXT,
     TRIPLE,
-    Events,
     Frame,
     Rows,
+    TraceEvents,
     distinct,
     is_id,
     is_shapes,
     is_texts,
-    odd_fields,
+    unreadable_fields,
 )
 from nightsight.read.vocabulary import cuda_version, list_gpus
 from nightsight.tables import (
@@ -57,40 +57,40 @@ _GPU: Final = (*_KERNELS, "gpu_memcpy", "gpu_memset")
 # cuda_runtime (HIP too), xpu_runtime, mtia_runtime, privateuse1_runtime; the category of Gaudi has another name
 _CALLS: Final = re.compile(r"(?:\w+_)?(runtime|driver)|hpu_op")
 _SYNC: Final = "cuda_sync"
-# CUPTI's numbers of them
+# CUPTI's numbers of synchronizations
 _SYNCS: Final = {"Event Sync": 1, "Stream Wait Event": 2, "Stream Sync": 3, "Context Sync": 4}
 _FUNCTION: Final = "python_function"
-# a field of operators, in which torch before 1.13 wrote the stack, and TorchScript still does
+# the field of operators with the stack in torch before 1.13, and still in TorchScript
 _CALL_STACK: Final = "Call stack"
 # PyTorch's device type of the CPU
 _CPU: Final = 0
 # a kernel, or a range of the program, with the counters of CUPTI's range profiler
 COUNTED: Final = "cuda_profiler_range"
-# names of the kinds of events that are not read; other kinds keep the name they have in the trace
-_KINDS: Final = {
+# names of kinds of events that are not read; other kinds have the name of the trace
+_UNREAD_KINDS: Final = {
     "overhead": "spans of profiler overhead",
     _CALL_STACK: "operators with a call stack",
     "mtia_insight": "events of MTIA Insight",
     "cuda_event": "records of CUDA events",
     "collective_comm": "collectives of another communication library",
 }
-# CPU events: they do not tell whether an accelerator was recorded
+# kinds of CPU events, which do not show whether an accelerator was recorded
 _OF_CPU: Final = (_FUNCTION, "overhead", "cpu_instant_event (i)", _CALL_STACK)
-# the profiler's own span, and what repeats what correlation ids say: arrows, and ranges projected onto the GPU
-_NO_EVENTS: Final = ("Trace", "ac2g (s)", "async_cpu_to_gpu (s)", "gpu_user_annotation")
-# for Intel's GPUs it is M2D (MEMORY -> DEVICE): M is memory of the host that SYCL did not allocate, H what it did
+# the profiler's own span, arrows, and ranges projected onto the GPU: correlation ids contain the same facts
+_NOT_COUNTED: Final = ("Trace", "ac2g (s)", "async_cpu_to_gpu (s)", "gpu_user_annotation")
+# Intel's GPUs have M2D (MEMORY -> DEVICE): M is host memory that SYCL did not allocate, H is host memory that it did
 _COPY: Final = re.compile(r"Memcpy ([HDAPM])(?:to|2)([HDAPM]) \((.+) -> (.+)\)")
 _SET: Final = re.compile(r"Memset \((?:\d+ -> )?(.+)\)")
 _PLACES: Final = {"H": "Host", "D": "Device", "A": "Array", "P": "Peer", "M": "Host"}
 _MEMORY_KINDS: Final = {"MEMORY": "Pageable", "HOST": "Pinned", "DEVICE": "Device", "SHARED": "Managed"}
-# fits into an int64
+# a number that fits into an int64
 _SIZE: Final = re.compile(r"[0-9]{1,18}")
-# a line that fits into an int64
+# file, line and function of a call; the line fits into an int64
 PYTHON: Final = re.compile(r"(.+)\((\d{1,18})\): (.+)", re.DOTALL)
 _TEMPLATE: Final = re.compile(r"<[^<>]*>")
 
 _NO_CUDA: Final = "the trace has no CUDA events: it was recorded on the CPU only"
-# CUDA calls are recorded with CPU events, so they do not tell whether GPU events were recorded
+# CUDA calls are recorded with CPU events, so they do not show whether GPU events were recorded
 _NO_GPU: Final = "the trace has CUDA calls but not the GPU work that they started (add ProfilerActivity.CUDA)"
 _NO_USAGE: Final = "no memory usage was recorded (torch.profiler.profile(profile_memory=True))"
 _NO_FUNCTIONS: Final = "calls of Python functions were not recorded (torch.profiler.profile(with_stack=True))"
@@ -107,7 +107,7 @@ _NO_COLLECTIVES: Final = (
 )
 _MOST_RANKS: Final = 10_000_000
 # backends that need no GPU
-_ON_CPU: Final = ("gloo", "mpi", "fake")
+_CPU_BACKENDS: Final = ("gloo", "mpi", "fake")
 # `cuda:nccl`, or `cpu:gloo,cuda:nccl`
 _BACKEND: Final = re.compile(r"\w+(?=,|$)")
 _NO_DEVICE: Final = "the trace names no GPU"
@@ -117,8 +117,8 @@ _IF_EMPTY: Final = {
     "collectives": _NO_COLLECTIVES,
     "ranks": NO_RANKS,
 }
-# prefixes of calls that start GPU work, in CUDA and HIP
-_GIVES_WORK: Final = (
+# prefixes of calls that start GPU work, in CUDA, HIP, Unified Runtime and Level Zero
+_STARTS_WORK: Final = (
     "cudaLaunch",
     "cuLaunch",
     "cudaGraphLaunch",
@@ -148,22 +148,21 @@ _NEVER: Final = {
 def read_kineto(path: Path, *, most_bytes: int = MOST_BYTES) -> Profile:
     """Read a Chrome trace that torch.profiler exported.
 
-    CaptureError if it is not one, is damaged, has no events, or is larger than `most_bytes` uncompressed. These traces
-    have one number for static and dynamic shared memory together: it goes into `static_shared_bytes`.
+    CaptureError if it is not one, is damaged, has no events, or is larger than `most_bytes` uncompressed.
+    `static_shared_bytes` holds the static and dynamic shared memory, for which these traces have only one number.
     """
     try:
         document, findings = read_document(path, most_bytes)
         trace = _Trace(path.name, document, findings)
-        if trace.is_doubled():
-            # the other half of the memory is free by then
-            once = {**document, "traceEvents": distinct(document["traceEvents"])}
-            trace = _Trace(path.name, once, (*findings, _DOUBLED))
+        if trace.has_duplicates():
+            document = {**document, "traceEvents": distinct(document["traceEvents"])}
+            trace = _Trace(path.name, document, (*findings, _DUPLICATES))
         return trace.profile()
     except CaptureError as error:
         raise as_foreign(path, error) from error
 
 
-class _Trace(Events):
+class _Trace(TraceEvents):
     """A trace while it is read, with the devices, processes and times that the file describes."""
 
     def profile(self) -> Profile:
@@ -183,15 +182,22 @@ class _Trace(Events):
             "ranks": self._ranks(tables),
         }
         missing = _NEVER | dict.fromkeys(OF_REPLAY, NOT_REPLAYED) | self._not_recorded(tables)
-        kept = {name: conform(name, table) for name, table in tables.items() if name not in missing}
-        if self.odd.total():
-            self.findings.append(odd_fields(self.odd))
-        self.findings += self._without_communication(kept)
-        return Profile(kept, missing, self._environment(kept), tuple(self.findings), epoch_ns=self._epoch())
+        tables = {name: conform(name, table) for name, table in tables.items() if name not in missing}
+        if self.wrong_types.total():
+            self.findings.append(unreadable_fields(self.wrong_types))
+        if communication := self._missing_communication(tables):
+            self.findings.append(communication)
+        return Profile(tables, missing, self._environment(tables), tuple(self.findings), epoch_ns=self._epoch())
+
+    @cached_property
+    def distributed(self) -> Mapping[str, Any]:
+        """What torch writes about the job: the rank, the size of the job, its process groups and their backends."""
+        info = self.document.get("distributedInfo")
+        return info if isinstance(info, dict) else {}
 
     def _refuse_foreign(self, unread: Frame) -> None:
-        """Raise CaptureError unless this is a trace of torch.profiler in which simply nothing happened."""
-        if "schemaVersion" not in self.document or any(self.events.get(kind) for kind in self.asked):
+        """Raise CaptureError unless torch.profiler wrote this trace and nothing happened while it recorded."""
+        if "schemaVersion" not in self.document or any(self.events.get(kind) for kind in self.kinds_read):
             kinds = ", ".join(f"{row.events:,} {row.kind}" for row in unread[:3].itertuples())
             raise CaptureError(
                 f"{self.file} has no torch.profiler events{kinds and f', only {kinds}'}",
@@ -200,45 +206,48 @@ class _Trace(Events):
             )
 
     def _unread(self) -> Frame:
-        """Count the events that no reader asked for, by kind."""
-        others = set(self.events) - self.asked - set(_NO_EVENTS)
-        counts = Counter({kind: len(self.events[kind]) for kind in others})
+        """Count the events that no reader used, by kind."""
+        kinds = set(self.events) - self.kinds_read - set(_NOT_COUNTED)
+        counts = Counter({kind: len(self.events[kind]) for kind in kinds})
         if not self.events.keys() & {_FUNCTION, MODULES[_FUNCTION]}:
-            # else these say the same
+            # calls of functions contain the same stacks
             counts[_CALL_STACK] = sum(_CALL_STACK in fields for fields in self.operators[0])
-        rows = [(_KINDS.get(kind, str(kind)), count, str(kind)) for kind, count in counts.items() if count]
+        rows = [(_UNREAD_KINDS.get(kind, str(kind)), count, str(kind)) for kind, count in counts.items() if count]
         frame = pd.DataFrame(rows, columns=["kind", "events", "source"])
         return frame.sort_values(["events", "source"], ascending=[False, True], ignore_index=True)
 
     def _not_recorded(self, tables: Mapping[str, Frame]) -> dict[str, str]:
-        """Return the tables that were not recorded, with reasons. Inferred from events: the trace does not say it."""
+        """Return the tables that were not recorded, with reasons. Inferred from events: a trace has no such list."""
         missing = {name: why for name, why in _IF_EMPTY.items() if tables[name].empty}
         if MEMORY not in self.events:
             missing["memory_usage"] = _NO_USAGE
         if not {_FUNCTION, MODULES[_FUNCTION]} & self.events.keys():
             missing["python_functions"] = _NO_FUNCTIONS
-        # of Python, either of the two is enough
+        # one of the two tables about Python is enough
         missing["python_samples"] = missing.get("python_functions", "torch.profiler does not sample Python")
         if _SYNC not in self.events:
             missing |= dict.fromkeys(("syncs", "event_records"), _NO_SYNCS)
         has_calls, has_work = bool(self.kinds_of_calls()), any(kind in self.events for kind in _GPU)
-        gives_work = tables["api_calls"]["name"].astype("str").str.startswith(_GIVES_WORK).any()
-        others = tables["unread"][~tables["unread"]["source"].isin(_OF_CPU)]
-        other = "; ".join(f"{row.events:,} {row.kind}" for row in others.itertuples())
-        is_counted = not tables["range_counters"].empty
-        unread = _ONLY_COUNTERS if is_counted else f"the trace has events of kinds that are not read: {other}"
-        other = other or "counters" * is_counted
+        starts_work = tables["api_calls"]["name"].astype("str").str.startswith(_STARTS_WORK).any()
+        unread_kinds = tables["unread"][~tables["unread"]["source"].isin(_OF_CPU)]
+        if not tables["range_counters"].empty:
+            unread = _ONLY_COUNTERS
+        elif len(unread_kinds):
+            kinds = "; ".join(f"{row.events:,} {row.kind}" for row in unread_kinds.itertuples())
+            unread = f"the trace has events of kinds that are not read: {kinds}"
+        else:
+            unread = ""
         # if there are calls but none starts GPU work, the GPU was idle: then the tables are empty, not missing
-        if not has_work and (gives_work or not has_calls):
-            missing |= dict.fromkeys(_GPU_TABLES, unread if other else _NO_GPU if has_calls else _NO_CUDA)
-        if not has_calls and (other or not has_work):
-            missing["api_calls"] = unread if other else _NO_CUDA
+        if not has_work and (starts_work or not has_calls):
+            missing |= dict.fromkeys(_GPU_TABLES, unread or (_NO_GPU if has_calls else _NO_CUDA))
+        if not has_calls and (unread or not has_work):
+            missing["api_calls"] = unread or _NO_CUDA
         return missing
 
     def kinds_of_calls(self) -> list[str]:
         """Return the categories of calls of this trace."""
-        found = (kind for kind in self.events if _CALLS.fullmatch(str(kind)))
-        return sorted(found, key=lambda kind: (kind.endswith("driver"), kind))
+        kinds = (kind for kind in self.events if _CALLS.fullmatch(str(kind)))
+        return sorted(kinds, key=lambda kind: (kind.endswith("driver"), kind))
 
     @cached_property
     def operators(self) -> tuple[Rows, Frame]:
@@ -248,7 +257,7 @@ class _Trace(Events):
 
     @cached_property
     def waits(self) -> Frame:
-        """What waited for the GPU: `of_stream`: on which stream the event was recorded that this waits for."""
+        """Synchronizations with the GPU. `of_stream`: the stream on which the event was recorded that they wait for."""
         rows, arguments, frame = self.on_stream(_SYNC)
         (name,) = self.names(rows, str)
         columns = {
@@ -266,7 +275,7 @@ class _Trace(Events):
         return {call: int(text) for call, text in texts if is_id(call) and _SIZE.fullmatch(text)}
 
     def _with_process(self, operations: Frame, tables: Mapping[str, Frame]) -> Frame:
-        """Add the process that launched each GPU operation: the trace has the device in its place."""
+        """Add the process that launched each GPU operation: in the trace, its `pid` is the device."""
         calls = tables["api_calls"]
         hosts = [calls] if len(calls) else [tables[name] for name in _HOST_TABLES if "process" in tables[name]]
         processes = np.unique(np.concatenate([table["process"].to_numpy(dtype=np.int64) for table in hosts]))
@@ -283,33 +292,31 @@ class _Trace(Events):
         owner = launching[~is_shared].set_index("correlation")["process"]
         return operations.assign(process=operations["correlation"].map(owner))
 
-    def _without_communication(self, tables: Mapping[str, Frame]) -> list[Finding]:
-        """Return a finding if ranks call collectives on GPUs, and no kernel or copy of one is in the trace."""
+    def _missing_communication(self, tables: Mapping[str, Frame]) -> Finding | None:
+        """Return a finding if ranks call collectives on GPUs, but the trace has no kernel or copy of one."""
         calls, kernels, copies = (tables.get(name, empty(name)) for name in ("collectives", "kernels", "memory_ops"))
         calls = calls[(calls["group_size"] > 1).fillna(value=False).to_numpy(dtype=bool)]
-        told = self.document.get("distributedInfo")
-        told = told if isinstance(told, dict) else {}
-        groups = told.get("pg_config")
-        on_cpu = [
+        groups = self.distributed.get("pg_config")
+        cpu_groups = [
             str(group.get("pg_name"))
             for group in (groups if isinstance(groups, list) else [])
             if isinstance(group, dict)
             and (backends := _BACKEND.findall(str(group.get("backend_config"))))
-            and set(backends) <= set(_ON_CPU)
+            and set(backends) <= set(_CPU_BACKENDS)
         ]
-        calls = calls[~calls["group"].isin(on_cpu).to_numpy(dtype=bool)]
+        calls = calls[~calls["group"].isin(cpu_groups).to_numpy(dtype=bool)]
         runs = any(map(communicates, kernels["name"].cat.categories)) or (copies["operation"] == "Peer-to-Peer").any()
-        if not len(calls) or not len(kernels) or runs or str(told.get("backend")) in _ON_CPU:
-            return []
-        said = f"{len(calls):,} {'call' if len(calls) == 1 else 'calls'}"
-        return [_NO_COMMUNICATION.filled(calls=said, ranks=int(calls["group_size"].max()))]
+        if not len(calls) or not len(kernels) or runs or str(self.distributed.get("backend")) in _CPU_BACKENDS:
+            return None
+        count = f"{len(calls):,} {'call' if len(calls) == 1 else 'calls'}"
+        return _NO_COMMUNICATION.filled(calls=count, ranks=int(calls["group_size"].max()))
 
     def _devices(self, used: set[int]) -> Frame:
-        """Read what the trace says of GPUs, with the numbers that its events use."""
-        given = self.document.get("deviceProperties", [])
-        given = given if isinstance(given, list) else [given]
-        rows = [row for row in given if isinstance(row, dict) and is_id(row.get("id"))]
-        self.odd["deviceProperties"] += len(given) - len(rows)
+        """Read the GPUs that the trace describes, with the numbers that its events use."""
+        properties = self.document.get("deviceProperties", [])
+        properties = properties if isinstance(properties, list) else [properties]
+        rows = [row for row in properties if isinstance(row, dict) and is_id(row.get("id"))]
+        self.wrong_types["deviceProperties"] += len(properties) - len(rows)
         major, minor = (self.numbers(rows, key) for key in ("computeMajor", "computeMinor"))
         capability = major.astype("str") + "." + minor.astype("str")
         frame = empty("devices").reindex(range(len(rows)))
@@ -323,9 +330,9 @@ class _Trace(Events):
         )
 
     def _numbers_of_events(self, ids: list[int], rows: Rows, used: set[int]) -> list[int]:
-        """Return the numbers of GPUs as events have them: ROCm's events have those of its nodes, which count CPUs, too.
+        """Return the numbers of GPUs in events: with ROCm, these number all nodes of the machine, also CPUs.
 
-        That can be told if the GPUs are all alike, or one; else a finding says that it cannot.
+        They can be matched if there is one GPU, or if all are alike; else a finding says that they cannot.
         """
         unknown = sorted(used - set(ids))
         if not unknown or not rows:
@@ -335,45 +342,38 @@ class _Trace(Events):
             events, properties = (", ".join(map(str, numbers)) for numbers in (unknown, ids))
             self.findings.append(_TWO_NUMBERINGS.filled(events=events, properties=properties))
             return ids
-        free = [number for number in ids if number not in used]
-        renamed_to = dict(zip(free, unknown, strict=False))
-        return [renamed_to.get(number, number) for number in ids]
+        renumbered = dict(zip((number for number in ids if number not in used), unknown, strict=False))
+        return [renumbered.get(number, number) for number in ids]
 
     def _ranks(self, tables: Mapping[str, Frame]) -> Frame:
-        """Read which rank wrote the trace: what torch says of it, else its calls of the largest group."""
+        """Read which rank wrote the trace: from torch's facts about the job, else from calls of the largest group."""
         hosts = [tables[name] for name in _HOST_TABLES if "process" in tables[name] and len(tables[name])]
-        told = self.document.get("distributedInfo")
-        told = told if isinstance(told, dict) else {}
-        rank, size = told.get("rank"), told.get("world_size")
+        rank, size = self.distributed.get("rank"), self.distributed.get("world_size")
         calls = tables["collectives"].dropna(subset=["rank", "group_size"])
         if not is_id(rank) and len(calls):
             largest = calls.sort_values("group_size", kind="stable").iloc[-1]
             rank, size = int(largest["rank"]), int(largest["group_size"])
-        if not is_id(rank) or rank < 0 or not hosts:
+        if not is_id(rank) or not 0 <= rank < _MOST_RANKS or not hosts:
             return empty("ranks")
         process = int(hosts[0]["process"].iloc[0])
         size = size if is_id(size) and rank < size < _MOST_RANKS else None
-        if rank >= _MOST_RANKS:
-            return empty("ranks")
         return pd.DataFrame({"process": [process], "rank": [rank], "world_size": [size], "source": "torch.profiler"})
 
     def _environment(self, tables: Mapping[str, Frame]) -> Environment:
         version = self.document.get("schemaVersion")
+        captured_utc = ""
+        # older traces do not give the base of their times
+        if (base_ns := self._epoch()) is not None:
+            starts = [int(table["start_ns"].min()) for table in tables.values() if "start_ns" in table and len(table)]
+            first = dt.datetime.fromtimestamp((base_ns + min(starts, default=0)) // 10**9, dt.UTC)
+            captured_utc = f"{first:%Y-%m-%d %H:%M:%S}"
         return Environment(
             collector="torch.profiler",
             schema_version=str(version) if isinstance(version, int) else "",
-            captured_utc=self._start_time(tables),
+            captured_utc=captured_utc,
             gpu=list_gpus(tables),
             cuda=cuda_version(str(self.document.get("cuda_runtime_version"))),
         )
-
-    def _start_time(self, tables: Mapping[str, Frame]) -> str:
-        """Return the UTC time of the first event; "" for older traces, which do not give the base of their times."""
-        if (base := self._epoch()) is None:
-            return ""
-        starts = [int(table["start_ns"].min()) for table in tables.values() if "start_ns" in table and len(table)]
-        first = min(starts, default=0)
-        return dt.datetime.fromtimestamp((base + first) // 10**9, dt.UTC).strftime("%Y-%m-%d %H:%M:%S")
 
     def _epoch(self) -> int | None:
         base = self.document.get("baseTimeNanoseconds")
@@ -385,10 +385,10 @@ def _kernels(trace: _Trace) -> Frame:
     rows, arguments, frame = trace.on_stream(*_KERNELS)
     name, short_name = trace.names(rows, str, _short_name)
     for shape in ("grid", "block"):
-        given = trace.optional(arguments, shape, TRIPLE)
+        triples = trace.optional(arguments, shape, TRIPLE)
         sizes = np.zeros((len(rows), 3), dtype=np.int64)
         # the flat list skips missing values
-        sizes[given.is_valid().to_numpy(zero_copy_only=False)] = given.flatten().to_numpy().reshape(-1, 3)
+        sizes[triples.is_valid().to_numpy(zero_copy_only=False)] = triples.flatten().to_numpy().reshape(-1, 3)
         frame = frame.assign(**{f"{shape}_{axis}": sizes[:, position] for position, axis in enumerate("xyz")})
     return frame.assign(
         name=name,
@@ -404,8 +404,8 @@ def _memory_ops(trace: _Trace) -> Frame:
     operation, source, target = trace.names(rows, _operation, _source_kind, _target_kind)
     size = trace.numbers(arguments, "bytes")
     if size.hasnans:
-        known = pd.Series(trace.sizes_of_calls(), dtype=size.dtype)
-        size = size.fillna(frame["correlation"].map(known).astype(size.dtype))
+        sizes = pd.Series(trace.sizes_of_calls(), dtype=size.dtype)
+        size = size.fillna(frame["correlation"].map(sizes).astype(size.dtype))
     if unknown := int(size.isna().sum()):
         trace.findings.append(_SIZELESS.filled(count=unknown, total=len(size)))
     return frame.assign(operation=operation, source_kind=source, target_kind=target, bytes=size)
@@ -418,99 +418,101 @@ def _memory_usage(trace: _Trace) -> Frame:
     columns |= {"level_bytes": "Total Allocated", "reserved_bytes": "Total Reserved"}
     frame = frame.assign(**{name: trace.numbers(arguments, key) for name, key in columns.items()})
     frame = frame.assign(process=trace.required(rows, "pid").to_numpy())
-    of_cpu = ((frame["type"] == _CPU) | (frame["device"] < 0)).fillna(value=False).to_numpy(dtype=bool)
+    is_on_cpu = ((frame["type"] == _CPU) | (frame["device"] < 0)).fillna(value=False).to_numpy(dtype=bool)
     # nothing is reserved on the CPU
-    frame = frame.assign(device=frame["device"].where(~of_cpu, -1), kind=np.where(of_cpu, HOST_MEMORY, "Device"))
-    frame["reserved_bytes"] = frame["reserved_bytes"].where(~of_cpu)
-    known = frame[["change", "device"]].notna().all(axis=1).to_numpy(dtype=bool)
-    if not known.all():
-        lost = int((~known).sum())
-        trace.findings.append(DAMAGED.filled(categories=MEMORY, count=lost, total=len(frame)))
-    frame = frame[known]
+    frame = frame.assign(
+        device=frame["device"].where(~is_on_cpu, -1),
+        kind=np.where(is_on_cpu, HOST_MEMORY, "Device"),
+        reserved_bytes=frame["reserved_bytes"].where(~is_on_cpu),
+    )
+    is_complete = frame[["change", "device"]].notna().all(axis=1).to_numpy(dtype=bool)
+    if not is_complete.all():
+        count = int((~is_complete).sum())
+        trace.findings.append(DAMAGED.filled(categories=MEMORY, count=count, total=len(frame)))
+    frame = frame[is_complete]
     return frame.assign(bytes=frame["change"].abs(), is_allocation=(frame["change"] > 0).astype("bool"))
 
 
 def _syncs(trace: _Trace) -> Frame:
-    of_event = ["event", "record"]
     waits = trace.waits
-    return waits.assign(**{name: waits[name].where(waits["event"] >= 0) for name in of_event})
+    return waits.assign(**{name: waits[name].where(waits["event"] >= 0) for name in ("event", "record")})
 
 
 def _event_records(trace: _Trace) -> Frame:
-    """Read which calls recorded the events that streams wait for: the waits tell. A record is known by its call."""
+    """Read the records of the events that streams wait for, from these waits. A record has the id of its call."""
     waits = trace.waits
-    found = waits[["event", "record"]].assign(stream=waits["of_stream"], correlation=waits["record"])
-    return found[(found.fillna(-1) >= 0).all(axis=1).to_numpy(dtype=bool)].drop_duplicates(ignore_index=True)
+    records = waits[["event", "record"]].assign(stream=waits["of_stream"], correlation=waits["record"])
+    return records[(records.fillna(-1) >= 0).all(axis=1).to_numpy(dtype=bool)].drop_duplicates(ignore_index=True)
 
 
 def _collectives(trace: _Trace) -> Frame:
-    """Read what PyTorch records for each call of a collective, except for waits."""
-    rows, frame = trace.operators
-    told = [place for place, fields in enumerate(rows) if "Collective name" in fields]
-    fields = [rows[place] for place in told]
+    """Read PyTorch's records of calls of collectives, except for waits."""
+    arguments, frame = trace.operators
+    positions = [position for position, fields in enumerate(arguments) if "Collective name" in fields]
+    rows = [arguments[position] for position in positions]
     texts = {"name": "Collective name", "type": "dtype", "group": "Process Group Name", "ranks": "Process Group Ranks"}
     numbers = {"in_elements": "In msg nelems", "out_elements": "Out msg nelems"}
     numbers |= {"group_size": "Group size", "rank": "Rank"}
-    columns = {name: trace.optional(fields, key, TEXT).fill_null("").to_pylist() for name, key in texts.items()}
-    counts = {name: trace.numbers(fields, key).array for name, key in numbers.items()}
-    element = np.array([_ELEMENT_BYTES.get(name.lower(), np.nan) for name in columns["type"]])
-    sent = nullable_integers(counts["in_elements"].to_numpy(dtype=np.float64, na_value=np.nan) * element).array
-    got = nullable_integers(counts["out_elements"].to_numpy(dtype=np.float64, na_value=np.nan) * element).array
-    found = frame.iloc[told].assign(**columns, **counts, bytes=sent, received_bytes=got)
-    found = _with_peers(trace, found)
-    # torch also records how a group is made
-    is_made = (found["name"] == "init").groupby([found["group"], found["ranks"]]).transform("any")
-    collectives: Frame = found.assign(is_whole=is_made)[~found["name"].isin(["", "wait"])]
+    columns = {name: trace.optional(rows, key, TEXT).fill_null("").to_pylist() for name, key in texts.items()}
+    counts = {name: trace.numbers(rows, key).array for name, key in numbers.items()}
+    element_bytes = np.array([_ELEMENT_BYTES.get(name.lower(), np.nan) for name in columns["type"]])
+    sent, received = (
+        nullable_integers(counts[name].to_numpy(dtype=np.float64, na_value=np.nan) * element_bytes).array
+        for name in ("in_elements", "out_elements")
+    )
+    calls = frame.iloc[positions].assign(**columns, **counts, bytes=sent, received_bytes=received)
+    calls = _with_peers(trace, calls)
+    # torch also records when a group is made
+    is_whole = (calls["name"] == "init").groupby([calls["group"], calls["ranks"]]).transform("any")
+    collectives: Frame = calls.assign(is_whole=is_whole)[~calls["name"].isin(["", "wait"])]
     return collectives
 
 
-def _with_peers(trace: _Trace, found: Frame) -> Frame:
-    """Tell the peers of sends and receives: what torch records as their rank is that of the other one in the group."""
-    is_send, is_recv = (found["name"] == name for name in ("send", "recv"))
-    is_pair = (is_send | is_recv).to_numpy()
+def _with_peers(trace: _Trace, calls: Frame) -> Frame:
+    """Add the peers of sends and receives: as their rank, torch records that of the peer in the group."""
+    is_send, is_receive = (calls["name"] == name for name in ("send", "recv"))
+    is_pair = (is_send | is_receive).to_numpy()
     if not is_pair.any():
-        return found
-    info = trace.document.get("distributedInfo")
-    own = info.get("rank") if isinstance(info, dict) and is_id(info.get("rank")) else None
-    places = {text: _place(text, own) for text in found["ranks"].unique()}
+        return calls
+    rank = trace.distributed.get("rank")
+    rank = rank if is_id(rank) else None
+    rank_in_group: dict[str, int | None] = {}
+    for text in calls["ranks"].unique():
+        # torch lists at most the first thirty ranks of a group
+        members = [int(number) for number in re.findall(r"\d+", text)]
+        rank_in_group[text] = members.index(rank) if rank in members else None
     # the largest group has the ranks of the job
-    is_job = (found["group_size"] == (info.get("world_size") if isinstance(info, dict) else None)).fillna(value=False)
-    place = pd.Series([places[text] for text in found["ranks"]], index=found.index, dtype=found["rank"].dtype)
-    place = place.where((place.notna() | ~is_job).to_numpy(dtype=bool), own)
-    return found.assign(
-        peer=found["rank"].where(is_pair),
-        rank=found["rank"].where(~is_pair, place),
-        bytes=found["bytes"].where(~is_recv, 0),
-        received_bytes=found["received_bytes"].where(~is_send, 0),
+    is_job = (calls["group_size"] == trace.distributed.get("world_size")).fillna(value=False)
+    own_rank = pd.Series([rank_in_group[text] for text in calls["ranks"]], index=calls.index, dtype=calls["rank"].dtype)
+    own_rank = own_rank.where((own_rank.notna() | ~is_job).to_numpy(dtype=bool), rank)
+    return calls.assign(
+        peer=calls["rank"].where(is_pair),
+        rank=calls["rank"].where(~is_pair, own_rank),
+        bytes=calls["bytes"].where(~is_receive, 0),
+        received_bytes=calls["received_bytes"].where(~is_send, 0),
     )
 
 
-def _place(ranks: str, rank: int | None) -> int | None:
-    """Return the place of a rank in a group, of which torch lists at most the first thirty; None if unknown."""
-    told = [int(number) for number in re.findall(r"\d+", ranks)]
-    return told.index(rank) if rank in told else None
-
-
 def _range_counters(trace: _Trace) -> Frame:
-    """Read the counters of kernels or ranges: their times are made up, as torch shares the span out evenly."""
+    """Read the counters of kernels or ranges. Their times have no meaning: torch divides the span evenly among them."""
     rows, frame = trace.spans(COUNTED)
     (name,) = trace.names(rows, str)
     device, arguments = trace.required(rows, "pid").to_numpy(), trace.arguments(rows)
-    values = [{key: value for key, value in fields.items() if _is_count(value)} for fields in arguments]
-    place = np.repeat(np.arange(len(frame)), [len(counted) for counted in values])
+    counters = [{key: value for key, value in fields.items() if _is_count(value)} for fields in arguments]
+    row = np.repeat(np.arange(len(frame)), [len(values) for values in counters])
     return pd.DataFrame(
         {
-            "range": place,
-            "name": name[place],
-            "device": device[place],
-            "metric": [metric for counted in values for metric in counted],
-            "value": np.array([value for counted in values for value in counted.values()], dtype=np.float64),
+            "range": row,
+            "name": name[row],
+            "device": device[row],
+            "metric": [metric for values in counters for metric in values],
+            "value": np.array([value for values in counters for value in values.values()], dtype=np.float64),
         }
     )
 
 
 def _is_count(value: object) -> bool:
-    # not NaN either, and no number that a float cannot hold
+    # excludes NaN, and integers that a float cannot hold
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300
 
 
@@ -530,24 +532,24 @@ def _ranges(trace: _Trace) -> Frame:
     # torch numbers its steps; drop the number so that they count as instances of one range
     name = frame["name"].astype("str").str.replace(r"^ProfilerStep#\d+$", "ProfilerStep", regex=True)
     ranges = frame.assign(name=name, end_thread=None, domain="", style=ANNOTATION, is_open=is_open)
-    # one that has not ended is what the torch collector opened after the last step
+    # the torch collector opens a step after the last one, which never ends
     return ranges[~(ranges["is_open"] & (name == "ProfilerStep"))]
 
 
 def _python_functions(trace: _Trace) -> Frame:
-    """Read the calls of functions that are not of a library: their names, `folder/train.py(12): load`, are paths."""
+    """Read the calls of functions outside libraries: `folder/train.py(12): load` becomes `load (train.py:12)`."""
+
+    def function(name: str) -> str:
+        # the names of built-in functions and modules do not match
+        match = PYTHON.fullmatch(name)
+        if not match or is_of_library(match[1], is_relative=True):
+            return ""
+        return frame_name(match[3], match[1], int(match[2]))
+
     _, frame = trace.on_thread(_FUNCTION)
-    named = frame.assign(function=renamed(frame["name"].astype("category"), lambda names: names.map(_function)))
-    own: Frame = named[named["function"] != ""]
-    return own
-
-
-def _function(name: str) -> str:
-    """Return `load (train.py:12)`; "" for functions of libraries, built-in ones and modules."""
-    parts = PYTHON.fullmatch(name)
-    return (
-        frame_name(parts[3], parts[1], int(parts[2])) if parts and not is_of_library(parts[1], is_relative=True) else ""
-    )
+    calls = frame.assign(function=renamed(frame["name"].astype("category"), lambda names: names.map(function)))
+    of_program: Frame = calls[calls["function"] != ""]
+    return of_program
 
 
 def _cpu_ops(trace: _Trace) -> Frame:
@@ -566,7 +568,7 @@ def _cpu_ops(trace: _Trace) -> Frame:
 def _forward_threads(trace: _Trace, operators: Frame) -> "pd.Series[Any]":
     """Return the thread of the forward operator for each operator of the backward pass.
 
-    These have its number, which torch counts by itself; arrows tell which thread that is.
+    Backward operators have torch's own number of that thread; arrows show which thread it is.
     """
     arrows = trace.arrows(FORWARD_BACKWARD).rename(columns={"tid": "forward"})
     backward = operators[operators["number"].fillna(0) > 0]
@@ -576,7 +578,7 @@ def _forward_threads(trace: _Trace, operators: Frame) -> "pd.Series[Any]":
 
 
 def _modules(trace: _Trace, operators: Frame) -> "pd.Categorical[Any]":
-    """Return the module in which each operator was called: its path in the model, or else its class."""
+    """Return the module in which each operator was called: its path in the model, else its class."""
     texts, codes = [np.array([""], dtype=object)], np.zeros(len(operators), dtype=np.int64)
     for kind in dict.fromkeys(MODULES.values()):
         spans = trace.on_thread(kind)[1]
@@ -594,7 +596,7 @@ _NOTHING_RECORDED: Final = Finding(
     detail="The trace has no operators, ranges or GPU work: the program did not use torch while it was profiled.",
     remedy="Name the script that uses torch, or profile the program with nsys on a machine with a GPU.",
 )
-_DOUBLED: Final = Finding(
+_DUPLICATES: Final = Finding(
     rule="repeated_events",
     severity="warning",
     title="The trace contains duplicate events",

@@ -1,6 +1,7 @@
-"""Reads torch.profiler traces by kind of event and field, and reports bad fields and dropped events.
+"""Sorts the events of a torch.profiler trace by kind, and reads their fields as columns.
 
-Every event needs a name, times, and the place where it ran. All other fields are optional.
+Every event needs a name, times, and the place where it ran. All other fields are optional. Findings count events that
+are dropped, and values that have the wrong type.
 """
 
 import json
@@ -26,14 +27,14 @@ Values = np.ndarray[Any, Any]
 
 MEMORY: Final = "[memory]"
 OF_MODULE: Final = "nn.Module: "
-"""Begins the names of calls of modules: torch (with_stack) adds the class, our own collector the path in the model."""
+"""The prefix of names of module calls: torch (with_stack) adds the class, our own collector the path in the model."""
 MODULES: Final = {"cpu_op": "module", "user_annotation": "module", "python_function": "class of a module"}
-"""The kinds of these events, by category: our collector's are of the first, and of the second with an older torch."""
+"""The kinds of module calls, by category: our collector writes the first one, with older torch the second one."""
 FORWARD_BACKWARD: Final = "fwdbwd"
 """The category of arrows from operators of the forward pass to those of the backward pass."""
-# the process of all events in the traces of autograd's older profiler, which have no categories
+# the process of all events in traces of the older torch.autograd.profiler, which have no categories
 _OF_AUTOGRAD: Final = "CPU functions"
-# the categories of torch 1.8 to 1.12, and its threads and streams
+# the categories of torch 1.8 to 1.12, and its names of threads and streams
 _OLD_CATEGORIES: Final = {
     "Operator": "cpu_op",
     "Runtime": "cuda_runtime",
@@ -47,13 +48,29 @@ _OPERATOR: Final = re.compile(r"\w+::|detach_?$|record_param_comms$|.*(?:Backwar
 _CALL: Final = re.compile(r"(?:cuda|hip|cu)[A-Z][a-z]\w*")
 _ADDRESS: Final = re.compile(r"0x[0-9a-f]{1,16}")
 NO_CATEGORY: Final = "events without a category"
-"""The kind of these events, followed by their phase in brackets unless they are spans."""
+"""The kind of these events, followed by their phase in parentheses unless they are spans."""
 # instants of Kineto itself
 _OF_KINETO: Final = ("Iteration Start: PyTorch Profiler", "Record Window End")
 # metadata, and the ends of events that began in another row
 _CONTINUED: Final = ("M", "E", "e", "n", "f", "t")
-# beyond this (the year 2096, in microseconds) the end of an event could leave int64 nanoseconds
+# with a later time (the year 2096, in microseconds), the end of an event could exceed int64 nanoseconds
 _LATEST_US: Final = 4e15
+# the fields that are equal in duplicates of an event, and those of its arguments
+_FIELDS_OF_IDENTITY: Final = ("ph", "cat", "name", "ts", "dur", "pid", "tid", "id")
+_ARGUMENTS_OF_IDENTITY: Final = (
+    "correlation",
+    "External id",
+    "Ev Idx",
+    "Python id",
+    "Python parent id",
+    "stream",
+    "name",
+    "Addr",
+    "Bytes",
+)
+# a trace has duplicates if more than this share of its most frequent kind of events repeat; a few are equal by chance
+_MOST_REPEATED: Final = 0.2
+_FEW: Final = 10
 
 INTEGER: Final = pa.int64()
 NUMBER: Final = pa.float64()
@@ -68,11 +85,11 @@ _ACCEPTED: Final = {
 }
 
 
-class Events:
-    """The events of one trace by kind, and what had to be left out.
+class TraceEvents:
+    """The events of one trace by kind, and counts of data that was left out.
 
-    `asked`: the kinds that were read; `odd`: how many values of each field have the wrong type; `untimed`: GPU
-    operations without possible times.
+    `kinds_read`: the kinds that readers used; `wrong_types`: the number of values of each field with the wrong type;
+    `untimed`: GPU operations without possible times.
     """
 
     def __init__(self, file: str, document: Fields, findings: Sequence[Finding] = ()) -> None:
@@ -80,8 +97,8 @@ class Events:
         self.document = document
         self.findings = list(findings)
         self.events: dict[str, list[Fields]] = {}
-        self.asked: set[str] = set()
-        self.odd: Counter[str] = Counter()
+        self.kinds_read: set[str] = set()
+        self.wrong_types: Counter[str] = Counter()
         self.untimed: list[Frame] = []
         try:
             for event in document["traceEvents"]:
@@ -91,17 +108,17 @@ class Events:
         except (AttributeError, TypeError) as error:
             raise self.unexpected("an item of 'traceEvents'", "an event with a category") from error
 
-    def is_doubled(self) -> bool:
-        """Whether many events are there more than once, as in a file that was written or merged twice."""
+    def has_duplicates(self) -> bool:
+        """Whether many events occur more than once, as in a file that was written or merged twice."""
         largest = max(self.events.values(), key=len, default=[])
+        limit = max(_MOST_REPEATED * len(largest), _FEW)
         try:
-            # quick, since hardly any trace is; nested operators can begin and end together
-            several = len(largest) - len({(event.get("ts"), event.get("tid"), event.get("dur")) for event in largest})
+            # a quick check, which hardly any trace passes; nested operators can begin and end together
+            places = {(event.get("ts"), event.get("tid"), event.get("dur")) for event in largest}
         except TypeError:
-            # a list in the place of a number
+            # a list in place of a number
             return False
-        most = max(_MOST_TWICE * len(largest), _FEW)
-        return several > most and len(largest) - len(set(map(_identity, largest))) > most
+        return len(largest) - len(places) > limit and len(largest) - len(set(map(_identity, largest))) > limit
 
     # -- columns --------------------------------------------------------------------------------------------------
 
@@ -125,38 +142,37 @@ class Events:
         return array
 
     def optional(self, rows: Rows, key: str, kind: pa.DataType = INTEGER) -> pa.Array:
-        """Return a field of all rows, missing if absent. Values of another type count as missing, and in `odd`."""
-        given = [row.get(key) for row in rows]
-        values = _typed(given, kind)
+        """Return a field of all rows, missing if absent. Values of another type are missing, and in `wrong_types`."""
+        raw = [row.get(key) for row in rows]
+        values = _typed(raw, kind)
         if values is not None:
             return values
-        fits = [value if _typed([value], kind) is not None else None for value in given]
-        self.odd[key] += sum(value is None for value in fits) - sum(value is None for value in given)
-        return pa.array(fits, type=kind)
+        accepted = [value if _typed([value], kind) is not None else None for value in raw]
+        self.wrong_types[key] += accepted.count(None) - raw.count(None)
+        return pa.array(accepted, type=kind)
 
     def numbers(self, rows: Rows, key: str) -> "pd.Series[int]":
         """Return whole numbers, as `optional` does."""
         return pd.Series(self.optional(rows, key), dtype=pd.ArrowDtype(INTEGER))
 
     def lists(self, rows: Rows, key: str, accepts: Callable[[object], bool]) -> "pd.Categorical[Any]":
-        """Return lists as compact JSON, "" if absent. What `accepts` refuses counts as absent, and in `odd`."""
-        given = [row.get(key) for row in rows]
-        codes, _ = pd.factorize(np.array([_written(value) for value in given], dtype=object))
-        first = np.unique(codes, return_index=True)[1]
-        distinct = [given[position] for position in first]
-        is_odd = np.array([value is not None and not accepts(value) for value in distinct], dtype=bool)
-        self.odd[key] += int(is_odd[codes].sum())
+        """Return lists as compact JSON, "" if absent. Those that `accepts` refuses are absent, and in `wrong_types`."""
+        raw = [row.get(key) for row in rows]
+        codes, _ = pd.factorize(np.array([_key(value) for value in raw], dtype=object))
+        distinct = [raw[position] for position in np.unique(codes, return_index=True)[1]]
+        is_wrong = np.array([value is not None and not accepts(value) for value in distinct], dtype=bool)
+        self.wrong_types[key] += int(is_wrong[codes].sum())
         texts = [
-            "" if odd or value is None else json.dumps(value, separators=(",", ":"))
-            for odd, value in zip(is_odd, distinct, strict=True)
+            "" if is_refused or value is None else json.dumps(value, separators=(",", ":"))
+            for is_refused, value in zip(is_wrong, distinct, strict=True)
         ]
         return categorical(np.array(texts, dtype=object), codes)
 
     def names(self, rows: Rows, *meanings: Callable[[str], str]) -> "list[pd.Categorical[Any]]":
         """Apply each of `meanings` to the names of all rows, once per distinct name; one column per meaning."""
         encoded = self.required(rows, "name", TEXT).dictionary_encode()
-        unique, codes = encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
-        return [categorical(np.array([meaning(name) for name in unique], dtype=object), codes) for meaning in meanings]
+        texts, codes = encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
+        return [categorical(np.array([meaning(text) for text in texts], dtype=object), codes) for meaning in meanings]
 
     # -- rows -----------------------------------------------------------------------------------------------------
 
@@ -166,32 +182,34 @@ class Events:
 
     def _possible(self, *kinds: str) -> tuple[Rows, Frame, Rows]:
         """Return the events of `kinds`, their times, and the events with impossible times, which a finding counts."""
-        self.asked |= set(kinds)
+        self.kinds_read |= set(kinds)
         rows: Rows = [row for kind in kinds for row in self.events.get(kind, ())]
         start = self.times(rows, "ts")
         # instants have no duration
         duration = np.zeros(len(rows)) if kinds == (MEMORY,) else self.times(rows, "dur")
         # Kineto writes 0 for times before the base of its clock, so the real time is unknown
-        good = (start > 0) & (start < _LATEST_US) & (duration >= 0) & (duration < _LATEST_US)
-        lost: Rows = ()
-        if not good.all():
+        is_possible = (start > 0) & (start < _LATEST_US) & (duration >= 0) & (duration < _LATEST_US)
+        impossible: Rows = ()
+        if not is_possible.all():
             categories = " and ".join(filter(self.events.get, kinds))
-            self.findings.append(DAMAGED.filled(categories=categories, count=int((~good).sum()), total=len(rows)))
-            rows, lost = list(compress(rows, good)), list(compress(rows, ~good))
-        start_ns = _nanoseconds(start[good])
-        return rows, pd.DataFrame({"start_ns": start_ns, "end_ns": start_ns + _nanoseconds(duration[good])}), lost
+            count, total = int((~is_possible).sum()), len(rows)
+            self.findings.append(DAMAGED.filled(categories=categories, count=count, total=total))
+            rows, impossible = list(compress(rows, is_possible)), list(compress(rows, ~is_possible))
+        start_ns = _nanoseconds(start[is_possible])
+        end_ns = start_ns + _nanoseconds(duration[is_possible])
+        return rows, pd.DataFrame({"start_ns": start_ns, "end_ns": end_ns}), impossible
 
     def arrows(self, category: str) -> Frame:
-        """Return the arrows of a category: thread and start_ns of the event where each begins, and of the other's."""
+        """Return the arrows of a category: thread and start_ns of the first event, and of the second one (`_after`)."""
         ends = []
         for phase in ("s", "f"):
             rows = self.events.get(f"{category} ({phase})", ())
-            self.asked.add(f"{category} ({phase})")
+            self.kinds_read.add(f"{category} ({phase})")
             start = self.optional(rows, "ts", NUMBER).to_numpy(zero_copy_only=False)
-            known = np.abs(start) < _LATEST_US
-            start_ns = np.where(known, _nanoseconds(np.where(known, start, 0)), -1)
+            is_possible = np.abs(start) < _LATEST_US
+            start_ns = np.where(is_possible, _nanoseconds(np.where(is_possible, start, 0)), -1)
             ids = {name: self.numbers(rows, name) for name in ("id", "tid")}
-            ends.append(pd.DataFrame({**ids, "start_ns": start_ns})[known].dropna().drop_duplicates("id"))
+            ends.append(pd.DataFrame({**ids, "start_ns": start_ns})[is_possible].dropna().drop_duplicates("id"))
         arrows: Frame = ends[0].merge(ends[1], on="id", suffixes=("", "_after"))
         return arrows
 
@@ -211,13 +229,13 @@ class Events:
 
     def on_stream(self, *kinds: str) -> tuple[Rows, Rows, Frame]:
         """Return the GPU operations of `kinds`: rows, arguments and common columns."""
-        rows, frame, lost = self._possible(*kinds)
+        rows, frame, impossible = self._possible(*kinds)
         arguments = [_placed(row, fields) for row, fields in zip(rows, self.arguments(rows), strict=True)]
-        if lost:
-            placed = [_placed(row, fields) for row, fields in zip(lost, self.arguments(lost), strict=True)]
-            where = {name: self.numbers(placed, name) for name in ("device", "stream", "correlation")}
-            known = pd.DataFrame(where).dropna(subset=["device", "stream"])
-            self.untimed.append(known.assign(context=0, start_ns=None))
+        if impossible:
+            placed = [_placed(row, fields) for row, fields in zip(impossible, self.arguments(impossible), strict=True)]
+            ids = {name: self.numbers(placed, name) for name in ("device", "stream", "correlation")}
+            untimed = pd.DataFrame(ids).dropna(subset=["device", "stream"])
+            self.untimed.append(untimed.assign(context=0, start_ns=None))
         node = self.numbers(arguments, "graph node id")
         return (
             rows,
@@ -233,47 +251,30 @@ class Events:
 
     def _contexts(self, arguments: Rows) -> "pd.Series[int]":
         """Return the context of each operation: a number, or, for Intel's GPUs, an address, which is numbered here."""
-        given = [fields.get("context") for fields in arguments]
-        addresses = sorted({value for value in given if isinstance(value, str) and _ADDRESS.fullmatch(value)})
-        if not addresses:
-            return self.numbers(arguments, "context").fillna(0)
-        number = {address: place for place, address in enumerate(addresses, start=1)}
-        return self.numbers(
-            [{"context": number.get(value, value) if isinstance(value, str) else value} for value in given], "context"
-        ).fillna(0)
+        contexts = [fields.get("context") for fields in arguments]
+        addresses = sorted({value for value in contexts if isinstance(value, str) and _ADDRESS.fullmatch(value)})
+        if addresses:
+            number = {address: place for place, address in enumerate(addresses, start=1)}
+            arguments = [
+                {"context": number.get(value, value) if isinstance(value, str) else value} for value in contexts
+            ]
+        return self.numbers(arguments, "context").fillna(0)
 
 
 def distinct(events: Rows) -> Rows:
-    """Return the events without those that repeat an earlier one."""
+    """Return the events without duplicates of earlier ones."""
     return list({_identity(event): event for event in reversed(events)}.values())[::-1]
 
 
 def _identity(event: Fields) -> tuple[object, ...]:
-    """Return what two events must share to be one."""
+    """Return the values in which duplicates of an event are equal."""
     arguments = event.get("args")
-    ids = [str(arguments.get(key)) for key in _IDS] if isinstance(arguments, dict) else []
-    return (*(str(event.get(key)) for key in _PLACE), *ids)
-
-
-_PLACE: Final = ("ph", "cat", "name", "ts", "dur", "pid", "tid", "id")
-_IDS: Final = (
-    "correlation",
-    "External id",
-    "Ev Idx",
-    "Python id",
-    "Python parent id",
-    "stream",
-    "name",
-    "Addr",
-    "Bytes",
-)
-# of the events of the most frequent kind; a few may be equal by chance
-_MOST_TWICE: Final = 0.2
-_FEW: Final = 10
+    ids = [str(arguments.get(key)) for key in _ARGUMENTS_OF_IDENTITY] if isinstance(arguments, dict) else []
+    return (*(str(event.get(key)) for key in _FIELDS_OF_IDENTITY), *ids)
 
 
 def _kind(event: Fields) -> str:
-    """Return the kind of an event: its category, for all but spans with the phase; "" if it is not to be counted."""
+    """Return the kind of an event: its category, with the phase unless it is a span; "" if it is not to be counted."""
     phase, category = event.get("ph"), event.get("cat")
     if category in _OLD_CATEGORIES:
         is_step = category == "Operator" and str(event.get("name")).startswith(_STEP)
@@ -296,9 +297,9 @@ def _kind(event: Fields) -> str:
 
 
 def _as_today(event: Fields) -> Fields:
-    """Return an event, perhaps of an older profiler, as today's writes it."""
+    """Return an event of an older profiler as Kineto writes it today."""
     if event.get("pid") == _OF_AUTOGRAD:
-        # its times begin with 0, which Kineto writes for no time
+        # its times start at 0, which means an unknown time in Kineto's traces
         time = event.get("ts")
         return {**event, "pid": 0, "ts": time + 1 if isinstance(time, int | float) else time}
     thread = _OLD_THREAD.fullmatch(str(event.get("tid")))
@@ -337,8 +338,8 @@ def _is_shape(sizes: list[Any]) -> bool:
     return all(is_id(size) for size in sizes)
 
 
-def _written(value: object) -> str:
-    """Return a text that tells values apart."""
+def _key(value: object) -> str:
+    """Return a text that differs for different values."""
     try:
         return str(value)
     except RecursionError:
@@ -348,7 +349,7 @@ def _written(value: object) -> str:
 def _typed(values: list[Any], kind: pa.DataType) -> pa.Array | None:
     """Return values as an array of this type, with None as missing; None if any value has another type."""
     try:
-        # let Arrow infer the type: if told to use integers, it truncates 1.5 to 1
+        # let Arrow infer the type: given an integer type, it truncates 1.5 to 1
         array = pa.array(values)
         if array.type not in (*_ACCEPTED[kind][1], pa.null()):
             return None
@@ -376,16 +377,16 @@ DAMAGED: Final = Finding(
     "Their start or duration is missing, zero, negative or not a number, so they have no place in time.",
     "Capture again. If it happens again, the profiler lost or mixed up events.",
 )
-"""Of events that were left out."""
+"""The finding for events that were left out."""
 
 
-def odd_fields(counts: Counter[str]) -> Finding:
-    """Return the finding for fields with the wrong type, with the number of events."""
+def unreadable_fields(counts: Counter[str]) -> Finding:
+    """Return the finding for fields with the wrong type, with the number of their values."""
     fields = ", ".join(f"'{name}' ({count:,} x)" for name, count in counts.most_common() if count)
     return Finding(
-        rule="unreadable_fields",
-        severity="warning",
-        title="Some fields of the trace could not be read",
-        detail=f"Their values have another type than torch.profiler writes, and count as unknown: {fields}.",
-        remedy="Export the trace again with export_chrome_trace of torch.profiler.",
+        "unreadable_fields",
+        "warning",
+        "Some fields of the trace could not be read",
+        f"Their values have another type than torch.profiler writes, and count as unknown: {fields}.",
+        "Export the trace again with export_chrome_trace of torch.profiler.",
     )

@@ -6,8 +6,8 @@ generated texts, none of which may get into a report.
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
-from math import isfinite
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from math import nan
 from pathlib import Path
 from typing import Any, Final
 
@@ -35,19 +35,20 @@ _READABLE: Final = (
     "output_throughput, mean_ttft_ms, p99_tpot_ms."
 )
 Document = Mapping[str, Any]
-Figure = tuple[str, str, str, Any]
-"""A metric, its statistic (a column of the result `serving`), the field that says it, and the value."""
+Figure = tuple[str, str, str, float | None]
+"""A metric, its statistic (a column of the result `serving`), its field in the file, and the value: see `_number`."""
 _MS: Final = 1e6
 _S: Final = 1e9
 _RATE: Final = "rate_per_s"
+_LARGEST: Final = 1e18
 _STATISTICS: Final = {
     **dict.fromkeys(("mean", "avg", "average"), "avg_ns"),
     **dict.fromkeys(("median", "p50", "50"), "med_ns"),
     **{name: f"p{percent}_ns" for percent in ("90", "95", "99") for name in (f"p{percent}", percent)},
 }
 
-# `vllm bench serve --save-result` (vllm/benchmarks/serve.py), and with other names for a few of them
-# sglang.bench_serving --output-file (python/sglang/bench_serving.py) and benchmark_serving of TensorRT-LLM
+# `vllm bench serve --save-result` (vllm/benchmarks/serve.py). sglang.bench_serving --output-file
+# (python/sglang/bench_serving.py) and benchmark_serving of TensorRT-LLM use the same names, with a few exceptions
 _FLAT: Final[Mapping[str, tuple[str, str]]] = {
     "completed": (REQUESTS, "count"),
     "failed": (FAILED_REQUESTS, "count"),
@@ -92,8 +93,8 @@ _TRTLLM_PERCENTILES: Final = {
     ("streaming_metrics", "tpot_percentiles"): TPOT,
 }
 
-# profile_export_aiperf.json and profile_export_genai_perf.json: an object with a unit and statistics per metric. What
-# they call inter-token latency is one value per request, defined as the time per output token is elsewhere
+# profile_export_aiperf.json and profile_export_genai_perf.json: an object with a unit and statistics per metric. Their
+# inter-token latency has one value per request, and is what other tools define as the time per output token
 _AIPERF_LATENCIES: Final = {
     "time_to_first_token": TTFT,
     "inter_token_latency": TPOT,
@@ -110,18 +111,22 @@ _UNITS_NS: Final = {"ns": 1.0, "us": 1e3, "ms": _MS, "s": _S, "sec": _S}
 
 
 def read_serving(path: Path, measured: str) -> pd.DataFrame:
-    """Return the table `serving_figures` of a result file; CaptureError if it cannot be read or has none."""
-    source, figures = _figures_of(_document(path), path.name)
-    return _table(figures, source, measured, path.name)
+    """Return the table `serving_figures` of a result file; CaptureError if it cannot be read or has no figures."""
+    document = _document(path)
+    for source, form in _FORMS:
+        figures = [figure for figure in form(document) if figure[-1] is not None]
+        if figures:
+            return _figures_table(figures, source(document) if callable(source) else source, measured, path.name)
+    raise CaptureError(f"cannot attach {path.name}: it has no serving figure", _READABLE)
 
 
 def serving_of(figures: Mapping[str, Any], source: str, measured: str) -> pd.DataFrame:
-    """Return the table of figures named as by `vllm bench serve`; CaptureError if one is not a number."""
-    return _table(_flat(figures), source, measured, f"the benchmark of {source}")
+    """Return the table of figures with names as in `vllm bench serve`; CaptureError if one is not a number."""
+    return _figures_table(_flat(figures), source, measured, f"the benchmark of {source}")
 
 
 def _document(path: Path) -> Document:
-    """Read a JSON object; of several, one per line, the last: benchmarks append to a file that is there."""
+    """Read a JSON object; of several, one per line, the last: benchmarks append to an existing file."""
     name = path.name
     try:
         if path.exists() and not path.is_file():
@@ -144,21 +149,16 @@ def _document(path: Path) -> Document:
     return document
 
 
-def _figures_of(document: Document, name: str) -> tuple[str, list[Figure]]:
-    """Return the source of a document and what it says, by the first form that finds anything in it."""
-    for source, form in _FORMS:
-        figures = [figure for figure in form(document) if figure[-1] is not None]
-        if figures:
-            return source(document) if callable(source) else source, figures
-    raise CaptureError(f"cannot attach {name}: it has no serving figure", _READABLE)
-
-
-def _table(figures: list[Figure] | Iterator[Figure], source: str, measured: str, name: str) -> pd.DataFrame:
-    rows = [
-        (metric, measured, source, statistic, _checked(value, field, name))
-        for metric, statistic, field, value in figures
-        if value is not None
-    ]
+def _figures_table(figures: Iterable[Figure], source: str, measured: str, name: str) -> pd.DataFrame:
+    rows = []
+    for metric, statistic, field, value in figures:
+        if value is None:
+            continue
+        if not 0 <= value <= _LARGEST:
+            raise CaptureError(
+                f"cannot attach {name}: its {field} is not a number of at least 0", "Run the benchmark again."
+            )
+        rows.append((metric, measured, source, statistic, value))
     columns = ["metric", "measured", "source", "statistic", "value"]
     return conform("serving_figures", pd.DataFrame(rows, columns=columns))
 
@@ -167,37 +167,37 @@ def _flat(document: Document) -> Iterator[Figure]:
     for field, value in document.items():
         # aiperf gives some of these names to objects
         if field in _FLAT and not isinstance(value, dict):
-            yield *_FLAT[field], field, value
+            yield *_FLAT[field], field, _number(value)
         elif latency := _FLAT_LATENCY.fullmatch(field):
-            yield _LATENCIES[latency[2]], _STATISTICS[latency[1]], field, _times(value, _MS)
+            yield _LATENCIES[latency[2]], _STATISTICS[latency[1]], field, _number(value, _MS)
 
 
 def _offline(document: Document) -> Iterator[Figure]:
     if {"elapsed_time", "requests_per_second", "tokens_per_second"} <= document.keys():
         for field, (metric, statistic) in _OFFLINE.items():
-            yield metric, statistic, field, document.get(field)
+            yield metric, statistic, field, _number(document.get(field))
 
 
 def _latency(document: Document) -> Iterator[Figure]:
     # `vllm bench latency --output-json` (vllm/benchmarks/latency.py), in seconds
     if {"avg_latency", "percentiles"} <= document.keys():
-        yield BATCH_LATENCY, "avg_ns", "avg_latency", _times(document["avg_latency"], _S)
+        yield BATCH_LATENCY, "avg_ns", "avg_latency", _number(document["avg_latency"], _S)
         yield from _statistics(BATCH_LATENCY, document["percentiles"], "percentiles", _S)
 
 
 def _trtllm(document: Document) -> Iterator[Figure]:
     for (part, field), (metric, statistic) in _TRTLLM.items():
-        value = _part(document, part).get(field)
-        yield metric, statistic, field, _times(value, _MS) if statistic.endswith("_ns") else value
+        value = _object(document, part).get(field)
+        yield metric, statistic, field, _number(value, _MS if statistic.endswith("_ns") else 1.0)
     for (part, field), metric in _TRTLLM_PERCENTILES.items():
-        yield from _statistics(metric, _part(document, part).get(field), field, _MS)
+        yield from _statistics(metric, _object(document, part).get(field), field, _MS)
 
 
 def _aiperf(document: Document) -> Iterator[Figure]:
     for field, (metric, statistic) in _AIPERF.items():
-        yield metric, statistic, field, _part(document, field).get("avg")
+        yield metric, statistic, field, _number(_object(document, field).get("avg"))
     for field, metric in _AIPERF_LATENCIES.items():
-        values = _part(document, field)
+        values = _object(document, field)
         unit = values.get("unit", "ms")
         yield from _statistics(metric, values, field, _UNITS_NS.get(unit) if isinstance(unit, str) else None)
 
@@ -214,34 +214,21 @@ _FORMS: Final[tuple[tuple[str | Callable[[Document], str], Callable[[Document], 
 def _statistics(metric: str, values: Any, field: str, scale: float | None) -> Iterator[Figure]:  # noqa: ANN401 (JSON)
     for name, value in values.items() if isinstance(values, dict) else ():
         if name in _STATISTICS:
-            yield metric, _STATISTICS[name], f"{name} of {field}", _times(value, scale)
+            yield metric, _STATISTICS[name], f"{name} of {field}", _number(value, scale)
 
 
-def _part(document: Document, name: str) -> Document:
-    part = document.get(name)
-    return part if isinstance(part, dict) else {}
+def _object(document: Document, name: str) -> Document:
+    value = document.get(name)
+    return value if isinstance(value, dict) else {}
 
 
-def _times(value: Any, scale: float | None) -> Any:  # noqa: ANN401 (JSON)
-    """Scale a number; anything else stays as it is, to be refused."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return value
+def _number(value: Any, scale: float | None = 1.0) -> float | None:  # noqa: ANN401 (JSON)
+    """Return a number times `scale`; None if it is absent, NaN if it is not a number or has no known scale."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or scale is None:
+        return nan
     try:
-        return float(value) * scale if scale else "a time without a unit"
+        return float(value) * scale
     except OverflowError:
-        return "a number that is too large"
-
-
-def _checked(value: Any, field: str, name: str) -> float:  # noqa: ANN401 (JSON)
-    try:
-        number = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else -1.0
-    except OverflowError:
-        number = -1.0
-    if not isfinite(number) or number < 0 or number > _LARGEST:
-        raise CaptureError(
-            f"cannot attach {name}: its {field} is not a number of at least 0", "Run the benchmark again."
-        )
-    return number
-
-
-_LARGEST: Final = 1e18
+        return nan

@@ -36,12 +36,12 @@ MEMORY_KINDS: Final = {
     7: "Unknown",
 }
 SEVERITIES: Final = {0: "info", 1: "info", 2: "warning", 3: "error", 4: "info"}
-# NVTX event types: push/pop and start/end ranges, marks, category names; each from NVTX itself and from NVTXT imports
+# NVTX event types: push/pop and start/end ranges, marks, category names; from NVTX and from NVTXT imports
 RANGE_STYLES: Final = {59: PUSH_POP, 60: START_END, 70: PUSH_POP, 71: START_END}
 MARKS: Final = (34, 65)
 CATEGORY_NAMES: Final = (33, 64)
 DOMAIN_CREATE: Final = 75
-# those, and names of threads and ends of domains, which carry no information here
+# all known event types: also names of threads (39) and ends of domains (76), which carry no information here
 EVENTS: Final = (*RANGE_STYLES, *MARKS, *CATEGORY_NAMES, 39, DOMAIN_CREATE, 76)
 # the class of a plain call in OSRT_API; others are markers
 OS_CALL: Final = 27
@@ -58,16 +58,14 @@ def list_gpus(tables: Mapping[str, pd.DataFrame]) -> str:
     used = used_devices(tables)
     is_used = devices["device"].isin(used) if used else pd.Series(True, index=devices.index)
     counts = is_used.groupby(devices["name"].astype("str"), sort=False).agg(["sum", "size"])
-    all_are = bool(is_used.all())
-    return ", ".join(
-        (name or _NAMELESS if present == 1 else f"{present} × {name or _NAMELESS}")
-        if all_are or some == present
-        else f"{some} of {present} × {name or _NAMELESS} used"
-        for name, some, present in counts.itertuples()
-    )
-
-
-_NAMELESS: Final = "GPU without a name"
+    texts = []
+    for name, used_count, count in counts.itertuples():
+        gpu = name or "GPU without a name"
+        if used_count < count:
+            texts.append(f"{used_count} of {count} × {gpu} used")
+        else:
+            texts.append(gpu if count == 1 else f"{count} × {gpu}")
+    return ", ".join(texts)
 
 
 def label(values: "pd.Series[Any]", labels: Mapping[int, str]) -> "pd.Categorical[Any]":

@@ -1,4 +1,4 @@
-"""Rewrites a torch.profiler trace with only those parts of its events that a report and a trace viewer need.
+"""Rewrites a torch.profiler trace with only the parts of its events that a report and a trace viewer need.
 
 The whole trace is in memory, as when its report is made.
 """
@@ -7,12 +7,11 @@ import gzip
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from io import BufferedReader
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Final
 
-from nightsight.read.chrome import MOST_BYTES, read_document
+from nightsight.read.chrome import read_document
 from nightsight.read.kineto import COUNTED, PYTHON
 from nightsight.read.kineto_events import OF_MODULE
 from nightsight.sanitize.named import PLAIN
@@ -21,7 +20,7 @@ from nightsight.sanitize.private import Private
 Json = Any
 _Clean = Callable[[Private, str], str]
 
-# numbers that ROCm's and Intel's profilers write as text, and addresses
+# numbers that the profilers of ROCm and Intel write as text, and addresses
 _NUMERIC: Final = re.compile(r"-?[0-9]{1,20}(?:\.[0-9]{1,20})?|0x[0-9a-f]{1,16}")
 _RANKS: Final = re.compile(r"[\[\]0-9, .]*")
 _TRACK: Final = re.compile(r"(?:thread|stream|GPU|CPU)(?: -?[0-9]{1,20})?")
@@ -35,7 +34,7 @@ def _matching(pattern: re.Pattern[str]) -> _Clean:
     return lambda _, text: text if pattern.fullmatch(text) else ""
 
 
-def _nothing(_: Private, __: str) -> str:
+def _no_text(_: Private, __: str) -> str:
     return ""
 
 
@@ -45,17 +44,17 @@ def _content(private: Private, text: str) -> str:
 
 _NUMBER: Final = _matching(_NUMERIC)
 _OF_TRACE: Final[Mapping[str, _Clean]] = {
-    **dict.fromkeys(("schemaVersion", "baseTimeNanoseconds", "with_stack", "with_flops", "with_modules"), _nothing),
-    **dict.fromkeys(("profile_memory", "record_shapes", "cuda_runtime_version", "cuda_driver_version"), _nothing),
-    "cupti_version": _nothing,
+    **dict.fromkeys(("schemaVersion", "baseTimeNanoseconds", "with_stack", "with_flops", "with_modules"), _no_text),
+    **dict.fromkeys(("profile_memory", "record_shapes", "cuda_runtime_version", "cuda_driver_version"), _no_text),
+    "cupti_version": _no_text,
     "displayTimeUnit": lambda _, text: text if text in ("ms", "ns") else "",
 }
 _OF_DEVICE: Final[Mapping[str, _Clean]] = {
     "name": _content,
-    **dict.fromkeys(["id", "totalGlobalMem", "computeMajor", "computeMinor", "numSms", "warpSize"], _nothing),
-    **dict.fromkeys(["maxThreadsPerBlock", "maxThreadsPerMultiprocessor", "regsPerBlock"], _nothing),
-    **dict.fromkeys(["regsPerMultiprocessor", "sharedMemPerBlock", "sharedMemPerBlockOptin"], _nothing),
-    "sharedMemPerMultiprocessor": _nothing,
+    **dict.fromkeys(["id", "totalGlobalMem", "computeMajor", "computeMinor", "numSms", "warpSize"], _no_text),
+    **dict.fromkeys(["maxThreadsPerBlock", "maxThreadsPerMultiprocessor", "regsPerBlock"], _no_text),
+    **dict.fromkeys(["regsPerMultiprocessor", "sharedMemPerBlock", "sharedMemPerBlockOptin"], _no_text),
+    "sharedMemPerMultiprocessor": _no_text,
 }
 _OF_EVENT: Final[Mapping[str, _Clean]] = {
     "ph": _matching(_PHASE),
@@ -63,8 +62,8 @@ _OF_EVENT: Final[Mapping[str, _Clean]] = {
     "name": _content,
     "pid": lambda _, text: text if text in _PLACES else "",
     "tid": lambda _, text: text if text in _PLACES else "",
-    "ts": _nothing,
-    "dur": _nothing,
+    "ts": _no_text,
+    "dur": _no_text,
     "id": _NUMBER,
     "s": _matching(_PHASE),
     "bp": _matching(_PHASE),
@@ -89,6 +88,7 @@ _OF_ARGUMENTS: Final[Mapping[str, _Clean]] = {
 }
 # events that name processes and threads for the viewer
 _TRACKS: Final = ("process_name", "thread_name", "process_labels", "process_sort_index", "thread_sort_index")
+_ANY_TRACK: Final = re.compile("|".join(_TRACKS))
 _MOST_DEEP: Final = 8
 
 VOCABULARY: Final = (
@@ -103,9 +103,7 @@ VOCABULARY: Final = (
 )
 
 
-def sanitize_kineto(
-    source: Path, target: Path, private: Private, *, most_bytes: int = MOST_BYTES, is_packed: bool = False
-) -> None:
+def sanitize_kineto(source: Path, target: Path, private: Private, *, most_bytes: int, is_packed: bool) -> None:
     """Write the required parts of the trace `source` to the new file `target`; CaptureError if it is damaged."""
     document = read_document(source, most_bytes).document
     for name, value in document.items():
@@ -115,56 +113,61 @@ def sanitize_kineto(
     events = document["traceEvents"]
     for event in events:
         _learn(private, "", event)
-    with _open_gzip(target) if is_packed else target.open("wb") as file:
+    with (
+        target.open("wb") as file,
+        # without name and time, so that the same trace gives the same bytes
+        gzip.GzipFile("", "wb", 6, file, mtime=0) if is_packed else nullcontext(file) as output,
+    ):
         for piece in _pieces(document, events, private):
-            file.write(piece.encode())
+            output.write(piece.encode())
 
 
 def _pieces(document: Mapping[str, Json], events: list[Json], private: Private) -> Iterator[str]:
-    head = _keep(private, document, _OF_TRACE)
+    head = _allowed(private, document, _OF_TRACE)
     devices = document.get("deviceProperties")
     if devices is not None:
-        entries = devices if isinstance(devices, list) else [devices]
         head["deviceProperties"] = [
-            _keep(private, device, _OF_DEVICE) if isinstance(device, dict) else _clean(private, device, _nothing)
-            for device in entries
+            _allowed(private, device, _OF_DEVICE) if isinstance(device, dict) else _clean(private, device, _no_text)
+            for device in (devices if isinstance(devices, list) else [devices])
         ]
     distributed = document.get("distributedInfo")
     if isinstance(distributed, dict):
-        head["distributedInfo"] = _keep(private, distributed, dict.fromkeys(("rank", "world_size"), _nothing))
+        head["distributedInfo"] = _allowed(private, distributed, dict.fromkeys(("rank", "world_size"), _no_text))
     start = _json(head).removesuffix("}")
     yield f'{start}{"," if head else ""}"traceEvents":['
     for number, event in enumerate(events):
-        cleaned = _event(private, event) if isinstance(event, dict) else _clean(private, event, _nothing)
+        cleaned = _event(private, event) if isinstance(event, dict) else _clean(private, event, _no_text)
         yield f"{',' if number else ''}\n{_json(cleaned)}"
     yield "\n]}\n"
 
 
 def _event(private: Private, event: Mapping[str, Json]) -> dict[str, Json]:
-    of_python = event.get("cat") == "python_function" and not str(event.get("name")).startswith(OF_MODULE)
     is_track = event.get("ph") == "M"
-    names: _Clean = _frame if of_python else _matching(_ANY_TRACK) if is_track else _content
-    cleaned = _keep(private, event, {**_OF_EVENT, "name": names})
+    clean_name: _Clean = _matching(_ANY_TRACK) if is_track else _content
+    if event.get("cat") == "python_function" and not str(event.get("name")).startswith(OF_MODULE):
+        clean_name = _frame
+    cleaned = _allowed(private, event, {**_OF_EVENT, "name": clean_name})
     arguments = event.get("args", {})
     if isinstance(arguments, dict):
         extra: dict[str, _Clean] = {"name": _track} if is_track else {}
         if event.get("cat") == COUNTED:
-            extra = {name: _nothing for name in arguments if _METRIC.fullmatch(name) and not private.found_in(name)}
-        cleaned_arguments = _keep(private, arguments, {**_OF_ARGUMENTS, **extra})
+            extra = {name: _no_text for name in arguments if _METRIC.fullmatch(name) and not private.found_in(name)}
+        cleaned_arguments = _allowed(private, arguments, {**_OF_ARGUMENTS, **extra})
         private.left_out["arguments of events"] += len(arguments) - len(cleaned_arguments)
         if cleaned_arguments or "args" in event:
             cleaned["args"] = cleaned_arguments
     elif "args" in event:
-        cleaned["args"] = _clean(private, arguments, _nothing)
+        cleaned["args"] = _clean(private, arguments, _no_text)
     return cleaned
 
 
-def _keep(private: Private, fields: Mapping[str, Json], cleaners: Mapping[str, _Clean]) -> dict[str, Json]:
+def _allowed(private: Private, fields: Mapping[str, Json], cleaners: Mapping[str, _Clean]) -> dict[str, Json]:
+    """Return the fields that have a cleaner, with clean texts."""
     return {name: _clean(private, value, cleaners[name]) for name, value in fields.items() if name in cleaners}
 
 
 def _clean(private: Private, value: Json, clean: _Clean, deep: int = 0) -> Json:
-    """Clean the texts in a JSON value; malformed values stay malformed, because reports count them."""
+    """Clean the texts in a JSON value; malformed values stay malformed, since reports count them."""
     if isinstance(value, str):
         return clean(private, value)
     if isinstance(value, list):
@@ -174,14 +177,14 @@ def _clean(private: Private, value: Json, clean: _Clean, deep: int = 0) -> Json:
 
 def _frame(private: Private, name: str) -> str:
     """Clean a function call such as `folder/train.py(12): load`."""
-    parts = PYTHON.fullmatch(name)
-    if not parts:
+    match = PYTHON.fullmatch(name)
+    if not match:
         return private.function(name)
-    return f"{private.file(parts[1], is_relative=True)}({parts[2]}): {private.function(parts[3])}"
+    return f"{private.file(match[1], is_relative=True)}({match[2]}): {private.function(match[3])}"
 
 
 def _track(_: Private, text: str) -> str:
-    """Keep only the `stream 7` in the name of a track, which may also contain names of programs and threads."""
+    """Keep only `stream 7` of the name of a track, which may also contain names of programs and threads."""
     match = _TRACK.match(text)
     return match[0] if match else ""
 
@@ -202,7 +205,7 @@ def _learn(private: Private, name: str, value: Json) -> None:
             _learn(private, name, item)
 
 
-def texts_of_kineto(path: Path, most_bytes: int = MOST_BYTES) -> Iterator[str]:
+def texts_of_kineto(path: Path, most_bytes: int) -> Iterator[str]:
     """Return all texts in a trace, and the names of its fields."""
     return _texts(read_document(path, most_bytes).document)
 
@@ -218,22 +221,3 @@ def _texts(value: Json) -> Iterator[str]:
 
 def _json(value: Json) -> str:
     return json.dumps(value, separators=(",", ":"))
-
-
-@contextmanager
-def _open_gzip(target: Path) -> Iterator[gzip.GzipFile]:
-    # without name and time, so that the same trace gives the same bytes
-    with target.open("wb") as file, gzip.GzipFile("", "wb", 6, file, mtime=0) as packed:
-        yield packed
-
-
-@contextmanager
-def open_unpacked(path: Path) -> Iterator[gzip.GzipFile | BufferedReader]:
-    """Open a file for reading, decompressing it if necessary."""
-    with path.open("rb") as file:
-        is_packed = file.peek(2).startswith(b"\x1f\x8b")
-        with gzip.open(file) if is_packed else file as content:
-            yield content
-
-
-_ANY_TRACK: Final = re.compile("|".join(_TRACKS))

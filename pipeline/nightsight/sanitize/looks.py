@@ -32,13 +32,13 @@ KEY: Final = re.compile(
 
 _OCTET: Final = r"(?:25[0-5]|2[0-4]\d|1\d\d|\d?\d)"
 _HEX: Final = "[0-9A-Fa-f]"
-# endings that Python names and matrix products (`query@key.transpose`) do not have
+# endings that names in Python and matrix products (`query@key.transpose`) do not have
 _TOP: Final = r"(?:com|org|net|edu|gov|mil|int|info|local|localdomain|internal|intern|lan|corp|cloud|dev|[a-z]{2})"
 _ENDS_HOST: Final = r"(?![\w-]|\.\w)"
 ADDRESS: Final = re.compile(
     rf"\b[A-Za-z][\w+.-]{{,20}}://[^{END}]+"
     rf"|(?<![\w.+-])[\w.+-]{{2,}}@(?:[\w-]+\.)+{_TOP}{_ENDS_HOST}(?!\()"
-    # as scp writes where a file is, and where ssh goes
+    # places of files as scp writes them, and targets of ssh
     rf"|(?<![\w.+-])[\w.+-]+@[\w.-]+:(?=[/~]|[\w.-]+/)[^{END}]*"
     r"|(?<=ssh )(?:-\S+ (?:\d+ )?)*[\w.+-]+@[\w.-]+"
     # names of hosts with their domain
@@ -88,7 +88,7 @@ PATH: Final = re.compile(
     rf"|(?<![{_WORD}.)\]}}/~>\u0080-\U0010ffff])/(?:[^{END}/*][^{END}/]*/{_REST}|root\b|[\w.+@-]+{_FILE})"
     rf"|(?<![{_WORD}/~.>])~[\w.-]*/{_REST}"
     rf"|(?<![\w:/*])/{{2,}}[A-Za-z][\w.-]*/{_REST}"
-    # where a name could go on (`layers[0]/mlp`): what is known as a folder, or ends as a file
+    # after the end of a name (`layers[0]/mlp`): only usual folders, or names of files
     rf"|(?<![{_WORD}./~-])/{_ROOT}/(?=[^{END}]){_REST}"
     rf"|(?<=[)\]}}\u0080-\U0010ffff])(?:/[\w.+@-]{{1,255}}){{1,32}}{_FILE}"
     rf"|/(?:home|Users)/(?=[^{END}]){_REST}"
@@ -98,7 +98,7 @@ PATH: Final = re.compile(
     r"|(?<![A-Za-z0-9_])[A-Za-z]:\\+(?:[^\\/:*?\"'<>|\r\n]+\\+)*[^\s\\/:*?\"'<>|]*"
     rf"|(?<![A-Za-z0-9_])[A-Za-z]:/{_REST}"
     rf"|(?<![\w\\])\\{{2,4}}[\w.-]+\\{{1,2}}[^{END}]*"
-    # as JSON and URLs write them
+    # in JSON and URLs
     rf"|(?:\\{{1,2}}/[^{END}\\/]+){{2,}}"
     rf"|(?<![\w.%+~:-])[\w.%+~:-]*%(?:2[Ff]|5[Cc])[^{END}]*"
 )

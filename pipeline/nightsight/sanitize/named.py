@@ -23,35 +23,35 @@ _SECRET: Final = re.compile(
     r"\w*(?:PASSW|PASSPHRASE|SECRET|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY|CREDENTIAL|(?:AUTH|ACCESS|BEARER)_?TOKEN)\w*",
     re.IGNORECASE,
 )
-# these are ordinary words as well: `--key-dim 64`, `pad_token=mask`
+# names that may also be ordinary words: `--key-dim 64`, `pad_token=mask`
 _MAYBE_SECRET: Final = re.compile(
     r"\w*(?:TOKEN(?!I[SZ])|PRIVATE|COOKIE|SIGNATURE)\w*|(?:\w*_)?(?:KEY|PASS|PWD|AUTH|PAT)(?:_\w*)?", re.IGNORECASE
 )
 _ORDINARY: Final = re.compile(r"[a-z_]{,11}|[A-Z_]{,11}|[A-Z][a-z]{,10}")
 # a folder is not a password
 _FOLDER: Final = re.compile(r"(?:OLD)?PWD", re.IGNORECASE)
-# in the name of a range or an event, `node_name=add` may not be a host, and `key=float32x4` may not be a secret
+# definite names: in a range or an event, `node_name=add` may not be a host, and `key=float32x4` may not be a secret
 PLAIN: Final = re.compile(
     r"user(?:_?name)?|logname|host(?:_?name)?|\w*master_addr(?:ess)?|\w*endpoint|\w*node_?list"
     r"|\w*(?:token|cookie|signature|pwd)\w*",
     re.IGNORECASE,
 )
 
-_ABOUT: Final = (
+_NAME_PARTS: Final = (
     "passw|passphrase|pass|pwd|secret|token|key|auth|credential|cookie|private|signature|pat|user|login|logname|owner"
     "|account|host|addr|endpoint|node|coordinator"
 )
 # --password X, --password=X, password=X, "password": "X"
-GIVEN: Final = re.compile(
-    rf"(?<![\w-])(?:--?(?P<option>[\w-]{{,40}}?(?:{_ABOUT})[\w-]{{,40}})(?:[ \0]+|\s?=\s?)"
-    rf"|(?P<name>\w{{,40}}?(?:{_ABOUT})\w{{,40}})[\"']?\s?(?P<sign>[=:])\s?)"
+ASSIGNMENT: Final = re.compile(
+    rf"(?<![\w-])(?:--?(?P<option>[\w-]{{,40}}?(?:{_NAME_PARTS})[\w-]{{,40}})(?:[ \0]+|\s?=\s?)"
+    rf"|(?P<name>\w{{,40}}?(?:{_NAME_PARTS})\w{{,40}})[\"']?\s?(?P<sign>[=:])\s?)"
     r"(?P<value>\"[^\"]*\"|'[^']*'|(?!-)[^\s\0\"';,()<>\[\]{}]+)",
     re.IGNORECASE,
 )
-# a quick check that most texts fail
-GIVEN_SIGN: Final = re.compile(rf"(?:{_ABOUT})[\w\"'-]{{,40}}(?:\s?[=:]|[ \0])", re.IGNORECASE)
+# a quick check, which most texts do not pass
+ASSIGNMENT_SIGN: Final = re.compile(rf"(?:{_NAME_PARTS})[\w\"'-]{{,40}}(?:\s?[=:]|[ \0])", re.IGNORECASE)
 
-_ASSIGNED: Final = re.compile(r"(?:^|(?<=[\s\0;,\"']))([A-Za-z_]\w*)=(\"[^\"]*\"|'[^']*'|[^\s\0;\"']*)")
+_VARIABLE: Final = re.compile(r"(?:^|(?<=[\s\0;,\"']))([A-Za-z_]\w*)=(\"[^\"]*\"|'[^']*'|[^\s\0;\"']*)")
 _OPTION: Final = re.compile(r"(--?)([A-Za-z][\w.-]*?)(?:=(.*))?", re.DOTALL)
 _WORD: Final = re.compile(r"(?:[^\s\0;\"']|\"[^\"]*\"|'[^']*')+")
 _QUOTES: Final = str.maketrans("", "", "\"'")
@@ -89,16 +89,13 @@ def kind_of(name: str, value: str) -> str:
     return SECRETS if is_maybe else ""
 
 
-def kind_given(given: re.Match[str]) -> str:
-    """Return the kind of a match of `GIVEN`, or "": in the name of a range, few words before `=` are variables."""
-    value = unquote(given["value"])
-    if given["option"]:
-        return kind_of(given["option"], value)
-    name = given["name"]
-    if _SECRET.fullmatch(name) or given["sign"] == "=":
-        is_told = _SECRET.fullmatch(name) or name.isupper() or PLAIN.fullmatch(name)
-        return kind_of(name, value) if is_told else ""
-    return ""
+def kind_assigned(match: re.Match[str]) -> str:
+    """Return the kind of a match of `ASSIGNMENT`, or "": in names of ranges, few words before `=` are variables."""
+    value, name = unquote(match["value"]), match["name"]
+    if match["option"]:
+        return kind_of(match["option"], value)
+    is_variable = match["sign"] == "=" and (name.isupper() or PLAIN.fullmatch(name))
+    return kind_of(name, value) if is_variable or _SECRET.fullmatch(name) else ""
 
 
 def unquote(value: str) -> str:
@@ -107,8 +104,8 @@ def unquote(value: str) -> str:
 
 
 def assigned_in(text: str) -> Iterator[tuple[str, str]]:
-    """Return the variables in a text with their values: environment variables, and definite secrets."""
-    for name, value in _ASSIGNED.findall(text):
+    """Yield the variables in a text with their values: environment variables, and definite secrets."""
+    for name, value in _VARIABLE.findall(text):
         if name.isupper() or _SECRET.fullmatch(name):
             yield name, unquote(value)
 
@@ -125,7 +122,10 @@ def values_of_options(words: Sequence[str]) -> Iterator[tuple[str, str]]:
     for previous, word, following in zip(("", *words), words, (*words[1:], ""), strict=False):
         programs.add(word.rpartition("/")[2])
         if is_shell and previous not in _WITH_VALUE and not word.startswith("-"):
-            yield from _target(word)
+            if target := _TARGET.fullmatch(word):
+                yield HOSTS, target[2]
+                if target[1]:
+                    yield USERS, target[1]
             is_shell = False
         is_shell = is_shell or word.rpartition("/")[2] in _SHELLS
         option = _OPTION.fullmatch(word)
@@ -152,21 +152,14 @@ def _short(name: str, value: str, programs: set[str]) -> Iterator[tuple[str, str
         yield SECRETS, value
 
 
-def _target(word: str) -> Iterator[tuple[str, str]]:
-    if target := _TARGET.fullmatch(word):
-        yield HOSTS, target[2]
-        if target[1]:
-            yield USERS, target[1]
-
-
 def hosts_in(value: str) -> Iterator[str]:
-    """Return the hosts of a list: `a,b`, `node[01-03,7]`, `a:8 b:8`, `tcp://a:29500`."""
+    """Yield the hosts of a list: `a,b`, `node[01-03,7]`, `a:8 b:8`, `tcp://a:29500`."""
     for part in re.split(r"[\s;]+|,(?![^\[\]]*\])", value):
         name = re.sub(r"^\w+://|^[^@/]*@", "", part)
-        if numbered := _RANGE.match(name):
-            yield numbered[1].rstrip("-_.")
-            for number in _numbers(numbered[2]):
-                yield f"{numbered[1]}{number}{numbered[3].partition(':')[0]}"
+        if match := _RANGE.match(name):
+            yield match[1].rstrip("-_.")
+            for number in _numbers(match[2]):
+                yield f"{match[1]}{number}{match[3].partition(':')[0]}"
         else:
             yield re.split(r"[:/(]", name, maxsplit=1)[0]
 

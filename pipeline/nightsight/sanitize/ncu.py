@@ -25,7 +25,7 @@ _ABOUT_PROCESSES: Final = re.compile("^==PROF== ", re.MULTILINE)
 _START_END: Final = "Start/Stop_Range"
 _OF_RANGES: Final = re.compile(r"(?:thread|Id)[\w:/ ]*(?:Push/Pop_Range|Start/Stop_Range)[\w:/ ]*")
 
-# metrics that tell one GPU from others of its kind
+# metrics that identify one GPU among others of its model
 _OF_MACHINE: Final = re.compile(r"^device__attribute_(?:\w*_)?(?:pci|uuid|serial|luid)(?:_|$)")
 
 
@@ -46,16 +46,16 @@ def _rule(private: Private, cell: str) -> str:
 
 
 def _ranges(private: Private, cell: str) -> str:
-    """Clean the names of ranges, `thread  "domain:name:payload...:name"`; only what a report reads of them is kept."""
-    return "".join(f' "{_range(private, written)}"' for written in RANGE.findall(cell))
+    """Clean the names of ranges, `thread  "domain:name:payload...:name"`; keep only the parts that a report reads."""
+    return "".join(f' "{_range(private, text)}"' for text in RANGE.findall(cell))
 
 
-def _range(private: Private, written: str) -> str:
-    if named := NAMED_RANGE.fullmatch(written):
-        domain, name = (private.text(named[part]).replace('"', "'") for part in ("domain", "name"))
+def _range(private: Private, text: str) -> str:
+    if match := NAMED_RANGE.fullmatch(text):
+        domain, name = (private.text(match[part]).replace('"', "'") for part in ("domain", "name"))
         return f"{domain}:{name}:none:none:none:none:none:{name}"
-    domain, _, rest = written.partition(":")
-    return f"{private.text(domain)}:{private.text(rest.partition(':')[0])}:"
+    domain, _, fields = text.partition(":")
+    return f"{private.text(domain)}:{private.text(fields.partition(':')[0])}:"
 
 
 _COLUMNS: Final[Mapping[str, _Clean]] = {
@@ -80,23 +80,25 @@ VOCABULARY: Final = (
 
 def sanitize_ncu(source: Path, target: Path, private: Private) -> None:
     """Write the pages in `source`, and ncu's warnings, to the new file `target`; CaptureError if they are damaged."""
-    # refuses what is damaged
+    # refuses damaged pages
     read_ncu_csv(source)
     text = text_of(source.read_bytes())
     rows = rows_of(source, text)
     _learn(private, rows)
     private.learn_text(text)
-    messages = [(kind, private.message(words)) for kind, words in messages_of(text)]
-    header: Sequence[str] = ()
-    lines = [f"=={kind}== {words}" for kind, words in messages]
+    lines = [f"=={kind}== {private.message(message)}" for kind, message in messages_of(text)]
+    cleaners: list[_Clean | None] = []
     for cells in rows:
         if cells[0] == "ID":
-            header = cells
-            lines.append(_line(_header(private, cells)))
-            private.left_out["columns"] += sum(not _is_known(name) for name in cells)
+            cleaners = [_cleaner(name) for name in cells]
+            private.left_out["columns"] += cleaners.count(None)
+            columns = enumerate(zip(cells, cleaners, strict=True), start=1)
+            cleaned = [
+                private.words(name) if clean else f"column {number} was left out" for number, (name, clean) in columns
+            ]
         else:
-            cleaned = [_column(name)(private, cell) for name, cell in zip(header, cells, strict=False)]
-            lines.append(_line(cleaned))
+            cleaned = [clean(private, cell) if clean else "" for clean, cell in zip(cleaners, cells, strict=False)]
+        lines.append(",".join('"' + cell.replace('"', '""') + '"' for cell in cleaned))
     private.left_out["messages about processes"] += len(_ABOUT_PROCESSES.findall(text))
     target.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n")
 
@@ -122,23 +124,10 @@ def _learn(private: Private, rows: Sequence[Sequence[str]]) -> None:
                 private.learn_value("", cell)
 
 
-def _header(private: Private, cells: Sequence[str]) -> list[str]:
-    return [
-        private.words(name) if _is_known(name) else f"column {place} was left out"
-        for place, name in enumerate(cells, start=1)
-    ]
-
-
-def _is_known(name: str) -> bool:
-    is_metric = RAW_METRIC.fullmatch(name) and not _OF_MACHINE.search(name)
-    return name in _COLUMNS or bool(is_metric or _OF_RANGES.fullmatch(name))
-
-
-def _column(name: str) -> _Clean:
-    if not _is_known(name):
-        return lambda _, __: ""
-    return _COLUMNS.get(name, _ranges if _OF_RANGES.fullmatch(name) else _text)
-
-
-def _line(cells: Sequence[str]) -> str:
-    return ",".join('"' + cell.replace('"', '""') + '"' for cell in cells)
+def _cleaner(name: str) -> _Clean | None:
+    """Return the function that cleans the cells of a column; None if the column is left out."""
+    if name in _COLUMNS:
+        return _COLUMNS[name]
+    if _OF_RANGES.fullmatch(name):
+        return _ranges
+    return _text if RAW_METRIC.fullmatch(name) and not _OF_MACHINE.search(name) else None

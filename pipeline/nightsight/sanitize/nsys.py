@@ -1,6 +1,6 @@
-"""Rewrites an nsys export with only the columns that a report needs, and defines the content of each.
+"""Rewrites an nsys export with only the columns that a report needs, and defines the content of each of them.
 
-Nothing is deleted from the original. The result is a new file, so its pages never contained any other data.
+Nothing is deleted from the original. The result is a new file, so its pages never contained other data.
 """
 
 import html
@@ -10,12 +10,13 @@ import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Final
 
 from nightsight.errors import CaptureError
 from nightsight.read.nsys.export import OF_PROCESS
-from nightsight.read.nsys.nccl import facts_of, of_nccl
+from nightsight.read.nsys.nccl import facts_of_call, nccl_condition
 from nightsight.read.nsys.samples import SAMPLES, frames_of
 from nightsight.read.nsys.tables import refuse_foreign
 from nightsight.read.sqlite import Database, decoded, read_only
@@ -31,11 +32,11 @@ _FUNCTION: Final = "function"
 _TEXT: Final = "text"
 _MESSAGE: Final = "message"
 _OF_STRINGS: Final = (_NAME, _SYMBOL, _FILE)
-# a text with several of these uses is cleaned for the first one
+# a text with several of these uses is cleaned for the first of them
 _BY_CARE: Final = (_FILE, _NAME, _FUNCTION, _SYMBOL)
 
 
-def _columns(numbers: str = "", **others: str) -> Mapping[str, str]:
+def _columns(numbers: str, **others: str) -> Mapping[str, str]:
     return {**dict.fromkeys(numbers.split(), _NUMBER), **others}
 
 
@@ -90,7 +91,7 @@ _FACTS: Final[Mapping[str, Mapping[str, str]]] = {
         "OsDescription": r"[^\n]{1,120}",
     },
 }
-# tables that a report counts but does not read, by nsys's prefixes: only their number of rows is kept
+# tables that a report counts but does not read, by nsys's prefixes: only the number of their rows is kept
 _COUNTED: Final = re.compile(
     r"(?:CUPTI|CUDA|CUDLA|CUBLAS|CUDNN|COMPOSITE|SAMPLING|SCHED|OSRT|MPI|UCP|OPENMP|OPENACC|OPENGL|KHR|VULKAN|DX11|DX12|"
     r"DXGI|WDDM|ETW|GENERIC|GPU|NIC|NET|NVVIDEO|NVMEDIA|NVTX|PMU|PERF|SLI|QNX|FECS|D3D11|D3D12|SYSCALL|SOC|DLA|OPENSHMEM|"
@@ -144,8 +145,8 @@ def texts_of_nsys(path: Path) -> Iterator[str]:
         for table, columns in database.columns.items():
             yield from (table, *columns)
             for column in map(_quote, sorted(columns)):
-                chosen = f"SELECT DISTINCT CAST({column} AS BLOB) FROM {_quote(table)} "  # noqa: S608
-                for (text,) in connection.execute(f"{chosen} WHERE typeof({column}) IN ('text', 'blob')"):
+                values = f"SELECT DISTINCT CAST({column} AS BLOB) FROM {_quote(table)}"  # noqa: S608
+                for (text,) in connection.execute(f"{values} WHERE typeof({column}) IN ('text', 'blob')"):
                     yield decoded(text)
 
 
@@ -196,11 +197,10 @@ class _Copy:
         for table in (table for table in _FACTS if table in self.source.columns):
             self._learn_facts(table)
         for table, columns in self.source.columns.items():
-            # columns of numbers with a text in them are refused
+            # columns of numbers are left out: a text in one of them is refused later
             numbers = {name for name, use in _KEPT.get(table, {}).items() if use not in (_TEXT, _MESSAGE)}
             names = sorted(columns - numbers)
-            tells = " OR ".join(map(_tells, names)) or "0"
-            for texts in self._rows(table, *names, where=tells):
+            for texts in self._rows(table, *names, where=" OR ".join(map(_has_sign, names)) or "0"):
                 for text in texts:
                     self.private.learn_text(text)
 
@@ -209,35 +209,39 @@ class _Copy:
         for name, value in self._rows(table, "name", "value"):
             if name not in _FACTS[table]:
                 self.private.learn_value(name, value)
-                self.private.left_out[_kind(name)] += 1
-                if place := _ARGUMENT.fullmatch(name):
-                    arguments.append((place[1], int(place[2] or 0), value))
-        for _, words in groupby(sorted(arguments, key=lambda row: row[:2]), key=lambda row: row[0]):
+                self.private.left_out[_kind_of_fact(name)] += 1
+                if match := _ARGUMENT.fullmatch(name):
+                    arguments.append((match[1], int(match[2] or 0), value))
+        for _, words in groupby(sorted(arguments, key=itemgetter(0, 1)), key=itemgetter(0)):
             self.private.learn_command([word for _, _, word in words])
 
     def _rows(self, table: str, *columns: str, where: str = "1") -> Iterator[tuple[str, ...]]:
         if not columns or not set(columns) <= self.source.columns[table]:
             return
-        chosen = ", ".join(f"CAST(COALESCE({_quote(column)}, '') AS BLOB)" for column in columns)
-        for row in self.connection.execute(f"SELECT {chosen} FROM source.{_quote(table)} WHERE {where}"):  # noqa: S608
+        texts = ", ".join(f"CAST(COALESCE({_quote(column)}, '') AS BLOB)" for column in columns)
+        for row in self.connection.execute(f"SELECT {texts} FROM source.{_quote(table)} WHERE {where}"):  # noqa: S608
             yield tuple(decoded(value) for value in row)
 
     # -- copying --------------------------------------------------------------------------------------------------
 
     def _copy(self, table: str) -> None:
-        """Copy the columns to keep, with their row numbers: gaps between these show damage."""
+        """Copy the columns to keep, with their row numbers: gaps in these show damage."""
         present = {name: use for name, use in _KEPT[table].items() if name in self.source.columns[table]}
         if not present:
             self._shell(table)
             return
         numbers = [name for name, use in present.items() if use not in (_TEXT, _MESSAGE)]
         self._refuse_texts(table, numbers)
-        chosen = {name: self._expression(table, name, use) for name, use in present.items()}
+        expressions = {name: self._expression(table, name, use) for name, use in present.items()}
         if table == "NVTX_EVENTS" and (payload := self._payloads()):
-            chosen[_PAYLOAD] = payload
-        self.private.left_out["columns"] += len(self.source.columns[table] - chosen.keys())
-        kinds = {name: "INTEGER" if name in numbers else "TEXT" for name in chosen}
-        self._insert(table, chosen, kinds)
+            expressions[_PAYLOAD] = payload
+        self.private.left_out["columns"] += len(self.source.columns[table] - expressions.keys())
+        definitions = ", ".join(f"{_quote(name)} {'INTEGER' if name in numbers else 'TEXT'}" for name in expressions)
+        self.connection.execute(f"CREATE TABLE main.{_quote(table)} ({definitions})")
+        self.connection.execute(
+            f"INSERT INTO main.{_quote(table)} (rowid, {', '.join(map(_quote, expressions))}) "  # noqa: S608
+            f"SELECT rowid, {', '.join(expressions.values())} FROM source.{_quote(table)}"
+        )
         for name, use in present.items():
             if use in _OF_STRINGS:
                 self.connection.execute(
@@ -245,19 +249,10 @@ class _Copy:
                     f"WHERE {_quote(name)} IS NOT NULL"
                 )
 
-    def _insert(self, table: str, chosen: Mapping[str, str], kinds: Mapping[str, str]) -> None:
-        definitions = ", ".join(f"{_quote(name)} {kind}" for name, kind in kinds.items())
-        self.connection.execute(f"CREATE TABLE main.{_quote(table)} ({definitions})")
-        places = ", ".join(map(_quote, chosen))
-        self.connection.execute(
-            f"INSERT INTO main.{_quote(table)} (rowid, {places}) SELECT rowid, {', '.join(chosen.values())} "  # noqa: S608
-            f"FROM source.{_quote(table)}"
-        )
-
     def _refuse_texts(self, table: str, numbers: list[str]) -> None:
         """Raise CaptureError if a column of numbers holds anything else: SQLite would copy it."""
-        odd = " OR ".join(f"typeof({_quote(name)}) NOT IN ('integer', 'null')" for name in numbers) or "0"
-        if self.connection.execute(f"SELECT 1 FROM source.{_quote(table)} WHERE {odd} LIMIT 1").fetchone():  # noqa: S608
+        is_other = " OR ".join(f"typeof({_quote(name)}) NOT IN ('integer', 'null')" for name in numbers) or "0"
+        if self.connection.execute(f"SELECT 1 FROM source.{_quote(table)} WHERE {is_other} LIMIT 1").fetchone():  # noqa: S608
             raise CaptureError(
                 f"{self.source.path.name}: table {table} has values that are not integers in integer columns",
                 "Export it again: nsys export --type sqlite --force-overwrite=true REPORT.nsys-rep",
@@ -268,7 +263,7 @@ class _Copy:
         if use in (_TEXT, _MESSAGE):
             return f"CASE WHEN {column} IS NOT NULL THEN clean_{use}(CAST({column} AS BLOB)) END"
         if (table, name) == ("OSRT_API", "nameId") and "eventClass" in self.source.columns[table]:
-            # a report shows no others
+            # reports show only plain calls
             return f'CASE WHEN "eventClass" = {OS_CALL} THEN {column} ELSE -1 END'
         if (table, name) == ("ThreadNames", "nameId") and "globalTid" in self.source.columns[table]:
             # nsys lists the threads of all visible processes, of any user
@@ -276,13 +271,13 @@ class _Copy:
         return column
 
     def _processes(self) -> str:
-        of = [
+        queries = [
             f'SELECT "{column}" & {OF_PROCESS} FROM source."{table}"'  # noqa: S608
             for table in _EVENTS
             for column in ("globalTid", "globalPid")
             if column in self.source.columns.get(table, ())
         ]
-        return " UNION ".join(of) or "SELECT NULL"
+        return " UNION ".join(queries) or "SELECT NULL"
 
     def _payloads(self) -> str:
         """Return the expression for the parts of payloads to keep: stacks of Python samples, sizes of NCCL calls."""
@@ -294,7 +289,7 @@ class _Copy:
         text = f"COALESCE({', '.join(present)}, '')"
         frames = f"""json_quote(json_extract({text}, '$."{SAMPLES}".Frames'))"""
         stack = f'WHEN "eventType" = {_MARK} AND json_valid({text}) THEN clean_stack(CAST({frames} AS BLOB))'
-        return f"CASE {stack} WHEN {of_nccl(text)} THEN clean_call(CAST({text} AS BLOB)) END"
+        return f"CASE {stack} WHEN {nccl_condition(text)} THEN clean_call(CAST({text} AS BLOB)) END"
 
     def _stack(self, text: bytes) -> str | None:
         frames = frames_of(text or b"")
@@ -328,16 +323,16 @@ class _Copy:
         """Copy the strings that the remaining columns use, each cleaned for its use."""
         self._refuse_texts("StringIds", ["id"])
         self.connection.executemany("INSERT OR IGNORE INTO used VALUES (?, ?)", sorted(self.of_stacks))
-        rank = " ".join(f"WHEN '{use}' THEN {place}" for place, use in enumerate(_BY_CARE))
         clean: dict[str, Callable[[str], str]] = {_NAME: self.private.text, _SYMBOL: self.private.message}
         clean |= {_FILE: _of_html(self.private.file), _FUNCTION: _of_html(self.private.function)}
-        by_rank = [clean[use] for use in _BY_CARE]
-        self.connection.create_function("clean_string", 2, lambda text, place: by_rank[place](decoded(text)))
+        cleaners = [clean[use] for use in _BY_CARE]
+        self.connection.create_function("clean_string", 2, lambda text, place: cleaners[place](decoded(text)))
+        places = " ".join(f"WHEN '{use}' THEN {place}" for place, use in enumerate(_BY_CARE))
         self.connection.execute('CREATE TABLE main."StringIds" (id INTEGER, value TEXT)')
         self.connection.execute(
             'INSERT INTO main."StringIds" '  # noqa: S608
             "SELECT s.id, clean_string(CAST(COALESCE(s.value, '') AS BLOB), u.place) "
-            f"FROM (SELECT id, MIN(CASE use {rank} END) AS place FROM used GROUP BY id) AS u "
+            f"FROM (SELECT id, MIN(CASE use {places} END) AS place FROM used GROUP BY id) AS u "
             'JOIN source."StringIds" AS s '
             "ON u.id = s.id ORDER BY s.rowid"
         )
@@ -348,21 +343,21 @@ class _Copy:
         self.private.left_out["strings"] += total - copied
 
 
-def _tells(name: str) -> str:
+def _has_sign(name: str) -> str:
     """Return the condition that a column contains a text with one of the signs; numbers are skipped quickly."""
     column = _quote(name)
-    has_sign = " OR ".join(f"instr({column}, '{sign}')" for sign in _SIGNS)
-    return f"(typeof({column}) IN ('text', 'blob') AND {column} NOT GLOB '{_OPERATOR}' AND ({has_sign}))"
+    signs = " OR ".join(f"instr({column}, '{sign}')" for sign in _SIGNS)
+    return f"(typeof({column}) IN ('text', 'blob') AND {column} NOT GLOB '{_OPERATOR}' AND ({signs}))"
 
 
 def _call(text: bytes) -> str | None:
-    """Return the parts of the payload of an NCCL call that a report reads: whole numbers."""
-    facts = facts_of(text)
+    """Return the whole numbers in the payload of an NCCL call that a report reads."""
+    facts = facts_of_call(text)
     return json.dumps(facts, separators=(",", ":")) if facts else None
 
 
 def _of_html(clean: Callable[[str], str]) -> Callable[[str], str]:
-    """Clean a text whose names nsys escaped as in HTML. The result is escaped only if necessary."""
+    """Return a function that cleans texts whose names nsys escaped as in HTML; it escapes only if necessary."""
 
     def cleaned(text: str) -> str:
         plain = clean(html.unescape(text))
@@ -371,8 +366,8 @@ def _of_html(clean: Callable[[str], str]) -> Callable[[str], str]:
     return cleaned
 
 
-def _kind(name: str) -> str:
-    """Return the kind of a fact of a capture, under which it is counted when it is left out."""
+def _kind_of_fact(name: str) -> str:
+    """Return the kind under which a fact of a capture is counted if it is left out."""
     if "ENVIRONMENT" in name.upper():
         return "environment variables"
     if re.search("ARGUMENT|COMMAND|EXE|WORKING|PATH|FILE|PACKAGE|LAUNCH_APP", name):

@@ -17,14 +17,14 @@ from urllib.parse import quote
 from nightsight.read.frames import is_of_library
 from nightsight.sanitize.looks import ADDRESS, HOME, IDENTIFIER, KEY, PATH, RELATIVE, SUSPECT
 from nightsight.sanitize.named import (
-    GIVEN,
-    GIVEN_SIGN,
+    ASSIGNMENT,
+    ASSIGNMENT_SIGN,
     HOSTS,
     SECRETS,
     USERS,
     assigned_in,
     hosts_in,
-    kind_given,
+    kind_assigned,
     kind_of,
     unquote,
     values_of_options,
@@ -41,7 +41,7 @@ MESSAGES: Final = "messages of the profiler with paths, quotes or options"
 
 _MARKS: Final = {USERS: "<user>", HOSTS: "<host>", SECRETS: "<private>", KEYS: "<private>"}
 
-# a name that is one of these words cannot be distinguished from other text by its letters
+# a name that equals one of these words cannot be distinguished from other text
 _GENERIC: Final = """
     root user users admin administrator ubuntu debian fedora centos rocky localhost localdomain local runner
     test tests tester data work worker workspace build builder docker container host node login head master server
@@ -50,7 +50,7 @@ _GENERIC: Final = """
     cli batch debug normal short long dev prod interactive
     true false none null yes auto enabled disabled always never
 """
-# words in the names of kernels, operators, calls, metrics and GPUs that are also short names, or parts of long ones
+# words in names of kernels, operators, calls, metrics and GPUs that are also short names, or parts of long names
 _OF_GPUS: Final = """
     ada adam adamw add addmm alias align all alloc alpha also amax amin ampere and any api arange arch arg args
     array async aten atomic attention attn autograd avg back backward bank base beta bias bind bit bits blackwell
@@ -77,17 +77,17 @@ _OF_GPUS: Final = """
     weight while word work wrap write xor zero zeros
 """
 _COMMON: Final = frozenset(f"{_GENERIC} {_OF_GPUS}".split())
-# shorter names are everywhere, and names of this length can be part of other words
+# shorter names occur everywhere; names of the second length are also found inside other words
 _LEAST, _LEAST_INSIDE = 3, 6
-# a value of this length is an identifier or a key, which ranges do not contain by chance; but kernels have long names
+# a value of this length is an identifier or a key, which ranges do not contain by chance; kernels, too, have long names
 _LEAST_VALUE: Final = 16
 _SYMBOL: Final = re.compile(r"(?!.*[^_]{12})[A-Za-z_]\w*_\w+_\w+")
 _LEAST_SECRET: Final = 4
 _NUMBER: Final = re.compile(r"[-+]?[\d.,:x%]+[A-Za-z]?")
 
 # a sign that a text may contain private data
-_TELLS: Final = re.compile(r"[/\\=@]|%2F|--|(?:^|[\s\0])-\w", re.IGNORECASE)
-_OF_URL: Final = re.compile(r"://([^\s/:@]*):([^\s/@]+)@")
+_SIGN: Final = re.compile(r"[/\\=@]|%2F|--|(?:^|[\s\0])-\w", re.IGNORECASE)
+_LOGIN: Final = re.compile(r"://([^\s/:@]*):([^\s/@]+)@")
 _AT: Final = re.compile(r"(?<![\w.+-])([A-Za-z][\w.+-]*)@([A-Za-z][\w.-]*[A-Za-z0-9])")
 _VARIABLE: Final = re.compile(r"([A-Za-z_]\w*)=([^\n\0]*)")
 _SEPARATOR: Final = re.compile(r"[/\\]")
@@ -98,7 +98,7 @@ class Private:
     """The known private data of one capture: it is learned first, and then removed from texts.
 
     `left_out` counts the items that are not in the result at all. `vocabulary`: words of the format. A name that equals
-    one of them, or, if it is long, is part of one, cannot be distinguished from it.
+    one of them, or, if it is long, is a part of one, cannot be distinguished from it.
     """
 
     def __init__(self, vocabulary: Iterable[str] = ()) -> None:
@@ -113,8 +113,8 @@ class Private:
     # -- learning -------------------------------------------------------------------------------------------------
 
     def learn_machine(self) -> None:
-        """Learn the user and the host of the machine that this runs on."""
-        # a container's user may have no name
+        """Learn the user and the host of this machine."""
+        # the user of a container may have no name
         with contextlib.suppress(OSError, KeyError):
             self._learn(getpass.getuser(), USERS)
         self.learn_host(socket.gethostname())
@@ -127,7 +127,7 @@ class Private:
                 self._learn(part, HOSTS)
 
     def learn_value(self, name: str, value: str) -> None:
-        """Learn the value of a variable, an option or a fact of the machine, by its name."""
+        """Learn the value of a variable, an option or a fact about the machine, by its name."""
         self.learn_fact(value)
         if "ENVIRONMENT" in name.upper() and (variable := _VARIABLE.fullmatch(value)):
             self.learn_value(variable[1], variable[2])
@@ -147,7 +147,7 @@ class Private:
             self._learn_kind(kind, value)
 
     def learn_fact(self, text: str) -> None:
-        """Learn from a text that is not part of a report: also the users and hosts of addresses."""
+        """Learn from a text that no report contains: also the users and hosts of addresses."""
         self.learn_text(text)
         for user, host in _AT.findall(text):
             self._learn(user, USERS)
@@ -155,11 +155,11 @@ class Private:
 
     def learn_text(self, text: str) -> None:
         """Learn the owners of home folders in a text, and the users, hosts and secrets in its variables and options."""
-        if not _TELLS.search(text):
+        if not _SIGN.search(text):
             return
         for match in HOME.finditer(text):
             self._learn(match[1].rstrip("."), USERS)
-        for user, password in _OF_URL.findall(text):
+        for user, password in _LOGIN.findall(text):
             self._learn(user, USERS)
             self._learn(password, SECRETS, least=_LEAST_SECRET)
         for name, value in assigned_in(text):
@@ -197,12 +197,12 @@ class Private:
 
     def text(self, text: str) -> str:
         """Clean a text that is the content of a report: names of ranges, kernels and calls."""
-        found = self._cleaned.get(text)
-        if found is None:
-            found = self._cleaned[text] = self._settled(text, self._round)
+        cleaned = self._cleaned.get(text)
+        if cleaned is None:
+            cleaned = self._cleaned[text] = self._settled(text, self._without_private)
             if len(self._cleaned) > 1 << 16:
                 self._cleaned.clear()
-        return found
+        return cleaned
 
     def message(self, text: str) -> str:
         """Clean a message of a profiler, which the report shows without paths, quotes and options."""
@@ -212,7 +212,7 @@ class Private:
         return self.text(masked)
 
     def file(self, path: str, *, is_relative: bool = False) -> str:
-        """Return a file without its folder; what says whether it is of a library is kept, in neutral words."""
+        """Return a file without its folder; a neutral folder or name shows whether it belongs to a library."""
         name = self.words(_SEPARATOR.split(path)[-1])
         is_module = is_of_library(name, is_relative=is_relative)
         if is_of_library(path, is_relative=is_relative):
@@ -228,11 +228,11 @@ class Private:
         return self.text(without_private(name))
 
     def words(self, text: str) -> str:
-        """Clean a text in the profiler's words, which may name the user or host, but also has the profiler's paths."""
-        return self._settled(text, self._without_certain)
+        """Clean a text in the profiler's words, which may name the user or host; paths are those of the profiler."""
+        return self._settled(text, self._without_known)
 
     def _settled(self, text: str, step: Callable[[str], str]) -> str:
-        # what is left around a mark could be private in turn
+        # the text around a replacement can become private in turn
         for _ in range(_ROUNDS):
             again = step(text)
             if again == text:
@@ -240,21 +240,20 @@ class Private:
             text = again
         return text
 
-    def _round(self, text: str) -> str:
-        # first what has more around it than a name
+    def _without_private(self, text: str) -> str:
+        # patterns that cover more than a name come first
         text = KEY.sub(self._key, text)
-        if GIVEN_SIGN.search(text):
-            text = GIVEN.sub(self._given, text)
+        if ASSIGNMENT_SIGN.search(text):
+            text = ASSIGNMENT.sub(self._assignment, text)
         if SUSPECT.search(text):
             text = ADDRESS.sub(self._address, text)
             text = PATH.sub(self._path, text)
             text = IDENTIFIER.sub(lambda match: self._number(match[0], "id", IDENTIFIERS), text)
             text = RELATIVE.sub(self._base_name, text)
-        return self._without_certain(text)
+        return self._without_known(text)
 
-    def _given(self, match: re.Match[str]) -> str:
-        value = unquote(match["value"])
-        kind = kind_given(match)
+    def _assignment(self, match: re.Match[str]) -> str:
+        value, kind = unquote(match["value"]), kind_assigned(match)
         if not kind or self._is_common(value) or len(value) < _LEAST:
             return match[0]
         self._replaced[kind].add(value)
@@ -273,13 +272,13 @@ class Private:
         return self._number(path, "path", PATHS) + match[0][len(path) :]
 
     def _number(self, text: str, word: str, kind: str) -> str:
-        """Return the replacement of a text: different ones stay different, so that they are counted as before."""
+        """Return the replacement of a text: different texts stay different, so that they are counted as before."""
         self._replaced[kind].add(text)
         numbers = self._numbered[kind]
         return f"<{word} {numbers.setdefault(text, len(numbers) + 1)}>"
 
-    def _without_certain(self, text: str) -> str:
-        """Replace what is known, keys, and whose home it is."""
+    def _without_known(self, text: str) -> str:
+        """Replace known data, keys, and the owners of home folders."""
         text = HOME.sub(self._home, KEY.sub(self._key, text))
         return self._pattern.sub(self._mark, text) if self._pattern else text
 
@@ -292,17 +291,17 @@ class Private:
         return _MARKS[KEYS]
 
     def _mark(self, match: re.Match[str]) -> str:
-        # the pattern takes letters for equal that `lower` does not, such as a dotless i
+        # the pattern equates letters that `lower` does not, such as a dotless i
         kind = self._kinds.get(match[0].lower(), SECRETS)
         self._replaced[kind].add(match[0].lower())
         return _MARKS[kind]
 
     @property
     def removed(self) -> Counter[str]:
-        """What was left out or replaced: how many different ones of each kind."""
+        """The number of different items of each kind that were left out or replaced."""
         return self.left_out + Counter({kind: len(texts) for kind, texts in self._replaced.items()})
 
-    # -- what is known --------------------------------------------------------------------------------------------
+    # -- searching ------------------------------------------------------------------------------------------------
 
     @cached_property
     def _kinds(self) -> dict[str, str]:
@@ -310,7 +309,7 @@ class Private:
 
     @cached_property
     def _pattern(self) -> re.Pattern[str] | None:
-        """Match everything known; long names also inside of words."""
+        """Matches all known data; long names also inside words."""
         forms = {form for value in self._known for form in _forms(value)}
         parts = [
             re.escape(form) if len(form) >= _LEAST_INSIDE else _as_word(form)
@@ -319,17 +318,17 @@ class Private:
         return re.compile("|".join(parts), re.IGNORECASE) if parts else None
 
     def found_in(self, text: str) -> bool:
-        """Whether anything that is known to be private occurs in a text, or a key, or somebody's home."""
+        """Whether a text contains known private data, a key, or a home folder."""
         return bool((self._pattern and self._pattern.search(text)) or KEY.search(text) or HOME.search(text))
 
     def encoded(self) -> list[bytes]:
-        """Return what is known as the bytes that a file in lower case could hold, and not by chance."""
+        """Return known data, in lower case, as the bytes that a file does not contain by chance."""
         forms = (form.lower().encode() for value in self._known for form in _forms(value))
         return sorted({form for form in forms if len(form) >= _LEAST_INSIDE})
 
 
 def _as_word(name: str) -> str:
-    """Return the pattern of a short name: `ann` is in ann_x, ann7 and AnnModel, and not in channel."""
+    """Return the pattern of a short name: `ann` occurs in ann_x, ann7 and AnnModel, but not in channel."""
     start = r"(?:(?<![^\W_])|(?-i:(?<=[a-z])(?=[A-Z])))" if name[0].isalnum() else ""
     letter_follows = r"(?:(?![^\W\d_])|(?-i:(?<=[a-z])(?=[A-Z])))"
     end = r"(?![^\W_])" if name[-1].isdigit() else letter_follows if name[-1].isalnum() else ""
@@ -337,14 +336,8 @@ def _as_word(name: str) -> str:
 
 
 def _forms(text: str) -> set[str]:
-    """Return a text as it is, and as JSON, HTML, URLs and Unicode's other forms write it."""
-    written = {text, *(unicodedata.normalize(form, text) for form in ("NFC", "NFD"))}
-    return {way(form) for form in written for way in (str, _of_json, html.escape, _of_url)}
-
-
-def _of_json(text: str) -> str:
-    return json.dumps(text)[1:-1]
-
-
-def _of_url(text: str) -> str:
-    return quote(text, safe="")
+    """Return a text, and its forms in JSON, HTML, URLs and Unicode's normalizations."""
+    normalized = {text, *(unicodedata.normalize(form, text) for form in ("NFC", "NFD"))}
+    return {
+        form for text in normalized for form in (text, json.dumps(text)[1:-1], html.escape(text), quote(text, safe=""))
+    }

@@ -12,7 +12,7 @@ from typing import Final
 from nightsight.errors import MissingTable, UsageError
 from nightsight.model.report import Profile
 from nightsight.stats.calls import cuda_api_sum, cuda_api_trace, osrt_sum
-from nightsight.stats.events import Events, Frame, Joins, Options
+from nightsight.stats.events import Frame, Joins, NameColumn, Options, StatsEvents
 from nightsight.stats.gpu import (
     cuda_api_gpu_sum,
     cuda_gpu_kern_gb_sum,
@@ -53,7 +53,7 @@ __all__ = [
     "write_stats",
 ]
 
-_NAMES: Final = {"base": "short_name", "mangled": "mangled_name"}
+_NAMES: Final[Mapping[str, NameColumn]] = {"base": "short_name", "mangled": "mangled_name"}
 _KERNEL_NAMES: Final = tuple(_NAMES)
 _NAMED: Final = ("nvtx-name", *_KERNEL_NAMES)
 # characters that some systems forbid in file names
@@ -66,14 +66,14 @@ EXTENSIONS: Final = {"csv": ".csv", "table": ".txt", "json": ".json"}
 
 
 @dataclass(frozen=True)
-class Report:
+class StatsReport:
     """How a report is made, the arguments its name can take, and the columns of DETAILS that it needs.
 
-    It needs all of them unless it says which: they are half of what is read of a large capture. Columns with names of
-    kernels are read if an argument asks for them.
+    By default, it needs all of them, which are half of the data of a large capture. Columns with names of kernels are
+    also read if an argument needs them.
     """
 
-    make: Callable[[Events], Frame]
+    make: Callable[[StatsEvents], Frame]
     arguments: tuple[str, ...] = ()
     details: frozenset[str] = _ALL
 
@@ -89,31 +89,31 @@ class Selection:
     filter_nvtx: str = ""
 
 
-REPORTS: Final[Mapping[str, Report]] = {
+REPORTS: Final[Mapping[str, StatsReport]] = {
     report.make.__name__: report
     for report in (
-        Report(cuda_api_sum, details=_NONE),
-        Report(cuda_api_gpu_sum, _NAMED),
-        Report(cuda_api_trace),
-        Report(cuda_gpu_kern_sum, _NAMED, _NONE),
-        Report(cuda_gpu_kern_gb_sum, _NAMED),
-        Report(cuda_gpu_mem_size_sum),
-        Report(cuda_gpu_mem_time_sum),
-        Report(cuda_gpu_sum, _NAMED),
-        Report(cuda_gpu_trace, _NAMED),
-        Report(cuda_kern_exec_sum, _NAMED, _THREAD | _ORDINAL),
-        Report(cuda_kern_exec_trace, _NAMED),
-        Report(nvtx_sum, details=_NONE),
-        Report(nvtx_pushpop_sum),
-        Report(nvtx_pushpop_trace),
-        Report(nvtx_startend_sum),
-        Report(nvtx_gpu_proj_sum, details=_NONE),
-        Report(nvtx_gpu_proj_trace),
-        Report(nvtx_kern_sum, _KERNEL_NAMES, _THREAD),
-        Report(osrt_sum, details=_NONE),
-        Report(um_sum, ("rows=",)),
-        Report(um_total_sum),
-        Report(um_cpu_page_faults_sum),
+        StatsReport(cuda_api_sum, details=_NONE),
+        StatsReport(cuda_api_gpu_sum, _NAMED),
+        StatsReport(cuda_api_trace),
+        StatsReport(cuda_gpu_kern_sum, _NAMED, _NONE),
+        StatsReport(cuda_gpu_kern_gb_sum, _NAMED),
+        StatsReport(cuda_gpu_mem_size_sum),
+        StatsReport(cuda_gpu_mem_time_sum),
+        StatsReport(cuda_gpu_sum, _NAMED),
+        StatsReport(cuda_gpu_trace, _NAMED),
+        StatsReport(cuda_kern_exec_sum, _NAMED, _THREAD | _ORDINAL),
+        StatsReport(cuda_kern_exec_trace, _NAMED),
+        StatsReport(nvtx_sum, details=_NONE),
+        StatsReport(nvtx_pushpop_sum),
+        StatsReport(nvtx_pushpop_trace),
+        StatsReport(nvtx_startend_sum),
+        StatsReport(nvtx_gpu_proj_sum, details=_NONE),
+        StatsReport(nvtx_gpu_proj_trace),
+        StatsReport(nvtx_kern_sum, _KERNEL_NAMES, _THREAD),
+        StatsReport(osrt_sum, details=_NONE),
+        StatsReport(um_sum, ("rows=",)),
+        StatsReport(um_total_sum),
+        StatsReport(um_cpu_page_faults_sum),
     )
 }
 
@@ -126,9 +126,9 @@ OF_A_RUN: Final = (
     "cuda_gpu_mem_time_sum",
     "cuda_gpu_mem_size_sum",
 )
-"""What `nsys profile --stats=true` prints."""
+"""The reports that `nsys profile --stats=true` prints."""
 OF_A_FILE: Final = (*OF_A_RUN, "um_sum", "um_total_sum", "um_cpu_page_faults_sum")
-"""What `nsys stats FILE` prints, but for what is not here."""
+"""The reports that `nsys stats FILE` prints, except for OF_NSYS_ALONE."""
 OF_NSYS_ALONE: Final = (
     "openmp_sum",
     "opengl_khr_range_sum",
@@ -142,7 +142,7 @@ OF_NSYS_ALONE: Final = (
     "openacc_sum",
     "syscall_sum",
 )
-"""What `nsys stats FILE` of nsys 2025.3 also prints, if the capture has it."""
+"""The reports that `nsys stats FILE` of nsys 2025.3 also prints if the capture has their events."""
 
 
 def refuse_unknown(reports: Sequence[str]) -> None:
@@ -152,9 +152,9 @@ def refuse_unknown(reports: Sequence[str]) -> None:
 
 
 def details_of(selection: Selection) -> frozenset[str]:
-    """Return the columns of DETAILS that are needed for these reports; of those that are not known, none.
+    """Return the columns of DETAILS that these reports need; unknown reports need none.
 
-    nsys knows nothing of operators: its tables list them as ranges.
+    AS_RECORDED is always among them: nsys does not know operators, and its tables list them as ranges.
     """
     needed = {AS_RECORDED, "domain_start_ns"} if selection.filter_nvtx else {AS_RECORDED}
     for report in selection.reports:
@@ -170,7 +170,7 @@ def stats_table(profile: Profile, report: str) -> Frame:
 
     UsageError if the report or its argument is unknown, MissingTable if its events were not captured.
     """
-    return _table(Joins(profile), report)
+    return _rows(Joins(profile), report)
 
 
 def stats_texts(
@@ -178,8 +178,8 @@ def stats_texts(
 ) -> Iterator[tuple[str, str, str]]:
     """Yield each report, the suffix of its file name in nsys (`_cuda_gpu_kern_sum_base.csv`), and its text.
 
-    UsageError for invalid reports, units or filters, before the first one. MissingTable if its events are missing;
-    with `skip`, that gets the report and the reason, and the others are made.
+    UsageError for invalid reports, units or filters, before the first report. MissingTable if the events of a report
+    are missing; if `skip` is given, it is called with the report and the reason instead.
     """
     unit = time_unit(selection.timeunit)
     refuse_unknown(selection.reports)
@@ -190,21 +190,22 @@ def stats_texts(
         name, _, arguments = report.partition(":")
         ending = "_".join(["", name, *filters, *filter(None, arguments.split(":"))]) + EXTENSIONS[selection.style]
         try:
-            return report, ending, write_stats(_table(joins, report), selection.style, unit=unit)
+            return report, ending, write_stats(_rows(joins, report), selection.style, unit=unit)
         except MissingTable as error:
             return error
 
-    for report, made in zip(selection.reports, thread_map(written, selection.reports, rows=profile.rows), strict=True):
-        if not isinstance(made, MissingTable):
-            yield made
+    results = thread_map(written, selection.reports, rows=profile.rows)
+    for report, result in zip(selection.reports, results, strict=True):
+        if not isinstance(result, MissingTable):
+            yield result
         elif skip is None:
-            raise made
+            raise result
         else:
-            skip(report, made.message)
+            skip(report, result.message)
 
 
-def _table(joins: Joins, report: str) -> Frame:
-    events = Events(joins, _options(report))
+def _rows(joins: Joins, report: str) -> Frame:
+    events = StatsEvents(joins, _options(report))
     return REPORTS[report.partition(":")[0]].make(events)
 
 
@@ -214,30 +215,26 @@ def _options(report: str) -> Options:
         raise UsageError(
             f"unknown report {name!r}", f"{did_you_mean(name, REPORTS)}Known reports: {', '.join(REPORTS)}"
         )
-    options, known = Options(), REPORTS[name].arguments
+    options, accepted = Options(), REPORTS[name].arguments
     for argument in filter(None, arguments):
         key, equals, value = argument.partition("=")
-        if key + equals not in known:
-            takes = ", ".join(known) or "none"
-            raise UsageError(f"report {name} does not take the argument {argument!r}", f"Its arguments: {takes}")
-        options = _with_argument(options, key, value)
+        if key + equals not in accepted:
+            listed = ", ".join(accepted) or "none"
+            raise UsageError(f"report {name} does not take the argument {argument!r}", f"Its arguments: {listed}")
+        if key == "nvtx-name":
+            options = replace(options, nvtx_name=True)
+        elif key == "rows":
+            if not value.isdecimal():
+                raise UsageError(f"rows must be a number, got {value!r}", "Example: um_sum:rows=20")
+            options = replace(options, rows=int(value))
+        elif options.names != "short_name":
+            # if both kinds of names are given, nsys uses the base name
+            options = replace(options, names=_NAMES[key])
     return options
 
 
-def _with_argument(options: Options, key: str, value: str) -> Options:
-    if key == "nvtx-name":
-        return replace(options, nvtx_name=True)
-    if key == "rows":
-        if not value.isdecimal():
-            raise UsageError(f"rows must be a number, got {value!r}", "Example: um_sum:rows=20")
-        return replace(options, rows=int(value))
-    # if both are given, nsys uses the base name
-    base = key == "base" or options.names == "short_name"
-    return replace(options, names="short_name" if base else "mangled_name")
-
-
 def _filtered(profile: Profile, selection: Selection) -> tuple[Profile, list[str]]:
-    """Apply the filter of a selection (a range wins over a time); also return its parts of nsys's file name."""
+    """Apply the filter of a selection (a range, else a time); also return its parts of nsys's file name."""
     if selection.filter_nvtx:
         window = range_window(profile, selection.filter_nvtx)
         return narrowed(profile, window), ["nvtx=" + _NOT_IN_NAMES.sub("-", selection.filter_nvtx)]

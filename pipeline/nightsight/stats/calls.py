@@ -2,19 +2,19 @@
 
 import pandas as pd
 
-from nightsight.stats.events import Events, Frame
+from nightsight.stats.events import Frame, StatsEvents
 from nightsight.stats.summary import api_names, time_table
 from nightsight.tables import duration
 
 
-def cuda_api_sum(events: Events) -> Frame:
+def cuda_api_sum(events: StatsEvents) -> Frame:
     """CPU time of CUDA runtime and driver calls; a driver call inside a runtime call counts in both."""
     calls = events.table("api_calls")
     table = time_table(duration(calls), {"Name": calls["name"]}, count="Num Calls")
     return table.assign(Name=api_names(table["Name"].astype("category")))
 
 
-def cuda_api_trace(events: Events) -> Frame:
+def cuda_api_trace(events: StatsEvents) -> Frame:
     """Every CUDA call, in order of start time."""
     calls, threads = events.table("api_calls"), events.table("threads")
     table = pd.DataFrame(
@@ -35,7 +35,7 @@ def cuda_api_trace(events: Events) -> Frame:
     return table[columns].sort_values("Start_ns", kind="stable", ignore_index=True)
 
 
-def osrt_sum(events: Events) -> Frame:
+def osrt_sum(events: StatsEvents) -> Frame:
     """CPU time of calls to operating system libraries."""
     calls = events.table("os_calls")
     return time_table(duration(calls), {"Name": calls["name"]}, count="Num Calls")

@@ -1,4 +1,4 @@
-"""Joins that several reports share: which call launched which GPU operation, and inside which ranges."""
+"""Joins that several reports share: the calls that launched GPU operations, and the ranges around these calls."""
 
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
@@ -16,7 +16,7 @@ Frame = pd.DataFrame
 NameColumn = Literal["name", "short_name", "mangled_name"]
 
 _BOUNDS: Final = ("start_ns", "end_ns")
-# of events in ranges: these take 3 GB and half a minute
+# more pairs of ranges and events take more than 3 GB and half a minute
 _MOST_PAIRS: Final = 60_000_000
 
 
@@ -30,7 +30,7 @@ class Options:
 
 
 class Joins:
-    """The joins of one profile, each computed on first use; threads wait for the first that asks."""
+    """The joins of one profile, each computed on first use; other threads wait for the result."""
 
     def __init__(self, profile: Profile) -> None:
         self.profile = profile
@@ -53,13 +53,13 @@ class Joins:
     def kernel_launches(self) -> tuple[Ints, Ints]:
         """Every pair (row of kernels, row of api_calls) with equal process and correlation id, by kernel."""
         operation, call = self.launches
-        kernels = operation < len(self.profile.table("kernels"))
-        return operation[kernels], call[kernels]
+        is_kernel = operation < len(self.profile.table("kernels"))
+        return operation[is_kernel], call[is_kernel]
 
     @property
     @memoize
     def ranges(self) -> Frame:
-        """Ranges that began and ended on one thread, with `range` (domain:name); see `nested`."""
+        """Ranges that began and ended on one thread, with the columns that `nested` adds."""
         ranges = self.profile.table("ranges")
         return nested(ranges[ranges["end_thread"].isna()])
 
@@ -70,7 +70,7 @@ class Joins:
         calls = self.profile.table("api_calls").take(self.launches[1])
         order = calls["start_ns"].to_numpy().argsort(kind="stable")
         calls = calls[["thread", "start_ns", "end_ns"]].take(order)
-        span, event = inside(self.ranges, calls)
+        span, event = pairs_inside(self.ranges, calls)
         return span, order[event]
 
     @property
@@ -80,14 +80,14 @@ class Joins:
         span, launch = self.launches_in_ranges
         operation = self.launches[0][launch]
         length = duration(self.ranges).to_numpy()[span]
-        found = np.full(len(self.operations), -1, dtype=np.int64)
+        innermost = np.full(len(self.operations), -1, dtype=np.int64)
         longest_first = np.lexsort((span, -length))
-        found[operation[longest_first]] = span[longest_first]
-        return found[: len(self.profile.table("kernels"))]
+        innermost[operation[longest_first]] = span[longest_first]
+        return innermost[: len(self.profile.table("kernels"))]
 
 
 @dataclass(frozen=True)
-class Events:
+class StatsEvents:
     """The events of a capture as one report sees them: the shared joins and its own options."""
 
     joins: Joins
@@ -101,16 +101,17 @@ class Events:
     def kernel_names(self) -> "pd.Series[Any]":
         """The name of each kernel in the requested form; demangled if that form was not recorded."""
         kernels = self.table("kernels")
-        asked = kernels[self.options.names]
-        names = kernels["name"] if asked.isna().all() else asked
-        return _prefixed(names, self.joins) if self.options.nvtx_name else names
+        names = kernels[self.options.names]
+        if names.isna().all():
+            names = kernels["name"]
+        return _with_ranges(names, self.joins) if self.options.nvtx_name else names
 
 
 def nested(ranges: Frame) -> Frame:
     """Sort ranges by start; add `range` (full name), `parent` (row or -1) and `level` to each.
 
-    The parent is the shortest enclosing range on the same thread. A range that never ended is cut off at the last
-    start or end of a range, not at the last NVTX event of any kind.
+    The parent is the shortest enclosing range on the same thread. A range that never ended is cut at the last start or
+    end of a range, not at the last NVTX event of any kind.
     """
     last = max(ranges["start_ns"].max(), ranges["end_ns"][~ranges["is_open"]].max()) if len(ranges) else 0
     end = ranges["end_ns"].mask(ranges["is_open"], last)
@@ -121,59 +122,68 @@ def nested(ranges: Frame) -> Frame:
     return ranges.assign(parent=parent, level=levels(parent))
 
 
-def inside(ranges: Frame, events: Frame) -> tuple[Ints, Ints]:
+def pairs_inside(ranges: Frame, events: Frame) -> tuple[Ints, Ints]:
     """Return every pair (row of `ranges`, row of `events`) where the event lies inside the range on its thread.
 
     `events` must be sorted by start. CaptureError if there are too many pairs: each event counts in all ranges around
-    it, so that they grow with the depth of ranges times the number of events.
+    it, so their number grows with the depth of ranges times the number of events.
     """
-    events_of = events.groupby("thread").indices
-    pairs = 0
-    spans, found = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
-    for thread, of_thread in ranges.groupby("thread").indices.items():
-        rows, mine = (np.asarray(part, dtype=np.int64) for part in (of_thread, events_of.get(thread, ())))
-        bounds = [frame[bound].to_numpy()[at] for frame, at in ((ranges, rows), (events, mine)) for bound in _BOUNDS]
-        begun = np.searchsorted(bounds[2], bounds[0]), np.searchsorted(bounds[2], bounds[1], side="right")
-        pairs += int((begun[1] - begun[0]).sum())
-        if pairs > _MOST_PAIRS:
+    rows_of_events = events.groupby("thread").indices
+    count = 0
+    range_rows, event_rows = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
+    for thread, rows in ranges.groupby("thread").indices.items():
+        at_ranges, at_events = (np.asarray(part, dtype=np.int64) for part in (rows, rows_of_events.get(thread, ())))
+        start, end = (ranges[bound].to_numpy()[at_ranges] for bound in _BOUNDS)
+        event_start, event_end = (events[bound].to_numpy()[at_events] for bound in _BOUNDS)
+        first, last = np.searchsorted(event_start, start), np.searchsorted(event_start, end, side="right")
+        count += int((last - first).sum())
+        if count > _MOST_PAIRS:
             raise CaptureError(
                 "ranges are nested too deeply for this table, which counts what is inside in every range around it",
                 "For ranges of any depth: nightsight report",
             )
-        span, event = contained(*bounds)
-        spans.append(rows[span])
-        found.append(mine[event])
-    return np.concatenate(spans), np.concatenate(found)
+        span, event = contained(start, end, event_start, event_end)
+        range_rows.append(at_ranges[span])
+        event_rows.append(at_events[event])
+    return np.concatenate(range_rows), np.concatenate(event_rows)
 
 
 def full_names(ranges: Frame) -> "pd.Categorical[Any]":
     """Return the names of ranges like NVIDIA: `domain:name`, or `:name` in the default domain."""
-    domains, names = ranges["domain"].cat, ranges["name"].cat
-    keys = domains.codes.to_numpy().astype(np.int64) * len(names.categories) + names.codes.to_numpy()
-    codes, distinct = pd.factorize(keys)
-    domain, name = np.divmod(np.asarray(distinct), max(len(names.categories), 1))
-    texts = domains.categories.to_numpy(dtype=object)[domain] + ":" + names.categories.to_numpy(dtype=object)[name]
-    return categorical(texts, codes)
+    domains = ranges["domain"].cat
+    return _prefixed(domains.codes.to_numpy().astype(np.int64), domains.categories + ":", ranges["name"])
+
+
+def _prefixed(codes: Ints, prefixes: "pd.Index[Any]", names: "pd.Series[Any]") -> "pd.Categorical[Any]":
+    """Put the prefix at its code before each name; -1 for none."""
+    texts = names.cat.categories.to_numpy(dtype=object)
+    size = max(len(texts), 1)
+    pairs, distinct = pd.factorize((codes + 1) * size + names.cat.codes.to_numpy())
+    prefix, name = np.divmod(np.asarray(distinct), size)
+    return categorical(np.append("", prefixes.to_numpy(dtype=object))[prefix] + texts[name], pairs)
 
 
 def _pairs(operations: Frame, calls: Frame) -> tuple[Ints, Ints]:
     """Join on process and correlation id, either of which may be missing, without copying other columns."""
-    known = [np.flatnonzero(frame["process"].notna() & frame["correlation"].notna()) for frame in (operations, calls)]
-    keys = [
-        [frame[name].to_numpy(dtype=np.int64, na_value=0)[rows] for name in ("process", "correlation")]
-        for frame, rows in zip((operations, calls), known, strict=True)
-    ]
+    rows = [np.flatnonzero(frame["process"].notna() & frame["correlation"].notna()) for frame in (operations, calls)]
+    process, correlation = (
+        [
+            frame[name].to_numpy(dtype=np.int64, na_value=0)[of_frame]
+            for frame, of_frame in zip((operations, calls), rows, strict=True)
+        ]
+        for name in ("process", "correlation")
+    )
     # one integer key per (correlation id, process), for operations and calls alike
-    processes, distinct = pd.factorize(np.concatenate([keys[0][0], keys[1][0]]))
-    key = np.concatenate([keys[0][1], keys[1][1]]) * max(len(distinct), 1) + processes
-    left, right = key[: len(known[0])], key[len(known[0]) :]
+    codes, distinct = pd.factorize(np.concatenate(process))
+    keys = np.concatenate(correlation) * max(len(distinct), 1) + codes
+    left, right = np.split(keys, [len(rows[0])])
     order = right.argsort(kind="stable")
     low, high = (np.searchsorted(right[order], left, side=side) for side in ("left", "right"))
     count = high - low
     # repeat each operation for every call with its key
     first = np.repeat(np.cumsum(count) - count, count)
-    at = np.repeat(low, count) + np.arange(len(first)) - first
-    return np.repeat(known[0], count), known[1][order[at]]
+    position = np.repeat(low, count) + np.arange(len(first)) - first
+    return np.repeat(rows[0], count), rows[1][order[position]]
 
 
 def _parents(ranges: Frame) -> Ints:
@@ -181,23 +191,19 @@ def _parents(ranges: Frame) -> Ints:
 
     Ranges must be sorted by start.
     """
-    outer, inner = inside(ranges, ranges)
+    outer, inner = pairs_inside(ranges, ranges)
     length = duration(ranges).to_numpy()
-    around = (length[outer] > length[inner]) | ((length[outer] == length[inner]) & (outer < inner))
-    outer, inner = outer[around], inner[around]
+    is_around = (length[outer] > length[inner]) | ((length[outer] == length[inner]) & (outer < inner))
+    outer, inner = outer[is_around], inner[is_around]
     longest_first = np.lexsort((outer, -length[outer]))
     parent = np.full(len(ranges), -1, dtype=np.int64)
     parent[inner[longest_first]] = outer[longest_first]
     return parent
 
 
-def _prefixed(names: "pd.Series[Any]", joins: Joins) -> "pd.Series[Any]":
+def _with_ranges(names: "pd.Series[Any]", joins: Joins) -> "pd.Series[Any]":
     """Prefix kernel names with the innermost range around their launch, if there is one."""
-    row = joins.innermost
-    ranges = joins.ranges["name"].cat
-    range_codes = np.where(row >= 0, ranges.codes.to_numpy(dtype=np.int64)[row] if len(joins.ranges) else -1, -1)
-    codes, distinct = pd.factorize((range_codes + 1) * len(names.cat.categories) + names.cat.codes.to_numpy())
-    prefix, name = np.divmod(np.asarray(distinct), max(len(names.cat.categories), 1))
-    prefixes = np.concatenate([[""], ranges.categories.to_numpy(dtype=object) + "/"])
-    texts = prefixes[prefix] + names.cat.categories.to_numpy(dtype=object)[name]
-    return pd.Series(categorical(texts, codes), index=names.index)
+    row, ranges = joins.innermost, joins.ranges["name"].cat
+    # the code after the last range is that of no range
+    codes = np.append(ranges.codes.to_numpy(dtype=np.int64), -1)[row]
+    return pd.Series(_prefixed(codes, ranges.categories + "/", names), index=names.index)

@@ -6,13 +6,13 @@ import numpy as np
 import pandas as pd
 
 from nightsight.events.names import operation_names
-from nightsight.stats.events import Events, Frame
+from nightsight.stats.events import Frame, StatsEvents
 from nightsight.stats.summary import (
     api_names,
-    changed,
+    concatenated,
     dimensions,
     group_by,
-    joined,
+    renamed_texts,
     statistics,
     throughput,
     time_table,
@@ -37,26 +37,26 @@ _KERNEL_COLUMNS: Final = {
 }
 
 
-def cuda_gpu_kern_sum(events: Events) -> Frame:
+def cuda_gpu_kern_sum(events: StatsEvents) -> Frame:
     """Kernel time by name."""
     return _by_instances(time_table(duration(events.table("kernels")), {"Name": events.kernel_names}))
 
 
-def cuda_gpu_kern_gb_sum(events: Events) -> Frame:
+def cuda_gpu_kern_gb_sum(events: StatsEvents) -> Frame:
     """Kernel time by name, grid and block."""
     kernels = events.table("kernels")
     shapes = {"GridXYZ": dimensions(kernels, "grid"), "BlockXYZ": dimensions(kernels, "block")}
     table = time_table(duration(kernels), {"Name": events.kernel_names, **shapes})
-    return _by_instances(_last(table, *shapes, "Name"))
+    return _by_instances(_with_last(table, *shapes, "Name"))
 
 
-def cuda_gpu_mem_time_sum(events: Events) -> Frame:
+def cuda_gpu_mem_time_sum(events: StatsEvents) -> Frame:
     """Time of copies and memsets by direction."""
     memory = events.table("memory_ops")
     return time_table(duration(memory), {"Operation": _operations(memory)}, count="Count")
 
 
-def cuda_gpu_mem_size_sum(events: Events) -> Frame:
+def cuda_gpu_mem_size_sum(events: StatsEvents) -> Frame:
     """Bytes of copies and memsets by direction."""
     memory = events.table("memory_ops")
     operations = _operations(memory)
@@ -66,18 +66,18 @@ def cuda_gpu_mem_size_sum(events: Events) -> Frame:
     return table.sort_values("Total_bytes", ascending=False, kind="stable", ignore_index=True)
 
 
-def cuda_gpu_sum(events: Events) -> Frame:
+def cuda_gpu_sum(events: StatsEvents) -> Frame:
     """Kernels, copies and memsets in one table."""
     return _by_category(_on_gpu(events))
 
 
-def cuda_api_gpu_sum(events: Events) -> Frame:
+def cuda_api_gpu_sum(events: StatsEvents) -> Frame:
     """CUDA calls, kernels, copies and memsets in one table."""
     calls = events.table("api_calls")
     return _by_category([("CUDA_API", api_names(calls["name"]), duration(calls)), *_on_gpu(events)])
 
 
-def cuda_gpu_trace(events: Events) -> Frame:
+def cuda_gpu_trace(events: StatsEvents) -> Frame:
     """Every kernel, copy and memset, in order of start time."""
     kernels, memory = events.table("kernels"), events.table("memory_ops")
     is_set = memory["operation"] == "memset"
@@ -93,29 +93,30 @@ def cuda_gpu_trace(events: Events) -> Frame:
     parts = [(kernels, of_kernels, events.kernel_names), (memory, of_memory, _operations(memory))]
     columns = [*of_kernels, *of_memory]
     devices = events.joins.profile.tables.get("devices")
-    rows = [_trace(frame, own, columns).assign(Device=_device(frame, devices)) for frame, own, _ in parts]
-    trace = pd.concat(rows, ignore_index=True).assign(Name=joined([names for *_, names in parts]))
-    return _last(trace, "Device", "Ctx", "GreenCtx", "Strm", "Name").sort_values("Start_ns", kind="stable")
+    rows = [_trace(frame, values, columns).assign(Device=_device(frame, devices)) for frame, values, _ in parts]
+    trace = pd.concat(rows, ignore_index=True).assign(Name=concatenated([names for *_, names in parts]))
+    return _with_last(trace, "Device", "Ctx", "GreenCtx", "Strm", "Name").sort_values("Start_ns", kind="stable")
 
 
-def _trace(frame: Frame, own: dict[str, "pd.Series[Any]"], columns: list[str]) -> Frame:
+def _trace(frame: Frame, values: dict[str, "pd.Series[Any]"], columns: list[str]) -> Frame:
+    """Return the rows of operations: their times, `columns` with these values or missing ones, and their place."""
     absent = pd.Series(index=frame.index, dtype=NULLABLE)
     start = {"Start_ns": frame["start_ns"], "Duration_ns": duration(frame), "CorrId": frame["correlation"]}
-    place = {"Ctx": frame["context"], "GreenCtx": frame["green_context"], "Strm": frame["stream"]}
-    known = {name: ids.astype(NULLABLE).where(ids != 0) for name, ids in place.items()}
+    ids = {"Ctx": frame["context"], "GreenCtx": frame["green_context"], "Strm": frame["stream"]}
+    place = {name: column.astype(NULLABLE).where(column != 0) for name, column in ids.items()}
     texts = dict.fromkeys(("SrcMemKd", "DstMemKd"), "")
-    return pd.DataFrame({**start, **{name: own.get(name, texts.get(name, absent)) for name in columns}, **known})
+    return pd.DataFrame({**start, **{name: values.get(name, texts.get(name, absent)) for name in columns}, **place})
 
 
 def _device(frame: Frame, devices: Frame | None) -> "pd.Categorical[Any]":
-    known = {} if devices is None else dict(zip(devices["device"], devices["name"], strict=True))
+    names = {} if devices is None else dict(zip(devices["device"], devices["name"], strict=True))
     codes, distinct = pd.factorize(frame["ordinal"], sort=True)
-    # NVIDIA takes a number within a process for one on the machine
-    texts = [f"{known.get(ordinal, '')} ({ordinal})" for ordinal in distinct]
+    # NVIDIA uses the number within the process as the number on the machine
+    texts = [f"{names.get(ordinal, '')} ({ordinal})" for ordinal in distinct]
     return pd.Categorical.from_codes(codes, categories=pd.Index(texts, dtype="str"))
 
 
-def _on_gpu(events: Events) -> list[tuple[str, "pd.Series[Any]", "pd.Series[Any]"]]:
+def _on_gpu(events: StatsEvents) -> list[tuple[str, "pd.Series[Any]", "pd.Series[Any]"]]:
     kernels, memory = events.table("kernels"), events.table("memory_ops")
     return [
         ("CUDA_KERNEL", events.kernel_names, duration(kernels)),
@@ -124,24 +125,25 @@ def _on_gpu(events: Events) -> list[tuple[str, "pd.Series[Any]", "pd.Series[Any]
 
 
 def _by_category(parts: list[tuple[str, "pd.Series[Any]", "pd.Series[Any]"]]) -> Frame:
-    names = joined([names for _, names, _ in parts])
+    names = concatenated([names for _, names, _ in parts])
     durations = pd.concat([durations for *_, durations in parts], ignore_index=True)
     labels = pd.Index([category for category, *_ in parts], dtype="str")
     codes = np.repeat(np.arange(len(parts)), [len(names) for _, names, _ in parts])
     categories = pd.Series(pd.Categorical.from_codes(codes, categories=labels))
     table = time_table(durations, {"Operation": names, "Category": categories})
-    return _last(table, "Category", "Operation")
+    return _with_last(table, "Category", "Operation")
 
 
 def _operations(memory: Frame) -> "pd.Series[Any]":
-    return changed(memory["operation"], lambda texts: pd.Index(operation_names(texts), dtype="str"))
+    return renamed_texts(memory["operation"], lambda texts: pd.Index(operation_names(texts), dtype="str"))
 
 
 def _by_instances(table: Frame) -> Frame:
     """Sort like NVIDIA's kernel tables: by total time, for equal totals by fewest instances."""
-    order = ["Total Time_ns", "Instances"]
-    return table.sort_values(order, ascending=[False, True], kind="stable", ignore_index=True)
+    keys = ["Total Time_ns", "Instances"]
+    return table.sort_values(keys, ascending=[False, True], kind="stable", ignore_index=True)
 
 
-def _last(table: Frame, *columns: str) -> Frame:
+def _with_last(table: Frame, *columns: str) -> Frame:
+    """Move these columns to the end."""
     return table[[*(name for name in table.columns if name not in columns), *columns]]

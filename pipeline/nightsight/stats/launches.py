@@ -1,4 +1,4 @@
-"""NVIDIA's reports of kernel launches: T from call to end, A in the call, Q queued after it, K executing.
+"""NVIDIA's reports of kernel launches: total time (T), time in the call (A), in the queue after it (Q), executing (K).
 
 Kernels whose call was not recorded are missing here, as in NVIDIA's reports.
 """
@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from nightsight.stats.events import Events, Frame
+from nightsight.stats.events import Frame, StatsEvents
 from nightsight.stats.summary import api_names, dimensions, group_by, rounded_once, statistics
 from nightsight.tables import NULLABLE, duration
 
@@ -16,7 +16,7 @@ _STATISTICS: Final = {"avg": "Avg", "med": "Med", "min": "Min", "max": "Max", "s
 _KEYS: Final = ["PID", "TID", "DevId", "API Name", "Kernel Name"]
 
 
-def cuda_kern_exec_sum(events: Events) -> Frame:
+def cuda_kern_exec_sum(events: StatsEvents) -> Frame:
     """Launch and execution times by thread, device, call and kernel; negative queue times do not count."""
     launched = _launched(events).rename(columns={"API Function": "API Name"})
     queue = launched["kernel_start"] - launched["api_end"]
@@ -39,7 +39,7 @@ def cuda_kern_exec_sum(events: Events) -> Frame:
     return table.iloc[(-printed.to_numpy()).argsort(kind="stable")]
 
 
-def cuda_kern_exec_trace(events: Events) -> Frame:
+def cuda_kern_exec_trace(events: StatsEvents) -> Frame:
     """Every launch, in order of its call."""
     launched = _launched(events)
     queue = launched["kernel_start"] - launched["api_end"]
@@ -62,7 +62,7 @@ def cuda_kern_exec_trace(events: Events) -> Frame:
     return table.sort_values("API Start_ns", kind="stable", ignore_index=True)
 
 
-def _launched(events: Events) -> Frame:
+def _launched(events: StatsEvents) -> Frame:
     """Return one row per kernel and launching call, in the order of the kernels."""
     kernel, call = events.joins.kernel_launches
     kernels, calls = events.table("kernels"), events.table("api_calls")

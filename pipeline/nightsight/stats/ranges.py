@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 
 from nightsight.intervals import Ints
-from nightsight.stats.events import Events, Frame, full_names, nested
-from nightsight.stats.summary import distinct, group_by, statistics, time_table
+from nightsight.stats.events import Frame, StatsEvents, full_names, nested
+from nightsight.stats.summary import distinct_counts, group_by, statistics, time_table
 from nightsight.tables import NULLABLE, PUSH_POP, START_END, duration
 
 _PROJECTION: Final = {
@@ -41,30 +41,30 @@ _KERNELS: Final = {
 }
 
 
-def nvtx_sum(events: Events) -> Frame:
+def nvtx_sum(events: StatsEvents) -> Frame:
     """CPU time of ranges by name and style; the time of nested ranges also counts in their parents."""
     ranges = events.table("ranges")
     table = time_table(duration(ranges), {"Range": pd.Series(full_names(ranges)), "Style": ranges["style"]})
     return table[[*table.columns.drop(["Range", "Style"]), "Style", "Range"]]
 
 
-def nvtx_pushpop_sum(events: Events) -> Frame:
+def nvtx_pushpop_sum(events: StatsEvents) -> Frame:
     """CPU time of push/pop ranges by name."""
     return _of_style(events, PUSH_POP)
 
 
-def nvtx_startend_sum(events: Events) -> Frame:
+def nvtx_startend_sum(events: StatsEvents) -> Frame:
     """CPU time of start/end ranges by name."""
     return _of_style(events, START_END)
 
 
-def nvtx_pushpop_trace(events: Events) -> Frame:
+def nvtx_pushpop_trace(events: StatsEvents) -> Frame:
     """Every push/pop range in order of start time, with its place in the stack of its thread."""
     ranges = events.table("ranges")
     ranges = nested(ranges[ranges["style"] == PUSH_POP])
     length = duration(ranges)
     of_children = length.groupby(ranges["parent"]).sum().reindex(ranges.index, fill_value=0)
-    ranges = ranges.assign(children=_children(ranges).reindex(ranges.index, fill_value=0))
+    ranges = ranges.assign(children=_children(ranges))
     names = ranges["range"].astype("str")
     level = ranges["level"].to_numpy()
     dashes = np.array(["--" * depth for depth in range(int(level.max(initial=0)) + 1)], dtype=object)
@@ -85,7 +85,7 @@ def nvtx_pushpop_trace(events: Events) -> Frame:
     return table.sort_values(["Start_ns", "Duration_ns"], kind="stable", ignore_index=True)
 
 
-def nvtx_gpu_proj_sum(events: Events) -> Frame:
+def nvtx_gpu_proj_sum(events: StatsEvents) -> Frame:
     """Ranges projected onto the GPU: from the first to the last GPU operation launched inside on the same thread."""
     ranges = _projected(events)
     groups = group_by([ranges["range"], ranges["style"]])
@@ -99,7 +99,7 @@ def nvtx_gpu_proj_sum(events: Events) -> Frame:
     return table.sort_values("Total Proj Time_ns", ascending=False, kind="stable", ignore_index=True)
 
 
-def nvtx_gpu_proj_trace(events: Events) -> Frame:
+def nvtx_gpu_proj_trace(events: StatsEvents) -> Frame:
     """Every range that launched GPU work, projected onto the GPU; sorted by RangeId (NVIDIA's help says otherwise)."""
     ranges = _projected(events).sort_values("number", kind="stable")
     return pd.DataFrame(
@@ -118,7 +118,7 @@ def nvtx_gpu_proj_trace(events: Events) -> Frame:
     )
 
 
-def nvtx_kern_sum(events: Events) -> Frame:
+def nvtx_kern_sum(events: StatsEvents) -> Frame:
     """Kernel time by range and kernel; each kernel counts in every range around its launch on the same thread.
 
     Kernels launched outside all ranges, or without a recorded call, appear under the empty range.
@@ -126,47 +126,48 @@ def nvtx_kern_sum(events: Events) -> Frame:
     kernel, call, span = _kernels_in_ranges(events)
     ranges, calls = events.joins.ranges, events.table("api_calls")
     keys = {
-        "PID": _taken(calls["pid"], call),
-        "TID": _taken(calls["tid"], call),
-        "NVTX Range": _taken(ranges["range"], span),
-        "Style": _taken(ranges["style"], span),
+        "PID": _take(calls["pid"], call),
+        "TID": _take(calls["tid"], call),
+        "NVTX Range": _take(ranges["range"], span),
+        "Style": _take(ranges["style"], span),
         "Kernel Name": events.kernel_names.take(kernel).reset_index(drop=True),
     }
     groups = group_by(list(keys.values()))
     table = statistics(duration(events.table("kernels")).take(kernel), groups)[list(_KERNELS)].rename(columns=_KERNELS)
-    counts = {"NVTX Inst": distinct(groups.codes, span), "Kern Inst": distinct(groups.codes, kernel)}
+    counts = {"NVTX Inst": distinct_counts(groups.codes, span), "Kern Inst": distinct_counts(groups.codes, kernel)}
     table = table.assign(**counts, **{name: key.take(groups.first).array for name, key in keys.items()})
     order = group_by([table[name] for name in ("NVTX Range", "PID", "TID")]).codes
     table = table.assign(order=order).sort_values(["order", "Total Time_ns"], ascending=[True, False], kind="stable")
-    front = ["NVTX Range", "Style", "PID", "TID", "NVTX Inst", "Kern Inst"]
-    return table[[*front, *_KERNELS.values(), "Kernel Name"]]
+    keys_first = ["NVTX Range", "Style", "PID", "TID", "NVTX Inst", "Kern Inst"]
+    return table[[*keys_first, *_KERNELS.values(), "Kernel Name"]]
 
 
-def _of_style(events: Events, style: str) -> Frame:
+def _of_style(events: StatsEvents, style: str) -> Frame:
     ranges = events.table("ranges")
     ranges = ranges[ranges["style"] == style].reset_index(drop=True)
     return time_table(duration(ranges), {"Range": pd.Series(full_names(ranges))})
 
 
-def _projected(events: Events) -> Frame:
+def _projected(events: StatsEvents) -> Frame:
     """Return the ranges that launched GPU work, with the time span and the number of operations of that work."""
     joins = events.joins
     span, launch = joins.launches_in_ranges
     operations = joins.operations.take(joins.launches[0][launch])
     by_range = operations[["start_ns", "end_ns"]].groupby(span)
     start = by_range["start_ns"].min()
-    count = distinct(span, operations["correlation"].to_numpy(dtype=np.int64))
+    count = distinct_counts(span, operations["correlation"].to_numpy(dtype=np.int64))
     projected = joins.ranges.take(start.index.to_numpy())
     return projected.assign(
         projected_start=start,
         projected=by_range["end_ns"].max() - start,
         operations=count[projected.index],
-        children=_children(projected).reindex(projected.index, fill_value=0),
+        children=_children(projected),
     )
 
 
 def _children(ranges: Frame) -> "pd.Series[Any]":
-    return ranges["parent"].value_counts()
+    """Return the number of children of each range, by its row; 0 if it has none."""
+    return ranges["parent"].value_counts().reindex(ranges.index, fill_value=0)
 
 
 def _place(ranges: Frame, among: Frame) -> dict[str, Any]:
@@ -179,38 +180,37 @@ def _place(ranges: Frame, among: Frame) -> dict[str, Any]:
 
 def _paths(ranges: Frame) -> "np.ndarray[Any, Any]":
     """Return the path of each range: `:3:7` for range 7 inside range 3."""
-    own = (":" + ranges["number"].astype("str")).to_numpy(dtype=object)
-    path, parent, level = own.copy(), ranges["parent"].to_numpy(), ranges["level"].to_numpy()
+    number = (":" + ranges["number"].astype("str")).to_numpy(dtype=object)
+    path, parent, level = number.copy(), ranges["parent"].to_numpy(), ranges["level"].to_numpy()
     for depth in range(1, int(level.max(initial=0)) + 1):
         rows = np.flatnonzero(level == depth)
-        path[rows] = path[parent[rows]] + own[rows]
+        path[rows] = path[parent[rows]] + number[rows]
     return path
 
 
-def _kernels_in_ranges(events: Events) -> tuple[Ints, Ints, Ints]:
+def _kernels_in_ranges(events: StatsEvents) -> tuple[Ints, Ints, Ints]:
     """Return rows (kernel, call, range) for every kernel and each range around its launch; -1 if there is none."""
     kernel, call = events.joins.kernel_launches
     span, launch = events.joins.launches_in_ranges
     of_kernel = launch < len(kernel)
     span, launch = span[of_kernel], launch[of_kernel]
-    outside = _others(launch, len(kernel))
-    unlaunched = _others(kernel, len(events.table("kernels")))
-    none = [np.full(len(rows), -1) for rows in (outside, unlaunched)]
+    outside = _complement(launch, len(kernel))
+    unlaunched = _complement(kernel, len(events.table("kernels")))
     return (
         np.concatenate([kernel[launch], kernel[outside], unlaunched]),
-        np.concatenate([call[launch], call[outside], none[1]]),
-        np.concatenate([span, *none]),
+        np.concatenate([call[launch], call[outside], np.full(len(unlaunched), -1)]),
+        np.concatenate([span, np.full(len(outside) + len(unlaunched), -1)]),
     )
 
 
-def _others(rows: Ints, count: int) -> Ints:
+def _complement(rows: Ints, count: int) -> Ints:
     """Return the numbers from 0 to `count` - 1 that are not in `rows`."""
-    others = np.ones(count, dtype=bool)
-    others[rows] = False
-    return np.flatnonzero(others)
+    is_other = np.ones(count, dtype=bool)
+    is_other[rows] = False
+    return np.flatnonzero(is_other)
 
 
-def _taken(column: "pd.Series[Any]", rows: Ints) -> "pd.Series[Any]":
+def _take(column: "pd.Series[Any]", rows: Ints) -> "pd.Series[Any]":
     """Take rows of a column as a categorical, missing where the row is -1."""
     texts = column.astype("category").cat
     codes = np.append(texts.codes.to_numpy(), -1)[rows]

@@ -24,6 +24,8 @@ _TIMES: Final = {
     "max": "Max_ns",
     "stddev": "StdDev_ns",
 }
+# ids of CUDA have 32 bits, so their product with any number of groups fits into int64
+_LARGEST_ID: Final = (1 << 32) - 1
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ def group_by(columns: Sequence["pd.Series[Any]"]) -> Groups:
 def statistics(values: "pd.Series[Any]", groups: Groups) -> Frame:
     """Return the STATISTICS of `values` per group; sums and extremes of integers are integers, missing values ignored.
 
-    As in NVIDIA's tables, the deviation of one value or none is 0, while the average of none is missing.
+    As in NVIDIA's tables, the standard deviation of one value or none is 0, but the average of none is missing.
     """
     by_group = pd.Series(values.to_numpy()).groupby(groups.codes)
     table = by_group.agg(["count", "sum", "median", "min", "max", "std"])
@@ -95,16 +97,16 @@ def rounded_once(value: float) -> Decimal:
 
 def api_names(names: "pd.Series[Any]") -> "pd.Series[Any]":
     """Strip `_v` and four characters off API names, as NVIDIA does; a longer suffix (`_v11060`) stays."""
-    return changed(names, lambda texts: texts.str.replace(r"_v.{4}$", "", regex=True))
+    return renamed_texts(names, lambda texts: texts.str.replace(r"_v.{4}$", "", regex=True))
 
 
-def changed(texts: "pd.Series[Any]", change: Callable[["pd.Index[Any]"], "pd.Index[Any]"]) -> "pd.Series[Any]":
+def renamed_texts(texts: "pd.Series[Any]", change: Callable[["pd.Index[Any]"], "pd.Index[Any]"]) -> "pd.Series[Any]":
     """Apply `change` to a categorical text column, once per distinct text."""
     return pd.Series(renamed(texts, change), index=texts.index)
 
 
 def _codes(column: "pd.Series[Any]") -> tuple[Ints, int]:
-    """Number the values of a column in ascending order, with 0 for missing; return the codes and how many there are."""
+    """Number the values of a column in ascending order, with 0 for missing; return the numbers and their count."""
     if isinstance(column.dtype, pd.CategoricalDtype):
         return column.cat.codes.to_numpy().astype(np.int64) + 1, len(column.cat.categories) + 1
     codes, distinct = pd.factorize(column, sort=True)
@@ -116,41 +118,37 @@ def _dense(codes: Ints) -> Ints:
     size = int(codes.max(initial=-1)) + 1
     if size > len(codes):
         return pd.factorize(codes, sort=True)[0].astype(np.int64)
-    # of few numbers a list says which occur, which takes a third of the time of hashing
+    # a table of the codes that occur takes a third of the time of hashing
     occurs = np.zeros(size, dtype=np.int64)
     occurs[codes] = 1
     dense: Ints = (np.cumsum(occurs) - 1)[codes]
     return dense
 
 
-def joined(columns: Sequence["pd.Series[Any]"]) -> "pd.Series[Any]":
+def concatenated(columns: Sequence["pd.Series[Any]"]) -> "pd.Series[Any]":
     """Concatenate categorical columns, with sorted categories."""
-    alike = [column.cat.rename_categories(column.cat.categories.astype("str").array).array for column in columns]
-    return pd.Series(union_categoricals(alike, sort_categories=True))
+    texts = [column.cat.rename_categories(column.cat.categories.astype("str").array).array for column in columns]
+    return pd.Series(union_categoricals(texts, sort_categories=True))
 
 
-def distinct(codes: Ints, values: Ints) -> Ints:
+def distinct_counts(codes: Ints, values: Ints) -> Ints:
     """Count the distinct values of each group 0, 1, ...; negative values do not count."""
-    counted = values >= 0
-    known = values[counted]
-    if known.max(initial=0) > _LARGE:
-        known = pd.factorize(known)[0].astype(np.int64)
-    span = int(known.max(initial=0)) + 1
-    # numpy sorts a million in 15 ms; to hash them takes 60
-    keys = np.sort(codes[counted] * span + known)
+    is_counted = values >= 0
+    ids = values[is_counted]
+    if ids.max(initial=0) > _LARGEST_ID:
+        ids = pd.factorize(ids)[0].astype(np.int64)
+    span = int(ids.max(initial=0)) + 1
+    # numpy sorts a million keys in 15 ms; hashing them takes 60 ms
+    keys = np.sort(codes[is_counted] * span + ids)
     keys = keys[np.diff(keys, prepend=-1) != 0]
     counts: Ints = np.bincount(keys // span, minlength=int(codes.max(initial=-1)) + 1)
     return counts
-
-
-# ids of CUDA have 32 bits; their product with any number of groups is in the range of int64
-_LARGE: Final = (1 << 32) - 1
 
 
 def dimensions(frame: Frame, shape: str) -> "pd.Series[Any]":
     """Format the three sizes of `grid` or `block` like NVIDIA, each four wide; categories sort by the numbers."""
     axes = [frame[f"{shape}_{axis}"] for axis in "xyz"]
     groups = group_by(axes)
-    distinct_sizes = zip(*(axis.to_numpy()[groups.first] for axis in axes), strict=True)
-    texts = [f"{x:4d} {y:4d} {z:4d}" for x, y, z in distinct_sizes]
+    sizes = zip(*(axis.to_numpy()[groups.first] for axis in axes), strict=True)
+    texts = [f"{x:4d} {y:4d} {z:4d}" for x, y, z in sizes]
     return pd.Series(pd.Categorical.from_codes(groups.codes, categories=pd.Index(texts, dtype="str")))

@@ -1,4 +1,4 @@
-"""Writes tables: CSV and JSON with NVIDIA's headers, units and digits, and our aligned text."""
+"""Writes tables: CSV and JSON with NVIDIA's headers, units and digits, and plain aligned text."""
 
 import csv
 import io
@@ -18,7 +18,7 @@ from nightsight.units import split
 Frame = pd.DataFrame
 Texts = list[str]
 
-# unit of time: its name in headers, the factor from ns (NVIDIA multiplies; dividing would round differently), decimals
+# unit of time: its name in headers, the factor from ns (NVIDIA multiplies; division rounds differently), its decimals
 _TIME_UNITS: Final[Mapping[str, tuple[str, float, int]]] = {
     "ns": ("ns", 1, 1),
     "us": ("us", 1e-3, 3),
@@ -38,7 +38,7 @@ _UNITS: Final = {"pct": " (%)", "bytes": " (MB)", "bytes_per_s": " (MB/s)", "": 
 
 
 def time_unit(name: str) -> str:
-    """Return ns, us, ms or s for one of NVIDIA's names of a unit, or a prefix of one (msec, milli); else UsageError."""
+    """Return ns, us, ms or s for one of NVIDIA's names of a unit, or a prefix of it (msec, milli); else UsageError."""
     units = {unit for full, unit in _TIME_NAMES.items() if name and (full.startswith(name) or name == unit)}
     if len(units) != 1:
         raise UsageError(f"unknown unit of time {name!r}", "Use ns, us, ms or s (or nsec, usec, msec, sec).")
@@ -47,15 +47,13 @@ def time_unit(name: str) -> str:
 
 def write_stats(table: Frame, style: str, *, unit: str = "ns") -> str:
     """Write a report as `csv` (NVIDIA's, byte for byte), `table` (aligned text) or `json`; times in `unit`."""
-    headers = [_header(column, unit) for column in table.columns]
+    headers = []
+    for column in table.columns:
+        stem, kind = split(column)
+        headers.append(stem + (f" ({_TIME_UNITS[unit][0]})" if kind == "ns" else _UNITS[kind]))
     columns = [_texts(table[column], column, unit) for column in table.columns]
-    numeric = [not _is_text(table[column]) for column in table.columns]
-    return _STYLES[style](headers, columns, numeric)
-
-
-def _header(column: str, unit: str) -> str:
-    stem, kind = split(column)
-    return stem + (f" ({_TIME_UNITS[unit][0]})" if kind == "ns" else _UNITS[kind])
+    are_numbers = [not _is_text(table[column]) for column in table.columns]
+    return _STYLES[style](headers, columns, are_numbers)
 
 
 def _is_text(values: "pd.Series[Any]") -> bool:
@@ -65,21 +63,21 @@ def _is_text(values: "pd.Series[Any]") -> bool:
 
 
 def _texts(values: "pd.Series[Any]", column: str, unit: str) -> Texts:
-    """Format a column; formats values other than plain integers once per distinct value."""
+    """Format a column; values other than plain integers are formatted once per distinct value."""
     if _is_text(values):
         codes, distinct = pd.factorize(values)
         return list(np.array([*distinct, ""], dtype=object)[codes])
     kind = split(column)[1]
-    whole = pd.api.types.is_integer_dtype(values)
-    if whole and (kind == "" or (kind == "ns" and unit == "ns")):
+    is_plain = kind == "" or (kind == "ns" and unit == "ns")
+    if is_plain and pd.api.types.is_integer_dtype(values):
         texts: Texts = pc.fill_null(pa.array(values).cast(pa.string()), "").to_pylist()
         return texts
     codes, distinct = pd.factorize(values)
-    written = [_number(value, kind, unit) for value in distinct.tolist()]
-    return list(np.array([*written, ""], dtype=object)[codes])
+    numbers = [_formatted(value, kind, unit) for value in distinct.tolist()]
+    return list(np.array([*numbers, ""], dtype=object)[codes])
 
 
-def _number(value: float, kind: str, unit: str) -> str:
+def _formatted(value: float, kind: str, unit: str) -> str:
     """Format one number: SQLite rounds averages and percentages to one decimal, then NVIDIA's formatter scales."""
     if kind.startswith("bytes"):
         return f"{value / 1e6:.3f}"
@@ -88,7 +86,7 @@ def _number(value: float, kind: str, unit: str) -> str:
     return str(rounded) if kind != "ns" or unit == "ns" else f"{float(rounded) * factor:.{decimals}f}"
 
 
-def _as_csv(headers: Texts, columns: list[Texts], numeric: list[bool]) -> str:  # noqa: ARG001 (one form for all)
+def _as_csv(headers: Texts, columns: list[Texts], are_numbers: list[bool]) -> str:  # noqa: ARG001 (one form for all)
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(headers)
@@ -96,11 +94,11 @@ def _as_csv(headers: Texts, columns: list[Texts], numeric: list[bool]) -> str:  
     return text.getvalue()
 
 
-def _as_json(headers: Texts, columns: list[Texts], numeric: list[bool]) -> str:
+def _as_json(headers: Texts, columns: list[Texts], are_numbers: list[bool]) -> str:
     """Format as JSON records like NVIDIA: numbers with the same decimals as in CSV, "" for missing ones."""
     fields = [
         [f"    {header}: {text if text and is_number else _quoted(text)}" for text in column]
-        for header, column, is_number in zip(map(_quoted, headers), columns, numeric, strict=True)
+        for header, column, is_number in zip(map(_quoted, headers), columns, are_numbers, strict=True)
     ]
     records = ["  {\n" + ",\n".join(row) + "\n  }" for row in zip(*fields, strict=True)]
     return "[\n" + ",\n".join(records) + "\n]\n" if records else "[]\n"
@@ -110,12 +108,12 @@ def _quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-def _as_text(headers: Texts, columns: list[Texts], numeric: list[bool]) -> str:
+def _as_text(headers: Texts, columns: list[Texts], are_numbers: list[bool]) -> str:
     """Format as aligned columns: text to the left, numbers to the right."""
     widths = [max(map(len, [header, *column])) for header, column in zip(headers, columns, strict=True)]
     aligned = [
-        [cell.rjust(width) if to_right else cell.ljust(width) for cell in (header, "-" * width, *column)]
-        for header, column, width, to_right in zip(headers, columns, widths, numeric, strict=True)
+        [cell.rjust(width) if is_number else cell.ljust(width) for cell in (header, "-" * width, *column)]
+        for header, column, width, is_number in zip(headers, columns, widths, are_numbers, strict=True)
     ]
     return "".join("  ".join(line).rstrip() + "\n" for line in zip(*aligned, strict=True))
 

@@ -5,7 +5,7 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from nightsight.stats.events import Events, Frame
+from nightsight.stats.events import Frame, StatsEvents
 from nightsight.stats.summary import throughput
 from nightsight.tables import NULLABLE, duration
 
@@ -13,12 +13,12 @@ _TO_HOST: Final = "Unified Device-to-Host"
 _TO_DEVICE: Final = "Unified Host-to-Device"
 
 
-def um_sum(events: Events) -> Frame:
+def um_sum(events: StatsEvents) -> Frame:
     """Bytes moved and page faults by virtual address, highest throughput first; ten rows by default.
 
     The throughput is NVIDIA's: bytes times the integer quotient of one second and their duration.
     """
-    to_host, to_device = (_moved(events, operation) for operation in (_TO_HOST, _TO_DEVICE))
+    to_host, to_device = (_migrations(events, operation) for operation in (_TO_HOST, _TO_DEVICE))
     sums = {
         "CPU Page Faults": events.table("cpu_page_faults").groupby("address").size(),
         " GPU Page Faults": events.table("gpu_page_faults").groupby("address")["faults"].sum(),
@@ -28,8 +28,8 @@ def um_sum(events: Events) -> Frame:
     # NVIDIA's order for equal throughputs: addresses with CPU faults, with only GPU faults, without faults
     addresses = pd.unique(np.concatenate([by_address.index.to_numpy(dtype=np.int64) for by_address in sums.values()]))
     table = pd.DataFrame({name: column.astype(NULLABLE).reindex(addresses) for name, column in sums.items()})
-    moved = pd.concat([to_host, to_device])
-    total = moved.assign(duration=duration(moved)).groupby("address")[["bytes", "duration"]].sum()
+    migrations = pd.concat([to_host, to_device])
+    total = migrations.assign(duration=duration(migrations)).groupby("address")[["bytes", "duration"]].sum()
     rates = throughput(total["bytes"], total["duration"])
     table = table.assign(throughput=rates.reindex(addresses), address=_hexadecimal(addresses))
     table = table.sort_values("throughput", ascending=False, na_position="last", kind="stable", ignore_index=True)
@@ -38,15 +38,16 @@ def um_sum(events: Events) -> Frame:
     return table[order].rename(columns=names).head(events.options.rows)
 
 
-def um_total_sum(events: Events) -> Frame:
+def um_total_sum(events: StatsEvents) -> Frame:
     """Bytes moved, page faults and the range of addresses, over the whole capture."""
-    to_device, to_host = (_moved(events, operation) for operation in (_TO_DEVICE, _TO_HOST))
+    to_device, to_host = (_migrations(events, operation) for operation in (_TO_DEVICE, _TO_HOST))
     by_cpu, by_gpu = events.table("cpu_page_faults"), events.table("gpu_page_faults")
     addresses = [frame["address"] for frame in (by_cpu, by_gpu, to_device, to_host)]
     # as in NVIDIA's report, there is no minimum or maximum address if one of the four has no rows
-    some = all(map(len, addresses))
-    lowest = _hexadecimal([min(column.min() for column in addresses)]) if some else [""]
-    highest = _hexadecimal([max(column.max() for column in addresses)]) if some else [""]
+    lowest, highest = [""], [""]
+    if all(map(len, addresses)):
+        lowest = _hexadecimal([min(column.min() for column in addresses)])
+        highest = _hexadecimal([max(column.max() for column in addresses)])
     columns = {
         "Total HtoD Migration Size_bytes": _sum(to_device["bytes"]),
         "Total DtoH Migration Size_bytes": _sum(to_host["bytes"]),
@@ -58,7 +59,7 @@ def um_total_sum(events: Events) -> Frame:
     return pd.DataFrame(columns)
 
 
-def um_cpu_page_faults_sum(events: Events) -> Frame:
+def um_cpu_page_faults_sum(events: StatsEvents) -> Frame:
     """CPU page faults by instruction, most frequent first."""
     keys = {"instruction": "CPU Instruction Address", "source_file": "Source File", "source_line": "Source Line"}
     faults = events.table("cpu_page_faults")
@@ -67,7 +68,7 @@ def um_cpu_page_faults_sum(events: Events) -> Frame:
     return table.sort_values("CPU Page Faults", ascending=False, kind="stable", ignore_index=True)
 
 
-def _moved(events: Events, operation: str) -> Frame:
+def _migrations(events: StatsEvents, operation: str) -> Frame:
     memory = events.table("memory_ops")
     return memory[memory["operation"] == operation]
 

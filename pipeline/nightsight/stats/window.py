@@ -10,7 +10,7 @@ from nightsight.model.report import Profile
 
 
 @dataclass(frozen=True)
-class Window:
+class TimeWindow:
     """A time span in ns, including both ends, of all threads or of one; by default without bounds."""
 
     start_ns: int = -(1 << 63)
@@ -18,16 +18,16 @@ class Window:
     thread: int | None = None
 
 
-def time_window(text: str) -> Window:
+def time_window(text: str) -> TimeWindow:
     """Parse `[START]/[END]` like nsys; UsageError if it is invalid."""
     bounds = dict(zip(("start_ns", "end_ns"), span_of(text), strict=True))
-    window = Window(**{bound: time for bound, time in bounds.items() if time is not None})
+    window = TimeWindow(**{bound: time for bound, time in bounds.items() if time is not None})
     if window.start_ns > window.end_ns:
         raise UsageError(f"{text!r} ends before it starts", TIME_HINT)
     return window
 
 
-def range_window(profile: Profile, text: str) -> Window:
+def range_window(profile: Profile, text: str) -> TimeWindow:
     """Return the span of the range `NAME[@DOMAIN][/INDEX]`: the first of that name, or the one at INDEX, from 0.
 
     Without DOMAIN, it is in the default domain; a backslash escapes @ and /. If the range is not on the main thread of
@@ -37,38 +37,35 @@ def range_window(profile: Profile, text: str) -> Window:
     if last is not None:
         raise UsageError(f"{text!r} is not a valid range", "Use NAME[@DOMAIN][/INDEX], with \\@ and \\/ inside names.")
     ranges = profile.table("ranges")
-    found, index = instances(ranges, name, domain), first or 0
-    if index >= len(found):
-        counted = f"only {len(found)} of them" if len(found) else "none of that name"
-        raise UsageError(f"no range {text!r} in this capture: {counted}", known_ranges(ranges))
-    start, end, thread, pid, tid = map(int, found.iloc[index][["start_ns", "end_ns", "thread", "pid", "tid"]])
-    return Window(start, end, None if tid == pid else thread)
+    matches, index = instances(ranges, name, domain), first or 0
+    if index >= len(matches):
+        count = f"only {len(matches)} of them" if len(matches) else "none of that name"
+        raise UsageError(f"no range {text!r} in this capture: {count}", known_ranges(ranges))
+    start, end, thread, pid, tid = map(int, matches.iloc[index][["start_ns", "end_ns", "thread", "pid", "tid"]])
+    return TimeWindow(start, end, None if tid == pid else thread)
 
 
-def narrowed(profile: Profile, window: Window) -> Profile:
+def narrowed(profile: Profile, window: TimeWindow) -> Profile:
     """Keep the events that overlap the window, in full length; tables without end times are kept whole.
 
     GPU operations and page faults do not belong to a thread, so a window of one thread keeps those of all.
     """
     tables = {name: _inside(table, window) for name, table in profile.tables.items()}
     if "ranges" in tables:
-        tables["ranges"] = _with_known_domains(tables["ranges"], window)
+        ranges = tables["ranges"]
+        # NVIDIA does not see the rows that created domains outside the window, so these have no names
+        is_created = ranges["domain_start_ns"].between(window.start_ns, window.end_ns).fillna(value=False)
+        domain = ranges["domain"].astype("str").where(is_created.to_numpy(dtype=bool), "")
+        tables["ranges"] = ranges.assign(domain=domain.astype("category"))
     return replace(profile, tables=tables)
 
 
-def _with_known_domains(ranges: pd.DataFrame, window: Window) -> pd.DataFrame:
-    """Drop the names of domains that were created outside the window: NVIDIA does not see the rows that create them."""
-    known = ranges["domain_start_ns"].between(window.start_ns, window.end_ns).fillna(value=False).to_numpy(dtype=bool)
-    names = ranges["domain"].astype("str").where(known, "")
-    return ranges.assign(domain=names.astype("category"))
-
-
-def _inside(table: pd.DataFrame, window: Window) -> pd.DataFrame:
+def _inside(table: pd.DataFrame, window: TimeWindow) -> pd.DataFrame:
     if "end_ns" not in table:
         return table
     # NVIDIA treats a range that never ended as a point
     end = table["end_ns"].mask(table["is_open"], table["start_ns"]) if "is_open" in table else table["end_ns"]
-    kept = (table["start_ns"] <= window.end_ns) & (end >= window.start_ns)
+    is_inside = (table["start_ns"] <= window.end_ns) & (end >= window.start_ns)
     if window.thread is not None and "thread" in table:
-        kept &= table["thread"] == window.thread
-    return table[kept].reset_index(drop=True)
+        is_inside &= table["thread"] == window.thread
+    return table[is_inside].reset_index(drop=True)

@@ -11,8 +11,8 @@ from nightsight.captures import export_bytes
 from nightsight.errors import CaptureError
 from nightsight.events.sharing import with_own_gpus
 from nightsight.events.window import check_window
-from nightsight.job.facts import Apart, Part, apart, are_of_one_job, name_of_job
-from nightsight.job.merge import joined, joined_of_some
+from nightsight.job.facts import RankCapture, RankSummary, are_of_one_job, name_of_job, rank_summary
+from nightsight.job.merge import merge_ranks, merge_some_ranks
 from nightsight.model.report import Finding, Profile
 from nightsight.progress import silent
 from nightsight.read import recognize
@@ -40,7 +40,7 @@ def open_job(paths: Sequence[Path], form: Format, reading: Reading) -> Source | 
     paths = list({path.resolve(): path for path in paths}.values())
     is_large = sum(map(export_bytes, paths)) > _MOST_HELD_BYTES
     details = form.of_events or all(map(is_small, paths))
-    every, kept, findings, unreadable = list[Part | Apart](), list[Path](), list[Finding](), 0
+    every, kept, findings, unreadable = list[RankCapture | RankSummary](), list[Path](), list[Finding](), 0
     with _apart(paths, reading) if is_large else nullcontext(_parts(paths, reading, details=details)) as found:
         for done, path in enumerate(paths):
             reading.progress(f"rank {done + 1} of {len(paths)}", done=done, of=len(paths), is_series=True)
@@ -73,21 +73,21 @@ def open_job(paths: Sequence[Path], form: Format, reading: Reading) -> Source | 
     return analyzed(chosen, title, form, findings=tuple(findings))
 
 
-def _parts(paths: Iterable[Path], reading: Reading, *, details: bool) -> Iterator[Callable[[], Part | None]]:
+def _parts(paths: Iterable[Path], reading: Reading, *, details: bool) -> Iterator[Callable[[], RankCapture | None]]:
     """Yield for each capture what reads it; that returns None if it cannot be of a rank."""
     yield from (partial(_part, path, reading, details=details) for path in paths)
 
 
-def _part(path: Path, reading: Reading, *, details: bool) -> Part | None:
+def _part(path: Path, reading: Reading, *, details: bool) -> RankCapture | None:
     """Read a capture as a part of a job; None if it cannot be of a rank."""
     if recognize(path) not in _OF_RANKS:
         return None
     with profile_of(path, reading, details=details) as profile:
-        return Part(title_of(path), with_own_gpus(profile))
+        return RankCapture(title_of(path), with_own_gpus(profile))
 
 
 @contextmanager
-def _apart(paths: Sequence[Path], reading: Reading) -> Iterator[Iterator[Callable[[], Apart | None]]]:
+def _apart(paths: Sequence[Path], reading: Reading) -> Iterator[Iterator[Callable[[], RankSummary | None]]]:
     """Read captures in separate processes; yield functions that return the facts of each, or raise its error."""
     at_once = 2 * _MOST_HELD_BYTES // max(*map(export_bytes, paths), 1)
     count = max(min(cores(), len(paths), _MOST_READERS, at_once), 1)
@@ -102,18 +102,20 @@ def _apart(paths: Sequence[Path], reading: Reading) -> Iterator[Iterator[Callabl
         ) from None
 
 
-def _read_apart(path: Path, reading: Reading) -> Apart | None:
+def _read_apart(path: Path, reading: Reading) -> RankSummary | None:
     with as_worker():
         part = _part(path, reading, details=False)
-        return None if part is None else apart(part)
+        return None if part is None else rank_summary(part)
 
 
-def _joined(every: Sequence[Part | Apart], paths: Sequence[Path], reading: Reading, *, details: bool) -> Profile:
+def _joined(
+    every: Sequence[RankCapture | RankSummary], paths: Sequence[Path], reading: Reading, *, details: bool
+) -> Profile:
     """Return one profile of all ranks; for a large job, with the events of representative ranks."""
-    parts = [one for one in every if isinstance(one, Part)]
+    parts = [one for one in every if isinstance(one, RankCapture)]
     if len(parts) == len(every):
-        return joined(parts)
-    others = [one for one in every if isinstance(one, Apart)]
+        return merge_ranks(parts)
+    others = [one for one in every if isinstance(one, RankSummary)]
     most = int(_MOST_HELD_BYTES / max(sum(map(export_bytes, paths)) / len(paths), 1))
 
     def held(number: int) -> Profile:
@@ -121,4 +123,4 @@ def _joined(every: Sequence[Part | Apart], paths: Sequence[Path], reading: Readi
         with profile_of(paths[number], reading, details=details) as profile:
             return with_own_gpus(profile)
 
-    return joined_of_some(others, held, max(most, _FEWEST_HELD))
+    return merge_some_ranks(others, held, max(most, _FEWEST_HELD))

@@ -2,18 +2,19 @@
 
 Layout: `NVR\\0`, the size of the header, the header; then blocks: the size of a block header, that header, and the
 payload, each entry preceded by its size. All messages are protobuf. The format has neither checksums nor a block
-count, so a flipped bit in a number or a text goes unnoticed, and so does a file cut exactly after some launch, which
-looks like that of a shorter run. Any other cut, and a flipped bit in the framing, is detected.
+count. So a flipped bit in a number or a text goes unnoticed, as does a file cut exactly after a launch, which looks
+like that of a shorter run. All other cuts, and flipped bits in the framing, are detected.
 """
 
 import datetime as dt
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from nightsight.errors import CaptureError
+from nightsight.model.report import Environment
 
 MAGIC: Final = b"NVR\x00"
 Fields = dict[int, list["int | memoryview"]]
@@ -41,22 +42,11 @@ class Launch:
 
 
 @dataclass(frozen=True)
-class Session:
-    """The facts about the machine and the tool that may appear in a report."""
-
-    captured_utc: str = ""
-    ncu: str = ""
-    cuda: str = ""
-    cpu: str = ""
-    os: str = ""
-
-
-@dataclass(frozen=True)
 class Blocks:
-    """The launches of a report in file order, and its session."""
+    """The launches of a report in file order, and the facts about the machine and the tool."""
 
     launches: tuple[Launch, ...]
-    session: Session
+    environment: Environment
 
 
 def read_blocks(path: Path) -> Blocks:
@@ -77,7 +67,7 @@ class _Damaged(ValueError):
 
 @dataclass
 class _Walk:
-    """The state of a walk through all blocks."""
+    """The state of a walk through all blocks; `last_entry`: the kind of the last entry of a payload."""
 
     content: memoryview
     place: int = 0
@@ -94,12 +84,12 @@ class _Walk:
             raise _Damaged(f"its format version is {version}, only {_VERSION} is supported")
         while self.place < len(self.content):
             self._block()
-        session = _session(self.session)
+        environment = _environment(self.session)
         if not self.launches:
             raise _Damaged("it has no launches")
-        if not session.ncu or self.last_entry == "source":
+        if not environment.collector_version or self.last_entry == "source":
             raise _Damaged("a part that ncu writes with each launch is missing")
-        return Blocks(tuple(self.launches), session)
+        return Blocks(tuple(self.launches), environment)
 
     def _block(self) -> None:
         header = _fields(self._sized("a block's header"))
@@ -121,14 +111,20 @@ class _Walk:
     def _launch(self, kind: str, pid: int, result: Fields) -> Launch:
         if kind != "kernel":
             return Launch(kind, pid)
-        names = {self._metric_name(value) for value in result.get(13, [])}
         grid, block = (tuple(_integer(_messages(result, number), axis) for axis in (1, 2, 3)) for number in (10, 11))
-        function = _text(result[6][0]) if 6 in result else ""
-        context, stream = _integer(result, 22), _integer(result, 23)
-        return Launch(kind, pid, function, grid, block, context, stream, metrics=len(names))
+        return Launch(
+            kind,
+            pid,
+            function=_first_text(result, 6),
+            grid=grid,
+            block=block,
+            context=_integer(result, 22),
+            stream=_integer(result, 23),
+            metrics=len({self._metric_name(value) for value in result.get(13, [])}),
+        )
 
     def _metric_name(self, metric: "int | memoryview") -> str:
-        # the id of the name is the first field of each metric: skip the others, which can be thousands
+        # the id of the name is the first field of each metric; the others are skipped, since they can be thousands
         if isinstance(metric, int) or len(metric) < 2 or metric[0] != 1 << 3:
             raise _Damaged("a metric has no name")
         number, _ = _varint(metric, 1)
@@ -141,26 +137,27 @@ class _Walk:
         return self._take(size, what)
 
     def _take(self, size: int, what: str) -> memoryview:
-        taken = self.content[self.place : self.place + size]
-        if len(taken) < size:
+        part = self.content[self.place : self.place + size]
+        if len(part) < size:
             raise _Damaged(f"it ends inside {what}")
         self.place += size
-        return taken
+        return part
 
 
-def _session(details: Fields) -> Session:
+def _environment(session: Fields) -> Environment:
     versions = {}
-    for value in details.get(8, []):
+    for value in session.get(8, []):
         provider = _fields(value)
         versions[_first_text(provider, 1)] = _first_text(provider, 2)
-    system = _messages(details, 4) or _messages(details, 3)
+    system = _messages(session, 4) or _messages(session, 3)
     ncu = next((version for name, version in versions.items() if name.startswith("Nsight Compute")), "")
-    created = _integer(details, 2)
+    created = _integer(session, 2)
     # up to the year 2100
     start = dt.datetime.fromtimestamp(created, dt.UTC) if 0 < created < 4_102_444_800 else None
-    return Session(
+    return Environment(
+        collector="ncu",
+        collector_version=ncu.partition(" ")[0],
         captured_utc=f"{start:%Y-%m-%d %H:%M:%S}" if start else "",
-        ncu=ncu.partition(" ")[0],
         cuda=versions.get("CUDA Version", ""),
         cpu=_first_text(system, 3),
         os=_first_text(system, 1),
@@ -169,15 +166,9 @@ def _session(details: Fields) -> Session:
 
 def _fields(message: "int | memoryview") -> Fields:
     """Split a protobuf message into its fields, by number; _Damaged if it is not a message."""
-    fields: Fields = {}
     if isinstance(message, int):
         raise _Damaged("a number stands where a message should")
-    for number, value in _walk(message):
-        fields.setdefault(number, []).append(value)
-    return fields
-
-
-def _walk(message: memoryview) -> "Iterator[tuple[int, int | memoryview]]":
+    fields: Fields = {}
     place = 0
     while place < len(message):
         tag, place = _varint(message, place)
@@ -187,7 +178,8 @@ def _walk(message: memoryview) -> "Iterator[tuple[int, int | memoryview]]":
         value, place = read(message, place)
         if place > len(message):
             raise _Damaged("a field extends beyond the end of its message")
-        yield tag >> 3, value
+        fields.setdefault(tag >> 3, []).append(value)
+    return fields
 
 
 def _varint(message: memoryview, place: int) -> tuple[int, int]:

@@ -1,7 +1,7 @@
-"""Dumps what NVIDIA's `ncu_report` module reads from a .ncu-rep file, as JSON. A program to be run in its own process.
+"""Writes the launches that NVIDIA's `ncu_report` module reads from a .ncu-rep file as JSON. Runs in a separate process.
 
 The module of 2025.3 and pyarrow crash in one process (their C++ libraries share symbols), and a damaged file must not
-crash nightsight. So this file imports only the standard library; nightsight.read.ncu.library runs it.
+crash nightsight. So this program imports only the standard library; nightsight.read.ncu.library runs it.
 """
 
 import importlib
@@ -24,10 +24,10 @@ Native = Any
 
 def launches(module: Native, report: str) -> list[dict[str, Any]]:
     """Return the data of each launch in the report."""
-    # keep references to context and ranges: they own the actions, whose memory would be freed otherwise
+    # keep references to context and ranges: they own the actions, whose memory would otherwise be freed
     context = module.load_report(report)
-    ranges = [context.range_by_idx(place) for place in range(context.num_ranges())]
-    return [_launch(part.action_by_idx(place)) for part in ranges for place in range(part.num_actions())]
+    ranges = [context.range_by_idx(index) for index in range(context.num_ranges())]
+    return [_launch(actions.action_by_idx(index)) for actions in ranges for index in range(actions.num_actions())]
 
 
 def _launch(action: Native) -> dict[str, Any]:
@@ -60,8 +60,8 @@ def _metric(action: Native, name: str) -> list[tuple[str, str, float | str, str]
     if metric.num_instances() and metric.has_correlation_ids():
         ids = metric.correlation_ids()
         if ids.kind() == ids.ValueKind_STRING:
-            places = range(metric.num_instances())
-            rows += [(name, ids.as_string(place), metric.as_double(place), unit) for place in places]
+            indices = range(metric.num_instances())
+            rows += [(name, ids.as_string(index), metric.as_double(index), unit) for index in indices]
     return rows
 
 
@@ -100,12 +100,12 @@ def _per_address(metric: Native) -> list[tuple[int, int]]:
     if not metric.has_correlation_ids():
         return []
     ids = metric.correlation_ids()
-    return [(ids.as_uint64(place), metric.as_uint64(place)) for place in range(metric.num_instances())]
+    return [(ids.as_uint64(index), metric.as_uint64(index)) for index in range(metric.num_instances())]
 
 
 def _code(action: Native, address: int, contents: dict[str, list[str]]) -> tuple[int, str, str, int, str]:
-    place = action.source_info(address)
-    file, line = (place.file_name(), place.line()) if place else ("", 0)
+    source = action.source_info(address)
+    file, line = (source.file_name(), source.line()) if source else ("", 0)
     lines = contents.get(file, [])
     return address, action.sass_by_pc(address), file, line, lines[line - 1] if 0 < line <= len(lines) else ""
 

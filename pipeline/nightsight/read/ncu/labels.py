@@ -1,6 +1,6 @@
-"""The metric names behind the labels on ncu's details page, as ncu 2025.3 prints both for one report (cc 9.0).
+"""The metric names of the labels on ncu's details page, as ncu 2025.3 prints both for one report (cc 9.0).
 
-Other releases and chips may use a label for another metric; metrics not listed here keep their section and label.
+Other releases and chips may use a label for another metric. Metrics that are not listed keep their section and label.
 """
 
 from collections.abc import Mapping

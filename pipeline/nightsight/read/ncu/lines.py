@@ -14,7 +14,7 @@ from nightsight.tables import NULLABLE, TABLES
 Frame = pd.DataFrame
 Values = np.ndarray[Any, Any]
 
-# states that are not stalls: `selected` warps issued an instruction; `_not_issued` metrics count a part of the others
+# states that are not stalls: `selected` warps issued an instruction; `_not_issued` metrics count parts of other metrics
 _NO_STALL: Final = re.compile(rf"{STALLED}(?:selected|.*_not_issued)")
 
 
@@ -45,10 +45,9 @@ def _of_launch(launch: Mapping[str, Any]) -> Frame:
 
 
 def _per_address(pairs: Sequence[Sequence[int]], addresses: "pd.Index[int]") -> Values:
-    """Return a count for each address, 0 if none is given."""
-    values = np.array(pairs, dtype=np.int64)
-    given = pd.DataFrame(values, columns=["address", "count"]).groupby("address")["count"].sum()
-    return given.reindex(addresses, fill_value=0).to_numpy(dtype=np.int64)
+    """Return the count at each address, 0 if it has none."""
+    counts = pd.DataFrame(np.array(pairs, dtype=np.int64), columns=["address", "count"])
+    return counts.groupby("address")["count"].sum().reindex(addresses, fill_value=0).to_numpy(dtype=np.int64)
 
 
 def _main_stall(counts: Mapping[str, Values], size: int) -> tuple[Values, Values]:
@@ -57,6 +56,6 @@ def _main_stall(counts: Mapping[str, Values], size: int) -> tuple[Values, Values
     if not names:
         return np.full(size, "", dtype=object), np.zeros(size, dtype=np.int64)
     table = np.column_stack([counts[name] for name in names])
-    most = table.max(axis=1)
+    samples = table.max(axis=1)
     reasons = np.array([clean(name.removeprefix(STALLED)) for name in names], dtype=object)
-    return np.where(most > 0, reasons[table.argmax(axis=1)], ""), most
+    return np.where(samples > 0, reasons[table.argmax(axis=1)], ""), samples

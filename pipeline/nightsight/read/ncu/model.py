@@ -1,7 +1,8 @@
-"""Shared by the readers of ncu reports and CSV pages: units, rule markup, NVTX ranges, and the tables they fill."""
+"""Functions that the readers of ncu reports and of CSV pages share: units, markup of rules, NVTX ranges, and tables."""
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -67,7 +68,7 @@ def file_names_only(text: str) -> str:
 
 
 def clean(text: str | None) -> str:
-    """Replace invalid UTF-8: ncu passes on names as the bytes that programs give. A text that is absent is empty."""
+    """Replace invalid UTF-8, since ncu stores names as the bytes of the program; "" if the text is absent."""
     return (text or "").encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
@@ -77,9 +78,9 @@ def range_path(ranges: Iterable[tuple[str, str]]) -> str:
 
 
 def in_base_units(metrics: Frame) -> Frame:
-    """Convert `value` and `unit` of each row; drops rows with neither number nor text, which were not collected.
+    """Convert `value` and `unit` of each row; drop rows with neither number nor text, which were not collected.
 
-    Infinite values count as missing: ncu writes some ratios with denominator 0 like that.
+    Infinite values, which ncu writes for some ratios with denominator 0, count as missing.
     """
     units = metrics["unit"].astype("category")
     bases = [base_unit(unit) for unit in units.cat.categories]
@@ -90,26 +91,30 @@ def in_base_units(metrics: Frame) -> Frame:
     return converted[converted["value"].notna() | (converted["text"] != "")]
 
 
-def profile(tables: Mapping[str, Frame], missing: Mapping[str, str], environment: Environment) -> Profile:
+def ncu_profile(tables: Mapping[str, Frame], missing: Mapping[str, str], environment: Environment) -> Profile:
     """Build a profile from ncu's tables; devices come from the metrics, and all other tables are missing."""
-    kept = {name: conform(name, frame) for name, frame in tables.items()}
-    kept["devices"] = _devices(kept["profiled_launches"], kept["kernel_metrics"])
-    reasons = {name: missing.get(name, _NO_TIMELINE) for name in TABLES if name not in kept}
-    if kept["devices"].empty:
-        reasons["devices"] = missing.get("devices", "the report names no GPU")
-        del kept["devices"]
-    return Profile(kept, reasons, Environment(**{**vars(environment), "gpu": list_gpus(kept)}))
+    tables = {name: conform(name, frame) for name, frame in tables.items()}
+    reasons = {name: missing.get(name, _NO_TIMELINE) for name in TABLES if name not in tables}
+    devices = _devices(tables["profiled_launches"], tables["kernel_metrics"])
+    if devices.empty:
+        reasons["devices"] = "the report names no GPU"
+    else:
+        del reasons["devices"]
+        tables["devices"] = devices
+    return Profile(tables, reasons, replace(environment, gpu=list_gpus(tables)))
 
 
 def _devices(launches: Frame, metrics: Frame) -> Frame:
     """Return one row per device that a launch ran on, from the device attributes that ncu stores with each launch."""
     names = metrics["metric"].astype("str")
-    chosen = metrics[names.str.startswith(_ATTRIBUTE) & (metrics["instance"] == "")]
-    if chosen.empty:
+    attributes = metrics[names.str.startswith(_ATTRIBUTE) & (metrics["instance"] == "")]
+    if attributes.empty:
         return empty("devices")
-    chosen = chosen.assign(attribute=chosen["metric"].astype("str").str.removeprefix(_ATTRIBUTE))
-    chosen = chosen.assign(device=launches.set_index("launch")["device"].reindex(chosen["launch"]).to_numpy())
-    first = chosen.drop_duplicates(["device", "attribute"])
+    attributes = attributes.assign(
+        attribute=attributes["metric"].astype("str").str.removeprefix(_ATTRIBUTE),
+        device=launches.set_index("launch")["device"].reindex(attributes["launch"]).to_numpy(),
+    )
+    first = attributes.drop_duplicates(["device", "attribute"])
     numbers = first.pivot_table(index="device", columns="attribute", values="value", observed=True)
     numbers = numbers.reindex(pd.Index(first["device"].unique(), name="device"))
     texts = first[first["attribute"] == "display_name"].set_index("device")["text"].astype("str")

@@ -1,7 +1,7 @@
-"""Reads numbers as ncu prints them: in the user's locale, marked with (!) if doubtful, or words instead."""
+"""Reads numbers as ncu prints them: in the user's locale, after (!) if unreliable, or words in their place."""
 
 import re
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pandas as pd
@@ -14,13 +14,13 @@ _FORMS: Final = {
     mark: re.compile(_WRITTEN.format(group=other + _GROUPING, point=rf"(?:\{mark}\d+)?(?:[eE][+-]?\d+)?"))
     for mark, other in ((".", ","), (",", "."))
 }
-# ncu puts "(!)" before a value that it considers unreliable
-_DOUBT: Final = re.compile(r"^\(!\)\s*")
+# ncu prints "(!)" before unreliable values
+_UNRELIABLE: Final = re.compile(r"^\(!\)\s*")
 _ABSENT: Final = re.compile(r"(?:[+-]?(?:nan|inf(?:inity)?)|n/?a|no data|-)?", re.IGNORECASE)
 
 
 def numbers_and_words(cells: "pd.Series[str]") -> pd.DataFrame:
-    """Return `value` and `text` of each cell: a number, or NaN and words; NaN and "" if it has neither.
+    """Return `value` and `text` of each cell: a number and "", or NaN and words; NaN and "" if it has neither.
 
     Numbers too large for a float become NaN. The decimal mark is the one that more cells require (a cell requires it if
     it is a number only with this mark); a dot if undecided.
@@ -30,22 +30,15 @@ def numbers_and_words(cells: "pd.Series[str]") -> pd.DataFrame:
     point, comma = (np.array([bool(form.fullmatch(text)) for text in texts], dtype=bool) for form in _FORMS.values())
     mark = "," if (comma & ~point).sum() > (point & ~comma).sum() else "."
     is_number = comma if mark == "," else point
-    values = np.array([_number(text, mark) if yes else np.nan for text, yes in zip(texts, is_number, strict=True)])
+    values = np.full(len(texts), np.nan)
+    for row in np.flatnonzero(is_number):
+        values[row] = float(re.sub(rf"[^\deE+{mark}-]", "", texts[row]).replace(mark, "."))
     values[np.isinf(values)] = np.nan
     words = np.where(is_number, "", np.array(texts, dtype=object))
-    return pd.DataFrame({"value": _spread(values, codes), "text": _spread(words, codes)}, index=cells.index)
+    return pd.DataFrame({"value": values[codes], "text": words[codes]}, index=cells.index)
 
 
 def _bare(cell: str) -> str:
     """Return a cell without its (!) mark; "" if it means that there is no value."""
-    cell = _DOUBT.sub("", cell.strip())
+    cell = _UNRELIABLE.sub("", cell.strip())
     return "" if _ABSENT.fullmatch(cell) else cell
-
-
-def _spread(values: np.ndarray[Any, Any], codes: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    return values[codes] if len(codes) else values[:0]
-
-
-def _number(text: str, mark: str) -> float:
-    plain = re.sub(rf"[^\deE+{mark}-]", "", text)
-    return float(plain.replace(mark, "."))

@@ -11,55 +11,50 @@ from typing import Any, Final
 import pandas as pd
 
 from nightsight.errors import CaptureError
-from nightsight.model.report import Environment, Profile
+from nightsight.model.report import Profile
 from nightsight.read.ncu.blocks import Launch, read_blocks
 from nightsight.read.ncu.library import Dump, dump
 from nightsight.read.ncu.lines import instructions
-from nightsight.read.ncu.model import METRIC_COLUMNS, clean, in_base_units, plain_message, profile, range_path
+from nightsight.read.ncu.model import METRIC_COLUMNS, clean, in_base_units, ncu_profile, plain_message, range_path
 from nightsight.tables import SHAPE, TABLES
 
 Frame = pd.DataFrame
 
 _KINDS: Final = {1: "info", 2: "optimization", 3: "warning", 4: "error"}
 _SPEEDUPS: Final = {1: "local", 2: "global"}
-_DIFFERS: Final = "NVIDIA's ncu_report module reads other launches or metrics than the file contains"
 _HINT: Final = "Profile or copy it again. If a newer ncu wrote it, a newer ncu-report may be able to read it."
 
 
 def read_ncu_report(path: Path) -> Profile:
     """Read a .ncu-rep file; CaptureError if it is damaged or truncated, ToolError if there is no module to read it.
 
-    Not detected: a flipped bit in a number or a text, and a file cut exactly after some launch. The format has no
+    A flipped bit in a number or a text is not detected, nor is a file cut exactly after a launch: the format has no
     checksums and no launch count.
     """
     blocks = read_blocks(path)
     dumped = dump(path)
     _refuse_unless_same(path, dumped, blocks.launches)
-    session = blocks.session
-    environment = Environment(
-        collector="ncu",
-        collector_version=session.ncu,
-        captured_utc=session.captured_utc,
-        cuda=session.cuda,
-        cpu=session.cpu,
-        os=session.os,
-    )
     try:
+        pairs = enumerate(zip(dumped, blocks.launches, strict=True))
+        launches = [_launch(number, read, launch) for number, (read, launch) in pairs]
+        metrics = [_metric(number, *metric) for number, read in enumerate(dumped) for metric in read["metrics"]]
+        rules = [_rule(number, rule) for number, read in enumerate(dumped) for rule in read["rules"]]
         tables = {
-            "profiled_launches": _launches(dumped, blocks.launches),
-            "kernel_metrics": _metrics(dumped),
-            "kernel_rules": _rules(dumped),
+            "profiled_launches": Frame(launches),
+            "kernel_metrics": in_base_units(Frame(metrics, columns=METRIC_COLUMNS)),
+            "kernel_rules": Frame(rules, columns=list(TABLES["kernel_rules"])),
             "kernel_lines": instructions(dumped),
         }
-        return profile(tables, {"diagnostics": "ncu does not store its warnings in the report"}, environment)
+        missing = {"diagnostics": "ncu does not store its warnings in the report"}
+        return ncu_profile(tables, missing, blocks.environment)
     except OverflowError as error:
         raise CaptureError(f"{path.name} is damaged: a number in it is out of range", _HINT) from error
 
 
 def _refuse_unless_same(path: Path, dumped: Dump, launches: Sequence[Launch]) -> None:
-    """Raise CaptureError unless the module read everything in the file: it silently drops what it cannot read.
+    """Raise CaptureError unless the module read the whole file: it silently drops parts that it cannot read.
 
-    Of a launch that it cannot read at all, it gives one without a name and without metrics.
+    A launch that it cannot read at all has neither a name nor metrics.
     """
     agree = len(dumped) == len(launches) and all(
         (read["name"] is not None and read["names"] > 0)
@@ -67,14 +62,14 @@ def _refuse_unless_same(path: Path, dumped: Dump, launches: Sequence[Launch]) ->
         for read, launch in zip(dumped, launches, strict=True)
     )
     if not agree:
-        raise CaptureError(f"{path.name} is damaged: {_DIFFERS}", _HINT)
+        raise CaptureError(
+            f"{path.name} is damaged: NVIDIA's ncu_report module reads other launches or metrics than the file "
+            "contains",
+            _HINT,
+        )
 
 
-def _launches(dumped: Dump, launches: Sequence[Launch]) -> Frame:
-    return Frame([_launch(*pair, number) for number, pair in enumerate(zip(dumped, launches, strict=True))])
-
-
-def _launch(read: Mapping[str, Any], launch: Launch, number: int) -> dict[str, object]:
+def _launch(number: int, read: Mapping[str, Any], launch: Launch) -> dict[str, object]:
     numbers = {
         metric: value
         for metric, instance, value, _ in read["metrics"]
@@ -98,20 +93,10 @@ def _launch(read: Mapping[str, Any], launch: Launch, number: int) -> dict[str, o
     }
 
 
-def _metrics(dumped: Dump) -> Frame:
-    rows = [_metric(number, *metric) for number, read in enumerate(dumped) for metric in read["metrics"]]
-    return in_base_units(Frame(rows, columns=METRIC_COLUMNS))
-
-
 def _metric(launch: int, name: str, instance: str, value: float | str | None, unit: str) -> tuple[object, ...]:
     """Return a row of METRIC_COLUMNS."""
     number, text = (math.nan, value) if isinstance(value, str | None) else (float(value), "")
     return launch, clean(name), clean(instance), number, clean(unit), clean(text)
-
-
-def _rules(dumped: Dump) -> Frame:
-    rows = [_rule(number, rule) for number, read in enumerate(dumped) for rule in read["rules"]]
-    return Frame(rows, columns=list(TABLES["kernel_rules"]))
 
 
 def _rule(launch: int, rule: Mapping[str, Any]) -> dict[str, object]:

@@ -17,8 +17,8 @@ STACKS: Final = "CUDA_CALLCHAINS"
 _NAMES: Final = "TARGET_INFO_GPU_METRICS"
 # ENUM_CUDA_DEV_MEM_EVENT_OPER; 1 is a deallocation
 _ALLOCATION: Final = 0
-# before this version, calls referred to the stack of a neighboring call (NVIDIA's release notes of the schema)
-_RIGHT_STACKS: Final = (3, 9)
+# in older schemas, calls refer to the stack of a neighboring call (NVIDIA's release notes)
+_SCHEMA_WITH_STACKS: Final = (3, 9)
 _METRIC_BITS: Final = 32
 # factors from stored values to the unit in the metric's name (GpuMetrics/*.config of nsys)
 _CLOCK: Final = "MHz"
@@ -54,7 +54,7 @@ def memory_usage(export: Export) -> Frame:
 def gpu_metrics(export: Export) -> Frame:
     """Read the samples of the GPU's counters in the units of their names; a metric without a name gets its number.
 
-    Drops warps in flight as `[Avg]`, which is a sum over all cycles of a sample; the same metric exists as
+    Drops warps in flight as `[Avg]`, which is a sum over all cycles of a sample; nsys also writes this metric as
     `[Avg Warps per Cycle]` and `[Throughput %]`.
     """
     columns = {"start_ns": "timestamp", "type": "typeId", "metric_id": "metricId", "value": "value"}
@@ -62,10 +62,10 @@ def gpu_metrics(export: Export) -> Frame:
     type_codes, types = pd.factorize(frame["type"].to_numpy(dtype=np.int64))
     codes, distinct = pd.factorize(type_codes << _METRIC_BITS | frame["metric_id"].to_numpy(dtype=np.int64))
     keys = [(int(types[key >> _METRIC_BITS]), int(key) & (1 << _METRIC_BITS) - 1) for key in distinct]
-    known = _metric_names(export)
-    texts = [known.get(key, f"metric {key[1]}") for key in keys]
-    names, units = np.array(texts, dtype=object), [_UNIT.sub(r"\1", text) for text in texts]
-    unpaired = {source for (source, _), name in known.items() if name.endswith(_WITHOUT_PAIRS)}
+    names_by_key = _metric_names(export)
+    names = [names_by_key.get(key, f"metric {key[1]}") for key in keys]
+    units = [_UNIT.sub(r"\1", name) for name in names]
+    unpaired = {source for (source, _), name in names_by_key.items() if name.endswith(_WITHOUT_PAIRS)}
     factors = [
         1.0 if unit == _WARPS and source in unpaired else _FACTORS.get(unit, 1.0)
         for unit, (source, _) in zip(units, keys, strict=True)
@@ -74,37 +74,38 @@ def gpu_metrics(export: Export) -> Frame:
     is_clock = np.array([unit == _CLOCK for unit in units], dtype=bool)[codes]
     # clocks are stored as signed 32-bit integers: those above 2.1 GHz are negative
     value = np.where(is_clock & (value < 0), value + (1 << _METRIC_BITS), value)
-    # the low byte of a type is the GPU, the rest is the kind of source
     samples = frame.assign(
-        device=frame["type"] & 0xFF, metric=categorical(names, codes), value=value * np.array(factors)[codes]
+        # the low byte of a type is the GPU, the other bytes are the kind of source
+        device=frame["type"] & 0xFF,
+        metric=categorical(np.array(names, dtype=object), codes),
+        value=value * np.array(factors)[codes],
     )
-    return samples[~np.array([bool(_SUMMED.search(text)) for text in texts], dtype=bool)[codes]]
+    return samples[~np.array([bool(_SUMMED.search(name)) for name in names], dtype=bool)[codes]]
 
 
 def call_frames(export: Export) -> Frame:
-    """Read the most telling frame of each call stack of a CUDA call: see `_telling`."""
+    """Read a frame of the stack of each CUDA call: the innermost one of Python, else the innermost outside of CUDA.
+
+    Frames that nsys did not resolve to a symbol are left out.
+    """
     if RUNTIME not in export.database.columns:
         return empty("call_frames")
     columns = {"start_ns": "start", "thread": "globalTid", "stack": "callchainId"}
     calls = export.fetch(RUNTIME, columns, nullable=("stack",))
     # 0 is a valid stack id; calls without a stack have NULL
-    calls = calls[calls["stack"].notna() & (_schema(export) >= _RIGHT_STACKS)]
-    found = calls.astype({"stack": "int64"}).merge(_telling(export), on="stack", validate="m:1")
-    names = pd.Series(export.text(found["symbol"]))
-    return found.assign(frame=renamed(names, lambda texts: texts.map(without_private)))
-
-
-def _telling(export: Export) -> Frame:
-    """Choose a frame of each stack: the innermost Python frame, else the innermost resolved one outside of CUDA."""
+    calls = calls[calls["stack"].notna() & (_schema(export) >= _SCHEMA_WITH_STACKS)]
     columns = {"stack": "id", "symbol": "symbol", "module": "module", "depth": "stackDepth", "unresolved": "unresolved"}
     frames = export.fetch(STACKS, columns, nullable=("module", "unresolved"))
     modules = pd.Series(export.text(frames["module"]), index=frames.index).cat
-    of_cuda, of_python = (
+    is_cuda, is_python = (
         np.asarray(modules.categories.str.contains(pattern), dtype=bool)[modules.codes] for pattern in (_CUDA, _PYTHON)
     )
-    known = frames.assign(rank=~of_python)[(frames["unresolved"].fillna(0) == 0).to_numpy(dtype=bool) & ~of_cuda]
-    chosen: Frame = known.sort_values(["stack", "rank", "depth"]).drop_duplicates("stack")
-    return chosen[["stack", "symbol"]]
+    is_resolved = (frames["unresolved"].fillna(0) == 0).to_numpy(dtype=bool)
+    candidates = frames.assign(rank=~is_python)[is_resolved & ~is_cuda].sort_values(["stack", "rank", "depth"])
+    frames = candidates.drop_duplicates("stack")[["stack", "symbol"]]
+    frames = calls.astype({"stack": "int64"}).merge(frames, on="stack", validate="m:1")
+    names = pd.Series(export.text(frames["symbol"]))
+    return frames.assign(frame=renamed(names, lambda texts: texts.map(without_private)))
 
 
 def _metric_names(export: Export) -> dict[tuple[int, int], str]:

@@ -1,8 +1,8 @@
-"""What the names of NVTX ranges say that PyTorch or nsys made, not the program.
+"""Parses the names of NVTX ranges that PyTorch, nsys or our own hook made, not the program.
 
-torch.autograd.profiler.emit_nvtx (`nsys --pytorch=autograd-nvtx` turns it on) opens a range for each operator, with all
-that it knows in its name: `aten::mm, seq = 7, op_id = 12, sizes = [[8, 4], [4, 2]], input_op_ids = [(9,0), (3,0)]`. So
-each name is unique: a capture has as many texts as operators, and they must not all become strings of Python. nsys's
+torch.autograd.profiler.emit_nvtx (enabled by `nsys --pytorch=autograd-nvtx`) opens a range for each operator, with all
+facts in its name: `aten::mm, seq = 7, op_id = 12, sizes = [[8, 4], [4, 2]], input_op_ids = [(9,0), (3,0)]`. So each
+name is unique: a capture has as many texts as operators, which must not all become strings of Python. nsys's
 `--pytorch=functions-trace` names calls of modules by their class, our own ranges by their path in the model.
 """
 
@@ -22,15 +22,15 @@ from nightsight.read.sqlite import decoded
 from nightsight.tables import FUNCTION, MODULE, NULLABLE, categorical, innermost_of, renamed
 from nightsight.units import format_value
 
-# each part is optional; until torch 1.7 there is no op_id, and with shapes but without a number there is no name
+# each part is optional: torch 1.7 and older write no op_id, and no name if there are shapes but no number
 _FACTS: Final = (
     r"(?:, seq = (?P<sequence>[0-9]{1,18}))?(?:, op_id = (?P<id>[0-9]+))?"
     r"(?:, sizes = (?P<sizes>\[[\[\], 0-9-]*\]))?(?:, input_op_ids = \[[(), 0-9-]*\])?$"
 )
-# a name without commas is the rule, and three times as fast: the C++ node CppNode<A, B> is the exception
-_RULE: Final = f"^(?P<name>[^,]*){_FACTS}"
-_EXCEPTION: Final = f"(?s)^(?P<name>.*?){_FACTS}"
-# what has an op_id and nothing else is an annotation (torch.profiler.record_function), unless it is called like this
+# most names have no commas, and this pattern is three times as fast; an exception is the C++ node CppNode<A, B>
+_WITHOUT_COMMAS: Final = f"^(?P<name>[^,]*){_FACTS}"
+_WITH_COMMAS: Final = f"(?s)^(?P<name>.*?){_FACTS}"
+# a range with only an op_id is an annotation (torch.profiler.record_function), unless its name is that of an operator
 _OPERATOR: Final = re.compile(r".*::.*|.*Backward\d*|detach_?|record_param_comms", re.DOTALL)
 _OPERATOR_ALONE: Final = re.compile(
     r"(?:aten|prim|torch::autograd)::\S.*|autograd::engine::evaluate_function: .*", re.DOTALL
@@ -38,7 +38,7 @@ _OPERATOR_ALONE: Final = re.compile(
 _BACKWARD: Final = r"Backward\d*$"
 
 OF_HOOK: Final = "nightsight: "
-"""Begins what the hook in a program (workloads/injected/naming.py) notes for us."""
+"""The prefix of marks and ranges of the hook in the program (workloads/injected/naming.py)."""
 _HOOK: Final = re.compile(
     rf"{OF_HOOK}modules, (?P<levels>[0-9]+) of (?P<of_levels>[0-9]+) levels, (?P<calls>[0-9]+) of "
     r"(?P<of_calls>[0-9]+) calls, (?P<cost>[0-9]+) ns each in (?P<took>[0-9]+) ns"
@@ -46,18 +46,18 @@ _HOOK: Final = re.compile(
 
 OF_NSYS: Final = "PyTorch"
 """The domain of the functions that nsys traces."""
-# domain and name of a range; what it is called, its style, and what says so
+# domain and name of a range; its new name, its style, and the source of the name
 _MEANINGS: Final = tuple(
-    (domain, re.compile(pattern, re.DOTALL), called, style, source)
-    for domain, pattern, called, style, source in (
+    (domain, re.compile(pattern, re.DOTALL), name, style, source)
+    for domain, pattern, name, style, source in (
         ("", f"{OF_MODULE}(.+)", r"\1", MODULE, "path"),
         ("", r"Optimizer\.(?:step|zero_grad)#.*", r"\g<0>", FUNCTION, "step"),
         ("", r"torch\.autograd\.backward|enumerate\(DataLoader\)#.*", r"\g<0>", FUNCTION, ""),
-        # our own hook measures what a range costs
+        # our own hook measures the cost of a range
         ("", f"{OF_HOOK}.*", "", FUNCTION, "repeats"),
         (OF_NSYS, r"torch\.optim\.(?:\w+\.)*(\w+\.step)", r"Optimizer.step#\1", FUNCTION, "traced step"),
         (OF_NSYS, r"torch\.nn\.modules\.(?:\w+\.)*(\w+)\.forward", r"\1", MODULE, "class"),
-        # the forward function inside says which module is called, and operators say what functions do
+        # the forward function inside names the module, and operators show the work of functions
         (OF_NSYS, r"torch\.nn\.modules\.(?:\w+\.)*Module\.__call__", "", FUNCTION, "repeats"),
         (OF_NSYS, r"torch\.(?:nn\.functional|Tensor)\..*", "", FUNCTION, "repeats"),
         (OF_NSYS, r"torch\.utils\.data\.(?:\w+\.)*?_?(\w+\.__next__)", r"\1", FUNCTION, ""),
@@ -67,8 +67,8 @@ _MEANINGS: Final = tuple(
 )
 
 
-class Names(NamedTuple):
-    """Names of events without what is unique to each, and whether they are operators; of these, what else is known.
+class ParsedNames(NamedTuple):
+    """Names of events without their unique parts; whether they are operators, and if so, their other facts.
 
     shapes: compact JSON, "" if not recorded. sequence: missing if not recorded.
     """
@@ -79,30 +79,31 @@ class Names(NamedTuple):
     sequence: "pd.arrays.ArrowExtensionArray"
 
 
-def understood(texts: pa.Array, of_torch: Flags) -> Names:
-    """Take apart the names, given as bytes, that can be of torch; all others stay as they are."""
-    found = pc.extract_regex(texts, _RULE)
-    parts = {part: pc.struct_field(found, part) for part in ("name", "sequence", "id", "sizes")}
-    if found.null_count:
-        again = pc.extract_regex(texts.filter(pc.is_null(found)), _EXCEPTION)
+def parse_names(texts: pa.Array, is_of_torch: Flags) -> ParsedNames:
+    """Parse the names, given as bytes, that may come from torch; leave all others unchanged."""
+    matches = pc.extract_regex(texts, _WITHOUT_COMMAS)
+    parts = {part: pc.struct_field(matches, part) for part in ("name", "sequence", "id", "sizes")}
+    if matches.null_count:
+        has_no_match = pc.is_null(matches)
+        exceptions = pc.extract_regex(texts.filter(has_no_match), _WITH_COMMAS)
         parts = {
-            part: pc.replace_with_mask(column, pc.is_null(found), pc.struct_field(again, part))
+            part: pc.replace_with_mask(column, has_no_match, pc.struct_field(exceptions, part))
             for part, column in parts.items()
         }
     name = _decoded(parts["name"])
-    is_known, is_alone = (
+    is_operator_name, is_operator_alone = (
         np.array([bool(pattern.fullmatch(text)) for text in name.categories], dtype=bool)[name.codes]
         for pattern in (_OPERATOR, _OPERATOR_ALONE)
     )
-    numbered, counted, shaped = (
+    has_sequence, has_id, has_sizes = (
         np.asarray(pc.greater(pc.binary_length(parts[part]), 0), dtype=bool) for part in ("sequence", "id", "sizes")
     )
-    is_operator = of_torch & (numbered | shaped | (counted & is_known) | is_alone)
-    if not of_torch.all():
-        name = _decoded(pc.if_else(pa.array(of_torch), parts["name"], texts))
+    is_operator = is_of_torch & (has_sequence | has_sizes | (has_id & is_operator_name) | is_operator_alone)
+    if not is_of_torch.all():
+        name = _decoded(pc.if_else(pa.array(is_of_torch), parts["name"], texts))
     shapes = _decoded(pc.if_else(pa.array(is_operator), parts["sizes"], b""))
-    sequence = pc.if_else(pa.array(is_operator & numbered), parts["sequence"], None)
-    return Names(
+    sequence = pc.if_else(pa.array(is_operator & has_sequence), parts["sequence"], None)
+    return ParsedNames(
         name,
         is_operator,
         renamed(pd.Series(shapes), lambda sizes: pd.Index([_compact(text) for text in sizes], dtype="str")),
@@ -110,79 +111,80 @@ def understood(texts: pa.Array, of_torch: Flags) -> Names:
     )
 
 
-def placed(operators: pd.DataFrame, modules: pd.DataFrame) -> pd.DataFrame:
-    """Add the module that each operator was called in, and to those of a backward pass the thread of the forward pass.
+def place_operators(operators: pd.DataFrame, modules: pd.DataFrame) -> pd.DataFrame:
+    """Add the module that called each operator, and to operators of a backward pass the thread of the forward pass.
 
-    An operator of the forward pass has the same sequence number. Of several threads it is the last one that used it.
+    The operator of the forward pass has the same sequence number; if several threads used it, the last one counts.
     """
     modules = modules.reset_index(drop=True)
     row = innermost_of(modules, *(operators[name].to_numpy() for name in ("thread", "start_ns")))
-    values = np.append(modules["name"].cat.categories.to_numpy(dtype=object), "")
-    codes = np.append(modules["name"].cat.codes.to_numpy(dtype=np.int64), len(values) - 1)[row]
+    paths = np.append(modules["name"].cat.categories.to_numpy(dtype=object), "")
+    codes = np.append(modules["name"].cat.codes.to_numpy(dtype=np.int64), len(paths) - 1)[row]
     names, keys = operators["name"].cat, ["process", "sequence"]
     is_backward = np.asarray(names.categories.str.contains(_BACKWARD), dtype=bool)[names.codes]
-    numbered = operators["sequence"].notna().to_numpy()
-    forward = operators[~is_backward & numbered].sort_values("start_ns").drop_duplicates(keys, keep="last")
-    backward = operators.loc[is_backward & numbered, keys].reset_index()
-    found = backward.merge(forward[[*keys, "thread"]], on=keys).set_index("index")["thread"]
-    thread = found.reindex(operators.index).astype(NULLABLE)
-    return operators.assign(module=categorical(values, codes), forward_thread=thread)
+    has_sequence = operators["sequence"].notna().to_numpy()
+    forward = operators[~is_backward & has_sequence].sort_values("start_ns").drop_duplicates(keys, keep="last")
+    backward = operators.loc[is_backward & has_sequence, keys].reset_index()
+    threads = backward.merge(forward[[*keys, "thread"]], on=keys).set_index("index")["thread"]
+    forward_thread = threads.reindex(operators.index).astype(NULLABLE)
+    return operators.assign(module=categorical(paths, codes), forward_thread=forward_thread)
 
 
-def folded(ranges: pd.DataFrame) -> pd.DataFrame:
-    """Name the ranges of modules and functions for what they are, and leave out those that repeat others.
+def fold_ranges(ranges: pd.DataFrame) -> pd.DataFrame:
+    """Give ranges of modules and functions their names and styles, and drop those that repeat others.
 
-    A module is called by its path in the model; where no range of the process tells paths, by its class.
+    The name of a module is its path in the model, or its class if no range of the process has paths.
     """
-    # the domain is a column of texts, of which there are few
+    # the domain is a column of texts, of which few are distinct
     domains, names = ranges["domain"].astype("category").cat, ranges["name"].cat
     codes, distinct = pd.factorize(domains.codes.to_numpy(dtype=np.int64) * (len(names.categories) + 1) + names.codes)
     domain, name = np.divmod(distinct, len(names.categories) + 1)
     texts = zip(domains.categories[domain], names.categories[name], strict=True)
-    meant = pd.DataFrame([_meaning(*text) for text in texts], columns=["domain", "name", "style", "source"])
-    source, process = meant["source"].to_numpy(dtype=object)[codes], ranges["process"].to_numpy()
-    repeats = source == "repeats"
-    for better, other in (("path", "class"), ("step", "traced step")):
-        repeats |= (source == other) & np.isin(process, process[source == better])
-    style = meant["style"].to_numpy(dtype=object)[codes]
-    found: pd.DataFrame = ranges.assign(
-        name=categorical(meant["name"].to_numpy(dtype=object), codes),
-        domain=categorical(meant["domain"].to_numpy(dtype=object), codes),
+    meanings = pd.DataFrame([_meaning(*text) for text in texts], columns=["domain", "name", "style", "source"])
+    source, process = meanings["source"].to_numpy(dtype=object)[codes], ranges["process"].to_numpy()
+    is_repeated = source == "repeats"
+    for better, worse in (("path", "class"), ("step", "traced step")):
+        is_repeated |= (source == worse) & np.isin(process, process[source == better])
+    style = meanings["style"].to_numpy(dtype=object)[codes]
+    folded: pd.DataFrame = ranges.assign(
+        name=categorical(meanings["name"].to_numpy(dtype=object), codes),
+        domain=categorical(meanings["domain"].to_numpy(dtype=object), codes),
         style=np.where(style == "", ranges["style"], style),
-    )[~repeats]
-    return found
+    )[~is_repeated]
+    return folded
 
 
 def _meaning(domain: str, name: str) -> tuple[str, str, str, str]:
-    """Return the domain of a range, what it is called, its style ("" for its own), and what says so."""
-    for of, pattern, called, style, source in _MEANINGS:
-        if domain == of and (found := pattern.fullmatch(name)):
-            return "", found.expand(called), style, source
+    """Return the domain of a range, its name, its style ("" to keep it), and the source of the name."""
+    for of_domain, pattern, new_name, style, source in _MEANINGS:
+        if domain == of_domain and (match := pattern.fullmatch(name)):
+            return "", match.expand(new_name), style, source
     return domain, name, "", ""
 
 
 def cost_of_names(marks: pd.DataFrame) -> Finding | None:
-    """Return what the hook in the program says of the ranges of modules that it made; None if it made none.
+    """Return the cost of module ranges as measured by the hook in the program; None if there is no hook.
 
-    Of several processes, the one in which they cost most.
+    Of several processes, the one with the highest cost counts.
     """
-    told = [found for name in marks["name"].cat.categories if (found := _HOOK.fullmatch(name))]
-    costs = [(int(found["calls"]) * int(found["cost"]) / max(int(found["took"]), 1), found) for found in told]
-    if not costs:
+    matches = [match for name in marks["name"].cat.categories if (match := _HOOK.fullmatch(name))]
+    shares = [int(match["calls"]) * int(match["cost"]) / max(int(match["took"]), 1) for match in matches]
+    if not shares:
         return None
-    share, found = max(costs, key=lambda cost: cost[0])
-    some, most = int(found["levels"]), int(found["of_levels"])
-    what = "all modules" if some == most else f"modules down to level {some} of {most}" if some else "no module"
-    every = 100 * int(found["of_calls"]) * int(found["cost"]) / max(int(found["took"]), 1)
-    each = format_value(int(found["cost"]), "cost_ns")
+    share, match = max(zip(shares, matches, strict=True), key=lambda pair: pair[0])
+    level, levels = int(match["levels"]), int(match["of_levels"])
+    outer = f"modules down to level {level} of {levels}" if level else "no module"
+    modules = "all modules" if level == levels else outer
+    cost = format_value(int(match["cost"]), "cost_ns")
+    detail = f"A range around the call of a module takes {cost} here, measured while the program ran."
+    if level < levels:
+        pct = 100 * int(match["of_calls"]) * int(match["cost"]) / max(int(match["took"]), 1)
+        detail += f" With those of inner modules it would be {pct:.2g} %: more than the 2 % that --names auto allows."
     return Finding(
         "names",
         "info",
-        f"Names of {what}, which cost {100 * share:.2g} % of the program's time" if some else f"Names of {what}",
-        f"A range around the call of a module takes {each} here, measured while the program ran. With those of inner "
-        f"modules it would be {every:.2g} %: more than the 2 % that --names auto allows."
-        if some < most
-        else f"A range around the call of a module takes {each} here, measured while the program ran.",
+        f"Names of {modules}, which cost {100 * share:.2g} % of the program's time" if level else f"Names of {modules}",
+        detail,
         "To name all of them: --names modules. To name none: --names off.",
     )
 
@@ -194,12 +196,12 @@ def _decoded(texts: pa.Array) -> "pd.Categorical[Any]":
 
 
 def _compact(sizes: str) -> str:
-    """Return shapes as compact JSON; "" if these are none."""
+    """Return shapes as compact JSON; "" if the text is not a list of shapes."""
     try:
         shapes = json.loads(sizes or "null")
     except (ValueError, RecursionError):
         return ""
-    is_good = isinstance(shapes, list) and all(
+    are_valid = isinstance(shapes, list) and all(
         isinstance(shape, list) and all(isinstance(size, int) for size in shape) for shape in shapes
     )
-    return sizes.replace(" ", "") if is_good else ""
+    return sizes.replace(" ", "") if are_valid else ""

@@ -1,7 +1,7 @@
-"""Reads what NCCL is called with: its ranges have the communicator and the size of the message as a payload.
+"""Reads the arguments of NCCL's calls: the payloads of its ranges hold the communicator and the size of the message.
 
-An export holds payloads as JSON if it was made with --include-json=true. How long a communicator has existed does not
-matter for its calls, but its size and this process's rank in it are told only by the range of the call that makes it.
+An export contains payloads as JSON if it was made with --include-json=true. The size of a communicator, and the rank of
+the process in it, are only in the range of the call that created it, which the capture may lack.
 """
 
 import json
@@ -11,11 +11,11 @@ import numpy as np
 import pandas as pd
 
 from nightsight.read.nsys.export import Export
-from nightsight.tables import NULLABLE, conform, nullable_integers
+from nightsight.tables import NULLABLE, nullable_integers
 
 NCCL: Final = "NCCL"
 """The domain of these ranges."""
-# how PyTorch calls what NCCL calls ...; a broadcast in place has its own name
+# PyTorch's names of NCCL's calls; a broadcast in place has a separate function
 _CALLS: Final = {
     "ncclAllReduce": "allreduce",
     "ncclAllGather": "allgather",
@@ -39,46 +39,46 @@ Frame = pd.DataFrame
 def nccl_tables(export: Export, source: str, ranges: Frame) -> dict[str, Frame]:
     """Return the collectives, sends and receives among these ranges of `source`, and the ranks; {} without payloads.
 
-    bytes: what this rank gives. NCCL tells the part that each rank ends up with of a reduce-scatter, and what a rank
-    gives in all else. A rank is that in the largest communicator. A capture is of one machine.
+    bytes: what this rank contributes. Of a reduce-scatter, NCCL records the part that each rank receives; of all other
+    calls, what a rank contributes. The rank is that in the largest communicator. A capture is from one machine.
     """
     if not len(ranges):
         return {}
     payloads = _payloads(export, source, ranges)
     if payloads is None:
         return {}
-    told = ranges.assign(**payloads)
-    made = told.dropna(subset=["size", "rank"]).drop_duplicates(["process", "group"], keep="last")
-    of_group = made.set_index(["process", "group"])[["size", "rank"]]
-    name = told["name"].astype("str").map(_CALLS)
-    calls = told[name.notna() & (told["group"] != "")].drop(columns=["size", "rank"])
-    calls = calls.join(of_group, on=["process", "group"])
+    ranges = ranges.assign(**payloads)
+    created = ranges.dropna(subset=["size", "rank"]).drop_duplicates(["process", "group"], keep="last")
+    communicators = created.set_index(["process", "group"])[["size", "rank"]]
+    name = ranges["name"].astype("str").map(_CALLS)
+    calls = ranges[name.notna() & (ranges["group"] != "")].drop(columns=["size", "rank"])
+    calls = calls.join(communicators, on=["process", "group"])
     calls = calls.assign(name=name[calls.index], type="", ranks="", is_whole=calls["size"].notna())
     is_part = (calls["name"] == "reduce_scatter").to_numpy()
     # of floats: the product of damaged integers may exceed int64
     product = calls["bytes"].astype("float64") * calls["size"].astype("float64")
-    given = calls["bytes"].where(~is_part, nullable_integers(product.to_numpy()).array)
-    # what a rank gets is told only of what pairs do
-    got = calls["bytes"].where((calls["name"] == "recv").to_numpy())
-    calls = calls.assign(bytes=given.where(calls["name"] != "recv", 0), received_bytes=got)
+    sent = calls["bytes"].where(~is_part, nullable_integers(product.to_numpy()).array)
+    # the received size is only known for receives
+    received = calls["bytes"].where((calls["name"] == "recv").to_numpy())
+    calls = calls.assign(bytes=sent.where(calls["name"] != "recv", 0), received_bytes=received)
     calls = calls.rename(columns={"size": "group_size"}).reset_index(drop=True)
-    tables = {"collectives": conform("collectives", calls)}
-    if len(made):
-        ranks = made.sort_values("size", kind="stable").drop_duplicates("process", keep="last")
+    tables = {"collectives": calls}
+    if len(created):
+        ranks = created.sort_values("size", kind="stable").drop_duplicates("process", keep="last")
         tables["ranks"] = ranks.rename(columns={"size": "world_size"}).assign(source="NCCL", host=0)
     return tables
 
 
 def _payloads(export: Export, source: str, ranges: Frame) -> dict[str, Any] | None:
     """Return group, bytes, size, rank and peer of each range; None if no range has a payload of NCCL."""
-    text = export.payload(source)
-    if not text:
+    payload = export.payload(source)
+    if not payload:
         return None
-    found = f"CASE WHEN {of_nccl(text)} THEN {text} ELSE '' END"
-    column = export.database.fetch(source, {"payload": f"CAST({found} AS BLOB)"})["payload"]
-    # few are distinct: a program calls the same again and again
+    of_nccl = f"CASE WHEN {nccl_condition(payload)} THEN {payload} ELSE '' END"
+    column = export.database.fetch(source, {"payload": f"CAST({of_nccl} AS BLOB)"})["payload"]
+    # few are distinct: a program repeats its calls
     encoded = column.combine_chunks().dictionary_encode()
-    facts = [facts_of(payload) for payload in encoded.dictionary.to_pylist()]
+    facts = [facts_of_call(payload) for payload in encoded.dictionary.to_pylist()]
     row = encoded.indices.to_numpy()[ranges.index]
     if not any(facts[number] for number in np.unique(row).tolist()):
         return None
@@ -90,19 +90,21 @@ def _payloads(export: Export, source: str, ranges: Frame) -> dict[str, Any] | No
     return {"group": group, **numbers}
 
 
-def of_nccl(text: str) -> str:
-    """Return the condition of a query that a payload, given by its expression, is of NCCL."""
-    return f"{text} LIKE '%\"{_GROUP}\"%'"
+def nccl_condition(payload: str) -> str:
+    """Return the SQL condition that a payload, given as an expression, is from NCCL."""
+    return f"{payload} LIKE '%\"{_GROUP}\"%'"
 
 
-def facts_of(payload: bytes | None) -> dict[str, int]:
-    """Return what the payload of a call of NCCL says: communicator, bytes, ranks, rank and peer; {} if none."""
+def facts_of_call(payload: bytes | None) -> dict[str, int]:
+    """Return the facts in the payload of a call: communicator, bytes, ranks, rank and peer; {} if it has none."""
     try:
-        found = json.loads(payload or b"{}")
+        fields = json.loads(payload or b"{}")
     except (ValueError, RecursionError):
         return {}
-    if not isinstance(found, dict):
+    if not isinstance(fields, dict):
         return {}
-    # a communicator is called by a number of 64 bits
+    # the id of a communicator has 64 bits
     limits = {_GROUP: 1 << 64, **dict.fromkeys((_BYTES, _SIZE, _RANK, _PEER), _LARGEST)}
-    return {key: found[key] for key, limit in limits.items() if type(found.get(key)) is int and 0 <= found[key] < limit}
+    return {
+        key: fields[key] for key, limit in limits.items() if type(fields.get(key)) is int and 0 <= fields[key] < limit
+    }

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from nightsight.intervals import Ints, outer, reaching
 from nightsight.model.report import Finding
 from nightsight.read.nsys.export import LIMIT, OF_PROCESS, Export, process_id
-from nightsight.read.nsys.names import OF_HOOK, Names, cost_of_names, folded, placed, understood
+from nightsight.read.nsys.names import OF_HOOK, ParsedNames, cost_of_names, fold_ranges, parse_names, place_operators
 from nightsight.read.nsys.nccl import NCCL, nccl_tables
 from nightsight.read.nsys.samples import SAMPLES, python_samples
 from nightsight.read.vocabulary import CATEGORY_NAMES, DOMAIN_CREATE, EVENTS, MARKS, RANGE_STYLES, label
@@ -35,31 +35,35 @@ Frame = pd.DataFrame
 def ranges_and_marks(export: Export) -> dict[str, Frame]:
     """Read ranges and marks in one pass.
 
-    Operators are cpu_ops, marks with a stack of Python python_samples; calls of NCCL are collectives and tell ranks.
+    Operators become cpu_ops, marks with a Python stack python_samples, and calls of NCCL collectives and ranks.
     """
     frame = export.fetch(NVTX, _COLUMNS, nullable=_NULLABLE)
-    names = _names(export, frame)
-    frame = frame.assign(**names._asdict())
+    frame = frame.assign(**_names(export, frame)._asdict())
     domains = _domains(frame)
     marks = _marks(export, frame, domains)
     is_sample = marks["domain"] == SAMPLES
     samples = python_samples(export, NVTX, marks[is_sample]) if is_sample.any() else None
-    tables = {"marks": marks[~is_sample], **_of_torch(export, _ranges(export, frame, domains))}
-    others = int((~frame["type"].isin(EVENTS)).sum())
-    tables["unread"] = pd.DataFrame({"kind": ["NVTX events of other types"], "events": [others], "source": [NVTX]})
-    if not export.as_recorded and (told := cost_of_names(tables["marks"])):
-        export.findings.append(told)
-        tables["marks"] = tables["marks"][~tables["marks"]["name"].astype("str").str.startswith(OF_HOOK)]
+    ranges = _ranges(export, frame, domains)
+    tables = {"marks": marks[~is_sample], "ranges": ranges}
+    if not export.as_recorded:
+        is_operator = ranges["is_operator"].to_numpy()
+        operators = ranges[is_operator & ~ranges["is_open"]]
+        tables["ranges"] = ranges = fold_ranges(ranges[~is_operator])
+        if len(operators):
+            tables["cpu_ops"] = place_operators(operators, ranges[ranges["style"] == MODULE])
+        if cost := cost_of_names(tables["marks"]):
+            export.findings.append(cost)
+            tables["marks"] = tables["marks"][~tables["marks"]["name"].astype("str").str.startswith(OF_HOOK)]
+        tables |= nccl_tables(export, NVTX, ranges[ranges["domain"] == NCCL])
     if samples is not None:
         tables["python_samples"] = samples
-    if not export.as_recorded:
-        of_nccl = tables["ranges"][tables["ranges"]["domain"] == NCCL]
-        tables |= nccl_tables(export, NVTX, of_nccl)
+    unread = int((~frame["type"].isin(EVENTS)).sum())
+    tables["unread"] = pd.DataFrame({"kind": ["NVTX events of other types"], "events": [unread], "source": [NVTX]})
     return tables
 
 
 def with_ids(frame: Frame) -> Frame:
-    """Split the global thread id into the join keys `thread` and `process` and the system's `pid` and `tid`."""
+    """Split the global thread id into the join keys `thread` and `process`, and the `pid` and `tid` of the system."""
     thread = frame["thread"].astype("int64")
     return frame.assign(thread=thread, process=thread & OF_PROCESS, pid=process_id(thread), tid=thread & ~OF_PROCESS)
 
@@ -71,36 +75,33 @@ def _ranges(export: Export, events: Frame, domains: Frame) -> Frame:
     frame = frame.assign(is_open=frame["end_ns"].isna(), end_ns=frame["end_ns"].fillna(last))
     frame = with_ids(export.keep_possible(NVTX, frame))
     frame = frame.assign(style=label(frame["type"], RANGE_STYLES), number=frame.index + 1)
-    return _with_domains(_checked(export, frame), domains)
+    # ranges that never ended are not compared
+    has_length = (frame["end_ns"] > frame["start_ns"]) & ~frame["is_open"]
+    frame = export.without_repeats(NVTX, frame, _SAME, where=has_length & ~frame["is_operator"])
+    _check_nesting(export, frame[(frame["end_ns"] > frame["start_ns"]) & ~frame["is_open"]])
+    return _with_domains(frame, domains)
 
 
-def _checked(export: Export, frame: Frame) -> Frame:
-    """Drop repeated ranges, with a finding, and add one for push/pop ranges that do not nest.
+# the columns in which repeated ranges are equal; operators are not compared, since their names lost their unique parts
+_SAME: Final = ("start_ns", "end_ns", "thread", "end_thread", "type", "domain_id", "category_id", "name")
 
-    Ranges that never ended are not looked at.
-    """
-    lasts = (frame["end_ns"] > frame["start_ns"]) & ~frame["is_open"]
-    frame = export.without_repeats(NVTX, frame, _SAME, where=lasts & ~frame["is_operator"])
-    ended = frame[~frame["is_open"] & (frame["end_ns"] > frame["start_ns"])]
+
+def _check_nesting(export: Export, ranges: Frame) -> None:
+    """Add a finding if push/pop ranges do not nest."""
     # each thread has one stack per domain
-    stacks = ended[ended["style"] == PUSH_POP].assign(domain_id=lambda pushed: pushed["domain_id"].fillna(0))
+    stacks = ranges[ranges["style"] == PUSH_POP].assign(domain_id=lambda pushed: pushed["domain_id"].fillna(0))
     stacks = stacks.sort_values(["start_ns", "end_ns"], ascending=[True, False], kind="stable")
     start, end = stacks["start_ns"].to_numpy(), stacks["end_ns"].to_numpy(dtype=np.int64)
     parts = stacks.groupby(["thread", "domain_id"], sort=False).indices.values()
     if count := sum(_crossing(start[rows], end[rows]) for rows in parts):
-        export.findings.append(_CROSSED.filled(count=count, total=len(ended)))
-    return frame
-
-
-# operators have lost what tells them apart
-_SAME: Final = ("start_ns", "end_ns", "thread", "end_thread", "type", "domain_id", "category_id", "name")
+        export.findings.append(_CROSSED.filled(count=count, total=len(ranges)))
 
 
 def _crossing(start: Ints, end: Ints) -> int:
     """Count the spans, sorted by (start, longest first), that end after the innermost span open at their start."""
-    # the last one before it that is still open when each span starts
-    before = reaching(np.arange(-1, len(end) - 1, dtype=np.int64), end, start + 1, outer(end))
-    return int(((before >= 0) & (end[before] < end)).sum())
+    # the last span before each one that is still open when it starts
+    around = reaching(np.arange(-1, len(end) - 1, dtype=np.int64), end, start + 1, outer(end))
+    return int(((around >= 0) & (end[around] < end)).sum())
 
 
 _CROSSED: Final = Finding(
@@ -116,15 +117,15 @@ _CROSSED: Final = Finding(
 def _marks(export: Export, events: Frame, domains: Frame) -> Frame:
     frame = events[events["type"].isin(MARKS)]
     frame = with_ids(export.keep_possible(f"{NVTX} (marks)", frame.assign(end_ns=frame["start_ns"])))
-    named = _categories(events).reindex(pd.MultiIndex.from_arrays(_category_keys(frame))).set_axis(frame.index)
+    names = _categories(events).reindex(pd.MultiIndex.from_arrays(_category_keys(frame))).set_axis(frame.index)
     number = frame["category_id"].fillna(0)
-    # a category without a name is shown by its number; 0 means no category
-    category = named.where(named.notna(), number.astype("str")).where(number != 0, "")
+    # a category without a name is shown as its number; 0 means no category
+    category = names.where(names.notna(), number.astype("str")).where(number != 0, "")
     return _with_domains(frame.assign(category=category), domains)
 
 
-def _names(export: Export, events: Frame) -> Names:
-    """Return names from StringIds if registered (as by the nvtx package), else inline ones (as by torch.cuda.nvtx)."""
+def _names(export: Export, events: Frame) -> ParsedNames:
+    """Return names from StringIds if registered (by the nvtx package), else inline names (by torch.cuda.nvtx)."""
     registered = export.text(events["text_id"])
     values = pa.array([text.encode("utf-8", "replace") for text in registered.categories], pa.binary())
     texts = values.take(pa.array(registered.codes))
@@ -132,19 +133,8 @@ def _names(export: Export, events: Frame) -> Names:
         inline = export.database.encoded(NVTX, "text").combine_chunks().take(pa.array(events.index))
         texts = pc.if_else(pa.array(events["text_id"].notna()), texts, inline)
     # PyTorch names operators in the default domain
-    of_torch = events["type"].isin(list(RANGE_STYLES)) & (events["domain_id"].fillna(0) == 0) & (not export.as_recorded)
-    return understood(texts, of_torch.to_numpy(dtype=bool))
-
-
-def _of_torch(export: Export, ranges: Frame) -> dict[str, Frame]:
-    """Return the ranges without operators, and these as cpu_ops, if there are any."""
-    if export.as_recorded:
-        return {"ranges": ranges}
-    is_operator = ranges["is_operator"].to_numpy()
-    ours, operators = folded(ranges[~is_operator]), ranges[is_operator & ~ranges["is_open"]]
-    if not len(operators):
-        return {"ranges": ours}
-    return {"ranges": ours, "cpu_ops": placed(operators, ours[ours["style"] == MODULE])}
+    is_of_torch = events["type"].isin(list(RANGE_STYLES)) & (events["domain_id"].fillna(0) == 0)
+    return parse_names(texts, is_of_torch.to_numpy(dtype=bool) & (not export.as_recorded))
 
 
 def _domains(events: Frame) -> Frame:
@@ -165,9 +155,9 @@ def _with_domains(frame: Frame, domains: Frame) -> Frame:
 
 def _categories(events: Frame) -> "pd.Series[str]":
     """Return the name of each (process, domain, category), from the first row that names it."""
-    named = events[events["type"].isin(CATEGORY_NAMES)].sort_values("start_ns", kind="stable")
-    index = pd.MultiIndex.from_arrays(_category_keys(named))
-    return pd.Series(named["name"].astype("str").array, index=index)[~index.duplicated()]
+    rows = events[events["type"].isin(CATEGORY_NAMES)].sort_values("start_ns", kind="stable")
+    index = pd.MultiIndex.from_arrays(_category_keys(rows))
+    return pd.Series(rows["name"].astype("str").array, index=index)[~index.duplicated()]
 
 
 def _category_keys(frame: Frame) -> "list[pd.Series[int]]":

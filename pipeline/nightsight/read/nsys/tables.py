@@ -1,11 +1,14 @@
-"""Reads nsys SQLite exports of all schema versions: looks at the tables and columns present, not at the version."""
+"""Reads nsys SQLite exports of all schema versions into canonical tables.
+
+The tables and columns that an export has decide how it is read, not its version.
+"""
 
 import copy
 import datetime as dt
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -38,7 +41,7 @@ _EVENT: Final = {"event": "eventId", "record": "eventSyncId"}
 _NO_EVENT: Final = (1 << 32) - 1
 _GRAPH_NODE: Final = "graphNodeId"
 
-# about as long is a row of an export, with its share of indices and texts
+# the usual size of a row of an export, with its share of indices and texts
 _ROW_BYTES: Final = 50
 _KERNEL_DETAILS: Final = {
     "grid_x": "gridX",
@@ -65,7 +68,7 @@ def read_nsys(path: Path, *, details: Details = True) -> Profile:
     """
     database = Database(path)
     refuse_foreign(database)
-    # `nsys export --lazy=false` writes all tables that it knows: one without rows tells nothing, as one that is absent
+    # `nsys export --lazy=false` also writes tables without rows, which mean the same as absent tables
     for table in database.without_rows():
         del database.columns[table]
     return _profile(Export(database, details=details))
@@ -73,9 +76,9 @@ def read_nsys(path: Path, *, details: Details = True) -> Profile:
 
 def refuse_foreign(database: Database) -> None:
     """Raise CaptureError unless a database has a table of nsys, or if it has a view in place of one."""
-    if strange := sorted(database.computed & {*_EXPORT_TABLES, "StringIds"}):
+    if views := sorted(database.computed & {*_EXPORT_TABLES, "StringIds"}):
         raise CaptureError(
-            f"{database.path.name}: {strange[0]} is a view or a virtual table, which nsys does not write", AGAIN
+            f"{database.path.name}: {views[0]} is a view or a virtual table, which nsys does not write", AGAIN
         )
     if not _EXPORT_TABLES & database.columns.keys():
         raise CaptureError(
@@ -86,41 +89,40 @@ def refuse_foreign(database: Database) -> None:
 
 def _profile(export: Export) -> Profile:
     tables: dict[str, Frame] = {}
-    missing = {"cpu_ops": _NO_OPERATORS}
-    missing |= dict.fromkeys(OF_REPLAY, NOT_REPLAYED)
-    present = [name for name, reader in _READERS.items() if set(reader[0]) & export.database.columns.keys()]
-    # SQLite can serve several threads at a time; calls take longest, so that other tables are read beside them
-    first = sorted(present, key=lambda name: name != "api_calls")
+    missing = {"cpu_ops": _NO_OPERATORS, **dict.fromkeys(OF_REPLAY, NOT_REPLAYED)}
+    present = [name for name, reader in _READERS.items() if set(reader.sources) & export.database.columns.keys()]
+    # SQLite can serve several threads at a time. Calls take longest, so other tables are read at the same time
+    present.sort(key=lambda name: name != "api_calls")
     rows = export.database.path.stat().st_size // _ROW_BYTES
-    parts = dict(zip(first, thread_map(lambda name: _read(export, name), first, rows=rows), strict=True))
-    for name, (_, event, option, _) in _READERS.items():
+    parts = dict(zip(present, thread_map(lambda name: _read(export, name), present, rows=rows), strict=True))
+    for name, reader in _READERS.items():
         if name in parts:
-            found, part = parts[name]
-            tables |= found
+            tables_of_part, part = parts[name]
+            tables |= tables_of_part
             export.add_findings(part)
         elif name in tables:
             continue
-        elif _was_traced(export, event):
+        elif _was_traced(export, reader.trace):
             tables[name] = conform(name, empty(name), details=export.details)
         else:
-            missing[name] = option if option and (export.traced or event == "never") else _UNKNOWN
+            is_known = reader.why_missing and (export.traced or reader.trace == "never")
+            missing[name] = reader.why_missing if is_known else _UNKNOWN
     missing = {name: why for name, why in missing.items() if name not in tables}
-    # of Python, either of the two is enough
+    # one of the two tables about Python is enough
     missing["python_functions"] = missing.get("python_samples", "nsys does not record calls of Python functions")
     tables["unread"] = conform("unread", _unread(export.database, tables.get("unread", empty("unread"))))
     if export.untimed:
-        lost = [conform("untimed", rows) for rows in export.untimed]
-        tables["untimed"] = pd.concat(lost, ignore_index=True)
-    environment, epoch_ns = _environment(export, tables), _epoch(export)
-    return Profile(tables, missing, environment, export.all_findings(), epoch_ns=epoch_ns)
+        tables["untimed"] = pd.concat([conform("untimed", part) for part in export.untimed], ignore_index=True)
+    epoch_ns = _epoch(export)
+    return Profile(tables, missing, _environment(export, tables, epoch_ns), export.all_findings(), epoch_ns=epoch_ns)
 
 
-def _unread(database: Database, rows_of_tables: Frame) -> Frame:
-    """Count the rows of tables that no reader asked for, and add what readers left out of others."""
-    others = sorted(table for table in database.columns.keys() - database.asked if not _LOOKUPS.fullmatch(table))
-    rows = pd.DataFrame({"source": others, "events": [database.last_row(table) for table in others]})
-    rows = rows.assign(kind=rows["source"].map(lambda table: _KINDS.get(table, table)))
-    rows = pd.concat([rows, rows_of_tables.astype({"kind": "str", "source": "str"})])
+def _unread(database: Database, unread_rows: Frame) -> Frame:
+    """Count the rows of tables that no reader used, and add the rows that readers left out."""
+    unread = sorted(table for table in database.columns.keys() - database.asked if not _LOOKUPS.fullmatch(table))
+    rows = pd.DataFrame({"source": unread, "events": [database.last_row(table) for table in unread]})
+    rows = rows.assign(kind=rows["source"].map(lambda table: _UNREAD_KINDS.get(table, table)))
+    rows = pd.concat([rows, unread_rows.astype({"kind": "str", "source": "str"})])
     return rows[rows["events"] > 0].sort_values("events", ascending=False, kind="stable")
 
 
@@ -128,34 +130,36 @@ def _read(export: Export, name: str) -> tuple[dict[str, Frame], Export]:
     """Read a canonical table and any tables read with it; also return the partial export with its findings."""
     part = copy.copy(export)
     part.findings, part.unresolved, part.untimed = [], set(), []
-    found = _READERS[name][3](part)
-    frames = {name: found} if isinstance(found, Frame) else found
+    frames = _READERS[name].read(part)
+    if isinstance(frames, Frame):
+        frames = {name: frames}
     tables = {table: conform(table, frame, details=export.details) for table, frame in frames.items()}
-    if "kernels" in tables and not _tells_graphs(export):
+    if "kernels" in tables and not _has_graph_nodes(export):
         tables["kernels"] = tables["kernels"].drop(columns="graph_node")
     return tables, part
 
 
-def _tells_graphs(export: Export) -> bool:
-    """Whether the export says which kernels a CUDA graph launched; exports before 2022 do not."""
+def _has_graph_nodes(export: Export) -> bool:
+    """Whether the export shows which kernels a CUDA graph launched; exports before 2022 do not."""
     return _GRAPH_NODE in export.database.columns[KERNEL]
 
 
-def _was_traced(export: Export, event: str) -> bool:
+def _was_traced(export: Export, trace: str) -> bool:
     """Whether a missing table means that no such event happened: nsys does not write empty tables.
 
-    Exports before 2024 do not say what was traced; there, any CUDA table shows that CUDA was.
+    Exports before 2024 do not list what was traced; there, any CUDA table shows that CUDA was.
     """
-    if not event or event in export.database.columns:
+    if not trace or trace in export.database.columns:
         return True
     if export.traced:
-        return event in export.traced
-    return event == "Cuda" and bool({KERNEL, RUNTIME, MEMCPY} & export.database.columns.keys())
+        return trace in export.traced
+    return trace == "Cuda" and bool({KERNEL, RUNTIME, MEMCPY} & export.database.columns.keys())
 
 
-def _environment(export: Export, tables: Mapping[str, Frame]) -> Environment:
+def _environment(export: Export, tables: Mapping[str, Frame], epoch_ns: int | None) -> Environment:
     system = export.metadata("TARGET_INFO_SYSTEM_ENV")
     exported = export.metadata("META_DATA_EXPORT", "EXPORT_META_DATA")
+    captured = None if epoch_ns is None else dt.datetime.fromtimestamp(epoch_ns // 10**9, dt.UTC)
 
     def fact(source: Mapping[str, list[str]], name: str) -> str:
         return source.get(name, [""])[0]
@@ -164,7 +168,7 @@ def _environment(export: Export, tables: Mapping[str, Frame]) -> Environment:
         collector="nsys",
         collector_version=fact(exported, "EXPORT_PRODUCT_VERSION"),
         schema_version=fact(exported, "EXPORT_SCHEMA_VERSION"),
-        captured_utc=_start_time(export),
+        captured_utc=f"{captured:%Y-%m-%d %H:%M:%S}" if captured else "",
         gpu=list_gpus(tables),
         driver=fact(system, "NvDriverVersion"),
         cuda=cuda_version(fact(system, "CudaDriverVersion")),
@@ -173,13 +177,8 @@ def _environment(export: Export, tables: Mapping[str, Frame]) -> Environment:
     )
 
 
-def _start_time(export: Export) -> str:
-    epoch_ns = _epoch(export)
-    return "" if epoch_ns is None else f"{dt.datetime.fromtimestamp(epoch_ns // 10**9, dt.UTC):%Y-%m-%d %H:%M:%S}"
-
-
 def _epoch(export: Export) -> int | None:
-    """Return the UTC time, in ns, from which times count: the start of the session."""
+    """Return the UTC time of time 0 in ns: the start of the session."""
     table = "TARGET_INFO_SESSION_START_TIME"
     if "utcEpochNs" not in export.database.columns.get(table, ()):
         return None
@@ -193,9 +192,10 @@ def _kernels(export: Export) -> Frame:
     columns |= {ours: theirs for ours, theirs in _KERNEL_DETAILS.items() if ours in details}
     columns |= {f"{name}_id": theirs for name, theirs in _KERNEL_NAMES.items() if name in details}
     frame = export.on_stream(KERNEL, columns, nullable=_NULLABLE_DETAILS)
-    ids = {name: frame[f"{name}_id"].fillna(frame["name_id"]) for name in _KERNEL_NAMES if name in details}
-    frame = frame.assign(**{name: export.text(texts) for name, texts in {"name": frame["name_id"], **ids}.items()})
-    if _tells_graphs(export):
+    names = {"name": frame["name_id"]}
+    names |= {name: frame[f"{name}_id"].fillna(frame["name_id"]) for name in _KERNEL_NAMES if name in details}
+    frame = frame.assign(**{name: export.text(ids) for name, ids in names.items()})
+    if _has_graph_nodes(export):
         export.check_launches(KERNEL, frame)
     return frame
 
@@ -213,8 +213,7 @@ def _memory_ops(export: Export) -> Frame:
             "address": "virtualAddress",
         }
         copies = export.on_stream(MEMCPY, columns, nullable=("graph_node", "green_context", "address"))
-        operation = label(copies["copy"], COPY_OPERATIONS)
-        parts.append(copies.assign(operation=operation))
+        parts.append(copies.assign(operation=label(copies["copy"], COPY_OPERATIONS)))
     if MEMSET in export.database.columns:
         columns = {
             "bytes": "bytes",
@@ -234,8 +233,7 @@ def _graph_launches(export: Export) -> Frame:
 
 
 def _syncs(export: Export) -> Frame:
-    frame = export.on_stream(SYNC, {"kind": "syncType", **_EVENT}, nullable=tuple(_EVENT))
-    return _with_event(frame)
+    return _with_event(export.on_stream(SYNC, {"kind": "syncType", **_EVENT}, nullable=tuple(_EVENT)))
 
 
 def _event_records(export: Export) -> Frame:
@@ -245,7 +243,7 @@ def _event_records(export: Export) -> Frame:
 
 
 def _with_event(frame: Frame) -> Frame:
-    """Return missing values where nsys writes that there is no event."""
+    """Replace nsys's id of no event by missing values."""
     return frame.assign(**{name: frame[name].mask(frame[name] == _NO_EVENT) for name in _EVENT})
 
 
@@ -260,8 +258,8 @@ def _api_calls(export: Export) -> Frame:
     }
     if "status" in detail_columns("api_calls", export.details):
         columns["status"] = "returnValue"
-    every = export.spans(RUNTIME, columns, nullable=("class", "correlation", "status"))
-    frame = with_ids(export.without_repeats(RUNTIME, every))
+    frame = export.spans(RUNTIME, columns, nullable=("class", "correlation", "status"))
+    frame = with_ids(export.without_repeats(RUNTIME, frame))
     export.check_ids(RUNTIME, frame)
     layer = label(frame["class"], {0: "runtime", 1: "driver"})
     return frame.assign(name=export.text(frame["name_id"]), layer=layer)
@@ -282,7 +280,7 @@ def _devices(export: Export) -> Frame:
     frame = export.fetch(source, columns, nullable=columns.keys() - {"device"})
     names = np.array(export.database.texts(source, "name"), dtype=object)[frame.index]
     capability = frame["major"].astype("str") + "." + frame["minor"].astype("str")
-    # older exports have no such column, and zeros identify nothing
+    # older exports have no such column, and zeros do not identify a GPU
     has_uuid = "uuid" in export.database.columns[source]
     uuids = [text if text.strip("0-") else "" for text in export.database.texts(source, "uuid")] if has_uuid else []
     uuid = np.array(uuids, dtype=object)[frame.index] if has_uuid else ""
@@ -316,16 +314,27 @@ def _os_calls(export: Export) -> Frame:
 
 
 def _cpu_page_faults(export: Export) -> Frame:
-    source, (process, line) = "CUDA_UM_CPU_PAGE_FAULT_EVENTS", ("process", "source_line")
-    columns = {"time_ns": "start", process: "globalPid", "address": "address", "instruction_id": "CpuInstruction"}
-    columns |= {"file_id": "sourceFile", line: "sourceLine"}
-    frame = export.fetch(source, columns, nullable=("file_id", line))
+    columns = {
+        "time_ns": "start",
+        "process": "globalPid",
+        "address": "address",
+        "instruction_id": "CpuInstruction",
+        "file_id": "sourceFile",
+        "source_line": "sourceLine",
+    }
+    frame = export.fetch("CUDA_UM_CPU_PAGE_FAULT_EVENTS", columns, nullable=("file_id", "source_line"))
     return frame.assign(instruction=export.text(frame["instruction_id"]), source_file=export.text(frame["file_id"]))
 
 
 def _gpu_page_faults(export: Export) -> Frame:
-    columns = {"start_ns": "start", "end_ns": "end", "process": "globalPid", "ordinal": "deviceId"}
-    columns |= {"address": "address", "faults": "numberOfPageFaults"}
+    columns = {
+        "start_ns": "start",
+        "end_ns": "end",
+        "process": "globalPid",
+        "ordinal": "deviceId",
+        "address": "address",
+        "faults": "numberOfPageFaults",
+    }
     frame = export.spans("CUDA_UM_GPU_PAGE_FAULT_EVENTS", columns)
     return frame.assign(device=export.devices(frame))
 
@@ -335,8 +344,8 @@ _LOOKUPS: Final = re.compile(
     r"StringIds|ProcessStreams|PROCESSES|ThreadNames|(?:ANALYSIS|ENUM|EXPORT|META_DATA|NVTX_PAYLOAD|TARGET_INFO)_\w+|"
     r"sqlite_\w+"
 )
-# names of tables that are not read; other tables keep their own name
-_KINDS: Final = {
+# names of tables that are not read; other tables have the name in the export
+_UNREAD_KINDS: Final = {
     "COMPOSITE_EVENTS": "CPU samples",
     "SAMPLING_CALLCHAINS": "stack frames of CPU samples",
     "SCHED_EVENTS": "thread scheduling events",
@@ -347,7 +356,21 @@ _KINDS: Final = {
     "CUDNN_EVENTS": "cuDNN calls",
     "GPU_CONTEXT_SWITCH_EVENTS": "GPU context switches",
 }
-_Reader = tuple[tuple[str, ...], str, str, Callable[[Export], Frame | dict[str, Frame]]]
+
+
+class _Reader(NamedTuple):
+    """How a canonical table is read.
+
+    sources: tables of the export. trace: the trace that fills them (as in META_DATA_CAPTURE), or a table that is
+    present whenever they were traced; "" = always, "never" = unknown. why_missing: the reason if they were not traced.
+    """
+
+    sources: tuple[str, ...]
+    trace: str
+    why_missing: str
+    read: Callable[[Export], Frame | dict[str, Frame]]
+
+
 _NO_CUDA: Final = "CUDA tracing was off (nightsight profile --trace cuda,nvtx; nsys profile --trace=cuda)"
 _NO_NVTX: Final = "NVTX tracing was off (nightsight profile --trace cuda,nvtx; nsys profile --trace=nvtx)"
 _NO_OPERATORS: Final = (
@@ -366,7 +389,7 @@ _NO_METRICS: Final = (
     "the GPU was not sampled (nightsight profile --gpu-metrics; nsys profile --gpu-metrics-devices=all)"
 )
 _NO_COLLECTIVES: Final = (
-    "the program called no collective of NCCL, or the export lacks what it was called with (nsys export "
+    "the program called no collective of NCCL, or the export lacks the arguments of its calls (nsys export "
     "--include-json=true)"
 )
 _NO_RECORDS: Final = "no CUDA event was recorded, or events were not traced (nsys profile --cuda-event-trace=true)"
@@ -378,32 +401,30 @@ _NO_SAMPLES: Final = (
     "--python-sampling=true), or exported without its stacks (nsys export --include-json=true)"
 )
 _UNKNOWN: Final = "this export does not have them, and does not say whether they were traced"
-# table: its sources; the trace that fills it (as in META_DATA_CAPTURE; "" = always), or a table that is present
-# whenever it was traced; why it may be missing; its reader
 _READERS: Final[Mapping[str, _Reader]] = {
-    "kernels": ((KERNEL,), "Cuda", _NO_CUDA, _kernels),
-    "memory_ops": ((MEMCPY, MEMSET), "Cuda", _NO_CUDA, _memory_ops),
-    "graph_launches": ((GRAPH,), "Cuda", _NO_CUDA, _graph_launches),
-    "api_calls": ((RUNTIME,), "Cuda", _NO_CUDA, _api_calls),
-    "syncs": ((SYNC,), "Cuda", _NO_CUDA, _syncs),
-    "event_records": ((EVENT,), "never", _NO_RECORDS, _event_records),
-    "ranges": ((NVTX,), "NvtxEvents", _NO_NVTX, ranges_and_marks),
-    # no sources: these are read with the ranges
-    "marks": ((), "NvtxEvents", _NO_NVTX, ranges_and_marks),
-    "python_samples": ((), "never", _NO_SAMPLES, ranges_and_marks),
-    "collectives": ((), "never", _NO_COLLECTIVES, ranges_and_marks),
-    "ranks": ((), "never", NO_RANKS, ranges_and_marks),
-    "threads": (("ThreadNames",), "never", "this export names no threads", _threads),
-    "os_calls": (("OSRT_API",), "OSRuntime", _NO_OS, _os_calls),
-    "cpu_page_faults": (("CUDA_UM_CPU_PAGE_FAULT_EVENTS",), "never", _NO_FAULTS, _cpu_page_faults),
-    "gpu_page_faults": (("CUDA_UM_GPU_PAGE_FAULT_EVENTS",), "never", _NO_FAULTS, _gpu_page_faults),
-    "memory_usage": ((nsys_memory.USAGE,), "never", _NO_USAGE, nsys_memory.memory_usage),
-    "gpu_metrics": ((nsys_memory.METRICS,), "never", _NO_METRICS, nsys_memory.gpu_metrics),
-    "call_frames": ((nsys_memory.STACKS,), "never", _NO_STACKS, nsys_memory.call_frames),
-    "devices": (("TARGET_INFO_GPU",), "never", "this export names no GPU", _devices),
-    "diagnostics": (("DIAGNOSTIC_EVENT",), "META_DATA_EXPORT", "", _diagnostics),
-    "overheads": (("PROFILER_OVERHEAD",), "", "", _overheads),
+    "kernels": _Reader((KERNEL,), "Cuda", _NO_CUDA, _kernels),
+    "memory_ops": _Reader((MEMCPY, MEMSET), "Cuda", _NO_CUDA, _memory_ops),
+    "graph_launches": _Reader((GRAPH,), "Cuda", _NO_CUDA, _graph_launches),
+    "api_calls": _Reader((RUNTIME,), "Cuda", _NO_CUDA, _api_calls),
+    "syncs": _Reader((SYNC,), "Cuda", _NO_CUDA, _syncs),
+    "event_records": _Reader((EVENT,), "never", _NO_RECORDS, _event_records),
+    "ranges": _Reader((NVTX,), "NvtxEvents", _NO_NVTX, ranges_and_marks),
+    # the following have no sources, since they are read with the ranges
+    "marks": _Reader((), "NvtxEvents", _NO_NVTX, ranges_and_marks),
+    "python_samples": _Reader((), "never", _NO_SAMPLES, ranges_and_marks),
+    "collectives": _Reader((), "never", _NO_COLLECTIVES, ranges_and_marks),
+    "ranks": _Reader((), "never", NO_RANKS, ranges_and_marks),
+    "threads": _Reader(("ThreadNames",), "never", "this export names no threads", _threads),
+    "os_calls": _Reader(("OSRT_API",), "OSRuntime", _NO_OS, _os_calls),
+    "cpu_page_faults": _Reader(("CUDA_UM_CPU_PAGE_FAULT_EVENTS",), "never", _NO_FAULTS, _cpu_page_faults),
+    "gpu_page_faults": _Reader(("CUDA_UM_GPU_PAGE_FAULT_EVENTS",), "never", _NO_FAULTS, _gpu_page_faults),
+    "memory_usage": _Reader((nsys_memory.USAGE,), "never", _NO_USAGE, nsys_memory.memory_usage),
+    "gpu_metrics": _Reader((nsys_memory.METRICS,), "never", _NO_METRICS, nsys_memory.gpu_metrics),
+    "call_frames": _Reader((nsys_memory.STACKS,), "never", _NO_STACKS, nsys_memory.call_frames),
+    "devices": _Reader(("TARGET_INFO_GPU",), "never", "this export names no GPU", _devices),
+    "diagnostics": _Reader(("DIAGNOSTIC_EVENT",), "META_DATA_EXPORT", "", _diagnostics),
+    "overheads": _Reader(("PROFILER_OVERHEAD",), "", "", _overheads),
 }
 _EXPORT_TABLES: Final = frozenset(
-    {source for sources, *_ in _READERS.values() for source in sources} | {"META_DATA_EXPORT", "EXPORT_META_DATA"}
+    {source for reader in _READERS.values() for source in reader.sources} | {"META_DATA_EXPORT", "EXPORT_META_DATA"}
 )
