@@ -1,0 +1,137 @@
+"""Times and captures the real programs on a GPU host: `python -m tests.real time|capture [NAME ...] --folder DIR`.
+
+time: each form without a profiler. capture: `nightsight profile` of the form `base`, and torch.profiler for some. What
+comes before the first step (imports) overlaps with other programs; while one uses the GPU, the others wait.
+"""
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+from tests.planted.store import packed
+from tests.real.cases import REAL, RealCase
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+PROGRAM = HERE / "programs.py"
+STEP = re.compile(r"^\S+ \S+ step ([\d.]+) ms$", re.MULTILINE)
+Job = TypeVar("Job")
+Value = TypeVar("Value")
+KEPT = ("REAL_LOCK", "REAL_BUILD", "REAL_SHARE", "REAL_SMALL", "HF_HUB_OFFLINE", "CC")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.real", description=__doc__)
+    parser.add_argument("command", choices=["time", "capture"])
+    parser.add_argument("cases", nargs="*", metavar="NAME", help="only these (default: all)")
+    parser.add_argument("--folder", type=Path, required=True, help="for times and captures")
+    parser.add_argument("--at-once", type=int, default=5, metavar="N", help="programs that start at a time")
+    parser.add_argument("--seconds", type=float, default=3600, help="start nothing after this time")
+    options = parser.parse_args()
+    cases = [REAL[name] for name in options.cases] or list(REAL.values())
+    options.folder.mkdir(parents=True, exist_ok=True)
+    deadline = time.monotonic() + options.seconds
+    with tempfile.TemporaryDirectory() as scratch:
+        (Path(scratch) / "build").mkdir()
+        variables = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "pipeline"), os.environ.get("PYTHONPATH", "")]),
+            "REAL_LOCK": f"{scratch}/lock",
+            "REAL_BUILD": f"{scratch}/build",
+        }
+        if options.command == "time":
+            times = all_at_once(
+                [(case.name, form) for case in cases for form in case.forms],
+                lambda job: timed(*job, variables),
+                options.at_once,
+                deadline,
+            )
+            found: dict[str, dict[str, float]] = {}
+            for (name, form), step_ms in times:
+                found.setdefault(name, {})[form] = step_ms
+            path = options.folder / "times.json"
+            known = json.loads(path.read_text()) if path.exists() else {}
+            rows = (f" {json.dumps(name)}: {json.dumps(forms)}" for name, forms in {**known, **found}.items())
+            path.write_text("{\n" + ",\n".join(rows) + "\n}\n")
+            return
+        jobs = [(case, collector) for case in cases for collector in ("nsys", "torch") if collects(case, collector)]
+        # the first measures what the profiler costs, for all
+        captured(*jobs[0], variables, options.folder)
+        all_at_once(jobs[1:], lambda job: captured(*job, variables, options.folder), options.at_once, deadline)
+
+
+def collects(case: RealCase, collector: str) -> bool:
+    return collector == "nsys" or case.has_kineto
+
+
+def all_at_once(
+    jobs: Sequence[Job], call: Callable[[Job], Value | None], count: int, deadline: float
+) -> list[tuple[Job, Value]]:
+    """Return the values of all jobs that could be done before the deadline."""
+
+    def done(job: Job) -> Value | None:
+        return call(job) if time.monotonic() < deadline else None
+
+    with ThreadPoolExecutor(count) as pool:
+        values = list(pool.map(done, jobs))
+    return [(job, value) for job, value in zip(jobs, values, strict=True) if value is not None]
+
+
+def timed(name: str, form: str, variables: dict[str, str]) -> float | None:
+    """Return the milliseconds of a step without a profiler; None if the program failed."""
+    began = time.monotonic()
+    command = [sys.executable, str(PROGRAM), name, form]
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False, timeout=400)
+    step = STEP.search(done.stdout)
+    last = done.stderr[-1500:] if done.returncode or not step else ""
+    print(f"{name} {form}: {step[1] if step else None} ms ({time.monotonic() - began:.0f} s) {last}", flush=True)
+    return float(step[1]) if step else None
+
+
+def captured(case: RealCase, collector: str, variables: dict[str, str], folder: Path) -> bool:
+    """Profile a program and keep its export, and the time that its step took under the profiler."""
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory() as reports:
+        share = case.share if collector == "nsys" else case.share / 4
+        variables = {**variables, "REAL_SHARE": str(share)}
+        options = ["--collector", collector, "--reports", reports, "--timeout", "240", "--no-ncu"]
+        options += [word for name in KEPT if name in variables for word in ("--keep-env", name)]
+        command = [sys.executable, str(ROOT / "pipeline"), "profile", *options, "--python", sys.executable]
+        done = subprocess.run(
+            [*command, str(PROGRAM), "--", case.name],
+            cwd=ROOT,
+            env=variables,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        found = [path for path in Path(reports).glob("*/2*/capture/*") if path.suffix in {".sqlite", ".gz"}]
+        for path in found:
+            data = packed(path, ROOT) if path.suffix == ".sqlite" else path.read_bytes()
+            suffix = ".sqlite.xz" if path.suffix == ".sqlite" else ".json.gz"
+            (folder / f"{case.name}{suffix}").write_bytes(data)
+        logs = "".join(path.read_text(errors="replace") for path in Path(reports).glob("*/2*/log*/*.log"))
+        step = STEP.search(logs)
+        (folder / f"{case.name}.{collector}.said").write_text(
+            f"{done.stderr[-6000:]}\n{step[0] if step else logs[-3000:]}\n"
+        )
+        size = sum(path.stat().st_size for path in found) / 1e6
+        print(
+            f"{case.name} {collector}: status {done.returncode}, {len(found)} files of {size:.1f} MB, step "
+            f"{step[1] if step else None} ms ({time.monotonic() - began:.0f} s)",
+            flush=True,
+        )
+    return bool(found)
+
+
+if __name__ == "__main__":
+    main()

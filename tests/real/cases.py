@@ -1,0 +1,63 @@
+"""The real programs as data: what is wrong with each, the advice it must get, and the form in which that is mended.
+
+The programs are split in two halves: causes are developed on `A` and only reported for `B`.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True)
+class RealCase:
+    """A program of `programs.py`. rules: the first advice must be one of these; none for a healthy program.
+
+    fixes: the form that mends it, by rule; "" stands for all rules. share: of the steps when it is captured. parts: as
+    how many repetitions nightsight sees what the program calls a step; 0 if it is not known.
+    """
+
+    name: str
+    half: str
+    rules: tuple[str, ...] = ()
+    fixes: tuple[tuple[str, str], ...] = ()
+    share: float = 0.5
+    has_kineto: bool = False
+
+    @property
+    def forms(self) -> tuple[str, ...]:
+        """All forms that are timed."""
+        return ("base", *dict.fromkeys(form for _, form in self.fixes))
+
+
+REAL: Final = {
+    case.name: case
+    for case in (
+        RealCase("accelerate_bert", "A", ("tensor_cores",), (("", "bf16"), ("tf32", "tf32")), has_kineto=True),
+        RealCase("bert_padding", "B", ("padding",), (("", "longest"),)),
+        RealCase("llama_checkpointing", "A", ("recomputation",), (("", "stored"),)),
+        RealCase("gpt2_vocabulary", "B", ("misaligned",), (("", "padded"),)),
+        RealCase("gpt2_generate", "A", ("launch_bound",), (("", "static"),), 0.4, has_kineto=True),
+        RealCase("llama_decode", "B", ("memory_bound_decode",), (("", "batch"),), 0.5),
+        RealCase("sentence_embeddings", "A", ("tensor_cores", "launch_bound"), (("", "large"), ("bf16", "bf16"))),
+        RealCase("vit_attention", "B", ("attention",), (("", "fused"),), has_kineto=True),
+        RealCase("convnext_nchw", "A", ("layout",), (("", "channels_last"),)),
+        RealCase("lightning_images", "B", ("host_code",), (("", "workers"),)),
+        RealCase("audio_features", "A", ("host_code",), (("", "gpu"),)),
+        RealCase("image_folder", "B", ("restarted_workers",), (("", "persistent"),), 0.6),
+        RealCase("exact_gp", "A", ("fp64",), (("", "fp32"),)),
+        RealCase("e3nn_molecules", "B", ("launch_bound", "fusion"), (("", "compile"),)),
+        RealCase("pyg_molecules", "A", ("host_code",), (("", "workers"),), has_kineto=True),
+        RealCase("neural_ode", "B", ("wait", "launch_bound"), (("", "fixed"),), 0.4, has_kineto=True),
+        RealCase("policy_gradient", "A", ("small_batch", "wait", "launch_bound"), (("", "vectorized"),), 0.2),
+        RealCase("saved_often", "B", ("host_code", "copies_to_host"), (("", "rarely"),)),
+        RealCase("flax_batches", "A", ("pageable_copy", "exposed_copy"), (("", "ahead"),)),
+        RealCase("jax_loop", "B", ("launch_bound", "not_jitted"), (("", "fused"),), 0.3),
+        RealCase("cupy_options", "A", ("fusion",), (("", "kernel"),)),
+        RealCase("cupy_converges", "B", ("wait",), (("", "rarely"),), 0.3),
+        RealCase("numba_arrays", "A", ("pageable_copy", "copies_to_host", "many_small_copies"), (("", "device"),)),
+        RealCase("cublas_batches", "B", ("copies_to_host", "many_small_copies", "launch_bound"), (("", "batched"),)),
+        RealCase("jacobi_waits", "A", ("wait", "many_small_copies", "copies_to_host"), (("", "rarely"),)),
+        RealCase("llama_healthy", "A"),
+        RealCase("jax_healthy", "B"),
+        RealCase("native_healthy", "A"),
+    )
+}
