@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from nightsight.events.ranges import NUMBER
-from nightsight.render.table.view import Column, TableView, Whole, floats, known_texts, left_out
+from nightsight.render.table.view import Column, TableView, Whole, floats, known_texts, omission
 from nightsight.texts import printable
 from nightsight.units import split
 
@@ -118,7 +118,7 @@ class _Table:
         return {
             "noun": self.whole.layout.noun,
             "total": self.whole.count,
-            "more": left_out(count, self.whole.count, self.whole.layout.noun),
+            "more": omission(count, self.whole.count, self.whole.layout.noun),
             "name": texts.codes(self.names[:count]),
             "full": texts.codes(self.full[printed:count]),
             **levels,

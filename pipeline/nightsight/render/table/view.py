@@ -202,7 +202,7 @@ def table_view(frame: pd.DataFrame, layout: Layout, *, caption: str, name: str =
         caption,
         (Column(layout.header, is_number=False, name=layout.name), *columns),
         rows,
-        left_out(layout.most, len(frame), layout.noun),
+        omission(layout.most, len(frame), layout.noun),
         layout.is_folded,
         name,
         layout.timeline,
@@ -286,7 +286,7 @@ def _largest(column: "pd.Series[Any]") -> float:
     return float(np.nanmax(values)) if np.isfinite(values).any() else 0.0
 
 
-def left_out(shown: int, count: int, noun: str) -> str:
+def omission(shown: int, count: int, noun: str) -> str:
     """Return a note on the number of rows that are shown, "" if all are."""
     if count <= shown:
         return ""
