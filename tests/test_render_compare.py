@@ -91,7 +91,7 @@ def test_tables_keep_the_order_of_impact_and_their_parts_add_up(trained: Compari
     rows = trained.changes[trained.changes["kind"] == "kernel"]
     rows = rows[rows["verdict"].isin(["regressed", "improved", "added", "removed"])]
     assert kernels.changed is not None
-    whole = kernels.changed.whole
+    whole = kernels.changed.all_rows
     assert whole is not None
     assert whole.frame["name"].tolist() == rows["name"].tolist()
     added_up = whole.frame["by_count_ns"] + whole.frame["by_time_ns"]

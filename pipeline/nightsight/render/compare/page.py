@@ -207,7 +207,7 @@ def _change_view(rows: pd.DataFrame, kind: str, names: Names, caption: str, name
         shorten=lambda text: names.short(kind, text),
         minor=("low_pct", "high_pct", "p", "baseline_count", "candidate_count", "needed_runs"),
         names=_STYLES.get(kind, ""),
-        alike=_TIMES,
+        same_unit=_TIMES,
     )
     return table_view(_frame(rows), layout, caption=caption, name=name)
 
@@ -283,7 +283,7 @@ def _groups(comparison: Comparison, names: Names) -> TableView | None:
             "note": rows["note"].astype("str"),
         }
     )
-    layout = Layout("groups", "Name", names="code", alike=("baseline_ns", "candidate_ns"))
+    layout = Layout("groups", "Name", names="code", same_unit=("baseline_ns", "candidate_ns"))
     return table_view(_known_columns(frame), layout, caption="Added, removed, renamed and fused", name="groups")
 
 

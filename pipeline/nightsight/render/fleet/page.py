@@ -30,7 +30,7 @@ _KERNELS: Final = Layout(
     bars=("time_pct",),
     minor=("low_ns", "high_ns"),
     kernels={"name": 90},
-    alike=("low_ns", "med_ns", "high_ns"),
+    same_unit=("low_ns", "med_ns", "high_ns"),
 )
 _CAUSES: Final = Layout("causes", header="Cause", name="cause", names="prose", bars=("share_pct",))
 
