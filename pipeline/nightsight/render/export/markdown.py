@@ -1,7 +1,7 @@
 """The report as Markdown for a comment on a pull request: key figures and the first rows of each table."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from nightsight.events.kernel_labels import NAME_LENGTH
@@ -93,8 +93,11 @@ def _first_rows(view: TableView) -> str:
 
 
 def _table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Sequence[int]) -> str:
-    if not rows:
-        return ""
+    return "\n".join(table_lines(headings, rows, numbers=numbers)) if rows else ""
+
+
+def table_lines(headings: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: Sequence[int]) -> list[str]:
+    """Return a table of any texts, two lines before the rows; `numbers`: the columns that are aligned right."""
     rule = ["---:" if index in numbers else "---" for index in range(len(headings))]
     lines = [[escape(text) for text in headings], rule, *([escape(text) for text in row] for row in rows)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return [f"| {' | '.join(line)} |" for line in lines]

@@ -11,7 +11,7 @@ import pandas as pd
 from nightsight.events.kernel_names import normalised
 from nightsight.events.peaks import LIMITED_PCT
 from nightsight.model.report import Result, find
-from nightsight.render.table.view import floats, is_numeric
+from nightsight.render.table.view import floats, with_values
 from nightsight.results.entry import Entry
 from nightsight.results.gpu import CUDA_GPU_KERN_SUM
 from nightsight.results.ncu import NCU_KERNELS, NCU_LIMITS
@@ -152,14 +152,14 @@ def kernels(frame: Frame) -> Frame:
     internal = {*_INTERNAL, *(["device"] if _is_of_one_device(frame) else [])}
     order = [name for name in columns if name in frame and name not in internal and name != "path"]
     ordered = frame[[*order, *(["path"] if "path" in frame else [])]]
-    return _with_values(ordered).rename(columns=HEADINGS)
+    return with_values(ordered).rename(columns=HEADINGS)
 
 
 def points(frame: Frame) -> Frame:
     """Rename columns so that they name the memory of their bytes (DRAM, L2); drop the device if it never differs."""
     unused = ["device"] if _is_of_one_device(frame) else []
     names = {column: arithmetic(name, _kinds(frame, "kind")) for column, name in HEADINGS.items()}
-    return _with_values(frame.drop(columns=unused)).rename(columns=names)
+    return with_values(frame.drop(columns=unused)).rename(columns=names)
 
 
 def of_operators(frame: Frame) -> Frame:
@@ -245,13 +245,3 @@ def by_kind(frame: Frame) -> Frame:
 
 def _is_of_one_device(frame: Frame) -> bool:
     return "device" in frame and frame["device"].nunique() <= 1
-
-
-def _with_values(frame: Frame) -> Frame:
-    """Drop columns without any value."""
-
-    def has_value(column: "pd.Series[Any]") -> bool:
-        values = column.notna()
-        return bool((values if is_numeric(column) else values & (column.astype("str") != "")).any())
-
-    return frame[[name for name in frame.columns if has_value(frame[name])]]

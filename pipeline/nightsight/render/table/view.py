@@ -3,7 +3,7 @@
 All texts and numbers are final; templates only arrange them.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
@@ -244,6 +244,16 @@ def operation_names(frame: pd.DataFrame) -> "pd.Series[str]":
 def is_numeric(column: "pd.Series[Any]") -> bool:
     """Whether a column holds numbers; one with a unit does, even if all values are missing."""
     return bool(split(str(column.name))[1]) or pd.api.types.is_numeric_dtype(column.dtype)
+
+
+def with_values(frame: pd.DataFrame, *, keep: Collection[str] = ()) -> pd.DataFrame:
+    """Drop columns without any value, except those to keep."""
+
+    def has_value(column: "pd.Series[Any]") -> bool:
+        values = column.notna()
+        return bool((values if is_numeric(column) else values & (column.astype("str") != "")).any())
+
+    return frame[[name for name in frame.columns if name in keep or has_value(frame[name])]]
 
 
 def _column(column: "pd.Series[Any]", *, with_bars: bool) -> Column:
