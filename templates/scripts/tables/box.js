@@ -1,6 +1,7 @@
 // The body of one table: all its rows, or for many rows a scrolling box that only holds the visible ones.
 
 import { shadeWhatFollows } from "../dom.js";
+import { firstAbove } from "../searching.js";
 import { TableRows } from "./rows.js";
 
 /** @typedef {{ control: HTMLElement, row: number, kind: string }} Focus */
@@ -149,13 +150,7 @@ export class TableBox {
    * @param {number} y
    */
   #at(y) {
-    let [low, high] = [0, Math.max(this.order.length - 1, 0)];
-    while (low < high) {
-      const middle = (low + high + 1) >> 1;
-      if (this.begins[middle] <= y) low = middle;
-      else high = middle - 1;
-    }
-    return low;
+    return Math.max(firstAbove(this.begins, y, 0, this.order.length) - 1, 0);
   }
 
   /**

@@ -1,5 +1,6 @@
 // What each GPU did at every instant: one category of *Where the time went* after the other.
 
+import { firstAbove } from "../searching.js";
 import { readColumns } from "./columns.js";
 
 /**
@@ -11,22 +12,6 @@ import { readColumns } from "./columns.js";
  * `width_ns`: 0 if piece by piece, else the width of bins; `counts`: of pieces of each GPU.
  * @typedef {ColumnsHeader & { from_ns: number, to_ns: number, width_ns: number, counts: number[] }} AccountHeader
  */
-
-/**
- * The first of ascending `edges` above `time`, by binary search.
- * @param {Float64Array} edges
- * @param {number} time
- */
-function edgeAbove(edges, time) {
-  let low = 0;
-  let high = edges.length;
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if (edges[middle] <= time) low = middle + 1;
-    else high = middle;
-  }
-  return low;
-}
 
 // Piece by piece: from each edge to the next, one category.
 class Pieces {
@@ -59,7 +44,7 @@ class Pieces {
    */
   add(device, from, to, times) {
     const { edge, category } = this.devices[device];
-    for (let at = Math.max(edgeAbove(edge, from) - 1, 0); at < category.length && edge[at] < to; at++) {
+    for (let at = Math.max(firstAbove(edge, from) - 1, 0); at < category.length && edge[at] < to; at++) {
       times[category[at]] += Math.max(Math.min(edge[at + 1], to) - Math.max(edge[at], from), 0);
     }
   }
@@ -71,7 +56,7 @@ class Pieces {
    */
   at(device, time) {
     const { edge, category } = this.devices[device];
-    const at = edgeAbove(edge, time) - 1;
+    const at = firstAbove(edge, time) - 1;
     return at < 0 || at >= category.length ? null : { category: category[at], from: edge[at], to: edge[at + 1] };
   }
 

@@ -1,6 +1,7 @@
 // The events of the timeline, unpacked once into flat arrays, and queries on them.
 
-import { readColumns } from "./columns.js";
+import { firstAbove, firstAtLeast } from "../searching.js";
+import { readColumns, runningSums } from "./columns.js";
 import { TimelineRanks } from "./ranks.js";
 import { TimelineActivity } from "./activity.js";
 import { TimelineSums } from "./sums.js";
@@ -33,8 +34,8 @@ export class EventLayer {
     this.label = columns.label;
     this.events = columns.events ?? null; // number of events in each block; null if not merged
     this.launch = new Int32Array(this.count).fill(-1); // the call that launched each event, or -1
-    this.member = risen(columns.member ?? []); // the events that several ranks take part in, ascending
-    this.collective = risen(columns.collective ?? []); // of each of these
+    this.member = runningSums(columns.member ?? []); // the events that several ranks take part in, ascending
+    this.collective = runningSums(columns.collective ?? []); // of each of these
     /** @type {Map<number, number[]> | null} */
     this.members = null;
     this.#addTimes(columns.gap, columns.duration, quantum_ns);
@@ -96,14 +97,7 @@ export class EventLayer {
    * @param {number} time
    */
   lastStartingBy(row, time) {
-    let low = this.begin[row];
-    let high = this.begin[row + 1];
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (this.start[middle] <= time) low = middle + 1;
-      else high = middle;
-    }
-    return low - 1;
+    return firstAbove(this.start, time, this.begin[row], this.begin[row + 1]) - 1;
   }
 
   /**
@@ -112,14 +106,7 @@ export class EventLayer {
    * @param {number} time
    */
   firstEndingFrom(row, time) {
-    let low = this.begin[row];
-    let high = this.begin[row + 1];
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (this.end[middle] < time) low = middle + 1;
-      else high = middle;
-    }
-    return low;
+    return firstAtLeast(this.end, time, this.begin[row], this.begin[row + 1]);
   }
 
   /**
@@ -139,14 +126,7 @@ export class EventLayer {
 
   /** @param {number} event */
   rowOf(event) {
-    let low = 0;
-    let high = this.begin.length - 1;
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (this.begin[middle + 1] <= event) low = middle + 1;
-      else high = middle;
-    }
-    return low;
+    return firstAbove(this.begin, event) - 1;
   }
 
   /**
@@ -165,14 +145,8 @@ export class EventLayer {
    * @param {number} event
    */
   collectiveOf(event) {
-    let low = 0;
-    let high = this.member.length;
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (this.member[middle] < event) low = middle + 1;
-      else high = middle;
-    }
-    return this.member[low] === event ? this.collective[low] : -1;
+    const index = firstAtLeast(this.member, event);
+    return this.member[index] === event ? this.collective[index] : -1;
   }
 
   /**
@@ -196,15 +170,6 @@ export class EventLayer {
     });
     return found;
   }
-}
-
-/**
- * Turns differences back into numbers.
- * @param {ArrayLike<number>} steps
- */
-function risen(steps) {
-  let number = 0;
-  return Int32Array.from(steps, (step) => (number += step));
 }
 
 // The matching events of a layer as running sums, so that queries on any span are fast.
@@ -231,16 +196,9 @@ export class EventMatches {
    * @param {number} event
    */
   next(row, event) {
-    const before = this.count[event];
-    let low = event;
-    let high = this.layer.begin[row + 1];
-    if (this.count[high] === before) return -1;
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (this.count[middle + 1] > before) high = middle;
-      else low = middle + 1;
-    }
-    return low;
+    const { count } = this;
+    const end = this.layer.begin[row + 1];
+    return count[end] === count[event] ? -1 : firstAbove(count, count[event], event + 1, end + 1) - 1;
   }
 
   /**
@@ -249,16 +207,9 @@ export class EventMatches {
    * @param {number} event
    */
   previous(row, event) {
-    const wanted = this.count[event];
-    let low = this.layer.begin[row];
-    let high = event;
-    if (this.count[low] === wanted) return -1;
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (this.count[middle + 1] >= wanted) high = middle;
-      else low = middle + 1;
-    }
-    return low;
+    const { count } = this;
+    const begin = this.layer.begin[row];
+    return count[begin] === count[event] ? -1 : firstAtLeast(count, count[event], begin + 1, event + 1) - 1;
   }
 
   /**

@@ -1,5 +1,6 @@
 // Draws the timeline: the visible lanes, the selections on top of them, the row names, and the time axis.
 
+import { firstAbove } from "../searching.js";
 import { EVENT_HEIGHT, TimelineCanvas } from "./canvas.js";
 import { EventPainter } from "./events.js";
 import { SplitPainter, splitPaints } from "./split.js";
@@ -490,14 +491,7 @@ export class TimelinePainter extends TimelineCanvas {
  * @param {number} time
  */
 export function curveIndex(times, time) {
-  let low = 0;
-  let high = times.length;
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if (times[middle] <= time) low = middle + 1;
-    else high = middle;
-  }
-  return low - 1;
+  return firstAbove(times, time) - 1;
 }
 
 /**
