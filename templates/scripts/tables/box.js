@@ -1,6 +1,6 @@
 // The body of one table: all its rows, or for many rows a scrolling box that only holds the visible ones.
 
-import { shadeWhatFollows } from "../dom.js";
+import { newElement, shadeLowerEdge } from "../dom.js";
 import { firstAbove } from "../searching.js";
 import { TableRows } from "./rows.js";
 
@@ -54,7 +54,7 @@ export class TableBox {
     this.body ??= this.printed;
     new ResizeObserver(() => this.#resized()).observe(scroll);
     scroll.addEventListener("scroll", () => this.#soon());
-    shadeWhatFollows(scroll);
+    shadeLowerEdge(scroll);
     this.arrange();
   }
 
@@ -62,7 +62,7 @@ export class TableBox {
     this.table.classList.add("virtual");
     this.scroll.classList.add("box");
     this.printed.classList.add("printed");
-    this.body = TableRows.node("tbody");
+    this.body = newElement("tbody");
     this.above = TableBox.#space(this.model.columns.length + 1);
     this.below = TableBox.#space(this.model.columns.length + 1);
     this.body.append(this.rows.ruler(), this.above, this.below);
@@ -71,11 +71,7 @@ export class TableBox {
 
   /** @param {number} columns */
   static #space(columns) {
-    const row = TableRows.node("tr", "space");
-    const cell = row.insertCell();
-    cell.colSpan = columns;
-    row.setAttribute("aria-hidden", "true");
-    return row;
+    return newElement("tr", { className: "space", "aria-hidden": "true" }, newElement("td", { colspan: String(columns) }));
   }
 
   /**

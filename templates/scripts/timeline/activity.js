@@ -10,13 +10,13 @@ import { readColumns } from "./columns.js";
 
 /**
  * `width_ns`: 0 if piece by piece, else the width of bins; `counts`: of pieces of each GPU.
- * @typedef {ColumnsHeader & { from_ns: number, to_ns: number, width_ns: number, counts: number[] }} AccountHeader
+ * @typedef {ColumnsHeader & { from_ns: number, to_ns: number, width_ns: number, counts: number[] }} ActivityHeader
  */
 
 // Piece by piece: from each edge to the next, one category.
 class Pieces {
   /**
-   * @param {AccountHeader} header
+   * @param {ActivityHeader} header
    * @param {Record<string, Numbers>} columns
    */
   constructor({ from_ns, to_ns, counts }, { length, category }) {
@@ -74,7 +74,7 @@ class Pieces {
 // In equal bins: the time of each category in each.
 class Bins {
   /**
-   * @param {AccountHeader} header
+   * @param {ActivityHeader} header
    * @param {Record<string, Numbers>} columns
    * @param {number} categories
    * @param {number} devices
@@ -125,7 +125,7 @@ class Bins {
 
 export class TimelineActivity {
   /**
-   * @param {AccountHeader[]} headers
+   * @param {ActivityHeader[]} headers
    * @param {number[]} groups
    * @param {Category[]} categories
    * @param {number} span

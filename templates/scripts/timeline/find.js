@@ -4,7 +4,7 @@ import { literally } from "../matching.js";
 
 /**
  * @import { EventLayer, TimelineData } from "./data.js"
- * @import { Asked, AskedCurve, Row, RowKind, Span } from "./types.js"
+ * @import { EventQuery, CurveTarget, Row, RowKind, Span } from "./types.js"
  */
 
 /**
@@ -33,7 +33,7 @@ export class TimelineFinder {
   /**
    * The labels (0 or 1 each) that have a name or one of several names, and the text for the search box. Details and
    * sizes narrow them down, unless no label would be left.
-   * @param {Asked} asked
+   * @param {EventQuery} asked
    */
   labels({ name = "", names, details = "", bytes }) {
     const [text, test] = names ? TimelineFinder.#anyOf(names) : this.#like(name);
@@ -81,7 +81,7 @@ export class TimelineFinder {
    * if possible, else of that name. Among several, the longest one, or the one whose duration is closest to `near_ns`.
    * @param {EventLayer} layer
    * @param {Uint8Array} isWanted
-   * @param {Asked} asked
+   * @param {EventQuery} asked
    * @param {Span} span
    */
   event(layer, isWanted, asked, [from, to]) {
@@ -121,7 +121,7 @@ export class TimelineFinder {
   /**
    * Rows to search with a test of the place, from the strictest to the most lenient.
    * @param {EventLayer} layer
-   * @param {Asked} asked
+   * @param {EventQuery} asked
    * @returns {Generator<Place>}
    */
   *#places(layer, { kind, group, within, outside, work }) {
@@ -139,7 +139,7 @@ export class TimelineFinder {
   /**
    * The calls that launched the work that is asked for.
    * @param {EventLayer} layer
-   * @param {Asked} asked
+   * @param {EventQuery} asked
    */
   #launchers(layer, asked) {
     const { isWanted } = this.labels(asked);
@@ -240,7 +240,7 @@ export class TimelineFinder {
 
   /**
    * The index of a curve, -1 if it is not drawn.
-   * @param {AskedCurve} asked
+   * @param {CurveTarget} asked
    */
   curve({ curve, group }) {
     return this.data.curves.findIndex(({ label, group: own }) => {

@@ -5,7 +5,7 @@ import { bringIntoView } from "../links.js";
 
 /**
  * @import { Timeline } from "./timeline.js"
- * @import { Kept } from "./types.js"
+ * @import { TimelineState } from "./types.js"
  */
 
 const TIMELINE_ADDRESS = /^#timeline=(-?\d+),(-?\d+)(?:&span=(-?\d+),(-?\d+))?(?:&event=(\d+),(-?\d+))?(?:&step=(\d+),(\d+))?$/;
@@ -53,7 +53,7 @@ export class TimelineHistory {
 
   /**
    * @param {"replaceState" | "pushState"} how
-   * @param {Kept} state
+   * @param {TimelineState} state
    * @param {string} [address]
    */
   #keep(how, state, address) {
@@ -67,7 +67,7 @@ export class TimelineHistory {
     }
   }
 
-  /** @returns {Kept} */
+  /** @returns {TimelineState} */
   #state() {
     const { view, span, search, alignment } = this.timeline;
     return { timeline: { view: [view.from, view.to], span, event: this.#event(), asked: search.asked, alignment } };
@@ -112,7 +112,7 @@ export class TimelineHistory {
     return true;
   }
 
-  /** @param {Kept} kept */
+  /** @param {TimelineState} kept */
   #restore({ timeline: { view, span, event, asked, alignment } }) {
     const { timeline } = this;
     timeline.search.restore(asked);
@@ -124,7 +124,7 @@ export class TimelineHistory {
     timeline.draw();
   }
 
-  /** @param {Kept | null} state */
+  /** @param {TimelineState | null} state */
   #arrive(state) {
     clearTimeout(this.timer);
     if (state?.timeline) this.#restore(state);

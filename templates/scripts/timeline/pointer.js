@@ -1,8 +1,7 @@
 // Mouse, touchpad and touch input of the timeline.
 
-import { part } from "../dom.js";
+import { nameElement, newElement, part } from "../dom.js";
 import { SPLIT_LABEL, curveIndex, foldText } from "./draw.js";
-import { timelineElement, timelineName } from "./elements.js";
 import { categoryText } from "./spans.js";
 import { amountText, countText, durationText, shareText } from "./text.js";
 
@@ -285,7 +284,7 @@ export class TimelinePointer {
   #showTooltip({ x, y }, lines) {
     const { tooltip, timeline } = this;
     const { offsetLeft, offsetTop } = timeline.box;
-    tooltip.replaceChildren(...lines.map((line) => timelineElement("div", {}, timelineName(line))));
+    tooltip.replaceChildren(...lines.map((line) => newElement("div", {}, nameElement(line))));
     tooltip.hidden = false;
     const { width, height } = timeline.painter;
     const isLow = y > height / 2;

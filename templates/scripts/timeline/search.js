@@ -10,11 +10,11 @@ import { countText } from "./text.js";
 /**
  * @import { EventLayer } from "./data.js"
  * @import { Timeline } from "./timeline.js"
- * @import { Asked, Span } from "./types.js"
+ * @import { EventQuery, Span } from "./types.js"
  */
 
 export class TimelineSearch {
-  /** @type {Asked | null} */
+  /** @type {EventQuery | null} */
   asked;
   /** @type {Uint8Array | null} */
   isWanted;
@@ -56,7 +56,7 @@ export class TimelineSearch {
 
   /**
    * @param {Uint8Array | null} isWanted
-   * @param {Asked | null} asked
+   * @param {EventQuery | null} asked
    */
   #use(isWanted, asked) {
     this.isWanted = isWanted;
@@ -107,7 +107,7 @@ export class TimelineSearch {
 
   /**
    * Restores a search from the browser's history.
-   * @param {Asked | null} asked
+   * @param {EventQuery | null} asked
    */
   restore(asked) {
     if (asked?.name ?? asked?.names) {
@@ -123,7 +123,7 @@ export class TimelineSearch {
     this.#highlight({ name });
   }
 
-  /** @param {Asked} asked */
+  /** @param {EventQuery} asked */
   #highlight(asked) {
     const { text, isWanted } = this.finder.labels(asked);
     this.input.value = text;
@@ -134,7 +134,7 @@ export class TimelineSearch {
   /**
    * Highlights the events that a table row represents, and zooms to one of them, if asked for one in the window.
    * All layers are tried, because merged blocks can hide an event that the exact part has.
-   * @param {Asked} asked
+   * @param {EventQuery} asked
    */
   show(asked) {
     const isWanted = this.#highlight(asked);

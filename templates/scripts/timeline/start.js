@@ -1,16 +1,15 @@
 // Starts the timeline: unpacks its data, and connects controls, keys, and requests from other parts of the page.
 
-import { part } from "../dom.js";
+import { nameElement, newElement, part, parts } from "../dom.js";
 import { bringIntoView, keepTarget } from "../links.js";
 import { canUnpack, unpacked } from "../payload.js";
 import { TimelineData } from "./data.js";
 import { TimelineHistory } from "./history.js";
-import { timelineElement, timelineName } from "./elements.js";
 import { swatch } from "./spans.js";
 import { countText, durationText } from "./text.js";
 import { Timeline } from "./timeline.js";
 
-/** @import { AskedSpan, AskedStep, Wish } from "./types.js" */
+/** @import { SpanTarget, StepTarget, TimelineTarget } from "./types.js" */
 
 const PAN_SHARE = 0.2; // of the view
 // of W, A, S and D: for a stroke, and for each repetition while the key is held
@@ -100,7 +99,7 @@ function listenToControls(timeline) {
   listen("list", (pressed) => pressed.setAttribute("aria-expanded", String(timeline.toggleList())));
   // names of several words are ours; that of a range stays as the program writes it
   const name = data.windowName.includes(" ") ? data.windowName[0].toUpperCase() + data.windowName.slice(1) : data.windowName;
-  button("window").replaceChildren(timelineName(name));
+  button("window").replaceChildren(nameElement(name));
   button("window").hidden = !data.window;
   button("align").hidden = !data.ranks?.canAlign;
 }
@@ -109,7 +108,7 @@ function listenToControls(timeline) {
  * Shows what another part of the page asks for: a curve, a time span, or else an event by name and whatever else is
  * known about it (TimelineFinder).
  * @param {Timeline} timeline
- * @param {Wish} asked
+ * @param {TimelineTarget} asked
  */
 function showInTimeline(timeline, asked) {
   const end = timeline.section.getBoundingClientRect().bottom;
@@ -129,7 +128,7 @@ function showInTimeline(timeline, asked) {
 
 /**
  * @param {Timeline} timeline
- * @param {AskedSpan} asked
+ * @param {SpanTarget} asked
  */
 function showSpan(timeline, { from_ns: from, to_ns: to, of_window: isOfWindow }) {
   const base = isOfWindow ? timeline.data.origin : 0;
@@ -140,7 +139,7 @@ function showSpan(timeline, { from_ns: from, to_ns: to, of_window: isOfWindow })
 /**
  * Shows a step on the GPU of a rank, or of the rank that represents it.
  * @param {Timeline} timeline
- * @param {AskedStep} asked
+ * @param {StepTarget} asked
  */
 function showStep(timeline, { rank: number, step, steps, is_own: isOwn }) {
   const { ranks } = timeline.data;
@@ -181,11 +180,11 @@ function describeTimeline(timeline) {
   const rows = data.totals.rows;
   const text = `Timeline of ${countText(events, "event")} in ${countText(rows, "row")} over ${durationText(data.span)}`;
   canvas.setAttribute("aria-label", text);
-  const notes = data.thinned.map((sentence) => timelineElement("p", { className: "note" }, sentence));
+  const notes = data.thinned.map((sentence) => newElement("p", { className: "note" }, sentence));
   const legend = part(section, ".timeline-legend", HTMLElement);
-  legend.replaceChildren(...data.occurring.map((category) => timelineElement("li", {}, swatch(category), category[0])));
+  legend.replaceChildren(...data.occurring.map((category) => newElement("li", {}, swatch(category), category[0])));
   legend.hidden = !legend.children.length;
-  for (const help of section.querySelectorAll(".of-ranks")) if (help instanceof HTMLElement) help.hidden = !data.ranks;
+  for (const help of parts(section, ".of-ranks", HTMLElement)) help.hidden = !data.ranks;
   part(section, ".timeline-notes", HTMLElement).replaceChildren(...notes);
 }
 

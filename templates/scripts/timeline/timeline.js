@@ -1,10 +1,9 @@
 // The timeline: its state, the actions that change it, and the frames that draw it.
 
-import { part, shadeWhatFollows } from "../dom.js";
+import { newElement, part, shadeLowerEdge } from "../dom.js";
 import { SPLIT_LABEL, TimelinePainter, foldText, headingText } from "./draw.js";
 import { FullScreen } from "./full.js";
 import { TimeView, TimelineLanes } from "./lanes.js";
-import { timelineElement } from "./elements.js";
 import { TimelineMinimap } from "./minimap.js";
 import { TimelinePanel } from "./panel.js";
 import { TimelinePointer } from "./pointer.js";
@@ -80,7 +79,7 @@ export class Timeline {
     if (data.window) this.view.show(...data.window);
     this.#layOut();
     this.box.addEventListener("scroll", () => this.draw(), { passive: true });
-    shadeWhatFollows(this.box);
+    shadeLowerEdge(this.box);
     new ResizeObserver(() => this.resize()).observe(this.box);
     window.addEventListener("resize", () => this.resize());
     for (const query of ["(prefers-color-scheme: dark)", "print"]) {
@@ -219,7 +218,7 @@ export class Timeline {
       const isFold = kind === "fold";
       const label = isFold ? foldText(this.data, index) : headingText(this.data, index);
       const isOpen = String(isFold ? this.spread.has(index) : !this.collapsed.has(index));
-      const button = timelineElement("button", { type: "button", "aria-label": label, "aria-expanded": isOpen });
+      const button = newElement("button", { type: "button", "aria-label": label, "aria-expanded": isOpen });
       button.style.top = `${axis + top}px`;
       button.style.height = `${height}px`;
       button.addEventListener("click", () => (isFold ? this.spreadOut(index) : this.toggle(index)));

@@ -3,7 +3,7 @@
 import type { ColumnsHeader } from "./columns.js";
 import type { EventLayer } from "./data.js";
 import type { Alignment } from "./ranks.js";
-import type { AccountHeader } from "./activity.js";
+import type { ActivityHeader } from "./activity.js";
 import type { SumsHeader } from "./sums.js";
 
 export type Span = [from: number, to: number];
@@ -62,7 +62,7 @@ export interface Header {
   layers: LayerHeader[];
   curves: Curve[];
   categories: Category[];
-  activity: AccountHeader[];
+  activity: ActivityHeader[];
   activity_groups: number[];
   ranks: RanksHeader | null;
   sums: SumsHeader | null;
@@ -97,7 +97,7 @@ export interface Lane {
  * A search: `text` as typed, or what is known about an event that another part of the page asks for. `in_window`: one
  * in the window comes before all others.
  */
-export interface Asked {
+export interface EventQuery {
   text?: string;
   name?: string;
   names?: string[];
@@ -107,20 +107,20 @@ export interface Asked {
   group?: string;
   within?: string[];
   outside?: boolean;
-  work?: Asked;
+  work?: EventQuery;
   near_ns?: number;
   in_window?: boolean;
 }
 
 /** A time span; with `of_window`, relative to the start of the window. */
-export interface AskedSpan {
+export interface SpanTarget {
   from_ns: number;
   to_ns: number;
   of_window?: boolean;
 }
 
 /** A step of a rank, or several that follow one another; `is_own`: counted from the first one of the rank. */
-export interface AskedStep {
+export interface StepTarget {
   rank: number;
   step: number;
   steps: number;
@@ -128,17 +128,17 @@ export interface AskedStep {
 }
 
 /** A curve, to show with its highest value. */
-export interface AskedCurve {
+export interface CurveTarget {
   curve: string;
   group?: string;
 }
 
 /** What the rest of the page asks for: the detail of a `timeline:show` event. `stays`: the page does not scroll there. */
-export type Wish = (Asked | AskedSpan | AskedStep | AskedCurve) & { stays?: boolean };
+export type TimelineTarget = (EventQuery | SpanTarget | StepTarget | CurveTarget) & { stays?: boolean };
 
 /** The timeline's state in the browser's history; `place`: scroll position; `number`: key of the focused element. */
-export interface Kept {
-  timeline: { view: Span; span: Span | null; event: [row: number, start: number] | null; asked: Asked | null; alignment?: Alignment | null };
+export interface TimelineState {
+  timeline: { view: Span; span: Span | null; event: [row: number, start: number] | null; asked: EventQuery | null; alignment?: Alignment | null };
   place?: { left: number; top: number };
   number?: number;
 }
