@@ -1,4 +1,4 @@
-// What each GPU did at every instant: one category of *Where the time went* after the other.
+// The activity of each GPU at every instant, as categories of *Where the time went*.
 
 import { firstAbove } from "../searching.js";
 import { readColumns } from "./columns.js";
@@ -103,7 +103,9 @@ class Bins {
     for (let bin = first; bin < bins && this.from + bin * step < to; bin++) {
       const left = this.from + bin * step;
       const share = (Math.min(left + step, to) - Math.max(left, from)) / step;
-      for (let one = 0; one < categories; one++) times[one] += share * this.time[(device * categories + one) * bins + bin];
+      for (let index = 0; index < categories; index++) {
+        times[index] += share * this.time[(device * categories + index) * bins + bin];
+      }
     }
   }
 

@@ -187,7 +187,7 @@ export class TimelineCanvas {
       this.context.fillText(text, x, y);
       return;
     }
-    const kept = Math.floor((text.length * room) / width) - 1;
-    if (kept >= 2) this.context.fillText(`${text.slice(0, kept)}…`, x, y, room);
+    const letters = Math.floor((text.length * room) / width) - 1;
+    if (letters >= 2) this.context.fillText(`${text.slice(0, letters)}…`, x, y, room);
   }
 }

@@ -162,13 +162,13 @@ export class EventLayer {
 
   #byCollective() {
     /** @type {Map<number, number[]>} */
-    const found = new Map();
-    this.member.forEach((event, at) => {
-      const events = found.get(this.collective[at]);
+    const members = new Map();
+    this.member.forEach((event, index) => {
+      const events = members.get(this.collective[index]);
       if (events) events.push(event);
-      else found.set(this.collective[at], [event]);
+      else members.set(this.collective[index], [event]);
     });
-    return found;
+    return members;
   }
 }
 
@@ -176,16 +176,16 @@ export class EventLayer {
 export class EventMatches {
   /**
    * @param {EventLayer} layer
-   * @param {Uint8Array} isWanted
+   * @param {Uint8Array} isMatch
    */
-  constructor(layer, isWanted) {
+  constructor(layer, isMatch) {
     this.layer = layer;
     this.sum = new Float64Array(layer.count + 1);
     this.count = new Uint32Array(layer.count + 1);
     for (let at = 0; at < layer.count; at++) {
-      const wanted = isWanted[layer.label[at]];
-      this.sum[at + 1] = this.sum[at] + wanted * (layer.end[at] - layer.start[at]);
-      this.count[at + 1] = this.count[at] + wanted;
+      const match = isMatch[layer.label[at]];
+      this.sum[at + 1] = this.sum[at] + match * (layer.end[at] - layer.start[at]);
+      this.count[at + 1] = this.count[at] + match;
     }
     this.total = this.count[layer.count];
   }
@@ -219,9 +219,9 @@ export class EventMatches {
    */
   rank(start, row) {
     let rank = 0;
-    for (let other = 0; other + 1 < this.layer.begin.length; other++) {
-      const first = this.layer.begin[other];
-      const end = this.#startingBefore(other, start, other <= row);
+    for (let lane = 0; lane + 1 < this.layer.begin.length; lane++) {
+      const first = this.layer.begin[lane];
+      const end = this.#startingBefore(lane, start, lane <= row);
       rank += this.count[end] - this.count[first];
     }
     return rank;
@@ -234,14 +234,14 @@ export class EventMatches {
    * @param {number} row
    */
   step(direction, start, row) {
-    let found = -1;
-    for (let other = 0; other + 1 < this.layer.begin.length; other++) {
-      const isIncluded = direction > 0 ? other <= row : other < row;
-      const border = this.#startingBefore(other, start, isIncluded);
-      const event = direction > 0 ? this.next(other, border) : this.previous(other, border);
-      if (event >= 0 && (found < 0 || this.#isNearer(event, found, direction))) found = event;
+    let nearest = -1;
+    for (let lane = 0; lane + 1 < this.layer.begin.length; lane++) {
+      const isIncluded = direction > 0 ? lane <= row : lane < row;
+      const border = this.#startingBefore(lane, start, isIncluded);
+      const event = direction > 0 ? this.next(lane, border) : this.previous(lane, border);
+      if (event >= 0 && (nearest < 0 || this.#isNearer(event, nearest, direction))) nearest = event;
     }
-    return found;
+    return nearest;
   }
 
   /**
@@ -258,11 +258,11 @@ export class EventMatches {
 
   /**
    * @param {number} event
-   * @param {number} found
+   * @param {number} nearest
    * @param {number} direction
    */
-  #isNearer(event, found, direction) {
-    const difference = this.layer.start[event] - this.layer.start[found];
+  #isNearer(event, nearest, direction) {
+    const difference = this.layer.start[event] - this.layer.start[nearest];
     return direction > 0 ? difference < 0 : difference >= 0; // rows are visited in order, so >= is right here
   }
 }
@@ -334,7 +334,7 @@ export class TimelineData {
    * @param {number} group
    */
   rankOf(group) {
-    return this.ranks?.each[this.ranks.of[group]] ?? null;
+    return this.ranks?.list[this.ranks.of[group]] ?? null;
   }
 
   /** @param {number} time */
@@ -448,7 +448,7 @@ export class TimelineData {
    * @param {(name: string) => boolean} test
    */
   labelsWith(test) {
-    const isWanted = this.names.map(test);
-    return Uint8Array.from(this.labels, ([name]) => Number(isWanted[name]));
+    const isMatch = this.names.map(test);
+    return Uint8Array.from(this.labels, ([name]) => Number(isMatch[name]));
   }
 }

@@ -99,7 +99,7 @@ export class TimelinePainter extends TimelineCanvas {
   }
 
   /**
-   * By how much the times of a group are moved.
+   * The shift of the times of a group.
    * @param {number} group
    */
   shiftOf(group) {
@@ -264,8 +264,8 @@ export class TimelinePainter extends TimelineCanvas {
       return [{ event, start, left: this.x(start + shift), right: this.x(end + shift), y: this.#topOf(lane) + lane.height / 2 }];
     });
     if (points.length < 2) return;
-    points.sort((one, other) => one.y - other.y);
-    const latest = points.reduce((one, other) => (other.start > one.start ? other : one));
+    points.sort((a, b) => a.y - b.y);
+    const latest = points.reduce((a, b) => (b.start > a.start ? b : a));
     const { context } = this;
     const trace = (/** @type {"left" | "right"} */ side) => {
       context.beginPath();
@@ -395,9 +395,9 @@ export class TimelinePainter extends TimelineCanvas {
     this.font(12, weight);
     context.fillStyle = paint;
     const width = context.measureText(text).width;
-    const kept = Math.max(Math.floor((text.length * room) / width) - 1, 2);
-    const tail = Math.ceil(kept * 0.6); // keep more of the end, because row names differ there
-    const cut = () => `${text.slice(0, kept - tail)}…${text.slice(-tail)}`;
+    const letters = Math.max(Math.floor((text.length * room) / width) - 1, 2);
+    const tail = Math.ceil(letters * 0.6); // more of the end, because row names differ there
+    const cut = () => `${text.slice(0, letters - tail)}…${text.slice(-tail)}`;
     context.fillText(width <= room ? text : cut(), x, y, room);
   }
 
@@ -507,7 +507,7 @@ export function headingText(data, group) {
   return [
     data.groupName(group),
     ...(place === ranks.awaited ? ["the others wait for it"] : []),
-    ...(absent && ranks.each[place].groups[0] === group ? [`like ${absent} more that ${absent > 1 ? "are" : "is"} not drawn`] : []),
+    ...(absent && ranks.list[place].groups[0] === group ? [`like ${absent} more that ${absent > 1 ? "are" : "is"} not drawn`] : []),
   ].join(", ");
 }
 
@@ -517,5 +517,5 @@ export function headingText(data, group) {
  * @param {number} place
  */
 export function foldText({ ranks }, place) {
-  return ranks ? `Like ${ranks.named([ranks.each[place]])}: ${ranks.named(ranks.like(place))}` : "";
+  return ranks ? `Like ${ranks.named([ranks.list[place]])}: ${ranks.named(ranks.like(place))}` : "";
 }

@@ -57,9 +57,9 @@ export class TimelineHistory {
    * @param {string} [address]
    */
   #keep(how, state, address) {
-    for (const more of address ? [[address], []] : [[]]) {
+    for (const addresses of address ? [[address], []] : [[]]) {
       try {
-        history[how](state, "", ...more);
+        history[how](state, "", ...addresses);
         return;
       } catch {
         // the address cannot be changed (then try without one), or there is no history
@@ -70,7 +70,7 @@ export class TimelineHistory {
   /** @returns {TimelineState} */
   #state() {
     const { view, span, search, alignment } = this.timeline;
-    return { timeline: { view: [view.from, view.to], span, event: this.#event(), asked: search.asked, alignment } };
+    return { timeline: { view: [view.from, view.to], span, event: this.#event(), query: search.query, alignment } };
   }
 
   /** @returns {[number, number] | null} */
@@ -99,23 +99,23 @@ export class TimelineHistory {
     const numbers = TIMELINE_ADDRESS.exec(hash)?.slice(1).map(Number);
     if (!numbers) return false;
     const { origin } = this.timeline.data;
-    const [from, to, begin, end, row, start, step, rank] = numbers.map((value, at) => (at === 4 || at > 5 ? value : value + origin));
+    const [from, to, begin, end, row, start, step, rank] = numbers.map((value, index) => (index === 4 || index > 5 ? value : value + origin));
     this.#restore({
       timeline: {
         view: [from, to],
         span: Number.isFinite(begin) ? [begin, end] : null,
         event: Number.isFinite(row) ? [row, start] : null,
-        asked: null,
+        query: null,
         alignment: Number.isFinite(step) ? { step, rank } : null,
       },
     });
     return true;
   }
 
-  /** @param {TimelineState} kept */
-  #restore({ timeline: { view, span, event, asked, alignment } }) {
+  /** @param {TimelineState} state */
+  #restore({ timeline: { view, span, event, query, alignment } }) {
     const { timeline } = this;
-    timeline.search.restore(asked);
+    timeline.search.restore(query);
     timeline.align(alignment ?? null);
     timeline.view.set(...view);
     if (span) timeline.chooseSpan(...span);

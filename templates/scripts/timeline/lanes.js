@@ -58,24 +58,24 @@ export class TimelineLanes {
     // GPUs, then processes: each in the order of ranks, and what is of none at the end
     const key = (/** @type {number} */ group) => {
       const place = ranks ? ranks.of[group] : -1;
-      const isFirst = place < 0 ? /^(?:GPU|CPU)/.test(groups[group].label) : ranks?.each[place].groups[0] === group;
+      const isFirst = place < 0 ? /^(?:GPU|CPU)/.test(groups[group].label) : ranks?.list[place].groups[0] === group;
       return (isFirst ? 0 : 2 * groups.length) + (place < 0 ? groups.length : place);
     };
-    if (ranks) order.sort((one, other) => key(one) - key(other));
+    if (ranks) order.sort((a, b) => key(a) - key(b));
     order.forEach((group) => {
       const place = ranks ? ranks.of[group] : -1;
       if (!ranks || place < 0) return add(group);
-      const { like, groups: own } = ranks.each[place];
-      if (like !== place && ranks.each[like].groups.length) return;
+      const { like, groups: numbers } = ranks.list[place];
+      if (like !== place && ranks.list[like].groups.length) return;
       add(group);
-      const others = ranks.like(place);
-      const at = own.indexOf(group);
+      const similar = ranks.like(place);
+      const index = numbers.indexOf(group);
       const fold = this.all.length;
-      if (others.length && !at) this.#add("fold", place, group);
-      for (const other of others) {
-        const theirs = other.groups.slice(at, at + 1 < own.length ? at + 1 : undefined);
-        if (spread.has(place)) theirs.forEach(add);
-        else if (!at) for (const folded of other.groups) this.ofGroup[folded] = fold;
+      if (similar.length && !index) this.#add("fold", place, group);
+      for (const rank of similar) {
+        const similarGroups = rank.groups.slice(index, index + 1 < numbers.length ? index + 1 : undefined);
+        if (spread.has(place)) similarGroups.forEach(add);
+        else if (!index) for (const folded of rank.groups) this.ofGroup[folded] = fold;
       }
     });
   }

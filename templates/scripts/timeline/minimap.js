@@ -194,10 +194,10 @@ export class TimelineMinimap {
     const [layer] = layers;
     const { from, to } = this.#limits;
     const step = (to - from) / width;
-    const mine = [...rows.keys()].filter((row) => group === undefined || (rows[row].group === group && rows[row].kind === "kernel"));
+    const kernelRows = [...rows.keys()].filter((row) => group === undefined || (rows[row].group === group && rows[row].kind === "kernel"));
     pixels.fill(0);
     const most = new Float64Array(width);
-    for (const row of mine) {
+    for (const row of kernelRows) {
       let before = 0;
       for (let column = 0; column < width; column++) {
         const until = busyUntil(layer, row, from + (column + 1) * step);

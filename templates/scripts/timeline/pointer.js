@@ -118,8 +118,8 @@ export class TimelinePointer {
    */
   #pinch(id, before, place) {
     const { timeline } = this;
-    const [, fixed] = [...this.pointers].find(([other]) => other !== id) ?? [id, before];
-    const distance = (/** @type {Point} */ one) => Math.max(Math.abs(one.x - fixed.x), 20);
+    const [, fixed] = [...this.pointers].find(([pointer]) => pointer !== id) ?? [id, before];
+    const distance = (/** @type {Point} */ point) => Math.max(Math.abs(point.x - fixed.x), 20);
     const middle = (before.x + fixed.x) / 2;
     const time = timeline.painter.timeAt(middle);
     timeline.view.pan(-(place.x - before.x) / 2 / timeline.painter.scale);
@@ -229,8 +229,8 @@ export class TimelinePointer {
     const at = this.timeline.instant(group, layer.start[event]);
     const time = `${data.duration(layer, event)} at ${at}${count}`.trim();
     const collective = layer.collectiveOf(event);
-    const told = collective >= 0 ? (data.ranks?.told(collective) ?? "") : "";
-    return [data.shortName(layer, event), time, told, data.details(layer, event)].filter(Boolean);
+    const latest = collective >= 0 ? (data.ranks?.latestText(collective) ?? "") : "";
+    return [data.shortName(layer, event), time, latest, data.details(layer, event)].filter(Boolean);
   }
 
   /**
@@ -272,7 +272,7 @@ export class TimelinePointer {
       return [categoryText(categories[piece.category]), `${durationText(piece.to - piece.from)} at ${this.timeline.instant(group, piece.from)}`];
     }
     const { times, from: begin, to: end } = activity.during(device, [from, to]);
-    const parts = [...times.entries()].filter(([, time]) => time > 0).sort(([, one], [, other]) => other - one);
+    const parts = [...times.entries()].filter(([, time]) => time > 0).sort(([, a], [, b]) => b - a);
     const lines = parts.map(([at, time]) => `${categoryText(categories[at])} ${shareText(time / (end - begin))}`);
     return lines.length ? [...lines, `of ${durationText(end - begin)}`] : [];
   }

@@ -1,4 +1,4 @@
-// What a selected span says of GPUs: where their time went, and the command that makes a report about the span.
+// The panel of a selected span: where the time of GPUs went, and the command that makes a report about the span.
 
 import { nameElement, newElement, toolButton } from "../dom.js";
 import { durationText, shareText } from "./text.js";
@@ -73,8 +73,8 @@ export function windowParts(data, [from, to], tools) {
  */
 function timeOption(ns) {
   if (ns < 0n || ns > MOST_EXACT) return `${ns}ns`;
-  const rest = String(ns % 1_000_000n).padStart(6, "0").replace(/0+$/, "");
-  return `${ns / 1_000_000n}${rest ? `.${rest}` : ""}ms`;
+  const decimals = String(ns % 1_000_000n).padStart(6, "0").replace(/0+$/, "");
+  return `${ns / 1_000_000n}${decimals ? `.${decimals}` : ""}ms`;
 }
 
 /**
@@ -83,12 +83,10 @@ function timeOption(ns) {
  * @param {string} command
  */
 async function showCommand(place, command) {
-  const field = document.createElement("input");
-  field.readOnly = true;
-  field.value = command;
-  field.setAttribute("aria-label", "Command for a report about this span");
-  const said = newElement("p", { className: "note" });
-  place.replaceChildren(said, field);
+  const properties = { readonly: "", value: command, "aria-label": "Command for a report about this span" };
+  const field = newElement("input", properties);
+  const note = newElement("p", { className: "note" });
+  place.replaceChildren(note, field);
   field.select();
   let isCopied = true;
   try {
@@ -97,5 +95,5 @@ async function showCommand(place, command) {
     isCopied = false; // no permission, or no clipboard
   }
   const what = "The numbers of this page cover its window. This command makes a report about the selected span";
-  said.textContent = `${what}${isCopied ? "; it is on the clipboard" : ""}. CAPTURE is the file that this page was made from.`;
+  note.textContent = `${what}${isCopied ? "; it is on the clipboard" : ""}. CAPTURE is the file that this page was made from.`;
 }

@@ -61,7 +61,7 @@ function listenToKeys(timeline) {
     event.preventDefault();
     keys[key](event);
   });
-  // to fill the window one need not go to the timeline first
+  // this key works without the focus on the timeline
   document.addEventListener("keydown", (event) => {
     const isTyped = event.target instanceof Element && event.target.closest("input, select, textarea");
     if (isTyped || event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || event.repeat) return;
@@ -105,30 +105,30 @@ function listenToControls(timeline) {
 }
 
 /**
- * Shows what another part of the page asks for: a curve, a time span, or else an event by name and whatever else is
- * known about it (TimelineFinder).
+ * Shows the target of another part of the page: a curve, a step, a time span, or else an event by its name and other
+ * facts (TimelineFinder).
  * @param {Timeline} timeline
- * @param {TimelineTarget} asked
+ * @param {TimelineTarget} target
  */
-function showInTimeline(timeline, asked) {
+function showInTimeline(timeline, target) {
   const end = timeline.section.getBoundingClientRect().bottom;
-  if (!asked.stays) {
+  if (!target.stays) {
     timeline.history?.leave();
     bringIntoView(timeline.section);
   }
   timeline.clear();
-  if ("curve" in asked) showCurve(timeline, timeline.search.finder.curve(asked));
-  else if ("steps" in asked) showStep(timeline, asked);
-  else if ("from_ns" in asked) showSpan(timeline, asked);
-  else timeline.search.show(asked);
-  if (!asked.stays) timeline.canvas.focus({ preventScroll: true });
+  if ("curve" in target) showCurve(timeline, timeline.search.finder.curve(target));
+  else if ("steps" in target) showStep(timeline, target);
+  else if ("from_ns" in target) showSpan(timeline, target);
+  else timeline.search.show(target);
+  if (!target.stays) timeline.canvas.focus({ preventScroll: true });
   // a panel that opens above what was chosen must not move it
   else scrollBy({ top: timeline.section.getBoundingClientRect().bottom - end, behavior: "instant" });
 }
 
 /**
  * @param {Timeline} timeline
- * @param {SpanTarget} asked
+ * @param {SpanTarget} target
  */
 function showSpan(timeline, { from_ns: from, to_ns: to, of_window: isOfWindow }) {
   const base = isOfWindow ? timeline.data.origin : 0;
@@ -139,17 +139,17 @@ function showSpan(timeline, { from_ns: from, to_ns: to, of_window: isOfWindow })
 /**
  * Shows a step on the GPU of a rank, or of the rank that represents it.
  * @param {Timeline} timeline
- * @param {StepTarget} asked
+ * @param {StepTarget} target
  */
 function showStep(timeline, { rank: number, step, steps, is_own: isOwn }) {
   const { ranks } = timeline.data;
-  const asked = ranks?.each.find((rank) => rank.number === number);
-  const place = asked?.groups.length ? ranks?.each.indexOf(asked) : asked?.like;
-  const span = ranks && place !== undefined ? ranks.span(place, step + (isOwn ? ranks.each[place].step : 0), steps) : null;
+  const requested = ranks?.list.find((rank) => rank.number === number);
+  const place = requested?.groups.length ? ranks?.list.indexOf(requested) : requested?.like;
+  const span = ranks && place !== undefined ? ranks.span(place, step + (isOwn ? ranks.list[place].step : 0), steps) : null;
   if (!ranks || place === undefined || !span) return;
   timeline.show(...span);
   timeline.chooseSpan(...span);
-  const [group] = ranks.each[place].groups;
+  const [group] = ranks.list[place].groups;
   timeline.open(group);
   const lane = timeline.lanes.all.find(({ kind, index }) => kind === "group" && index === group);
   if (lane) timeline.choose(lane);
