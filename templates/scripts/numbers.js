@@ -113,7 +113,7 @@ function isKnown(value) {
 }
 
 /**
- * Whether a text only says that the value is too close to 0 for its scale: `<0.001` or `>-0.001`.
+ * Whether a text represents a value too close to 0 for its scale: `<0.001` or `>-0.001`.
  * @param {string} text
  */
 function isSliver(text) {

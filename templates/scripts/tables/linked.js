@@ -75,7 +75,7 @@ export class LinkedTables {
   }
 
   /**
-   * The replay of a kernel, with what limits it.
+   * The replay of a kernel, with its limiter.
    * @param {string[]} names
    * @returns {RowLink | null}
    */

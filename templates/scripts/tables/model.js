@@ -217,7 +217,7 @@ export class TableModel {
   }
 
   /**
-   * The filtered rows in order; those inside closed parents only if `all`.
+   * The filtered rows in order; rows inside closed parents only if `all`.
    * @param {boolean} [all]
    */
   rows(all = false) {

@@ -116,7 +116,7 @@ export class TableRows {
   }
 
   /**
-   * Updates an element after a change of what is open.
+   * Updates an element after a row was opened or closed.
    * @param {number} row
    */
   refresh(row) {

@@ -80,7 +80,7 @@ export class EventLayer {
   }
 
   /**
-   * The number of events in a row, including those merged into blocks.
+   * The number of events in a row, including the events merged into blocks.
    * @param {number} row
    */
   countOf(row) {
@@ -141,7 +141,7 @@ export class EventLayer {
   }
 
   /**
-   * The number of what several ranks take part in with an event; -1 for none.
+   * The number of the collective that an event is part of; -1 for none.
    * @param {number} event
    */
   collectiveOf(event) {
@@ -150,7 +150,7 @@ export class EventLayer {
   }
 
   /**
-   * What all ranks do together with an event, and the event itself; nothing if they do not.
+   * All events of the collective that an event is part of; none if there is no collective.
    * @param {number} event
    */
   together(event) {
@@ -298,7 +298,7 @@ export class TimelineData {
     this.colorBy("category");
   }
 
-  /** The categories that occur in what GPUs did, or, where that is not known, among events. */
+  /** The categories that occur in the activity of GPUs, or, if that is unknown, among events. */
   get occurring() {
     const { activity, categories, labels } = this;
     const ofEvents = new Set(labels.map(([, , category]) => category));
@@ -306,15 +306,15 @@ export class TimelineData {
   }
 
   /**
-   * Chooses the colors of events: by category, or neutral if they have none; or by name. A color is a number among those
-   * of names, of categories, and neutral ones.
-   * @param {"category" | "name"} what
+   * Chooses the colors of events: by name, or by category, neutral without one. The numbers of colors are first those of
+   * names, then of categories, then of neutral ones.
+   * @param {"category" | "name"} property
    */
-  colorBy(what) {
+  colorBy(property) {
     const ofName = this.names.map(eventColor);
     const neutral = EVENT_COLORS + this.categories.length;
     this.color = Uint8Array.from(this.labels, ([name, , category]) => {
-      if (what === "name") return ofName[name];
+      if (property === "name") return ofName[name];
       return category < 0 ? neutral + (ofName[name] % NEUTRAL_COLORS) : EVENT_COLORS + category;
     });
   }

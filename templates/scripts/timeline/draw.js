@@ -21,7 +21,7 @@ const MOST_ARROWS = 50;
 export const SPLIT_LABEL = "Where the time went";
 
 /**
- * What to draw; `matchesOf`: the search matches of a layer.
+ * The state to draw; `matchesOf`: the search matches of a layer.
  * @typedef {{ view: TimeView, lanes: TimelineLanes, scrollTop: number, collapsed: Set<number>, unfolded: Set<number>, spread: Set<number>, shifts: Float64Array, alignment: Alignment | null, chosen: Lane | null, selected: Selected | null, hovered: Hit | null, span: Span | null, matchesOf: (layer: EventLayer) => EventMatches | null }} Scene
  * @typedef {{ text: string, paint: string, span: Span, isAlways?: boolean }} Strip
  */
@@ -90,7 +90,7 @@ export class TimelinePainter extends TimelineCanvas {
     this.#drawAxis(ticks, since ?? baseText, aligned);
   }
 
-  // The step that is aligned, as its name and its span where times are not moved; null if none is.
+  // The name of the aligned step, and its span on the rank whose times are not shifted; null if there is none.
   #aligned() {
     const { ranks } = this.data;
     const { alignment } = this.scene;
@@ -158,7 +158,7 @@ export class TimelinePainter extends TimelineCanvas {
   }
 
   /**
-   * Marks where the aligned step of a rank begins and ends; what has no such step is faded.
+   * Marks the beginning and the end of the aligned step of a rank; lanes without it are faded.
    * @param {Lane} lane
    * @param {number} y
    */
@@ -216,7 +216,7 @@ export class TimelinePainter extends TimelineCanvas {
     }
   }
 
-  // Draws on top of the events: the selected span, outlines, and arrows from a call to what it launched.
+  // Draws on top of the events: the selected span, outlines, and arrows from a call to the work that it launched.
   #drawMarkings() {
     const { span, hovered, selected } = this.scene;
     if (span) this.#drawSpan(this.x(span[0]), this.x(span[1]));
@@ -248,8 +248,8 @@ export class TimelinePainter extends TimelineCanvas {
   }
 
   /**
-   * Connects what ranks do together: a line through its begins, from rank to rank, and one through its ends. The last
-   * one to begin, for which the others wait, has a separate dot.
+   * Connects the events of a collective: a line through their begins, from rank to rank, and one through their ends. The
+   * last one to begin, for which the others wait, has a special dot.
    * @param {EventLayer} layer
    * @param {number[]} events
    * @param {boolean} isSelected
@@ -495,7 +495,7 @@ export function curveIndex(times, time) {
 }
 
 /**
- * The heading of a group: of a rank, with what is special about it.
+ * The heading of a group: of a rank, with remarks.
  * @param {TimelineData} data
  * @param {number} group
  */
@@ -512,7 +512,7 @@ export function headingText(data, group) {
 }
 
 /**
- * What the heading of folded ranks says.
+ * The heading of folded ranks.
  * @param {TimelineData} data
  * @param {number} place
  */

@@ -87,7 +87,7 @@ export class EventPainter {
   }
 
   /**
-   * Draws what follows of another time, as wide as before.
+   * Draws the following rows of another time span of the same width.
    * @param {{ from: number, to: number, width: number }} view
    * @param {EventLayer} layer
    * @param {EventMatches | null} matches

@@ -77,7 +77,7 @@ export class TimelineFinder {
   }
 
   /**
-   * The event to go to among those that run in a span, -1 if there is none: in the right place and of the right kind
+   * The best match among the events that run in a span, -1 if there is none: in the right place and of the right kind
    * if possible, else of that name. Among several, the longest one, or the one whose duration is closest to `near_ns`.
    * @param {EventLayer} layer
    * @param {Uint8Array} isMatch

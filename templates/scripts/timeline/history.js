@@ -20,15 +20,14 @@ export class TimelineHistory {
   constructor(timeline) {
     this.timeline = timeline;
     /** @type {Map<number, Element | null>} */
-    this.left = new Map(); // the focused element before each jump
+    this.focused = new Map(); // the focused element before each jump
     window.addEventListener("popstate", ({ state }) => this.#arrive(state));
-    const isKept = Boolean(history.state?.timeline);
-    if (isKept) this.#restore(history.state);
+    if (history.state?.timeline) this.#restore(history.state);
     else this.#follow(location.hash);
     this.written = this.#address();
   }
 
-  // Called after every frame; the address changes once the view is at rest.
+  // Called after each frame; the address changes once the view is at rest.
   changed() {
     clearTimeout(this.timer);
     this.timer = setTimeout(() => this.#write(), TimelineHistory.REST);
@@ -39,7 +38,7 @@ export class TimelineHistory {
     clearTimeout(this.timer);
     const place = { left: scrollX, top: scrollY };
     const number = performance.now();
-    this.left.set(number, document.activeElement);
+    this.focused.set(number, document.activeElement);
     this.#keep("replaceState", { ...this.#state(), place, number });
     this.#keep("pushState", this.#state());
   }
@@ -133,7 +132,7 @@ export class TimelineHistory {
     this.written = this.#address();
     if (!state?.place) return;
     window.scrollTo({ ...state.place, behavior: "instant" });
-    const focused = this.left.get(state.number ?? NaN);
+    const focused = this.focused.get(state.number ?? NaN);
     if (focused instanceof HTMLElement && focused.isConnected) focused.focus({ preventScroll: true });
   }
 }

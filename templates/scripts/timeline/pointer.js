@@ -72,7 +72,7 @@ export class TimelinePointer {
   }
 
   /**
-   * Says once how to zoom, to a reader whose first try did something else.
+   * Shows once how to zoom, after a first attempt that did something else.
    * @param {string} text
    */
   #showHint(text) {
@@ -257,7 +257,7 @@ export class TimelinePointer {
   }
 
   /**
-   * What a GPU did at a place: the piece there, else the parts of what is drawn there, the largest first.
+   * The activity of a GPU at a place: the piece there, else the parts of that column of pixels, the largest first.
    * @param {Lane} lane
    * @param {number} x
    */

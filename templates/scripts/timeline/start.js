@@ -122,7 +122,7 @@ function showInTimeline(timeline, target) {
   else if ("from_ns" in target) showSpan(timeline, target);
   else timeline.search.show(target);
   if (!target.stays) timeline.canvas.focus({ preventScroll: true });
-  // a panel that opens above what was chosen must not move it
+  // a panel that opens above the chosen element must not move it
   else scrollBy({ top: timeline.section.getBoundingClientRect().bottom - end, behavior: "instant" });
 }
 

@@ -54,7 +54,7 @@ export class TimelineSums {
 
   /**
    * Statistics of the whole steps that contain a span: the events that begin in them, plus those that are running at
-   * the first edge, minus what continues after the last edge.
+   * the first edge, minus the parts that continue after the last edge.
    * @param {number} from
    * @param {number} to
    * @returns {Statistics}
@@ -114,8 +114,8 @@ export class TimelineSums {
   }
 
   /**
-   * Adds (sign 1, at the first edge) or subtracts (sign -1, at the last edge) what remains of the event that is running
-   * in a row at an edge.
+   * Adds (sign 1, at the first edge) or subtracts (sign -1, at the last edge) the remaining part of the event that is
+   * running in a row at an edge.
    * @param {SlotSum[]} sums
    * @param {number} row
    * @param {number} edge

@@ -117,7 +117,7 @@ export class Timeline {
     this.history?.changed();
   }
 
-  // What times in view are relative to.
+  // The reference of the times in view.
   get #origin() {
     const { alignment, data } = this;
     return (alignment && data.ranks?.span(alignment.rank, alignment.step)?.[0]) ?? data.origin;
@@ -164,7 +164,7 @@ export class Timeline {
     const selectedRank = group === undefined ? -1 : ranks.of[group];
     const hasSteps = selectedRank >= 0 && ranks.list[selectedRank].edges.length > 0;
     const rank = hasSteps ? selectedRank : ranks.list.findIndex(({ edges }) => edges.length > 0);
-    // the CPU can be many steps ahead: what it launched tells the step
+    // the CPU can be many steps ahead: its GPU work determines the step
     const event = selected && (selected.layer.launch[selected.event] < 0 ? selected.partners[0] : undefined);
     const time = selected && hasSteps ? selected.layer.start[event ?? selected.event] : (view.from + view.to) / 2;
     this.align({ step: ranks.stepAt(rank, time), rank });
@@ -433,8 +433,8 @@ export class Timeline {
   }
 
   /**
-   * Selects a span (whole ns, inside the capture). The selection becomes what the statistics cover; only a span shorter
-   * than one of their steps stays as it is.
+   * Selects a span (whole ns, inside the capture). The selection becomes the span of the statistics; only a span shorter
+   * than one of their steps is unchanged.
    * @param {number} from
    * @param {number} to
    * @param {number} [grain]
