@@ -69,8 +69,8 @@ def forest(comparison: Comparison, names: MeasureNames) -> Forest | None:
     if rows.empty:
         return None
     bounds = np.abs(np.concatenate([floats(rows[name]) for name in ("low_pct", "high_pct", "change_pct")]))
-    most = max(float(bounds[np.isfinite(bounds)].max(initial=0.0)), 1.2 * comparison.same_pct)
-    end = next(value for value in _ENDS if value >= min(most, _BEYOND))
+    extent = max(float(bounds[np.isfinite(bounds)].max(initial=0.0)), 1.2 * comparison.same_pct)
+    end = next(value for value in _ENDS if value >= min(extent, _BEYOND))
 
     def place(value: float) -> float:
         return percent(0.5 + (0.5 - _MARGIN / 100) * max(-1.0, min(value / end, 1.0)))

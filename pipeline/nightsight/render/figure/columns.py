@@ -64,12 +64,12 @@ def step_columns(frame: Frame, medians: Frame, called: Callable[[object], str] =
     if rows.empty or not categories:
         return ()
     devices = [(str(device), steps) for device, steps in rows.groupby("device", sort=False)]
-    drawn = [(device, steps, _median(steps, medians, device)) for device, steps in devices[:_MAX_PANELS]]
-    top, levels = level_ticks(max(_highest(steps, median) for _, steps, median in drawn), unit="ns")
+    panels = [(device, steps, _median(steps, medians, device)) for device, steps in devices[:_MAX_PANELS]]
+    top, levels = level_ticks(max(_highest(steps, median) for _, steps, median in panels), unit="ns")
     listed = _LISTED if len(devices) <= _MANY else _LISTED_OF_MANY
     plots = tuple(
         _plot(steps, categories, _Scale(median, top, levels, listed), called(device) if len(devices) > 1 else "")
-        for device, steps, median in drawn
+        for device, steps, median in panels
     )
     visible = [category for category, name in categories.items() if np.nanmax(rows[name]) >= _VISIBLE * top]
     return (
@@ -205,15 +205,15 @@ def _slowest(rows: Frame, median: float) -> Iterator[str]:
 
 def _notes(rows: Frame, devices: int, plots: Sequence[Plot], *, is_cpu: bool, has_operators: bool) -> Iterator[str]:
     shapes = {mark.shape for plot in plots for mark in plot.of(Point)}
-    most = int(rows["steps"].max())
+    size = int(rows["steps"].max())
     parts = "Solid: busy. Hatched: idle, by cause."
     if is_cpu and has_operators:
         parts = "Solid: in operators, on any thread. Hatched: outside."
     elif is_cpu:
         parts = "Hatched: all of a step, as no operators were recorded."
     yield f"{parts} The line is the median of all steps."
-    if most > 1:
-        yield f"Each column is the mean of up to {most:,} consecutive steps; marks are of the slowest."
+    if size > 1:
+        yield f"Each column is the mean of up to {size:,} consecutive steps; marks are of the slowest."
     if shapes:
         yield f"Marks: steps that take more than {OUTLIER} times the median."
     if _BEYOND_SCALE in shapes:

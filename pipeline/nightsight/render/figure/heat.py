@@ -119,8 +119,8 @@ def heats_of_parts(steps: pd.DataFrame, ranks: pd.DataFrame) -> tuple[Heat, ...]
     maps = []
     for _, category, cells, means in sorted(candidates, key=lambda candidate: -candidate[0])[:_MAX_MAPS]:
         details = {rank: f"{format_value(time, 'time_ns')} a step" for rank, time in means.items()}
-        least, *_, most = (f"rank {rank:.0f} ({details[rank]})" for rank in sorted(means, key=means.__getitem__))
-        words = _HeatWords(category, details, f"{category}: the most on {most}, the least on {least}.")
+        fastest, *_, slowest = (f"rank {rank:.0f} ({details[rank]})" for rank in sorted(means, key=means.__getitem__))
+        words = _HeatWords(category, details, f"{category}: the most on {slowest}, the least on {fastest}.")
         maps.append(_map(cells, words, _first_step(steps), is_own=True))
     return tuple(maps)
 
@@ -195,7 +195,7 @@ def _paths(of_rank: pd.DataFrame, edges: Floats, count: float) -> tuple[str, ...
 
 def _notes(cells: pd.DataFrame, ranks: int) -> Iterator[str]:
     yield "The stronger the color, the longer a step took without its waits. The others wait for the strongest one."
-    if (most := int(cells["steps"].max())) > 1:
-        yield f"Each cell is the mean of up to {most:,} consecutive steps."
+    if (size := int(cells["steps"].max())) > 1:
+        yield f"Each cell is the mean of up to {size:,} consecutive steps."
     if ranks > _MAX_ROWS:
         yield omission(_MAX_ROWS, ranks, "ranks")

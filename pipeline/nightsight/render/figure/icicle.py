@@ -87,8 +87,8 @@ def icicles(
         return ()
     owned = list(rows.groupby("owner", sort=False))
     is_step = bool((rows["steps"] > 0).any())
-    drawn, are_several = owned[:_MAX_TREES], len(owned) > 1
-    sums = [of_owner.groupby("category")["time_ns"].sum() for _, of_owner in drawn]
+    first, are_several = owned[:_MAX_TREES], len(owned) > 1
+    sums = [of_owner.groupby("category")["time_ns"].sum() for _, of_owner in first]
     categories = {name for times in sums for name in times.index[100.0 * times >= _LEAST * times.sum()]}
     return (
         Boxes(
@@ -98,7 +98,7 @@ def icicles(
             keys=keys_of(name for name in CAUSE_COLORS if name in categories),
             trees=tuple(
                 _tree(of_owner.to_dict("records"), str(owner) if are_several else "", is_step)
-                for owner, of_owner in drawn
+                for owner, of_owner in first
             ),
             notes=tuple(_notes(frame, len(owned), is_step=is_step)),
         ),

@@ -88,22 +88,23 @@ def _log(column: "pd.Series[Any]") -> "pd.Series[float]":
 def _roofline(points: Frame, roofs: Frame, words: RooflineWords) -> Plane:
     largest = points.groupby("name")[_RATE].transform("max")
     major = points[points[_RATE] >= _MINOR * largest]
-    drawn = major.head(MAX_POINTS)
-    kinds = list(dict.fromkeys(drawn["kind"].astype("str")))
+    counts = len(points) - len(major), len(major)
+    points = major.head(MAX_POINTS)
+    kinds = list(dict.fromkeys(points["kind"].astype("str")))
     keys = {kind: marker(short_text(kind), number) for number, kind in enumerate(kinds)}
     slopes, levels = _slopes(roofs), _levels(roofs, kinds)
-    plane = _plane(drawn, list(slopes.values()), list(levels))
-    drawn = drawn.assign(title=[_title(row, words, slopes) for row in drawn.to_dict("records")])
-    hollow, filled = _points(drawn, plane, keys, [plane.dot(0, level).y for level in levels])
+    plane = _plane(points, list(slopes.values()), list(levels))
+    points = points.assign(title=[_title(row, words, slopes) for row in points.to_dict("records")])
+    hollow, filled = _points(points, plane, keys, [plane.dot(0, level).y for level in levels])
     # labels should cover neither the points nor their hollow L2 partners
     positions = [_pixels(mark.at) for mark in (*hollow, *filled) if isinstance(mark, Point)]
     lines = [*_slope_roofs(slopes, levels, plane), *_level_roofs(slopes, levels, plane, positions)]
     across, up = _without_unit(plane.across.ticks(), _INTENSITY), _without_unit(vertical(plane.up.ticks()), _RATE)
     marks = (*grid(across, up), *(line for line, _ in lines), *(text for _, text in lines), *hollow, *filled)
-    gpu = short_text(str(roofs["gpu"].iloc[0])) if len(roofs) else gpu_name(drawn["device"].iloc[0])
-    unit = arithmetic(_RATE, drawn["kind"].astype("str"))
-    low, high = (format_value(rate, unit) for rate in (drawn[_RATE].min(), drawn[_RATE].max()))
-    summary = f"Roofline of {gpu}: {counted(len(drawn), 'point')}, {low} to {high}; see the table for their values"
+    gpu = short_text(str(roofs["gpu"].iloc[0])) if len(roofs) else gpu_name(points["device"].iloc[0])
+    unit = arithmetic(_RATE, points["kind"].astype("str"))
+    low, high = (format_value(rate, unit) for rate in (points[_RATE].min(), points[_RATE].max()))
+    summary = f"Roofline of {gpu}: {counted(len(points), 'point')}, {low} to {high}; see the table for their values"
     return Plane(
         look="roofline",
         title=gpu,
@@ -111,7 +112,7 @@ def _roofline(points: Frame, roofs: Frame, words: RooflineWords) -> Plane:
         plot=Plot(summary, marks, up, across),
         across=_symbol(arithmetic(_INTENSITY, kinds)),
         up=_symbol(arithmetic(_RATE, kinds)),
-        notes=tuple(_notes(words, len(points) - len(major), len(major), has_l2=bool(hollow))),
+        notes=tuple(_notes(words, *counts, has_l2=bool(hollow))),
     )
 
 

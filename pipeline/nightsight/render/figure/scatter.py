@@ -53,10 +53,10 @@ def copy_rates(frame: Frame, peaks: Frame) -> tuple[Plane, ...]:
     points = [_point(row, keys[row["kind"]], LogPlane(sizes, rates)) for row in classes.to_dict("records")]
     lines = (Line(f"{a.look} pair", a.at, b.at) for a, b in pairwise(points) if a.look == b.look)
     across, up = sizes.ticks(), vertical(rates.ticks())
-    kinds = classes.groupby("kind", sort=False).agg(count=("count", "sum"), most=("rate", "max"))
+    kinds = classes.groupby("kind", sort=False).agg(count=("count", "sum"), highest=("rate", "max"))
     texts = [
-        f"{short_text(str(kind))}: {counted(count, 'copy')}, {format_value(most, 'most_bytes_per_s')} at most"
-        for kind, count, most in kinds.itertuples()
+        f"{short_text(str(kind))}: {counted(count, 'copy')}, {format_value(highest, 'rate_bytes_per_s')} at most"
+        for kind, count, highest in kinds.itertuples()
     ]
     notes = (
         "Each marker represents all copies of one kind and size class (sizes double per class), at their mean "
