@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nightsight.render.figure.axes import Tick, drawable, level_ticks, log_axis, round_text, spaced, time_ticks
+from nightsight.render.figure.axes import Tick, finite_rows, level_ticks, log_axis, round_text, spaced, time_ticks
 from tests.properties import examples
 
 
@@ -123,8 +123,8 @@ def test_times_are_round_and_the_last_has_the_unit(window_ns: int, texts: list[s
 
 def test_only_rows_with_all_numbers_can_be_drawn() -> None:
     frame = pd.DataFrame({"a": [1, math.nan, math.inf, 2e300], "b": [5, 6, 7, None], "c": ["x", "y", None, "z"]})
-    assert drawable(frame, ("a", "b"), ("c",)).to_numpy().tolist() == [[1, 5, "x"]]
-    assert drawable(frame, ("a",), ("c",)).to_numpy().tolist() == [[1, "x"], [1e18, "z"]]
+    assert finite_rows(frame, ("a", "b"), ("c",)).to_numpy().tolist() == [[1, 5, "x"]]
+    assert finite_rows(frame, ("a",), ("c",)).to_numpy().tolist() == [[1, "x"], [1e18, "z"]]
     for lacking in "ab":
-        assert drawable(frame.drop(columns=lacking), ("a", "b"), ("c",)).empty
-    assert drawable(frame.drop(columns="c"), ("a", "b"), ("c",)).empty
+        assert finite_rows(frame.drop(columns=lacking), ("a", "b"), ("c",)).empty
+    assert finite_rows(frame.drop(columns="c"), ("a", "b"), ("c",)).empty

@@ -13,7 +13,7 @@ from nightsight.model.compare import CHANGES, Comparison, unit_of
 from nightsight.render.compare import render_comparison
 from nightsight.render.compare.figures import columns, forest
 from nightsight.render.compare.page import comparison_page
-from nightsight.render.compare.words import PARTS, Names, change_texts, gates, interval, percent, tally
+from nightsight.render.compare.words import PARTS, MeasureNames, change_texts, gates, interval, percent, tally
 from tests.comparisons import compared, hostile_comparison, runs, train_comparison
 from tests.properties import examples
 from tests.recorded import Recorded
@@ -65,7 +65,7 @@ def test_every_link_of_the_page_leads_to_a_section(trained: Comparison) -> None:
 
 def test_what_all_runs_share_is_said_once(trained: Comparison) -> None:
     page = comparison_page(trained)
-    assert page.of_all_runs.startswith("GPU NVIDIA H200, driver")
+    assert page.common_facts.startswith("GPU NVIDIA H200, driver")
     assert page.runs is not None
     assert [column.title for column in page.runs.columns] == [
         "Run", "Side", "Order", "Commit", "Started", "Temperature"
@@ -82,8 +82,8 @@ def test_what_did_not_change_is_in_closed_elements(trained: Comparison) -> None:
     assert kernels.tally == ", ".join(["1 regressed, 1 improved, 1 added, 1 removed", *others])
     assert kernels.changed is not None
     assert len(kernels.changed.rows) == 4
-    assert [title for title, _ in kernels.others] == others
-    assert {item.title for item in page.others} == {"Kernel families", "Ranges", "Copies and sets", "CUDA API calls"}
+    assert [title for title, _ in kernels.folded] == others
+    assert {item.title for item in page.unchanged} == {"Kernel families", "Ranges", "Copies and sets", "CUDA API calls"}
 
 
 def test_tables_keep_the_order_of_impact_and_their_parts_add_up(trained: Comparison) -> None:
@@ -91,7 +91,7 @@ def test_tables_keep_the_order_of_impact_and_their_parts_add_up(trained: Compari
     rows = trained.changes[trained.changes["kind"] == "kernel"]
     rows = rows[rows["verdict"].isin(["regressed", "improved", "added", "removed"])]
     assert kernels.changed is not None
-    whole = kernels.changed.whole
+    whole = kernels.changed.all_rows
     assert whole is not None
     assert whole.frame["name"].tolist() == rows["name"].tolist()
     added_up = whole.frame["by_count_ns"] + whole.frame["by_time_ns"]
@@ -107,7 +107,7 @@ def test_an_interval_is_drawn_where_it_is() -> None:
             {**known, "name": "launches", "change_pct": 2.5},
             {"name": "copies", "baseline": 0.0, "candidate": 0.0},
         ),
-        Names(small().changes),
+        MeasureNames(small().changes),
     )
     assert drawn is not None
     first, second, third = drawn.bars
@@ -124,7 +124,7 @@ def test_columns_add_up_and_have_one_scale() -> None:
         {"name": "compute", "baseline": 60.0, "candidate": 100.0, "verdict": "regressed"},
         {"name": "host code", "baseline": 20.0, "candidate": 0.0, "verdict": "removed"},
     ]
-    drawn = columns(small(*rows), Names(small().changes))
+    drawn = columns(small(*rows), MeasureNames(small().changes))
     assert drawn is not None
     compute, host = drawn.parts
     assert (compute.before, compute.after) == ((40.0, 60.0), (0.0, 100.0))
@@ -137,14 +137,16 @@ def test_columns_add_up_and_have_one_scale() -> None:
 
 def test_the_columns_say_the_time_of_a_step_where_it_is_known() -> None:
     step = {"name": "step_ns", "baseline": 90.0, "candidate": 101.0}
-    drawn = columns(small({"name": "compute", "baseline": 60.0, "candidate": 100.0}, step), Names(small().changes))
+    drawn = columns(
+        small({"name": "compute", "baseline": 60.0, "candidate": 100.0}, step), MeasureNames(small().changes)
+    )
     assert drawn is not None
     assert (drawn.before, drawn.after, drawn.difference) == ("90 ns", "101 ns", "+11 ns")
 
 
 def test_without_parts_there_are_no_columns() -> None:
-    assert columns(small({"baseline": 1.0, "candidate": 2.0}), Names(small().changes)) is None
-    assert columns(small({"name": "compute"}), Names(small().changes)) is None
+    assert columns(small({"baseline": 1.0, "candidate": 2.0}), MeasureNames(small().changes)) is None
+    assert columns(small({"name": "compute"}), MeasureNames(small().changes)) is None
 
 
 def test_what_changed_stands_before_what_did_not() -> None:
@@ -174,7 +176,7 @@ def test_units_of_measures() -> None:
     assert [unit_of("gate", name) for name in ("step_ns", "launches", PARTS[-1])] == ["ns", "", "ns"]
     assert unit_of("kernel", "launches") == "ns"
     (written_,) = change_texts(
-        small({"name": "launches", "baseline": 40.0, "candidate": 41.0}).changes, Names(small().changes)
+        small({"name": "launches", "baseline": 40.0, "candidate": 41.0}).changes, MeasureNames(small().changes)
     )
     assert (written_.baseline, written_.candidate, written_.difference) == ("40", "41", "+1")
 

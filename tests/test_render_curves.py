@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from nightsight.model.report import Report
 from nightsight.render.export.markdown import render_markdown
-from nightsight.render.figure.curves import PANELS, Kind, over_time
+from nightsight.render.figure.curves import MAX_PANELS, CurveKind, over_time
 from nightsight.render.figure.plot import GRID, Circle, Dot, Panels, Path, Plot, Rect
 from nightsight.render.page.html import render_html
 from nightsight.render.page.page import PageSection, page
@@ -23,8 +23,10 @@ from tests.reports import gpu_table, result, small_report
 from tests.test_render_html import Outline
 from tests.timeline import draw
 
-KIND = Kind(MEMORY_OVER_TIME, "Level", "time_ns", (("level", ""),), "", "api")
-TWO = Kind(MEMORY_OVER_TIME, "Level", "time_ns", (("most_bytes", "maximum"), ("mean_bytes", "mean")), "bytes", "bytes")
+KIND = CurveKind(MEMORY_OVER_TIME, "Level", "time_ns", (("level", ""),), "", "api")
+TWO = CurveKind(
+    MEMORY_OVER_TIME, "Level", "time_ns", (("most_bytes", "maximum"), ("mean_bytes", "mean")), "bytes", "bytes"
+)
 Point = tuple[int, int]
 
 times = st.integers(-(1 << 63), (1 << 63) - 1) | st.integers(-1000, 1000)
@@ -35,7 +37,7 @@ def table(*rows: tuple[int, int, float]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["device", "time_ns", "level"])
 
 
-def chart(frame: pd.DataFrame, *, kind: Kind = KIND, window_ns: float = 0.0) -> Panels:
+def chart(frame: pd.DataFrame, *, kind: CurveKind = KIND, window_ns: float = 0.0) -> Panels:
     (drawn,) = over_time(kind, frame, window_ns=window_ns)
     return drawn
 
@@ -160,7 +162,7 @@ def test_the_page_of_any_table_is_valid(rows: list[tuple[int, int, float, float]
 
 
 def test_a_share_is_drawn_up_to_all_of_it() -> None:
-    kind = Kind(MEMORY_OVER_TIME, "Busy", "time_ns", (("level", ""),), "pct", "busy", full=100.0)
+    kind = CurveKind(MEMORY_OVER_TIME, "Busy", "time_ns", (("level", ""),), "pct", "busy", full=100.0)
     drawn = chart(table((0, 0, 3.0), (0, 5, 1.0)), kind=kind)
     assert [tick.text for tick in drawn.plots[0].up] == ["100 %", "50 %", "0"]
     assert heights(paths(drawn.plots[0])[0])[0] == 30
@@ -217,9 +219,9 @@ def test_a_flat_curve_has_no_peak() -> None:
 
 
 def test_more_devices_than_fit_are_counted() -> None:
-    drawn = chart(table(*((device, 0, device) for device in range(PANELS + 3))))
-    assert len(drawn.plots) == PANELS
-    assert drawn.notes[-1].startswith(f"The first {PANELS} of {PANELS + 3} devices.")
+    drawn = chart(table(*((device, 0, device) for device in range(MAX_PANELS + 3))))
+    assert len(drawn.plots) == MAX_PANELS
+    assert drawn.notes[-1].startswith(f"The first {MAX_PANELS} of {MAX_PANELS + 3} devices.")
     assert drawn.plots[0].up[0].text == "20"
 
 

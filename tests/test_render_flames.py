@@ -60,7 +60,7 @@ def test_causes_are_on_top_and_functions_below_their_callers_the_largest_first()
 def test_what_is_written_fits() -> None:
     def written(name: str, share: float) -> tuple[str, str, str, str]:
         box = flame(("host code", name, share), ("launch", "", 100 - share)).boxes[2]
-        return box.name, box.name_from, box.place, box.place_from
+        return box.name, box.name_from, box.detail, box.detail_from
 
     # 7.3 pixels a letter and 9 around: in plots of 320, 660 and 1080 pixels
     assert written("collate (data.py:41)", 49) == ("collate", "", " (data.py:41)", "")
@@ -75,7 +75,7 @@ def test_what_is_written_fits() -> None:
 
 def test_a_cause_without_room_for_its_name_has_its_share() -> None:
     boxes = flame(("module load and JIT", "a", 10), ("host code", "a", 90)).boxes
-    assert [(box.name, box.place) for box in boxes if box.look.startswith("series")] == [
+    assert [(box.name, box.detail) for box in boxes if box.look.startswith("series")] == [
         ("host code", " 90.0 %"),
         ("10.0 %", ""),
     ]

@@ -76,9 +76,9 @@ def test_kernels_are_grouped_by_family_and_the_groups_have_their_sums() -> None:
 def test_very_many_failures_and_captures_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     failures = tuple(Failure(f"f{number}", "no capture") for number in range(205))
     page = fleet_page(replace(survey([summary("a")]), failures=failures))
-    assert (len(page.failures), page.failed, page.left_out) == (200, "205 files", "And 5 more.")
+    assert (len(page.failures), page.failed, page.more_failures) == (200, "205 files", "And 5 more.")
     assert page.figures[0].note == "205 files could not be read"
-    monkeypatch.setattr("nightsight.render.fleet.page._MOST_CAPTURES", 3)
+    monkeypatch.setattr("nightsight.render.fleet.page._MAX_CAPTURES", 3)
     page = fleet_page(survey([summary(f"c{number}") for number in range(5)]))
     assert (len(page.captures.rows), page.captures.more) == (3, "2 more are in the summaries.")
 

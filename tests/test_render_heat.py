@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nightsight.render.figure.heat import Heat, Row, heat, heats_of_parts
+from nightsight.render.figure.heat import Heat, HeatRow, heat, heats_of_parts
 from nightsight.render.figure.plot import GRID
 from tests.properties import examples
 
@@ -33,11 +33,11 @@ def heat_of(frame: pd.DataFrame) -> tuple[Heat, ...]:
     return heat(frame, pd.DataFrame())
 
 
-def level(row: Row) -> list[int]:
+def level(row: HeatRow) -> list[int]:
     return [place for place, path in enumerate(row.paths) if path]
 
 
-def drawn(row: Row) -> int:
+def drawn(row: HeatRow) -> int:
     return sum(int(width) for path in row.paths for width in re.findall(r"0h(\d+)v1", path))
 
 
@@ -87,7 +87,7 @@ def test_ranks_that_hardly_differ_look_alike() -> None:
 
 def test_steps_that_were_put_together_are_said() -> None:
     view = only(heat_of(steps_of([[1e6] * 10, [1.2e6] * 10], together=4)))
-    assert "up to 4 steps" in view.notes[1]
+    assert "up to 4 consecutive steps" in view.notes[1]
     assert "40 steps" in view.summary
 
 

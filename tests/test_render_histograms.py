@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from nightsight.model.report import Report
 from nightsight.render.figure.charts import DURATIONS, LATENCIES
-from nightsight.render.figure.histograms import PANELS, Distribution, Layer, histograms
+from nightsight.render.figure.histograms import MAX_PANELS, Distribution, Layer, histograms
 from nightsight.render.figure.plot import Line, Panels, Plot, Rect, Text
 from nightsight.render.page.page import page
 from nightsight.results import RESULTS
@@ -107,8 +107,8 @@ def test_devices_share_the_axis_and_are_named() -> None:
 
 def test_of_many_devices_the_first_are_drawn_and_the_page_says_so() -> None:
     view = drawn(KIND, pd.concat([table((1000, 2000, 1, 1), device=device) for device in range(100)]))
-    assert len(view.plots) == PANELS
-    assert view.notes[1].startswith(f"The first {PANELS // 2} of 100 devices")
+    assert len(view.plots) == MAX_PANELS
+    assert view.notes[1].startswith(f"The first {MAX_PANELS // 2} of 100 devices")
 
 
 @examples(100)

@@ -181,7 +181,7 @@ def test_a_page_keeps_its_tables_within_the_bytes_it_has_for_them() -> None:
 def test_names_that_are_shown_shortened_are_there_in_full() -> None:
     name = "void at::native::kernel<float, at::native::Add<float>>(int, at::Tensor)"
     frame = pd.DataFrame({"cause": ["host", "sync"], "after": [name, ""]})
-    document = pack(view_of(frame, Layout("gaps", "Cause", "cause", others={"after": label_of})))
+    document = pack(view_of(frame, Layout("gaps", "Cause", "cause", shorteners={"after": label_of})))
     (column,) = document["tables"]["t"]["columns"]
     assert texts_of(document, column["texts"]) == [label_of(name), ""]
     assert texts_of(document, column["full"]) == [name, ""]

@@ -9,7 +9,7 @@ import pytest
 from nightsight.render.figure.axes import Tick
 from nightsight.render.figure.bars import Bar, Bars, Group, Strip
 from nightsight.render.figure.boxes import Box, Boxes, Tree
-from nightsight.render.figure.heat import Heat, Row
+from nightsight.render.figure.heat import Heat, HeatRow
 from nightsight.render.figure.plot import (
     GRID,
     MIX_COLORS,
@@ -28,9 +28,9 @@ from nightsight.render.figure.plot import (
     Point,
     Rect,
     Text,
-    above_one_axis,
     grid,
     marker,
+    with_shared_axis,
 )
 from nightsight.render.figure.shares import wholes
 from nightsight.render.page import html
@@ -111,7 +111,7 @@ def pictures() -> list[Picture]:
         Strip(**around, plot=plot),
         Bars(**around, groups=(Group(NASTY, bars),)),
         Boxes(**around, kind="a", trees=(Tree(NASTY, (box,), 1, NASTY, NASTY),)),
-        Heat(**around, rows=(Row(NASTY, ("", "M0 0"), NASTY, "00"),), numbers=ticks, summary=NASTY, **numbers),
+        Heat(**around, rows=(HeatRow(NASTY, ("", "M0 0"), NASTY, "00"),), numbers=ticks, summary=NASTY, **numbers),
         wholes(whole, lambda _: NASTY),
     ]
 
@@ -149,7 +149,7 @@ def test_a_grid_has_a_line_at_each_tick() -> None:
 
 def test_the_last_of_plots_on_one_axis_has_its_ticks() -> None:
     ticks = (Tick(0, "a"),)
-    assert [plot.across for plot in above_one_axis([Plot("", ())] * 3, ticks)] == [(), (), ticks]
+    assert [plot.across for plot in with_shared_axis([Plot("", ())] * 3, ticks)] == [(), (), ticks]
 
 
 def test_kinds_differ_in_color_and_shape_and_pairs_of_these_repeat_late() -> None:

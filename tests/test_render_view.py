@@ -49,7 +49,7 @@ def test_a_table_has_one_unit_per_column_and_its_names_first() -> None:
 
 def test_columns_that_are_compared_have_one_unit() -> None:
     frame = pd.DataFrame({"name": ["a", "b"], "baseline_ns": [900.0, 1e6], "candidate_ns": [2e6, 3e6], "p": [0.5, 1]})
-    view = table_view(frame, Layout("rows", alike=("baseline_ns", "candidate_ns")), caption="c")
+    view = table_view(frame, Layout("rows", same_unit=("baseline_ns", "candidate_ns")), caption="c")
     assert [column.unit for column in view.columns] == ["", "ms", "ms", ""]
     assert [cell.text for cell in view.rows[0].cells] == ["0.001", "2.000", "0.500"]
 
@@ -235,7 +235,7 @@ def test_the_page_knows_each_way_to_the_timeline(way: str) -> None:
 
 def test_all_rows_of_a_long_table_are_at_hand() -> None:
     frame = kernel_table(tuple(f"k{place}" for place in range(MOST_ROWS + 7)))
-    whole = table_view(frame, Layout("kernels"), caption="c").whole
+    whole = table_view(frame, Layout("kernels"), caption="c").all_rows
     assert whole is not None
     assert (len(whole.frame), whole.count) == (MOST_ROWS, MOST_ROWS + 7)
 

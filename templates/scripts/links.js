@@ -1,5 +1,7 @@
 // Links to sections of the page.
 
+import { partAround } from "./dom.js";
+
 /**
  * The target element of a hash; the hash of a timeline view (#timeline=...) leads to the timeline.
  * @param {string} hash
@@ -9,7 +11,7 @@ function linkTarget(hash) {
 }
 
 /**
- * Opens the closed sections that an element is in, and the one that it is.
+ * Opens the closed sections around an element, and the element itself if it is one.
  * @param {Element | null} target
  */
 export function reveal(target) {
@@ -29,7 +31,7 @@ export function keepTarget() {
 const FAR = 2; // screens
 
 /**
- * How to scroll to an element: smoothly if it is near. Further away that would take long, and show everything between.
+ * How to scroll to an element: smoothly if it is near. From further away, that would take too long.
  * @param {Element} target
  * @returns {ScrollBehavior}
  */
@@ -44,12 +46,20 @@ export function bringIntoView(target) {
 }
 
 /**
+ * The target of the link that was clicked, if it leads to a part of the page.
+ * @param {MouseEvent} event
+ */
+function clickedTarget(event) {
+  const link = partAround(event.target, 'a[href^="#"]', HTMLAnchorElement);
+  return link && linkTarget(link.hash);
+}
+
+/**
  * The browser follows links at the pace of the style, which is set just before.
  * @param {MouseEvent} event
  */
 function setPace(event) {
-  const link = event.target instanceof Element ? event.target.closest('a[href^="#"]') : null;
-  const target = link instanceof HTMLAnchorElement ? linkTarget(link.hash) : null;
+  const target = clickedTarget(event);
   if (target) document.documentElement.style.scrollBehavior = pace(target) === "smooth" ? "smooth" : "auto";
 }
 
@@ -58,8 +68,7 @@ function setPace(event) {
  * @param {MouseEvent} event
  */
 function followInFrame(event) {
-  const link = event.target instanceof Element ? event.target.closest('a[href^="#"]') : null;
-  const target = link instanceof HTMLAnchorElement ? linkTarget(link.hash) : null;
+  const target = clickedTarget(event);
   if (!target) return;
   event.preventDefault();
   reveal(target);
@@ -72,7 +81,7 @@ export function listenToLinks() {
   const revealTarget = () => {
     const target = location.hash ? linkTarget(location.hash) : null;
     reveal(target);
-    // the browser looked for it while it was closed
+    // the browser has scrolled before it was open
     if (target instanceof HTMLDetailsElement) target.scrollIntoView({ behavior: "instant" });
   };
   window.addEventListener("hashchange", revealTarget);

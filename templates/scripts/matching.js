@@ -3,7 +3,7 @@
 export const NO_EXPRESSION = "Invalid regular expression";
 
 /**
- * A function that tells whether a text matches the query; null for an empty query, undefined for an invalid one.
+ * A test whether a text matches the query; null for an empty query, undefined for an invalid one.
  * @param {string} query
  * @returns {((text: string) => boolean) | null | undefined}
  */

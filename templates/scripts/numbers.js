@@ -66,8 +66,8 @@ export function formatValue(value, unit) {
 export function formatCell(value, { unit, divisor, decimals }) {
   const text = isKnown(value) ? scaled(value, divisor, decimals) : ABSENT;
   if (!isSliver(text)) return text;
-  const own = formatValue(value, unit);
-  return isSliver(own) ? text : own;
+  const ownText = formatValue(value, unit);
+  return isSliver(ownText) ? text : ownText;
 }
 
 /**
@@ -98,8 +98,8 @@ export function formatFixed(value, decimals) {
 export function readNumber(text, symbol) {
   const parts = TEXT.exec(text.trim());
   if (!parts) return NaN;
-  const [, sign = "", digits, own] = parts;
-  const size = Number(digits.replaceAll(",", "")) * factorOf(own ?? symbol);
+  const [, sign = "", digits, ownSymbol] = parts;
+  const size = Number(digits.replaceAll(",", "")) * factorOf(ownSymbol ?? symbol);
   const value = isSliver(sign) ? size / 2 : size;
   return Number((sign.includes("-") ? -value : value).toPrecision(12));
 }
@@ -113,7 +113,7 @@ function isKnown(value) {
 }
 
 /**
- * Whether a text only says that the value is too close to 0 for its scale: `<0.001` or `>-0.001`.
+ * Whether a text represents a value too close to 0 for its scale: `<0.001` or `>-0.001`.
  * @param {string} text
  */
 function isSliver(text) {
@@ -155,8 +155,9 @@ function scaled(value, divisor, decimals) {
 function rounded(size, decimals) {
   if (size >= 1e21) return BigInt(size).toString() + (decimals ? `.${"0".repeat(decimals)}` : "");
   const exact = size.toFixed(decimals + 25);
-  const kept = exact.slice(0, -25).replace(/\.$/, "");
-  return exact.endsWith(`5${"0".repeat(24)}`) && "02468".includes(kept.slice(-1)) ? kept : size.toFixed(decimals);
+  const truncated = exact.slice(0, -25).replace(/\.$/, "");
+  const isTie = exact.endsWith(`5${"0".repeat(24)}`);
+  return isTie && "02468".includes(truncated.slice(-1)) ? truncated : size.toFixed(decimals);
 }
 
 /**

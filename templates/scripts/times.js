@@ -1,20 +1,19 @@
-// Shows times of runs in the reader's time zone too; the page itself, and what is exported from it, has UTC.
+// Shows times of runs in the reader's time zone, too; the page itself and its exports have UTC.
+
+import { newElement, parts } from "./dom.js";
 
 /** @param {HTMLTimeElement} time */
-function localTime(time) {
+function showLocalTime(time) {
   const date = new Date(time.dateTime);
   if (Number.isNaN(date.getTime())) return;
   const format = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "long" });
   const text = format.format(date);
   time.title = text;
   if (!time.closest(".facts") || !date.getTimezoneOffset()) return;
-  const local = document.createElement("span");
-  local.className = "local-time";
-  local.lang = format.resolvedOptions().locale;
-  local.textContent = ` (${text})`;
-  time.after(local);
+  const { locale } = format.resolvedOptions();
+  time.after(newElement("span", { className: "local-time", lang: locale }, ` (${text})`));
 }
 
 export function showLocalTimes() {
-  for (const time of /** @type {NodeListOf<HTMLTimeElement>} */ (document.querySelectorAll("time[datetime]"))) localTime(time);
+  for (const time of parts(document, "time[datetime]", HTMLTimeElement)) showLocalTime(time);
 }

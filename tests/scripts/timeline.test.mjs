@@ -78,14 +78,14 @@ test("statistics of a span are of the parts inside of it", () => {
 test("a name that is not there may be that of repetitions, or a part of others", () => {
   const names = ["step 1", "step 2", "fc1", "fc2", "void gemm<float>(int)"];
   const number = /(?<![A-Za-z0-9])[0-9]+(?![A-Za-z0-9])/g;
-  const labelsWith = (isWanted) => Uint8Array.from(names, (name) => Number(isWanted(name)));
+  const labelsWith = (isMatch) => Uint8Array.from(names, (name) => Number(isMatch(name)));
   const finder = new TimelineFinder({ names, number, labels: names.map((_, at) => [at, ""]), labelsWith });
-  assert.deepEqual([...finder.labels({ name: "step #" }).isWanted], [1, 1, 0, 0, 0]);
+  assert.deepEqual([...finder.labels({ name: "step #" }).isMatch], [1, 1, 0, 0, 0]);
   assert.equal(finder.labels({ name: "step #" }).text, "/^step \\d+$/");
-  assert.deepEqual([...finder.labels({ name: "fc#" }).isWanted], [0, 0, 0, 0, 0]);
-  assert.deepEqual([...finder.labels({ name: "fc1" }).isWanted], [0, 0, 1, 0, 0]);
-  assert.deepEqual([...finder.labels({ name: "void gemm<double>(int)" }).isWanted], [0, 0, 0, 0, 1]);
-  assert.deepEqual([...finder.labels({ names: ["fc1", "step 2"] }).isWanted], [0, 1, 1, 0, 0]);
+  assert.deepEqual([...finder.labels({ name: "fc#" }).isMatch], [0, 0, 0, 0, 0]);
+  assert.deepEqual([...finder.labels({ name: "fc1" }).isMatch], [0, 0, 1, 0, 0]);
+  assert.deepEqual([...finder.labels({ name: "void gemm<double>(int)" }).isMatch], [0, 0, 0, 0, 1]);
+  assert.deepEqual([...finder.labels({ names: ["fc1", "step 2"] }).isMatch], [0, 1, 1, 0, 0]);
 });
 
 test("a view stays inside of the capture", () => {

@@ -19,7 +19,7 @@ from nightsight.texts import log_line
 
 if TYPE_CHECKING:
     from nightsight.model.report import Report
-    from nightsight.render.terminal import Line
+    from nightsight.render.terminal import ScreenLine
 
 PROGRESS: Final = "nightsight.progress"
 """The key under which a command's context holds its `Told`."""
@@ -60,7 +60,7 @@ def show_report(report: "Report", *, is_brief: bool) -> None:
     _say_lines([brief_line(screen, width=width)] if is_brief else screen_lines(screen, width=width))
 
 
-def _say_lines(lines: Iterable["Line"]) -> None:
+def _say_lines(lines: Iterable["ScreenLine"]) -> None:
     """Print lines on standard error; bold and colors only on terminals, and not if NO_COLOR forbids them."""
     stream = _stream(err=True)
     is_styled = stream.isatty() and not os.environ.get("NO_COLOR") and not _is_dumb()

@@ -1,7 +1,7 @@
-"""The gate metrics of a comparison for CI systems: JUnit, which GitLab and Jenkins show, and OpenMetrics for GitLab."""
+"""The gate metrics of a comparison for CI systems: JUnit for GitLab and Jenkins, OpenMetrics for GitLab."""
 
 import math
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Mapping
 from typing import Final
 from xml.etree import ElementTree as ET
 
@@ -25,23 +25,27 @@ def junit(comparison: Comparison) -> str:
     """
     decision = comparison.decision
     suite = ET.Element("testsuite", name=_printable(f"nightsight {comparison.workload}"))
-    case = _case(suite, comparison, "gate")
+
+    def add_case(name: str, kind: str, line: str, text: str) -> None:
+        """Add a test case; `kind`: failure, error, skipped, or "" if it passed."""
+        case = ET.SubElement(suite, "testcase", classname=_printable(comparison.workload), name=_printable(name))
+        outcome = ET.SubElement(case, kind, message=_printable(line)) if kind else ET.SubElement(case, "system-out")
+        outcome.text = _printable(text, lines=True) if text else None
+
+    kind = {0: "", 1: "failure", 4: "skipped"}.get(decision.status, "error")
     text = "\n".join((decision.line, *decision.broken, *decision.accepted))
-    if decision.status:
-        kind = {1: "failure", 4: "skipped"}.get(decision.status, "error")
-        _outcome(case, kind, decision.line, "" if kind == "skipped" else text)
-    else:
-        ET.SubElement(case, "system-out").text = _printable(text, lines=True)
-    # if the decision does not name the metrics
-    regressed = [row["name"] for row in _gates(comparison) if row["verdict"] == "regressed"]
-    for row in _gates(comparison):
-        case, line = _case(suite, comparison, str(row["name"])), _line(row)
-        if decision.status == 1 and row["name"] in (decision.regressed or regressed):
-            _outcome(case, "failure", line, str(row["note"] or ""))
+    add_case("gate", kind, decision.line, "" if kind == "skipped" else text)
+    rows = _gates(comparison)
+    # the decision may not name the metrics
+    regressed = decision.regressed or [row["name"] for row in rows if row["verdict"] == "regressed"]
+    for row in rows:
+        name, line = str(row["name"]), _line(row)
+        if decision.status == 1 and name in regressed:
+            add_case(name, "failure", line, str(row["note"] or ""))
         elif row["verdict"] == "inconclusive":
-            _outcome(case, "skipped", line, "")
+            add_case(name, "skipped", line, "")
         else:
-            ET.SubElement(case, "system-out").text = _printable(line)
+            add_case(name, "", line, line)
     suite.set("tests", str(len(suite)))
     for kind, name in (("failure", "failures"), ("error", "errors"), ("skipped", "skipped")):
         suite.set(name, str(len(suite.findall(f"testcase/{kind}"))))
@@ -67,18 +71,10 @@ def openmetrics(comparison: Comparison) -> str:
     return "\n".join((*lines, "# EOF", ""))
 
 
-def _gates(comparison: Comparison) -> Iterator[Mapping[Hashable, object]]:
+def _gates(comparison: Comparison) -> list[dict[Hashable, object]]:
     # sorted, because the order of impacts must not affect files that are compared with each other
     changes = comparison.changes
-    yield from changes[changes["kind"] == "gate"].sort_values("name").to_dict("records")
-
-
-def _case(suite: ET.Element, comparison: Comparison, name: str) -> ET.Element:
-    return ET.SubElement(suite, "testcase", classname=_printable(comparison.workload), name=_printable(name))
-
-
-def _outcome(case: ET.Element, kind: str, message: str, text: str) -> None:
-    ET.SubElement(case, kind, message=_printable(message)).text = _printable(text, lines=True) if text else None
+    return changes[changes["kind"] == "gate"].sort_values("name").to_dict("records")
 
 
 def _line(row: Mapping[Hashable, object]) -> str:
@@ -87,8 +83,8 @@ def _line(row: Mapping[Hashable, object]) -> str:
     )
     scale = scale_for(unit_of("gate", str(row["name"])), [value for value in (before, after) if math.isfinite(value)])
     interval = f" [{low:+.1f}, {high:+.1f}]" if math.isfinite(low) and math.isfinite(high) else ""
-    changed = f", {change:+.1f} %{interval}" if math.isfinite(change) else ""
-    return f"{row['verdict']}: {scale.with_unit(before)} -> {scale.with_unit(after)}{changed}"
+    percent = f", {change:+.1f} %{interval}" if math.isfinite(change) else ""
+    return f"{row['verdict']}: {scale.with_unit(before)} -> {scale.with_unit(after)}{percent}"
 
 
 def _printable(text: str, *, lines: bool = False) -> str:

@@ -1,4 +1,4 @@
-"""Lane assignment: which row each of several overlapping spans goes on. All spans are sorted by start."""
+"""Assigns overlapping spans, sorted by start, to lanes."""
 
 from typing import Final
 
@@ -41,14 +41,14 @@ def crossing_lanes(start: Ints, end: Ints) -> Ints:
 def _cross_earlier(start: Ints, end: Ints) -> Flags:
     """Flag the spans that begin inside an earlier span and outlast it.
 
-    It is enough to compare each span with the earlier one that is the next to end.
+    Only the earlier span that is the next to end must be compared with each span.
     """
     by_end = np.argsort(end, kind="stable")
-    # a sentinel at the end: a span that is always open, so that every search finds one
+    # a sentinel at the end: a span that is always open, so that all searches succeed
     starts = np.append(start[by_end], -np.iinfo(np.int64).max)
     ends = np.append(end[by_end], np.iinfo(np.int64).max)
     next_to_end = np.searchsorted(ends, start, side="right")
-    # candidates that began too late are skipped: from the last to end, these are the ones that reach less far back
+    # skips candidates that began too late: counted from the last to end, these reach less far back
     back = -starts[::-1]
     next_to_end = len(end) - reaching(len(end) - next_to_end, back, 1 - start, outer(back))
     flags: Flags = ends[next_to_end] < end
@@ -65,24 +65,24 @@ def free_lanes(start: Ints, end: Ints) -> Ints:
     # zero-length spans overlap nothing, so they stay on lane 0
     long = np.flatnonzero(end > start)
     if len(long):
-        lane[long] = _lanes_in_turn(start[long], end[long])
+        lane[long] = _reused_lanes(start[long], end[long])
     return lane
 
 
-def _lanes_in_turn(start: Ints, end: Ints) -> Ints:
+def _reused_lanes(start: Ints, end: Ints) -> Ints:
     by_end = np.argsort(end, kind="stable")
-    begins_heap = np.append(True, start[1:] >= np.maximum.accumulate(end)[:-1])
-    heap = np.cumsum(begins_heap)
+    begins_cluster = np.append(True, start[1:] >= np.maximum.accumulate(end)[:-1])
+    cluster = np.cumsum(begins_cluster)
     # the number of open spans at each start, including the one that starts
     depth = np.arange(1, len(start) + 1) - np.searchsorted(end[by_end], start, side="right")
     # one running maximum serves all clusters, because each cluster's base is above the one before
-    base = heap * (len(start) + 1)
+    base = cluster * (len(start) + 1)
     deepest = np.maximum.accumulate(base + depth)
-    # a new maximum of the depth within a cluster: all lanes are taken
-    opens = begins_heap | np.append(True, deepest[1:] > deepest[:-1])
+    # a new maximum of the depth within a cluster: all lanes are in use
+    opens = begins_cluster | np.append(True, deepest[1:] > deepest[:-1])
     # the n-th span that reuses a lane takes that of the n-th span to end
     turn = np.cumsum(~opens)
-    first = np.flatnonzero(begins_heap)[heap - 1]
+    first = np.flatnonzero(begins_cluster)[cluster - 1]
     follows = np.where(opens, np.arange(len(start)), by_end[first + turn - turn[first] - 1])
     # pointer jumping: until each span points to the one that opened its lane
     while (follows[follows] != follows).any():

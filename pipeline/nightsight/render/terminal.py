@@ -1,4 +1,4 @@
-"""Render a report on one screen: doubts, the verdict, the main causes with their fixes, and the largest kernels.
+"""Renders a report on one screen: doubts, the verdict, the main causes with their fixes, and the largest kernels.
 
 Terminals get lines, notebooks get HTML. All texts are printable: names of kernels and files cannot control a terminal.
 """
@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from html import escape
+from itertools import accumulate
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -26,19 +27,17 @@ from nightsight.results.operators import CPU_OPS
 from nightsight.results.ranks import RANKS
 from nightsight.results.serving import FAILED_REQUESTS, SERVING
 from nightsight.texts import printable
-from nightsight.units import Scale, format_cell, format_value, heading, scale_for, split
+from nightsight.units import format_cell, format_value, heading, scale_for, split
 
-Frame = pd.DataFrame
 Tone = Literal["", "strong", "faint", "error", "warning"]
 
-_CAUSES: Final = 3
-_ROWS: Final = 5
-_DOUBTS: Final = 3
+_MAX_CAUSES: Final = 3
+_MAX_ROWS: Final = 5
+_MAX_DOUBTS: Final = 3
+# widths in cells
 _TITLE: Final = 60
-# longer lines of prose are hard to read
-_PROSE: Final = 120
-# names get at least this many cells before another column of numbers is shown
-_NAME: Final = 36
+_PROSE: Final = 120  # longer lines are hard to read
+_NAME: Final = 36  # the least width before another column of numbers is shown
 _LONGEST_NAME: Final = 160
 _COLUMNS: Final = {
     CUDA_GPU_KERN_SUM.name: ("time_pct", "total_ns", "instances", "avg_ns", "med_ns", "max_ns"),
@@ -46,8 +45,8 @@ _COLUMNS: Final = {
     MEMORY_OPERATIONS.name: ("time_pct", "total_ns", "count", "total_bytes", "rate_bytes_per_s", "avg_ns"),
     CPU_OPS.name: ("own_pct", "own_ns", "calls", "total_ns", "max_ns"),
 }
-# times of one kernel, compared along a row
-_ALIKE: Final = ("avg_ns", "med_ns", "max_ns")
+# times of one kernel, which are compared along a row
+_SAME_UNIT: Final = ("avg_ns", "med_ns", "max_ns")
 _NOUNS: Final = {
     CUDA_GPU_KERN_SUM.name: "kernel",
     NCU_KERNELS.name: "replayed kernel",
@@ -56,16 +55,20 @@ _NOUNS: Final = {
 }
 
 
+_TIMES: Final = {"med_ns": "median", "p99_ns": "p99", "p95_ns": "p95", "p90_ns": "p90", "avg_ns": "mean"}
+_TONES: Final[dict[str, Tone]] = {"error": "error", "warning": "warning"}
+
+
 @dataclass(frozen=True)
-class Line:
-    """One line of a terminal, and its style where supported."""
+class ScreenLine:
+    """A line of a terminal, and its style where supported."""
 
     text: str
     tone: Tone = ""
 
 
 @dataclass(frozen=True)
-class Cause:
+class ScreenCause:
     """A cause and its fix in one line, and the change of the time: "−15 %", "" if unknown."""
 
     gain: str
@@ -73,10 +76,10 @@ class Cause:
 
 
 @dataclass(frozen=True)
-class Top:
+class TopRows:
     """The rows with the most time, the largest first: headings and cells of the numbers, and the names.
 
-    label: shortens a name. others: the number of further rows in the report, in words; "" for none.
+    label: shortens a name. more: the number of further rows in the report, in words; "" for none.
     """
 
     header: str
@@ -84,26 +87,26 @@ class Top:
     cells: tuple[tuple[str, ...], ...]
     names: tuple[str, ...]
     label: Callable[[str, int], str]
-    others: str = ""
+    more: str = ""
 
 
 @dataclass(frozen=True)
 class Screen:
     """The first screen of a report.
 
-    doubts: reasons to distrust it, as (severity, text). other_doubts, other_causes: how many more the report has.
-    start_up: for a job, where the time before its steps went: one rank can delay all. serving: for each source, the
-    results of an inference engine.
+    doubts: reasons to distrust it, as (severity, text). more_doubts, more_causes: the number of further ones in the
+    report. start_up: for a job, where the time before its steps went: one rank can delay all. serving: for each source,
+    the results of an inference engine.
     """
 
     title: str
     facts: tuple[str, ...]
     doubts: tuple[tuple[Tone, str], ...]
-    other_doubts: int
+    more_doubts: int
     verdict: Verdict
-    causes: tuple[Cause, ...]
-    other_causes: int
-    top: Top | None
+    causes: tuple[ScreenCause, ...]
+    more_causes: int
+    top: TopRows | None
     start_up: str = ""
     serving: tuple[str, ...] = ()
 
@@ -112,37 +115,35 @@ def first_screen(report: Report) -> Screen:
     """Return the first screen of a report."""
     run = numbers(report)
     summary = verdict(report, run)
-    other_findings = tuple(finding for finding in report.findings if finding is not summary.about)
-    doubts = [banner for banner in banners(other_findings) if banner.severity != "info"]
+    findings = tuple(finding for finding in report.findings if finding is not summary.about)
+    doubts = [banner for banner in banners(findings) if banner.severity != "info"]
     advice = [finding for finding in report.findings if finding.severity == "advice"]
     causes = (
-        Cause(gain_of(one), f"{cause_of(one)}{f' → {printable(one.action)}' if one.action else ''}") for one in advice
+        ScreenCause(gain_of(finding), cause_of(finding) + (f" → {printable(finding.action)}" if finding.action else ""))
+        for finding in advice[:_MAX_CAUSES]
     )
     return Screen(
-        printable(report.title),
-        tuple(_facts(report, run)),
-        tuple((_TONES[banner.severity], _doubt(banner)) for banner in doubts[:_DOUBTS]),
-        len(doubts[_DOUBTS:]),
-        summary,
-        tuple(causes)[:_CAUSES],
-        len(advice[_CAUSES:]),
-        _top(report),
-        start_up_of(report) if len(report.rows(RANKS)) else "",
-        tuple(_serving_lines(report)),
+        title=printable(report.title),
+        facts=tuple(_facts(report, run)),
+        doubts=tuple((_TONES[banner.severity], _doubt(banner)) for banner in doubts[:_MAX_DOUBTS]),
+        more_doubts=len(doubts[_MAX_DOUBTS:]),
+        verdict=summary,
+        causes=tuple(causes),
+        more_causes=len(advice[_MAX_CAUSES:]),
+        top=_top_rows(report),
+        start_up=start_up_of(report) if len(report.rows(RANKS)) else "",
+        serving=tuple(_serving_lines(report)),
     )
 
 
 def _doubt(banner: Banner) -> str:
     """Return the title of a banner and the first sentence of its detail."""
-    first, *_ = SENTENCES.split(banner.detail, maxsplit=1)
-    return f"{banner.word}: {banner.title}{f'. {first}' if first else ''}"
-
-
-_TONES: Final[dict[str, Tone]] = {"error": "error", "warning": "warning"}
+    sentence, *_ = SENTENCES.split(banner.detail, maxsplit=1)
+    return f"{banner.word}: {banner.title}{sentence and f'. {sentence}'}"
 
 
 def _facts(report: Report, run: Numbers) -> Iterator[str]:
-    """Yield what was measured: the GPU, the repetitions or the window, and the step time."""
+    """Yield the GPU, the repetitions or the window, and the step time."""
     if report.environment.gpu:
         yield printable(report.environment.gpu)
     step = "" if run.profiled_step_ns is None else f" of {format_value(run.profiled_step_ns, 'step_ns')}"
@@ -176,111 +177,100 @@ def _figure(row: Mapping[Any, Any]) -> str:
     return f"{metric}: {', '.join(times[:2])}" if times else ""
 
 
-_TIMES: Final = {"med_ns": "median", "p99_ns": "p99", "p95_ns": "p95", "p90_ns": "p90", "avg_ns": "mean"}
-
-
-def _top(report: Report) -> Top | None:
+def _top_rows(report: Report) -> TopRows | None:
     """Return the largest kernels; without kernels, the largest replayed kernels, copies, or operators."""
     entries = (CUDA_GPU_KERN_SUM, NCU_KERNELS, MEMORY_OPERATIONS, CPU_OPS)
-    first_result = next(((entry, rows) for entry in entries if len(rows := report.rows(entry))), None)
-    if first_result is None:
+    entry = next((entry for entry in entries if len(report.rows(entry))), None)
+    if entry is None:
         return None
-    entry, frame = first_result
-    largest = frame.head(_ROWS)
-    is_named = entry is not MEMORY_OPERATIONS
-    names = (largest["name"] if is_named else operation_names(largest)).astype("str")
-    number_columns = [name for name in _COLUMNS[entry.name] if name in largest and largest[name].notna().any()]
-    times = [floats(largest[name]) for name in number_columns if name in _ALIKE]
-    together = scale_for("ns", np.concatenate(times)) if times else None
-    columns = [_column(largest, name, together if name in _ALIKE else None) for name in number_columns]
-    # one section of ncu may have none of these columns
-    cells = list(zip(*(texts for _, texts in columns), strict=True)) if columns else [()] * len(largest)
-    others = len(frame) - len(largest)
-    return Top(
-        entry.header,
-        tuple(title for title, _ in columns),
-        tuple(cells),
-        tuple(names),
-        labels_of([report.result(entry.name)]).short if entry.kernels else cut,
-        counted(others, f"more {_NOUNS[entry.name]}") if others else "",
+    frame = report.rows(entry)
+    largest = frame.head(_MAX_ROWS)
+    names = (operation_names(largest) if entry is MEMORY_OPERATIONS else largest["name"]).astype("str")
+    values = {
+        name: floats(largest[name]) for name in _COLUMNS[entry.name] if name in largest and largest[name].notna().any()
+    }
+    scales = {name: scale_for(split(name)[1], column) for name, column in values.items()}
+    if same := [name for name in values if name in _SAME_UNIT]:
+        scales |= dict.fromkeys(same, scale_for("ns", np.concatenate([values[name] for name in same])))
+    columns = [[format_cell(value, name, scale=scales[name]) for value in column] for name, column in values.items()]
+    more = len(frame) - len(largest)
+    return TopRows(
+        header=entry.header,
+        headings=tuple(f"{heading(name)} {scale.symbol}".strip() for name, scale in scales.items()),
+        # one section of ncu may have none of these columns
+        cells=tuple(zip(*columns, strict=True)) if columns else ((),) * len(largest),
+        names=tuple(names),
+        label=labels_of([report.result(entry.name)]).short if entry.kernels else cut,
+        more=counted(more, f"more {_NOUNS[entry.name]}") if more else "",
     )
-
-
-def _column(frame: Frame, name: str, scale: Scale | None) -> tuple[str, list[str]]:
-    """Return the heading of a column of numbers, with its unit, and its cells; by default on its own scale."""
-    values = floats(frame[name])
-    scale = scale or scale_for(split(name)[1], values)
-    return f"{heading(name)} {scale.symbol}".strip(), [format_cell(value, name, scale=scale) for value in values]
 
 
 # -- lines ------------------------------------------------------------------------------------------------------------
 
 
-def screen_lines(screen: Screen, *, width: int) -> list[Line]:
+def screen_lines(screen: Screen, *, width: int) -> list[ScreenLine]:
     """Return the lines of the screen, each of at most `width` cells, with an empty line before and after."""
     prose = min(width, _PROSE)
     facts = f": {', '.join(screen.facts)}" if screen.facts else ""
     head = cut(f"{cut(screen.title, _TITLE)}{facts}", 2 * prose)
-    lines = [Line(""), *(Line(line, "faint") for line in wrap(head, prose))]
+    lines = [ScreenLine(""), *(ScreenLine(line, "faint") for line in wrap(head, prose))]
     for tone, text in screen.doubts:
-        lines += [Line(line, tone) for line in wrap(text, prose)]
-    lines += _more(screen.other_doubts, "warning")
-    lines += [Line(line, "strong") for line in wrap(screen.verdict.text, prose, indent="")]
+        lines += [ScreenLine(line, tone) for line in wrap(text, prose)]
+    lines += _more(screen.more_doubts, "warning")
+    lines += [ScreenLine(line, "strong") for line in wrap(screen.verdict.text, prose, indent="")]
     if screen.start_up:
-        lines += [Line(line) for line in wrap(f"Start-up: {printable(screen.start_up)}", prose, indent="")]
-    lines += [Line(line) for text in screen.serving for line in wrap(text, prose)]
+        lines += [ScreenLine(line) for line in wrap(f"Start-up: {printable(screen.start_up)}", prose, indent="")]
+    lines += [ScreenLine(line) for text in screen.serving for line in wrap(text, prose)]
     # the verdict already covers a single cause
     if len(screen.causes) > 1:
-        lines += [Line(""), *_cause_lines(screen.causes, width), *_more(screen.other_causes, "cause")]
+        lines += [ScreenLine(""), *_cause_lines(screen.causes, width), *_more(screen.more_causes, "cause")]
     if screen.top:
-        lines += [Line(""), *_top_table(screen.top, width)]
-    return [*lines, Line("")]
+        lines += [ScreenLine(""), *_table_lines(screen.top, width)]
+    return [*lines, ScreenLine("")]
 
 
-def brief_line(screen: Screen, *, width: int) -> Line:
+def brief_line(screen: Screen, *, width: int) -> ScreenLine:
     """Return the screen in one line: the title, how busy the GPU was, and what to do first."""
-    count = len(screen.doubts) + screen.other_doubts
+    count = len(screen.doubts) + screen.more_doubts
     doubts = f" ({counted(count, 'warning')})" if count else ""
     summary = screen.verdict
     text = " ".join(part for part in (summary.state, summary.first or summary.cause) if part)
     tone: Tone = screen.doubts[0][0] if count else ""
-    return Line(clip(f"{cut(screen.title, _TITLE)}{doubts}: {text}", width), tone)
+    return ScreenLine(clip(f"{cut(screen.title, _TITLE)}{doubts}: {text}", width), tone)
 
 
-def _cause_lines(causes: tuple[Cause, ...], width: int) -> Iterator[Line]:
-    has_gains = any(cause.gain for cause in causes)
-    gains = align([("Time",), *((cause.gain,) for cause in causes)], right=(0,)) if has_gains else [""] * 4
-    start = max(map(len, gains)) + 4 if has_gains else 2
-    yield Line(f"{f'  {gains[0]}':{start}}Cause → fix", "faint")
-    for cause, gain in zip(causes, gains[1:], strict=False):
+def _cause_lines(causes: tuple[ScreenCause, ...], width: int) -> Iterator[ScreenLine]:
+    gains, start = [""] * (len(causes) + 1), 2
+    if any(cause.gain for cause in causes):
+        gains = align([("Time",), *((cause.gain,) for cause in causes)], right=(0,))
+        start = max(map(len, gains)) + 4
+    yield ScreenLine(f"{f'  {gains[0]}':{start}}Cause → fix", "faint")
+    for cause, gain in zip(causes, gains[1:], strict=True):
         first, *further = wrap(cause.text, min(width, _PROSE) - start, indent="")
-        yield Line(f"{f'  {gain}':{start}}{first}")
-        yield from (Line(f"{' ' * start}{line}") for line in further)
+        yield ScreenLine(f"{f'  {gain}':{start}}{first}")
+        yield from (ScreenLine(f"{' ' * start}{line}") for line in further)
 
 
-def _more(count: int, noun: str) -> Iterator[Line]:
+def _more(count: int, noun: str) -> Iterator[ScreenLine]:
     if count:
-        yield Line(f"  … {counted(count, f'more {noun}')}", "faint")
+        yield ScreenLine(f"  … {counted(count, f'more {noun}')}", "faint")
 
 
-def _top_table(top: Top, width: int) -> Iterator[Line]:
-    """Yield a table with as many columns as fit next to the names."""
+def _table_lines(top: TopRows, width: int) -> Iterator[ScreenLine]:
+    """Yield a table with as many columns as fit next to the names, but at least one."""
     needed = min(max(cell_len(top.label(name, _NAME)) for name in (*top.names, top.header)), _NAME)
-    fitting = [count for count in range(len(top.headings) + 1) if _extent(top, count) + needed <= width or count <= 1]
-    count = fitting[-1]
-    room = max(width - _extent(top, count), 1)
+    # the end of each column, with the spaces next to it
+    widths = [2 + max(map(len, column)) for column in zip(top.headings, *top.cells, strict=True)]
+    ends = list(accumulate(widths, initial=2))
+    count = max(count for count, end in enumerate(ends) if end + needed <= width or count <= 1)
+    room = max(width - ends[count], 1)
     names = [cut(top.label(name, min(room, _LONGEST_NAME)), room) for name in top.names]
     rows = [(*cells[:count], name) for cells, name in zip(top.cells, names, strict=True)]
     head, *body = align([(*top.headings[:count], cut(top.header, room)), *rows], right=range(count))
-    yield Line(f"  {head}", "faint")
-    yield from (Line(f"  {line}") for line in body)
-    if top.others:
-        yield Line(f"  … {top.others}", "faint")
-
-
-def _extent(top: Top, count: int) -> int:
-    """Return the width of the first columns of numbers, including the spaces next to them."""
-    return 2 + sum(2 + max(len(row[place]) for row in (top.headings, *top.cells)) for place in range(count))
+    yield ScreenLine(f"  {head}", "faint")
+    yield from (ScreenLine(f"  {line}") for line in body)
+    if top.more:
+        yield ScreenLine(f"  … {top.more}", "faint")
 
 
 # -- HTML -------------------------------------------------------------------------------------------------------------
@@ -306,13 +296,13 @@ def _html(screen: Screen) -> Iterator[str]:
         yield f"<table>{''.join(_html_rows(screen.top))}</table>"
 
 
-def _html_rows(top: Top) -> Iterator[str]:
+def _html_rows(top: TopRows) -> Iterator[str]:
     headings = "".join(f"<th>{escape(title)}</th>" for title in top.headings)
     yield f"<tr>{headings}<th>{_left_aligned(top.header)}</th></tr>"
-    for cells, name in zip(top.cells, top.names, strict=True):
-        numbers_ = "".join(f"<td>{escape(cell)}</td>" for cell in cells)
+    for texts, name in zip(top.cells, top.names, strict=True):
+        cells = "".join(f"<td>{escape(text)}</td>" for text in texts)
         label = top.label(name, _LONGEST_NAME // 2)
-        yield f'<tr>{numbers_}<td title="{escape(printable(name))}">{_left_aligned(label)}</td></tr>'
+        yield f'<tr>{cells}<td title="{escape(printable(name))}">{_left_aligned(label)}</td></tr>'
 
 
 def _html_code(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Sum up a report: how busy the GPU was, the largest cost, and the first fix with its gain."""
+"""The verdict on a report: how busy the GPU was, the largest cost, and the first fix with its gain."""
 
 import re
 from collections.abc import Sequence
@@ -31,23 +31,30 @@ _LONGEST: Final = 160
 SENTENCES: Final = re.compile(r"(?<=[.!?])\s+(?=[A-Z])")
 """The gap between two sentences."""
 _LAST_BRACKETS: Final = re.compile(r" \([^()]*\)$")
-# the least share of waiting worth naming if nothing else is known about an idle GPU
+# a smaller share of waiting is not named
 _LEAST_PCT: Final = 5.0
 # above this, a GPU works more than it waits, and a program is more inside operators than outside
 _BUSY_PCT: Final = 50.0
 # if more than this share of a window is missing in the capture, the busy time is a lower limit
 _UNSEEN_PCT: Final = 1.0
 # causes that take at least this share of the start-up are named
-_MOSTLY_PCT: Final = 25.0
+_START_UP_PCT: Final = 25.0
 # predictions above this have no decimals
 _WHOLE_PCT: Final = 10.0
+# descriptions of captures without GPU work, by the rules that explain why there is none
+_WITHOUT_GPU: Final = {
+    "gpu_not_recorded": "GPU work was not recorded.",
+    "lost_events": "GPU work was not saved.",
+    "no_gpu_work": "No work on a GPU.",
+    "no_kernels": "No kernel was recorded.",
+}
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """state: how busy the GPU was, or what else was recorded. cause: the largest cost. first: the fix, and its gain.
+    """Up to three sentences about a report, and the doubt that they already cover (`about`).
 
-    Each is a sentence, or "". about: the doubt that the sentences already cover, which need not be shown again.
+    state: how busy the GPU was, or what else was recorded. cause: the largest cost. first: the fix, and its gain.
     """
 
     state: str
@@ -71,25 +78,25 @@ def verdict(report: Report, run: Numbers) -> Verdict:
         return _without_gpu(report, run, causes)
     state = _state(run.busy_pct_by_device, run, at_least=unseen_pct(split) >= _UNSEEN_PCT)
     if causes:
-        return _on(state, causes[0])
-    return Verdict(state, *(_outside(report) or _nothing(report, split)))
+        return _on_finding(state, causes[0])
+    return Verdict(state, *(_outside_window(report) or _without_advice(report, split)))
 
 
-def _outside(report: Report) -> tuple[str, str] | None:
-    """Return the sentences for a window without advice if much comes after it and the whole run has some."""
+def _outside_window(report: Report) -> tuple[str, str] | None:
+    """Return the sentences for a window without advice if much time follows it and the whole run has advice."""
     whole = next((view for view in report.windows if view.name == GPU_WORK and not view.is_chosen), None)
     chosen = next((view for view in report.windows if view.is_chosen), None)
     if whole and chosen and whole.end_ns - chosen.end_ns < LONG_REST * (whole.end_ns - whole.start_ns):
         return None
-    # what happens once, in the start-up, has no action
-    causes = [finding for finding in whole.findings if finding.action] if whole else []
-    first = next((finding for finding in causes if (finding.gain_pct or 0.0) >= _LEAST_PCT), None)
-    if first is None:
+    # one-time costs of the start-up have no action
+    causes = (finding for finding in whole.findings if finding.action) if whole else ()
+    largest = next((finding for finding in causes if (finding.gain_pct or 0.0) >= _LEAST_PCT), None)
+    if largest is None:
         return None
-    action = middle_cut(printable(first.action), _LONG)
+    action = middle_cut(printable(largest.action), _LONG)
     return (
-        f"No known cause is worth fixing in these steps, but outside of them: {cause_of(first)}.",
-        f"First: {action}, about {gain_of(first)} of the whole run.",
+        f"No known cause is worth fixing in these steps, but outside of them: {cause_of(largest)}.",
+        f"First: {action}, about {gain_of(largest)} of the whole run.",
     )
 
 
@@ -98,7 +105,7 @@ def verdict_on(view: View, run: Numbers) -> Verdict:
     split = pd.DataFrame() if view.split is None else view.split
     busy = busy_by_device(split)
     state = _state(busy, run, at_least=unseen_pct(split) >= _UNSEEN_PCT) if busy else ""
-    outcome = _on(state, view.findings[0]) if view.findings else Verdict(state, _mostly(split))
+    outcome = _on_finding(state, view.findings[0]) if view.findings else Verdict(state, _largest_wait_text(split))
     return replace(outcome, first="One-time cost.") if outcome.cause and view.name == START_UP else outcome
 
 
@@ -128,29 +135,24 @@ def start_up_of(report: Report) -> str:
     view = start_up(report)
     if view is None:
         return ""
-    first = next((finding for finding in view.findings if (finding.gain_pct or 0.0) >= _MOSTLY_PCT), None)
-    took = "" if first is None else f" {cause_of(first)}: {format_value(float(first.gain_ns or 0), 'gain_ns')}."
-    return f"{view.sentence}{took}"
+    cause = next((finding for finding in view.findings if (finding.gain_pct or 0.0) >= _START_UP_PCT), None)
+    if cause is None:
+        return view.sentence
+    return f"{view.sentence} {cause_of(cause)}: {format_value(float(cause.gain_ns or 0), 'gain_ns')}."
 
 
-def _on(state: str, finding: Finding) -> Verdict:
-    gain = gain_of(finding)
-    first = (
-        f"First: {middle_cut(printable(finding.action), _LONG)}{f', about {gain}' if gain else ''}."
-        if finding.action
-        else ""
-    )
-    cause = cause_of(finding)
+def _on_finding(state: str, finding: Finding) -> Verdict:
+    cause, gain = cause_of(finding), gain_of(finding)
+    action = middle_cut(printable(finding.action), _LONG)
+    first = f"First: {action}{gain and f', about {gain}'}." if finding.action else ""
     # a truncated list ends with dots
     return Verdict(state, cause if cause.endswith("...") else f"{cause}.", first)
 
 
-def _devices(split: Frame) -> int:
-    return split["device"].nunique() if {"device", "category", "time_ns"} <= set(split.columns) else 0
-
-
 def _shares(split: Frame) -> Frame:
-    """Return the share of each category in percent, one row per device."""
+    """Return the share of each category in percent, one row per device; none if a column is missing."""
+    if not {"device", "category", "time_ns"} <= set(split.columns):
+        return pd.DataFrame()
     # pandas' pivot takes milliseconds, and a page calls this nine times
     split = split[split["device"].notna() & split["category"].notna()]
     row, devices = pd.factorize(split["device"], sort=True)
@@ -162,7 +164,7 @@ def _shares(split: Frame) -> Frame:
 
 
 def _state(busy: Sequence[float], run: Numbers, *, at_least: bool) -> str:
-    low, high = (format_value(which(busy), "busy_pct") for which in (min, max))
+    low, high = (format_value(share, "busy_pct") for share in (min(busy), max(busy)))
     least = "at least " if at_least else ""
     if len(busy) == 1 and not run.ranks:
         return f"GPU {least}{low} busy."
@@ -180,8 +182,8 @@ def each_of(run: Numbers) -> str:
     return "ranks" if run.cards else "GPUs"
 
 
-def _mostly(split: Frame) -> str:
-    """Return the largest wait of the GPU, communication included, if it is large enough to name."""
+def _largest_wait_text(split: Frame) -> str:
+    """Return a sentence on the largest wait of the GPU, communication included; "" if it is small."""
     waits = largest_wait(split)
     if waits is None or waits[1] < _LEAST_PCT:
         return ""
@@ -196,8 +198,6 @@ def largest_wait(split: Frame) -> tuple[str, float] | None:
 
 def largest_waits(split: Frame) -> list[tuple[str, float]]:
     """Return the waits of the GPUs with their mean shares in percent, the largest first."""
-    if not _devices(split):
-        return []
     mean = _shares(split).reindex(columns=[*IDLE, COMMUNICATION]).fillna(0.0).mean().drop(UNSEEN)
     mean = mean[mean > 0].sort_values(ascending=False, kind="stable")
     return [(str(name), float(share)) for name, share in mean.items()]
@@ -205,43 +205,39 @@ def largest_waits(split: Frame) -> list[tuple[str, float]]:
 
 def unseen_pct(split: Frame) -> float:
     """Return the mean share of a window, in percent, in which the work of the GPUs is unknown."""
-    return float(_shares(split).reindex(columns=[UNSEEN]).fillna(0.0).mean().iloc[0]) if _devices(split) else 0.0
+    shares = _shares(split).reindex(columns=[UNSEEN]).fillna(0.0)[UNSEEN]
+    return float(shares.mean()) if len(shares) else 0.0
 
 
 def busy_by_device(split: Frame) -> list[float]:
     """Return the busy share of a window for each GPU, in percent; empty if it has no split."""
-    return _shares(split).reindex(columns=list(BUSY)).sum(axis=1).tolist() if _devices(split) else []
+    return _shares(split).reindex(columns=list(BUSY)).sum(axis=1).tolist()
 
 
-def _nothing(report: Report, split: Frame) -> tuple[str, str]:
-    """Return the sentences for a report without advice: the checked causes, and the largest gain."""
-    waits = _mostly(split)
+def _without_advice(report: Report, split: Frame) -> tuple[str, str]:
+    """Return the sentences for a report without advice: the largest wait; the checked causes and the largest gain."""
+    wait = _largest_wait_text(split)
     if not len(report.rows(REPLAY)) or RULES[0].name in report.unchecked:
         reason = next(iter(report.unchecked.values()), "")
-        return waits, f"Causes could not be checked: {printable(reason).rstrip('.')}." if reason else ""
-    gains = report.rows(WHAT_IF)
-    hint = _OF_KERNELS if _is_busy(split) and not len(report.rows(NCU_LIMITS)) else ""
+        return wait, f"Causes could not be checked: {printable(reason).rstrip('.')}." if reason else ""
+    gains, busy = report.rows(WHAT_IF), busy_by_device(split)
+    is_busy = bool(busy) and sum(busy) / len(busy) >= _BUSY_PCT
+    needs_ncu = is_busy and not len(report.rows(NCU_LIMITS))
+    hint = " Kernel efficiency was not measured. Profile with ncu to check it." if needs_ncu else ""
     if not {"gain_pct", "rule"} <= set(gains) or gains["gain_pct"].isna().all():
-        return waits, f"None of {len(RULES)} known causes applies.{hint}"
-    most: dict[Any, Any] = gains.nlargest(1, "gain_pct").to_dict("records")[0]
-    gain, rule = format_value(float(most["gain_pct"]), "gain_pct"), str(most["rule"])
+        return wait, f"None of {len(RULES)} known causes applies.{hint}"
+    largest: dict[Any, Any] = gains.nlargest(1, "gain_pct").to_dict("records")[0]
+    gain, rule = format_value(float(largest["gain_pct"]), "gain_pct"), str(largest["rule"])
     # a report.json may come from another version
-    done, least = (RULE[rule].done, RULE[rule].worth_pct) if rule in RULE else (rule, WORTH_PCT)
-    most_is = f"{done} would save most, {gain}, and is rarely worth the work below {least:.0f} %"
-    return waits, f"None of {len(RULES)} known causes is worth fixing: {most_is}.{hint}"
-
-
-_OF_KERNELS: Final = " Kernel efficiency was not measured. Profile with ncu to check it."
-
-
-def _is_busy(split: Frame) -> bool:
-    """Whether the GPUs were busy for most of the window."""
-    busy = busy_by_device(split)
-    return bool(busy) and sum(busy) / len(busy) >= _BUSY_PCT
+    fix, worth_pct = (RULE[rule].done, RULE[rule].worth_pct) if rule in RULE else (rule, WORTH_PCT)
+    return wait, (
+        f"None of {len(RULES)} known causes is worth fixing: {fix} would save most, {gain}, and is rarely worth the "
+        f"work below {worth_pct:.0f} %.{hint}"
+    )
 
 
 def _largest_replay(limits: Frame) -> str:
-    """Return the limiter of the kernel with the most time, to which no rule applies."""
+    """Return a sentence on the limiter of the kernel with the most time, if no rule applies to it."""
     if not len(limits) or limits["replay_ns"].isna().all():
         return "What limits them was not collected."
     row: dict[Any, Any] = limits.nlargest(1, "replay_ns").to_dict("records")[0]
@@ -254,42 +250,32 @@ def _largest_replay(limits: Frame) -> str:
     return f"The longest, `{name}`, waits on latencies: its busiest unit is used to {used} ({unit})."
 
 
-# what is known about the GPU, by the rules that explain why a capture has no GPU work
-_WITHOUT_GPU: Final = {
-    "gpu_not_recorded": "GPU work was not recorded.",
-    "lost_events": "GPU work was not saved.",
-    "no_gpu_work": "No work on a GPU.",
-    "no_kernels": "No kernel was recorded.",
-}
-
-
 def _without_gpu(report: Report, run: Numbers, causes: Sequence[Finding]) -> Verdict:
     """Return the verdict on single kernels, or on a program without GPU work."""
     kernels = len(report.rows(NCU_KERNELS))
     if kernels:
         state = f"{counted(kernels, 'kernel')} replayed by ncu, without a timeline."
-        noted = [finding for finding in report.findings if finding.source.startswith("ncu_")]
-        if causes or noted:
-            return _on(state, (causes or noted)[0])
-        return Verdict(state, _largest_replay(report.rows(NCU_LIMITS)))
-    lacking = next((finding for finding in report.findings if finding.rule in _WITHOUT_GPU), None)
-    if lacking is not None:
-        why = printable(SENTENCES.split(lacking.detail, maxsplit=1)[0]) if lacking.detail else ""
-        first = f"First: {lacking.remedy[:1].lower()}{lacking.remedy[1:]}"
-        return Verdict(_WITHOUT_GPU[lacking.rule], why, first, lacking)
+        causes = causes or [finding for finding in report.findings if finding.source.startswith("ncu_")]
+        return _on_finding(state, causes[0]) if causes else Verdict(state, _largest_replay(report.rows(NCU_LIMITS)))
+    doubt = next((finding for finding in report.findings if finding.rule in _WITHOUT_GPU), None)
+    if doubt is not None:
+        reason = printable(SENTENCES.split(doubt.detail, maxsplit=1)[0]) if doubt.detail else ""
+        first = f"First: {doubt.remedy[:1].lower()}{doubt.remedy[1:]}"
+        return Verdict(_WITHOUT_GPU[doubt.rule], reason, first, doubt)
     if len(report.rows(CPU_OPS)) and run.top_operator_pct is not None:
-        cause = " ".join(filter(None, (_of_operators(report), _of_operator_time(run))))
+        # as on the page
+        share, name = format_value(run.top_operator_pct, "own_pct"), middle_cut(printable(run.top_operator), _LONG)
+        top_operator = f"The top operator, `{name}`, takes {share} of operator time."
         return Verdict(
-            "No work on a GPU.", cause, "Reports of GPU work also have kernels, copies, launches and causes."
+            "No work on a GPU.",
+            f"{_operator_share(report)} {top_operator}".lstrip(),
+            "Reports of GPU work also have kernels, copies, launches and causes.",
         )
-    return _on("", causes[0]) if causes else _without_anything(report)
-
-
-def _without_anything(report: Report) -> Verdict:
-    """Return the verdict without GPU work: whether operators were recorded, but none found."""
+    if causes:
+        return _on_finding("", causes[0])
     operators = find(report.results, CPU_OPS.name)
-    were_wanted = operators is not None and operators.table is not None
-    if not were_wanted or any(finding.rule == "nothing_recorded" for finding in report.findings):
+    recorded_operators = operators is not None and operators.table is not None
+    if not recorded_operators or any(finding.rule == "nothing_recorded" for finding in report.findings):
         return Verdict("No work on a GPU.")
     return Verdict(
         "No work on a GPU, and no PyTorch operator.",
@@ -298,28 +284,22 @@ def _without_anything(report: Report) -> Verdict:
     )
 
 
-def _of_operators(report: Report) -> str:
-    """Return how much time a CPU program spends outside operators or in them, whichever is more.
+def _operator_share(report: Report) -> str:
+    """Return a sentence on the time of a CPU program outside operators or in them, whichever is more.
 
     "" if unknown: several threads can be in operators at the same time.
     """
     parts = report.rows(STEP_PARTS)
     if not {"category", "time_ns", "tid", "steps"} <= set(parts.columns) or parts["tid"].nunique() != 1:
         return ""
-    times = parts["time_ns"].astype("float64")
-    category = parts["category"].astype("str")
+    category, whole = parts["category"].astype("str"), "the window"
+    if (parts["steps"].astype("float64") > 0).any():
+        whole = "a step"
     # a pause of the recording may or may not be in operators
-    times, category = times[category != UNSEEN], category[category != UNSEEN]
-    inside = float(times[category == OPERATORS].sum())
+    times = parts["time_ns"].astype("float64").groupby(category).sum().drop(UNSEEN, errors="ignore")
+    inside = float(times.get(OPERATORS, 0.0))
     if not inside > 0:
         return ""
-    whole = "a step" if (parts["steps"].astype("float64") > 0).any() else "the window"
     share = 100.0 * inside / float(times.sum())
-    most, where = (share, "in operators") if share >= _BUSY_PCT else (100.0 - share, "outside operators")
-    return f"{format_value(most, 'share_pct')} of {whole} is {where}."
-
-
-def _of_operator_time(run: Numbers) -> str:
-    """Return the share of operator time of the largest operator, as on the page and in a terminal."""
-    share, name = format_value(run.top_operator_pct, "own_pct"), middle_cut(printable(run.top_operator), _LONG)
-    return f"The top operator, `{name}`, takes {share} of operator time."
+    larger, where = (share, "in operators") if share >= _BUSY_PCT else (100.0 - share, "outside operators")
+    return f"{format_value(larger, 'share_pct')} of {whole} is {where}."

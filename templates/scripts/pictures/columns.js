@@ -1,11 +1,11 @@
 // The columns of steps lead to the timeline: a chosen column shows that step, or the slowest of several.
 
+import { parts } from "../dom.js";
 import { PictureParts } from "./parts.js";
 
 export function showStepColumns() {
   if (!document.getElementById("timeline")) return;
-  for (const picture of document.querySelectorAll(".step-columns")) {
-    if (!(picture instanceof SVGElement)) continue;
+  for (const picture of parts(document, ".step-columns", SVGElement)) {
     picture.classList.add("is-live");
     new PictureParts(picture, ["group", "button"], (part) => {
       const [from, to] = (part.dataset.span ?? "").split(" ").map(Number);

@@ -1,8 +1,9 @@
-// Heat maps of ranks: each cell can be pointed at and reached with arrow keys, and leads to that step in the timeline.
+// Heat maps of ranks: pointer and arrow keys reach each cell, which leads to that step in the timeline.
 
+import { newElement, partAround, parts } from "../dom.js";
 import { formatValue } from "../numbers.js";
 
-const MOST = 36 ** 2 - 1; // a cell is written with two digits
+const LARGEST = 36 ** 2 - 1; // each cell has two digits
 /** @type {Record<string, [number, number]>} */
 const KEYS = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
 
@@ -13,18 +14,14 @@ class HeatMap {
     const { longest, size, first, steps, own } = panels.dataset;
     this.longest = Number(longest);
     this.size = Number(size); // steps in a cell
-    this.first = Number(first); // the number that the program gives the first step
+    this.first = Number(first); // the program's number of the first step
     this.steps = Number(steps);
-    this.isOwn = own !== undefined; // whether steps are counted from the first of each rank
-    this.rows = /** @type {SVGElement[]} */ ([...panels.querySelectorAll("svg[data-cells]")]);
+    this.isOwn = own !== undefined; // whether each rank counts its steps from its own first one
+    this.rows = parts(panels, "svg[data-cells]", SVGElement);
     this.place = { row: 0, cell: 0 };
     this.canShow = document.getElementById("timeline") !== null;
-    this.cursor = document.createElement("span");
-    this.cursor.className = "heat-cursor";
-    this.cursor.hidden = true;
-    this.reading = document.createElement("p");
-    this.reading.className = "reading";
-    this.reading.setAttribute("role", "status");
+    this.cursor = newElement("span", { className: "heat-cursor", hidden: "" });
+    this.reading = newElement("p", { className: "reading", role: "status" });
     panels.append(this.cursor);
     panels.after(this.reading);
     panels.setAttribute("role", "application");
@@ -71,8 +68,8 @@ class HeatMap {
 
   /** @param {MouseEvent} event */
   #placeAt({ target, clientX }) {
-    const svg = target instanceof Element ? target.closest("svg[data-cells]") : null;
-    const row = svg instanceof SVGElement ? this.rows.indexOf(svg) : -1;
+    const svg = partAround(target, "svg[data-cells]", SVGElement);
+    const row = svg ? this.rows.indexOf(svg) : -1;
     if (!svg || row < 0) return null;
     const { left, width } = svg.getBoundingClientRect();
     return { row, cell: Math.floor((((clientX - left) / width) * this.steps) / this.size) };
@@ -107,7 +104,7 @@ class HeatMap {
     const { rank, cells = "" } = this.rows[row].dataset;
     const value = parseInt(cells.slice(2 * cell, 2 * cell + 2), 36);
     const number = `#${from + this.first}${to - from > 1 ? ` to #${to - 1 + this.first}` : ""}`;
-    const time = Number.isNaN(value) ? "no such step" : formatValue((value / MOST) * this.longest, "ns");
+    const time = Number.isNaN(value) ? "no such step" : formatValue((value / LARGEST) * this.longest, "ns");
     return `Rank ${rank}, ${number}: ${time}${to - from > 1 && !Number.isNaN(value) ? " on average" : ""}`;
   }
 
@@ -121,7 +118,7 @@ class HeatMap {
 }
 
 export function showHeatMaps() {
-  for (const panels of document.querySelectorAll(".heat .panels")) {
-    if (panels instanceof HTMLElement && panels.querySelector("svg[data-cells]")) new HeatMap(panels);
+  for (const panels of parts(document, ".heat .panels", HTMLElement)) {
+    if (panels.querySelector("svg[data-cells]")) new HeatMap(panels);
   }
 }

@@ -1,4 +1,6 @@
-// The parts of a picture: pointed at, reached with keys and chosen. A picture is one stop of the Tab key; arrow keys go on.
+// The parts of a picture, for the pointer and for keys. A picture is one stop of the Tab key; arrow keys reach its parts.
+
+import { newElement, partAround, parts } from "../dom.js";
 
 /** @typedef {"ArrowLeft" | "ArrowRight" | "ArrowUp" | "ArrowDown"} Arrow */
 
@@ -11,7 +13,7 @@ export class PictureParts {
   reading;
 
   /**
-   * roles: of the picture and of its parts. says: shows what a part says, null for none.
+   * roles: of the picture and of its parts. choose: called with the part that the reader chooses.
    * @param {SVGElement} picture
    * @param {[string, string]} roles
    * @param {(part: SVGElement) => void} choose
@@ -19,11 +21,8 @@ export class PictureParts {
   constructor(picture, roles, choose) {
     this.picture = picture;
     this.choose = choose;
-    /** @type {SVGElement[]} */
-    this.all = Array.from(picture.querySelectorAll("[data-part]"));
-    this.reading = document.createElement("p");
-    this.reading.className = "reading";
-    this.reading.setAttribute("aria-hidden", "true"); // it repeats the labels of the parts
+    this.all = parts(picture, "[data-part]", SVGElement);
+    this.reading = newElement("p", { className: "reading", "aria-hidden": "true" }); // it repeats the labels of the parts
     const next = picture.nextElementSibling;
     (next?.classList.contains("times") ? next : picture).after(this.reading); // below the axis, if there is one
     picture.setAttribute("role", roles[0]);
@@ -44,8 +43,7 @@ export class PictureParts {
 
   /** @param {EventTarget | null} target */
   #partAt(target) {
-    const part = target instanceof Element ? target.closest("[data-part]") : null;
-    return part instanceof SVGElement ? part : null;
+    return partAround(target, "[data-part]", SVGElement);
   }
 
   #listen() {
@@ -69,11 +67,11 @@ export class PictureParts {
     this.#read(part);
   }
 
-  // What is chosen is said elsewhere.
+  // Shows the text of a part, except of the chosen one, which is shown elsewhere.
   /** @param {Element | null} part */
   #read(part) {
-    const isSaid = part && this.picture.contains(part) && part.getAttribute("aria-selected") !== "true";
-    this.reading.textContent = isSaid ? PictureParts.text(part) : "";
+    const isShown = part && this.picture.contains(part) && part.getAttribute("aria-selected") !== "true";
+    this.reading.textContent = isShown ? PictureParts.text(part) : "";
   }
 
   /** @param {KeyboardEvent} event */
@@ -83,17 +81,17 @@ export class PictureParts {
     if (event.key === "Enter" || event.key === " ") this.#choose(part);
     else if (event.key === "Home") this.go(this.all[0]);
     else if (event.key === "End") this.go(this.all[this.all.length - 1]);
-    else if (ARROWS.includes(event.key)) this.go(this.beside(part, /** @type {Arrow} */ (event.key)) ?? part);
+    else if (ARROWS.includes(event.key)) this.go(this.neighbor(part, /** @type {Arrow} */ (event.key)) ?? part);
     else return;
     event.preventDefault();
   }
 
   /**
-   * Makes a part the one that Tab leads to, and goes there.
+   * Moves the focus to a part, which Tab then leads to.
    * @param {SVGElement} part
    */
   go(part) {
-    for (const other of this.all) other.setAttribute("tabindex", other === part ? "0" : "-1");
+    for (const candidate of this.all) candidate.setAttribute("tabindex", candidate === part ? "0" : "-1");
     part.focus({ preventScroll: true });
   }
 
@@ -102,25 +100,26 @@ export class PictureParts {
    * @param {SVGElement} part
    * @param {Arrow} arrow
    */
-  beside(part, arrow) {
-    const own = part.getBoundingClientRect();
-    const [x, y] = [own.x + own.width / 2, own.y + own.height / 2];
+  neighbor(part, arrow) {
+    const from = part.getBoundingClientRect();
+    const [x, y] = [from.x + from.width / 2, from.y + from.height / 2];
     const isSideways = arrow === "ArrowLeft" || arrow === "ArrowRight";
     const sign = arrow === "ArrowLeft" || arrow === "ArrowUp" ? -1 : 1;
-    let found = null;
+    let nearest = null;
     let least = Infinity;
-    for (const other of this.all) {
-      const box = other.getBoundingClientRect();
+    for (const candidate of this.all) {
+      const box = candidate.getBoundingClientRect();
       const [right, down] = [sign * (box.x + box.width / 2 - x), sign * (box.y + box.height / 2 - y)];
-      const isBeside = box.y < y && y < box.bottom;
-      const isOver = box.x < own.right - 0.5 && own.x + 0.5 < box.right;
-      const isThere = isSideways ? isBeside && right > 0 : isOver && (sign > 0 ? box.y >= own.bottom - 1 : box.bottom <= own.y + 1);
+      const isInRow = box.y < y && y < box.bottom;
+      const isInColumn = box.x < from.right - 0.5 && from.x + 0.5 < box.right;
+      const isBelow = sign > 0 ? box.y >= from.bottom - 1 : box.bottom <= from.y + 1;
+      const isCandidate = candidate !== part && (isSideways ? isInRow && right > 0 : isInColumn && isBelow);
       // below a range, the first part of it
       const distance = isSideways ? right : down * 1e4 + box.x;
-      if (other === part || !isThere || distance >= least) continue;
-      found = other;
+      if (!isCandidate || distance >= least) continue;
+      nearest = candidate;
       least = distance;
     }
-    return found;
+    return nearest;
   }
 }

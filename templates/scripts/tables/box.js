@@ -1,6 +1,7 @@
-// The body of one table: all its rows, or for many rows a scrolling box that only holds the visible ones.
+// The body of a table: all its rows, or for many rows a scrolling box that contains only the visible ones.
 
-import { shadeWhatFollows } from "../dom.js";
+import { newElement, shadeLowerEdge } from "../dom.js";
+import { firstAbove } from "../searching.js";
 import { TableRows } from "./rows.js";
 
 /** @typedef {{ control: HTMLElement, row: number, kind: string }} Focus */
@@ -53,7 +54,7 @@ export class TableBox {
     this.body ??= this.printed;
     new ResizeObserver(() => this.#resized()).observe(scroll);
     scroll.addEventListener("scroll", () => this.#soon());
-    shadeWhatFollows(scroll);
+    shadeLowerEdge(scroll);
     this.arrange();
   }
 
@@ -61,7 +62,7 @@ export class TableBox {
     this.table.classList.add("virtual");
     this.scroll.classList.add("box");
     this.printed.classList.add("printed");
-    this.body = TableRows.node("tbody");
+    this.body = newElement("tbody");
     this.above = TableBox.#space(this.model.columns.length + 1);
     this.below = TableBox.#space(this.model.columns.length + 1);
     this.body.append(this.rows.ruler(), this.above, this.below);
@@ -70,11 +71,7 @@ export class TableBox {
 
   /** @param {number} columns */
   static #space(columns) {
-    const row = TableRows.node("tr", "space");
-    const cell = row.insertCell();
-    cell.colSpan = columns;
-    row.setAttribute("aria-hidden", "true");
-    return row;
+    return newElement("tr", { className: "space", "aria-hidden": "true" }, newElement("td", { colspan: String(columns) }));
   }
 
   /**
@@ -103,8 +100,8 @@ export class TableBox {
   #drawInSight() {
     for (let pass = 0; pass < TableBox.PASSES; pass++) {
       const [top, height] = [this.scroll.scrollTop, this.scroll.clientHeight || innerHeight];
-      const first = this.#at(top - TableBox.MARGIN);
-      const last = Math.min(this.#at(top + height + TableBox.MARGIN) + 1, this.order.length);
+      const first = this.#placeAt(top - TableBox.MARGIN);
+      const last = Math.min(this.#placeAt(top + height + TableBox.MARGIN) + 1, this.order.length);
       this.#place(first, last);
       this.#fill(first, last);
       if (!this.#measure()) return;
@@ -148,14 +145,8 @@ export class TableBox {
    * The place (in display order) of the row at height `y`.
    * @param {number} y
    */
-  #at(y) {
-    let [low, high] = [0, Math.max(this.order.length - 1, 0)];
-    while (low < high) {
-      const middle = (low + high + 1) >> 1;
-      if (this.begins[middle] <= y) low = middle;
-      else high = middle - 1;
-    }
-    return low;
+  #placeAt(y) {
+    return Math.max(firstAbove(this.begins, y, 0, this.order.length) - 1, 0);
   }
 
   /**
@@ -164,15 +155,15 @@ export class TableBox {
    * @param {number} last
    */
   #place(first, last) {
-    const wanted = this.order.slice(first, last);
-    const staying = new Set(wanted);
+    const visible = this.order.slice(first, last);
+    const isVisible = new Set(visible);
     for (const row of this.drawn) {
-      if (staying.has(row)) continue;
+      if (isVisible.has(row)) continue;
       this.rows.elements.get(row)?.remove();
       if (this.isVirtual) this.rows.forget(row);
     }
     let next = this.isVirtual ? this.above.nextElementSibling : this.body.firstElementChild;
-    for (const row of wanted) {
+    for (const row of visible) {
       const element = this.rows.element(row);
       if (element === next) next = element.nextElementSibling;
       else this.body.insertBefore(element, next);
@@ -180,7 +171,7 @@ export class TableBox {
       if (this.isVirtual) element.setAttribute("aria-rowindex", String(this.placeOf(row) + 2));
     }
     if (!this.isVirtual) while (next) next = TableBox.#removed(next);
-    this.drawn = Array.from(wanted);
+    this.drawn = Array.from(visible);
   }
 
   /** @param {Element} element */
@@ -191,26 +182,26 @@ export class TableBox {
   }
 
   /**
-   * Spacer rows stand in for the rows above and below, so that the scrollbar is right.
+   * Gives the spacers the heights of the rows above and below, so that the scrollbar is right.
    * @param {number} first
    * @param {number} last
    */
   #fill(first, last) {
     const heights = [this.begins[first], this.begins[this.order.length] - this.begins[last]];
-    [this.above, this.below].forEach((space, at) => {
-      space.hidden = heights[at] < 1;
-      space.cells[0].style.height = `${heights[at]}px`;
+    [this.above, this.below].forEach((space, index) => {
+      space.hidden = heights[index] < 1;
+      space.cells[0].style.height = `${heights[index]}px`;
     });
   }
 
-  // Measures the rows in the page; true if any height differs from what was assumed.
+  // Measures the rows in the page; true if a height differs from its estimate.
   #measure() {
     const heights = this.drawn.map((row) => this.rows.element(row).getBoundingClientRect().height);
     if (!heights.length || !heights[0]) return false; // inside a closed <details> nothing has a height
     const isFirst = !this.guess;
     this.guess ||= heights.reduce((sum, height) => sum + height, 0) / heights.length;
-    const isNew = heights.map((height, at) => Math.abs(height - (this.heights[this.drawn[at]] || this.guess)) > 0.5);
-    this.drawn.forEach((row, at) => (this.heights[row] = heights[at]));
+    const isNew = heights.map((height, index) => Math.abs(height - (this.heights[this.drawn[index]] || this.guess)) > 0.5);
+    this.drawn.forEach((row, index) => (this.heights[row] = heights[index]));
     return isFirst || isNew.includes(true);
   }
 
@@ -246,12 +237,12 @@ export class TableBox {
    */
   #focusControl(row, kind, preventScroll = false) {
     const controls = Array.from(TableRows.controls(this.rows.element(row)));
-    const control = controls.find((each) => TableRows.kind(each) === kind) ?? controls[0];
+    const control = controls.find((candidate) => TableRows.kind(candidate) === kind) ?? controls[0];
     control?.focus({ preventScroll });
   }
 
   /**
-   * Makes a row the one that the Tab key reaches.
+   * Lets the Tab key reach a row.
    * @param {number} row
    */
   reach(row) {

@@ -1,5 +1,6 @@
 // Copies data out of the page: tables as a CSV file or as CSV text, names to the clipboard.
 
+import { newElement, toolButton } from "../dom.js";
 import { TableRows } from "./rows.js";
 
 /**
@@ -21,17 +22,15 @@ export class TableCopy {
    * @param {boolean} hasDetails
    */
   static csv(model, headings, hasDetails) {
-    const [first, ...others] = headings.map(({ name, title }) => name || title);
-    /** @type {(name: string, value: (row: number) => string | number, at: number) => Field[]} */
-    const column = (name, value, at) => (at === model.numbered ? TableCopy.#apart(name, value) : [[name, value]]);
+    const names = headings.map(({ name, title }) => name || title);
+    /** @type {(index: number, value: (row: number) => string | number) => Field[]} */
+    const column = (index, value) => (index === model.numbered ? TableCopy.#numberFields(names[index], value) : [[names[index], value]]);
     const { level } = model;
-    const fields = column(first, (row) => (hasDetails ? model.short[row] : model.name(row)), 0);
+    const fields = column(0, (row) => (hasDetails ? model.short[row] : model.name(row)));
     if (hasDetails) fields.push(["details", (row) => model.full[row]]);
-    fields.push(
-      ...model.columns.flatMap((each, at) => column(others[at], (row) => TableCopy.#value(each, row), at + 1)),
-    );
+    fields.push(...model.columns.flatMap((values, index) => column(index + 1, (row) => TableCopy.#value(values, row))));
     if (level) fields.push(["level", (row) => level[row]]);
-    const line = (/** @type {number} */ row) => fields.map(([, value]) => TableCopy.#written(value(row))).join(",");
+    const line = (/** @type {number} */ row) => fields.map(([, value]) => TableCopy.#cell(value(row))).join(",");
     const lines = Array.from(model.rows(true), line);
     return [fields.map(([name]) => TableCopy.#text(name)).join(","), ...lines, ""].join("\r\n");
   }
@@ -42,7 +41,7 @@ export class TableCopy {
    * @param {(row: number) => string | number} text
    * @returns {Field[]}
    */
-  static #apart(name, text) {
+  static #numberFields(name, text) {
     const parts = (/** @type {number} */ row) => /^(?:(\d+)\. )?(.*)$/s.exec(String(text(row))) ?? [];
     return [
       ["replay", (row) => parts(row)[1] ?? ""],
@@ -61,7 +60,7 @@ export class TableCopy {
   }
 
   /** @param {string | number} value */
-  static #written(value) {
+  static #cell(value) {
     return typeof value === "number" ? String(value) : TableCopy.#text(value);
   }
 
@@ -86,18 +85,17 @@ export class TableCopy {
    * @param {string} name
    */
   static show(text, name) {
-    const dialog = TableRows.node("dialog", "csv");
-    const heading = TableRows.node("h2");
-    heading.id = "csv-title";
-    heading.textContent = `${name} as CSV`;
-    dialog.setAttribute("aria-labelledby", heading.id);
-    const reason = TableRows.node("p", "note");
-    reason.textContent =
-      "This page is in a frame that does not allow downloads. Copy the text, or open the page in its own tab.";
-    const area = TableRows.node("textarea");
+    const id = "csv-title";
+    const dialog = newElement("dialog", { className: "csv", "aria-labelledby": id });
+    const area = newElement("textarea", { "aria-labelledby": id });
     Object.assign(area, { value: text, readOnly: true, spellcheck: false, wrap: "off", rows: 16 });
-    area.setAttribute("aria-labelledby", heading.id);
-    dialog.append(heading, reason, area, TableCopy.#dialogTools(dialog, area));
+    const reason = "This page is in a frame that does not allow downloads. Copy the text, or open the page in its own tab.";
+    dialog.append(
+      newElement("h2", { id }, `${name} as CSV`),
+      newElement("p", { className: "note" }, reason),
+      area,
+      TableCopy.#dialogTools(dialog, area),
+    );
     dialog.addEventListener("close", () => dialog.remove());
     document.body.append(dialog);
     dialog.showModal();
@@ -110,25 +108,19 @@ export class TableCopy {
    * @param {HTMLTextAreaElement} area
    */
   static #dialogTools(dialog, area) {
-    const tools = TableRows.node("p", "csv-tools");
-    const status = TableRows.node("output");
-    /** @type {(text: string, act: () => void) => HTMLButtonElement} */
-    const button = (text, act) => {
-      const made = TableRows.button(text, text, "tool");
-      made.addEventListener("click", act);
-      return made;
-    };
+    const status = newElement("output");
     const copy = () => {
       area.select();
       status.textContent = document.execCommand("copy") ? "Copied" : "Press Ctrl+C or ⌘C to copy the selected text";
     };
-    tools.append(
-      button("Copy", copy),
-      button("Select all", () => area.select()),
-      button("Close", () => dialog.close()),
+    return newElement(
+      "p",
+      { className: "csv-tools" },
+      toolButton("Copy", copy),
+      toolButton("Select all", () => area.select()),
+      toolButton("Close", () => dialog.close()),
       status,
     );
-    return tools;
   }
 
   /**
@@ -136,11 +128,9 @@ export class TableCopy {
    * @param {string} name
    */
   static save(text, name) {
-    const link = TableRows.node("a");
-    link.href = URL.createObjectURL(new Blob([text], { type: "text/csv;charset=utf-8" }));
-    link.download = `${name.replace(/[^\w.-]+/g, "_").slice(0, 80) || "table"}.csv`;
-    link.click();
-    setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
+    const href = URL.createObjectURL(new Blob([text], { type: "text/csv;charset=utf-8" }));
+    newElement("a", { href, download: `${name.replace(/[^\w.-]+/g, "_").slice(0, 80) || "table"}.csv` }).click();
+    setTimeout(() => URL.revokeObjectURL(href), 60_000);
   }
 
   /**
@@ -149,7 +139,7 @@ export class TableCopy {
    */
   static async copy(text, button) {
     const isCopied = (await TableCopy.#toClipboard(text)) || TableCopy.#bySelection(text, button);
-    TableCopy.#tell(isCopied ? "Copied" : "The browser does not allow this page to copy");
+    TableCopy.#announce(isCopied ? "Copied" : "The browser does not allow this page to copy");
     if (!isCopied) return;
     TableRows.draw(button, TableRows.ICONS.done);
     setTimeout(() => TableRows.draw(button, TableRows.ICONS.copy), TableCopy.SHOWN_MS);
@@ -172,7 +162,7 @@ export class TableCopy {
    * @param {HTMLButtonElement} button
    */
   static #bySelection(text, button) {
-    const area = TableRows.node("textarea", "unseen");
+    const area = newElement("textarea", { className: "unseen" });
     area.value = text;
     document.body.append(area);
     area.select();
@@ -186,12 +176,10 @@ export class TableCopy {
    * Announces a text to screen readers.
    * @param {string} text
    */
-  static #tell(text) {
+  static #announce(text) {
     let status = document.getElementById("table-status");
     if (!status) {
-      status = TableRows.node("p", "unseen");
-      status.id = "table-status";
-      status.setAttribute("role", "status");
+      status = newElement("p", { className: "unseen", id: "table-status", role: "status" });
       document.body.append(status);
     }
     status.textContent = text;

@@ -1,6 +1,6 @@
 // Other ways to group the rows of a table: a tree for each, in a separate table that is created when it is chosen.
 
-import { TableRows } from "./rows.js";
+import { newElement } from "../dom.js";
 import { TableTools } from "./tools.js";
 
 /**
@@ -24,17 +24,13 @@ export class TableGroups {
     this.hasTimeline = hasTimeline;
     this.tools.set("", plain);
     const buttons = ["", ...models.keys()].map((by) => {
-      const button = TableRows.button(`by-${by}`, `By ${by || "kernel"}`, "");
-      button.setAttribute("aria-pressed", String(!by));
-      button.addEventListener("click", () => this.choose(by));
+      const properties = { type: "button", "aria-pressed": String(!by), onclick: () => void this.choose(by) };
+      const button = newElement("button", properties, `By ${by || "kernel"}`);
       return /** @type {[string, HTMLButtonElement]} */ ([by, button]);
     });
     this.buttons = new Map(buttons);
-    const segments = TableRows.node("div", "segments groups");
-    segments.setAttribute("role", "group");
-    segments.setAttribute("aria-label", "Group the rows");
-    segments.append(...this.buttons.values());
-    plain.bar.before(segments);
+    const properties = { className: "segments groups", role: "group", "aria-label": "Group the rows" };
+    plain.bar.before(newElement("div", properties, ...this.buttons.values()));
   }
 
   /** @param {string} by */
@@ -48,20 +44,20 @@ export class TableGroups {
   }
 
   /**
-   * Shows the rows by family, range or operator; as they are for "".
+   * Shows the rows by family, range or operator; ungrouped for "".
    * @param {string} by
    */
   choose(by) {
-    const tools = this.tools.get(by) ?? this.#made(by);
-    for (const [each, button] of this.buttons) button.setAttribute("aria-pressed", String(each === by));
-    for (const [each, place] of this.places) place.hidden = each !== by;
+    const tools = this.tools.get(by) ?? this.#newTable(by);
+    for (const [grouping, button] of this.buttons) button.setAttribute("aria-pressed", String(grouping === by));
+    for (const [grouping, place] of this.places) place.hidden = grouping !== by;
     this.plain.bar.hidden = this.plain.scroll.hidden = by !== "";
     tools.box.forgetHeights();
     return tools;
   }
 
   /** @param {string} by */
-  #made(by) {
+  #newTable(by) {
     const { plain } = this;
     const scroll = /** @type {HTMLElement} */ (plain.scroll.cloneNode(true));
     const table = /** @type {HTMLTableElement} */ (scroll.querySelector("table"));
@@ -75,8 +71,7 @@ export class TableGroups {
     for (const button of table.querySelectorAll(".sort")) button.replaceWith(...button.childNodes);
     table.caption?.append(`, by ${by}`);
     scroll.setAttribute("aria-label", `${table.caption?.textContent}, table`);
-    const place = TableRows.node("div", "group-of-rows");
-    place.append(scroll);
+    const place = newElement("div", { className: "group-of-rows" }, scroll);
     plain.scroll.after(place);
     this.places.set(by, place);
     const tools = new TableTools(table);

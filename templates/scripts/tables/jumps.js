@@ -24,13 +24,13 @@ export class TableJumps {
    */
   constructor(model, headings, by = "") {
     this.model = model;
-    this.by = by; // what the rows of a tree are grouped by
+    this.by = by; // the grouping of the rows of a tree
     this.columns = new Map(headings.slice(1).map(({ name }, place) => [name, model.columns[place]]));
     if (this.columns.has("grid")) for (const row of model.natural) this.#register(row);
   }
 
   /**
-   * A function from row to what to show in the timeline, null if it has no counterpart; null for tables without any.
+   * A function from a row to its target in the timeline, null for none; null for tables without targets.
    * @param {HTMLTableElement} table
    * @param {TableModel} model
    * @param {Heading[]} headings

@@ -1,4 +1,4 @@
-// What a row of one table is in the others: a kernel, its replay by ncu, and the ranges and operators that launch it.
+// Links between tables: from a kernel to its replay by ncu, to the ranges and operators that launch it, and back.
 
 import { literally } from "../matching.js";
 
@@ -23,26 +23,26 @@ export class LinkedTables {
   static groups = null;
   static number = /$^/g; // the numbers that differ between names of repetitions
   /** @type {WeakMap<TableModel, Map<string, number>>} */
-  static known = new WeakMap();
+  static rows = new WeakMap(); // by name
 
   /**
    * The rows of a table by their names: in full and in short, without the number of a replay; the first one counts.
    * @param {TableModel} model
    */
   static #rows(model) {
-    const found = LinkedTables.known.get(model) ?? new Map();
-    LinkedTables.known.set(model, found);
-    for (let row = found.size ? model.count : 0; row < model.count; row++) {
+    const rows = LinkedTables.rows.get(model) ?? new Map();
+    LinkedTables.rows.set(model, rows);
+    for (let row = rows.size ? model.count : 0; row < model.count; row++) {
       for (const name of [model.name(row), model.short[row], LinkedTables.#path(model, row)]) {
         const plain = model.numbered === 0 ? name.replace(/^\d+\. /, "") : name;
-        if (!found.has(plain)) found.set(plain, row);
+        if (!rows.has(plain)) rows.set(plain, row);
       }
     }
-    return found;
+    return rows;
   }
 
   /**
-   * The path of a row in a tree: the names of the rows around it and its own.
+   * The path of a row in a tree: the names of the rows around it, and its name.
    * @param {TableModel} model
    * @param {number} row
    */
@@ -53,14 +53,14 @@ export class LinkedTables {
   }
 
   /**
-   * Where a table has one of several names.
+   * The row of a table with one of several names.
    * @param {string} table
    * @param {string[]} names
    */
   static #place(table, names) {
-    const found = LinkedTables.tables.get(table);
-    const row = found && names.map((name) => LinkedTables.#rows(found.model).get(name)).find((each) => each !== undefined);
-    return found && row !== undefined ? { ...found, row } : null;
+    const linked = LinkedTables.tables.get(table);
+    const row = linked && names.map((name) => LinkedTables.#rows(linked.model).get(name)).find((number) => number !== undefined);
+    return linked && row !== undefined ? { ...linked, row } : null;
   }
 
   /**
@@ -75,7 +75,7 @@ export class LinkedTables {
   }
 
   /**
-   * The replay of a kernel, with what limits it.
+   * The replay of a kernel, with its limiter.
    * @param {string[]} names
    * @returns {RowLink | null}
    */
@@ -104,7 +104,7 @@ export class LinkedTables {
     const repeated = paths.map((path) => path.replace(LinkedTables.number, "#"));
     const [longest] = [...kernels, ...new Set([...paths, ...repeated])]
       .filter((name) => LinkedTables.#says(text, name))
-      .sort((one, other) => other.length - one.length);
+      .sort((a, b) => b.length - a.length);
     if (!longest) return null;
     if (kernels.includes(longest)) return LinkedTables.kernel([longest]);
     const names = longest.split(" / ");
@@ -202,14 +202,14 @@ export class LinkedTables {
   /**
    * @param {string} by
    * @param {string} name
-   * @param {string} said
+   * @param {string} label
    * @returns {RowLink | null}
    */
-  static #group(by, name, said) {
+  static #group(by, name, label) {
     const { groups } = LinkedTables;
     const row = groups?.has(by) ? LinkedTables.#rows(groups.model(by)).get(name) : undefined;
     if (!groups || row === undefined) return null;
-    return { does: "kernels", text: "Its kernels", label: `Kernels of ${said}`, go: () => groups.choose(by).reveal(row, true) };
+    return { does: "kernels", text: "Its kernels", label: `Kernels of ${label}`, go: () => groups.choose(by).reveal(row, true) };
   }
 
   /**
@@ -223,23 +223,23 @@ export class LinkedTables {
   }
 
   /**
-   * Where else on the page a row of a table is.
+   * The other places of a row on the page.
    * @param {string} table
    * @param {TableModel} model
    * @param {number} row
    */
   static of(table, model, row) {
-    const [own, by] = table.split("/");
+    const [result, by] = table.split("/");
     const names = [model.name(row), model.short[row]];
     const isKernel = !by || !model.hasInside(row);
-    if (OF_KERNELS.includes(own) && isKernel) {
+    if (OF_KERNELS.includes(result) && isKernel) {
       const ranges = by === "range" ? null : LinkedTables.rangesOf(names[0]);
-      const kernel = own === KERNELS && !by ? null : LinkedTables.kernel(names);
+      const kernel = result === KERNELS && !by ? null : LinkedTables.kernel(names);
       return [kernel, LinkedTables.replay(names), ranges].filter((link) => link !== null);
     }
     if (by === "range") return [LinkedTables.range(LinkedTables.#path(model, row))].filter((link) => link !== null);
-    if (OF_RANGES.includes(own)) return [LinkedTables.kernelsOf(LinkedTables.#path(model, row))].filter((link) => link !== null);
-    if (own === OPERATORS) return [LinkedTables.kernelsOfOperator(names[0])].filter((link) => link !== null);
+    if (OF_RANGES.includes(result)) return [LinkedTables.kernelsOf(LinkedTables.#path(model, row))].filter((link) => link !== null);
+    if (result === OPERATORS) return [LinkedTables.kernelsOfOperator(names[0])].filter((link) => link !== null);
     const plain = model.numbered === 0 ? names.map((name) => name.replace(/^\d+\. /, "")) : [];
     return plain.length ? [LinkedTables.kernel(plain)].filter((link) => link !== null) : [];
   }

@@ -1,4 +1,4 @@
-// The rows of one table: their data, and how they are filtered, sorted and nested.
+// The rows of a table: their data, filter, order and nesting.
 
 import { part } from "../dom.js";
 import { textTest } from "../matching.js";
@@ -27,7 +27,7 @@ export class TableModel {
     this.numbered = numbered;
     this.count = short.length;
     this.natural = Uint32Array.from(short, (_, row) => row);
-    this.kept = new Uint8Array(this.count).fill(1);
+    this.isKept = new Uint8Array(this.count).fill(1);
     this.matched = this.count;
     this.isFiltered = false;
     this.sorted = this.natural;
@@ -85,13 +85,13 @@ export class TableModel {
   static fromPage(printed, headings) {
     const short = printed.map((row) => part(row.cells[0], "bdi", HTMLElement).textContent);
     const levels = printed.map((row) => Number(/\blevel-(\d+)/.exec(row.cells[0].className)?.[1] ?? 0));
-    const columns = headings.slice(1).map((heading, place) => {
-      const shown = printed.map((row) => row.cells[place + 1].textContent.trim());
-      const text = (/** @type {number} */ row) => shown[row];
-      if (!heading.isNumber) return { texts: shown.map((each) => (each === ABSENT ? "" : each)), text };
-      return { values: Float64Array.from(shown, (each) => readNumber(each, heading.symbol)), text };
+    const columns = headings.slice(1).map((heading, index) => {
+      const cells = printed.map((row) => row.cells[index + 1].textContent.trim());
+      const text = (/** @type {number} */ row) => cells[row];
+      if (!heading.isNumber) return { texts: cells.map((cell) => (cell === ABSENT ? "" : cell)), text };
+      return { values: Float64Array.from(cells, (cell) => readNumber(cell, heading.symbol)), text };
     });
-    const level = levels.some((each) => each > 0) ? levels : null;
+    const level = levels.some((depth) => depth > 0) ? levels : null;
     return new TableModel({ short, full: printed.map(TableModel.#printedName), columns, level });
   }
 
@@ -122,30 +122,30 @@ export class TableModel {
   }
 
   /**
-   * Sorts by the column at `place` (0 is the first); direction 0 restores the order of the report.
-   * @param {number} place
+   * Sorts by a column (0 is the first); direction 0 restores the order of the report.
+   * @param {number} index
    * @param {number} direction
    */
-  sort(place, direction) {
+  sort(index, direction) {
     if (!direction) {
       this.sorted = this.natural;
       return;
     }
-    const keys = this.#keys(place);
+    const keys = this.#keys(index);
     // missing values are last in both directions; equal values keep the order of the report
-    const compare = (/** @type {number} */ one, /** @type {number} */ other) => {
-      const [left, right] = [keys[one], keys[other]];
-      if (left === right) return one - other;
-      if (Number.isNaN(left)) return Number.isNaN(right) ? one - other : 1;
-      return Number.isNaN(right) ? -1 : direction * (left - right) || one - other;
+    const compare = (/** @type {number} */ a, /** @type {number} */ b) => {
+      const [left, right] = [keys[a], keys[b]];
+      if (left === right) return a - b;
+      if (Number.isNaN(left)) return Number.isNaN(right) ? a - b : 1;
+      return Number.isNaN(right) ? -1 : direction * (left - right) || a - b;
     };
     this.sorted = this.natural.slice().sort(compare);
   }
 
-  /** @param {number} place */
-  #keys(place) {
-    if (place === 0) return TableModel.#ranks(this.short);
-    const column = this.columns[place - 1];
+  /** @param {number} index */
+  #keys(index) {
+    if (index === 0) return TableModel.#ranks(this.short);
+    const column = this.columns[index - 1];
     return column.values ?? TableModel.#ranks(column.texts ?? []);
   }
 
@@ -154,25 +154,25 @@ export class TableModel {
    * @param {string[]} texts
    */
   static #ranks(texts) {
-    const written = (/** @type {string} */ text) => text.toLowerCase().replace(/\d+/g, (digits) => digits.padStart(12, "0"));
-    const keys = Array.from(new Set(texts), (text) => [written(text), text]);
-    keys.sort(([one], [other]) => (one < other ? -1 : Number(one > other)));
+    const sortKey = (/** @type {string} */ text) => text.toLowerCase().replace(/\d+/g, (digits) => digits.padStart(12, "0"));
+    const keys = Array.from(new Set(texts), (text) => [sortKey(text), text]);
+    keys.sort(([a], [b]) => (a < b ? -1 : Number(a > b)));
     const ranks = new Map();
-    keys.forEach(([key, text], at) => ranks.set(text, at && key === keys[at - 1][0] ? ranks.get(keys[at - 1][1]) : at));
+    keys.forEach(([key, text], rank) => ranks.set(text, rank && key === keys[rank - 1][0] ? ranks.get(keys[rank - 1][1]) : rank));
     return texts.map((text) => (text ? ranks.get(text) : NaN));
   }
 
   /**
-   * Keeps the rows whose name or texts match `query`, and their parents. False if it is an invalid expression.
+   * Keeps the rows whose name or texts match `query`, and their parents. Returns false for an invalid expression.
    * @param {string} query
    */
   filter(query) {
     const test = textTest(query);
     this.isFiltered = Boolean(test);
     this.shut.clear();
-    this.kept.fill(test ? 0 : 1);
+    this.isKept.fill(test ? 0 : 1);
     if (test) this.#keepMatches(test);
-    this.matched = this.kept.reduce((sum, kept) => sum + kept, 0);
+    this.matched = this.isKept.reduce((sum, flag) => sum + flag, 0);
     if (test && this.parent) this.#keepParents(this.parent);
     return test !== undefined;
   }
@@ -184,8 +184,8 @@ export class TableModel {
   keep(test) {
     this.isFiltered = Boolean(test);
     this.shut.clear();
-    for (const row of this.natural) this.kept[row] = Number(!test || test(row));
-    this.matched = this.kept.reduce((sum, kept) => sum + kept, 0);
+    for (const row of this.natural) this.isKept[row] = Number(!test || test(row));
+    this.matched = this.isKept.reduce((sum, flag) => sum + flag, 0);
     if (test && this.parent) this.#keepParents(this.parent);
   }
 
@@ -195,15 +195,15 @@ export class TableModel {
    */
   #keepMatches(test) {
     /** @type {Map<string, boolean>} */
-    const known = new Map();
-    const holds = (/** @type {string} */ text) => {
-      const isKnown = known.get(text) ?? test(text);
-      known.set(text, isKnown);
-      return isKnown;
+    const results = new Map();
+    const passes = (/** @type {string} */ text) => {
+      const result = results.get(text) ?? test(text);
+      results.set(text, result);
+      return result;
     };
-    const others = this.columns.flatMap(({ texts, full }) => [texts ?? [], full ?? []]);
-    const all = [this.short, this.full, ...others].filter((texts) => texts.length);
-    for (let row = 0; row < this.count; row++) if (all.some((texts) => holds(texts[row]))) this.kept[row] = 1;
+    const values = this.columns.flatMap(({ texts, full }) => [texts ?? [], full ?? []]);
+    const all = [this.short, this.full, ...values].filter((texts) => texts.length);
+    for (let row = 0; row < this.count; row++) if (all.some((texts) => passes(texts[row]))) this.isKept[row] = 1;
   }
 
   /**
@@ -212,32 +212,32 @@ export class TableModel {
    */
   #keepParents(parent) {
     for (let row = this.count - 1; row >= 0; row--) {
-      if (this.kept[row] && parent[row] >= 0) this.kept[parent[row]] = 1;
+      if (this.isKept[row] && parent[row] >= 0) this.isKept[parent[row]] = 1;
     }
   }
 
   /**
-   * The filtered rows in order; those inside closed parents only if `all`.
+   * The filtered rows in order; rows inside closed parents only if `all`.
    * @param {boolean} [all]
    */
   rows(all = false) {
-    if (!this.parent) return this.sorted.filter((row) => this.kept[row]);
+    if (!this.parent) return this.sorted.filter((row) => this.isKept[row]);
     /** @type {Map<number, number[]>} */
     const inside = new Map();
     for (const row of this.sorted) {
       const parent = this.parent[row];
-      const rows = inside.get(parent);
-      if (rows) rows.push(row);
+      const children = inside.get(parent);
+      if (children) children.push(row);
       else inside.set(parent, [row]);
     }
-    const found = [];
-    const waiting = (inside.get(-1) ?? []).slice().reverse();
-    for (let row = waiting.pop(); row !== undefined; row = waiting.pop()) {
-      if (!this.kept[row]) continue;
-      found.push(row);
-      if (all || this.isOpen(row)) waiting.push(...(inside.get(row) ?? []).slice().reverse());
+    const rows = [];
+    const stack = (inside.get(-1) ?? []).slice().reverse();
+    for (let row = stack.pop(); row !== undefined; row = stack.pop()) {
+      if (!this.isKept[row]) continue;
+      rows.push(row);
+      if (all || this.isOpen(row)) stack.push(...(inside.get(row) ?? []).slice().reverse());
     }
-    return Uint32Array.from(found);
+    return Uint32Array.from(rows);
   }
 
   /** @param {number} row */
@@ -305,11 +305,11 @@ export class TableModel {
       counts[depth[row]] = (counts[depth[row]] ?? 0) + 1;
     });
     let shown = 0;
-    const most = counts.findIndex((count) => {
+    const tooDeep = counts.findIndex((count) => {
       shown += count;
       return shown > TableModel.FIRST_ROWS;
     });
-    const deepest = most < 0 ? counts.length : Math.max(most - 1, 0);
+    const deepest = tooDeep < 0 ? counts.length : Math.max(tooDeep - 1, 0);
     return new Set(Array.from(this.natural).filter((row) => this.hasInside(row) && depth[row] < deepest));
   }
 }

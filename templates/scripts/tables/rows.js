@@ -1,10 +1,10 @@
 // The rows of one table as HTML elements: printed rows with controls added, or new rows.
 
-import { part } from "../dom.js";
+import { newElement, part } from "../dom.js";
 import { TableModel } from "./model.js";
 
 /**
- * @import { Wish } from "../timeline/types.js"
+ * @import { TimelineTarget } from "../timeline/types.js"
  * @import { Column, Heading, RowLink } from "./types.js"
  */
 
@@ -35,10 +35,10 @@ export class TableRows {
   static LONG = 24; // characters: longer texts may wrap (macros/tables.html)
 
   /**
-   * jump: returns what to show in the timeline for a row; null if the table has no counterpart there. links: where else
-   * on the page a row is.
+   * jump: returns the target of a row in the timeline; null if the table has no counterpart there. links: returns the
+   * other places of a row on the page.
    * @param {TableModel} model
-   * @param {{ headings: Heading[], jump: ((row: number) => Wish | null) | null, links: (row: number) => RowLink[] }} of
+   * @param {{ headings: Heading[], jump: ((row: number) => TimelineTarget | null) | null, links: (row: number) => RowLink[] }} of
    */
   constructor(model, { headings, jump, links }) {
     this.model = model;
@@ -68,7 +68,7 @@ export class TableRows {
    * @param {number} row
    */
   element(row) {
-    return this.elements.get(row) ?? this.#keep(this.#made(row), row);
+    return this.elements.get(row) ?? this.#keep(this.#newRow(row), row);
   }
 
   /**
@@ -116,7 +116,7 @@ export class TableRows {
   }
 
   /**
-   * Updates an element to what is open.
+   * Updates an element after a row was opened or closed.
    * @param {number} row
    */
   refresh(row) {
@@ -128,12 +128,9 @@ export class TableRows {
 
   // An invisible row with the widest content of each column, so that columns keep their widths while scrolling.
   ruler() {
-    const row = TableRows.node("tr", "ruler");
-    row.setAttribute("aria-hidden", "true");
-    const name = TableRows.node("th");
-    name.append(this.#nameCell(NaN, [TableRows.bdi(TableRows.#longest(this.model.short))]));
-    row.append(name, ...this.model.columns.map((column, place) => this.#valueCell(place, TableRows.#widest(column), 0)));
-    return row;
+    const name = newElement("th", {}, this.#nameCell(NaN, [TableRows.breakable(TableRows.#longest(this.model.short))]));
+    const cells = this.model.columns.map((column, index) => this.#valueCell(index, TableRows.#widest(column), 0));
+    return newElement("tr", { className: "ruler", "aria-hidden": "true" }, name, ...cells);
   }
 
   /** @param {Column} column */
@@ -166,29 +163,21 @@ export class TableRows {
   }
 
   /** @param {number} row */
-  #made(row) {
-    const element = TableRows.node("tr");
-    const heading = TableRows.node("th", `level-${Math.min(this.model.level?.[row] ?? 0, 8)}`);
-    heading.scope = "row";
-    heading.append(this.#nameCell(row, [this.#name(row)]));
-    const cells = this.model.columns.map((column, place) =>
-      this.#valueCell(place, column.text(row), column.share ? column.share(row) : null),
+  #newRow(row) {
+    const className = `level-${Math.min(this.model.level?.[row] ?? 0, 8)}`;
+    const heading = newElement("th", { className, scope: "row" }, this.#nameCell(row, [this.#name(row)]));
+    const cells = this.model.columns.map((column, index) =>
+      this.#valueCell(index, column.text(row), column.share ? column.share(row) : null),
     );
-    element.append(heading, ...cells);
-    return element;
+    return newElement("tr", {}, heading, ...cells);
   }
 
   /** @param {number} row */
   #name(row) {
-    const short = TableRows.bdi(this.model.short[row]);
+    const short = TableRows.breakable(this.model.short[row]);
     if (!this.model.full[row]) return short;
-    const details = TableRows.node("details", "full-name");
-    const summary = TableRows.node("summary");
-    const full = TableRows.node("bdi", "full");
-    full.textContent = this.model.full[row];
-    summary.append(short);
-    details.append(summary, full);
-    return details;
+    const full = newElement("bdi", { className: "full" }, this.model.full[row]);
+    return newElement("details", { className: "full-name" }, newElement("summary", {}, short), full);
   }
 
   /**
@@ -197,11 +186,11 @@ export class TableRows {
    * @param {(Node | string)[]} content
    */
   #nameCell(row, content) {
-    const cell = TableRows.node("div", "name-cell");
-    if (this.model.parent) cell.append(this.model.hasInside(row) ? this.#toggle(row) : TableRows.node("span", "toggle"));
+    const cell = newElement("div", { className: "name-cell" });
+    if (this.model.parent) cell.append(this.model.hasInside(row) ? this.#toggle(row) : newElement("span", { className: "toggle" }));
     cell.append(...content);
     if (Number.isNaN(row)) return cell;
-    const tools = TableRows.node("span", "row-tools");
+    const tools = newElement("span", { className: "row-tools" });
     const name = this.model.short[row];
     tools.append(TableRows.icon("copy", `Copy ${name}`));
     if (this.jump?.(row)) tools.append(TableRows.icon("show", `Show ${name} in the timeline`));
@@ -212,52 +201,31 @@ export class TableRows {
 
   /** @param {number} row */
   #toggle(row) {
-    const button = TableRows.button("toggle", "", "toggle");
-    button.setAttribute("aria-label", `Rows inside ${this.model.short[row]}`);
-    button.setAttribute("aria-expanded", String(this.model.isOpen(row)));
-    return button;
+    return newElement("button", {
+      type: "button",
+      className: "toggle",
+      "data-does": "toggle",
+      "aria-label": `Rows inside ${this.model.short[row]}`,
+      "aria-expanded": String(this.model.isOpen(row)),
+    });
   }
 
   /**
-   * @param {number} place
+   * @param {number} index
    * @param {string} text
    * @param {number | null} share
    */
-  #valueCell(place, text, share) {
-    const { isNumber, isMinor } = this.headings[place + 1];
-    const cell = TableRows.node("td", isNumber ? "number" : "");
+  #valueCell(index, text, share) {
+    const { isNumber, isMinor } = this.headings[index + 1];
+    const cell = newElement("td", isNumber ? { className: "number" } : {});
     if (!isNumber && text.length > TableRows.LONG) cell.classList.add("long");
     if (isMinor) cell.classList.add("minor");
-    if (share !== null && this.model.columns[place].share) {
+    if (share !== null && this.model.columns[index].share) {
       cell.classList.add("with-share");
       cell.append(TableRows.bar(share));
     }
-    cell.append(isNumber ? text : TableRows.bdi(text));
+    cell.append(isNumber ? text : TableRows.breakable(text));
     return cell;
-  }
-
-  /**
-   * @template {keyof HTMLElementTagNameMap} K
-   * @param {K} tag
-   * @param {string} [className]
-   */
-  static node(tag, className = "") {
-    const node = document.createElement(tag);
-    if (className) node.className = className;
-    return node;
-  }
-
-  /**
-   * @param {string} does
-   * @param {string} text
-   * @param {string} className
-   */
-  static button(does, text, className) {
-    const button = TableRows.node("button", className);
-    button.type = "button";
-    button.dataset.does = does;
-    button.textContent = text;
-    return button;
   }
 
   /**
@@ -265,9 +233,8 @@ export class TableRows {
    * @param {string} label
    */
   static icon(does, label) {
-    const button = TableRows.button(does, "", "icon");
-    button.title = TableRows.TITLES[does];
-    button.setAttribute("aria-label", label);
+    const properties = { type: "button", className: "icon", "data-does": does, title: TableRows.TITLES[does] };
+    const button = newElement("button", { ...properties, "aria-label": label });
     TableRows.draw(button, TableRows.ICONS[does]);
     return button;
   }
@@ -295,7 +262,7 @@ export class TableRows {
   }
 
   /**
-   * SVG elements, nested in the given order; the parser supplies the namespace, so that no address is in the page.
+   * SVG elements by name; the parser supplies their namespace, so that the page contains no address.
    * @param {...string} names
    */
   static #shapes(...names) {
@@ -309,9 +276,8 @@ export class TableRows {
    * A name that can wrap, but only after separators.
    * @param {string} text
    */
-  static bdi(text) {
-    const name = TableRows.node("bdi");
-    text.split(/(?<=[_,<…])(?=\S)/).forEach((word, at) => name.append(...(at ? [TableRows.node("wbr"), word] : [word])));
-    return name;
+  static breakable(text) {
+    const words = text.split(/(?<=[_,<…])(?=\S)/);
+    return newElement("bdi", {}, ...words.flatMap((word, index) => (index ? [newElement("wbr"), word] : [word])));
   }
 }

@@ -1,12 +1,12 @@
 // Starts the tables: controls appear at once, all rows as soon as they are unpacked.
 
+import { parts, toolButton } from "../dom.js";
 import { keepTarget } from "../links.js";
 import { showIcicles } from "../pictures/icicles.js";
 import { canUnpack, unpacked } from "../payload.js";
 import { TableGroups } from "./groups.js";
 import { LinkedTables } from "./linked.js";
 import { TableModel } from "./model.js";
-import { TableRows } from "./rows.js";
 import { TableTools } from "./tools.js";
 
 /** @import { PackedTable } from "./types.js" */
@@ -38,14 +38,14 @@ function linkedModel(tools, block) {
 }
 
 /**
- * The trees of a table in addition to its rows, by their grouping.
+ * The trees of a table by their grouping.
  * @param {TableTools} tools
  * @param {Block} block
  */
 function groupModels(tools, { tables, texts }) {
   const name = `${tools.table.dataset.table}/`;
-  const found = [...tables].filter(([table]) => table.startsWith(name));
-  return new Map(found.map(([table, packed]) => [table.slice(name.length), TableModel.fromBlock(packed, texts, [])]));
+  const trees = [...tables].filter(([table]) => table.startsWith(name));
+  return new Map(trees.map(([table, packed]) => [table.slice(name.length), TableModel.fromBlock(packed, texts, [])]));
 }
 
 /**
@@ -56,12 +56,11 @@ function linkEvidence(hasTimeline) {
   for (const details of document.querySelectorAll("details.evidence")) {
     details.addEventListener("toggle", () => {
       for (const item of details.querySelectorAll("li")) {
-        // the page keeps units next to their numbers, and names can end in what looks like a unit
+        // the page keeps units next to their numbers with a special space, also in names that seem to end in a unit
         const link = LinkedTables.named((item.textContent ?? "").replaceAll("\u00a0", " "));
         if (!link || (link.does === "show" && !hasTimeline)) continue;
-        const button = TableRows.button(link.does, link.text, "tool");
+        const button = toolButton(link.text, link.go);
         button.title = link.label;
-        button.addEventListener("click", link.go);
         item.append(" ", button);
       }
     }, { once: true });
@@ -69,9 +68,7 @@ function linkEvidence(hasTimeline) {
 }
 
 export async function showTables() {
-  /** @type {NodeListOf<HTMLTableElement>} */
-  const tables = document.querySelectorAll("table[data-table]");
-  const all = Array.from(tables, (table) => new TableTools(table));
+  const all = parts(document, "table[data-table]", HTMLTableElement).map((table) => new TableTools(table));
   const hasTimeline = Boolean(document.getElementById("timeline"));
   const block = await packedTables();
   LinkedTables.number = new RegExp(block?.number ?? "$^", "g");
@@ -80,9 +77,9 @@ export async function showTables() {
     const groups = block ? groupModels(tools, block) : new Map();
     if (groups.size) LinkedTables.groups = new TableGroups(tools, groups, hasTimeline);
   }
-  all.forEach((tools, at) => {
+  all.forEach((tools, index) => {
     const isOld = tools.hasMore && !canUnpack && document.getElementById("tables-data");
-    tools.show(models[at], isOld ? OLD_BROWSER : models[at].more, hasTimeline);
+    tools.show(models[index], isOld ? OLD_BROWSER : models[index].more, hasTimeline);
   });
   linkEvidence(hasTimeline);
   showIcicles(all);

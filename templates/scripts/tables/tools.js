@@ -1,7 +1,9 @@
 // The tools of one table: sorting by headings, filter, full names, all columns, CSV.
 
-import { part } from "../dom.js";
+import { newElement, part, partAround, toolButton } from "../dom.js";
+import { reveal } from "../links.js";
 import { NO_EXPRESSION } from "../matching.js";
+import { formatCount } from "../numbers.js";
 import { TableBox } from "./box.js";
 import { TableCopy } from "./copy.js";
 import { TableJumps } from "./jumps.js";
@@ -42,12 +44,10 @@ export class TableTools {
     this.table = table;
     this.printed = Array.from(this.table.tBodies[0].rows);
     this.headings = Array.from(part(table, "thead tr", HTMLTableRowElement).cells, TableTools.#heading);
-    this.bar = TableRows.node("div", "table-tools");
-    this.bar.setAttribute("role", "group");
-    this.bar.setAttribute("aria-label", `Table tools: ${this.#name}`);
-    this.sorting = { place: 0, direction: 0 };
+    this.bar = newElement("div", { className: "table-tools", role: "group", "aria-label": `Table tools: ${this.#name}` });
+    this.sorting = { column: 0, direction: 0 };
     /** @type {string | null} */
-    this.label = null; // of what another part of the page has chosen the rows
+    this.label = null; // of the rows that another part of the page has chosen
     if (this.printed.length !== 1) this.#makeHeadings();
     this.#makeBar();
     // insert the bar now, not when the rows are unpacked, so that the page below moves only once
@@ -67,35 +67,36 @@ export class TableTools {
   }
 
   #makeHeadings() {
-    this.headings.forEach(({ cell }, place) => {
-      const button = TableRows.button("sort", "", "sort");
-      button.append(...cell.childNodes);
-      cell.append(button);
+    this.headings.forEach(({ cell }, column) => {
+      const properties = { type: "button", className: "sort", onclick: () => this.#sort(column) };
+      cell.append(newElement("button", properties, ...cell.childNodes));
       cell.setAttribute("aria-sort", "none");
-      button.addEventListener("click", () => this.#sort(place));
     });
   }
 
   #makeBar() {
     const name = this.#name;
-    this.input = TableRows.node("input");
-    Object.assign(this.input, { type: "search", placeholder: "Filter: text or /regex/", autocomplete: "off", spellcheck: false });
-    this.input.setAttribute("aria-label", `Filter ${name}`);
+    this.input = newElement("input", {
+      type: "search",
+      placeholder: "Filter: text or /regex/",
+      autocomplete: "off",
+      spellcheck: "false",
+      "aria-label": `Filter ${name}`,
+    });
     this.input.addEventListener("input", () => this.#filter());
-    this.status = TableRows.node("output");
+    this.status = newElement("output");
     this.names = this.#button("Full names", () => this.#switchNames());
     this.all = this.#button(`All ${this.headings.length} columns`, () => this.#switchColumns());
-    for (const each of [this.names, this.all]) each.setAttribute("aria-pressed", "false");
+    for (const button of [this.names, this.all]) button.setAttribute("aria-pressed", "false");
     this.opens = this.#button("Expand all", () => this.#openAll(true));
     this.closes = this.#button("Collapse all", () => this.#openAll(false));
     const file = this.#button("CSV", () => this.#download());
     file.title = "Download these rows as filtered and sorted, with all columns and full precision";
     file.setAttribute("aria-label", `Download ${name} as CSV`);
-    const quiet = TableRows.node("span", "quiet");
-    quiet.append(this.opens, this.closes, this.all, this.names, file);
+    const quiet = newElement("span", { className: "quiet" }, this.opens, this.closes, this.all, this.names, file);
     this.bar.append(this.input, this.status, quiet);
     this.input.hidden = this.printed.length > 0 && this.printed.length < TableTools.FEW;
-    for (const each of [this.names, this.opens, this.closes]) each.hidden = true;
+    for (const button of [this.names, this.opens, this.closes]) button.hidden = true;
     this.all.hidden = !this.headings.some(({ isMinor }) => isMinor);
     this.table.classList.toggle("few-columns", !this.all.hidden);
   }
@@ -107,9 +108,7 @@ export class TableTools {
    * @param {() => void} act
    */
   #button(text, act) {
-    const button = TableRows.button("tool", text, "tool");
-    button.addEventListener("click", () => this.model && act());
-    return button;
+    return toolButton(text, () => this.model && act());
   }
 
   /**
@@ -128,7 +127,7 @@ export class TableTools {
     if (this.table.dataset.details !== undefined) this.names.textContent = "Details";
     this.opens.hidden = this.closes.hidden = !model.inside?.some(Boolean);
     this.table.classList.toggle("tree", Boolean(model.parent));
-    this.#say(note);
+    this.#addNote(note);
     this.#listen();
     this.#count();
     if (this.input.value) this.#filter();
@@ -138,12 +137,10 @@ export class TableTools {
    * Adds the note on screen. The printed note, which is about fewer rows, then appears only on paper.
    * @param {string} note
    */
-  #say(note) {
+  #addNote(note) {
     if (this.box.isVirtual) this.scroll.nextElementSibling?.classList.add("on-paper");
     if (!note) return;
-    const text = TableRows.node("p", "note on-screen");
-    text.textContent = note;
-    this.scroll.after(text);
+    this.scroll.after(newElement("p", { className: "note on-screen" }, note));
   }
 
   #listen() {
@@ -156,7 +153,7 @@ export class TableTools {
 
   /** @param {Event} event */
   #click(event) {
-    const button = event.target instanceof Element ? event.target.closest("button") : null;
+    const button = partAround(event.target, "button", HTMLButtonElement);
     const row = button ? TableRows.rowOf(button) : NaN;
     if (!button || Number.isNaN(row)) return;
     if (button.dataset.does === "toggle") this.#toggle(row);
@@ -168,7 +165,7 @@ export class TableTools {
   }
 
   /**
-   * Brings a row into view, out of any filter, and focuses it. isOpen: it and what is inside it are to be seen.
+   * Brings a row into view, without a filter, and focuses it. isOpen: shows its child rows, too.
    * @param {number} row
    * @param {boolean} [isOpen]
    */
@@ -183,7 +180,7 @@ export class TableTools {
     if (isOpen && this.model.hasInside(row)) this.model.setOpen(row, true);
     this.box.arrange({ stays: true });
     this.#count();
-    this.#comeIntoView();
+    this.#bringIntoView();
     this.box.moveTo(this.box.placeOf(row), "copy");
     this.rows.mark(row);
   }
@@ -195,14 +192,12 @@ export class TableTools {
   find(query) {
     this.input.value = query;
     this.#filter();
-    this.#comeIntoView();
+    this.#bringIntoView();
     this.input.focus({ preventScroll: true });
   }
 
-  #comeIntoView() {
-    for (let around = this.scroll.closest("details"); around; around = around.parentElement?.closest("details") ?? null) {
-      around.open = true;
-    }
+  #bringIntoView() {
+    reveal(this.scroll);
     const section = this.table.closest("section, .closed");
     const above = section ? this.bar.getBoundingClientRect().top - section.getBoundingClientRect().top : Infinity;
     // pictures between the heading and the table would push the table out of view
@@ -245,9 +240,9 @@ export class TableTools {
     const place = this.box.placeOf(row);
     /** @type {Record<string, number>} */
     const places = { ArrowDown: place + 1, ArrowUp: place - 1, Home: 0, End: this.box.order.length - 1 };
-    const isKnown = event.key in places || this.#keyInTree(event.key, row);
+    const isUsed = event.key in places || this.#keyInTree(event.key, row);
     if (event.key in places) this.box.moveTo(places[event.key], kind);
-    if (isKnown) event.preventDefault();
+    if (isUsed) event.preventDefault();
   }
 
   /**
@@ -268,17 +263,17 @@ export class TableTools {
 
   /**
    * Each click goes to the next order: numbers descending (texts ascending), the reverse, the report's order.
-   * @param {number} place
+   * @param {number} column
    */
-  #sort(place) {
+  #sort(column) {
     if (!this.model) return;
     const begin = performance.now();
-    const first = this.headings[place].isNumber ? -1 : 1;
-    const { place: before, direction } = this.sorting;
-    const next = place !== before || !direction ? first : direction === first ? -first : 0;
-    this.sorting = { place, direction: next };
-    this.headings.forEach(({ cell }, at) => cell.setAttribute("aria-sort", TableTools.ARROWS[at === place ? next : 0]));
-    this.model.sort(place, next);
+    const first = this.headings[column].isNumber ? -1 : 1;
+    const { column: previous, direction } = this.sorting;
+    const next = column !== previous || !direction ? first : direction === first ? -first : 0;
+    this.sorting = { column, direction: next };
+    this.headings.forEach(({ cell }, index) => cell.setAttribute("aria-sort", TableTools.ARROWS[index === column ? next : 0]));
+    this.model.sort(column, next);
     this.box.arrange();
     performance.measure("table: sort", { start: begin, end: performance.now() });
   }
@@ -286,11 +281,11 @@ export class TableTools {
   #filter() {
     if (!this.model) return;
     const begin = performance.now();
-    const isFilter = this.model.filter(this.input.value);
+    const isValid = this.model.filter(this.input.value);
     this.label = null;
     this.box.arrange();
-    this.input.setAttribute("aria-invalid", String(!isFilter));
-    if (isFilter) this.#count();
+    this.input.setAttribute("aria-invalid", String(!isValid));
+    if (isValid) this.#count();
     else this.status.textContent = NO_EXPRESSION;
     performance.measure("table: filter", { start: begin, end: performance.now() });
   }
@@ -313,11 +308,12 @@ export class TableTools {
   #count() {
     const { matched, count, total, noun } = this.model;
     const folded = count - this.box.order.length;
-    const [some, here, all, inside] = [matched, count, total, folded].map((number) => number.toLocaleString("en-US"));
-    const chosen = `${some} of ${here}${this.label === null ? "" : ` ${noun}: ${this.label}`}`;
-    const unfiltered = `${count < total ? `${here} of ${all}` : here} ${noun}${folded ? `, ${inside} of them folded` : ""}`;
-    // a table of few rows has no filter, and one sees how many they are
-    this.status.textContent = this.model.isFiltered ? chosen : this.input.hidden ? "" : unfiltered;
+    const rows = count < total ? `${formatCount(count)} of ${formatCount(total)}` : formatCount(count);
+    const label = this.label === null ? "" : ` ${noun}: ${this.label}`;
+    const filtered = `${formatCount(matched)} of ${formatCount(count)}${label}`;
+    const unfiltered = `${rows} ${noun}${folded ? `, ${formatCount(folded)} of them folded` : ""}`;
+    // a table of few rows has no filter, and readers see their number
+    this.status.textContent = this.model.isFiltered ? filtered : this.input.hidden ? "" : unfiltered;
   }
 
   #switchNames() {

@@ -48,7 +48,7 @@ export interface TableRowsData {
   numbered?: number;
 }
 
-/** A link from a row to another place of the page; `does` tells the links of a row apart, `label` is for its button. */
+/** A link from a row to another place of the page; `does` identifies it among the links of a row, `label` is for its button. */
 export interface RowLink {
   does: string;
   text: string;

@@ -1,5 +1,6 @@
-// What each GPU did at every instant: one category of *Where the time went* after the other.
+// The activity of each GPU at every instant, as categories of *Where the time went*.
 
+import { firstAbove } from "../searching.js";
 import { readColumns } from "./columns.js";
 
 /**
@@ -9,29 +10,13 @@ import { readColumns } from "./columns.js";
 
 /**
  * `width_ns`: 0 if piece by piece, else the width of bins; `counts`: of pieces of each GPU.
- * @typedef {ColumnsHeader & { from_ns: number, to_ns: number, width_ns: number, counts: number[] }} AccountHeader
+ * @typedef {ColumnsHeader & { from_ns: number, to_ns: number, width_ns: number, counts: number[] }} ActivityHeader
  */
-
-/**
- * The first of ascending `edges` above `time`, by binary search.
- * @param {Float64Array} edges
- * @param {number} time
- */
-function edgeAbove(edges, time) {
-  let low = 0;
-  let high = edges.length;
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if (edges[middle] <= time) low = middle + 1;
-    else high = middle;
-  }
-  return low;
-}
 
 // Piece by piece: from each edge to the next, one category.
 class Pieces {
   /**
-   * @param {AccountHeader} header
+   * @param {ActivityHeader} header
    * @param {Record<string, Numbers>} columns
    */
   constructor({ from_ns, to_ns, counts }, { length, category }) {
@@ -59,7 +44,7 @@ class Pieces {
    */
   add(device, from, to, times) {
     const { edge, category } = this.devices[device];
-    for (let at = Math.max(edgeAbove(edge, from) - 1, 0); at < category.length && edge[at] < to; at++) {
+    for (let at = Math.max(firstAbove(edge, from) - 1, 0); at < category.length && edge[at] < to; at++) {
       times[category[at]] += Math.max(Math.min(edge[at + 1], to) - Math.max(edge[at], from), 0);
     }
   }
@@ -71,7 +56,7 @@ class Pieces {
    */
   at(device, time) {
     const { edge, category } = this.devices[device];
-    const at = edgeAbove(edge, time) - 1;
+    const at = firstAbove(edge, time) - 1;
     return at < 0 || at >= category.length ? null : { category: category[at], from: edge[at], to: edge[at + 1] };
   }
 
@@ -89,7 +74,7 @@ class Pieces {
 // In equal bins: the time of each category in each.
 class Bins {
   /**
-   * @param {AccountHeader} header
+   * @param {ActivityHeader} header
    * @param {Record<string, Numbers>} columns
    * @param {number} categories
    * @param {number} devices
@@ -118,7 +103,9 @@ class Bins {
     for (let bin = first; bin < bins && this.from + bin * step < to; bin++) {
       const left = this.from + bin * step;
       const share = (Math.min(left + step, to) - Math.max(left, from)) / step;
-      for (let one = 0; one < categories; one++) times[one] += share * this.time[(device * categories + one) * bins + bin];
+      for (let index = 0; index < categories; index++) {
+        times[index] += share * this.time[(device * categories + index) * bins + bin];
+      }
     }
   }
 
@@ -140,7 +127,7 @@ class Bins {
 
 export class TimelineActivity {
   /**
-   * @param {AccountHeader[]} headers
+   * @param {ActivityHeader[]} headers
    * @param {number[]} groups
    * @param {Category[]} categories
    * @param {number} span

@@ -95,7 +95,7 @@ export class TimelineCanvas {
     this.eventPaints = [...numbered("event", EVENT_COLORS), ...ofSeries, ...numbered("neutral", NEUTRAL_COLORS)];
   }
 
-  // px of the screen as time, rounded down to a power of ten: what is chosen by hand is not more exact than that.
+  // The time of a pixel, rounded down to a power of ten: spans chosen by hand are not more exact than that.
   get grain() {
     return 10 ** Math.max(Math.floor(Math.log10(1 / this.scale)), 0);
   }
@@ -187,7 +187,7 @@ export class TimelineCanvas {
       this.context.fillText(text, x, y);
       return;
     }
-    const kept = Math.floor((text.length * room) / width) - 1;
-    if (kept >= 2) this.context.fillText(`${text.slice(0, kept)}…`, x, y, room);
+    const letters = Math.floor((text.length * room) / width) - 1;
+    if (letters >= 2) this.context.fillText(`${text.slice(0, letters)}…`, x, y, room);
   }
 }

@@ -15,7 +15,7 @@
  */
 export function readColumns({ at, columns }, binary) {
   /** @type {Record<string, Numbers>} */
-  const found = {};
+  const numbersByName = {};
   for (const [name, [count, width]] of Object.entries(columns)) {
     const numbers = width > 4 ? new Float64Array(count) : new Int32Array(count);
     for (let place = 0; place < width; place++, at += count) {
@@ -24,7 +24,16 @@ export function readColumns({ at, columns }, binary) {
         numbers[number] += ((binary[at + number] ^ sign) - sign) * factor;
       }
     }
-    found[name] = numbers;
+    numbersByName[name] = numbers;
   }
-  return found;
+  return numbersByName;
+}
+
+/**
+ * Turns differences back into numbers.
+ * @param {ArrayLike<number>} differences
+ */
+export function runningSums(differences) {
+  let sum = 0;
+  return Float64Array.from(differences, (difference) => (sum += difference));
 }

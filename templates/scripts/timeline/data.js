@@ -1,6 +1,7 @@
 // The events of the timeline, unpacked once into flat arrays, and queries on them.
 
-import { readColumns } from "./columns.js";
+import { firstAbove, firstAtLeast } from "../searching.js";
+import { readColumns, runningSums } from "./columns.js";
 import { TimelineRanks } from "./ranks.js";
 import { TimelineActivity } from "./activity.js";
 import { TimelineSums } from "./sums.js";
@@ -33,8 +34,8 @@ export class EventLayer {
     this.label = columns.label;
     this.events = columns.events ?? null; // number of events in each block; null if not merged
     this.launch = new Int32Array(this.count).fill(-1); // the call that launched each event, or -1
-    this.member = risen(columns.member ?? []); // the events that several ranks take part in, ascending
-    this.collective = risen(columns.collective ?? []); // of each of these
+    this.member = runningSums(columns.member ?? []); // the events that several ranks take part in, ascending
+    this.collective = runningSums(columns.collective ?? []); // of each of these
     /** @type {Map<number, number[]> | null} */
     this.members = null;
     this.#addTimes(columns.gap, columns.duration, quantum_ns);
@@ -79,7 +80,7 @@ export class EventLayer {
   }
 
   /**
-   * The number of events in a row, including those merged into blocks.
+   * The number of events in a row, including the events merged into blocks.
    * @param {number} row
    */
   countOf(row) {
@@ -96,14 +97,7 @@ export class EventLayer {
    * @param {number} time
    */
   lastStartingBy(row, time) {
-    let low = this.begin[row];
-    let high = this.begin[row + 1];
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (this.start[middle] <= time) low = middle + 1;
-      else high = middle;
-    }
-    return low - 1;
+    return firstAbove(this.start, time, this.begin[row], this.begin[row + 1]) - 1;
   }
 
   /**
@@ -112,14 +106,7 @@ export class EventLayer {
    * @param {number} time
    */
   firstEndingFrom(row, time) {
-    let low = this.begin[row];
-    let high = this.begin[row + 1];
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (this.end[middle] < time) low = middle + 1;
-      else high = middle;
-    }
-    return low;
+    return firstAtLeast(this.end, time, this.begin[row], this.begin[row + 1]);
   }
 
   /**
@@ -139,14 +126,7 @@ export class EventLayer {
 
   /** @param {number} event */
   rowOf(event) {
-    let low = 0;
-    let high = this.begin.length - 1;
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (this.begin[middle + 1] <= event) low = middle + 1;
-      else high = middle;
-    }
-    return low;
+    return firstAbove(this.begin, event) - 1;
   }
 
   /**
@@ -161,22 +141,16 @@ export class EventLayer {
   }
 
   /**
-   * The number of what several ranks take part in with an event; -1 for none.
+   * The number of the collective that an event is part of; -1 for none.
    * @param {number} event
    */
   collectiveOf(event) {
-    let low = 0;
-    let high = this.member.length;
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (this.member[middle] < event) low = middle + 1;
-      else high = middle;
-    }
-    return this.member[low] === event ? this.collective[low] : -1;
+    const index = firstAtLeast(this.member, event);
+    return this.member[index] === event ? this.collective[index] : -1;
   }
 
   /**
-   * What all ranks do together with an event, and the event itself; nothing if they do not.
+   * All events of the collective that an event is part of; none if there is no collective.
    * @param {number} event
    */
   together(event) {
@@ -188,39 +162,30 @@ export class EventLayer {
 
   #byCollective() {
     /** @type {Map<number, number[]>} */
-    const found = new Map();
-    this.member.forEach((event, at) => {
-      const events = found.get(this.collective[at]);
+    const members = new Map();
+    this.member.forEach((event, index) => {
+      const events = members.get(this.collective[index]);
       if (events) events.push(event);
-      else found.set(this.collective[at], [event]);
+      else members.set(this.collective[index], [event]);
     });
-    return found;
+    return members;
   }
-}
-
-/**
- * Turns differences back into numbers.
- * @param {ArrayLike<number>} steps
- */
-function risen(steps) {
-  let number = 0;
-  return Int32Array.from(steps, (step) => (number += step));
 }
 
 // The matching events of a layer as running sums, so that queries on any span are fast.
 export class EventMatches {
   /**
    * @param {EventLayer} layer
-   * @param {Uint8Array} isWanted
+   * @param {Uint8Array} isMatch
    */
-  constructor(layer, isWanted) {
+  constructor(layer, isMatch) {
     this.layer = layer;
     this.sum = new Float64Array(layer.count + 1);
     this.count = new Uint32Array(layer.count + 1);
     for (let at = 0; at < layer.count; at++) {
-      const wanted = isWanted[layer.label[at]];
-      this.sum[at + 1] = this.sum[at] + wanted * (layer.end[at] - layer.start[at]);
-      this.count[at + 1] = this.count[at] + wanted;
+      const match = isMatch[layer.label[at]];
+      this.sum[at + 1] = this.sum[at] + match * (layer.end[at] - layer.start[at]);
+      this.count[at + 1] = this.count[at] + match;
     }
     this.total = this.count[layer.count];
   }
@@ -231,16 +196,9 @@ export class EventMatches {
    * @param {number} event
    */
   next(row, event) {
-    const before = this.count[event];
-    let low = event;
-    let high = this.layer.begin[row + 1];
-    if (this.count[high] === before) return -1;
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (this.count[middle + 1] > before) high = middle;
-      else low = middle + 1;
-    }
-    return low;
+    const { count } = this;
+    const end = this.layer.begin[row + 1];
+    return count[end] === count[event] ? -1 : firstAbove(count, count[event], event + 1, end + 1) - 1;
   }
 
   /**
@@ -249,16 +207,9 @@ export class EventMatches {
    * @param {number} event
    */
   previous(row, event) {
-    const wanted = this.count[event];
-    let low = this.layer.begin[row];
-    let high = event;
-    if (this.count[low] === wanted) return -1;
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (this.count[middle + 1] >= wanted) high = middle;
-      else low = middle + 1;
-    }
-    return low;
+    const { count } = this;
+    const begin = this.layer.begin[row];
+    return count[begin] === count[event] ? -1 : firstAtLeast(count, count[event], begin + 1, event + 1) - 1;
   }
 
   /**
@@ -268,9 +219,9 @@ export class EventMatches {
    */
   rank(start, row) {
     let rank = 0;
-    for (let other = 0; other + 1 < this.layer.begin.length; other++) {
-      const first = this.layer.begin[other];
-      const end = this.#startingBefore(other, start, other <= row);
+    for (let lane = 0; lane + 1 < this.layer.begin.length; lane++) {
+      const first = this.layer.begin[lane];
+      const end = this.#startingBefore(lane, start, lane <= row);
       rank += this.count[end] - this.count[first];
     }
     return rank;
@@ -283,14 +234,14 @@ export class EventMatches {
    * @param {number} row
    */
   step(direction, start, row) {
-    let found = -1;
-    for (let other = 0; other + 1 < this.layer.begin.length; other++) {
-      const isIncluded = direction > 0 ? other <= row : other < row;
-      const border = this.#startingBefore(other, start, isIncluded);
-      const event = direction > 0 ? this.next(other, border) : this.previous(other, border);
-      if (event >= 0 && (found < 0 || this.#isNearer(event, found, direction))) found = event;
+    let nearest = -1;
+    for (let lane = 0; lane + 1 < this.layer.begin.length; lane++) {
+      const isIncluded = direction > 0 ? lane <= row : lane < row;
+      const border = this.#startingBefore(lane, start, isIncluded);
+      const event = direction > 0 ? this.next(lane, border) : this.previous(lane, border);
+      if (event >= 0 && (nearest < 0 || this.#isNearer(event, nearest, direction))) nearest = event;
     }
-    return found;
+    return nearest;
   }
 
   /**
@@ -307,11 +258,11 @@ export class EventMatches {
 
   /**
    * @param {number} event
-   * @param {number} found
+   * @param {number} nearest
    * @param {number} direction
    */
-  #isNearer(event, found, direction) {
-    const difference = this.layer.start[event] - this.layer.start[found];
+  #isNearer(event, nearest, direction) {
+    const difference = this.layer.start[event] - this.layer.start[nearest];
     return direction > 0 ? difference < 0 : difference >= 0; // rows are visited in order, so >= is right here
   }
 }
@@ -347,7 +298,7 @@ export class TimelineData {
     this.colorBy("category");
   }
 
-  /** The categories that occur in what GPUs did, or, where that is not known, among events. */
+  /** The categories that occur in the activity of GPUs, or, if that is unknown, among events. */
   get occurring() {
     const { activity, categories, labels } = this;
     const ofEvents = new Set(labels.map(([, , category]) => category));
@@ -355,15 +306,15 @@ export class TimelineData {
   }
 
   /**
-   * Chooses the colors of events: by category, or neutral if they have none; or by name. A color is a number among those
-   * of names, of categories, and neutral ones.
-   * @param {"category" | "name"} what
+   * Chooses the colors of events: by name, or by category, neutral without one. The numbers of colors are first those of
+   * names, then of categories, then of neutral ones.
+   * @param {"category" | "name"} property
    */
-  colorBy(what) {
+  colorBy(property) {
     const ofName = this.names.map(eventColor);
     const neutral = EVENT_COLORS + this.categories.length;
     this.color = Uint8Array.from(this.labels, ([name, , category]) => {
-      if (what === "name") return ofName[name];
+      if (property === "name") return ofName[name];
       return category < 0 ? neutral + (ofName[name] % NEUTRAL_COLORS) : EVENT_COLORS + category;
     });
   }
@@ -383,7 +334,7 @@ export class TimelineData {
    * @param {number} group
    */
   rankOf(group) {
-    return this.ranks?.each[this.ranks.of[group]] ?? null;
+    return this.ranks?.list[this.ranks.of[group]] ?? null;
   }
 
   /** @param {number} time */
@@ -497,7 +448,7 @@ export class TimelineData {
    * @param {(name: string) => boolean} test
    */
   labelsWith(test) {
-    const isWanted = this.names.map(test);
-    return Uint8Array.from(this.labels, ([name]) => Number(isWanted[name]));
+    const isMatch = this.names.map(test);
+    return Uint8Array.from(this.labels, ([name]) => Number(isMatch[name]));
   }
 }

@@ -1,5 +1,6 @@
 // Draws the timeline: the visible lanes, the selections on top of them, the row names, and the time axis.
 
+import { firstAbove } from "../searching.js";
 import { EVENT_HEIGHT, TimelineCanvas } from "./canvas.js";
 import { EventPainter } from "./events.js";
 import { SplitPainter, splitPaints } from "./split.js";
@@ -20,7 +21,7 @@ const MOST_ARROWS = 50;
 export const SPLIT_LABEL = "Where the time went";
 
 /**
- * What to draw; `matchesOf`: the search matches of a layer.
+ * The state to draw; `matchesOf`: the search matches of a layer.
  * @typedef {{ view: TimeView, lanes: TimelineLanes, scrollTop: number, collapsed: Set<number>, unfolded: Set<number>, spread: Set<number>, shifts: Float64Array, alignment: Alignment | null, chosen: Lane | null, selected: Selected | null, hovered: Hit | null, span: Span | null, matchesOf: (layer: EventLayer) => EventMatches | null }} Scene
  * @typedef {{ text: string, paint: string, span: Span, isAlways?: boolean }} Strip
  */
@@ -89,7 +90,7 @@ export class TimelinePainter extends TimelineCanvas {
     this.#drawAxis(ticks, since ?? baseText, aligned);
   }
 
-  // The step that is aligned, as its name and its span where times are not moved; null if none is.
+  // The name of the aligned step, and its span on the rank whose times are not shifted; null if there is none.
   #aligned() {
     const { ranks } = this.data;
     const { alignment } = this.scene;
@@ -98,7 +99,7 @@ export class TimelinePainter extends TimelineCanvas {
   }
 
   /**
-   * By how much the times of a group are moved.
+   * The shift of the times of a group.
    * @param {number} group
    */
   shiftOf(group) {
@@ -157,7 +158,7 @@ export class TimelinePainter extends TimelineCanvas {
   }
 
   /**
-   * Marks where the aligned step of a rank begins and ends; what has no such step is faded.
+   * Marks the beginning and the end of the aligned step of a rank; lanes without it are faded.
    * @param {Lane} lane
    * @param {number} y
    */
@@ -215,7 +216,7 @@ export class TimelinePainter extends TimelineCanvas {
     }
   }
 
-  // Draws on top of the events: the selected span, outlines, and arrows from a call to what it launched.
+  // Draws on top of the events: the selected span, outlines, and arrows from a call to the work that it launched.
   #drawMarkings() {
     const { span, hovered, selected } = this.scene;
     if (span) this.#drawSpan(this.x(span[0]), this.x(span[1]));
@@ -247,8 +248,8 @@ export class TimelinePainter extends TimelineCanvas {
   }
 
   /**
-   * Connects what ranks do together: a line through its begins, from rank to rank, and one through its ends. The last
-   * one to begin, for which the others wait, has a separate dot.
+   * Connects the events of a collective: a line through their begins, from rank to rank, and one through their ends. The
+   * last one to begin, for which the others wait, has a special dot.
    * @param {EventLayer} layer
    * @param {number[]} events
    * @param {boolean} isSelected
@@ -263,8 +264,8 @@ export class TimelinePainter extends TimelineCanvas {
       return [{ event, start, left: this.x(start + shift), right: this.x(end + shift), y: this.#topOf(lane) + lane.height / 2 }];
     });
     if (points.length < 2) return;
-    points.sort((one, other) => one.y - other.y);
-    const latest = points.reduce((one, other) => (other.start > one.start ? other : one));
+    points.sort((a, b) => a.y - b.y);
+    const latest = points.reduce((a, b) => (b.start > a.start ? b : a));
     const { context } = this;
     const trace = (/** @type {"left" | "right"} */ side) => {
       context.beginPath();
@@ -394,9 +395,9 @@ export class TimelinePainter extends TimelineCanvas {
     this.font(12, weight);
     context.fillStyle = paint;
     const width = context.measureText(text).width;
-    const kept = Math.max(Math.floor((text.length * room) / width) - 1, 2);
-    const tail = Math.ceil(kept * 0.6); // keep more of the end, because row names differ there
-    const cut = () => `${text.slice(0, kept - tail)}…${text.slice(-tail)}`;
+    const letters = Math.max(Math.floor((text.length * room) / width) - 1, 2);
+    const tail = Math.ceil(letters * 0.6); // more of the end, because row names differ there
+    const cut = () => `${text.slice(0, letters - tail)}…${text.slice(-tail)}`;
     context.fillText(width <= room ? text : cut(), x, y, room);
   }
 
@@ -490,18 +491,11 @@ export class TimelinePainter extends TimelineCanvas {
  * @param {number} time
  */
 export function curveIndex(times, time) {
-  let low = 0;
-  let high = times.length;
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if (times[middle] <= time) low = middle + 1;
-    else high = middle;
-  }
-  return low - 1;
+  return firstAbove(times, time) - 1;
 }
 
 /**
- * The heading of a group: of a rank, with what is special about it.
+ * The heading of a group: of a rank, with remarks.
  * @param {TimelineData} data
  * @param {number} group
  */
@@ -513,15 +507,15 @@ export function headingText(data, group) {
   return [
     data.groupName(group),
     ...(place === ranks.awaited ? ["the others wait for it"] : []),
-    ...(absent && ranks.each[place].groups[0] === group ? [`like ${absent} more that ${absent > 1 ? "are" : "is"} not drawn`] : []),
+    ...(absent && ranks.list[place].groups[0] === group ? [`like ${absent} more that ${absent > 1 ? "are" : "is"} not drawn`] : []),
   ].join(", ");
 }
 
 /**
- * What the heading of folded ranks says.
+ * The heading of folded ranks.
  * @param {TimelineData} data
  * @param {number} place
  */
 export function foldText({ ranks }, place) {
-  return ranks ? `Like ${ranks.named([ranks.each[place]])}: ${ranks.named(ranks.like(place))}` : "";
+  return ranks ? `Like ${ranks.named([ranks.list[place]])}: ${ranks.named(ranks.like(place))}` : "";
 }

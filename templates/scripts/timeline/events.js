@@ -42,7 +42,7 @@ export class EventPainter {
   /** @type {number} */
   densePaint;
   /** @type {number} */
-  wantedPaint;
+  matchPaint;
   /** @type {boolean} */
   isMark;
 
@@ -83,11 +83,11 @@ export class EventPainter {
     this.paints = eventPaints.map((paint) => this.pixel(paint, 1));
     this.fadedPaints = eventPaints.map((paint) => this.pixel(paint, FADED));
     this.densePaint = this.pixel(paints["event-dense"], matches ? FADED : 1);
-    this.wantedPaint = this.pixel(paints.orange, 1);
+    this.matchPaint = this.pixel(paints.orange, 1);
   }
 
   /**
-   * Draws what follows of another time, as wide as before.
+   * Draws the following rows of another time span of the same width.
    * @param {{ from: number, to: number, width: number }} view
    * @param {EventLayer} layer
    * @param {EventMatches | null} matches
@@ -155,8 +155,8 @@ export class EventPainter {
     for (let at = first; at <= last; at++) {
       const left = this.#column(layer.start[at]);
       const right = Math.max(this.#column(layer.end[at]), left + least);
-      if (right <= painted && !this.#isWanted(at)) continue; // its pixel is taken; matches are drawn anyway
-      this.#paintEvent(this.line, this.#isWanted(at) ? left : Math.max(left, painted), right, at);
+      if (right <= painted && !this.#isMatch(at)) continue; // its pixel is taken; matches are drawn anyway
+      this.#paintEvent(this.line, this.#isMatch(at) ? left : Math.max(left, painted), right, at);
       if (isMark) this.#writeBeside(at, right, at < last ? this.#column(layer.start[at + 1]) : this.width);
       painted = Math.max(painted, right);
     }
@@ -164,13 +164,13 @@ export class EventPainter {
   }
 
   /** @param {number} event */
-  #isWanted(event) {
+  #isMatch(event) {
     return this.matches !== null && this.matches.count[event + 1] > this.matches.count[event];
   }
 
   /** @param {number} event */
   #isFaded(event) {
-    return this.matches !== null && !this.#isWanted(event);
+    return this.matches !== null && !this.#isMatch(event);
   }
 
   /**
@@ -237,7 +237,7 @@ export class EventPainter {
       this.#paintColumn(column, this.densePaint, this.#columnHeight(layer.sum, at, next, left, step, row, null));
       if (matches && matches.count[next + 1] > matches.count[Math.max(at, first)]) {
         const height = this.#columnHeight(matches.sum, at, next, left, step, row, matches.count);
-        this.#paintColumn(column, this.wantedPaint, height);
+        this.#paintColumn(column, this.matchPaint, height);
       }
       at = next;
     }

@@ -1,10 +1,10 @@
-// Finds what another part of the page asks for: the matching labels, and the event or curve to go to.
+// Finds the targets of other parts of the page: the matching labels, and the event or curve to go to.
 
 import { literally } from "../matching.js";
 
 /**
  * @import { EventLayer, TimelineData } from "./data.js"
- * @import { Asked, AskedCurve, Row, RowKind, Span } from "./types.js"
+ * @import { EventQuery, CurveTarget, Row, RowKind, Span } from "./types.js"
  */
 
 /**
@@ -13,8 +13,8 @@ import { literally } from "../matching.js";
  *
  * @typedef {{ row: number, event: number }} Around
  *
- * Rows to search, and a test whether an event is in the right place there.
- * @typedef {[rows: number[], isThere: (row: number, event: number) => boolean]} Place
+ * Rows to search, and a test of the place of an event there.
+ * @typedef {[rows: number[], isInPlace: (row: number, event: number) => boolean]} Place
  */
 
 export class TimelineFinder {
@@ -33,14 +33,14 @@ export class TimelineFinder {
   /**
    * The labels (0 or 1 each) that have a name or one of several names, and the text for the search box. Details and
    * sizes narrow them down, unless no label would be left.
-   * @param {Asked} asked
+   * @param {EventQuery} query
    */
   labels({ name = "", names, details = "", bytes }) {
     const [text, test] = names ? TimelineFinder.#anyOf(names) : this.#like(name);
     const all = this.data.labelsWith(test);
-    const fits = (/** @type {string} */ said) => said.includes(details) && (!bytes || TimelineFinder.#isWithin(said, bytes));
-    const some = all.map((isWanted, label) => isWanted && Number(fits(this.data.labels[label][1])));
-    return { text, isWanted: some.includes(1) ? some : all };
+    const fits = (/** @type {string} */ labelDetails) => labelDetails.includes(details) && (!bytes || TimelineFinder.#isWithin(labelDetails, bytes));
+    const fitting = all.map((isMatch, label) => isMatch && Number(fits(this.data.labels[label][1])));
+    return { text, isMatch: fitting.includes(1) ? fitting : all };
   }
 
   /**
@@ -59,11 +59,11 @@ export class TimelineFinder {
    */
   #like(name) {
     const { names, number } = this.data;
-    if (names.includes(name)) return [name, (other) => other === name];
-    const isRepetition = (/** @type {string} */ other) => other.replace(number, "#") === name;
+    if (names.includes(name)) return [name, (candidate) => candidate === name];
+    const isRepetition = (/** @type {string} */ candidate) => candidate.replace(number, "#") === name;
     if (names.some(isRepetition)) return [`/^${literally(name).replaceAll("#", "\\d+")}$/`, isRepetition];
-    const part = names.some((other) => other.includes(name)) ? name : name.split(/[<(]/)[0];
-    return [part, (other) => other.includes(part)];
+    const part = names.some((candidate) => candidate.includes(name)) ? name : name.split(/[<(]/)[0];
+    return [part, (candidate) => candidate.includes(part)];
   }
 
   /**
@@ -77,18 +77,18 @@ export class TimelineFinder {
   }
 
   /**
-   * The event to go to among those that run in a span, -1 if there is none: in the right place and of the right kind
+   * The best match among the events that run in a span, -1 if there is none: in the right place and of the right kind
    * if possible, else of that name. Among several, the longest one, or the one whose duration is closest to `near_ns`.
    * @param {EventLayer} layer
-   * @param {Uint8Array} isWanted
-   * @param {Asked} asked
+   * @param {Uint8Array} isMatch
+   * @param {EventQuery} query
    * @param {Span} span
    */
-  event(layer, isWanted, asked, [from, to]) {
+  event(layer, isMatch, query, [from, to]) {
     const isIn = (/** @type {number} */ event) => layer.end[event] >= from && layer.start[event] <= to;
-    for (const [rows, isThere] of this.#places(layer, asked)) {
-      const isRight = (/** @type {number} */ row, /** @type {number} */ event) => isIn(event) && isThere(row, event);
-      const event = TimelineFinder.#best(layer, isWanted, rows, isRight, asked.near_ns);
+    for (const [rows, isInPlace] of this.#places(layer, query)) {
+      const isRight = (/** @type {number} */ row, /** @type {number} */ event) => isIn(event) && isInPlace(row, event);
+      const event = TimelineFinder.#best(layer, isMatch, rows, isRight, query.near_ns);
       if (event >= 0) return event;
     }
     return -1;
@@ -96,21 +96,21 @@ export class TimelineFinder {
 
   /**
    * @param {EventLayer} layer
-   * @param {Uint8Array} isWanted
+   * @param {Uint8Array} isMatch
    * @param {number[]} rows
-   * @param {(row: number, event: number) => boolean} isThere
+   * @param {(row: number, event: number) => boolean} isInPlace
    * @param {number | undefined} near
    */
-  static #best(layer, isWanted, rows, isThere, near) {
+  static #best(layer, isMatch, rows, isInPlace, near) {
     let best = -1;
     let least = Infinity;
     for (const row of rows) {
       for (let event = layer.begin[row]; event < layer.begin[row + 1]; event++) {
-        if (!isWanted[layer.label[event]]) continue;
+        if (!isMatch[layer.label[event]]) continue;
         // of a block, the average of its events: an outlier would be a separate entry
         const length = (layer.end[event] - layer.start[event]) / (layer.events?.[event] ?? 1);
         const distance = near === undefined ? -length : Math.abs(length - near);
-        if (distance >= least || !isThere(row, event)) continue;
+        if (distance >= least || !isInPlace(row, event)) continue;
         best = event;
         least = distance;
       }
@@ -121,7 +121,7 @@ export class TimelineFinder {
   /**
    * Rows to search with a test of the place, from the strictest to the most lenient.
    * @param {EventLayer} layer
-   * @param {Asked} asked
+   * @param {EventQuery} query
    * @returns {Generator<Place>}
    */
   *#places(layer, { kind, group, within, outside, work }) {
@@ -129,25 +129,25 @@ export class TimelineFinder {
     const isRight = (/** @type {number} */ event) => !launchers?.size || launchers.has(event);
     const anywhere = (/** @type {number} */ _, /** @type {number} */ event) => isRight(event);
     const all = [...this.data.rows.keys()];
-    const own = all.filter((row) => (!kind || this.data.rows[row].kind === kind) && this.#isIn(row, group));
-    const path = outside ? [] : within?.map((name) => this.labels({ name }).isWanted);
-    if (path) yield [own, (row, event) => isRight(event) && this.#isAt(layer, row, event, path)];
-    yield [own, anywhere];
+    const fitting = all.filter((row) => (!kind || this.data.rows[row].kind === kind) && this.#isIn(row, group));
+    const path = outside ? [] : within?.map((name) => this.labels({ name }).isMatch);
+    if (path) yield [fitting, (row, event) => isRight(event) && this.#isAt(layer, row, event, path)];
+    yield [fitting, anywhere];
     yield [all, () => true];
   }
 
   /**
-   * The calls that launched the work that is asked for.
+   * The calls that launched the work of a query.
    * @param {EventLayer} layer
-   * @param {Asked} asked
+   * @param {EventQuery} query
    */
-  #launchers(layer, asked) {
-    const { isWanted } = this.labels(asked);
+  #launchers(layer, query) {
+    const { isMatch } = this.labels(query);
     const calls = new Set();
     for (const row of this.data.rows.keys()) {
-      if (!this.#isIn(row, asked.group)) continue;
+      if (!this.#isIn(row, query.group)) continue;
       for (let event = layer.begin[row]; event < layer.begin[row + 1]; event++) {
-        if (layer.launch[event] >= 0 && isWanted[layer.label[event]]) calls.add(layer.launch[event]);
+        if (layer.launch[event] >= 0 && isMatch[layer.label[event]]) calls.add(layer.launch[event]);
       }
     }
     return calls;
@@ -188,14 +188,14 @@ export class TimelineFinder {
   around(layer, event, kind = "range") {
     const begun = layer.launch[event] >= 0 ? layer.launch[event] : event;
     /** @type {number[]} */
-    const found = [];
-    if (this.data.rows[layer.rowOf(begun)].kind === "kernel") return found;
+    const ranges = [];
+    if (this.data.rows[layer.rowOf(begun)].kind === "kernel") return ranges;
     let inner = this.#around(layer, layer.rowOf(begun), layer.start[begun], kind);
     while (inner) {
-      found.unshift(inner.event);
+      ranges.unshift(inner.event);
       inner = this.#around(layer, inner.row, layer.start[inner.event], kind);
     }
-    return found;
+    return ranges;
   }
 
   /**
@@ -210,19 +210,19 @@ export class TimelineFinder {
     const { rows } = this.data;
     const isSame = rows[row].kind === kind;
     /** @type {Around | null} */
-    let own = null;
+    let onThread = null;
     /** @type {Around | null} */
-    let other = null;
+    let inProcess = null;
     for (const outer of this.#rows(rows[row].group, kind)) {
       if (isSame && outer >= row) continue;
       const event = layer.lastStartingBy(outer, time + layer.grain);
       if (event < layer.begin[outer] || layer.end[event] + layer.grain <= time) continue;
-      const found = { row: outer, event };
-      const isInner = (/** @type {Around | null} */ one) => !one || layer.start[event] >= layer.start[one.event];
-      if (threadOf(rows[outer]) === threadOf(rows[row])) own = isInner(own) ? found : own;
-      else if (!isSame && kind === "range") other = isInner(other) ? found : other;
+      const range = { row: outer, event };
+      const isInner = (/** @type {Around | null} */ innermost) => !innermost || layer.start[event] >= layer.start[innermost.event];
+      if (threadOf(rows[outer]) === threadOf(rows[row])) onThread = isInner(onThread) ? range : onThread;
+      else if (!isSame && kind === "range") inProcess = isInner(inProcess) ? range : inProcess;
     }
-    return own ?? other;
+    return onThread ?? inProcess;
   }
 
   /**
@@ -232,19 +232,18 @@ export class TimelineFinder {
   #rows(group, kind) {
     const { rows } = this.data;
     const key = `${group} ${kind}`;
-    const known = this.rowsOf.get(key);
-    const numbers = known ?? [...rows.keys()].filter((row) => rows[row].group === group && rows[row].kind === kind);
+    const numbers = this.rowsOf.get(key) ?? [...rows.keys()].filter((row) => rows[row].group === group && rows[row].kind === kind);
     this.rowsOf.set(key, numbers);
     return numbers;
   }
 
   /**
    * The index of a curve, -1 if it is not drawn.
-   * @param {AskedCurve} asked
+   * @param {CurveTarget} target
    */
   curve({ curve, group }) {
-    return this.data.curves.findIndex(({ label, group: own }) => {
-      const { label: place } = this.data.groups[own];
+    return this.data.curves.findIndex(({ label, group: number }) => {
+      const { label: place } = this.data.groups[number];
       return label === curve && (!group || place === group || place.startsWith(`${group} (`));
     });
   }

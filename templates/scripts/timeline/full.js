@@ -1,6 +1,6 @@
-// The timeline in the whole window: everything else on the page can then be neither seen nor reached.
+// The timeline in the whole window: the other parts of the page are then neither visible nor reachable.
 
-import { part } from "../dom.js";
+import { part, partAround } from "../dom.js";
 
 /** @import { Timeline } from "./timeline.js" */
 
@@ -17,9 +17,9 @@ export class FullScreen {
       event.preventDefault();
       this.toggle();
     });
-    // what a link inside leads to is outside
+    // the target of a link is outside
     this.live.addEventListener("click", ({ target }) => {
-      if (this.isOn && target instanceof Element && target.closest('a[href^="#"]')) this.toggle();
+      if (this.isOn && partAround(target, 'a[href^="#"]', HTMLAnchorElement)) this.toggle();
     });
   }
 
@@ -32,7 +32,7 @@ export class FullScreen {
     this.button.setAttribute("aria-pressed", String(isOn));
     document.documentElement.classList.toggle("has-full-timeline", isOn);
     if (isOn) {
-      this.hidden = this.#others();
+      this.hidden = this.#outside();
       for (const element of this.hidden) element.inert = true;
     } else {
       for (const element of this.hidden) element.inert = false;
@@ -43,13 +43,13 @@ export class FullScreen {
   }
 
   /** Everything outside the timeline and its ancestors that can be reached now. */
-  #others() {
-    const others = [];
+  #outside() {
+    const outside = [];
     for (let inner = this.live; inner !== document.body && inner.parentElement; inner = inner.parentElement) {
       for (const element of inner.parentElement.children) {
-        if (element !== inner && element instanceof HTMLElement && !element.inert) others.push(element);
+        if (element !== inner && element instanceof HTMLElement && !element.inert) outside.push(element);
       }
     }
-    return others;
+    return outside;
   }
 }

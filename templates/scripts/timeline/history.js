@@ -5,7 +5,7 @@ import { bringIntoView } from "../links.js";
 
 /**
  * @import { Timeline } from "./timeline.js"
- * @import { Kept } from "./types.js"
+ * @import { TimelineState } from "./types.js"
  */
 
 const TIMELINE_ADDRESS = /^#timeline=(-?\d+),(-?\d+)(?:&span=(-?\d+),(-?\d+))?(?:&event=(\d+),(-?\d+))?(?:&step=(\d+),(\d+))?$/;
@@ -20,15 +20,14 @@ export class TimelineHistory {
   constructor(timeline) {
     this.timeline = timeline;
     /** @type {Map<number, Element | null>} */
-    this.left = new Map(); // the focused element before each jump
+    this.focused = new Map(); // the focused element before each jump
     window.addEventListener("popstate", ({ state }) => this.#arrive(state));
-    const isKept = Boolean(history.state?.timeline);
-    if (isKept) this.#restore(history.state);
+    if (history.state?.timeline) this.#restore(history.state);
     else this.#follow(location.hash);
     this.written = this.#address();
   }
 
-  // Called after every frame; the address changes once the view is at rest.
+  // Called after each frame; the address changes once the view is at rest.
   changed() {
     clearTimeout(this.timer);
     this.timer = setTimeout(() => this.#write(), TimelineHistory.REST);
@@ -39,7 +38,7 @@ export class TimelineHistory {
     clearTimeout(this.timer);
     const place = { left: scrollX, top: scrollY };
     const number = performance.now();
-    this.left.set(number, document.activeElement);
+    this.focused.set(number, document.activeElement);
     this.#keep("replaceState", { ...this.#state(), place, number });
     this.#keep("pushState", this.#state());
   }
@@ -53,13 +52,13 @@ export class TimelineHistory {
 
   /**
    * @param {"replaceState" | "pushState"} how
-   * @param {Kept} state
+   * @param {TimelineState} state
    * @param {string} [address]
    */
   #keep(how, state, address) {
-    for (const more of address ? [[address], []] : [[]]) {
+    for (const addresses of address ? [[address], []] : [[]]) {
       try {
-        history[how](state, "", ...more);
+        history[how](state, "", ...addresses);
         return;
       } catch {
         // the address cannot be changed (then try without one), or there is no history
@@ -67,10 +66,10 @@ export class TimelineHistory {
     }
   }
 
-  /** @returns {Kept} */
+  /** @returns {TimelineState} */
   #state() {
     const { view, span, search, alignment } = this.timeline;
-    return { timeline: { view: [view.from, view.to], span, event: this.#event(), asked: search.asked, alignment } };
+    return { timeline: { view: [view.from, view.to], span, event: this.#event(), query: search.query, alignment } };
   }
 
   /** @returns {[number, number] | null} */
@@ -99,23 +98,23 @@ export class TimelineHistory {
     const numbers = TIMELINE_ADDRESS.exec(hash)?.slice(1).map(Number);
     if (!numbers) return false;
     const { origin } = this.timeline.data;
-    const [from, to, begin, end, row, start, step, rank] = numbers.map((value, at) => (at === 4 || at > 5 ? value : value + origin));
+    const [from, to, begin, end, row, start, step, rank] = numbers.map((value, index) => (index === 4 || index > 5 ? value : value + origin));
     this.#restore({
       timeline: {
         view: [from, to],
         span: Number.isFinite(begin) ? [begin, end] : null,
         event: Number.isFinite(row) ? [row, start] : null,
-        asked: null,
+        query: null,
         alignment: Number.isFinite(step) ? { step, rank } : null,
       },
     });
     return true;
   }
 
-  /** @param {Kept} kept */
-  #restore({ timeline: { view, span, event, asked, alignment } }) {
+  /** @param {TimelineState} state */
+  #restore({ timeline: { view, span, event, query, alignment } }) {
     const { timeline } = this;
-    timeline.search.restore(asked);
+    timeline.search.restore(query);
     timeline.align(alignment ?? null);
     timeline.view.set(...view);
     if (span) timeline.chooseSpan(...span);
@@ -124,7 +123,7 @@ export class TimelineHistory {
     timeline.draw();
   }
 
-  /** @param {Kept | null} state */
+  /** @param {TimelineState | null} state */
   #arrive(state) {
     clearTimeout(this.timer);
     if (state?.timeline) this.#restore(state);
@@ -133,7 +132,7 @@ export class TimelineHistory {
     this.written = this.#address();
     if (!state?.place) return;
     window.scrollTo({ ...state.place, behavior: "instant" });
-    const focused = this.left.get(state.number ?? NaN);
+    const focused = this.focused.get(state.number ?? NaN);
     if (focused instanceof HTMLElement && focused.isConnected) focused.focus({ preventScroll: true });
   }
 }

@@ -10,8 +10,8 @@ import { countText } from "./text.js";
 const LANE_HEIGHT = { group: 26, split: 20, row: 20, curve: 38, empty: 20, fold: 20 };
 const LEAST_VIEW = 50; // ns: no use in zooming in further
 
-// Group headings, and what is in expanded groups, with their positions in px: what a GPU did, rows, and curves. Rows without
-// events in the window and curves that are always 0 are folded, and so are ranks that are like another one.
+// Group headings, and the lanes of expanded groups, with their positions in px: the activity of a GPU, rows, and curves.
+// Rows without events in the window and curves that are always 0 are folded, and so are ranks that are similar to another.
 export class TimelineLanes {
   /**
    * @param {TimelineData} data
@@ -27,7 +27,7 @@ export class TimelineLanes {
     this.ofRow = new Int32Array(data.rows.length).fill(-1);
     this.ofGroup = new Int32Array(data.groups.length).fill(-1); // its heading, or where it is folded
     /** @type {Map<number, { rows: number[], curves: number[] }>} */
-    this.empty = new Map(); // of each expanded group, what is folded because there is nothing in it
+    this.empty = new Map(); // by expanded group: its empty rows and curves, which are folded
     const rows = numbersByGroup(data.rows, data.groups.length);
     const curves = numbersByGroup(data.curves, data.groups.length);
     this.#inOrder(spread, (group) => {
@@ -38,7 +38,7 @@ export class TimelineLanes {
       if (device >= 0) this.#add("split", device, group);
       const zeros = curves[group].filter((curve) => data.curves[curve].max === 0);
       const idle = rows[group].filter((row) => !hasEvents(data, row));
-      // to fold a single row makes no room
+      // a folded row takes as much room as a row
       const empty = { rows: idle.length + zeros.length > 1 ? idle : [], curves: zeros };
       this.empty.set(group, empty);
       this.#addAll(rows[group].filter((row) => !empty.rows.includes(row)), curves[group].filter((curve) => !zeros.includes(curve)), group);
@@ -48,34 +48,34 @@ export class TimelineLanes {
   }
 
   /**
-   * Adds the groups in their order; ranks that are like another one follow it, or are folded behind it.
+   * Adds the groups in their order; ranks that are similar to another one follow it, or are folded behind it.
    * @param {Set<number>} spread
    * @param {(group: number) => void} add
    */
   #inOrder(spread, add) {
     const { ranks, groups } = this.data;
     const order = [...groups.keys()];
-    // GPUs, then processes: each in the order of ranks, and what is of none at the end
+    // GPUs, then processes: each in the order of ranks, and without a rank at the end
     const key = (/** @type {number} */ group) => {
       const place = ranks ? ranks.of[group] : -1;
-      const isFirst = place < 0 ? /^(?:GPU|CPU)/.test(groups[group].label) : ranks?.each[place].groups[0] === group;
+      const isFirst = place < 0 ? /^(?:GPU|CPU)/.test(groups[group].label) : ranks?.list[place].groups[0] === group;
       return (isFirst ? 0 : 2 * groups.length) + (place < 0 ? groups.length : place);
     };
-    if (ranks) order.sort((one, other) => key(one) - key(other));
+    if (ranks) order.sort((a, b) => key(a) - key(b));
     order.forEach((group) => {
       const place = ranks ? ranks.of[group] : -1;
       if (!ranks || place < 0) return add(group);
-      const { like, groups: own } = ranks.each[place];
-      if (like !== place && ranks.each[like].groups.length) return;
+      const { like, groups: numbers } = ranks.list[place];
+      if (like !== place && ranks.list[like].groups.length) return;
       add(group);
-      const others = ranks.like(place);
-      const at = own.indexOf(group);
+      const similar = ranks.like(place);
+      const index = numbers.indexOf(group);
       const fold = this.all.length;
-      if (others.length && !at) this.#add("fold", place, group);
-      for (const other of others) {
-        const theirs = other.groups.slice(at, at + 1 < own.length ? at + 1 : undefined);
-        if (spread.has(place)) theirs.forEach(add);
-        else if (!at) for (const folded of other.groups) this.ofGroup[folded] = fold;
+      if (similar.length && !index) this.#add("fold", place, group);
+      for (const rank of similar) {
+        const similarGroups = rank.groups.slice(index, index + 1 < numbers.length ? index + 1 : undefined);
+        if (spread.has(place)) similarGroups.forEach(add);
+        else if (!index) for (const folded of rank.groups) this.ofGroup[folded] = fold;
       }
     });
   }
@@ -113,7 +113,7 @@ export class TimelineLanes {
   }
 
   /**
-   * The names of what is folded in a group because there is nothing in it, and a text for each of rows and curves.
+   * The names of the empty rows and curves of a group, and texts about them.
    * @param {number} group
    */
   emptyOf(group) {
@@ -155,7 +155,7 @@ export class TimelineLanes {
 }
 
 /**
- * Whether a row has events in the window. In doubt it has: blocks of merged events only tell where they begin.
+ * Whether a row has events in the window, or may have: of blocks of merged events, only the beginning is known.
  * @param {TimelineData} data
  * @param {number} row
  */

@@ -15,8 +15,8 @@ const LEAST_VIEW = 8;
 const EDGE = 5;
 
 /**
- * What a drag moves: the whole part in view, or one end of it; `offset`: from the pointer to what is moved, in ns.
- * @typedef {{ what: "view" | "from" | "to", offset: number }} Drag
+ * A drag of the whole part in view, or of one end of it; `offset`: from the pointer to it, in ns.
+ * @typedef {{ target: "view" | "from" | "to", offset: number }} Drag
  */
 
 export class TimelineMinimap {
@@ -45,14 +45,14 @@ export class TimelineMinimap {
     return [...new Set(rows.filter(({ kind }) => kind === "kernel").map(({ group }) => group))];
   }
 
-  // The limits of what can be shown, which the overview shows.
+  // The limits of the view, which are also those of the overview.
   get #limits() {
     const { lowest, highest } = this.timeline.view;
     return { from: lowest, to: highest };
   }
 
   /**
-   * The same, in the times of a group.
+   * The same limits in the times of a group.
    * @param {number} group
    */
   #limitsOf(group) {
@@ -84,11 +84,11 @@ export class TimelineMinimap {
   }
 
   /**
-   * What a pointer at `x` would move; null outside of the part in view.
+   * The target of a drag from `x`; null outside of the part in view.
    * @param {number} x
-   * @returns {Drag["what"] | null}
+   * @returns {Drag["target"] | null}
    */
-  #at(x) {
+  #targetAt(x) {
     const [left, right] = this.#handle;
     const isWide = right - left > 4 * EDGE;
     if (isWide && Math.abs(x - left) <= EDGE) return "from";
@@ -102,9 +102,9 @@ export class TimelineMinimap {
     if (event.button !== 0) return;
     this.canvas.setPointerCapture(event.pointerId);
     const time = this.#time(event);
-    const what = this.#at(event.clientX - this.canvas.getBoundingClientRect().left);
-    if (!what) view.center(time);
-    this.drag = { what: what ?? "view", offset: view[what === "to" ? "to" : "from"] - time };
+    const target = this.#targetAt(event.clientX - this.canvas.getBoundingClientRect().left);
+    if (!target) view.center(time);
+    this.drag = { target: target ?? "view", offset: view[target === "to" ? "to" : "from"] - time };
     this.timeline.draw();
   }
 
@@ -112,13 +112,13 @@ export class TimelineMinimap {
   #move(event) {
     const { view } = this.timeline;
     if (!this.drag) {
-      const what = this.#at(event.clientX - this.canvas.getBoundingClientRect().left);
-      this.canvas.classList.toggle("is-edge", what === "from" || what === "to");
+      const target = this.#targetAt(event.clientX - this.canvas.getBoundingClientRect().left);
+      this.canvas.classList.toggle("is-edge", target === "from" || target === "to");
       return;
     }
     const time = this.#time(event) + this.drag.offset;
-    if (this.drag.what === "view") view.pan(time - view.from);
-    else if (this.drag.what === "from") view.set(Math.min(time, view.to), view.to);
+    if (this.drag.target === "view") view.pan(time - view.from);
+    else if (this.drag.target === "from") view.set(Math.min(time, view.to), view.to);
     else view.set(view.from, Math.max(time, view.from));
     this.timeline.draw();
   }
@@ -182,7 +182,7 @@ export class TimelineMinimap {
   }
 
   /**
-   * Where nothing is known of causes: in each column, the busy share of the busiest row of a group, else of all rows.
+   * Without known causes: in each column, the busy share of the busiest row of a group, else of all rows.
    * @param {Uint32Array} pixels
    * @param {number} width
    * @param {number} height
@@ -194,10 +194,10 @@ export class TimelineMinimap {
     const [layer] = layers;
     const { from, to } = this.#limits;
     const step = (to - from) / width;
-    const mine = [...rows.keys()].filter((row) => group === undefined || (rows[row].group === group && rows[row].kind === "kernel"));
+    const kernelRows = [...rows.keys()].filter((row) => group === undefined || (rows[row].group === group && rows[row].kind === "kernel"));
     pixels.fill(0);
     const most = new Float64Array(width);
-    for (const row of mine) {
+    for (const row of kernelRows) {
       let before = 0;
       for (let column = 0; column < width; column++) {
         const until = busyUntil(layer, row, from + (column + 1) * step);

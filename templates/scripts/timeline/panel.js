@@ -1,9 +1,9 @@
 // The texts below the timeline: the selected event, statistics of a span, and the list of visible events.
 
-import { part } from "../dom.js";
+import { nameElement, newElement, part, toolButton } from "../dom.js";
 import { formatCount } from "../numbers.js";
 import { LinkedTables } from "../tables/linked.js";
-import { timelineButton, timelineElement, timelineName, timelineTable } from "./elements.js";
+import { timelineTable } from "./elements.js";
 import { splitParts, windowParts } from "./spans.js";
 import { KIND_WORDS, NO_STATISTICS, eventsWithin, layerRemark, spanRemark } from "./statistics.js";
 import { countText, durationText, shareText } from "./text.js";
@@ -53,7 +53,7 @@ export class TimelinePanel {
   #eventParts(selected) {
     const { data, timeline } = this;
     const { layer, event, partners } = selected;
-    const title = timelineElement("h3", {}, timelineName(data.shortName(layer, event)));
+    const title = newElement("h3", {}, nameElement(data.shortName(layer, event)));
     const pairs = [
       ...this.#eventPairs(layer, event),
       ...this.#togetherPairs(selected),
@@ -61,18 +61,18 @@ export class TimelinePanel {
       ...this.#placePairs(layer, event),
     ];
     const items = pairs.map(([term, content]) =>
-      timelineElement("div", {}, timelineElement("dt", {}, term), timelineElement("dd", {}, content)),
+      newElement("div", {}, newElement("dt", {}, term), newElement("dd", {}, content)),
     );
     const itsTime = () => timeline.chooseSpan(layer.start[event], layer.end[event]);
-    const statistics = timelineButton("Statistics for this time", itsTime);
-    const tools = timelineElement(
+    const statistics = toolButton("Statistics for this time", itsTime);
+    const tools = newElement(
       "div",
       { className: "timeline-actions" },
-      timelineButton("Zoom to it", () => timeline.zoomTo(layer, event)),
+      toolButton("Zoom to it", () => timeline.zoomTo(layer, event)),
       ...(data.isMark(layer, event) ? [] : [statistics]),
-      timelineButton("Close", () => timeline.select(null)),
+      toolButton("Close", () => timeline.select(null)),
     );
-    return [title, timelineElement("dl", {}, ...items), tools];
+    return [title, newElement("dl", {}, ...items), tools];
   }
 
   /**
@@ -86,11 +86,11 @@ export class TimelinePanel {
     const remark = layerRemark(layer);
     const name = data.name(layer, event);
     return [
-      ...(name === data.shortName(layer, event) ? [] : [["Full name", timelineName(name)]]),
+      ...(name === data.shortName(layer, event) ? [] : [["Full name", nameElement(name)]]),
       ...(duration ? [["Duration", duration]] : []),
       ["Start", `${data.instant(layer.start[event])}${this.#place(layer.start[event])}${this.#inStep(layer, event)}`],
       ["Row", this.#rowName(layer.rowOf(event))],
-      ...(details ? [["Details", timelineName(details)]] : []),
+      ...(details ? [["Details", nameElement(details)]] : []),
       ...(layer.events?.[event] > 1 ? [["Events", `${countText(layer.events[event], "event")} in one block`]] : []),
       ...(remark ? [["Precision", remark]] : []),
     ];
@@ -106,7 +106,7 @@ export class TimelinePanel {
   /** @param {number} row */
   #rowName(row) {
     const { group, label } = this.data.rows[row];
-    return timelineName(`${this.data.groupName(group)}, ${label}`);
+    return nameElement(`${this.data.groupName(group)}, ${label}`);
   }
 
   /**
@@ -121,36 +121,36 @@ export class TimelinePanel {
   }
 
   /**
-   * Says which step is aligned, and by how much the times of each rank are moved.
+   * Shows the aligned step, and the shifts of the times of ranks.
    * @param {Alignment | null} alignment
    */
   showAlignment(alignment) {
     const { ranks } = this.data;
-    const { aligned, shifts } = this.timeline;
+    const { aligned: place, shifts } = this.timeline;
     if (!ranks || !alignment) {
-      this.#fill(aligned, []);
+      this.#fill(place, []);
       return;
     }
-    const lengths = ranks.each.map((_, place) => ranks.span(place, alignment.step));
-    const known = ranks.each.filter((rank, place) => rank.groups.length && lengths[place]);
-    const others = ranks.each.filter((rank, place) => rank.groups.length && !lengths[place]);
-    const moved = known.map((rank) => ({ rank, by: shifts[rank.groups[0]] })).filter(({ by }) => by);
-    moved.sort((one, other) => Math.abs(other.by) - Math.abs(one.by));
-    const said = moved.slice(0, MOST_MOVED).map(({ rank, by }) => `${rank.name} by ${by < 0 ? "−" : "+"}${durationText(Math.abs(by))}`);
-    const rest = moved.length - said.length;
-    const unmoved = ranks.each[alignment.rank].name;
+    const lengths = ranks.list.map((_, rank) => ranks.span(rank, alignment.step));
+    const aligned = ranks.list.filter((rank, index) => rank.groups.length && lengths[index]);
+    const without = ranks.list.filter((rank, index) => rank.groups.length && !lengths[index]);
+    const shifted = aligned.map((rank) => ({ rank, by: shifts[rank.groups[0]] })).filter(({ by }) => by);
+    shifted.sort((a, b) => Math.abs(b.by) - Math.abs(a.by));
+    const texts = shifted.slice(0, MOST_MOVED).map(({ rank, by }) => `${rank.name} by ${by < 0 ? "−" : "+"}${durationText(Math.abs(by))}`);
+    const more = shifted.length - texts.length;
+    const reference = ranks.list[alignment.rank].name;
     const sentences = [
-      `${ranks.stepName(alignment.step).replace("s", "S")} of ${countText(known.length, ranks.noun)} begins at 0, and each ends at its mark.`,
-      said.length ? `Rows are moved against ${unmoved}: ${said.join(", ")}${rest ? `, and ${rest} more by less` : ""}.` : "No rows had to be moved.",
-      others.length ? `Without this step, and not moved: ${ranks.named(others)}.` : "",
+      `${ranks.stepName(alignment.step).replace("s", "S")} of ${countText(aligned.length, ranks.noun)} begins at 0, and each ends at its mark.`,
+      texts.length ? `Rows are moved against ${reference}: ${texts.join(", ")}${more ? `, and ${more} more by less` : ""}.` : "No rows had to be moved.",
+      without.length ? `Without this step, and not moved: ${ranks.named(without)}.` : "",
       "The overview is moved, too; details and tables have the times of the window.",
     ];
-    const undo = timelineButton("Undo", () => this.timeline.align(null));
-    this.#fill(aligned, [`${sentences.filter(Boolean).join(" ")} `, undo]);
+    const undo = toolButton("Undo", () => this.timeline.align(null));
+    this.#fill(place, [`${sentences.filter(Boolean).join(" ")} `, undo]);
   }
 
   /**
-   * What other ranks do together with an event: who came last, and how much sooner or later each of them came.
+   * The collective of an event: who came last, and how much sooner or later each other rank came.
    * @param {Selected} selected
    * @returns {[string, Node | string][]}
    */
@@ -162,27 +162,27 @@ export class TimelinePanel {
     if (!ranks?.together || collective < 0) return [];
     const { late } = ranks.facts(collective);
     const latest = timeline.lastOf(selected);
-    const name = (/** @type {number} */ other) => data.rankOf(data.rows[layer.rowOf(other)].group)?.name ?? "";
-    const isOwn = latest === event && late > 0;
-    const told = `${ranks.told(collective)}${isOwn ? ": this one" : ""}. `;
-    const to = (/** @type {string} */ text, /** @type {number} */ other) => timelineButton(text, () => timeline.goTo(layer, other));
-    const go = latest !== null && !isOwn && late > 0 ? [to(`Go to ${name(latest)}`, latest)] : [];
-    const others = together.filter((other) => other !== event);
-    const items = others.slice(0, MOST_PARTNERS).map((other) => {
-      const delay = layer.start[other] - layer.start[event];
+    const name = (/** @type {number} */ member) => data.rankOf(data.rows[layer.rowOf(member)].group)?.name ?? "";
+    const isLatest = latest === event && late > 0;
+    const text = `${ranks.latestText(collective)}${isLatest ? ": this one" : ""}. `;
+    const to = (/** @type {string} */ label, /** @type {number} */ member) => toolButton(label, () => timeline.goTo(layer, member));
+    const go = latest !== null && !isLatest && late > 0 ? [to(`Go to ${name(latest)}`, latest)] : [];
+    const partners = together.filter((member) => member !== event);
+    const items = partners.slice(0, MOST_PARTNERS).map((partner) => {
+      const delay = layer.start[partner] - layer.start[event];
       const when = delay ? `${durationText(Math.abs(delay))} ${delay > 0 ? "later" : "earlier"}` : "at the same time";
-      return timelineElement("li", {}, to(name(other), other), ` began ${when}`);
+      return newElement("li", {}, to(name(partner), partner), ` began ${when}`);
     });
-    const more = others.length - items.length;
-    if (more > 0) items.push(timelineElement("li", {}, `and ${countText(more, "more")}`));
+    const more = partners.length - items.length;
+    if (more > 0) items.push(newElement("li", {}, `and ${countText(more, "more")}`));
     /** @type {[string, Node | string][]} */
-    const pairs = [["Together", timelineElement("span", {}, told, ...go)]];
-    if (items.length) pairs.push(["The others", timelineElement("ul", {}, ...items)]);
+    const pairs = [["Together", newElement("span", {}, text, ...go)]];
+    if (items.length) pairs.push(["The others", newElement("ul", {}, ...items)]);
     return pairs;
   }
 
   /**
-   * Where else an event is: in which ranges and operator it was launched, in the tables, and in the advice.
+   * The places of an event: the ranges and the operator that launched it, its rows in tables, and its advice.
    * @param {EventLayer} layer
    * @param {number} event
    * @returns {[string, Node | string][]}
@@ -192,7 +192,7 @@ export class TimelinePanel {
     if (layer.events?.[event] > 1) return [];
     const { finder } = timeline.search;
     const { kind } = data.rows[layer.rowOf(event)];
-    const to = (/** @type {number} */ other) => timelineButton(timelineName(data.name(layer, other)), () => timeline.goTo(layer, other));
+    const to = (/** @type {number} */ range) => toolButton(nameElement(data.name(layer, range)), () => timeline.goTo(layer, range));
     const ranges = finder.around(layer, event);
     const operators = kind === "op" ? [] : finder.around(layer, event, "op").slice(-1);
     const names = [...ranges, ...(kind === "range" ? [event] : [])].map((range) => data.name(layer, range));
@@ -204,8 +204,8 @@ export class TimelinePanel {
       ["Operator", operators.map(to)],
       ["In the tables", tables],
     ];
-    const found = pairs.filter(([, parts]) => parts.length);
-    return found.map(([term, parts]) => [term, timelineElement("span", { className: "timeline-links" }, ...parts)]);
+    const filled = pairs.filter(([, parts]) => parts.length);
+    return filled.map(([term, parts]) => [term, newElement("span", { className: "timeline-links" }, ...parts)]);
   }
 
   /**
@@ -224,7 +224,7 @@ export class TimelinePanel {
     return [...links, ...ofPath].flatMap((link) => {
       if (!link) return [];
       const text = link.does === "kernels" && kind !== "op" ? "Kernels of the range" : link.text;
-      const button = timelineButton(text, link.go);
+      const button = toolButton(text, link.go);
       button.setAttribute("title", link.label);
       return [button, "  "];
     });
@@ -240,8 +240,8 @@ export class TimelinePanel {
     const isWork = layer.launch[event] >= 0;
     const items = partners.slice(0, MOST_PARTNERS).map((partner) => this.#partnerItem(layer, event, partner, isWork));
     const more = partners.length - items.length;
-    if (more > 0) items.push(timelineElement("li", {}, `and ${countText(more, "more operation")}`));
-    return [[isWork ? "Launched by" : "Launched", timelineElement("ul", {}, ...items)]];
+    if (more > 0) items.push(newElement("li", {}, `and ${countText(more, "more operation")}`));
+    return [[isWork ? "Launched by" : "Launched", newElement("ul", {}, ...items)]];
   }
 
   /**
@@ -251,12 +251,12 @@ export class TimelinePanel {
    * @param {boolean} isWork
    */
   #partnerItem(layer, event, partner, isWork) {
-    const name = timelineName(this.data.shortName(layer, partner));
-    const button = timelineButton(name, () => this.timeline.goTo(layer, partner));
+    const name = nameElement(this.data.shortName(layer, partner));
+    const button = toolButton(name, () => this.timeline.goTo(layer, partner));
     const [call, work] = isWork ? [partner, event] : [event, partner];
     const delay = layer.start[work] - layer.start[call];
     const time = `${durationText(Math.abs(delay))} ${(delay < 0) === isWork ? "later" : "earlier"}`;
-    return timelineElement("li", {}, button, " in ", this.#rowName(layer.rowOf(partner)), `, ${time}`);
+    return newElement("li", {}, button, " in ", this.#rowName(layer.rowOf(partner)), `, ${time}`);
   }
 
   /**
@@ -277,16 +277,16 @@ export class TimelinePanel {
     const length = to - from;
     const [first, last] = this.data.instants(from, to, grain);
     const title = `${durationText(length)} from ${first} to ${last}`;
-    const tools = timelineElement(
+    const tools = newElement(
       "div",
       { className: "timeline-actions" },
-      timelineButton("Zoom to it", () => this.timeline.show(...marked)),
-      timelineButton("Close", () => this.timeline.clearSpan()),
+      toolButton("Zoom to it", () => this.timeline.show(...marked)),
+      toolButton("Close", () => this.timeline.clearSpan()),
     );
     const remark = spanRemark(step, length, marked);
     return [
-      timelineElement("h3", {}, `${step ? "Statistics of" : "Selected span:"} ${title}`),
-      ...(remark ? [timelineElement("p", { className: "note" }, remark)] : []),
+      newElement("h3", {}, `${step ? "Statistics of" : "Selected span:"} ${title}`),
+      ...(remark ? [newElement("p", { className: "note" }, remark)] : []),
       ...splitParts(this.data, [from, to]),
       ...(kinds ? this.#kindParts(kinds, length) : [NO_STATISTICS]),
       ...windowParts(this.data, marked, tools),
@@ -299,7 +299,7 @@ export class TimelinePanel {
    */
   #kindParts(kinds, length) {
     const rows = kinds.map((kind) => [
-      timelineName(`${kind.group}, ${KIND_WORDS[kind.kind]}`),
+      nameElement(`${kind.group}, ${KIND_WORDS[kind.kind]}`),
       durationText(kind.busy),
       shareText(kind.busy / length),
       durationText(kind.time),
@@ -327,18 +327,18 @@ export class TimelinePanel {
     ];
     const button = (/** @type {string} */ name) => {
       const short = this.data.short.get(name);
-      const made = timelineButton(timelineName(short ?? name), () => this.timeline.search.highlight(name));
-      if (short) made.title = name;
-      return made;
+      const link = toolButton(nameElement(short ?? name), () => this.timeline.search.highlight(name));
+      if (short) link.title = name;
+      return link;
     };
     const rows = kind.top.map((sum) => cells(button(sum.name), sum));
     if (kind.rest.events) rows.push(cells("all other names", kind.rest));
     const names = `${formatCount(kind.names + Number(kind.hasMore))}${kind.hasMore ? " or more" : ""} names`;
     const count = kind.rest.events && kind.names ? ` (first ${kind.top.length} of ${names})` : "";
-    return timelineElement(
+    return newElement(
       "details",
       kind.kind === "kernel" ? { open: "" } : {},
-      timelineElement("summary", {}, timelineName(`${caption}${count}`)),
+      newElement("summary", {}, nameElement(`${caption}${count}`)),
       timelineTable(caption, ["Name", "Time", "Share of the span", "Events"], rows, 1),
     );
   }
@@ -351,23 +351,23 @@ export class TimelinePanel {
    * @param {number[]} rows
    */
   showList(layer, from, to, rows) {
-    const found = [];
+    const events = [];
     let total = 0;
     for (const row of rows) {
       const shift = this.timeline.shiftOfRow(row);
       const [first, end] = eventsWithin(layer, row, from - shift, to - shift);
       total += end - first;
-      for (let event = first; event < Math.min(end, first + MOST_LISTED); event++) found.push([event, row]);
+      for (let event = first; event < Math.min(end, first + MOST_LISTED); event++) events.push([event, row]);
     }
     const when = (/** @type {number} */ event, /** @type {number} */ row) => layer.start[event] + this.timeline.shiftOfRow(row);
-    found.sort(([one, row], [other, next]) => when(one, row) - when(other, next) || row - next);
-    const cells = found.slice(0, MOST_LISTED).map(([event, row]) => this.#listCells(layer, event, row));
+    events.sort(([a, row], [b, next]) => when(a, row) - when(b, next) || row - next);
+    const cells = events.slice(0, MOST_LISTED).map(([event, row]) => this.#listCells(layer, event, row));
     const caption = "Events in view, by start time";
     const noun = layer.isMerged ? "block" : "event";
     const count = `${formatCount(cells.length)} of ${countText(total, noun)} in view, by start time.`;
     const heads = ["Name", "Row", "Details", "Start", "Duration"];
     const table = cells.length ? [timelineTable(caption, heads, cells, 3)] : [];
-    this.#fill(this.list, [timelineElement("p", { className: "note" }, count), ...table]);
+    this.#fill(this.list, [newElement("p", { className: "note" }, count), ...table]);
   }
 
   /**
@@ -378,9 +378,9 @@ export class TimelinePanel {
   #listCells(layer, event, row) {
     const { data, timeline } = this;
     return [
-      timelineButton(timelineName(data.shortName(layer, event)), () => timeline.select({ layer, event })),
+      toolButton(nameElement(data.shortName(layer, event)), () => timeline.select({ layer, event })),
       this.#rowName(row),
-      timelineName(data.details(layer, event)),
+      nameElement(data.details(layer, event)),
       data.instant(layer.start[event]),
       data.duration(layer, event) || "–",
     ];

@@ -1,8 +1,7 @@
 // Mouse, touchpad and touch input of the timeline.
 
-import { part } from "../dom.js";
+import { nameElement, newElement, part } from "../dom.js";
 import { SPLIT_LABEL, curveIndex, foldText } from "./draw.js";
-import { timelineElement, timelineName } from "./elements.js";
 import { categoryText } from "./spans.js";
 import { amountText, countText, durationText, shareText } from "./text.js";
 
@@ -73,7 +72,7 @@ export class TimelinePointer {
   }
 
   /**
-   * Says once how to zoom, to a reader whose first try did something else.
+   * Shows once how to zoom, after a first attempt that did something else.
    * @param {string} text
    */
   #showHint(text) {
@@ -119,8 +118,8 @@ export class TimelinePointer {
    */
   #pinch(id, before, place) {
     const { timeline } = this;
-    const [, fixed] = [...this.pointers].find(([other]) => other !== id) ?? [id, before];
-    const distance = (/** @type {Point} */ one) => Math.max(Math.abs(one.x - fixed.x), 20);
+    const [, fixed] = [...this.pointers].find(([pointer]) => pointer !== id) ?? [id, before];
+    const distance = (/** @type {Point} */ point) => Math.max(Math.abs(point.x - fixed.x), 20);
     const middle = (before.x + fixed.x) / 2;
     const time = timeline.painter.timeAt(middle);
     timeline.view.pan(-(place.x - before.x) / 2 / timeline.painter.scale);
@@ -230,8 +229,8 @@ export class TimelinePointer {
     const at = this.timeline.instant(group, layer.start[event]);
     const time = `${data.duration(layer, event)} at ${at}${count}`.trim();
     const collective = layer.collectiveOf(event);
-    const told = collective >= 0 ? (data.ranks?.told(collective) ?? "") : "";
-    return [data.shortName(layer, event), time, told, data.details(layer, event)].filter(Boolean);
+    const latest = collective >= 0 ? (data.ranks?.latestText(collective) ?? "") : "";
+    return [data.shortName(layer, event), time, latest, data.details(layer, event)].filter(Boolean);
   }
 
   /**
@@ -258,7 +257,7 @@ export class TimelinePointer {
   }
 
   /**
-   * What a GPU did at a place: the piece there, else the parts of what is drawn there, the largest first.
+   * The activity of a GPU at a place: the piece there, else the parts of that column of pixels, the largest first.
    * @param {Lane} lane
    * @param {number} x
    */
@@ -273,7 +272,7 @@ export class TimelinePointer {
       return [categoryText(categories[piece.category]), `${durationText(piece.to - piece.from)} at ${this.timeline.instant(group, piece.from)}`];
     }
     const { times, from: begin, to: end } = activity.during(device, [from, to]);
-    const parts = [...times.entries()].filter(([, time]) => time > 0).sort(([, one], [, other]) => other - one);
+    const parts = [...times.entries()].filter(([, time]) => time > 0).sort(([, a], [, b]) => b - a);
     const lines = parts.map(([at, time]) => `${categoryText(categories[at])} ${shareText(time / (end - begin))}`);
     return lines.length ? [...lines, `of ${durationText(end - begin)}`] : [];
   }
@@ -285,7 +284,7 @@ export class TimelinePointer {
   #showTooltip({ x, y }, lines) {
     const { tooltip, timeline } = this;
     const { offsetLeft, offsetTop } = timeline.box;
-    tooltip.replaceChildren(...lines.map((line) => timelineElement("div", {}, timelineName(line))));
+    tooltip.replaceChildren(...lines.map((line) => newElement("div", {}, nameElement(line))));
     tooltip.hidden = false;
     const { width, height } = timeline.painter;
     const isLow = y > height / 2;

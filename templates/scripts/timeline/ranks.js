@@ -1,4 +1,4 @@
-// The ranks of a job: whose rows are whose, who represents whom, their steps, and what they do together.
+// The ranks of a job: their rows, the ranks that they represent, their steps, and their collectives.
 
 import { readColumns } from "./columns.js";
 import { countText, durationText } from "./text.js";
@@ -35,18 +35,18 @@ export class TimelineRanks {
     this.of = new Int32Array(groups).fill(-1); // the rank of each group
     let next = 0;
     /** @type {Rank[]} */
-    this.each = header.each.map(({ number, groups: own, like, step, edges: count }, place) => {
+    this.list = header.each.map(({ number, groups: numbers, like, step, edges: count }, place) => {
       const edges = new Float64Array(count);
       let time = origin;
       for (let at = 0; at < count; at++) edges[at] = time += differences[next++];
-      for (const group of own) this.of[group] = place;
-      return { number, name: `${header.word} ${number}`, groups: own, like, step, edges };
+      for (const group of numbers) this.of[group] = place;
+      return { number, name: `${header.word} ${number}`, groups: numbers, like, step, edges };
     });
   }
 
   /** Whether several ranks have steps. */
   get canAlign() {
-    return this.each.filter(({ edges }) => edges.length > 1).length > 1;
+    return this.list.filter(({ edges }) => edges.length > 1).length > 1;
   }
 
   /**
@@ -54,7 +54,7 @@ export class TimelineRanks {
    * @param {number} place
    */
   like(place) {
-    return this.each.filter((rank, other) => rank.like === place && other !== place && rank.groups.length);
+    return this.list.filter((rank, index) => rank.like === place && index !== place && rank.groups.length);
   }
 
   /**
@@ -62,7 +62,7 @@ export class TimelineRanks {
    * @param {number} place
    */
   absent(place) {
-    return this.each.filter((rank) => rank.like === place && !rank.groups.length).length;
+    return this.list.filter((rank) => rank.like === place && !rank.groups.length).length;
   }
 
   get noun() {
@@ -70,7 +70,7 @@ export class TimelineRanks {
   }
 
   /**
-   * Names some ranks: rank 1; ranks 1, 2 and 3 more; GPUs 0, 1, where ranks are not known.
+   * Names some ranks: rank 1; ranks 1, 2 and 3 more; GPUs 0, 1 if ranks are unknown.
    * @param {{ number: number }[]} ranks
    */
   named(ranks) {
@@ -85,7 +85,7 @@ export class TimelineRanks {
    * @param {number} time
    */
   stepAt(place, time) {
-    const { edges, step } = this.each[place];
+    const { edges, step } = this.list[place];
     let at = 0;
     while (at + 2 < edges.length && edges[at + 1] <= time) at++;
     return step + at;
@@ -99,7 +99,7 @@ export class TimelineRanks {
    * @returns {Span | null}
    */
   span(place, step, count = 1) {
-    const { edges, step: first } = this.each[place];
+    const { edges, step: first } = this.list[place];
     const [from, to] = [Math.max(step - first, 0), Math.min(step + count - first, edges.length - 1)];
     return from < to ? [edges[from], edges[to]] : null;
   }
@@ -110,8 +110,7 @@ export class TimelineRanks {
   }
 
   /**
-   * By how much the times of each group are moved, so that a step begins when it does on one rank; NaN: of a group
-   * that has no such step.
+   * The shifts of the times of all groups that let a step begin when it does on one rank; NaN for groups without it.
    * @param {Alignment} alignment
    */
   shifts({ step, rank }) {
@@ -120,19 +119,19 @@ export class TimelineRanks {
   }
 
   /**
-   * What is known of a collective: how many take part, who came last, and how late.
+   * The facts of a collective: the number of members, who came last, and how late.
    * @param {number} collective
    */
   facts(collective) {
     const { members, last, late } = this.together ?? {};
-    return { members: members[collective], last: this.each[last[collective]], late: late[collective] };
+    return { members: members[collective], last: this.list[last[collective]], late: late[collective] };
   }
 
   /**
    * Who came last to a collective, in words.
    * @param {number} collective
    */
-  told(collective) {
+  latestText(collective) {
     const { members, last, late } = this.facts(collective);
     const who = late ? `${last.name} came last, ${durationText(late)} after the first` : "all came at once";
     return `${countText(members, this.noun)}; ${who}`;

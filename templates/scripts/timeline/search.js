@@ -1,4 +1,4 @@
-// Search in the timeline: the events with matching names, and stepping from one to the next.
+// Search in the timeline: the events with matching names, and steps from match to match.
 
 import { part } from "../dom.js";
 import { NO_EXPRESSION, textTest } from "../matching.js";
@@ -10,14 +10,14 @@ import { countText } from "./text.js";
 /**
  * @import { EventLayer } from "./data.js"
  * @import { Timeline } from "./timeline.js"
- * @import { Asked, Span } from "./types.js"
+ * @import { EventQuery, Span } from "./types.js"
  */
 
 export class TimelineSearch {
-  /** @type {Asked | null} */
-  asked;
+  /** @type {EventQuery | null} */
+  query;
   /** @type {Uint8Array | null} */
-  isWanted;
+  isMatch;
 
   /** @param {Timeline} timeline */
   constructor(timeline) {
@@ -26,8 +26,8 @@ export class TimelineSearch {
     this.output = part(timeline.section, ".timeline-search output", HTMLOutputElement);
     this.steps = ["previous", "next"].map((name) => part(timeline.section, `[data-do="${name}"]`, HTMLButtonElement));
     this.finder = new TimelineFinder(timeline.data);
-    this.asked = null; // { text } as typed, or what another part of the page asked for
-    this.isWanted = null; // 0 or 1 for each label
+    this.query = null; // { text } as typed, or the query of another part of the page
+    this.isMatch = null; // 0 or 1 for each label
     /** @type {Map<EventLayer, EventMatches>} */
     this.matches = new Map(); // by layer, created on first use
     this.at = -1; // the current match, in the first layer
@@ -40,8 +40,8 @@ export class TimelineSearch {
 
   /** @param {EventLayer} layer */
   matchesOf(layer) {
-    if (!this.isWanted) return null;
-    const matches = this.matches.get(layer) ?? new EventMatches(layer, this.isWanted);
+    if (!this.isMatch) return null;
+    const matches = this.matches.get(layer) ?? new EventMatches(layer, this.isMatch);
     this.matches.set(layer, matches);
     return matches;
   }
@@ -55,12 +55,12 @@ export class TimelineSearch {
   }
 
   /**
-   * @param {Uint8Array | null} isWanted
-   * @param {Asked | null} asked
+   * @param {Uint8Array | null} isMatch
+   * @param {EventQuery | null} query
    */
-  #use(isWanted, asked) {
-    this.isWanted = isWanted;
-    this.asked = asked;
+  #use(isMatch, query) {
+    this.isMatch = isMatch;
+    this.query = query;
     this.matches.clear();
     this.at = -1;
     this.input.setAttribute("aria-invalid", "false");
@@ -71,14 +71,14 @@ export class TimelineSearch {
   #write() {
     const { data } = this.timeline;
     const [layer] = data.layers;
-    const found = this.matchesOf(layer);
+    const matches = this.matchesOf(layer);
     const noun = layer.isMerged ? "block" : "event";
-    for (const button of this.steps) button.disabled = !found?.total;
-    if (!found) this.output.textContent = "";
-    else if (this.at < 0) this.output.textContent = found.total ? countText(found.total, noun) : "No matches";
+    for (const button of this.steps) button.disabled = !matches?.total;
+    if (!matches) this.output.textContent = "";
+    else if (this.at < 0) this.output.textContent = matches.total ? countText(matches.total, noun) : "No matches";
     else {
-      const rank = found.rank(layer.start[this.at], layer.rowOf(this.at));
-      this.output.textContent = `${formatCount(rank)} of ${countText(found.total, noun)}`;
+      const rank = matches.rank(layer.start[this.at], layer.rowOf(this.at));
+      this.output.textContent = `${formatCount(rank)} of ${countText(matches.total, noun)}`;
     }
   }
 
@@ -89,12 +89,12 @@ export class TimelineSearch {
   step(direction) {
     const { timeline } = this;
     const [layer] = timeline.data.layers;
-    const found = this.matchesOf(layer);
-    if (!found?.total) return;
+    const matches = this.matchesOf(layer);
+    if (!matches?.total) return;
     /** @type {[number, number]} */
     const place = this.at < 0 ? [timeline.view.from, -1] : [layer.start[this.at], layer.rowOf(this.at)];
-    let next = found.step(direction, ...place);
-    if (next < 0) next = found.step(direction, direction > 0 ? -Infinity : Infinity, -1);
+    let next = matches.step(direction, ...place);
+    if (next < 0) next = matches.step(direction, direction > 0 ? -Infinity : Infinity, -1);
     this.at = next;
     this.#write();
     timeline.goTo(layer, next);
@@ -107,14 +107,14 @@ export class TimelineSearch {
 
   /**
    * Restores a search from the browser's history.
-   * @param {Asked | null} asked
+   * @param {EventQuery | null} query
    */
-  restore(asked) {
-    if (asked?.name ?? asked?.names) {
-      this.#highlight(asked);
+  restore(query) {
+    if (query?.name ?? query?.names) {
+      this.#highlight(query);
       return;
     }
-    this.input.value = asked?.text ?? "";
+    this.input.value = query?.text ?? "";
     this.#find();
   }
 
@@ -123,27 +123,27 @@ export class TimelineSearch {
     this.#highlight({ name });
   }
 
-  /** @param {Asked} asked */
-  #highlight(asked) {
-    const { text, isWanted } = this.finder.labels(asked);
+  /** @param {EventQuery} query */
+  #highlight(query) {
+    const { text, isMatch } = this.finder.labels(query);
     this.input.value = text;
-    this.#use(isWanted, asked);
-    return isWanted;
+    this.#use(isMatch, query);
+    return isMatch;
   }
 
   /**
-   * Highlights the events that a table row represents, and zooms to one of them, if asked for one in the window.
-   * All layers are tried, because merged blocks can hide an event that the exact part has.
-   * @param {Asked} asked
+   * Highlights the events that a table row represents, and zooms to one of them, in the window if the query says so.
+   * All layers are searched, because merged blocks can hide an event that the exact part has.
+   * @param {EventQuery} query
    */
-  show(asked) {
-    const isWanted = this.#highlight(asked);
+  show(query) {
+    const isMatch = this.#highlight(query);
     const { layers, window, span } = this.timeline.data;
     /** @type {Span[]} */
-    const spans = asked.in_window && window ? [window, [0, span]] : [[0, span]];
+    const spans = query.in_window && window ? [window, [0, span]] : [[0, span]];
     const tries = spans.flatMap((within) => layers.map((layer) => ({ layer, within })));
     for (const { layer, within } of tries) {
-      const event = this.finder.event(layer, isWanted, asked, within);
+      const event = this.finder.event(layer, isMatch, query, within);
       if (event < 0) continue;
       if (layer === layers[0]) this.at = event;
       this.#write();

@@ -1,6 +1,6 @@
-// What a selected span says of GPUs: where their time went, and the command that makes a report about the span.
+// The panel of a selected span: where the time of GPUs went, and the command that makes a report about the span.
 
-import { timelineButton, timelineElement, timelineName } from "./elements.js";
+import { nameElement, newElement, toolButton } from "../dom.js";
 import { durationText, shareText } from "./text.js";
 
 /**
@@ -20,7 +20,7 @@ export function categoryText([name, , isBusy]) {
  * @param {Category} category
  */
 export function swatch([, series, isBusy]) {
-  return timelineElement("span", { className: `timeline-swatch${isBusy ? "" : " is-idle"}`, "data-series": series, "aria-hidden": "true" });
+  return newElement("span", { className: `timeline-swatch${isBusy ? "" : " is-idle"}`, "data-series": series, "aria-hidden": "true" });
 }
 
 /**
@@ -33,20 +33,20 @@ export function splitParts(data, span) {
     const { from, to, step, times } = data.activity.during(device, span);
     const parts = data.categories.map((category, at) => ({ category, time: times[at] })).filter(({ time }) => time > 0);
     const total = parts.reduce((sum, { time }) => sum + time, 0);
-    const bar = timelineElement("div", { className: "timeline-split", "aria-hidden": "true" });
+    const bar = newElement("div", { className: "timeline-split", "aria-hidden": "true" });
     const items = parts.map(({ category, time }) => {
       const piece = swatch(category);
       piece.style.flexGrow = String(time);
       bar.append(piece);
-      const amount = timelineElement("span", { className: "amount" }, shareText(time / total));
-      return timelineElement("li", {}, swatch(category), `${categoryText(category)} `, amount, ` ${durationText(time)}`);
+      const amount = newElement("span", { className: "amount" }, shareText(time / total));
+      return newElement("li", {}, swatch(category), `${categoryText(category)} `, amount, ` ${durationText(time)}`);
     });
-    const title = timelineElement("h4", {}, timelineName(data.groups[group].label), ": where the time went");
+    const title = newElement("h4", {}, nameElement(data.groups[group].label), ": where the time went");
     const [first, last] = data.instants(from, to);
     const remark = `In whole steps of ${durationText(step)}: from ${first} to ${last}.`;
     const isWider = step > 0 && (from !== span[0] || to !== span[1]);
-    const note = isWider ? [timelineElement("p", { className: "note" }, remark)] : [];
-    return timelineElement("div", { className: "timeline-of-gpu" }, title, bar, timelineElement("ul", {}, ...items), ...note);
+    const note = isWider ? [newElement("p", { className: "note" }, remark)] : [];
+    return newElement("div", { className: "timeline-of-gpu" }, title, bar, newElement("ul", {}, ...items), ...note);
   });
 }
 
@@ -61,8 +61,8 @@ export function windowParts(data, [from, to], tools) {
   if (begin === null) return [tools];
   const inCapture = (/** @type {number} */ time) => timeOption(begin + BigInt(Math.round(time)));
   const command = `nightsight report CAPTURE --window ${inCapture(from)}/${inCapture(to)}`;
-  const place = timelineElement("div", { className: "timeline-command", role: "status" });
-  const button = timelineButton("Use as window", () => showCommand(place, command));
+  const place = newElement("div", { className: "timeline-command", role: "status" });
+  const button = toolButton("Use as window", () => showCommand(place, command));
   tools.insertBefore(button, tools.lastChild);
   return [tools, place];
 }
@@ -73,8 +73,8 @@ export function windowParts(data, [from, to], tools) {
  */
 function timeOption(ns) {
   if (ns < 0n || ns > MOST_EXACT) return `${ns}ns`;
-  const rest = String(ns % 1_000_000n).padStart(6, "0").replace(/0+$/, "");
-  return `${ns / 1_000_000n}${rest ? `.${rest}` : ""}ms`;
+  const decimals = String(ns % 1_000_000n).padStart(6, "0").replace(/0+$/, "");
+  return `${ns / 1_000_000n}${decimals ? `.${decimals}` : ""}ms`;
 }
 
 /**
@@ -83,12 +83,10 @@ function timeOption(ns) {
  * @param {string} command
  */
 async function showCommand(place, command) {
-  const field = document.createElement("input");
-  field.readOnly = true;
-  field.value = command;
-  field.setAttribute("aria-label", "Command for a report about this span");
-  const said = timelineElement("p", { className: "note" });
-  place.replaceChildren(said, field);
+  const properties = { readonly: "", value: command, "aria-label": "Command for a report about this span" };
+  const field = newElement("input", properties);
+  const note = newElement("p", { className: "note" });
+  place.replaceChildren(note, field);
   field.select();
   let isCopied = true;
   try {
@@ -97,5 +95,5 @@ async function showCommand(place, command) {
     isCopied = false; // no permission, or no clipboard
   }
   const what = "The numbers of this page cover its window. This command makes a report about the selected span";
-  said.textContent = `${what}${isCopied ? "; it is on the clipboard" : ""}. CAPTURE is the file that this page was made from.`;
+  note.textContent = `${what}${isCopied ? "; it is on the clipboard" : ""}. CAPTURE is the file that this page was made from.`;
 }

@@ -1,4 +1,4 @@
-// Draws what a GPU did as columns of pixels: busy parts solid, idle parts striped, as in *Where the time went*.
+// Draws the activity of a GPU as columns of pixels: busy parts solid, idle parts striped, as in *Where the time went*.
 
 import { context2d } from "../dom.js";
 import { EVENT_HEIGHT } from "./canvas.js";

@@ -1,16 +1,15 @@
 // Starts the timeline: unpacks its data, and connects controls, keys, and requests from other parts of the page.
 
-import { part } from "../dom.js";
+import { nameElement, newElement, part, parts } from "../dom.js";
 import { bringIntoView, keepTarget } from "../links.js";
 import { canUnpack, unpacked } from "../payload.js";
 import { TimelineData } from "./data.js";
 import { TimelineHistory } from "./history.js";
-import { timelineElement, timelineName } from "./elements.js";
 import { swatch } from "./spans.js";
 import { countText, durationText } from "./text.js";
 import { Timeline } from "./timeline.js";
 
-/** @import { AskedSpan, AskedStep, Wish } from "./types.js" */
+/** @import { SpanTarget, StepTarget, TimelineTarget } from "./types.js" */
 
 const PAN_SHARE = 0.2; // of the view
 // of W, A, S and D: for a stroke, and for each repetition while the key is held
@@ -62,7 +61,7 @@ function listenToKeys(timeline) {
     event.preventDefault();
     keys[key](event);
   });
-  // to fill the window one need not go to the timeline first
+  // this key works without the focus on the timeline
   document.addEventListener("keydown", (event) => {
     const isTyped = event.target instanceof Element && event.target.closest("input, select, textarea");
     if (isTyped || event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || event.repeat) return;
@@ -100,36 +99,36 @@ function listenToControls(timeline) {
   listen("list", (pressed) => pressed.setAttribute("aria-expanded", String(timeline.toggleList())));
   // names of several words are ours; that of a range stays as the program writes it
   const name = data.windowName.includes(" ") ? data.windowName[0].toUpperCase() + data.windowName.slice(1) : data.windowName;
-  button("window").replaceChildren(timelineName(name));
+  button("window").replaceChildren(nameElement(name));
   button("window").hidden = !data.window;
   button("align").hidden = !data.ranks?.canAlign;
 }
 
 /**
- * Shows what another part of the page asks for: a curve, a time span, or else an event by name and whatever else is
- * known about it (TimelineFinder).
+ * Shows the target of another part of the page: a curve, a step, a time span, or else an event by its name and other
+ * facts (TimelineFinder).
  * @param {Timeline} timeline
- * @param {Wish} asked
+ * @param {TimelineTarget} target
  */
-function showInTimeline(timeline, asked) {
+function showInTimeline(timeline, target) {
   const end = timeline.section.getBoundingClientRect().bottom;
-  if (!asked.stays) {
+  if (!target.stays) {
     timeline.history?.leave();
     bringIntoView(timeline.section);
   }
   timeline.clear();
-  if ("curve" in asked) showCurve(timeline, timeline.search.finder.curve(asked));
-  else if ("steps" in asked) showStep(timeline, asked);
-  else if ("from_ns" in asked) showSpan(timeline, asked);
-  else timeline.search.show(asked);
-  if (!asked.stays) timeline.canvas.focus({ preventScroll: true });
-  // a panel that opens above what was chosen must not move it
+  if ("curve" in target) showCurve(timeline, timeline.search.finder.curve(target));
+  else if ("steps" in target) showStep(timeline, target);
+  else if ("from_ns" in target) showSpan(timeline, target);
+  else timeline.search.show(target);
+  if (!target.stays) timeline.canvas.focus({ preventScroll: true });
+  // a panel that opens above the chosen element must not move it
   else scrollBy({ top: timeline.section.getBoundingClientRect().bottom - end, behavior: "instant" });
 }
 
 /**
  * @param {Timeline} timeline
- * @param {AskedSpan} asked
+ * @param {SpanTarget} target
  */
 function showSpan(timeline, { from_ns: from, to_ns: to, of_window: isOfWindow }) {
   const base = isOfWindow ? timeline.data.origin : 0;
@@ -140,17 +139,17 @@ function showSpan(timeline, { from_ns: from, to_ns: to, of_window: isOfWindow })
 /**
  * Shows a step on the GPU of a rank, or of the rank that represents it.
  * @param {Timeline} timeline
- * @param {AskedStep} asked
+ * @param {StepTarget} target
  */
 function showStep(timeline, { rank: number, step, steps, is_own: isOwn }) {
   const { ranks } = timeline.data;
-  const asked = ranks?.each.find((rank) => rank.number === number);
-  const place = asked?.groups.length ? ranks?.each.indexOf(asked) : asked?.like;
-  const span = ranks && place !== undefined ? ranks.span(place, step + (isOwn ? ranks.each[place].step : 0), steps) : null;
+  const requested = ranks?.list.find((rank) => rank.number === number);
+  const place = requested?.groups.length ? ranks?.list.indexOf(requested) : requested?.like;
+  const span = ranks && place !== undefined ? ranks.span(place, step + (isOwn ? ranks.list[place].step : 0), steps) : null;
   if (!ranks || place === undefined || !span) return;
   timeline.show(...span);
   timeline.chooseSpan(...span);
-  const [group] = ranks.each[place].groups;
+  const [group] = ranks.list[place].groups;
   timeline.open(group);
   const lane = timeline.lanes.all.find(({ kind, index }) => kind === "group" && index === group);
   if (lane) timeline.choose(lane);
@@ -181,11 +180,11 @@ function describeTimeline(timeline) {
   const rows = data.totals.rows;
   const text = `Timeline of ${countText(events, "event")} in ${countText(rows, "row")} over ${durationText(data.span)}`;
   canvas.setAttribute("aria-label", text);
-  const notes = data.thinned.map((sentence) => timelineElement("p", { className: "note" }, sentence));
+  const notes = data.thinned.map((sentence) => newElement("p", { className: "note" }, sentence));
   const legend = part(section, ".timeline-legend", HTMLElement);
-  legend.replaceChildren(...data.occurring.map((category) => timelineElement("li", {}, swatch(category), category[0])));
+  legend.replaceChildren(...data.occurring.map((category) => newElement("li", {}, swatch(category), category[0])));
   legend.hidden = !legend.children.length;
-  for (const help of section.querySelectorAll(".of-ranks")) if (help instanceof HTMLElement) help.hidden = !data.ranks;
+  for (const help of parts(section, ".of-ranks", HTMLElement)) help.hidden = !data.ranks;
   part(section, ".timeline-notes", HTMLElement).replaceChildren(...notes);
 }
 

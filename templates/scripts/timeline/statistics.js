@@ -144,14 +144,14 @@ function kindStatistics(data, layer, { group, kind, pieces }, from, to) {
  */
 export function kindSummary({ group, kind, names, others = { time: 0, events: 0 }, less }) {
   /** @type {(sums: { time: number, events: number }[], field: "time" | "events") => number} */
-  const total = (sums, field) => sums.reduce((sum, one) => sum + one[field], 0);
+  const total = (sums, field) => sums.reduce((sum, item) => sum + item[field], 0);
   const all = [...names, others];
   const [time, events] = [total(all, "time"), total(all, "events")];
-  const found = names.filter((name) => name.events > 0);
-  found.sort((one, other) => other.time - one.time || other.events - one.events);
-  const top = found.slice(0, TOP_NAMES);
+  const occurring = names.filter((name) => name.events > 0);
+  occurring.sort((a, b) => b.time - a.time || b.events - a.events);
+  const top = occurring.slice(0, TOP_NAMES);
   const rest = { time: time - total(top, "time"), events: events - total(top, "events") };
-  return { group, kind, events, time, busy: time - less, names: found.length, top, rest, hasMore: others.events > 0 };
+  return { group, kind, events, time, busy: time - less, names: occurring.length, top, rest, hasMore: others.events > 0 };
 }
 
 /**

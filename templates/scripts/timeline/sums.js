@@ -1,10 +1,11 @@
 // Sums of all events in equal time steps, for statistics of spans that no layer has exactly.
 
-import { readColumns } from "./columns.js";
+import { firstAtLeast } from "../searching.js";
+import { readColumns, runningSums } from "./columns.js";
 import { kindSummary } from "./statistics.js";
 
 /**
- * @import { ColumnsHeader, Numbers } from "./columns.js"
+ * @import { ColumnsHeader } from "./columns.js"
  * @import { Statistics } from "./statistics.js"
  * @import { RowKind } from "./types.js"
  */
@@ -15,31 +16,6 @@ import { kindSummary } from "./statistics.js";
  * @typedef {ColumnsHeader & { from_ns: number, width_ns: number, bins: number, sections: Section[] }} SumsHeader
  * @typedef {{ section: number, name: string | null, time: number, events: number }} SlotSum
  */
-
-/**
- * Turns differences back into ascending places.
- * @param {Numbers} steps
- */
-function risen(steps) {
-  let place = 0;
-  return Float64Array.from(steps, (step) => (place += step));
-}
-
-/**
- * How many of the ascending `places` are below `limit`, by binary search.
- * @param {Float64Array} places
- * @param {number} limit
- */
-function countBelow(places, limit) {
-  let low = 0;
-  let high = places.length;
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if (places[middle] < limit) low = middle + 1;
-    else high = middle;
-  }
-  return low;
-}
 
 // A place is the number of a slot, row or section times `bins`, plus the number of a step: for cells, the step in which
 // events begin; for crossings, the first step that starts during an event; for overlaps, the step of the overlap.
@@ -65,20 +41,20 @@ export class TimelineSums {
         this.slots.push({ section, name: isOthers ? null : names[columns.name[this.slots.length]] });
       }
     });
-    this.cell = risen(columns.cell);
+    this.cell = runningSums(columns.cell);
     this.events = columns.events;
     this.time = columns.time;
-    this.crossing = risen(columns.crossing);
+    this.crossing = runningSums(columns.crossing);
     this.crossingSlot = columns.slot;
     this.remainder = columns.remainder;
     this.rows = new Set(this.crossing.map((place) => Math.floor(place / this.bins)));
-    this.overlap = risen(columns.overlap);
+    this.overlap = runningSums(columns.overlap);
     this.surplus = columns.surplus;
   }
 
   /**
    * Statistics of the whole steps that contain a span: the events that begin in them, plus those that are running at
-   * the first edge, minus what continues after the last edge.
+   * the first edge, minus the parts that continue after the last edge.
    * @param {number} from
    * @param {number} to
    * @returns {Statistics}
@@ -134,12 +110,12 @@ export class TimelineSums {
    * @param {number} end
    */
   #between(places, owner, first, end) {
-    return [first, end].map((step) => countBelow(places, owner * this.bins + step));
+    return [first, end].map((step) => firstAtLeast(places, owner * this.bins + step));
   }
 
   /**
-   * Adds (sign 1, at the first edge) or subtracts (sign -1, at the last edge) what remains of the event that is running
-   * in a row at an edge.
+   * Adds (sign 1, at the first edge) or subtracts (sign -1, at the last edge) the remaining part of the event that is
+   * running in a row at an edge.
    * @param {SlotSum[]} sums
    * @param {number} row
    * @param {number} edge
@@ -147,7 +123,7 @@ export class TimelineSums {
    */
   #addCrossing(sums, row, edge, sign) {
     const begin = row * this.bins;
-    const at = countBelow(this.crossing, begin + edge + 1) - 1;
+    const at = firstAtLeast(this.crossing, begin + edge + 1) - 1;
     if (at < 0 || this.crossing[at] < begin) return;
     const left = this.remainder[at] - (begin + edge - this.crossing[at]) * this.step;
     if (left <= 0) return;

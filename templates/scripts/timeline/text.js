@@ -86,7 +86,7 @@ function tickStep(least) {
 }
 
 /**
- * The number of decimals that tells multiples of `step` apart in units of `size`.
+ * The number of decimals that distinguishes multiples of `step` in units of `size`.
  * @param {number} step
  * @param {number} size
  */

@@ -1,10 +1,9 @@
 // The timeline: its state, the actions that change it, and the frames that draw it.
 
-import { part, shadeWhatFollows } from "../dom.js";
+import { newElement, part, shadeLowerEdge } from "../dom.js";
 import { SPLIT_LABEL, TimelinePainter, foldText, headingText } from "./draw.js";
 import { FullScreen } from "./full.js";
 import { TimeView, TimelineLanes } from "./lanes.js";
-import { timelineElement } from "./elements.js";
 import { TimelineMinimap } from "./minimap.js";
 import { TimelinePanel } from "./panel.js";
 import { TimelinePointer } from "./pointer.js";
@@ -59,11 +58,11 @@ export class Timeline {
     /** @type {Set<number>} */
     this.unfolded = new Set(); // groups whose empty rows and counters are shown
     /** @type {Set<number>} */
-    this.spread = new Set(); // ranks of which those that are like them are shown
+    this.spread = new Set(); // ranks whose similar ranks are shown
     /** @type {Alignment | null} */
     this.alignment = null;
-    this.shifts = new Float64Array(data.groups.length); // by how much the times of each group are moved
-    if (data.ranks?.each.some((_, place) => data.ranks?.like(place).length)) this.#collapseProcesses();
+    this.shifts = new Float64Array(data.groups.length); // of the times of each group
+    if (data.ranks?.list.some((_, place) => data.ranks?.like(place).length)) this.#collapseProcesses();
     this.chosen = null; // lane
     this.selected = null; // { layer, event, partners }
     this.hovered = null; // { layer, event }
@@ -80,7 +79,7 @@ export class Timeline {
     if (data.window) this.view.show(...data.window);
     this.#layOut();
     this.box.addEventListener("scroll", () => this.draw(), { passive: true });
-    shadeWhatFollows(this.box);
+    shadeLowerEdge(this.box);
     new ResizeObserver(() => this.resize()).observe(this.box);
     window.addEventListener("resize", () => this.resize());
     for (const query of ["(prefers-color-scheme: dark)", "print"]) {
@@ -118,23 +117,23 @@ export class Timeline {
     this.history?.changed();
   }
 
-  // What times in view are relative to.
+  // The reference of the times in view.
   get #origin() {
     const { alignment, data } = this;
     return (alignment && data.ranks?.span(alignment.rank, alignment.step)?.[0]) ?? data.origin;
   }
 
-  // Where ranks are folded, host code is shown of the one that the others wait for, else of the first one.
+  // Where ranks are folded, only the rank that the others wait for, else the first one, shows host code.
   #collapseProcesses() {
     const { ranks } = this.data;
-    const open = ranks && ranks.awaited >= 0 ? ranks.awaited : ranks?.each.findIndex(({ groups }) => groups.length);
-    ranks?.each.forEach(({ groups }, place) => {
+    const open = ranks && ranks.awaited >= 0 ? ranks.awaited : ranks?.list.findIndex(({ groups }) => groups.length);
+    ranks?.list.forEach(({ groups }, place) => {
       if (place !== open) for (const group of groups.slice(1)) this.collapsed.add(group);
     });
   }
 
   /**
-   * When something is, in words: since the aligned step of its rank began, if there is one.
+   * A time in words: since the aligned step of its rank began, if there is one.
    * @param {number} group
    * @param {number} time
    */
@@ -145,7 +144,7 @@ export class Timeline {
   }
 
   /**
-   * By how much a row is moved.
+   * The shift of the times of a row.
    * @param {number} row
    */
   shiftOfRow(row) {
@@ -162,19 +161,20 @@ export class Timeline {
     }
     const { selected, view } = this;
     const group = selected ? this.data.rows[selected.layer.rowOf(selected.event)].group : this.chosen?.group;
-    const own = group === undefined ? -1 : ranks.of[group];
-    const isOwn = own >= 0 && ranks.each[own].edges.length > 0;
-    const rank = isOwn ? own : ranks.each.findIndex(({ edges }) => edges.length > 0);
-    // the CPU can be many steps ahead: what it launched tells the step
+    const selectedRank = group === undefined ? -1 : ranks.of[group];
+    const hasSteps = selectedRank >= 0 && ranks.list[selectedRank].edges.length > 0;
+    const rank = hasSteps ? selectedRank : ranks.list.findIndex(({ edges }) => edges.length > 0);
+    // the CPU can be many steps ahead: its GPU work determines the step
     const event = selected && (selected.layer.launch[selected.event] < 0 ? selected.partners[0] : undefined);
-    const time = selected && isOwn ? selected.layer.start[event ?? selected.event] : (view.from + view.to) / 2;
+    const time = selected && hasSteps ? selected.layer.start[event ?? selected.event] : (view.from + view.to) / 2;
     this.align({ step: ranks.stepAt(rank, time), rank });
   }
 
-  /** @param {Alignment | null} wanted */
-  align(wanted) {
+  /** @param {Alignment | null} requested */
+  align(requested) {
     const { ranks } = this.data;
-    const alignment = wanted && ranks?.each[wanted.rank] && ranks.span(wanted.rank, wanted.step) ? wanted : null;
+    const isPossible = requested && ranks?.list[requested.rank] && ranks.span(requested.rank, requested.step);
+    const alignment = isPossible ? requested : null;
     const isChanged = Boolean(alignment) || Boolean(this.alignment);
     this.alignment = alignment;
     this.shifts = alignment && ranks ? ranks.shifts(alignment) : new Float64Array(this.data.groups.length);
@@ -219,7 +219,7 @@ export class Timeline {
       const isFold = kind === "fold";
       const label = isFold ? foldText(this.data, index) : headingText(this.data, index);
       const isOpen = String(isFold ? this.spread.has(index) : !this.collapsed.has(index));
-      const button = timelineElement("button", { type: "button", "aria-label": label, "aria-expanded": isOpen });
+      const button = newElement("button", { type: "button", "aria-label": label, "aria-expanded": isOpen });
       button.style.top = `${axis + top}px`;
       button.style.height = `${height}px`;
       button.addEventListener("click", () => (isFold ? this.spreadOut(index) : this.toggle(index)));
@@ -259,7 +259,7 @@ export class Timeline {
   }
 
   /**
-   * Shows or hides the ranks that are like one.
+   * Shows or hides the ranks that a rank represents.
    * @param {number} rank
    */
   spreadOut(rank) {
@@ -334,8 +334,8 @@ export class Timeline {
   /** @param {number} group */
   open(group) {
     const place = this.data.ranks?.of[group] ?? -1;
-    const like = this.data.ranks?.each[place]?.like ?? place;
-    if (like !== place && !this.spread.has(like) && this.data.ranks?.each[like].groups.length) this.spreadOut(like);
+    const like = this.data.ranks?.list[place]?.like ?? place;
+    if (like !== place && !this.spread.has(like) && this.data.ranks?.list[like].groups.length) this.spreadOut(like);
     if (this.collapsed.has(group)) this.toggle(group);
   }
 
@@ -433,8 +433,8 @@ export class Timeline {
   }
 
   /**
-   * Selects a span (whole ns, inside the capture). The selection becomes what the statistics cover; only a span shorter
-   * than one of their steps stays as it is.
+   * Selects a span (whole ns, inside the capture). The selection becomes the span of the statistics; only a span shorter
+   * than one of their steps is unchanged.
    * @param {number} from
    * @param {number} to
    * @param {number} [grain]
@@ -443,10 +443,10 @@ export class Timeline {
     if (this.alignment) this.align(null);
     const start = Math.max(Math.round(from), 0);
     /** @type {Span} */
-    const asked = [start, Math.max(Math.min(Math.round(to), this.data.span), start + 1)];
-    const statistics = spanStatistics(this.data, ...asked);
-    const isShort = asked[1] - start < (statistics.step ?? 0);
-    this.span = isShort ? asked : [statistics.from, statistics.to];
+    const requested = [start, Math.max(Math.min(Math.round(to), this.data.span), start + 1)];
+    const statistics = spanStatistics(this.data, ...requested);
+    const isShort = requested[1] - start < (statistics.step ?? 0);
+    this.span = isShort ? requested : [statistics.from, statistics.to];
     this.panel.showSpan(statistics, this.span, grain);
     this.draw();
   }
@@ -463,7 +463,7 @@ export class Timeline {
     this.select(null);
   }
 
-  // Goes to the rank that came last, of what ranks do together.
+  // Goes to the event of the rank that came last to a collective.
   goToLast() {
     const { selected } = this;
     const event = selected && this.lastOf(selected);
@@ -471,7 +471,7 @@ export class Timeline {
   }
 
   /**
-   * What began last, of what ranks do together; null if it is not drawn.
+   * The last event to begin in a collective; null if it is not drawn.
    * @param {Selected} selected
    */
   lastOf({ layer, together }) {
@@ -505,8 +505,8 @@ export class Timeline {
     const { from, to } = this.painter.viewOf(lane.group);
     const layer = this.data.layerFor(from, to);
     const event = direction > 0 ? layer.firstEndingFrom(lane.index, from) : layer.lastStartingBy(lane.index, to);
-    const isThere = event >= layer.begin[lane.index] && event < layer.begin[lane.index + 1];
-    return isThere ? { layer, event } : null;
+    const isInRow = event >= layer.begin[lane.index] && event < layer.begin[lane.index + 1];
+    return isInRow ? { layer, event } : null;
   }
 
   /** @param {number} direction */

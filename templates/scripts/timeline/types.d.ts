@@ -3,7 +3,7 @@
 import type { ColumnsHeader } from "./columns.js";
 import type { EventLayer } from "./data.js";
 import type { Alignment } from "./ranks.js";
-import type { AccountHeader } from "./activity.js";
+import type { ActivityHeader } from "./activity.js";
 import type { SumsHeader } from "./sums.js";
 
 export type Span = [from: number, to: number];
@@ -62,7 +62,7 @@ export interface Header {
   layers: LayerHeader[];
   curves: Curve[];
   categories: Category[];
-  activity: AccountHeader[];
+  activity: ActivityHeader[];
   activity_groups: number[];
   ranks: RanksHeader | null;
   sums: SumsHeader | null;
@@ -75,15 +75,15 @@ export interface Hit {
   event: number;
 }
 
-/** `partners`: events connected to it by a launch; `together`: what other ranks do with it, and it itself. */
+/** `partners`: events connected to it by a launch; `together`: the events of its collective, and itself. */
 export interface Selected extends Hit {
   partners: number[];
   together: number[];
 }
 
 /**
- * A group heading, what its GPU did, a row, a curve, or the heading of those with nothing in them, or of ranks that are like
- * one, with its position in px.
+ * A group heading, the activity of its GPU, a row, a curve, the heading of its empty rows and curves, or the heading of
+ * similar ranks, with its position in px.
  */
 export interface Lane {
   kind: "group" | "split" | "row" | "curve" | "empty" | "fold";
@@ -94,10 +94,10 @@ export interface Lane {
 }
 
 /**
- * A search: `text` as typed, or what is known about an event that another part of the page asks for. `in_window`: one
- * in the window comes before all others.
+ * A search: `text` as typed, or the known facts of an event that another part of the page leads to. `in_window`: events
+ * in the window take precedence.
  */
-export interface Asked {
+export interface EventQuery {
   text?: string;
   name?: string;
   names?: string[];
@@ -107,38 +107,38 @@ export interface Asked {
   group?: string;
   within?: string[];
   outside?: boolean;
-  work?: Asked;
+  work?: EventQuery;
   near_ns?: number;
   in_window?: boolean;
 }
 
 /** A time span; with `of_window`, relative to the start of the window. */
-export interface AskedSpan {
+export interface SpanTarget {
   from_ns: number;
   to_ns: number;
   of_window?: boolean;
 }
 
-/** A step of a rank, or several that follow one another; `is_own`: counted from the first one of the rank. */
-export interface AskedStep {
+/** A step of a rank, or several consecutive ones; `is_own`: counted from the first step of the rank. */
+export interface StepTarget {
   rank: number;
   step: number;
   steps: number;
   is_own?: boolean;
 }
 
-/** A curve, to show with its highest value. */
-export interface AskedCurve {
+/** A curve, shown with its highest value. */
+export interface CurveTarget {
   curve: string;
   group?: string;
 }
 
-/** What the rest of the page asks for: the detail of a `timeline:show` event. `stays`: the page does not scroll there. */
-export type Wish = (Asked | AskedSpan | AskedStep | AskedCurve) & { stays?: boolean };
+/** A target of another part of the page: the detail of a `timeline:show` event. `stays`: the page does not scroll there. */
+export type TimelineTarget = (EventQuery | SpanTarget | StepTarget | CurveTarget) & { stays?: boolean };
 
 /** The timeline's state in the browser's history; `place`: scroll position; `number`: key of the focused element. */
-export interface Kept {
-  timeline: { view: Span; span: Span | null; event: [row: number, start: number] | null; asked: Asked | null; alignment?: Alignment | null };
+export interface TimelineState {
+  timeline: { view: Span; span: Span | null; event: [row: number, start: number] | null; query: EventQuery | null; alignment?: Alignment | null };
   place?: { left: number; top: number };
   number?: number;
 }

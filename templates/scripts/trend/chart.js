@@ -1,6 +1,6 @@
-// A chart for each workload: one series over all nights, its levels, epochs and changes. uPlot draws the lines.
+// A chart for each workload: a series over all nights, with its levels, epochs and changes. uPlot draws the lines.
 
-import { part } from "../dom.js";
+import { newElement, part, parts } from "../dom.js";
 import { formatValue } from "../numbers.js";
 import { canUnpack, unpacked } from "../payload.js";
 
@@ -11,8 +11,8 @@ const HEIGHT = 240;
 const LINES = ["--blue", "--green", "--purple", "--gold"];
 
 /**
- * A night in a chart: its epoch, and its place there.
- * @typedef {{ epoch: Epoch, place: number, time: number, value: number | null }} Point
+ * A night in a chart; `night`: its index in the epoch; `part`: the part of the series that it belongs to.
+ * @typedef {{ epoch: Epoch, night: number, time: number, value: number | null, part: number }} Night
  */
 
 /**
@@ -31,26 +31,26 @@ function day(time) {
 }
 
 /**
- * The nights of a series in the order of time, and for each epoch its values and its levels, with gaps elsewhere.
+ * The nights of a series by time, and for each epoch its values and its levels, with gaps elsewhere.
  * @param {Group} group
  * @param {Series} series
  */
-function laidOut(group, series) {
-  /** @type {(Point & { at: number })[]} */
+function chartColumns(group, series) {
+  /** @type {Night[]} */
   const points = [];
-  series.parts.forEach(([epoch, middle, steps], at) => {
-    steps.forEach((step, place) => {
-      const value = step === null ? null : middle * (1 + step / 1e4);
-      points.push({ epoch: group.epochs[epoch], place, time: group.epochs[epoch].times[place], value, at });
+  series.parts.forEach(([number, median, steps], of) => {
+    const epoch = group.epochs[number];
+    steps.forEach((step, night) => {
+      points.push({ epoch, night, time: epoch.times[night], value: step === null ? null : median * (1 + step / 1e4), part: of });
     });
   });
-  points.sort((one, other) => one.time - other.time || one.at - other.at);
+  points.sort((a, b) => a.time - b.time || a.part - b.part);
   /** @type {Values[]} */
   const columns = [points.map(({ time }) => time)];
-  series.parts.forEach(([, , , levels], at) => {
-    columns.push(points.map((point) => (point.at === at ? point.value : null)));
+  series.parts.forEach(([, , , levels], of) => {
+    columns.push(points.map((point) => (point.part === of ? point.value : null)));
     columns.push(points.map((point) => {
-      const level = point.at === at && levels.find(([first, last]) => point.place >= first && point.place <= last);
+      const level = point.part === of && levels.find(([first, last]) => point.night >= first && point.night <= last);
       return level ? level[2] : null;
     }));
   });
@@ -58,15 +58,15 @@ function laidOut(group, series) {
 }
 
 /**
- * Where epochs begin and levels change.
+ * Marks where epochs begin and levels change.
  * @param {Group} group
  * @param {Series} series
  * @returns {Mark[]}
  */
 function marksOf(group, series) {
-  return series.parts.flatMap(([number, , , , changes], at) => {
+  return series.parts.flatMap(([number, , , , changes], index) => {
     const epoch = group.epochs[number];
-    const begin = at ? [{ time: epoch.times[0], text: "epoch", color: color("--gray"), isDashed: true }] : [];
+    const begin = index ? [{ time: epoch.times[0], text: "epoch", color: color("--gray"), isDashed: true }] : [];
     return [...begin, ...changes.map((change) => markOf(epoch, change))];
   });
 }
@@ -75,10 +75,10 @@ function marksOf(group, series) {
  * @param {Epoch} epoch
  * @param {Change} change
  */
-function markOf(epoch, [place, state, commit, percent]) {
+function markOf(epoch, [night, state, commit, percent]) {
   const size = percent === null ? "from 0" : `${percent > 0 ? "+" : ""}${percent} %`;
   const tone = state === "confirmed" ? (percent !== null && percent < 0 ? "--green" : "--error") : "--warning";
-  return { time: epoch.times[place], text: [size, commit].filter(Boolean).join(" "), color: color(tone), isDashed: false };
+  return { time: epoch.times[night], text: [size, commit].filter(Boolean).join(" "), color: color(tone), isDashed: false };
 }
 
 class Trend {
@@ -94,7 +94,7 @@ class Trend {
     part(figure, ".chosen", HTMLElement).hidden = false;
     /** @type {Plot | null} */
     this.plot = null;
-    /** @type {Point[]} */
+    /** @type {Night[]} */
     this.points = [];
     /** @type {Mark[]} */
     this.marks = [];
@@ -113,17 +113,17 @@ class Trend {
 
   show() {
     this.plot?.destroy();
-    const { points, columns } = laidOut(this.group, this.series);
+    const { points, columns } = chartColumns(this.group, this.series);
     this.points = points;
     this.marks = marksOf(this.group, this.series);
     this.drawn.replaceChildren();
     this.plot = new uPlot(this.options(), columns, this.drawn);
     this.makeReadable(this.plot);
-    this.read(this.lastKnown);
+    this.read(this.newest);
   }
 
-  /** The place of the newest night with a number. */
-  get lastKnown() {
+  /** The index of the newest night with a value. */
+  get newest() {
     return this.points.findLastIndex(({ value }) => value !== null);
   }
 
@@ -141,10 +141,10 @@ class Trend {
         { ...axis, font, space: 90, size: 32, values: (/** @type {Plot} */ _, /** @type {number[]} */ times) => times.map(day) },
         { ...axis, font, size: 74, values: (/** @type {Plot} */ _, /** @type {number[]} */ values) => values.map((value) => formatValue(value, unit)) },
       ],
-      series: [{}, ...this.series.parts.flatMap((_, at) => lines(color(LINES[at % LINES.length])))],
+      series: [{}, ...this.series.parts.flatMap((_, index) => lines(color(LINES[index % LINES.length])))],
       hooks: {
         draw: [(/** @type {Plot} */ plot) => this.drawMarks(plot)],
-        setCursor: [(/** @type {Plot} */ plot) => this.read(plot.cursor.idx ?? this.lastKnown)],
+        setCursor: [(/** @type {Plot} */ plot) => this.read(plot.cursor.idx ?? this.newest)],
       },
     };
   }
@@ -157,8 +157,8 @@ class Trend {
     ctx.font = `${11 * ratio}px ${getComputedStyle(document.body).fontFamily}`;
     ctx.lineWidth = ratio;
     ctx.textAlign = "left";
-    let free = -Infinity; // texts that would cover another are left out
-    for (const mark of this.marks.toSorted((one, other) => one.time - other.time)) {
+    let free = -Infinity; // a text that would cover another is omitted
+    for (const mark of this.marks.toSorted((a, b) => a.time - b.time)) {
       const x = Math.round(plot.valToPos(mark.time, "x", true));
       ctx.strokeStyle = ctx.fillStyle = mark.color;
       ctx.setLineDash(mark.isDashed ? [4 * ratio, 4 * ratio] : []);
@@ -176,7 +176,7 @@ class Trend {
   }
 
   /**
-   * The nights are read by keys as well as with the pointer.
+   * Lets keys read the nights, as the pointer does.
    * @param {Plot} plot
    */
   makeReadable(plot) {
@@ -186,40 +186,39 @@ class Trend {
     over.setAttribute("aria-roledescription", "chart");
     over.setAttribute("aria-label", "Nights: left and right arrow keys move, Enter opens the report");
     over.addEventListener("keydown", (event) => {
-      const way = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-      if (way) {
+      const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+      if (step) {
         event.preventDefault();
-        this.moveTo(Math.min(Math.max((plot.cursor.idx ?? this.lastKnown) + way, 0), this.points.length - 1));
+        this.moveTo(Math.min(Math.max((plot.cursor.idx ?? this.newest) + step, 0), this.points.length - 1));
       } else if (event.key === "Enter") {
         this.reading.querySelector("a")?.click();
       }
     });
-    // the reading says where the link is: a click on the night fixes nothing
     over.addEventListener("click", () => this.reading.querySelector("a")?.click());
   }
 
-  /** @param {number} at */
-  moveTo(at) {
-    const { time, value } = this.points[at];
+  /** @param {number} index */
+  moveTo(index) {
+    const { time, value } = this.points[index];
     const top = value === null ? 0 : this.plot?.valToPos(value, "y") ?? 0;
     this.plot?.setCursor({ left: this.plot.valToPos(time, "x"), top });
   }
 
   /**
-   * Say what a night measured.
-   * @param {number} at
+   * Shows the value and the facts of a night.
+   * @param {number} index
    */
-  read(at) {
-    const point = this.points[at];
+  read(index) {
+    const point = this.points[index];
     if (!point) return;
-    const { epoch, place, time, value } = point;
-    const [commit, runs, flags, link] = [epoch.commits, epoch.runs, epoch.flags, epoch.links].map((all) => all[place]);
-    const said = [day(time), formatValue(value, this.series.unit), runs === 1 ? "1 run" : `${runs} runs`];
-    if (commit) said.push(`commit ${commit}`);
-    said.push(epoch.key);
-    this.reading.replaceChildren(said.join(" · "));
-    if (flags) this.reading.append(" · ", emphasis(`${flags}, not tested`));
-    if (link) this.reading.append(" · ", linkTo(String(link)));
+    const { epoch, night, time, value } = point;
+    const [commit, runs, flags, link] = [epoch.commits, epoch.runs, epoch.flags, epoch.links].map((facts) => facts[night]);
+    const texts = [day(time), formatValue(value, this.series.unit), runs === 1 ? "1 run" : `${runs} runs`];
+    if (commit) texts.push(`commit ${commit}`);
+    texts.push(epoch.key);
+    this.reading.replaceChildren(texts.join(" · "));
+    if (flags) this.reading.append(" · ", newElement("strong", { className: "disturbed" }, `${flags}, not tested`));
+    if (link) this.reading.append(" · ", newElement("a", { href: String(link) }, "report"));
   }
 }
 
@@ -240,30 +239,13 @@ function lines(stroke) {
   ];
 }
 
-/** @param {string} text */
-function emphasis(text) {
-  const element = document.createElement("strong");
-  element.className = "disturbed";
-  element.textContent = text;
-  return element;
-}
-
-/** @param {string} href */
-function linkTo(href) {
-  const link = document.createElement("a");
-  link.href = href;
-  link.textContent = "report";
-  return link;
-}
-
 export async function showTrends() {
   const bytes = canUnpack ? await unpacked("trend-data") : null;
   if (!bytes) return;
   /** @type {Group[]} */
   const groups = JSON.parse(new TextDecoder().decode(bytes));
-  /** @type {NodeListOf<HTMLElement>} */
-  const figures = document.querySelectorAll("[data-trend]");
-  const trends = Array.from(figures, (figure) => new Trend(figure, groups[Number(figure.dataset.trend)]));
+  const figures = parts(document, "[data-trend]", HTMLElement);
+  const trends = figures.map((figure) => new Trend(figure, groups[Number(figure.dataset.trend)]));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => trends.forEach((trend) => trend.show()));
   performance.mark("trend: ready");
 }

@@ -1,4 +1,4 @@
-// The data of the trend page (pipeline/nightsight/render/trend/payload.py), and what is used of uPlot.
+// The data of the trend page (pipeline/nightsight/render/history/payload.py), and the part of uPlot that it uses.
 
 /** A machine and its settings, and the nights measured on it. */
 export type Epoch = {
@@ -13,11 +13,11 @@ export type Epoch = {
 /** First night, last night, and median of a level. */
 export type Level = [first: number, last: number, value: number];
 
-/** A change: its first night, state, commit, and size; null if the level before was zero. */
-export type Change = [place: number, state: string, commit: string, percent: number | null];
+/** A change: its first night, state, commit, and size; null if the previous level was zero. */
+export type Change = [night: number, state: string, commit: string, percent: number | null];
 
-/** What an epoch has of a series; `steps` are distances from `middle` in hundredths of a percent. */
-export type Part = [epoch: number, middle: number, steps: (number | null)[], levels: Level[], changes: Change[]];
+/** The part of a series in an epoch; `steps` are distances from the median in hundredths of a percent. */
+export type Part = [epoch: number, median: number, steps: (number | null)[], levels: Level[], changes: Change[]];
 
 export type Series = { unit: string; parts: Part[] };
 
@@ -25,7 +25,7 @@ export type Group = { epochs: Epoch[]; series: Series[] };
 
 export type Values = (number | null)[];
 
-/** What is used of a chart of uPlot. */
+/** A chart of uPlot. */
 export type Plot = {
   ctx: CanvasRenderingContext2D;
   bbox: { left: number; top: number; width: number; height: number };

@@ -1,4 +1,4 @@
-"""A comparison as JSON (docs/statistics.md), with what every run measured of the gate metrics."""
+"""A comparison as JSON (docs/statistics.md), with the gate metrics of all runs."""
 
 import json
 from dataclasses import asdict
@@ -40,7 +40,8 @@ def _run(run: Measures) -> dict[str, Any]:
     gate = run.table[run.table["kind"] == "gate"]
     values = {str(name): value for name, value in _plain(gate[["name", "value"]])}
     facts = {name: value for name, value in vars(run).items() if name not in ("table", "causes", "environment")}
-    conditions = [dict(zip(asdict(one), _plain(pd.DataFrame([asdict(one)]))[0], strict=True)) for one in run.conditions]
+    records = [asdict(condition) for condition in run.conditions]
+    conditions = [dict(zip(record, _plain(pd.DataFrame([record]))[0], strict=True)) for record in records]
     pace = {name: asdict(pace) for name, pace in run.pace.items()}
     return {**facts, "environment": asdict(run.environment), "conditions": conditions, "gate": values, "pace": pace}
 

@@ -1,4 +1,4 @@
-"""Geometry of a comparison's pictures: intervals around zero, and the two columns of a step, in percent of the plot."""
+"""Pictures of a comparison: intervals around zero, the columns of a step, and its lanes; places are in percent."""
 
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -15,30 +15,29 @@ from nightsight.model.report import Profile
 from nightsight.render.compare.words import (
     CHANGED,
     ChangeText,
-    Names,
+    MeasureNames,
     change_texts,
     gates,
-    most_of,
     number,
     parts,
     rows_of,
 )
-from nightsight.render.figure.axes import Tick, percent, round_steps, round_text, step_scale
+from nightsight.render.figure.axes import Tick, percent, round_text, time_ticks
 from nightsight.render.figure.plot import GRID
 from nightsight.render.figure.shares import CAUSE_COLORS
+from nightsight.render.table.view import floats
 from nightsight.results.categories import BUSY
 from nightsight.units import format_value, scale_for
 
 # percent: a larger change would flatten all others, so it becomes an arrow at the edge
 _BEYOND: Final = 40.0
-_ROUND: Final = (1.0, 2.0, 4.0, 5.0, 10.0, 20.0, 40.0)
-_EDGE: Final = 2.0  # percent of the plot left free on both sides
-_TICKS: Final = 6
+_ENDS: Final = (1.0, 2.0, 4.0, 5.0, 10.0, 20.0, 40.0)
+_MARGIN: Final = 2.0  # percent of the plot on both sides
 
 
 @dataclass(frozen=True)
 class IntervalBar:
-    """A change and its interval in percent from the left; `low` and `high` are None if unknown.
+    """A change and its interval in percent from the left; None if unknown.
 
     is_before, is_after: the interval extends beyond the plot on that side.
     """
@@ -64,16 +63,17 @@ class Forest:
     note: str
 
 
-def forest(comparison: Comparison, names: Names) -> Forest | None:
+def forest(comparison: Comparison, names: MeasureNames) -> Forest | None:
     """Return the intervals of the gate metrics; None if there are no metrics."""
     rows = gates(comparison)
     if rows.empty:
         return None
-    most = min(max(most_of(rows), 1.2 * comparison.same_pct), _BEYOND)
-    end = next(value for value in _ROUND if value >= most)
+    bounds = np.abs(np.concatenate([floats(rows[name]) for name in ("low_pct", "high_pct", "change_pct")]))
+    extent = max(float(bounds[np.isfinite(bounds)].max(initial=0.0)), 1.2 * comparison.same_pct)
+    end = next(value for value in _ENDS if value >= min(extent, _BEYOND))
 
     def place(value: float) -> float:
-        return percent(0.5 + (0.5 - _EDGE / 100) * max(-1.0, min(value / end, 1.0)))
+        return percent(0.5 + (0.5 - _MARGIN / 100) * max(-1.0, min(value / end, 1.0)))
 
     changes = change_texts(rows, names)
     bars = tuple(_bar(change, row, place, end) for change, row in zip(changes, rows.to_dict("records"), strict=True))
@@ -81,7 +81,7 @@ def forest(comparison: Comparison, names: Names) -> Forest | None:
         Tick(place(value), f"{'+' if value > 0 else ''}{round_text(value, 'pct')}" if value else "0")
         for value in (-end, -end / 2, 0.0, end / 2, end)
     )
-    least, same = ((place(-each), place(each)) for each in (comparison.least_pct, comparison.same_pct))
+    least, same = ((place(-limit), place(limit)) for limit in (comparison.least_pct, comparison.same_pct))
     note = (
         "Dots: median of the candidate against that of the baseline; lines: 90 % intervals. Dark band: changes of up "
         f"to {comparison.least_pct:g} %, which no test looks for. Light band: an interval inside it shows that nothing "
@@ -94,25 +94,23 @@ def _bar(
     change: ChangeText, row: Mapping[Hashable, object], place: Callable[[float], float], end: float
 ) -> IntervalBar:
     middle, low, high = (number(row[name]) for name in ("change_pct", "low_pct", "high_pct"))
-
     has_interval = math.isfinite(low) and math.isfinite(high)
-    summary = f"{change.name}: {change.whole}, {change.verdict}"
     return IntervalBar(
         change,
-        place(middle) if math.isfinite(middle) else None,
-        place(low) if has_interval else None,
-        place(high) if has_interval else None,
-        (low if has_interval else middle) < -end,
-        (high if has_interval else middle) > end,
-        summary,
+        middle=place(middle) if math.isfinite(middle) else None,
+        low=place(low) if has_interval else None,
+        high=place(high) if has_interval else None,
+        is_before=(low if has_interval else middle) < -end,
+        is_after=(high if has_interval else middle) > end,
+        summary=f"{change.name}: {change.whole}, {change.verdict}",
     )
 
 
 @dataclass(frozen=True)
 class StepPart:
-    """A part of a step on both sides: its places in the columns, in percent from the top (top, height).
+    """A part of a step on both sides: its places in the columns, in percent (top, height).
 
-    ribbon: SVG path from one to the other. bar: its difference around the middle, in percent (left, width).
+    ribbon: SVG path between these. bar: the difference around the middle, in percent (left, width).
     """
 
     change: ChangeText
@@ -127,7 +125,7 @@ class StepPart:
 
 @dataclass(frozen=True)
 class StepColumns:
-    """One step of each side as a column of its parts; both have one scale. sums: of the parts, and their difference."""
+    """A step of each side as a column of its parts; both have one scale. sums: of the parts, and their difference."""
 
     parts: tuple[StepPart, ...]
     sums: tuple[str, str, str]
@@ -136,49 +134,46 @@ class StepColumns:
     difference: str
 
 
-def columns(comparison: Comparison, names: Names) -> StepColumns | None:
+def columns(comparison: Comparison, names: MeasureNames) -> StepColumns | None:
     """Return the columns of a step; None if its parts are unknown."""
     rows = parts(comparison)
     before, after = (rows[side].fillna(0.0).clip(lower=0.0).astype("float64") for side in ("baseline", "candidate"))
-    total, candidate_total = float(before.sum()), float(after.sum())
-    highest = max(total, candidate_total)
+    sums = float(before.sum()), float(after.sum())
+    highest = max(sums)
     if not highest > 0 or not math.isfinite(highest):
         return None
-    changes = change_texts(rows, names)
     largest = float((after - before).abs().max())
     step_parts = []
-    at, to = 100.0, 100.0
-    for change, row, one, two in zip(changes, rows.to_dict("records"), before, after, strict=True):
-        heights = (100.0 * one / highest, 100.0 * two / highest)
-        at, to = at - heights[0], to - heights[1]
-        ends = [round(value, 2) for value in (at, to, to + heights[1], at + heights[0])]
-        extent = 50.0 * (two - one) / largest if largest else 0.0
+    top, candidate_top = 100.0, 100.0
+    for change, name, time, candidate_time in zip(
+        change_texts(rows, names), rows["name"].astype("str"), before, after, strict=True
+    ):
+        height, candidate_height = 100.0 * time / highest, 100.0 * candidate_time / highest
+        bottom, candidate_bottom = top, candidate_top
+        top, candidate_top = top - height, candidate_top - candidate_height
+        ends = [round(end, 2) for end in (top, candidate_top, candidate_bottom, bottom)]
+        extent = 50.0 * (candidate_time - time) / largest if largest else 0.0
         step_parts.append(
             StepPart(
                 change,
-                CAUSE_COLORS.get(str(row["name"]), "others"),
-                row["name"] in BUSY,
-                (round(max(at, 0.0), 2), round(heights[0], 2)),
-                (round(max(to, 0.0), 2), round(heights[1], 2)),
-                f"M0 {ends[0]}L100 {ends[1]}V{ends[2]}L0 {ends[3]}Z",
-                change.verdict in CHANGED,
-                (round(50.0 + min(extent, 0.0), 2), round(abs(extent), 2)),
+                CAUSE_COLORS.get(name, "others"),
+                is_busy=name in BUSY,
+                before=(round(max(top, 0.0), 2), round(height, 2)),
+                after=(round(max(candidate_top, 0.0), 2), round(candidate_height, 2)),
+                ribbon=f"M0 {ends[0]}L100 {ends[1]}V{ends[2]}L0 {ends[3]}Z",
+                is_changed=change.verdict in CHANGED,
+                bar=(round(50.0 + min(extent, 0.0), 2), round(abs(extent), 2)),
             )
         )
-    sums = _sides(total, candidate_total)
-    whole = _steps(comparison) or sums
-    return StepColumns(tuple(step_parts), sums, *whole)
+    gate = rows_of(comparison, "gate")
+    step = gate.loc[gate["name"] == "step_ns", ["baseline", "candidate"]].head(1).to_numpy(dtype=object)
+    steps = [number(time) for time in step.ravel()]
+    is_known = len(steps) > 0 and all(map(math.isfinite, steps))
+    return StepColumns(tuple(step_parts), _both(*sums), *(_both(*steps) if is_known else _both(*sums)))
 
 
-def _steps(comparison: Comparison) -> tuple[str, str, str] | None:
-    """Return the time of a step on both sides and the difference, if all of them are known."""
-    rows = rows_of(comparison, "gate")
-    step = rows[rows["name"] == "step_ns"].head(1)
-    times = [number(step[side].iloc[0]) for side in ("baseline", "candidate")] if len(step) else []
-    return _sides(*times) if times and all(map(math.isfinite, times)) else None
-
-
-def _sides(before: float, after: float) -> tuple[str, str, str]:
+def _both(before: float, after: float) -> tuple[str, str, str]:
+    """Format the times of both sides, and their difference."""
     scale = scale_for("ns", [before, after])
     sign = "+" if after > before else ""
     return scale.with_unit(before), scale.with_unit(after), f"{sign}{scale.with_unit(after - before)}"
@@ -186,7 +181,7 @@ def _sides(before: float, after: float) -> tuple[str, str, str]:
 
 @dataclass(frozen=True)
 class Lane:
-    """What a GPU ran in a step: `kernels` and `copies` are SVG paths on the GRID, one unit high; `end`: of the step."""
+    """The operations of a GPU in a step: SVG paths on the GRID, one unit high. end: of the step, in percent."""
 
     label: str
     kernels: str
@@ -197,7 +192,7 @@ class Lane:
 
 @dataclass(frozen=True)
 class Lanes:
-    """One step of each side on one time axis, a lane for each GPU."""
+    """A step of each side on one time axis, with a lane for each GPU."""
 
     lanes: tuple[Lane, ...]
     ticks: tuple[Tick, ...]
@@ -206,37 +201,26 @@ class Lanes:
 
 def lanes(sides: Sequence[tuple[str, Profile, int]]) -> Lanes:
     """Return the lanes of steps that begin at 0; a side is its title, its events, and its length in ns."""
-    most = max((length for _, _, length in sides), default=1)
-    of_gpus = [
-        _lane(title, profile, device, (length, most)) for title, profile, length in sides for device in _gpus(profile)
-    ]
-    steps = round_steps(float(most)) if most >= 10 else []
-    step = next((each for each in steps if most / each <= _TICKS), float(most))
-    scale = step_scale("ns", float(most), float(step))
-    ticks = (
-        Tick(percent(place * step / most), scale.with_unit(place * step)) for place in range(int(most // step) + 1)
-    )
-    return Lanes(tuple(of_gpus), tuple(ticks))
+    longest = max((length for _, _, length in sides), default=1)
+    lanes = []
+    for title, profile, length in sides:
+        numbers = [profile.tables[name]["device"] for name in GPU_TABLES if name in profile.tables]
+        devices = np.unique(np.concatenate(numbers)).tolist() if numbers else []
+        lanes += [_lane(f"{title}, GPU {device}", profile, device, length, longest) for device in devices]
+    return Lanes(tuple(lanes), tuple(time_ticks(0, longest)))
 
 
-def _gpus(profile: Profile) -> list[int]:
-    numbers = [profile.tables[name]["device"] for name in GPU_TABLES if name in profile.tables]
-    return np.unique(np.concatenate(numbers)).tolist() if numbers else []
-
-
-def _lane(title: str, profile: Profile, device: int, lengths: tuple[int, int]) -> Lane:
-    length, most = lengths
+def _lane(label: str, profile: Profile, device: int, length: int, longest: int) -> Lane:
     copies = _spans(profile, ("memory_ops",), device)
     kernels = _spans(profile, ("kernels", "graph_launches"), device)
     busy = length_of(union(*(np.concatenate(ends) for ends in zip(kernels, copies, strict=True))))
     share = format_value(100.0 * busy / length, "busy_pct")
-    label = f"{title}, GPU {device}"
     return Lane(
         label,
-        _path(kernels, most),
-        _path(copies, most),
-        percent(length / most),
-        f"{label}: {format_value(float(length), 'step_ns')}, busy {share}",
+        kernels=_path(kernels, longest),
+        copies=_path(copies, longest),
+        end=percent(length / longest),
+        summary=f"{label}: {format_value(float(length), 'step_ns')}, busy {share}",
     )
 
 
@@ -251,8 +235,8 @@ def _spans(profile: Profile, names: Sequence[str], device: int) -> Spans:
     return union(start, end)
 
 
-def _path(spans: Spans, most: int) -> str:
+def _path(spans: Spans, longest: int) -> str:
     """Return spans as boxes on the GRID, each at least one unit long."""
-    start, end = (np.rint(GRID * each / most).astype(np.int64) for each in spans)
+    start, end = (np.rint(GRID * times / longest).astype(np.int64) for times in spans)
     start, end = union(start, np.maximum(end, start + 1))
-    return "".join(f"M{one} 0H{two}V1H{one}Z" for one, two in zip(start.tolist(), end.tolist(), strict=True))
+    return "".join(f"M{left} 0H{right}V1H{left}Z" for left, right in zip(start.tolist(), end.tolist(), strict=True))

@@ -1,12 +1,13 @@
 """A comparison as Markdown for a comment on a pull request: short, bounded, and without foreign markup.
 
-A comment holds 65,536 characters. Texts are cut so that everything except table rows fits; tables then get as many rows
-as there is room for.
+A comment holds 65,536 characters. Texts are cut so that everything except table rows fits; the remaining space
+determines the number of table rows.
 """
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator
+from itertools import accumulate
 from typing import Final
 
 from nightsight.model.compare import Comparison
@@ -15,12 +16,13 @@ from nightsight.render.compare.words import (
     LEAVES,
     NOUNS,
     ChangeText,
-    Names,
+    MeasureNames,
     causes,
     change_texts,
     cut,
     decision_of,
     differences_of,
+    evidence_of,
     facts,
     gates,
     is_changed,
@@ -30,19 +32,19 @@ from nightsight.render.compare.words import (
     plural,
     rows_of,
     sentence_of,
-    shown_of,
     tally,
     unmentioned_limits,
 )
-from nightsight.render.export.markdown import escape
+from nightsight.render.export.markdown import escape, table_lines
 
 MOST_BYTES: Final = 60_000
-_METRICS: Final = 6
-_ROWS: Final = 10
-_SAID: Final = 3
+_MAX_METRICS: Final = 6
+_MAX_ROWS: Final = 10
+_MAX_ITEMS: Final = 3
+# length limits
 _NAME: Final = 70
 _SENTENCE: Final = 400
-_ASIDE: Final = 160
+_REMARK: Final = 160
 _WORDS: Final = {
     "regressed": "🔴 regressed",
     "improved": "🟢 improved",
@@ -57,9 +59,9 @@ def marker(workload: str) -> str:
     """Return the first line of a comment, by which the next run finds it: `<!-- nightsight:mlp -->`."""
     # remove characters that could end the HTML comment; a digest distinguishes names that lose characters
     plain = re.sub(r"[^A-Za-z0-9_.]+", "-", workload).strip("-")[:100]
-    return (
-        f"<!-- nightsight:{plain if plain and plain == workload else f'{plain}-{digest(workload, 6)}'.lstrip('-')} -->"
-    )
+    if not plain or plain != workload:
+        plain = f"{plain}-{digest(workload, 6)}".lstrip("-")
+    return f"<!-- nightsight:{plain} -->"
 
 
 def comparison_markdown(comparison: Comparison, *, link: str = "") -> str:
@@ -70,29 +72,31 @@ def comparison_markdown(comparison: Comparison, *, link: str = "") -> str:
     head = f"{marker(comparison.workload)}\n"
     page = f"[Report]({_address(link)})" if _address(link) else ""
     if is_quiet(comparison):
-        title = f"**{_plain(comparison.workload, _NAME)}: unchanged.**"
-        about = ", ".join(facts(comparison)[" runs" in comparison.sentence :])
-        sentences = (_dot(_plain(text, _ASIDE)) for text in (sentence_of(comparison), about, *comparison.notes[:_SAID]))
-        shown = _dot(_plain(shown_of(comparison), _SENTENCE))
-        words = (title, *sentences, shown, _doubts(comparison), page)
-        return f"{head}{' '.join(word for word in words if word)}\n"
-    names = Names(notable(comparison, comparison.changes))
+        return f"{head}{_line(comparison, page)}\n"
+    names = MeasureNames(notable(comparison, comparison.changes))
     ending = [text for text in (*_method(comparison), page) if text]
     blocks = [
-        _heading(comparison),
+        f"### {_plain(comparison.workload, _NAME)}: {_WORDS[comparison.verdict]}",
         f"**{_dot(_plain(sentence_of(comparison), _SENTENCE))}**" if comparison.sentence.strip() else "",
-        _plain(" · ".join(facts(comparison)), 2 * _ASIDE),
+        _plain(" · ".join(facts(comparison)), 2 * _REMARK),
         *_causes(comparison),
         _gates(comparison, names),
-        *_incomparable(comparison),
+        *_differences(comparison),
     ]
     room = MOST_BYTES - len(head.encode()) - sum(len(text.encode()) + 2 for text in (*blocks, *ending)) - 1
     blocks += [*_change_table(comparison, names, room), *ending]
     return head + "\n\n".join(block for block in blocks if block) + "\n"
 
 
-def _heading(comparison: Comparison) -> str:
-    return f"### {_plain(comparison.workload, _NAME)}: {_WORDS[comparison.verdict]}"
+def _line(comparison: Comparison, page: str) -> str:
+    """Return the comment on a comparison without changes."""
+    title = f"**{_plain(comparison.workload, _NAME)}: unchanged.**"
+    runs = ", ".join(facts(comparison)[" runs" in comparison.sentence :])
+    remarks = (sentence_of(comparison), runs, *comparison.notes[:_MAX_ITEMS])
+    evidence = _dot(_plain(evidence_of(comparison), _SENTENCE))
+    count = len(comparison.differences)
+    doubts = f"{count} difference{'s' * (count != 1)} between the sides: see the report." if count else ""
+    return " ".join(filter(None, (title, *(_dot(_plain(text, _REMARK)) for text in remarks), evidence, doubts, page)))
 
 
 def _plain(text: str, length: int) -> str:
@@ -107,30 +111,25 @@ def _dot(text: str) -> str:
 def _address(link: str) -> str:
     """Return a link that is safe in parentheses and mentions nobody; "" if it is not a web or relative address.
 
-    An address with a user name is left out, because others cannot follow it.
+    An address with a user name is omitted, because other people cannot follow it.
     """
     is_foreign = re.match(r"(?!https?:)\w+:|https?://[^/]*@", link)
     is_safe = re.fullmatch(r"(?:https?://)?[\w./~%?=&#+:@,-]{1,1000}", link) and not is_foreign
     return link.replace("@", "%40") if is_safe else ""
 
 
-def _doubts(comparison: Comparison) -> str:
-    count = len(comparison.differences)
-    return f"{count} difference{'s' * (count != 1)} between the sides: see the report." if count else ""
-
-
 def _causes(comparison: Comparison) -> list[str]:
-    changed = causes(comparison)
-    if not len(changed):
+    rows = causes(comparison)
+    if not len(rows):
         return []
     lines = []
-    for row in changed.head(_SAID).to_dict("records"):
+    for row in rows.head(_MAX_ITEMS).to_dict("records"):
         is_new = row["verdict"] in ("added", "regressed")
         gain = number(row["candidate_gain_pct"])
-        worth = f" (costs {gain:.1f} % of a step)" if is_new and math.isfinite(gain) else ""
+        cost = f" (costs {gain:.1f} % of a step)" if is_new and math.isfinite(gain) else ""
         word = {"added": "Appeared", "removed": "Went"}.get(str(row["verdict"]), str(row["verdict"]).capitalize())
-        lines.append(f"- **{word}:** {_plain(str(row['title'] or row['rule']), _ASIDE)}{escape(worth)}")
-    return ["\n".join([*lines, *_more(len(changed) - _SAID, "cause")])]
+        lines.append(f"- **{word}:** {_plain(str(row['title'] or row['rule']), _REMARK)}{escape(cost)}")
+    return ["\n".join([*lines, *_more(len(rows) - _MAX_ITEMS, "cause")])]
 
 
 def _more(count: int, noun: str) -> list[str]:
@@ -139,95 +138,76 @@ def _more(count: int, noun: str) -> list[str]:
     return ["", f"… {count:,} more {noun}{'s' * (count != 1)} in the report."]
 
 
-def _gates(comparison: Comparison, names: Names) -> str:
+def _gates(comparison: Comparison, names: MeasureNames) -> str:
     rows = gates(comparison)
-    texts = change_texts(rows.head(_METRICS), names, length=_NAME)
-    lines = _markdown_table(
-        ("Metric", "Baseline", "Candidate", "Change, 90 % interval", "Verdict"),
-        [(one.name, one.baseline, one.candidate, one.whole, _verdict(one)) for one in texts],
-        numbers=(1, 2, 3),
-    )
+    texts = change_texts(rows.head(_MAX_METRICS), names, length=_NAME)
+    headings = ("Metric", "Baseline", "Candidate", "Change, 90 % interval", "Verdict")
+    cells = [(text.name, text.baseline, text.candidate, text.whole, _verdict(text)) for text in texts]
+    lines = table_lines(headings, cells, numbers=(1, 2, 3))
     return "\n".join([*lines, *_more(len(rows) - len(texts), "metric")])
 
 
-def _verdict(one: ChangeText) -> str:
-    word = _WORDS.get(one.verdict, one.verdict)
-    why = one.note or one.needed
-    return f"{word}: {cut(why, _NAME)}" if one.verdict == "inconclusive" and why else word
+def _verdict(text: ChangeText) -> str:
+    word = _WORDS.get(text.verdict, text.verdict)
+    note = text.note or text.needed
+    return f"{word}: {cut(note, _NAME)}" if text.verdict == "inconclusive" and note else word
 
 
-def _change_table(comparison: Comparison, names: Names, room: int) -> list[str]:
-    """Return the largest changes in a folded table, as many as there is room for."""
+def _change_table(comparison: Comparison, names: MeasureNames, room: int) -> list[str]:
+    """Return the largest changes in a folded table, as many as fit into `room` bytes."""
     rows = notable(comparison, rows_of(comparison, *LEAVES))
     if rows.empty:
         rows = notable(comparison, rows_of(comparison, *NOUNS))
     if rows.empty:
         return []
-    top = rows.head(_ROWS)
-    title = f"Largest differences: {tally(rows)}"
-    other = _elsewhere(comparison)
-    frame = [
-        f"<details><summary>{escape(title)}</summary>\n",
-        "",
-        *([f"{escape(other)}\n"] if other else []),
-        "</details>",
-    ]
-    kinds = [NOUNS[kind] for kind in top["kind"]]
-    cells = [_cells(one, kind) for one, kind in zip(change_texts(top, names, length=_NAME), kinds, strict=True)]
-    header = ("What", "Kind", "Difference", "By count", "By time", "Change", "Verdict")
-    used = len("\n".join(frame).encode()) + 200
-    head = _markdown_table(header, [], numbers=(2, 3, 4, 5))
-    lines: list[str] = []
-    for line in _markdown_table(header, cells, numbers=(2, 3, 4, 5))[len(head) :]:
-        if used + sum(len(each.encode()) + 1 for each in (*head, *lines, line)) > room:
-            break
-        lines.append(line)
-    frame[1] = "\n".join([*head, *lines, *_more(len(rows) - len(lines), "row")]) + "\n"
-    return ["\n".join(frame)] if lines else [f"{escape(title)}."]
+    title = escape(f"Largest differences: {tally(rows)}")
+    # ranges, operators and families contain the rows of the table
+    counts = {kind: int(is_changed(rows_of(comparison, kind)).sum()) for kind in ("family", "range", "operator")}
+    changed = ", ".join(f"{count:,} {plural(count, kind)}" for kind, count in counts.items() if count)
+    before = f"<details><summary>{title}</summary>\n"
+    after = [f"{escape(f'Also changed: {changed}; see the report.')}\n"] if changed else []
+    largest = rows.head(_MAX_ROWS)
+    texts = change_texts(largest, names, length=_NAME)
+    cells = [_cells(text, NOUNS[kind]) for text, kind in zip(texts, largest["kind"], strict=True)]
+    headings = ("What", "Kind", "Difference", "By count", "By time", "Change", "Verdict")
+    # 200 for the tags, and the note on more rows
+    room -= len("\n".join((before, *after)).encode()) + 200
+    lines = table_lines(headings, cells, numbers=(2, 3, 4, 5))
+    sizes = accumulate(len(line.encode()) + 1 for line in lines)
+    fitting = [line for line, size in zip(lines, sizes, strict=True) if size <= room]
+    count = len(fitting) - 2
+    if count <= 0:
+        return [f"{title}."]
+    table = "\n".join([*fitting, *_more(len(rows) - count, "row")])
+    return ["\n".join((before, f"{table}\n", *after, "</details>"))]
 
 
-def _cells(one: ChangeText, kind: str) -> tuple[str, ...]:
-    name = f"{one.name} ({cut(one.note, _NAME)})" if one.note else one.name
-    verdict = _WORDS.get(one.verdict, one.verdict)
-    return (name, kind, one.difference, one.count_part, one.time_part, one.whole, verdict)
+def _cells(text: ChangeText, kind: str) -> tuple[str, ...]:
+    name = f"{text.name} ({cut(text.note, _NAME)})" if text.note else text.name
+    verdict = _WORDS.get(text.verdict, text.verdict)
+    return (name, kind, text.difference, text.count_part, text.time_part, text.whole, verdict)
 
 
-def _elsewhere(comparison: Comparison) -> str:
-    """Count the changed ranges, operators and families, which contain the rows of the table."""
-    counts = []
-    for kind in ("family", "range", "operator"):
-        rows = rows_of(comparison, kind)
-        count = int(is_changed(rows).sum())
-        if count:
-            counts.append(f"{count:,} {plural(count, kind)}")
-    return f"Also changed: {', '.join(counts)}; see the report." if counts else ""
-
-
-def _incomparable(comparison: Comparison) -> list[str]:
+def _differences(comparison: Comparison) -> list[str]:
     differences = differences_of(comparison)
     if not differences:
         return []
-    lines = [
-        f"- {_plain(what, _NAME)}: {_plain(before, _NAME)} → {_plain(after, _NAME)} ({_plain(follows, _ASIDE)})"
-        for what, before, after, follows in differences[:_SAID]
+    texts = [
+        (*(_plain(text, _NAME) for text in values), _plain(consequence, _REMARK))
+        for *values, consequence in differences[:_MAX_ITEMS]
     ]
-    return ["\n".join(["**Not comparable:**", "", *lines, *_more(len(differences) - _SAID, "difference")])]
+    lines = [f"- {fact}: {baseline} → {candidate} ({consequence})" for fact, baseline, candidate, consequence in texts]
+    return ["\n".join(["**Not comparable:**", "", *lines, *_more(len(differences) - _MAX_ITEMS, "difference")])]
 
 
-def _method(comparison: Comparison) -> Iterable[str]:
-    decision = comparison.decision
-    for title, texts in (
-        ("Limits broken", unmentioned_limits(comparison)),
-        ("Accepted", decision.accepted),
-        ("Notes", comparison.notes),
-    ):
+def _method(comparison: Comparison) -> Iterator[str]:
+    lists = {
+        "Limits broken": unmentioned_limits(comparison),
+        "Accepted": comparison.decision.accepted,
+        "Notes": comparison.notes,
+    }
+    for title, texts in lists.items():
         if texts:
-            excerpt = "; ".join(_plain(text, _ASIDE) for text in texts[:_SAID])
-            yield f"{title}: {excerpt}{f'; {len(texts) - _SAID:,} more' if len(texts) > _SAID else ''}"
+            excerpt = "; ".join(_plain(text, _REMARK) for text in texts[:_MAX_ITEMS])
+            yield f"{title}: {excerpt}{f'; {len(texts) - _MAX_ITEMS:,} more' if len(texts) > _MAX_ITEMS else ''}"
     yield " ".join(_dot(_plain(text, _SENTENCE)) for text in (decision_of(comparison), comparison.noise) if text)
-
-
-def _markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: Sequence[int]) -> list[str]:
-    rule = ["---:" if place in numbers else "---" for place in range(len(header))]
-    lines = [header, rule, *([escape(text) for text in row] for row in rows)]
-    return [f"| {' | '.join(line)} |" for line in lines]

@@ -1,7 +1,7 @@
-"""Content and order of the page of a comparison: the verdict, the changes and their causes, and the evidence."""
+"""The content of the page of a comparison: the verdict, the changes and their causes, and the evidence."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,7 +12,7 @@ from nightsight.model.compare import Comparison, Measures, Verdict
 from nightsight.render.compare.figures import Forest, StepColumns, columns, forest
 from nightsight.render.compare.words import (
     NOUNS,
-    Names,
+    MeasureNames,
     causes,
     change_texts,
     cut,
@@ -31,8 +31,8 @@ from nightsight.render.compare.words import (
 )
 from nightsight.render.page.page import Definition
 from nightsight.render.table.packed import packed_tables
-from nightsight.render.table.view import Layout, TableView, floats, short_text, table_view
-from nightsight.results.entry import Names as Style
+from nightsight.render.table.view import Layout, TableView, floats, short_text, table_view, with_values
+from nightsight.results.entry import Names
 from nightsight.texts import printable
 from nightsight.units import ABSENT
 
@@ -54,7 +54,7 @@ _HEADINGS: Final = {
     "copy": "Copies and sets",
     "api": "CUDA API calls",
 }
-_STYLES: Final[dict[str, Style]] = {"kernel": "kernel", "family": "code", "operator": "code", "api": "code"}
+_STYLES: Final[dict[str, Names]] = {"kernel": "kernel", "family": "code", "operator": "code", "api": "code"}
 _HELP: Final = (
     "Times of one repetition of the step (of the window, if nothing repeats): the median over the runs of a side. Rows "
     "are sorted by impact, the largest difference first. A difference has two parts that add up to it: by count, the "
@@ -78,8 +78,8 @@ _COLUMNS: Final = (
 
 
 @dataclass(frozen=True)
-class Cause:
-    """A cause of slowness that appeared or disappeared."""
+class CauseChange:
+    """A cause of slowness that appeared, disappeared, or changed."""
 
     word: str
     verdict: str
@@ -90,13 +90,13 @@ class Cause:
 
 @dataclass(frozen=True)
 class ChangeTables:
-    """All rows of one kind: the notable ones, None if there are none, and the others in closed elements."""
+    """All rows of one kind: the notable ones (or None), and folded tables with titles for the other verdicts."""
 
     anchor: str
     title: str
     tally: str
     changed: TableView | None
-    others: tuple[tuple[str, TableView], ...]
+    folded: tuple[tuple[str, TableView], ...]
 
 
 @dataclass(frozen=True)
@@ -111,16 +111,16 @@ class ComparisonPage:
     decision: str
     broken: tuple[str, ...]
     accepted: tuple[str, ...]
-    causes: tuple[Cause, ...]
+    causes: tuple[CauseChange, ...]
     forest: Forest | None
     gates: TableView | None
     columns: StepColumns | None
     changed: tuple[ChangeTables, ...]
-    others: tuple[ChangeTables, ...]
+    unchanged: tuple[ChangeTables, ...]
     groups: TableView | None
     differences: tuple[tuple[str, str, str, str], ...]
     runs: TableView | None
-    of_all_runs: str
+    common_facts: str
     method: str
     noise: str
     notes: tuple[str, ...]
@@ -131,42 +131,38 @@ class ComparisonPage:
 
 def comparison_page(comparison: Comparison) -> ComparisonPage:
     """Build the page of a comparison."""
-    names = Names(comparison.changes)
-    tables = tuple(_tables(comparison, kind, names) for kind in NOUNS if len(rows_of(comparison, kind)))
+    names = MeasureNames(comparison.changes)
+    tables = [_tables(comparison, kind, names) for kind in NOUNS if len(rows_of(comparison, kind))]
     groups, gate = _groups(comparison, names), _gates(comparison, names)
-    runs, of_all_runs = _runs(comparison)
-    views = (
-        gate,
-        groups,
-        runs,
-        *(view for item in tables for view in (item.changed, *(each for _, each in item.others))),
-    )
-    decision = comparison.decision
+    runs, common_facts = _runs(comparison)
+    views = [gate, groups, runs]
+    for table in tables:
+        views += [table.changed, *(view for _, view in table.folded)]
     return ComparisonPage(
-        printable(comparison.workload),
-        facts(comparison),
-        comparison.verdict,
-        _WORDS.get(comparison.verdict, comparison.verdict),
-        _prose(sentence_of(comparison)),
-        _prose(decision_of(comparison)),
-        tuple(map(_prose, unmentioned_limits(comparison))),
-        tuple(map(_prose, decision.accepted)),
-        tuple(_causes(comparison)),
-        forest(comparison, names),
-        gate,
-        columns(comparison, names),
-        tuple(item for item in tables if item.changed),
-        tuple(item for item in tables if not item.changed),
-        groups,
-        tuple(differences_of(comparison)),
-        runs,
-        of_all_runs,
-        method_of(comparison),
-        _prose(comparison.noise),
-        tuple(map(_prose, comparison.notes)),
-        _HELP,
-        _COLUMNS,
-        packed_tables([view for view in views if view is not None], most_bytes=TABLE_BYTES),
+        title=printable(comparison.workload),
+        facts=facts(comparison),
+        verdict=comparison.verdict,
+        word=_WORDS.get(comparison.verdict, comparison.verdict),
+        sentence=_prose(sentence_of(comparison)),
+        decision=_prose(decision_of(comparison)),
+        broken=tuple(map(_prose, unmentioned_limits(comparison))),
+        accepted=tuple(map(_prose, comparison.decision.accepted)),
+        causes=tuple(_causes(comparison)),
+        forest=forest(comparison, names),
+        gates=gate,
+        columns=columns(comparison, names),
+        changed=tuple(table for table in tables if table.changed),
+        unchanged=tuple(table for table in tables if not table.changed),
+        groups=groups,
+        differences=tuple(differences_of(comparison)),
+        runs=runs,
+        common_facts=common_facts,
+        method=method_of(comparison),
+        noise=_prose(comparison.noise),
+        notes=tuple(map(_prose, comparison.notes)),
+        help=_HELP,
+        definitions=_COLUMNS,
+        packed=packed_tables([view for view in views if view is not None], most_bytes=TABLE_BYTES),
     )
 
 
@@ -174,46 +170,46 @@ def _prose(text: str) -> str:
     return cut(text, 1_000) if text.strip() else ""
 
 
-def _causes(comparison: Comparison) -> Iterator[Cause]:
+def _causes(comparison: Comparison) -> Iterator[CauseChange]:
     words = {"added": "Appeared", "removed": "Went", "regressed": "Grew", "improved": "Shrank"}
     for row in causes(comparison).to_dict("records"):
-        gains = [_percent(row[f"{side}_gain_pct"]) for side in ("baseline", "candidate")]
-        verdict = str(row["verdict"])
-        title = short_text(str(row["title"] or row["rule"]))
-        yield Cause(words.get(verdict, verdict), verdict, title, short_text(str(row["rule"])), " → ".join(gains))
+        gains = [number(row[f"{side}_gain_pct"]) for side in ("baseline", "candidate")]
+        verdict, rule = str(row["verdict"]), str(row["rule"])
+        yield CauseChange(
+            word=words.get(verdict, verdict),
+            verdict=verdict,
+            title=short_text(str(row["title"] or rule)),
+            rule=short_text(rule),
+            gain=" → ".join(f"{gain:.1f} %" if math.isfinite(gain) else ABSENT for gain in gains),
+        )
 
 
-def _percent(value: object) -> str:
-    return f"{number(value):.1f} %" if math.isfinite(number(value)) else ABSENT
-
-
-def _tables(comparison: Comparison, kind: str, names: Names) -> ChangeTables:
+def _tables(comparison: Comparison, kind: str, names: MeasureNames) -> ChangeTables:
     rows, title = rows_of(comparison, kind), _HEADINGS[kind]
-    first = notable(comparison, rows)
-    unchanged = rows.drop(first.index)
-    others = tuple(
-        (f"{len(chosen):,} {verdict}", _change_view(chosen, kind, names, f"{title}, {verdict}", f"{kind}_{verdict}"))
+    changed = notable(comparison, rows)
+    unchanged = rows.drop(changed.index)
+    folded = tuple(
+        (
+            f"{len(matching):,} {verdict}",
+            _change_view(matching, kind, names, f"{title}, {verdict}", f"{kind}_{verdict}"),
+        )
         for verdict in ("inconclusive", "unchanged")
-        if len(chosen := unchanged[unchanged["verdict"] == verdict])
+        if len(matching := unchanged[unchanged["verdict"] == verdict])
     )
-    view = _change_view(first, kind, names, title, kind) if len(first) else None
-    return ChangeTables(f"changes-{kind}", title, tally(rows), view, others)
+    view = _change_view(changed, kind, names, title, kind) if len(changed) else None
+    return ChangeTables(f"changes-{kind}", title, tally(rows), view, folded)
 
 
-def _change_view(rows: pd.DataFrame, kind: str, names: Names, caption: str, name: str) -> TableView:
+def _change_view(rows: pd.DataFrame, kind: str, names: MeasureNames, caption: str, name: str) -> TableView:
+    """Return a table of changes, the most important columns first."""
     layout = Layout(
         f"{NOUNS[kind]} rows",
         f"{NOUNS[kind][:1].upper()}{NOUNS[kind][1:]}",
         shorten=lambda text: names.short(kind, text),
         minor=("low_pct", "high_pct", "p", "baseline_count", "candidate_count", "needed_runs"),
         names=_STYLES.get(kind, ""),
-        alike=_TIMES,
+        same_unit=_TIMES,
     )
-    return table_view(_frame(rows), layout, caption=caption, name=name)
-
-
-def _frame(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return changes as a table, the most important columns first; columns without any value are left out."""
     before, after = (floats(rows[side]) for side in ("baseline", "candidate"))
     frame = pd.DataFrame(
         {
@@ -234,46 +230,45 @@ def _frame(rows: pd.DataFrame) -> pd.DataFrame:
             "note": rows["note"].astype("str"),
         }
     )
-    return _known_columns(frame)
+    return table_view(with_values(frame, keep=("name",)), layout, caption=caption, name=name)
 
 
-def _gates(comparison: Comparison, names: Names) -> TableView | None:
+def _gates(comparison: Comparison, names: MeasureNames) -> TableView | None:
     """Return all gate metrics and parts of a step, each row in its own unit."""
     rows = pd.concat([gates(comparison), parts(comparison)])
     if rows.empty:
         return None
-    changes = change_texts(rows, names)
+    texts = change_texts(rows, names)
     frame = pd.DataFrame(
         {
-            "name": [one.name for one in changes],
-            "verdict": [one.verdict for one in changes],
-            "baseline": [one.baseline for one in changes],
-            "candidate": [one.candidate for one in changes],
-            "difference": [one.difference for one in changes],
+            "name": [text.name for text in texts],
+            "verdict": [text.verdict for text in texts],
+            "baseline": [text.baseline for text in texts],
+            "candidate": [text.candidate for text in texts],
+            "difference": [text.difference for text in texts],
             "change_pct": floats(rows["change_pct"]),
             "low_pct": floats(rows["low_pct"]),
             "high_pct": floats(rows["high_pct"]),
             "p": floats(rows["p"]),
             "needed_runs": floats(rows["needed_runs"]),
-            "note": [one.note for one in changes],
+            "note": [text.note for text in texts],
         }
     )
-    return table_view(
-        _known_columns(frame), Layout("metrics", "Metric"), caption="Gate metrics and parts of a step", name="gate"
-    )
+    caption, layout = "Gate metrics and parts of a step", Layout("metrics", "Metric")
+    return table_view(with_values(frame, keep=("name",)), layout, caption=caption, name="gate")
 
 
-def _groups(comparison: Comparison, names: Names) -> TableView | None:
+def _groups(comparison: Comparison, names: MeasureNames) -> TableView | None:
     """Return the rows without a counterpart of the same name: added, removed, renamed and fused."""
     rows = rows_of(comparison, *NOUNS)
     notes = rows["note"].astype("str")
     rows = rows[rows["verdict"].isin(["added", "removed"]) | notes.str.startswith(("renamed", "fused", "split"))]
     if rows.empty:
         return None
-    kinds_and_names = zip(rows["kind"], rows["name"].astype("str"), strict=True)
+    measures = zip(rows["kind"], rows["name"].astype("str"), strict=True)
     frame = pd.DataFrame(
         {
-            "name": [names.short(kind, name) for kind, name in kinds_and_names],
+            "name": [names.short(kind, name) for kind, name in measures],
             "kind": rows["kind"].map(NOUNS),
             "verdict": rows["verdict"],
             "baseline_ns": floats(rows["baseline"]),
@@ -283,43 +278,34 @@ def _groups(comparison: Comparison, names: Names) -> TableView | None:
             "note": rows["note"].astype("str"),
         }
     )
-    layout = Layout("groups", "Name", names="code", alike=("baseline_ns", "candidate_ns"))
-    return table_view(_known_columns(frame), layout, caption="Added, removed, renamed and fused", name="groups")
-
-
-def _known_columns(frame: pd.DataFrame) -> pd.DataFrame:
-    """Leave out columns without any value; a name can be empty."""
-    unknown = (frame.isna() | (frame == "")).all()
-    return frame.loc[:, ~unknown | (frame.columns == "name")]
+    layout = Layout("groups", "Name", names="code", same_unit=("baseline_ns", "candidate_ns"))
+    frame = with_values(frame, keep=("name",))
+    return table_view(frame, layout, caption="Added, removed, renamed and fused", name="groups")
 
 
 def _runs(comparison: Comparison) -> tuple[TableView | None, str]:
     """Return the runs as a table, and the facts that all of them share in words."""
-    sides = (("baseline", comparison.baseline), ("candidate", comparison.candidate))
-    rows = [row for side, runs in sides for run in _in_order(runs) for row in _run(side, run)]
+    sides = {"baseline": comparison.baseline, "candidate": comparison.candidate}
+    rows = [
+        row
+        for side, runs in sides.items()
+        for run in sorted(runs, key=lambda run: (run.order, run.started))
+        for row in _run_rows(side, run)
+    ]
     if not rows:
         return None, ""
-    frame = pd.DataFrame(rows)
-    columns = list(map(str, frame))
-    same = [name for name in columns if name not in ("run", "side", "started") and frame[name].nunique() == 1]
-    words = (f"{name.replace('_', ' ')} {cut(frame[name].iloc[0], 60)}" for name in same if frame[name].iloc[0])
-    view = table_view(
-        frame.drop(columns=same).replace("", None),
-        Layout("runs", "Run", "run"),
-        caption="Runs of both sides",
-        name="runs",
-    )
-    return view, ", ".join(words)
+    frame = pd.DataFrame(rows).fillna("")
+    is_common = (frame.nunique() == 1) & ~frame.columns.isin(["run", "side", "started"])
+    common = frame.loc[:, is_common].iloc[0]
+    words = ", ".join(f"{str(name).replace('_', ' ')} {cut(value, 60)}" for name, value in common.items() if value)
+    frame = frame.loc[:, ~is_common].replace("", None)
+    return table_view(frame, Layout("runs", "Run", "run"), caption="Runs of both sides", name="runs"), words
 
 
-def _in_order(runs: Sequence[Measures]) -> list[Measures]:
-    return sorted(runs, key=lambda run: (run.order, run.started))
-
-
-def _run(side: str, run: Measures) -> Iterator[dict[str, str]]:
+def _run_rows(side: str, run: Measures) -> Iterator[dict[str, str]]:
     """Yield a row per GPU of a run; one row without GPU columns if its GPUs are unknown."""
     environment = run.environment
-    facts_of_run = {
+    row = {
         "run": run.source,
         "side": side,
         "order": str(run.order + 1) if run.order >= 0 else "",
@@ -331,26 +317,21 @@ def _run(side: str, run: Measures) -> Iterator[dict[str, str]]:
         "window": f"{run.repetitions:,} × {run.family}" if run.repetitions else run.window,
     }
     if not run.conditions:
-        yield {**facts_of_run, **dict.fromkeys(_CONDITIONS, "")}
-    for each in run.conditions:
-        values = (
-            str(each.device) if len(run.conditions) > 1 else "",
-            _amount(each.sm_mhz, "MHz"),
-            _amount(each.lowest_sm_mhz, "MHz"),
-            _amount(each.memory_mhz, "MHz"),
-            _amount(each.temperature_c, "°C"),
-            _amount(each.power_w, "W"),
-            ", ".join(each.throttled) or ("none" if each.samples else ""),
-            each.clock_policy,
-            each.mig,
-            "yes" if each.is_shared else "",
-        )
-        yield {**facts_of_run, **dict(zip(_CONDITIONS, values, strict=True))}
-
-
-_CONDITIONS: Final = (
-    "device", "SM_clock", "lowest", "memory_clock", "temperature", "power", "throttled", "clocks", "MIG", "shared",
-)  # fmt: skip
+        yield row
+    for condition in run.conditions:
+        yield {
+            **row,
+            "device": str(condition.device) if len(run.conditions) > 1 else "",
+            "SM_clock": _amount(condition.sm_mhz, "MHz"),
+            "lowest": _amount(condition.lowest_sm_mhz, "MHz"),
+            "memory_clock": _amount(condition.memory_mhz, "MHz"),
+            "temperature": _amount(condition.temperature_c, "°C"),
+            "power": _amount(condition.power_w, "W"),
+            "throttled": ", ".join(condition.throttled) or ("none" if condition.samples else ""),
+            "clocks": condition.clock_policy,
+            "MIG": condition.mig,
+            "shared": "yes" if condition.is_shared else "",
+        }
 
 
 def _amount(value: float | None, unit: str) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 from nightsight.events.launches import GPU_TABLES
 from nightsight.events.timeline import Timeline, operation_column
 from nightsight.intervals import Ints
-from nightsight.model.report import Profile, Report
+from nightsight.model.report import Profile
 from nightsight.render import Source
 from nightsight.render.export.tracks import MARKS, ON_THREADS
 from nightsight.render.table.view import floats
@@ -26,30 +26,29 @@ _FACTS: Final = ("devices", "threads")
 
 @dataclass(frozen=True)
 class Step:
-    """The events of one step, which begins at 0; `said` identifies it in words."""
+    """The events of one step, which begins at 0; `text` identifies it in words."""
 
     profile: Profile
     length_ns: int
-    said: str
+    text: str
 
 
 def median_steps(sources: tuple[Sequence[Source], Sequence[Source]]) -> tuple[Step, Step] | None:
     """Return the median step of the median run of each side; None unless both sides have events."""
-    steps = [_step(chosen.profile) for side in sources if (chosen := _median_run(side)) and chosen.profile]
-    one, two = (*steps, None, None)[:2]
-    return (one, two) if one and two else None
+    baseline, candidate = (_median_step(side) for side in sources)
+    return (baseline, candidate) if baseline and candidate else None
 
 
-def _median_run(side: Iterable[Source]) -> Source | None:
-    """Return the run with events whose step takes the median time of those runs."""
-    runs = sorted((run for run in side if run.profile is not None), key=lambda run: _length(run.report))
-    return runs[(len(runs) - 1) // 2] if runs else None
+def _median_step(side: Iterable[Source]) -> Step | None:
+    """Return the median step of the run with events whose step takes the median time of those runs."""
 
+    def step_ns(run: Source) -> float:
+        steps = run.report.rows(STEP_SPLIT)
+        times = floats(steps.loc[steps["category"] == WHOLE_STEP, "med_ns"]) if len(steps) else np.empty(0)
+        return float(np.nan_to_num(times).max(initial=0.0))
 
-def _length(report: Report) -> float:
-    steps = report.rows(STEP_SPLIT)
-    times = floats(steps.loc[steps["category"] == WHOLE_STEP, "med_ns"]) if len(steps) else np.empty(0)
-    return float(np.nan_to_num(times).max(initial=0.0))
+    runs = sorted((run for run in side if run.profile is not None), key=step_ns)
+    return _step(runs[(len(runs) - 1) // 2].events) if runs else None
 
 
 def _step(profile: Profile) -> Step | None:
@@ -61,30 +60,29 @@ def _step(profile: Profile) -> Step | None:
     cut = _cut(profile, begin, end)
     if end <= begin or not any(len(cut.tables[name]) for name in _SPANS if name in cut.tables):
         return None
-    length = format_value(float(end - begin), "length_ns")
-    which = f"step {number + 1} of {len(begins)}" if len(begins) > 1 else "the whole window, in which nothing repeats"
-    return Step(cut, end - begin, f"{which}, {length}")
+    text = f"step {number + 1} of {len(begins)}" if len(begins) > 1 else "the whole window, in which nothing repeats"
+    return Step(cut, end - begin, f"{text}, {format_value(float(end - begin), 'length_ns')}")
 
 
 def _bounds(timeline: Timeline) -> tuple[Ints, Ints]:
-    """Return when each step of the window begins and ends; the window itself if nothing repeats."""
+    """Return the beginning and the end of each step of the window; those of the window if nothing repeats."""
     window = timeline.window
     if not window.steps:
         return np.array([window.start_ns]), np.array([window.end_ns])
     process, starts = next(iter(window.steps.items()))
-    begins, last = starts.copy(), window.ended_ns
-    operations = timeline.operations
-    launched_operations = np.flatnonzero((operations.call >= 0) & (operation_column(timeline, "process") == process))
-    if len(launched_operations):
-        launched = timeline.call_times[0][operations.call[launched_operations]]
+    begins, end = starts.copy(), window.ended_ns
+    operations, latest = timeline.operations, np.iinfo(np.int64).max
+    rows = np.flatnonzero((operations.call >= 0) & (operation_column(timeline, "process") == process))
+    if len(rows):
+        launched = timeline.call_times[0][operations.call[rows]]
         step = np.searchsorted(starts, launched, side="right") - 1
-        within = (step >= 0) & (launched < window.end_ns)
-        first = np.full(len(starts), np.iinfo(np.int64).max)
-        np.minimum.at(first, step[within], operations.start[launched_operations[within]])
-        begins = np.maximum.accumulate(np.where(first < np.iinfo(np.int64).max, first, starts))
-        of_last = launched_operations[within & (step == len(starts) - 1)]
-        last = max(int(operations.end[of_last].max(initial=last)), int(begins[-1]))
-    return begins, np.append(begins[1:], last)
+        is_in_step = (step >= 0) & (launched < window.end_ns)
+        first = np.full(len(starts), latest)
+        np.minimum.at(first, step[is_in_step], operations.start[rows[is_in_step]])
+        begins = np.maximum.accumulate(np.where(first < latest, first, starts))
+        of_last_step = rows[is_in_step & (step == len(starts) - 1)]
+        end = max(int(operations.end[of_last_step].max(initial=end)), int(begins[-1]))
+    return begins, np.append(begins[1:], end)
 
 
 def _cut(profile: Profile, begin: int, end: int) -> Profile:
@@ -96,6 +94,6 @@ def _cut(profile: Profile, begin: int, end: int) -> Profile:
         table = profile.tables[name]
         start, stop = table["start_ns"], table["end_ns"]
         inside = table[(start < end) & ((stop > begin) | ((stop == start) & (start >= begin)))].reset_index(drop=True)
-        times = {each: inside[each].clip(begin, end) - begin for each in ("start_ns", "end_ns")}
+        times = {column: inside[column].clip(begin, end) - begin for column in ("start_ns", "end_ns")}
         tables[name] = inside.assign(**times)
     return replace(profile, tables=tables)

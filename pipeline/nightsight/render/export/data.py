@@ -33,11 +33,11 @@ def _tables(report: Report) -> dict[str, pd.DataFrame]:
 
 
 def _parquet(table: pd.DataFrame) -> bytes:
-    text = table.select_dtypes(include=["category", "object", "string"]).columns
     import pyarrow.parquet  # noqa: PLC0415 (takes 25 ms, and few reports need it)
 
-    # one type for all text and no metadata with the pandas version: the same report gives the same bytes
-    arrow = pa.Table.from_pandas(table.astype(dict.fromkeys(text, "str")), preserve_index=False)
+    texts = table.select_dtypes(include=["category", "object", "string"]).columns
+    # one type for all texts and no metadata with the pandas version: the same report gives the same bytes
+    arrow = pa.Table.from_pandas(table.astype(dict.fromkeys(texts, "str")), preserve_index=False)
     file = io.BytesIO()
     pyarrow.parquet.write_table(arrow.replace_schema_metadata(None), file)
     return file.getvalue()

@@ -8,18 +8,17 @@ from nightsight.events.kernel_labels import NAME_LENGTH
 from nightsight.model.report import Report
 from nightsight.render.page.findings import Advice, Banner
 from nightsight.render.page.page import Page, page
-from nightsight.render.table.view import Column, Row, TableView
+from nightsight.render.table.view import TableView
 from nightsight.results.gpu import CUDA_GPU_KERN_SUM
 from nightsight.texts import middle_cut
 
 ROWS: Final = 10
-_OPEN: Final = CUDA_GPU_KERN_SUM.name  # the only table that is not collapsed
 _MARKUP: Final = re.compile(r"([\\`*_{}\[\]|~$#!])")
 _LIVE: Final = re.compile(r"@|#(?=\d)|\bGH-(?=\d)|:(?=//)|\bwww(?=\.)", re.IGNORECASE)
 _ENTITIES: Final = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
-_WAS_LIVE: Final = re.compile(r"(@|#(?=.\d)|\bGH-(?=.\d)|:(?=.//)|\bwww(?=.\.))\N{ZERO WIDTH SPACE}", re.IGNORECASE)
-_WAS_MARKUP: Final = re.compile(r"\\([\\`*_{}\[\]|~$#!])|&(?:amp|lt|gt);")
-_CHARACTERS: Final = {entity: chr(sign) for sign, entity in _ENTITIES.items()}
+_ESCAPED_LIVE: Final = re.compile(r"(@|#(?=.\d)|\bGH-(?=.\d)|:(?=.//)|\bwww(?=.\.))\N{ZERO WIDTH SPACE}", re.IGNORECASE)
+_ESCAPED_MARKUP: Final = re.compile(r"\\([\\`*_{}\[\]|~$#!])|&(?:amp|lt|gt);")
+_CHARACTERS: Final = {entity: chr(code) for code, entity in _ENTITIES.items()}
 _INDENT: Final = "\N{NO-BREAK SPACE}" * 3
 
 
@@ -31,7 +30,7 @@ def render_markdown(report: Report) -> str:
         escape(" · ".join(view.facts)),
         escape(view.windows.windows[0].verdict.text),
         *(_banner(banner) for banner in (*view.doubts, *view.notes)),
-        _grid(("", "", ""), [(figure.label, figure.value, figure.note) for figure in view.figures], numbers=(1,)),
+        _table(("", "", ""), [(figure.label, figure.value, figure.note) for figure in view.figures], numbers=(1,)),
         _advice(view.advice),
         *_sections(view),
         *(f"**{escape(titles)}.** Not available: {escape(reason)}." for titles, reason in view.unavailable),
@@ -49,8 +48,8 @@ def escape(text: str) -> str:
 
 def unescape(text: str) -> str:
     """Undo `escape`: `escape(unescape(text))` is plain, and equals `text` if `escape` returned that."""
-    text = _WAS_LIVE.sub("\\g<1>", text)
-    return _WAS_MARKUP.sub(lambda found: found[1] or _CHARACTERS[found[0]], text)
+    text = _ESCAPED_LIVE.sub("\\g<1>", text)
+    return _ESCAPED_MARKUP.sub(lambda match: match[1] or _CHARACTERS[match[0]], text)
 
 
 def _banner(banner: Banner) -> str:
@@ -61,12 +60,11 @@ def _banner(banner: Banner) -> str:
 def _advice(advice: Sequence[Advice]) -> str:
     if not advice:
         return ""
-    items = [f"- **{escape(item.title)}**{_gain(item)}. {escape(item.remedy)}" for item in advice]
-    return "\n".join(["### Advice", "", *items])
-
-
-def _gain(item: Advice) -> str:
-    return f" – gains {escape(item.of_window)}" if item.of_window else ""
+    gains = [f" – gains {escape(item.of_window)}" if item.of_window else "" for item in advice]
+    items = zip(advice, gains, strict=True)
+    return "\n".join(
+        ["### Advice", "", *(f"- **{escape(item.title)}**{gain}. {escape(item.remedy)}" for item, gain in items)]
+    )
 
 
 def _sections(view: Page) -> Iterator[str]:
@@ -74,39 +72,32 @@ def _sections(view: Page) -> Iterator[str]:
         if section.table is None:
             if section.message:
                 yield f"**{escape(section.title)}.** {escape(section.message)}"
-            continue
-        table = _rows(section.table)
-        if section.anchor == _OPEN:
+        elif section.anchor == CUDA_GPU_KERN_SUM.name:
             yield f"### {escape(section.title)}"
-            yield table
+            yield _first_rows(section.table)
         else:
             yield f"<details><summary>{escape(section.title)}</summary>"
-            yield table
+            yield _first_rows(section.table)
             yield "</details>"
 
 
-def _rows(table: TableView) -> str:
-    rows = [_texts(row) for row in table.rows[:ROWS]]
-    places = tuple(place for place, column in enumerate(table.columns) if column.is_number)
-    text = _grid([_heading(column) for column in table.columns], rows, numbers=places)
-    more = len(table.rows) > ROWS
-    return f"{text}\n\nThe first {ROWS} rows; the report has more." if more else text
+def _first_rows(view: TableView) -> str:
+    headings = [f"{column.title} ({column.unit})" if column.unit else column.title for column in view.columns]
+    rows = []
+    for row in view.rows[:ROWS]:
+        name, *values = (middle_cut(cell.text, NAME_LENGTH) for cell in (row.name, *row.cells))
+        rows.append([_INDENT * row.level + name, *values])
+    numbers = [index for index, column in enumerate(view.columns) if column.is_number]
+    more = f"\n\nThe first {ROWS} rows; the report has more." if len(view.rows) > ROWS else ""
+    return _table(headings, rows, numbers=numbers) + more
 
 
-def _texts(row: Row) -> list[str]:
-    names = [row.name.text, *(cell.text for cell in row.cells)]
-    first, *others = (middle_cut(name, NAME_LENGTH) for name in names)
-    return [_INDENT * row.level + first, *others]
+def _table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Sequence[int]) -> str:
+    return "\n".join(table_lines(headings, rows, numbers=numbers)) if rows else ""
 
 
-def _heading(column: Column) -> str:
-    return f"{column.title} ({column.unit})" if column.unit else column.title
-
-
-def _grid(headers: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: Sequence[int]) -> str:
-    rows = list(rows)
-    if not rows:
-        return ""
-    rule = ["---:" if place in numbers else "---" for place in range(len(headers))]
-    lines = [[escape(text) for text in headers], rule, *([escape(text) for text in row] for row in rows)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+def table_lines(headings: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: Sequence[int]) -> list[str]:
+    """Return a table of any texts, two lines before the rows; `numbers`: the columns that are aligned right."""
+    rule = ["---:" if index in numbers else "---" for index in range(len(headings))]
+    lines = [[escape(text) for text in headings], rule, *([escape(text) for text in row] for row in rows)]
+    return [f"| {' | '.join(line)} |" for line in lines]

@@ -1,7 +1,7 @@
 """Export to ui.perfetto.dev and chrome://tracing: Chrome's trace-event JSON, gzip-compressed.
 
 Arrow builds the rows of JSON from columns of text, one block of events at a time. Names and arguments that many events
-share are formatted once. Times are microseconds with three decimals, so no nanosecond is lost.
+share are formatted once. Times are microseconds with three decimals, so they are exact.
 """
 
 import json
@@ -61,7 +61,7 @@ _ARGUMENTS: Final[Mapping[str, tuple[str, ...]]] = {
     "graph_launches": ("graph",),
 }
 # higher levels take twice the time to save a tenth of the size
-_LEVEL: Final = 3
+_COMPRESSION: Final = 3
 _FRACTIONS: Final = strings(f".{fraction:03d}" for fraction in range(1000))
 
 
@@ -72,22 +72,20 @@ def perfetto_trace(profile: Profile) -> bytes:
     operations it launched. An operation that appears to start before its call (clocks can disagree) has no arrow.
     """
     # wbits=31 selects the gzip container
-    compressor = zlib.compressobj(_LEVEL, wbits=31)
+    compressor = zlib.compressobj(_COMPRESSION, wbits=31)
     return b"".join([*map(compressor.compress, _document(profile)), compressor.flush()])
 
 
 def _document(profile: Profile) -> Iterator[bytes]:
     places = Places(profile)
     threads = thread_slices(profile, places, tables=(*ON_THREADS, OS_CALLS))
-    marks, ranges, streams = (lay(profile, places) for lay in (mark_slices, process_slices, stream_slices))
-    laid = [threads, marks, ranges, streams]
+    marks, ranges, streams = (lay_out(profile, places) for lay_out in (mark_slices, process_slices, stream_slices))
     counters = _counters(profile, places)
-    times = [*(slices.start for slices in laid), *(counter.time for counter in counters)]
-    origin = int(min((slices_or_times.min() for slices_or_times in times if len(slices_or_times)), default=0))
-    launching, launched = _flows(profile, threads, streams)
-    events: list[Slices | _Counters] = [*laid, *counters]
+    events: list[Slices | _Counters] = [threads, marks, ranges, streams, *counters]
+    origin = min((int(item.start.min()) for item in events if len(item.start)), default=0)
     # marks share the tracks of their threads, so each track is listed once
-    tracks = list(dict.fromkeys(track for slices_or_times in events for track in slices_or_times.tracks))
+    tracks = list(dict.fromkeys(track for item in events for track in item.tracks))
+    launching, launched = _flows(profile, threads, streams)
     rows = chain(
         _metadata(tracks),
         _slice_rows(profile, threads, origin, _Arrows(launching, "out")),
@@ -97,30 +95,30 @@ def _document(profile: Profile) -> Iterator[bytes]:
         *(_counter_rows(counter, origin) for counter in counters),
     )
     yield b'{"displayTimeUnit":"ns","traceEvents":['
-    # every row starts with a comma; remove that of the first
+    # each row starts with a comma; remove that of the first
     yield next(rows, b"").removeprefix(b",")
     yield from rows
     yield b"\n]}\n"
 
 
 def _metadata(tracks: Sequence[Track]) -> Iterator[bytes]:
-    """Name and order the processes and threads; nothing if there are none."""
-    for place, (pid, name) in enumerate({track.pid: track.process for track in tracks}.items()):
-        yield _metadata_row("process", {"pid": pid}, name, place)
-    for place, track in enumerate(tracks):
+    """Yield the names and the order of processes and threads."""
+    for index, (pid, name) in enumerate({track.pid: track.process for track in tracks}.items()):
+        yield _metadata_rows("process", {"pid": pid}, name, index)
+    for index, track in enumerate(tracks):
         if track.name:
-            yield _metadata_row("thread", {"pid": track.pid, "tid": track.tid}, track.name, place)
+            yield _metadata_rows("thread", {"pid": track.pid, "tid": track.tid}, track.name, index)
 
 
-def _metadata_row(kind: str, whose: Mapping[str, int], name: str, place: int) -> bytes:
-    facts = {f"{kind}_name": {"name": name}, f"{kind}_sort_index": {"sort_index": place}}
-    rows = ({"ph": "M", "name": fact, **whose, "args": value} for fact, value in facts.items())
+def _metadata_rows(kind: str, ids: Mapping[str, int], name: str, index: int) -> bytes:
+    facts = {f"{kind}_name": {"name": name}, f"{kind}_sort_index": {"sort_index": index}}
+    rows = ({"ph": "M", "name": fact, **ids, "args": value} for fact, value in facts.items())
     return "".join(f",\n{_json(row)}" for row in rows).encode()
 
 
 @dataclass(frozen=True)
 class _Arrows:
-    """The flow number of each slice, which starts it ("out") or ends it ("in"); 0 for none."""
+    """The flow number of each slice, 0 for none; the slices start ("out") or end ("in") the flows."""
 
     number: Ints
     direction: str
@@ -136,25 +134,14 @@ def _flows(profile: Profile, threads: Slices, streams: Slices) -> tuple[Ints, In
     slice_of_call = np.full(len(profile.table("api_calls")) + 1, -1, dtype=np.int64)
     slice_of_call[threads.row[of_calls]] = of_calls
     # `launching_calls` numbers the operations of all tables consecutively
-    before = np.cumsum([0, *(len(profile.table(name)) for name in streams.tables)])
-    called = launching_calls(profile)[before[streams.table] + streams.row]
-    call = slice_of_call[called]
+    offset = np.cumsum([0, *(len(profile.table(name)) for name in streams.tables)])
+    call = slice_of_call[launching_calls(profile)[offset[streams.table] + streams.row]]
     launched = np.flatnonzero(call >= 0)
-    # arrows that would lead backwards in time are dropped
+    # without arrows that would lead backwards in time
     launched = launched[streams.start[launched] >= threads.start[call[launched]]]
     # + 1, because 0 means no arrow
     begins[call[launched]] = ends[launched] = call[launched] + 1
     return begins, ends
-
-
-def _column(profile: Profile, slices: Slices, name: str) -> Ints:
-    """Return an integer column for all slices, -1 where it is NULL or the table lacks it."""
-    values = np.full(len(slices.row), -1, dtype=np.int64)
-    for place, table in enumerate(slices.tables):
-        here = slices.table == place
-        if name in (frame := profile.table(table)):
-            values[here] = integers(frame[name])[slices.row[here]]
-    return values
 
 
 @dataclass(frozen=True)
@@ -165,20 +152,23 @@ class _Labels:
     text: pa.Array
     correlation: Ints
 
-    def of(self, chosen: slice) -> list[Text]:
-        correlation = self.correlation[chosen]
-        return [take(self.text, self.code[chosen]), where(correlation >= 0, digits(correlation)), "}}"]
+    def of(self, block: slice) -> list[Text]:
+        correlation = self.correlation[block]
+        return [take(self.text, self.code[block]), where(correlation >= 0, digits(correlation)), "}}"]
 
 
 def _labels(profile: Profile, slices: Slices) -> _Labels:
-    code = np.zeros(len(slices.row), dtype=np.int64)
+    code, correlation = np.zeros(len(slices.row), dtype=np.int64), np.full(len(slices.row), -1, dtype=np.int64)
     texts: list[pa.Array] = []
-    for place, table in enumerate(slices.tables):
-        here = slices.table == place
-        codes, text = _table_labels(table, profile.table(table))
-        code[here] = sum(map(len, texts)) + codes[slices.row[here]]
+    for index, table in enumerate(slices.tables):
+        frame, is_of_table = profile.table(table), slices.table == index
+        rows = slices.row[is_of_table]
+        codes, text = _table_labels(table, frame)
+        code[is_of_table] = sum(map(len, texts)) + codes[rows]
         texts.append(text)
-    return _Labels(code, pa.concat_arrays([*texts, strings([])]), _column(profile, slices, "correlation"))
+        if "correlation" in frame:
+            correlation[is_of_table] = integers(frame["correlation"])[rows]
+    return _Labels(code, pa.concat_arrays([*texts, strings([])]), correlation)
 
 
 def _table_labels(table: str, frame: pd.DataFrame) -> tuple[Ints, pa.Array]:
@@ -187,22 +177,24 @@ def _table_labels(table: str, frame: pd.DataFrame) -> tuple[Ints, pa.Array]:
     The JSON stays open at the end, so that a correlation id can be appended.
     """
     name_code, names = event_names(table, frame)
-    arguments = [name for name in _ARGUMENTS[table] if name in frame]
-    columns = {name: _values(frame[name]) for name in arguments}
+    columns = {name: _argument_values(frame[name]) for name in _ARGUMENTS[table] if name in frame}
     has_id = integers(frame["correlation"]) >= 0 if "correlation" in frame else np.zeros(len(frame), dtype=bool)
     # events repeat the same name and arguments thousands of times: format each combination once
-    code, rows = distinct([name_code, has_id.astype(np.int64), *(values for values, _ in columns.values())])
-    first, followed, *further = rows.T
-    parts = [_argument(name, values, columns[name][1]) for name, values in zip(arguments, further, strict=True)]
+    code, combinations = distinct([name_code, has_id.astype(np.int64), *(values for values, _ in columns.values())])
+    name_codes, id_flags, *values_of_columns = combinations.T
+    parts = [
+        _argument(name, values, texts)
+        for (name, (_, texts)), values in zip(columns.items(), values_of_columns, strict=True)
+    ]
     # chrome://tracing merges the arguments at both ends of an arrow, and rejects one name with two values
     identity = "correlation" if table == "api_calls" else "launch_correlation"
-    parts.append(where(followed == 1, strings([f',"{identity}":'] * len(followed))))
-    written = pc.ascii_ltrim(join(*parts), characters=",")
+    parts.append(where(id_flags == 1, strings([f',"{identity}":'] * len(id_flags))))
+    arguments = pc.ascii_ltrim(join(*parts), characters=",")
     head = f',"cat":"{_CATEGORIES[table]}","args":{{'
-    return code, join(',"name":', take(strings(map(_json, names)), first), head, written)
+    return code, join(',"name":', take(strings(map(_json, names)), name_codes), head, arguments)
 
 
-def _values(column: "pd.Series[Any]") -> tuple[Ints, pa.Array | None]:
+def _argument_values(column: "pd.Series[Any]") -> tuple[Ints, pa.Array | None]:
     """Return a column as integers (-1 for no value), and the texts that they index; None if they are plain numbers."""
     if column.dtype == bool:
         # False becomes -1 (no argument), True becomes 0
@@ -216,9 +208,9 @@ def _values(column: "pd.Series[Any]") -> tuple[Ints, pa.Array | None]:
 
 
 def _argument(name: str, values: Ints, texts: pa.Array | None) -> pa.Array:
-    # one extra text, so that `take` works even if there is no value at all
-    written = digits(values) if texts is None else take(pa.concat_arrays([texts, strings([""])]), values.clip(0))
-    return where(values >= 0, join(f',"{name}":', written))
+    # one extra text, so that `take` works even if there are no values
+    text = digits(values) if texts is None else take(pa.concat_arrays([texts, strings([""])]), values.clip(0))
+    return where(values >= 0, join(f',"{name}":', text))
 
 
 def _slice_rows(profile: Profile, slices: Slices, origin: int, arrows: _Arrows) -> Iterator[bytes]:
@@ -255,9 +247,9 @@ def _async_rows(profile: Profile, slices: Slices, origin: int) -> Iterator[bytes
 
 @dataclass(frozen=True)
 class _Counters:
-    """Counter values at times (ns), one array entry each; `label` indexes `labels`: place, name and unit as JSON."""
+    """Counter values from their start (ns); `label` is an index into `labels`: place, name and unit as JSON."""
 
-    time: Ints
+    start: Ints
     value: Ints | Floats
     label: Ints
     labels: pa.Array
@@ -266,42 +258,33 @@ class _Counters:
 
 def _counters(profile: Profile, places: Places) -> list[_Counters]:
     """Return the counters: memory in use, and sampled GPU metrics."""
-    frames = {"bytes": _memory_levels(profile), "value": _metrics(profile)}
-    return [_of_gpus(frame, unit, places) for unit, frame in frames.items() if len(frame)]
+    counters = []
+    events = profile.tables.get("memory_usage")
+    if events is not None and len(events):
+        levels = memory_levels(events, ["device", "kind"])
+        names = renamed(levels["kind"], lambda kinds: pd.Index([f"{printable(kind)} memory in use," for kind in kinds]))
+        counters.append(_counters_of(levels, names, levels["bytes"], "bytes", places))
+    samples = profile.tables.get("gpu_metrics")
+    if samples is not None and len(samples):
+        names = renamed(samples["metric"], lambda names: names.map(printable))
+        counters.append(_counters_of(samples, names, samples["value"], "value", places))
+    return counters
 
 
-def _of_gpus(frame: pd.DataFrame, unit: str, places: Places) -> _Counters:
-    names = frame["name"].cat
+def _counters_of(
+    frame: pd.DataFrame, names: "pd.Categorical[Any]", values: "pd.Series[Any]", unit: str, places: Places
+) -> _Counters:
     label, pairs = distinct([integers(frame["device"]), np.asarray(names.codes, dtype=np.int64)])
     gpus = [(*places.gpu(device), _json(names.categories[name])) for device, name in pairs.tolist()]
     labels = (f',"pid":{pid},"tid":0,"cat":"counter","name":{name},"args":{{"{unit}":' for pid, _, name in gpus)
     tracks = {pid: Track(pid, 0, process, "") for pid, process, _ in gpus}
-    values = frame["value"].to_numpy()
-    return _Counters(integers(frame["start_ns"]), values, label, strings(labels), (*tracks.values(),))
-
-
-def _memory_levels(profile: Profile) -> pd.DataFrame:
-    """Return the bytes allocated on each device, by kind of memory, after each change."""
-    events = profile.tables.get("memory_usage", pd.DataFrame())
-    if not len(events):
-        return events
-    levels = memory_levels(events, ["device", "kind"])
-    names = renamed(levels["kind"], lambda kinds: pd.Index([f"{printable(kind)} memory in use," for kind in kinds]))
-    return levels.assign(value=levels["bytes"], name=names)
-
-
-def _metrics(profile: Profile) -> pd.DataFrame:
-    samples = profile.tables.get("gpu_metrics", pd.DataFrame())
-    return (
-        samples.assign(name=renamed(samples["metric"], lambda names: names.map(printable))) if len(samples) else samples
-    )
+    return _Counters(integers(frame["start_ns"]), values.to_numpy(), label, strings(labels), (*tracks.values(),))
 
 
 def _counter_rows(counters: _Counters, origin: int) -> Iterator[bytes]:
-    for block in blocks(0, len(counters.time)):
-        time, value, label = counters.time[block], counters.value[block], counters.label[block]
-        stamp = _microseconds(time - origin)
-        yield _text(',\n{"ph":"C","ts":', stamp, take(counters.labels, label), digits(value), "}}")
+    for block in blocks(0, len(counters.start)):
+        labels, value = take(counters.labels, counters.label[block]), digits(counters.value[block])
+        yield _text(',\n{"ph":"C","ts":', _microseconds(counters.start[block] - origin), labels, value, "}}")
 
 
 def _places(tracks: tuple[Track, ...]) -> pa.Array:

@@ -47,5 +47,5 @@ def join(*parts: Text) -> pa.Array:
 
 def one_text(texts: pa.Array, separator: str) -> bytes:
     """Join all rows into one text, as bytes."""
-    listed = pa.ListArray.from_arrays([0, len(texts)], texts)
-    return bytes(pc.binary_join(listed, separator)[0].as_buffer())
+    one_list = pa.ListArray.from_arrays([0, len(texts)], texts)
+    return bytes(pc.binary_join(one_list, separator)[0].as_buffer())

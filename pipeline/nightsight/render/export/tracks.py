@@ -1,4 +1,4 @@
-"""Assigns events to tracks for trace viewers: one per thread and GPU stream, and further ones where events overlap.
+"""Assigns events to tracks of trace viewers: one per thread and GPU stream, and further ones where events overlap.
 
 Viewers draw a track as nested boxes, so events on one track must nest or be disjoint, and never cross.
 """
@@ -24,7 +24,7 @@ from nightsight.texts import middle_cut, printable
 PYTHON: Final = "python_functions"
 ON_THREADS: Final = ("ranges", PYTHON, "cpu_ops", "api_calls")
 MARKS: Final = "marks"
-"""Instant events of threads; formats that only know spans leave them out."""
+"""Instant events of threads; formats that have only spans omit them."""
 OS_CALLS: Final = "os_calls"
 """Operating system calls of threads, most of them waits; exported only to viewers that can hide them."""
 NAME_LENGTH: Final = 4096
@@ -33,13 +33,12 @@ NAME_LENGTH: Final = 4096
 _TID: Final = (1 << 24) - 1
 _FREE: Final = 1 << 23
 _GPUS: Final = 1 << 24
-_OF_THREAD: Final = ("process", "thread", "tid")
-_NAMED_BY: Final = {"memory_ops": "operation", PYTHON: "function"}
+_NAME_COLUMNS: Final = {"memory_ops": "operation", PYTHON: "function"}
 
 
 @dataclass(frozen=True)
 class Track:
-    """One track: ids and names of its process and thread; a GPU counts as a process, its streams as threads."""
+    """A track: ids and names of its process and thread; a GPU counts as a process, its streams as threads."""
 
     pid: int
     tid: int
@@ -65,12 +64,12 @@ class Slices:
 
     @cached_property
     def nesting(self) -> tuple[Ints, Ints]:
-        """Per slice: how many slices enclose it, and how many are inside it, counting itself."""
+        """Per slice: the number of slices that enclose it, and of those inside it, counting itself."""
         # `outer` returns the enclosing slice of each slice, -1 for none
         level = levels(outer(separate_groups(self.track, self.start, self.end)[1]))
-        # inside are all that follow and are deeper; `outer` on the reversed levels finds where they end
-        outside = outer(-level[::-1])[::-1]
-        return level, len(level) - 1 - outside - np.arange(len(level))
+        # inside are all following slices that are deeper; `outer` on the reversed levels finds their end
+        end = outer(-level[::-1])[::-1]
+        return level, len(level) - 1 - end - np.arange(len(level))
 
 
 class Places:
@@ -83,17 +82,19 @@ class Places:
     @cached_property
     def pids(self) -> Mapping[int, int]:
         """The id of each process by key: its pid, or a free number if another process has the same pid."""
-        processes = self._processes
-        again = processes["pid"].duplicated()
-        rows = zip(processes["process"], processes["pid"], again, strict=True)
+        keys, pids = self._processes["process"], self._processes["pid"]
+        rows = zip(keys, pids, pids.duplicated(), strict=True)
         return {int(process): next(self._free) if is_duplicate else int(pid) for process, pid, is_duplicate in rows}
 
     def thread(self, keys: Sequence[int], lane: int) -> Track:
         """Return the track of a thread (process, thread, tid); with a `lane`, a further track for crossing events."""
         process, thread, tid = keys
-        pid = self.pids[process]
-        name = _numbered("main thread" if tid == pid else self._name(process, thread), lane)
-        return Track(pid, next(self._free) if lane else tid, f"process {pid}", name)
+        pid, name = self.pids[process], "main thread"
+        if tid != pid:
+            own_name = self._names.get(thread, "")
+            # the program's name is private
+            name = "thread" if own_name in ("", self._programs[process]) else printable(own_name)
+        return Track(pid, next(self._free) if lane else tid, f"process {pid}", _numbered(name, lane))
 
     def process(self, keys: Sequence[int], lane: int) -> Track:
         """Return a track for events that belong to a process (process) but not to a thread."""
@@ -105,8 +106,7 @@ class Places:
         gpu, process, context, stream = keys
         pid, name = self.gpu(gpu)
         owner = f"process {self.pids[process]}, " if process in self.pids and len(self.pids) > 1 else ""
-        name_of_stream = _numbered(f"{owner}context {context}, stream {stream}", lane)
-        return Track(pid, next(self._free), name, name_of_stream)
+        return Track(pid, next(self._free), name, _numbered(f"{owner}context {context}, stream {stream}", lane))
 
     def gpu(self, device: int) -> tuple[int, str]:
         """Return id and name of the process that represents a GPU, or, for -1, the CPU's memory."""
@@ -137,15 +137,10 @@ class Places:
         rows = zip(self._processes["process"], self._processes["pid"], strict=True)
         return {int(process): self._names.get(int(process) | int(pid), "") for process, pid in rows}
 
-    def _name(self, process: int, thread: int) -> str:
-        """Return the name of a thread; "thread" if it only has the program's name, which is kept private."""
-        name = self._names.get(thread, "")
-        return "thread" if name in ("", self._programs[process]) else printable(name)
-
 
 def thread_slices(profile: Profile, places: Places, *, tables: Sequence[str] = ON_THREADS) -> Slices:
     """Lay out the events of `tables` on tracks of their threads; StartEnd ranges belong to no thread."""
-    return _lay(_events(profile, tables, _OF_THREAD), crossing_lanes, places.thread)
+    return _slices(profile, tables, ("process", "thread", "tid"), crossing_lanes, places.thread)
 
 
 def mark_slices(profile: Profile, places: Places) -> Slices:
@@ -155,14 +150,12 @@ def mark_slices(profile: Profile, places: Places) -> Slices:
 
 def process_slices(profile: Profile, places: Places) -> Slices:
     """Lay out the StartEnd ranges of each process: they can cross, and end on another thread."""
-    events = _events(profile, ("ranges",), ("process",), style=START_END)
-    return _lay(events, crossing_lanes, places.process)
+    return _slices(profile, ("ranges",), ("process",), crossing_lanes, places.process, style=START_END)
 
 
 def stream_slices(profile: Profile, places: Places) -> Slices:
     """Lay out the operations of each stream; concurrent ones get separate tracks, because they do not nest."""
-    events = _events(profile, GPU_TABLES, ("device", "process", "context", "stream"))
-    return _lay(events, free_lanes, places.stream)
+    return _slices(profile, GPU_TABLES, ("device", "process", "context", "stream"), free_lanes, places.stream)
 
 
 def event_names(table: str, frame: pd.DataFrame) -> tuple[Ints, list[str]]:
@@ -172,7 +165,7 @@ def event_names(table: str, frame: pd.DataFrame) -> tuple[Ints, list[str]]:
     if table in ("ranges", MARKS):
         codes, labels = range_labels(frame)
         return codes.astype(np.int64), [middle_cut(printable(text), NAME_LENGTH) for text in labels.tolist()]
-    texts = frame[_NAMED_BY.get(table, "name")].cat
+    texts = frame[_NAME_COLUMNS.get(table, "name")].cat
     names: list[str] = list(texts.categories)
     if table == "memory_ops":
         names = operation_names(names)
@@ -185,49 +178,63 @@ def distinct(keys: Sequence[Ints]) -> tuple[Ints, Ints]:
     """Number the distinct combinations of keys in sorted order; return each event's number, and the combinations."""
     codes = np.zeros(len(keys[0]), dtype=np.int64)
     for key in keys:
-        local, values = pd.factorize(key)
+        key_codes, values = pd.factorize(key)
         # renumbered after each key, so that the product cannot overflow
-        codes = pd.factorize(codes * len(values) + local)[0].astype(np.int64)
+        codes = pd.factorize(codes * len(values) + key_codes)[0].astype(np.int64)
     # factorize numbers them in order of appearance: a new maximum is the first event of a combination
     first = np.flatnonzero(np.diff(np.maximum.accumulate(codes), prepend=-1))
-    chosen = [key[first] for key in keys]
-    order = np.lexsort(chosen[::-1])
+    combinations = np.stack([key[first] for key in keys], axis=1)
+    order = np.lexsort(combinations.T[::-1])
     rank = np.empty(len(order), dtype=np.int64)
     rank[order] = np.arange(len(order))
-    return rank[codes], np.stack(chosen, axis=1)[order]
+    return rank[codes], combinations[order]
 
 
-@dataclass(frozen=True)
-class _Events:
-    tables: tuple[str, ...]
-    table: Ints
-    row: Ints
-    start: Ints
-    end: Ints
-    keys: tuple[Ints, ...]
-
-
-def _events(profile: Profile, names: Iterable[str], keys: Sequence[str], *, style: str = "") -> _Events:
-    """Gather the events of several tables, with the keys of their tracks.
+def _slices(
+    profile: Profile,
+    names: Iterable[str],
+    keys: Sequence[str],
+    lanes: Callable[[Ints, Ints], Ints],
+    track: Callable[[Sequence[int], int], Track],
+    *,
+    style: str = "",
+) -> Slices:
+    """Assign the events of several tables to tracks, one per owner (the distinct keys) and lane, sorted by track.
 
     `style` selects ranges: START_END, or "" for all those that belong to a thread.
     """
     tables = tuple(name for name in names if name in profile.tables)
     frames = [profile.tables[name] for name in tables]
-    rows = [_of_style(frame, style) for frame in frames]
+    rows = [_rows_of_style(frame, style) for frame in frames]
 
     def joined(columns: Iterable[Ints]) -> Ints:
-        chosen = [column[row] for column, row in zip(columns, rows, strict=True)]
-        return np.concatenate([*chosen, np.empty(0, dtype=np.int64)])
+        selected = [column[row] for column, row in zip(columns, rows, strict=True)]
+        return np.concatenate([*selected, np.empty(0, dtype=np.int64)])
 
     start, end = (joined(frame[name].to_numpy() for frame in frames) for name in ("start_ns", "end_ns"))
-    table = np.repeat(np.arange(len(rows)), [len(row) for row in rows])
-    places = tuple(joined(_key(frame, key) for frame in frames) for key in keys)
     # an event that ends before its start counts as zero-length
-    return _Events(tables, table, np.concatenate([*rows, table[:0]]), start, np.maximum(start, end), places)
+    end = np.maximum(start, end)
+    owner, owners = distinct([joined(_key(frame, key) for frame in frames) for key in keys])
+    # longest first, so that an enclosing event comes before the events inside it
+    order = np.lexsort((-end, start, owner))
+    owner, start, end = owner[order], start[order], end[order]
+    track_number, tracks = distinct((owner, lanes(*separate_groups(owner, start, end))))
+    # stable, so that the events of a track keep their order
+    by_track = np.argsort(track_number, kind="stable")
+    order = order[by_track]
+    table = np.repeat(np.arange(len(rows)), [len(row) for row in rows])
+    return Slices(
+        tables,
+        table[order],
+        np.concatenate([*rows, table[:0]])[order],
+        start[by_track],
+        end[by_track],
+        track_number[by_track],
+        tuple(track(owners[number].tolist(), lane) for number, lane in tracks.tolist()),
+    )
 
 
-def _of_style(frame: pd.DataFrame, style: str) -> Ints:
+def _rows_of_style(frame: pd.DataFrame, style: str) -> Ints:
     if "style" not in frame:
         return np.arange(len(frame))
     is_start_end = np.asarray(frame["style"] == START_END, dtype=bool)
@@ -236,29 +243,7 @@ def _of_style(frame: pd.DataFrame, style: str) -> Ints:
 
 def _key(frame: pd.DataFrame, column: str) -> Ints:
     """Return a key column; `tid` may be missing, and is then the low bits of the thread key."""
-    if column not in frame:
-        return integers(frame["thread"]) & _TID
-    return integers(frame[column])
-
-
-_Lanes = Callable[[Ints, Ints], Ints]
-
-
-def _lay(events: _Events, lanes: _Lanes, track: Callable[[Sequence[int], int], Track]) -> Slices:
-    """Assign events to tracks: one per owner (the distinct keys) and lane, and sort them by track."""
-    group, keys = distinct(events.keys)
-    # longest first, so that an enclosing event comes before the events inside it
-    order = np.lexsort((-events.end, events.start, group))
-    group, start, end = group[order], events.start[order], events.end[order]
-    lane = lanes(*separate_groups(group, start, end))
-    place, pairs = distinct((group, lane))
-    tracks = tuple(track(keys[owner].tolist(), lane) for owner, lane in pairs.tolist())
-    # stable, so that the events of a track keep their order
-    again = np.argsort(place, kind="stable")
-    chosen = order[again]
-    return Slices(
-        events.tables, events.table[chosen], events.row[chosen], start[again], end[again], place[again], tracks
-    )
+    return integers(frame[column]) if column in frame else integers(frame["thread"]) & _TID
 
 
 def _numbered(name: str, lane: int) -> str:

@@ -1,25 +1,33 @@
-"""Bar charts and dot plots: bars with the text next to them, and trials one after another."""
+"""Bar charts, with text next to each bar, and dot plots of trials."""
 
 import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
+import pandas as pd
 
 from nightsight.render.figure.axes import Tick
 from nightsight.render.figure.plot import MIX_COLORS, Circle, Dot, Key, Line, Picture, Plot, Rect
-from nightsight.render.table.view import Floats
-from nightsight.units import Scale, format_value, scale_for
+from nightsight.render.table.view import Floats, floats, share_of
+from nightsight.units import format_value, scale_for
 
 _LEAST_NAMED: Final = 1.0  # percent
 _LEAST_WIDTH: Final = 0.1  # percent: a value above zero must stay visible
+_KINDS_OF_WORK: Final = {
+    "busy_ns": ("busy", "Busy"),
+    "kernel_ns": ("kernel", "Kernels, sum"),
+    "copy_ns": ("copy", "Copies, sum"),
+    "set_ns": ("set", "Sets, sum"),
+    "graph_ns": ("graph", "CUDA graphs, sum"),
+}
 
 
 @dataclass(frozen=True)
 class Bar:
-    """One bar; its text is next to it (`value`, and `note`), or below it (`parts`). `summary` says it in words."""
+    """A bar; its text is next to it (`value`, and `note`) or below it (`parts`). `summary` describes it in words."""
 
     summary: str
     marks: tuple[Rect, ...]
@@ -53,11 +61,35 @@ class Strip(Picture):
     plot: Plot
 
 
-def bar(series: str, label: str, value: str, width: float, note: str) -> Bar:
-    """Return a bar of one value, on the track of the largest one."""
-    track = Rect("track", y=20, height=60)
-    drawn = Rect(f"series-{series}", width=width, y=20, height=60)
-    return Bar(f"{label}: {value}{note and ', ' + note}", (track, drawn), label, value, note)
+def gpu_time_bars(frame: pd.DataFrame, called: Callable[[object], str]) -> Bars:
+    """Return the bars of gpu_time: per device, the busy time of the window, and the sum of each kind of work."""
+    # busy and kernels are always shown, other kinds only if a device executed some
+    present = [column for column in _KINDS_OF_WORK if column in frame and floats(frame[column]).any()]
+    columns = list(dict.fromkeys(("busy_ns", "kernel_ns", *present)))
+    window, *times = (float(np.nan_to_num(floats(frame[column])).max()) for column in ("window_ns", *columns))
+    largest = max(window, *times)
+    groups = tuple(
+        Group(called(row["device"]), tuple(_time_bar(row, column, largest) for column in columns))
+        for row in frame.to_dict("records")
+    )
+    full = f"{format_value(largest, 'window_ns')}, {'the window' if largest == window else 'the largest sum'}"
+    note = (
+        f"Full width: {full}. Only time inside the window counts; percentages are of the window. Busy counts "
+        "overlapping operations once. A sum counts every operation in full, so sums of several streams can exceed busy."
+    )
+    return Bars(look="sums", title="Busy time, and sums by kind", groups=groups, notes=(note,))
+
+
+def _time_bar(row: Mapping[Any, Any], column: str, largest: float) -> Bar:
+    """Return the bar of one time of a device, on a track as long as the largest one."""
+    time, window = (0.0 if pd.isna(row[name]) else float(row[name]) for name in (column, "window_ns"))
+    series, label = _KINDS_OF_WORK[column]
+    value = format_value(time, column)
+    note = share_of(time, window) if window else ""
+    is_drawn = largest > 0 and math.isfinite(time) and time > 0
+    width = round(max(100.0 * time / largest, _LEAST_WIDTH), 2) if is_drawn else 0.0
+    marks = (Rect("track", y=20, height=60), Rect(f"series-{series}", width=width, y=20, height=60))
+    return Bar(f"{label}: {value}{note and ', ' + note}", marks, label, value, note)
 
 
 def stacks(labels: Sequence[str], shares: Mapping[str, Floats]) -> tuple[Group, ...]:
@@ -65,33 +97,33 @@ def stacks(labels: Sequence[str], shares: Mapping[str, Floats]) -> tuple[Group, 
 
     The MIX_COLORS kinds with the largest sums have their own colors; all others share one.
     """
-    known = {kind: np.nan_to_num(values, posinf=0.0, neginf=0.0).clip(0, 100) for kind, values in shares.items()}
-    ranks = sorted(known, key=lambda kind: -float(known[kind].sum()))
-    looks = dict.fromkeys(ranks, "series-others")
-    looks |= {kind: f"series-mix-{rank}" for rank, kind in enumerate(ranks[:MIX_COLORS], start=1)}
-    bars = (
-        _stack({kind: float(values[place]) for kind, values in known.items()}, looks) for place in range(len(labels))
-    )
-    return tuple(Group(label, (each,)) for label, each in zip(labels, bars, strict=True) if len(each.marks) > 1)
+    percents = {kind: np.nan_to_num(values, posinf=0.0, neginf=0.0).clip(0, 100) for kind, values in shares.items()}
+    kinds = sorted(percents, key=lambda kind: -float(percents[kind].sum()))
+    looks = dict.fromkeys(kinds, "series-others")
+    looks |= {kind: f"series-mix-{rank}" for rank, kind in enumerate(kinds[:MIX_COLORS], start=1)}
+    bars = [
+        _stack({kind: float(values[row]) for kind, values in percents.items()}, looks) for row in range(len(labels))
+    ]
+    return tuple(Group(label, (bar,)) for label, bar in zip(labels, bars, strict=True) if len(bar.marks) > 1)
 
 
-def _stack(parts: Mapping[str, float], looks: Mapping[str, str]) -> Bar:
-    extents = list(_extents(parts))
-    marks = (Rect(looks[kind], _round(begin), _round(extent), y=10, height=80) for kind, begin, extent in extents)
+def _stack(percents: Mapping[str, float], looks: Mapping[str, str]) -> Bar:
+    extents = list(_extents(percents))
+    marks = (Rect(looks[kind], round(begin, 2), round(extent, 2), y=10, height=80) for kind, begin, extent in extents)
     keys = tuple(
-        Key(f"{kind} {format_value(parts[kind], 'part_pct')}", looks[kind])
+        Key(f"{kind} {format_value(percents[kind], 'part_pct')}", looks[kind])
         for kind, _, _ in extents
-        if parts[kind] >= _LEAST_NAMED
+        if percents[kind] >= _LEAST_NAMED
     )
     return Bar(", ".join(key.label for key in keys), (Rect("track", y=10, height=80), *marks), parts=keys)
 
 
-def _extents(parts: Mapping[str, float]) -> Iterator[tuple[str, float, float]]:
-    """Yield begin and width of what there is of each kind."""
+def _extents(percents: Mapping[str, float]) -> Iterator[tuple[str, float, float]]:
+    """Yield begin and width of each kind that has a width."""
     end = 0.0
-    for kind, part in parts.items():
+    for kind, percent in percents.items():
         # shares can add up to slightly more than 100 %
-        extent = min(part, 100.0 - end)
+        extent = min(percent, 100.0 - end)
         if extent > 0:
             yield kind, end, extent
             end += extent
@@ -100,12 +132,17 @@ def _extents(parts: Mapping[str, float]) -> Iterator[tuple[str, float, float]]:
 def trials(title: str, values: Sequence[float]) -> Strip:
     """Return a dot plot of `values` (ns) in the order they ran, scaled from the lowest to the highest."""
     low, high = min(values), max(values)
-    scale = scale_for("ns", values)
-    steps = max(len(values) - 1, 1)
+
+    def height(value: float) -> float:
+        """Return the distance from the top in percent, within a margin."""
+        return round(90.0 - 80.0 * (value - low) / (high - low), 2) if high > low else 50.0
+
     # margins of 2 %, so that the first and last dots are not cut
-    dots = [Dot(_round(2 + 96 * place / steps), _height(value, low, high)) for place, value in enumerate(values)]
-    median = _height(statistics.median(values), low, high)
+    steps = max(len(values) - 1, 1)
+    dots = [Dot(round(2 + 96 * number / steps, 2), height(value)) for number, value in enumerate(values)]
+    median = height(statistics.median(values))
     line = Line("median", Dot(0, median), Dot(100, median))
+    scale = scale_for("ns", values)
     ends = (Tick(0, scale.with_unit(high)), Tick(100, scale.with_unit(low)))
     summary = f"{len(values)} trials from {ends[1].text} to {ends[0].text}"
     return Strip(
@@ -114,24 +151,3 @@ def trials(title: str, values: Sequence[float]) -> Strip:
         plot=Plot(summary, (line, *(Circle("series-cpu", dot, 4) for dot in dots)), ends),
         notes=("Trials in the order they ran; the line is the median. The scale does not start at zero.",),
     )
-
-
-def width(value: float, largest: float) -> float:
-    """Return the length of a bar in percent; any value above zero stays visible."""
-    if not largest or not math.isfinite(value) or value <= 0:
-        return 0.0
-    return _round(max(100.0 * value / largest, _LEAST_WIDTH))
-
-
-def share(value: float, total: float) -> str:
-    """Format `value` as a percentage of `total`; "" if the total is 0."""
-    return Scale(1, "%", 1).with_unit(100.0 * value / total) if total else ""
-
-
-def _height(value: float, low: float, high: float) -> float:
-    """Return the distance from the top in percent, within a margin."""
-    return _round(90.0 - 80.0 * (value - low) / (high - low)) if high > low else 50.0
-
-
-def _round(value: float) -> float:
-    return round(value, 2)

@@ -1,17 +1,16 @@
 """Selects the pictures of each result, and writes their titles, labels and notes."""
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-import numpy as np
 import pandas as pd
 
-from nightsight.events.kernel_labels import NAME_LENGTH, Labels
+from nightsight.events.kernel_labels import Labels
 from nightsight.model.report import Report
-from nightsight.render.figure.bars import Bar, Bars, Group, bar, share, stacks, width
+from nightsight.render.figure.bars import Bars, gpu_time_bars, stacks
 from nightsight.render.figure.columns import step_columns
-from nightsight.render.figure.curves import Kind, over_time
+from nightsight.render.figure.curves import CurveKind, over_time
 from nightsight.render.figure.flames import flames
 from nightsight.render.figure.heat import heat, heats_of_parts
 from nightsight.render.figure.histograms import Distribution, Layer, histograms
@@ -32,110 +31,12 @@ from nightsight.results.operator_roofline import OPERATOR_ROOFLINE, OPERATOR_ROO
 from nightsight.results.program import MEMORY_OVER_TIME, MEMORY_USAGE
 from nightsight.results.ranks import RANK_STEPS, RANKS
 from nightsight.results.steps import STEP_PARTS, STEP_SPLIT, STEP_TIMES, WHOLE_STEP
-from nightsight.units import format_value, heading
+from nightsight.units import heading
 
 Frame = pd.DataFrame
-_KERNELS: Final = 12
+_MAX_KERNELS: Final = 12
 
-
-@dataclass(frozen=True)
-class Pictures:
-    """The pictures of a section: above the table, folded next to it, and below it."""
-
-    above: tuple[Picture, ...] = ()
-    folded: tuple[Picture, ...] = ()
-    below: tuple[Panels, ...] = ()
-
-
-def pictures_of(name: str, report: Report, labels: Labels) -> Pictures:
-    """Return the pictures of a result, if it has any; `labels` are those of the kernels on the page."""
-    return _PICTURES[name](_Drawn(report, labels)) if name in _PICTURES else Pictures()
-
-
-@dataclass(frozen=True)
-class _Drawn:
-    """The input of every picture."""
-
-    report: Report
-    labels: Labels
-
-    def rows(self, entry: Entry) -> Frame:
-        return self.report.rows(entry)
-
-    def labelled(self, entry: Entry, length: int = NAME_LENGTH) -> Frame:
-        """Return a table whose kernel names are replaced by their labels."""
-        frame = self.report.rows(entry)
-        names = [self.labels.short(text, length) for text in frame["name"].astype("str")]
-        return frame.assign(name=pd.Series(names, frame.index, dtype="str"))
-
-
-def _gpu_time(frame: Frame, called: Callable[[object], str]) -> Bars:
-    """Per device: the busy time of the window, and the summed times of each kind of work."""
-    # busy and kernels are always shown, other kinds only if some device did them
-    present = [column for column in _KINDS if column in frame and floats(frame[column]).any()]
-    kinds = {column: _KINDS[column] for column in dict.fromkeys(("busy_ns", "kernel_ns", *present))}
-    window = _most(frame, "window_ns")
-    largest = max(window, *(_most(frame, column) for column in kinds))
-    groups = tuple(
-        Group(called(row["device"]), tuple(_gpu_bar(row, column, largest) for column in kinds))
-        for row in frame.to_dict("records")
-    )
-    full = f"{format_value(largest, 'window_ns')}, {'the window' if largest == window else 'the largest sum'}"
-    note = (
-        f"Full width: {full}. Only time inside the window counts; percentages are of the window. Busy counts "
-        "overlapping operations once. A sum counts every operation in full, so sums of several streams can exceed busy."
-    )
-    return Bars(look="sums", title="Busy time, and sums by kind", groups=groups, notes=(note,))
-
-
-_KINDS: Final = {
-    "busy_ns": ("busy", "Busy"),
-    "kernel_ns": ("kernel", "Kernels, sum"),
-    "copy_ns": ("copy", "Copies, sum"),
-    "set_ns": ("set", "Sets, sum"),
-    "graph_ns": ("graph", "CUDA graphs, sum"),
-}
-
-
-def _gpu_bar(row: Mapping[Hashable, float], column: str, largest: float) -> Bar:
-    value, (series, label) = _number(row[column]), _KINDS[column]
-    part = share(value, _number(row["window_ns"]))
-    return bar(series, label, format_value(value, column), width(value, largest), part)
-
-
-def _number(value: float | None) -> float:
-    return 0.0 if pd.isna(value) else float(value)
-
-
-def _most(frame: Frame, column: str) -> float:
-    return float(np.nan_to_num(floats(frame[column])).max())
-
-
-def _stalls(frame: Frame) -> tuple[Bars, ...]:
-    note = "The five largest reasons per kernel; reasons below 1 % have no label."
-    return _mix("Why warps did not issue an instruction", by_reason(frame), note)
-
-
-def _mix(title: str, frame: Frame, note: str) -> tuple[Bars, ...]:
-    """Stack the percentage columns, in the order of the table."""
-    top = frame.head(_KERNELS)
-    shares = {short_text(heading(column)): floats(top[column]) for column in top.columns if column.endswith("_pct")}
-    groups = stacks(top["name"].tolist(), shares)
-    return (Bars(look="mix", title=title, groups=groups, notes=(note,)),) if groups else ()
-
-
-def _of_operators(frame: Frame, roofs: Frame) -> tuple[Picture, ...]:
-    """Return the roofline of operators, numbered by their rows."""
-    described = zip(frame["name"].astype("str"), frame["shapes"].astype("str"), strict=True)
-    points = frame.rename(columns={"work_flop_per_s": "flop_per_s", "work_flop_per_byte": "flop_per_byte"}).assign(
-        name=[f"{number}. {name} {shapes}" for number, (name, shapes) in enumerate(described, start=1)],
-        kind=frame["kind"].astype("str").replace("", "not known"),
-        peak_pct=frame["compute_pct"],
-    )
-    return rooflines(points, roofs, short_text, OF_OPERATORS)
-
-
-_BUSY_SHARE: Final = Kind(
+_BUSY_SHARE: Final = CurveKind(
     source=GPU_UTILIZATION,
     title="Busy share over time, in equal intervals of the window",
     time="from_ns",
@@ -144,7 +45,7 @@ _BUSY_SHARE: Final = Kind(
     series="busy",
     full=100.0,
 )
-_IN_FLIGHT: Final = Kind(
+_IN_FLIGHT: Final = CurveKind(
     source=IN_FLIGHT,
     title="Operations in flight",
     time="time_ns",
@@ -153,7 +54,7 @@ _IN_FLIGHT: Final = Kind(
     series="api",
     note="Maximum and mean in equal intervals of the window. At zero, the GPU waits for the CPU.",
 )
-_MEMORY: Final = Kind(
+_MEMORY: Final = CurveKind(
     source=MEMORY_OVER_TIME,
     title="Memory allocated",
     time="time_ns",
@@ -182,51 +83,107 @@ LATENCIES: Final = Distribution(
 )
 
 
-def _curves(kind: Kind, report: Report) -> tuple[Panels, ...]:
-    rows = report.rows(kind.source)
-    window_ns = numbers(report).window_ns or 0.0
-    return over_time(kind, rows, window_ns=window_ns, called=report.called) if len(rows) else ()
+@dataclass(frozen=True)
+class Pictures:
+    """The pictures of a section: above the table, folded next to it, and below it."""
+
+    above: tuple[Picture, ...] = ()
+    folded: tuple[Picture, ...] = ()
+    below: tuple[Panels, ...] = ()
 
 
-def _steps(report: Report) -> tuple[Panels, ...]:
-    split = report.rows(STEP_SPLIT)
+def pictures_of(name: str, report: Report, labels: Labels) -> Pictures:
+    """Return the pictures of a result, if it has any; `labels` are those of the kernels on the page."""
+    return _PICTURES[name](_Source(report, labels)) if name in _PICTURES else Pictures()
+
+
+@dataclass(frozen=True)
+class _Source:
+    """The input of all pictures."""
+
+    report: Report
+    labels: Labels
+
+    def rows(self, entry: Entry) -> Frame:
+        return self.report.rows(entry)
+
+    def curves(self, kind: CurveKind) -> tuple[Panels, ...]:
+        rows, window_ns = self.rows(kind.source), numbers(self.report).window_ns or 0.0
+        return over_time(kind, rows, window_ns=window_ns, called=self.report.called) if len(rows) else ()
+
+    def histograms(self, kind: Distribution) -> tuple[Panels, ...]:
+        return histograms(kind, self.rows(kind.source), self.report.called)
+
+
+def _steps(source: _Source) -> tuple[Panels, ...]:
+    split = source.rows(STEP_SPLIT)
     medians = split[split["category"] == WHOLE_STEP] if "category" in split else split
-    return step_columns(report.rows(STEP_TIMES), medians, report.called)
+    return step_columns(source.rows(STEP_TIMES), medians, source.report.called)
 
 
-_PICTURES: Final[Mapping[str, Callable[[_Drawn], Pictures]]] = {
-    GPU_TIME.name: lambda drawn: Pictures(
-        (_gpu_time(drawn.rows(GPU_TIME), drawn.report.called), *_curves(_BUSY_SHARE, drawn.report))
+def _mix(
+    source: _Source, entry: Entry, arrange: Callable[[Frame], Frame], *, title: str, note: str
+) -> tuple[Bars, ...]:
+    """Stack the percentage columns of replayed kernels, in the order of the table."""
+    frame = source.rows(entry)
+    labels = [source.labels.short(name, BRIEF) for name in frame["name"].astype("str")]
+    frame = arrange(frame.assign(name=pd.Series(labels, frame.index, dtype="str"))).head(_MAX_KERNELS)
+    shares = {short_text(heading(column)): floats(frame[column]) for column in frame.columns if column.endswith("_pct")}
+    groups = stacks(frame["name"].tolist(), shares)
+    return (Bars(look="mix", title=title, groups=groups, notes=(note,)),) if groups else ()
+
+
+def _operator_rooflines(source: _Source) -> tuple[Picture, ...]:
+    """Return the rooflines of operators, numbered by their rows."""
+    frame = source.rows(OPERATOR_ROOFLINE)
+    operators = zip(frame["name"].astype("str"), frame["shapes"].astype("str"), strict=True)
+    points = frame.rename(columns={"work_flop_per_s": "flop_per_s", "work_flop_per_byte": "flop_per_byte"}).assign(
+        name=[f"{number}. {name} {shapes}" for number, (name, shapes) in enumerate(operators, start=1)],
+        kind=frame["kind"].astype("str").replace("", "not known"),
+        peak_pct=frame["compute_pct"],
+    )
+    return rooflines(points, source.rows(OPERATOR_ROOFS), short_text, OF_OPERATORS)
+
+
+_PICTURES: Final[Mapping[str, Callable[[_Source], Pictures]]] = {
+    GPU_TIME.name: lambda source: Pictures(
+        (gpu_time_bars(source.rows(GPU_TIME), source.report.called), *source.curves(_BUSY_SHARE))
     ),
-    CRITICAL_PATH.name: lambda drawn: Pictures(path_whole(drawn.rows(CRITICAL_PATH))),
-    STEP_SPLIT.name: lambda drawn: Pictures(_steps(drawn.report)),
-    RANKS.name: lambda drawn: Pictures(
-        heat(drawn.rows(RANK_STEPS), drawn.rows(STEP_TIMES)),
-        folded=heats_of_parts(drawn.rows(STEP_TIMES), drawn.rows(RANKS)),
+    CRITICAL_PATH.name: lambda source: Pictures(path_whole(source.rows(CRITICAL_PATH))),
+    STEP_SPLIT.name: lambda source: Pictures(_steps(source)),
+    RANKS.name: lambda source: Pictures(
+        heat(source.rows(RANK_STEPS), source.rows(STEP_TIMES)),
+        folded=heats_of_parts(source.rows(STEP_TIMES), source.rows(RANKS)),
     ),
-    STEP_PARTS.name: lambda drawn: Pictures(icicles(drawn.rows(STEP_PARTS), drawn.labels.short, drawn.report.called)),
-    IDLE_STACKS.name: lambda drawn: Pictures(flames(drawn.rows(IDLE_STACKS), drawn.report.called)),
-    CUDA_GPU_KERN_SUM.name: lambda drawn: Pictures(
-        below=histograms(DURATIONS, drawn.rows(DURATIONS.source), drawn.report.called),
+    STEP_PARTS.name: lambda source: Pictures(
+        icicles(source.rows(STEP_PARTS), source.labels.short, source.report.called)
     ),
-    COPY_SIZES.name: lambda drawn: Pictures(copy_rates(drawn.rows(COPY_SIZES), drawn.rows(GPU_PEAKS))),
-    LAUNCH_PHASES.name: lambda drawn: Pictures(
-        below=histograms(LATENCIES, drawn.rows(LATENCIES.source), drawn.report.called)
+    IDLE_STACKS.name: lambda source: Pictures(flames(source.rows(IDLE_STACKS), source.report.called)),
+    CUDA_GPU_KERN_SUM.name: lambda source: Pictures(below=source.histograms(DURATIONS)),
+    COPY_SIZES.name: lambda source: Pictures(copy_rates(source.rows(COPY_SIZES), source.rows(GPU_PEAKS))),
+    LAUNCH_PHASES.name: lambda source: Pictures(below=source.histograms(LATENCIES)),
+    LAUNCH_BOUND.name: lambda source: Pictures(source.curves(_IN_FLIGHT)),
+    NCU_ROOFLINE.name: lambda source: Pictures(
+        rooflines(source.rows(NCU_ROOFLINE), source.rows(NCU_ROOFS), source.labels.short)
     ),
-    LAUNCH_BOUND.name: lambda drawn: Pictures(_curves(_IN_FLIGHT, drawn.report)),
-    NCU_ROOFLINE.name: lambda drawn: Pictures(
-        rooflines(drawn.rows(NCU_ROOFLINE), drawn.rows(NCU_ROOFS), drawn.labels.short)
-    ),
-    NCU_STALLS.name: lambda drawn: Pictures(_stalls(drawn.labelled(NCU_STALLS, BRIEF))),
-    NCU_INSTRUCTIONS.name: lambda drawn: Pictures(
+    NCU_STALLS.name: lambda source: Pictures(
         _mix(
-            "Instructions executed by warps",
-            by_kind(drawn.labelled(NCU_INSTRUCTIONS, BRIEF)),
-            "Kinds below 1 % have no label.",
+            source,
+            NCU_STALLS,
+            by_reason,
+            title="Why warps did not issue an instruction",
+            note="The five largest reasons per kernel; reasons below 1 % have no label.",
         )
     ),
-    MEMORY_USAGE.name: lambda drawn: Pictures(_curves(_MEMORY, drawn.report)),
-    OPERATOR_ROOFLINE.name: lambda drawn: Pictures(
-        _of_operators(drawn.rows(OPERATOR_ROOFLINE), drawn.rows(OPERATOR_ROOFS))
+    NCU_INSTRUCTIONS.name: lambda source: Pictures(
+        _mix(
+            source,
+            NCU_INSTRUCTIONS,
+            by_kind,
+            title="Instructions executed by warps",
+            note="Kinds below 1 % have no label.",
+        )
     ),
+    MEMORY_USAGE.name: lambda source: Pictures(source.curves(_MEMORY)),
+    OPERATOR_ROOFLINE.name: lambda source: Pictures(_operator_rooflines(source)),
 }

@@ -1,4 +1,4 @@
-"""Step columns: one stacked column per repetition, outliers marked, many repetitions put together."""
+"""Step columns: one stacked column per step, or per group of steps if there are many; outliers are marked."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 
 from nightsight.model.report import gpu_name
-from nightsight.render.figure.axes import Tick, level_ticks, measured, percent, step_ticks
+from nightsight.render.figure.axes import Tick, finite_floats, level_ticks, percent, step_ticks
 from nightsight.render.figure.plot import GRID, Dot, Line, Panels, Part, Path, Plot, Point, grid
 from nightsight.render.figure.shares import CAUSE_COLORS, keys_of
-from nightsight.render.table.view import Floats, counted
+from nightsight.render.table.view import Floats, counted, omission
 from nightsight.results.categories import IDLE
 from nightsight.results.columns import OUTLIER
 from nightsight.results.steps import OPERATORS, STEP_CATEGORIES
@@ -21,14 +21,14 @@ Frame = pd.DataFrame
 
 _SLOWEST: Final = ("slowest", "slowest_ns", "slowest_start_ns")
 _NEEDED: Final = ("device", "number", "steps", "start_ns", "time_ns", "outliers", *_SLOWEST)
-_PANELS: Final = 8
+_MAX_PANELS: Final = 8
 _BEYOND: Final = 3.0  # times the median: a longer step would flatten all others
-_NAMED: Final = 5
+_MAX_NAMED: Final = 5
 _GAP: Final = 0.15  # of a column
-_SEEN: Final = 0.005  # of the scale: what is lower in all columns needs no key
-# how many categories a column tells; less where many columns would take the room of the timeline
-_SAID: Final = 6
-_SAID_BY_MANY: Final = 3
+_VISIBLE: Final = 0.005  # of the scale: a category that is lower in all columns needs no key
+# how many categories the title of a column lists; less if the titles of many columns would make the page too large
+_LISTED: Final = 6
+_LISTED_OF_MANY: Final = 3
 _MANY: Final = 4
 # SVG paths of marks, in pixels around the top of a column
 _OUTLIER: Final = "M0 -2L4 -9H-4z"
@@ -37,187 +37,186 @@ _BEYOND_SCALE: Final = "M0 0L5 8H-5z"
 
 @dataclass(frozen=True)
 class _Scale:
-    """The median of a device, and what all have: the highest value, its ticks, how many categories a column tells."""
+    """The median of a device, and common to all: the highest value, its ticks, and how many categories titles list."""
 
     median: float
     top: float
     levels: tuple[Tick, ...]
-    said: int
+    listed: int
 
 
 def step_columns(frame: Frame, medians: Frame, called: Callable[[object], str] = gpu_name) -> tuple[Panels, ...]:
-    """Return the columns of step_times; none if there are no steps or a column lacks.
+    """Return the columns of step_times; () if there are no steps or a column is missing.
 
-    medians: the rows of step_split about whole steps: the median of all, where columns are means of several.
+    medians: the rows of step_split about whole steps, with the median of all steps even if columns are means of
+    several.
     """
     if not set(_NEEDED) <= set(frame.columns):
         return ()
-    numbers = {name: measured(frame[name]) for name in frame.columns if name != "device"}
-    known = pd.DataFrame({**numbers, "device": _named(frame)})
-    known = known.dropna(subset=list(_NEEDED))
-    # what the program calls its steps; only where they stand is counted in the window
-    known = known.assign(left_out=(known["of_program"] - known["number"]).fillna(0) if "of_program" in known else 0)
-    known = known[(known["time_ns"] > 0) & (known["steps"] > 0) & (known["number"] >= 0)]
-    devices = [(str(device), rows) for device, rows in known.groupby("device", sort=False)]
-    if not devices:
-        return ()
-    present = {
-        category: name
-        for category, name in STEP_CATEGORIES.items()
-        if name in known and np.nan_to_num(known[name]).any()
+    numbers = {name: finite_floats(frame[name]) for name in frame.columns if name != "device"}
+    rows = pd.DataFrame({**numbers, "device": _device_texts(frame)}).dropna(subset=list(_NEEDED))
+    # texts have the program's numbers of steps, positions those in the window
+    offset = (rows["of_program"] - rows["number"]).fillna(0) if "of_program" in rows else 0
+    rows = rows.assign(offset=offset)[(rows["time_ns"] > 0) & (rows["steps"] > 0) & (rows["number"] >= 0)]
+    categories = {
+        category: name for category, name in STEP_CATEGORIES.items() if name in rows and np.nan_to_num(rows[name]).any()
     }
-    if not present:
+    if rows.empty or not categories:
         return ()
-    middles = {device: _median(rows, medians, device) for device, rows in devices}
-    highest = max(_highest(rows, middles[device]) for device, rows in devices[:_PANELS])
-    top, levels = level_ticks(highest, unit="ns")
-    said = _SAID if len(devices) <= _MANY else _SAID_BY_MANY
+    devices = [(str(device), steps) for device, steps in rows.groupby("device", sort=False)]
+    panels = [(device, steps, _median(steps, medians, device)) for device, steps in devices[:_MAX_PANELS]]
+    top, levels = level_ticks(max(_highest(steps, median) for _, steps, median in panels), unit="ns")
+    listed = _LISTED if len(devices) <= _MANY else _LISTED_OF_MANY
     plots = tuple(
-        _plot(rows, present, _Scale(middles[device], top, levels, said), called(device) if len(devices) > 1 else "")
-        for device, rows in devices[:_PANELS]
+        _plot(steps, categories, _Scale(median, top, levels, listed), called(device) if len(devices) > 1 else "")
+        for device, steps, median in panels
     )
-    seen = [category for category, name in present.items() if np.nanmax(known[name]) >= _SEEN * top]
-    parts = _PARTS if devices[0][0] else _PARTS_OF_CPU if OPERATORS in present else _NO_PARTS
+    visible = [category for category, name in categories.items() if np.nanmax(rows[name]) >= _VISIBLE * top]
     return (
         Panels(
             look="over-time steps-in-columns many" if len(plots) > 1 else "over-time steps-in-columns",
             title="Each step, and where its time went",
-            keys=keys_of(seen),
+            keys=keys_of(visible),
             plots=plots,
-            notes=tuple(_notes(known, len(devices), plots, parts)),
+            notes=tuple(
+                _notes(rows, len(devices), plots, is_cpu=not devices[0][0], has_operators=OPERATORS in categories)
+            ),
         ),
     )
 
 
-def _named(frame: Frame) -> "pd.Series[str]":
+def _device_texts(frame: Frame) -> "pd.Series[str]":
     """Return the devices as texts, "" for the CPU."""
-    named: pd.Series[str] = frame["device"].astype("str").fillna("")
-    return named
+    texts: pd.Series[str] = frame["device"].astype("str").fillna("")
+    return texts
 
 
-def _median(rows: Frame, medians: Frame, device: str) -> float:
+def _median(steps: Frame, medians: Frame, device: str) -> float:
     if {"device", "med_ns"} <= set(medians.columns):
-        found = measured(medians.loc[_named(medians) == device, "med_ns"])
-        if len(found) and found[0] > 0:
-            return float(found[0])
-    return float(np.median(rows["time_ns"]))
+        values = finite_floats(medians.loc[_device_texts(medians) == device, "med_ns"])
+        if len(values) and values[0] > 0:
+            return float(values[0])
+    return float(np.median(steps["time_ns"]))
 
 
-def _highest(rows: Frame, median: float) -> float:
-    """Return what the scale must hold: all but steps that are far beyond the usual."""
-    tops = np.maximum(rows["time_ns"], rows["slowest_ns"])
+def _highest(steps: Frame, median: float) -> float:
+    """Return the highest value on the scale: the longest step, except those far beyond the median."""
+    tops = np.maximum(steps["time_ns"], steps["slowest_ns"])
     return float(tops[tops <= _BEYOND * median].max()) if (tops <= _BEYOND * median).any() else median
 
 
-def _plot(rows: Frame, present: Mapping[str, str], scale: _Scale, label: str) -> Plot:
+def _plot(rows: Frame, categories: Mapping[str, str], scale: _Scale, label: str) -> Plot:
     median, top = scale.median, scale.top
     number, steps = rows["number"].to_numpy(), rows["steps"].to_numpy()
     count = float((number + steps).max())
     left, right = 100.0 * number / count, 100.0 * (number + steps) / count
     gap = _GAP * (right - left)
     left, right = left + gap / 2, right - gap / 2
-    paths, low = [], np.zeros(len(rows))
-    busy = np.zeros(len(rows))
-    for category, name in present.items():
+    paths, low, busy = [], np.zeros(len(rows)), np.zeros(len(rows))
+    for category, name in categories.items():
         high = low + np.nan_to_num(rows[name].to_numpy())
         paths.append(Path(f"series-{CAUSE_COLORS[category]}", _bars(left, right, low / top, high / top)))
         low = high
         busy = high if category not in IDLE else busy
     outliers = int(rows["outliers"].sum())
     remark = f"{counted(float(steps.sum()), 'step')}, median {format_value(median, 'time_ns')}"
-    said = ", ".join(_outliers(rows, median)) or "none"
-    summary = f"{label and label + ', '}{remark}; outliers: {said}"
-    more = f"; {counted(outliers, 'outlier')}: {said}" if outliers else ""
+    slowest = ", ".join(_slowest(rows, median)) or "none"
+    summary = f"{label and label + ', '}{remark}; outliers: {slowest}"
+    if outliers:
+        remark += f"; {counted(outliers, 'outlier')}: {slowest}"
     height = percent(1 - median / top)
     marks = (
         *grid((), scale.levels),
         *paths,
-        *_columns(rows, present, (left, right), (busy / top, low / top), scale),
+        *_columns(rows, categories, (left, right), (busy / top, low / top), scale),
         Line("median", Dot(0, height), Dot(100, height)),
-        *_marked(rows, (left + right) / 2, top),
+        *_outlier_marks(rows, (left + right) / 2, top),
     )
-    numbers = tuple(step_ticks(count, float(rows["left_out"].iloc[0])))
-    return Plot(summary, marks, scale.levels, numbers, label, remark + more, "step-columns")
+    numbers = tuple(step_ticks(count, float(rows["offset"].iloc[0])))
+    return Plot(summary, marks, scale.levels, numbers, label, remark, "step-columns")
 
 
 def _bars(left: Floats, right: Floats, low: Floats, high: Floats) -> str:
-    """Return a path of upright bars on the GRID; what is above the scale is cut."""
-    x, far = (np.rint(GRID / 100.0 * values).astype(int) for values in (left, right))
-    up, down = (np.rint(GRID * (1 - np.clip(values, 0, 1))).astype(int) for values in (high, low))
-    drawn = zip(x.tolist(), np.maximum(far - x, 1).tolist(), up.tolist(), (down - up).tolist(), strict=True)
-    return "".join(f"M{at} {begin}h{width}v{height}h-{width}z" for at, width, begin, height in drawn if height > 0)
+    """Return a path of upright bars on the GRID, cut off at the top of the scale."""
+    begin, end = (np.rint(GRID / 100.0 * values).astype(int) for values in (left, right))
+    upper, lower = (np.rint(GRID * (1 - np.clip(values, 0, 1))).astype(int) for values in (high, low))
+    bars = zip(
+        begin.tolist(), np.maximum(end - begin, 1).tolist(), upper.tolist(), (lower - upper).tolist(), strict=True
+    )
+    return "".join(f"M{x} {y}h{width}v{height}h-{width}z" for x, width, y, height in bars if height > 0)
 
 
 def _columns(
-    rows: Frame, present: Mapping[str, str], edges: tuple[Floats, Floats], sums: tuple[Floats, Floats], scale: _Scale
+    rows: Frame, categories: Mapping[str, str], edges: tuple[Floats, Floats], sums: tuple[Floats, Floats], scale: _Scale
 ) -> Iterator[Part]:
     """Yield the columns. edges: left and right, in percent. sums: busy and total time, as shares of the scale."""
-    (left, right), (busy, total) = edges, (np.minimum(each, 1.0) for each in sums)
-    for place, row in enumerate(rows.to_dict("records")):
-        idle = percent(total[place] - busy[place])
+    (left, right), (busy, total) = edges, (np.minimum(share, 1.0) for share in sums)
+    for index, row in enumerate(rows.to_dict("records")):
+        idle = percent(total[index] - busy[index])
         yield Part(
             "hit",
-            round(float(left[place]), 2),
-            round(float(right[place] - left[place]), 2),
-            _title(row, present, scale),
+            round(float(left[index]), 2),
+            round(float(right[index] - left[index]), 2),
+            _title(row, categories, scale),
             "{:.0f} {:.0f}".format(*_span(row)),
-            (percent(1 - total[place]), idle) if idle else None,
+            (percent(1 - total[index]), idle) if idle else None,
         )
 
 
 def _span(row: dict[Any, Any]) -> tuple[float, float]:
-    """Return begin and end of a step; of several, those of the slowest if there is an outlier."""
+    """Return begin and end of a column; of one with outliers, those of its slowest step."""
     if row["outliers"] > 0 and row["steps"] > 1:
         return row["slowest_start_ns"], row["slowest_start_ns"] + row["slowest_ns"]
     return row["start_ns"], row["start_ns"] + row["time_ns"] * row["steps"]
 
 
-def _marked(rows: Frame, middle: Floats, top: float) -> Iterator[Point]:
+def _outlier_marks(rows: Frame, middle: Floats, top: float) -> Iterator[Point]:
     """Yield marks of the columns with outliers. middle: in percent."""
-    tall = np.maximum(rows["slowest_ns"].to_numpy(), rows["time_ns"].to_numpy())
-    for place in np.flatnonzero(rows["outliers"] > 0).tolist():
-        at = Dot(round(float(middle[place]), 2), percent(1 - min(tall[place] / top, 1.0)))
-        yield Point("outlier", at, _BEYOND_SCALE if tall[place] > top else _OUTLIER)
+    heights = np.maximum(rows["slowest_ns"].to_numpy(), rows["time_ns"].to_numpy()) / top
+    for index in np.flatnonzero(rows["outliers"] > 0).tolist():
+        at = Dot(round(float(middle[index]), 2), percent(1 - min(heights[index], 1.0)))
+        yield Point("outlier", at, _BEYOND_SCALE if heights[index] > 1 else _OUTLIER)
 
 
-def _title(row: dict[Any, Any], present: Mapping[str, str], scale: _Scale) -> str:
-    spent = {category: row[name] for category, name in present.items() if row[name] > 0}
-    largest = sorted(spent, key=lambda category: -spent[category])[: scale.said]
-    parts = ", ".join(f"{category} {format_value(spent[category], 'time_ns')}" for category in largest)
-    first = row["number"] + row["left_out"]
-    last = first + row["steps"] - 1
-    named = f"#{first:,.0f}" if row["steps"] == 1 else f"#{first:,.0f} to #{last:,.0f}, mean"
-    title = f"{named}: {format_value(row['time_ns'], 'time_ns')} ({parts})"
+def _title(row: dict[Any, Any], categories: Mapping[str, str], scale: _Scale) -> str:
+    times = {category: row[name] for category, name in categories.items() if row[name] > 0}
+    largest = sorted(times, key=lambda category: -times[category])[: scale.listed]
+    parts = ", ".join(f"{category} {format_value(times[category], 'time_ns')}" for category in largest)
+    first = row["number"] + row["offset"]
+    name = f"#{first:,.0f}" if row["steps"] == 1 else f"#{first:,.0f} to #{first + row['steps'] - 1:,.0f}, mean"
+    title = f"{name}: {format_value(row['time_ns'], 'time_ns')} ({parts})"
     if row["outliers"] and scale.median > 0:
-        slow = f"{row['slowest_ns'] / scale.median:,.1f} times the median"
-        most = f"slowest #{row['slowest'] + row['left_out']:,.0f}: {format_value(row['slowest_ns'], 'time_ns')}"
-        title += f"; {slow}" if row["steps"] == 1 else f"; {most}, {slow}"
+        if row["steps"] > 1:
+            title += f"; slowest #{row['slowest'] + row['offset']:,.0f}: {format_value(row['slowest_ns'], 'time_ns')}, "
+        else:
+            title += "; "
+        title += f"{row['slowest_ns'] / scale.median:,.1f} times the median"
     return title
 
 
-def _outliers(rows: Frame, median: float) -> Iterator[str]:
+def _slowest(rows: Frame, median: float) -> Iterator[str]:
     """Yield the slowest outliers: `#0 (12.5×)`."""
-    slow = rows[rows["outliers"] > 0].sort_values("slowest_ns", ascending=False, kind="stable")
-    for row in slow.head(_NAMED).to_dict("records"):
-        yield f"#{row['slowest'] + row['left_out']:,.0f} ({row['slowest_ns'] / median:,.1f}×)"
-    if (more := int(rows["outliers"].sum()) - min(len(slow), _NAMED)) > 0:
+    columns = rows[rows["outliers"] > 0].sort_values("slowest_ns", ascending=False, kind="stable").head(_MAX_NAMED)
+    for row in columns.to_dict("records"):
+        yield f"#{row['slowest'] + row['offset']:,.0f} ({row['slowest_ns'] / median:,.1f}×)"
+    if (more := int(rows["outliers"].sum()) - len(columns)) > 0:
         yield f"{more:,} more"
 
 
-_PARTS: Final = "Solid: busy. Hatched: idle, by cause."
-_PARTS_OF_CPU: Final = "Solid: in operators, on any thread. Hatched: outside."
-_NO_PARTS: Final = "Hatched: all of a step, as no operators were recorded."
-
-
-def _notes(known: Frame, devices: int, plots: Sequence[Plot], parts: str) -> Iterator[str]:
+def _notes(rows: Frame, devices: int, plots: Sequence[Plot], *, is_cpu: bool, has_operators: bool) -> Iterator[str]:
     shapes = {mark.shape for plot in plots for mark in plot.of(Point)}
-    most = int(known["steps"].max())
+    size = int(rows["steps"].max())
+    parts = "Solid: busy. Hatched: idle, by cause."
+    if is_cpu and has_operators:
+        parts = "Solid: in operators, on any thread. Hatched: outside."
+    elif is_cpu:
+        parts = "Hatched: all of a step, as no operators were recorded."
     yield f"{parts} The line is the median of all steps."
-    if most > 1:
-        yield f"Each column is the mean of up to {most:,} steps that follow one another; marks are of the slowest."
+    if size > 1:
+        yield f"Each column is the mean of up to {size:,} consecutive steps; marks are of the slowest."
     if shapes:
         yield f"Marks: steps that take more than {OUTLIER} times the median."
     if _BEYOND_SCALE in shapes:
         yield f"Marks at the top edge are beyond the scale, which ends at {_BEYOND:.0f} times the median at most."
     if devices > len(plots):
-        yield f"The first {len(plots)} of {devices} devices; report.json (step_times) has them all."
+        yield omission(len(plots), devices, "devices")

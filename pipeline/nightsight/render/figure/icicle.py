@@ -1,18 +1,19 @@
-"""Icicles: what a step is made of, ranges above the families of kernels in them, these above the kernels.
+"""Icicles: the parts of a step, ranges above the families of their kernels, these above the kernels.
 
-All boxes of a level lie side by side, so the two lowest levels show all of the step: what ran in color, what the device
-waited for hatched. A range without others inside reaches down to them.
+All boxes of a level lie side by side, so the two lowest levels show the whole step: work in color, idle time of the
+device hatched. A range without inner ranges reaches down to them.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+import numpy as np
 import pandas as pd
 
 from nightsight.model.report import gpu_name
-from nightsight.render.figure.axes import measured
-from nightsight.render.figure.boxes import LINE, Box, Boxes, Tree, cut_to_fit, fits, written
+from nightsight.render.figure.axes import finite_floats
+from nightsight.render.figure.boxes import LINE, Box, Boxes, Tree
 from nightsight.render.figure.shares import CAUSE_COLORS, keys_of
 from nightsight.render.table.view import counted, share_of, short_text
 from nightsight.results.categories import UNSEEN
@@ -20,20 +21,28 @@ from nightsight.results.steps import OPERATORS, OTHER_PARTS
 from nightsight.units import format_value
 
 Frame = pd.DataFrame
-_Rows = Sequence[dict[str, Any]]
+_Row = Mapping[Hashable, Any]
 
 _NEEDED: Final = ("device", "step", "steps", "path", "group", "category", "family", "name", "time_ns", "count")
-_WHOLES: Final = 4
+_MAX_TREES: Final = 4
 _LEVELS: Final = 5
-_PART: Final = 1.75  # height of a family or kernel in em
-# percent of a step: smaller parts are drawn as one; more if there would be too many boxes
+_PART_HEIGHT: Final = 1.75  # height of a family or kernel in em
+# percent of a step: smaller parts are merged; doubled until there are at most _MAX_BOXES
 _LEAST: Final = 0.2
-_MOST: Final = 300
+_MAX_BOXES: Final = 300
 _SEPARATOR: Final = " / "
 _OUTSIDE: Final = "(no range)"
 _MEASURED: Final = "measure"
-_SUMMED: Final = 5
+_SUMMARIZED: Final = 5
 _EVALUATES: Final = "autograd::engine::evaluate_function: "
+
+
+class _Part(NamedTuple):
+    """Rows under one name, and their time."""
+
+    name: str
+    rows: Sequence[_Row]
+    time: float
 
 
 @dataclass
@@ -41,10 +50,10 @@ class _Range:
     """A range of a step: its own rows, and the ranges inside, in the order of the table."""
 
     path: str = ""
-    rows: list[dict[str, Any]] = field(default_factory=list)
+    rows: list[_Row] = field(default_factory=list)
     inside: dict[str, "_Range"] = field(default_factory=dict)
 
-    def all_rows(self) -> list[dict[str, Any]]:
+    def all_rows(self) -> list[_Row]:
         return self.rows + [row for inner in self.inside.values() for row in inner.all_rows()]
 
     @property
@@ -55,51 +64,48 @@ class _Range:
 def icicles(
     frame: Frame, shorten: Callable[[str], str], called: Callable[[object], str] = gpu_name
 ) -> tuple[Boxes, ...]:
-    """Return the icicles of step_parts; none if it has no time or lacks a column. `shorten`: labels of kernels."""
+    """Return the icicles of step_parts; () if it has no time or a column is missing. shorten: labels of kernels."""
     if not set(_NEEDED) <= set(frame.columns):
         return ()
     # a column of a damaged report can hold anything
     texts = {name: frame[name].astype(object).map(short_text) for name in ("group", "category", "family")}
     plain = {name: frame[name].astype(object).where(frame[name].notna(), "").astype("str") for name in ("step", "path")}
-    known = frame.assign(**texts, **plain).assign(
+    threads = frame["tid"] if "tid" in frame else [None] * len(frame)
+    owners = zip(frame["device"], threads, strict=True)
+    rows = frame.assign(
+        **texts,
+        **plain,
         name=[shorten(name) if isinstance(name, str) else short_text(name) for name in frame["name"]],
-        time_ns=measured(frame["time_ns"]),
-        count=measured(frame["count"]),
+        steps=finite_floats(frame["steps"]),
+        time_ns=finite_floats(frame["time_ns"]),
+        count=finite_floats(frame["count"]),
         row=range(len(frame)),
-        of=_wholes(frame, called),
+        owner=[f"Thread {thread}" if pd.notna(thread) else called(device) for device, thread in owners],
     )
-    known = known[known["time_ns"] > 0]
-    if known.empty:
+    rows = rows[rows["time_ns"] > 0]
+    if rows.empty:
         return ()
-    wholes = list(known.groupby("of", sort=False))
-    is_step = bool((measured(known["steps"]) > 0).any())
-    first, are_several = wholes[:_WHOLES], len(wholes) > 1
-    drawn = [_icicle(_records(rows), str(of) if are_several else "", is_step) for of, rows in first]
-    sums = [rows.groupby("category")["time_ns"].sum() for _, rows in first]
+    owned = list(rows.groupby("owner", sort=False))
+    is_step = bool((rows["steps"] > 0).any())
+    first, are_several = owned[:_MAX_TREES], len(owned) > 1
+    sums = [of_owner.groupby("category")["time_ns"].sum() for _, of_owner in first]
     categories = {name for times in sums for name in times.index[100.0 * times >= _LEAST * times.sum()]}
-    keys = keys_of(name for name in CAUSE_COLORS if name in categories)
     return (
         Boxes(
             look="flames icicles",
             kind="flame icicle",
             title="Mean step" if is_step else "The window",
-            keys=keys,
-            trees=tuple(drawn),
-            notes=tuple(_notes(frame, len(wholes), is_step=is_step)),
+            keys=keys_of(name for name in CAUSE_COLORS if name in categories),
+            trees=tuple(
+                _tree(of_owner.to_dict("records"), str(owner) if are_several else "", is_step)
+                for owner, of_owner in first
+            ),
+            notes=tuple(_notes(frame, len(owned), is_step=is_step)),
         ),
     )
 
 
-def _wholes(frame: Frame, called: Callable[[object], str]) -> list[str]:
-    """Return what each row is a part of: a device, or a thread."""
-    threads = frame["tid"] if "tid" in frame else [None] * len(frame)
-    return [
-        f"Thread {thread}" if pd.notna(thread) else called(device)
-        for device, thread in zip(frame["device"], threads, strict=True)
-    ]
-
-
-def _notes(frame: Frame, wholes: int, *, is_step: bool) -> Iterator[str]:
+def _notes(frame: Frame, owners: int, *, is_step: bool) -> Iterator[str]:
     is_cpu = bool((frame["category"] == OPERATORS).any())
     hatched = "outside of operators" if is_cpu else "idle, by cause"
     parts = "Outermost operators, and below them those that have the time," if is_cpu else "Families and kernels"
@@ -108,191 +114,185 @@ def _notes(frame: Frame, wholes: int, *, is_step: bool) -> Iterator[str]:
         f"Width: {'mean time per repetition' if is_step else 'time'}, each instant once. Hatched: {hatched}. {ranges}"
         f"{parts} stand with the largest first. Parts below {_LEAST} % are drawn as others."
     )
-    if wholes > _WHOLES:
-        yield f"The first {_WHOLES} of {wholes}; the table has them all."
+    if owners > _MAX_TREES:
+        yield f"The first {_MAX_TREES} of {owners}; the table has them all."
 
 
-def _records(rows: Frame) -> list[dict[str, Any]]:
-    return [{str(name): value for name, value in row.items()} for row in rows.to_dict("records")]
-
-
-def _icicle(rows: _Rows, label: str, is_step: bool) -> Tree:
-    whole = _time(rows)
-    tree, least = _tree(rows), _LEAST
-    while len(blocks := list(_blocks(tree, whole, least, "step" if is_step else "window"))) > _MOST:
+def _tree(rows: Sequence[_Row], label: str, is_step: bool) -> Tree:
+    whole, root, least = _time(rows), _range_tree(rows), _LEAST
+    while len(boxes := list(_Icicle(root, whole, least, "step" if is_step else "window").boxes())) > _MAX_BOXES:
         least *= 2
-    height = max(block.y + block.height for block in blocks)
     busy, unknown = _time(rows, "busy"), _time(rows, "unknown")
-    time = format_value(whole, "time_ns")
-    of = f"{rows[0]['steps']:.0f}" if is_step else ""
-    what = f"{label}: " if label else ""
-    step = f"{what}{time}, mean of {counted(float(of), 'step')}" if is_step else f"{what}{time}"
+    heading = f"{label and label + ': '}{format_value(whole, 'time_ns')}"
+    if is_step:
+        heading += f", mean of {counted(float(np.rint(rows[0]['steps'])), 'step')}"
     on, off = ("In operators", "outside") if any(row["category"] == OPERATORS for row in rows) else ("Busy", "idle")
-    # the window also has what lies between the steps, so its shares are others
+    # the window also has time between the steps, so its shares differ
     of_steps = " of the steps" if is_step else ""
-    named = f"{on} {share_of(busy, whole)}, {off} {share_of(whole - busy - unknown, whole)}{of_steps}"
-    named += f", {UNSEEN} {share_of(unknown, whole)}" if unknown else ""
-    return Tree(step, tuple(blocks), height, f"{step}; {named.lower()}: {_summary(tree, whole)}", named)
+    aside = f"{on} {share_of(busy, whole)}, {off} {share_of(whole - busy - unknown, whole)}{of_steps}"
+    aside += f", {UNSEEN} {share_of(unknown, whole)}" if unknown else ""
+    height = max(box.y + box.height for box in boxes)
+    return Tree(heading, tuple(boxes), height, f"{heading}; {aside.lower()}: {_summary(root, whole)}", aside)
 
 
-def _time(rows: _Rows, group: str = "") -> float:
+def _time(rows: Iterable[_Row], group: str = "") -> float:
     """Return the time of rows, or of those of a group."""
     return float(sum(row["time_ns"] for row in rows if group in ("", row["group"])))
 
 
-def _tree(rows: _Rows) -> _Range:
-    """Arrange rows by the ranges inside a step; without any, all rows are the root's."""
-    root = _Range()
-    around = [name for name in str(rows[0]["step"]).split(_SEPARATOR) if rows[0]["step"]]
+def _range_tree(rows: Sequence[_Row]) -> _Range:
+    """Arrange rows by the ranges inside a step; without any, all rows belong to the root."""
+    root, step = _Range(), str(rows[0]["step"])
+    outer = [*step.split(_SEPARATOR)] if step else []
+    prefixes = [outer, [_MEASURED, *outer]] if step else []
     for row in rows:
         names = row["path"].split(_SEPARATOR)
-        start = next((at for at in (0, 1) if around and names[at : at + len(around)] == around), None)
-        start = start if start == 0 or names[0] == _MEASURED else None
-        inner = names if start is None else names[start + len(around) :]
-        node, first = root, len(names) - len(inner)
-        for depth, name in enumerate(inner[:_LEVELS], start=1):
-            node = node.inside.setdefault(name, _Range(_SEPARATOR.join(names[: first + depth])))
+        skipped = next((len(prefix) for prefix in prefixes if names[: len(prefix)] == prefix), 0)
+        node = root
+        for end, name in enumerate(names[skipped : skipped + _LEVELS], start=skipped + 1):
+            node = node.inside.setdefault(name, _Range(_SEPARATOR.join(names[:end])))
         node.rows.append(row)
     if list(root.inside) == [_OUTSIDE]:
         root = _Range(rows=root.rows + root.inside[_OUTSIDE].rows)
     return root
 
 
-def _blocks(tree: _Range, whole: float, least: float, unit: str) -> Iterator[Box]:
-    """Yield the boxes of a tree, from the outside in and from left to right."""
-    depth = tree.depth
+@dataclass(frozen=True)
+class _Icicle:
+    """The boxes of a tree. whole: its time. least: percent, smaller parts are merged. unit: what `whole` is."""
 
-    def ranges(node: _Range, left: float, level: int) -> Iterator[Box]:
-        for name, inner, time in _inside(node, whole, least):
-            rows, text, is_last = inner.all_rows(), short_text(name.removeprefix(_EVALUATES)), not inner.inside
-            title = f"{text}: {_amount(time, whole, unit)}"
+    root: _Range
+    whole: float
+    least: float
+    unit: str
+
+    def boxes(self) -> Iterator[Box]:
+        """Yield the boxes, from the outside in and from left to right."""
+        root, depth = self.root, self.root.depth
+        return self._range_boxes(root, 0.0, 1, depth) if root.inside else self._part_boxes(root.rows, 0.0, depth)
+
+    def _range_boxes(self, node: _Range, left: float, level: int, depth: int) -> Iterator[Box]:
+        for name, inner, time in self._ranges(node):
+            rows, text, is_innermost = inner.all_rows(), short_text(name.removeprefix(_EVALUATES)), not inner.inside
+            title = f"{text}: {self._amount(time)}"
             if rows[0]["category"] != OPERATORS:
                 title += f"; GPU busy {format_value(_time(rows, 'busy'), 'time_ns')}"
-            block = Box(
-                x=round(100.0 * left / whole, 3),
+            box = Box(
+                x=self._percent(left),
                 y=LINE * (level - 1),
-                width=round(100.0 * time / whole, 3),
+                width=self._percent(time),
                 look="of-range" if inner.path else "of-itself",
                 title=title,
-                height=LINE * (1 + depth - level) if is_last else LINE,
+                height=LINE * (1 + depth - level) if is_innermost else LINE,
                 level=level,
                 rows=_intervals(rows),
                 path=inner.path,
             )
-            yield written(block, cut_to_fit(block, text), f" {format_value(time, 'time_ns')}")
-            yield from parts(rows, left, depth + 1) if is_last else ranges(inner, left, level + 1)
+            yield box.with_text(box.cut_to_fit(text), f" {format_value(time, 'time_ns')}")
+            if is_innermost:
+                yield from self._part_boxes(rows, left, depth)
+            else:
+                yield from self._range_boxes(inner, left, level + 1, depth)
             left += time
 
-    def parts(rows: _Rows, left: float, level: int) -> Iterator[Box]:
-        for name, alike, time in _families(rows, whole, least):
-            kernels = list(_kernels(alike, whole, least))
-            is_one = len(kernels) == 1
-            block = Box(
-                x=round(100.0 * left / whole, 3),
+    def _part_boxes(self, rows: Sequence[_Row], left: float, depth: int) -> Iterator[Box]:
+        """Yield the families of rows with their kernels below; a family with one kernel is one box."""
+        for family in self._families(rows):
+            kernels = self._merged(_by_time(_grouped(family.rows, "name")), "other part")
+            is_single = len(kernels) == 1
+            categories = {row["category"] for row in family.rows}
+            box = Box(
+                x=self._percent(left),
                 y=LINE * depth,
-                width=round(100.0 * time / whole, 3),
-                look=f"series-{_color(alike)}",
-                title=_titled(kernels[0][0] if is_one else name, alike, time, whole, unit),
-                height=2 * _PART if is_one else _PART,
-                level=level,
-                is_idle=alike[0]["group"] != "busy",
-                rows=_intervals(alike),
+                width=self._percent(family.time),
+                look=f"series-{CAUSE_COLORS.get(categories.pop(), 'others') if len(categories) == 1 else 'others'}",
+                title=self._title(family._replace(name=kernels[0].name) if is_single else family),
+                height=2 * _PART_HEIGHT if is_single else _PART_HEIGHT,
+                level=depth + 1,
+                is_idle=family.rows[0]["group"] != "busy",
+                rows=_intervals(family.rows),
             )
-            yield _labelled(block, (kernels[0][0], name) if is_one else (name,), share_of(time, whole))
-            for kernel, same, part in () if is_one else kernels:
-                inner = replace(
-                    block,
-                    x=round(100.0 * left / whole, 3),
-                    y=LINE * depth + _PART,
-                    width=round(100.0 * part / whole, 3),
-                    title=_titled(kernel, same, part, whole, unit),
-                    level=level + 1,
-                    rows=_intervals(same),
+            names = (kernels[0].name, family.name) if is_single else (family.name,)
+            yield _with_name(box, names, share_of(family.time, self.whole))
+            for kernel in () if is_single else kernels:
+                kernel_box = replace(
+                    box,
+                    x=self._percent(left),
+                    y=LINE * depth + _PART_HEIGHT,
+                    width=self._percent(kernel.time),
+                    title=self._title(kernel),
+                    level=depth + 2,
+                    rows=_intervals(kernel.rows),
                 )
-                yield _labelled(inner, (kernel,), share_of(part, whole))
-                left += part
-            left += time if is_one else 0.0
+                yield _with_name(kernel_box, (kernel.name,), share_of(kernel.time, self.whole))
+                left += kernel.time
+            left += family.time if is_single else 0.0
 
-    yield from ranges(tree, 0.0, 1) if tree.inside else parts(tree.rows, 0.0, 1)
+    def _ranges(self, node: _Range) -> Iterator[tuple[str, _Range, float]]:
+        """Yield the ranges inside a range, small ones merged, and the rows outside of them."""
+        small = list[tuple[_Range, float]]()
+        for name, inner in node.inside.items():
+            time = _time(inner.all_rows())
+            if 100.0 * time >= self.least * self.whole:
+                yield name, inner, time
+            else:
+                small.append((inner, time))
+        if small:
+            merged = _Range(rows=[row for inner, _ in small for row in inner.all_rows()])
+            yield counted(len(small), "other range"), merged, sum(time for _, time in small)
+        if node.rows:
+            yield "itself", _Range(rows=node.rows), _time(node.rows)
+
+    def _families(self, rows: Iterable[_Row]) -> Iterator[_Part]:
+        """Yield the families of kernels, the largest first, then the causes of idle time."""
+        rows = list(rows)
+        busy, idle = ([row for row in rows if (row["group"] == "busy") == is_busy] for is_busy in (True, False))
+        yield from self._merged(_by_time(_grouped(busy, "category", "family")), "other part")
+        yield from self._merged(_grouped(idle, "category", "family"), "other cause")
+
+    def _merged(self, parts: Iterable[_Part], noun: str) -> list[_Part]:
+        """Return the large parts, and the small ones as one at the end."""
+        large, small = list[_Part](), list[_Part]()
+        for part in parts:
+            is_large = 100.0 * part.time >= self.least * self.whole and part.name != OTHER_PARTS
+            (large if is_large else small).append(part)
+        rows = [row for part in small for row in part.rows]
+        return [*large, _Part(counted(len(small), noun), rows, _time(rows))] if small else large
+
+    def _title(self, part: _Part) -> str:
+        count, is_idle = format_value(sum(row["count"] for row in part.rows), "count"), part.rows[0]["group"] != "busy"
+        piece = ("stretch" if is_idle else "time") if count == "1" else ("stretches" if is_idle else "times")
+        return f"{part.name}: {self._amount(part.time)}; {count} {piece}{' a step' if self.unit == 'step' else ''}"
+
+    def _amount(self, time: float) -> str:
+        return f"{format_value(time, 'time_ns')}, {share_of(time, self.whole)} of the {self.unit}"
+
+    def _percent(self, time: float) -> float:
+        return round(100.0 * time / self.whole, 3)
 
 
-def _labelled(block: Box, names: Sequence[str], share: str) -> Box:
-    """Return a box with the first name that fits, else with a part of the last one; of a cause, its share will do."""
-    name = next((name for name in names if fits(block, name)), "" if block.is_idle else cut_to_fit(block, names[-1]))
-    return written(block, name, f" {share}") if name else written(block, share, "") if block.is_idle else block
+def _with_name(box: Box, names: Sequence[str], share: str) -> Box:
+    """Return a box with the first name that fits, or a cut name; an idle box with its share alone if no name fits."""
+    name = next((name for name in names if box.fits(name)), "" if box.is_idle else box.cut_to_fit(names[-1]))
+    if name:
+        return box.with_text(name, f" {share}")
+    return box.with_text(share) if box.is_idle else box
 
 
-def _inside(node: _Range, whole: float, least: float) -> Iterator[tuple[str, _Range, float]]:
-    """Yield the ranges inside a range, the small ones as one, and what is outside of them."""
-    times = {name: _time(inner.all_rows()) for name, inner in node.inside.items()}
-    large = [name for name, time in times.items() if 100.0 * time >= least * whole]
-    for name in large:
-        yield name, node.inside[name], times[name]
-    small = [name for name in times if name not in large]
-    if small:
-        rest = _Range(rows=[row for name in small for row in node.inside[name].all_rows()])
-        yield f"{counted(len(small), 'other range')}", rest, sum(times[name] for name in small)
-    if node.rows:
-        yield "itself", _Range(rows=node.rows), _time(node.rows)
-
-
-def _grouped(rows: _Rows, key: Callable[[dict[str, Any]], Any]) -> list[tuple[Any, list[dict[str, Any]], float]]:
-    """Return rows by a key, with their time, in the order of their first rows."""
-    groups: dict[Any, list[dict[str, Any]]] = {}
+def _grouped(rows: Iterable[_Row], *columns: str) -> list[_Part]:
+    """Return rows by columns, the last of which names them, in the order of their first rows."""
+    groups: dict[tuple[Any, ...], list[_Row]] = {}
     for row in rows:
-        groups.setdefault(key(row), []).append(row)
-    return [(name, some, _time(some)) for name, some in groups.items()]
+        groups.setdefault(tuple(row[column] for column in columns), []).append(row)
+    return [_Part(key[-1], group, _time(group)) for key, group in groups.items()]
 
 
-def _families(rows: _Rows, whole: float, least: float) -> Iterator[tuple[str, list[dict[str, Any]], float]]:
-    """Yield the families of kernels, the largest first, then the causes of idle time; the small ones of each as one."""
-    for is_busy in (True, False):
-        mine = [row for row in rows if (row["group"] == "busy") == is_busy]
-        found = _grouped(mine, lambda row: (row["category"], row["family"]))
-        found = sorted(found, key=lambda one: -one[2]) if is_busy else found
-        yield from _large(((key[1], some, time) for key, some, time in found), whole, least, is_busy=is_busy)
+def _by_time(parts: Iterable[_Part]) -> list[_Part]:
+    """Return parts with the largest first."""
+    return sorted(parts, key=lambda part: -part.time)
 
 
-def _kernels(rows: _Rows, whole: float, least: float) -> Iterator[tuple[str, list[dict[str, Any]], float]]:
-    found = sorted(_grouped(rows, lambda row: row["name"]), key=lambda one: -one[2])
-    yield from _large(found, whole, least, is_busy=True)
-
-
-def _large(
-    found: Iterable[tuple[str, list[dict[str, Any]], float]], whole: float, least: float, *, is_busy: bool
-) -> Iterator[tuple[str, list[dict[str, Any]], float]]:
-    """Yield the large ones of some parts, and all others as one."""
-    small: list[dict[str, Any]] = []
-    count = 0
-    for name, rows, time in found:
-        if 100.0 * time >= least * whole and name != OTHER_PARTS:
-            yield name, rows, time
-        else:
-            small += rows
-            count += 1
-    if small:
-        noun = "other part" if is_busy else "other cause"
-        yield counted(count, noun), small, _time(small)
-
-
-def _color(rows: _Rows) -> str:
-    kinds = {row["category"] for row in rows}
-    return CAUSE_COLORS.get(kinds.pop(), "others") if len(kinds) == 1 else "others"
-
-
-def _titled(text: str, rows: _Rows, time: float, whole: float, unit: str) -> str:
-    count, is_idle = sum(row["count"] for row in rows), rows[0]["group"] != "busy"
-    often = format_value(count, "count")
-    piece = "stretch" if is_idle else "time"
-    said = f"{often} {piece}{'' if often == '1' else 'es' if is_idle else 's'}"
-    return f"{text}: {_amount(time, whole, unit)}; {said}{' a step' if unit == 'step' else ''}"
-
-
-def _amount(time: float, whole: float, unit: str) -> str:
-    return f"{format_value(time, 'time_ns')}, {share_of(time, whole)} of the {unit}"
-
-
-def _intervals(rows: _Rows) -> str:
+def _intervals(rows: Iterable[_Row]) -> str:
     """Return the positions of rows in the table in short: `3-5 9`."""
     runs: list[list[int]] = []
     for row in sorted(row["row"] for row in rows):
@@ -303,15 +303,15 @@ def _intervals(rows: _Rows) -> str:
     return " ".join(f"{first}-{last}" if last > first else str(first) for first, last in runs)
 
 
-def _summary(tree: _Range, whole: float) -> str:
-    """Say what the largest ranges are, or without ranges the largest families, and in each what is the most."""
-    if tree.inside:
-        found = [(name, inner.all_rows()) for name, inner in tree.inside.items()]
+def _summary(root: _Range, whole: float) -> str:
+    """Name the largest ranges, and the largest family of each; without ranges, the largest families."""
+    if not root.inside:
+        parts = _grouped(root.rows, "group", "family")
     else:
-        found = [(name, rows) for (_, name), rows, _ in _grouped(tree.rows, lambda row: (row["group"], row["family"]))]
-    sized = [(name, rows, _time(rows)) for name, rows in found]
-    words = []
-    for name, rows, time in sorted(sized, key=lambda one: -one[2])[:_SUMMED]:
-        most = max(_grouped(rows, lambda row: row["family"]), key=lambda one: one[2])[0]
-        words.append(f"{short_text(name)} {share_of(time, whole)}" + (f", most {most}" if tree.inside else ""))
-    return "; ".join(words)
+        ranges = {name: inner.all_rows() for name, inner in root.inside.items()}
+        parts = [_Part(name, rows, _time(rows)) for name, rows in ranges.items()]
+    texts = []
+    for part in _by_time(parts)[:_SUMMARIZED]:
+        family = max(_grouped(part.rows, "family"), key=lambda family: family.time).name
+        texts.append(f"{short_text(part.name)} {share_of(part.time, whole)}{f', most {family}' if root.inside else ''}")
+    return "; ".join(texts)

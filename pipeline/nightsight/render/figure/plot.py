@@ -1,6 +1,6 @@
-"""What pictures are made of: marks in a plot, and the words around it. `templates/macros/plot.html` draws them.
+"""Components of pictures: marks in a plot, and the text around it. `templates/macros/plot.html` draws them.
 
-Places are in percent of the plot, from the left and from the top.
+Positions are in percent of the plot, from the left and from the top.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from typing import ClassVar, Final, TypeVar
 from nightsight.render.figure.axes import LogAxis, Tick
 
 GRID: Final = 1000
-"""Paths are drawn on a grid of this many steps in both directions: short integers, and a resolution of 0.1 %."""
+"""Steps of the grid of paths in both directions: short integers, and a resolution of 0.1 %."""
 MIX_COLORS: Final = 6
 # SVG paths of the markers, in pixels around the point
 SHAPES: Final = (
@@ -25,7 +25,7 @@ SHAPES: Final = (
 
 @dataclass(frozen=True)
 class Dot:
-    """A place."""
+    """A position."""
 
     x: float
     y: float
@@ -33,7 +33,7 @@ class Dot:
 
 @dataclass(frozen=True)
 class Mark:
-    """What is drawn in a plot. look: CSS classes."""
+    """An element of a plot. look: CSS classes."""
 
     kind: ClassVar[str]
     look: str
@@ -53,7 +53,7 @@ class Line(Mark):
 
 @dataclass(frozen=True)
 class Rect(Mark):
-    """A rectangle; one with a title can be pointed at above and below it too."""
+    """A rectangle; the pointer shows its title, if there is one, above and below it too."""
 
     kind: ClassVar = "rect"
     x: float = 0
@@ -65,7 +65,7 @@ class Rect(Mark):
 
 @dataclass(frozen=True)
 class Text(Mark):
-    """A text; `aside` moves it by pixels, `more` continues it on screens that have room for that."""
+    """A text; `aside` moves it sideways by pixels, `more` continues it on wide screens."""
 
     kind: ClassVar = "text"
     at: Dot
@@ -85,7 +85,7 @@ class Path(Mark):
 
 @dataclass(frozen=True)
 class Point(Mark):
-    """A marker, whose `shape` is in pixels around it, with a number at a `side`: offset in pixels, and text anchor."""
+    """A marker with a number; `shape` is in pixels around it. side: offset of the number in pixels, and text anchor."""
 
     kind: ClassVar = "point"
     at: Dot
@@ -106,7 +106,7 @@ class Circle(Mark):
 
 @dataclass(frozen=True)
 class Part(Mark):
-    """A column of the plot that can be pointed at and chosen. span: in ns, for scripts; stripes: top and height."""
+    """A selectable column of the plot. span: begin and end in ns, for scripts. stripes: top and height."""
 
     kind: ClassVar = "part"
     x: float
@@ -118,9 +118,10 @@ class Part(Mark):
 
 @dataclass(frozen=True)
 class Plot:
-    """Marks in the order in which they are drawn; `summary` describes them in words.
+    """Marks in drawing order; `summary` describes them in words.
 
-    up: the ticks of the vertical axis, from the top down. across: those below it; () if another plot has them.
+    up: ticks of the vertical axis, from the top down. across: ticks of the horizontal axis; () if another plot shows
+    them.
     """
 
     summary: str
@@ -132,7 +133,7 @@ class Plot:
     look: str = ""
 
     def of(self, kind: type[_Mark], look: str = "") -> list[_Mark]:
-        """Return the marks of a kind whose look begins like this."""
+        """Return the marks of a kind whose `look` starts with this text."""
         return [mark for mark in self.marks if isinstance(mark, kind) and mark.look.startswith(look)]
 
 
@@ -148,7 +149,7 @@ class Key:
 
 @dataclass(frozen=True, kw_only=True)
 class Picture:
-    """What all pictures have; `layout` names the macro in `templates/macros/pictures.html`."""
+    """The parts that all pictures have; `layout` names the macro in `templates/macros/pictures.html`."""
 
     layout: ClassVar[str]
     look: str
@@ -183,32 +184,26 @@ class LogPlane:
     up: LogAxis
 
     def dot(self, x: float, y: float) -> Dot:
-        """Return the place of two logarithms."""
+        """Return the position of a pair of logarithms."""
         return Dot(self.across.place(x), round(100.0 - self.up.place(y), 2))
 
 
 def grid(across: Sequence[Tick], up: Sequence[Tick]) -> tuple[Line, ...]:
-    """Return the lines of ticks."""
+    """Return a line at each tick."""
     return (
         *(Line("grid", Dot(tick.place, 0), Dot(tick.place, 100)) for tick in across),
         *(Line("grid", Dot(0, tick.place), Dot(100, tick.place)) for tick in up),
     )
 
 
-def above_one_axis(plots: Sequence[Plot], ticks: tuple[Tick, ...]) -> tuple[Plot, ...]:
-    """Return plots below one another, of which the last one has the ticks of all."""
-    *others, last = plots
-    return (*others, replace(last, across=ticks))
+def with_shared_axis(plots: Sequence[Plot], ticks: tuple[Tick, ...]) -> tuple[Plot, ...]:
+    """Return plots with one horizontal axis, below the last of them."""
+    *upper, last = plots
+    return (*upper, replace(last, across=ticks))
 
 
-def first_of(shown: int, devices: int) -> tuple[str, ...]:
-    """Return the note that not all devices are shown, if so."""
-    note = f"The first {shown} of {devices:,} devices. The JSON and CSV forms of this report contain all of them."
-    return (note,) if devices > shown else ()
-
-
-def marker(label: str, place: int) -> Key:
-    """Return the key of the points of a kind; `place`: that of the kind among all."""
+def marker(label: str, number: int) -> Key:
+    """Return the legend entry of a kind of points; `number` counts the kinds from 0."""
     # shapes shift after each round of colors, so that pairs of color and shape do not repeat early
-    shape = SHAPES[(place + place // MIX_COLORS) % len(SHAPES)]
-    return Key(label, f"series-mix-{place % MIX_COLORS + 1}", shape)
+    shape = SHAPES[(number + number // MIX_COLORS) % len(SHAPES)]
+    return Key(label, f"series-mix-{number % MIX_COLORS + 1}", shape)

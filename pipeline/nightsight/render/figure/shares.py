@@ -1,14 +1,14 @@
-"""*Where the time went* and of the critical path: stacked bars, the GPU's part first, then the rest."""
+"""Stacked bars of *Where the time went* and of the critical path: the GPU's part first, then the remaining time."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 import numpy as np
 import pandas as pd
 
 from nightsight.model.report import gpu_name
-from nightsight.render.figure.axes import measured
+from nightsight.render.figure.axes import finite_floats
 from nightsight.render.figure.plot import Key, Picture
 from nightsight.render.table.view import share_of, short_text
 from nightsight.results.categories import (
@@ -37,16 +37,10 @@ Frame = pd.DataFrame
 
 _NEEDED: Final = ("device", "group", "category", "time_ns")
 # percent of a bar: minimum width for a share, width of a letter, and margin around a text
-_LEAST: Final = 6.5
+_SHARE_WIDTH: Final = 6.5
 _LETTER: Final = 0.95
-_SPACE: Final = 1.5
-_MOST_BARS: Final = 8
-_SPLIT_NOTE: Final = "Each instant is counted once. Solid: the GPU was busy. Striped: it was idle, by cause."
-_UNSEEN_NOTE: Final = " Not recorded: the GPU may have worked there, or not."
-_PATH_NOTE: Final = (
-    "Each instant is counted once. Solid: work of the GPU that the end of the window waited for. Striped: what that "
-    "work waited for."
-)
+_MARGIN: Final = 1.5
+_MAX_BARS: Final = 8
 # busy parts are solid and idle parts striped, so both can use the same colors
 CAUSE_COLORS: Final[Mapping[str, str]] = {
     OPERATORS: "cpu",
@@ -70,7 +64,7 @@ CAUSE_COLORS: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True)
 class Slice:
-    """A part of a bar, in percent from the left; `inside` is the text that fits: "all", "share", or "" for none."""
+    """A part of a bar, in percent from the left; `inside`: the text that fits, "all", "share", or "" for none."""
 
     label: str
     series: str
@@ -83,7 +77,7 @@ class Slice:
 
 
 @dataclass(frozen=True)
-class Whole:
+class StackedBar:
     """A window; `busy` is the total width of its busy parts, `summary` describes it in words."""
 
     label: str
@@ -97,12 +91,15 @@ class Whole:
 
 @dataclass(frozen=True, kw_only=True)
 class Wholes(Picture):
-    """Bars under one key: that of the only one, or of the mean of several. of: what the bar is the whole of."""
+    """Stacked bars with one legend, which has the numbers of the only bar, or the means of several.
+
+    of: the name of the sum of a bar.
+    """
 
     layout: ClassVar = "wholes"
     look: str = "wholes"
     title: str = ""
-    bars: tuple[Whole, ...] = ()
+    bars: tuple[StackedBar, ...] = ()
     key: tuple[Slice, ...] = ()
     total: str = ""
     of: str = "Window"
@@ -112,46 +109,55 @@ class Wholes(Picture):
 
 
 def wholes(frame: Frame, called: Callable[[object], str] = gpu_name) -> Wholes:
-    """Return one bar per device of time_split, as many as a screen has room for; none if a column is missing."""
+    """Return one bar per device of time_split, as many as fit on a screen; none if a column is missing."""
     if not set(_NEEDED) <= set(frame.columns):
         return Wholes()
-    time = measured(frame["time_ns"])
-    # in the split's own order in every bar and in their key: devices can lack different parts
-    known = frame.assign(time_ns=time)[time > 0].sort_values("category", key=_places, kind="stable")
-    devices = list(known.groupby("device", sort=True))
+    time = finite_floats(frame["time_ns"])
+    # the same order in all bars and in their legend, although devices can lack different parts
+    order = {name: number for number, name in enumerate((*BUSY, *IDLE))}
+    parts = frame.assign(time_ns=time)[time > 0].sort_values(
+        "category", key=lambda names: names.astype("str").map(order).fillna(len(order)), kind="stable"
+    )
+    devices = list(parts.groupby("device", sort=True))
     if not devices:
         return Wholes()
-    bars = tuple(_whole(rows, called(device) if len(devices) > 1 else "") for device, rows in devices[:_MOST_BARS])
+    are_several = len(devices) > 1
+    bars = tuple(_stacked_bar(rows, called(device) if are_several else "") for device, rows in devices[:_MAX_BARS])
+    note = "Each instant is counted once. Solid: the GPU was busy. Striped: it was idle, by cause."
     mean = bars[0]
-    if len(devices) > 1:
-        together = known.groupby(["group", "category"], sort=False)["time_ns"].sum() / len(devices)
-        mean = _whole(together.reset_index(), "")
-    note = "The numbers are means of all bars. " if len(devices) > 1 else ""
-    note += _SPLIT_NOTE
-    note += _UNSEEN_NOTE if (known["category"] == UNSEEN).any() else ""
-    note += f" {len(devices) - len(bars)} more are in the table, and in the means." if len(devices) > len(bars) else ""
-    look = "wholes several" if len(bars) > 1 else "wholes"
+    if are_several:
+        means = parts.groupby(["group", "category"], sort=False)["time_ns"].sum() / len(devices)
+        mean = _stacked_bar(means.reset_index(), "")
+        note = f"The numbers are means of all bars. {note}"
+    if (parts["category"] == UNSEEN).any():
+        note += " Not recorded: the GPU may have worked there, or not."
+    if len(devices) > len(bars):
+        note += f" {len(devices) - len(bars)} more are in the table, and in the means."
+    look = "wholes several" if are_several else "wholes"
     return Wholes(look=look, bars=bars, key=mean.parts, total=mean.total, notes=(note,))
 
 
 def path_whole(frame: Frame) -> tuple[Wholes, ...]:
-    """Return one bar of the critical path by cause, the largest first on each side; none if it has no time."""
+    """Return one bar of the critical path by cause, the largest first on each side; () if the path has no time."""
     if not {"cause", "time_ns"} <= set(frame.columns):
         return ()
-    causes = frame.assign(time_ns=measured(frame["time_ns"])).groupby("cause", sort=False)["time_ns"].sum()
+    causes = frame.assign(time_ns=finite_floats(frame["time_ns"])).groupby("cause", sort=False)["time_ns"].sum()
     rows = causes[causes > 0].sort_values(ascending=False, kind="stable").rename_axis("category").reset_index()
     if rows.empty:
         return ()
     group = rows["category"].isin(BUSY).map({True: "busy", False: "idle"})
-    whole = _whole(rows.assign(group=group), "", ("GPU work", "CPU, and on the way"))
-    return (Wholes(bars=(whole,), key=whole.parts, total=whole.total, notes=(_PATH_NOTE,)),)
+    bar = _stacked_bar(rows.assign(group=group), "", ("GPU work", "CPU, and on the way"))
+    note = (
+        "Each instant is counted once. Solid: work of the GPU that the end of the window waited for. Striped: what "
+        "that work waited for."
+    )
+    return (Wholes(bars=(bar,), key=bar.parts, total=bar.total, notes=(note,)),)
 
 
 def whole_percents(times: Sequence[float]) -> list[str]:
-    """Format the parts of a whole in percent with one decimal, so that what is shown adds up to 100.0.
+    """Format the parts of a whole in percent with one decimal, so that the printed numbers add up to 100.0.
 
-    What is left over by rounding down goes to the largest remainders. A part that is too small for a decimal is
-    "<0.1 %", and counts as none.
+    All are rounded down, and the largest remainders up again. A part below 0.05 % is "<0.1 %", and counts as zero.
     """
     values = np.asarray(times, dtype=np.float64)
     total = float(values.sum())
@@ -159,10 +165,9 @@ def whole_percents(times: Sequence[float]) -> list[str]:
         return [format_value(0.0, "share_pct") for _ in times]
     exact = 1000.0 * values / total
     tenths = np.floor(exact + 1e-9).astype(np.int64)
-    missing = 1000 - int(tenths.sum())
-    # a part below half a decimal is shown as "<0.1 %" whatever happens, so it takes nothing
+    # parts that are printed as "<0.1 %" are never rounded up
     order = np.argsort(-np.where(exact < 0.5, -1.0, exact - tenths), kind="stable")
-    tenths[order[:missing]] += 1
+    tenths[order[: 1000 - int(tenths.sum())]] += 1
     return [
         format_value(0.01 if value > 0 and count == 0 else count / 10, "share_pct")
         for value, count in zip(values.tolist(), tenths.tolist(), strict=True)
@@ -170,50 +175,46 @@ def whole_percents(times: Sequence[float]) -> list[str]:
 
 
 def keys_of(categories: Iterable[str]) -> tuple[Key, ...]:
-    """Return the legend of categories in pictures that show only some of the split."""
+    """Return the legend of pictures that show some categories of the split."""
     return tuple(Key(name, f"series-{CAUSE_COLORS[name]}", is_idle=name in IDLE) for name in categories)
 
 
-def _places(categories: "pd.Series[Any]") -> "pd.Series[int]":
-    order = {name: place for place, name in enumerate((*BUSY, *IDLE))}
-    return categories.astype("str").map(order).fillna(len(order))
-
-
-def _whole(rows: Frame, label: str, sides: tuple[str, str] = ("Busy", "Idle")) -> Whole:
+def _stacked_bar(rows: Frame, label: str, sides: tuple[str, str] = ("Busy", "Idle")) -> StackedBar:
     # one bracket spans all busy parts, so these must come first
     rows = rows.sort_values("group", key=lambda group: group != "busy", kind="stable")
     total = float(rows["time_ns"].sum())
     busy, unknown = (float(rows.loc[rows["group"] == group, "time_ns"].sum()) for group in ("busy", "unknown"))
-    rest = _side(sides[1], total - busy - unknown, total)
-    parts = tuple(_parts(rows, total))
+
+    def side(name: str, time: float) -> str:
+        return f"{name} {share_of(time, total)}, {format_value(time, 'time_ns')}"
+
+    idle_text = side(sides[1], total - busy - unknown)
+    parts = tuple(_slices(rows, total))
     whole = format_value(total, "time_ns")
-    words = ", ".join(f"{part.label} {part.share}" for part in parts)
-    return Whole(
+    return StackedBar(
         short_text(label) if label else "",
         parts,
-        round(100.0 * busy / total, 2),
-        _side(sides[0], busy, total),
-        f"{rest}; {_side(UNSEEN, unknown, total)}" if unknown else rest,
-        whole,
-        f"{label and label + ', '}{whole}: {words}",
+        busy=round(100.0 * busy / total, 2),
+        busy_text=side(sides[0], busy),
+        idle_text=f"{idle_text}; {side(UNSEEN, unknown)}" if unknown else idle_text,
+        total=whole,
+        summary=f"{label and label + ', '}{whole}: {', '.join(f'{part.label} {part.share}' for part in parts)}",
     )
 
 
-def _side(name: str, time: float, total: float) -> str:
-    return f"{name} {share_of(time, total)}, {format_value(time, 'time_ns')}"
-
-
-def _parts(rows: Frame, total: float) -> Iterator[Slice]:
+def _slices(rows: Frame, total: float) -> Iterator[Slice]:
     ends = (100.0 * rows["time_ns"].cumsum() / total).round(3).tolist()
     shares = whole_percents(rows["time_ns"].tolist())
     for row, share, begin, end in zip(rows.to_dict("records"), shares, [0.0, *ends], ends, strict=False):
-        yield _part(row, share, begin, end)
-
-
-def _part(row: Mapping[Any, Any], share: str, begin: float, end: float) -> Slice:
-    label, width = short_text(str(row["category"])), round(end - begin, 3)
-    # compares the number of letters that fit into the part
-    has_room = (width - _SPACE) / _LETTER >= len(f"{label} {share}")
-    inside = "all" if has_room else "share" if width >= _LEAST else ""
-    series, is_busy = CAUSE_COLORS.get(str(row["category"]), "others"), row["group"] == "busy"
-    return Slice(label, series, is_busy, share, format_value(row["time_ns"], "time_ns"), begin, width, inside)
+        label, width = short_text(str(row["category"])), round(end - begin, 3)
+        letters = (width - _MARGIN) / _LETTER
+        yield Slice(
+            label,
+            CAUSE_COLORS.get(str(row["category"]), "others"),
+            is_busy=row["group"] == "busy",
+            share=share,
+            time=format_value(row["time_ns"], "time_ns"),
+            x=begin,
+            width=width,
+            inside="all" if letters >= len(f"{label} {share}") else "share" if width >= _SHARE_WIDTH else "",
+        )

@@ -1,6 +1,7 @@
-"""Content of the trend page: events first, then each workload on each GPU, with its epochs and numbers."""
+"""The content of the trend page: events first, then each workload on each GPU, with its epochs and numbers."""
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -14,47 +15,50 @@ from nightsight.render.table.view import Cell, Column, Row, TableView, counted, 
 from nightsight.texts import printable
 from nightsight.units import ABSENT, format_value
 
-_HEIGHT: Final = 100.0
 _LEAST_SPAN: Final = 0.06  # of the value: noise must not look like a mountain
 STATES: Final[dict[State, str]] = {
     "confirmed": "off for three nights or more, and not accepted",
     "suspect": "off for one or two nights",
     "accepted": "in nightsight.toml, with a reason",
     "recovered": "a later change led back to the level before",
-    "ended": "confirmed, and then its epoch was over: no night can show whether it recovers",
+    "ended": "confirmed, and then its epoch ended: no night can show whether it recovers",
 }
 _CAUSES: Final = {"code": "code", "environment": "environment", "unknown": "code or environment"}
+_KINDS: Final = {"gate": ("Metric", "Metrics"), "kernel": ("Kernel", "Kernels")}
 
 
 @dataclass(frozen=True)
 class Links:
     """The link targets of the page: reports at a URL (or next to the page), and commits of a repository.
 
-    at_hand: the reports, WORKLOAD/RUN, that can be linked.
+    available: the reports, WORKLOAD/RUN, that can be linked.
     """
 
     reports: str = ""
     repository: str = ""
-    at_hand: frozenset[str] = frozenset()
+    available: frozenset[str] = frozenset()
 
     def report(self, night: Night) -> str:
         """Return the address of a night's report, "" if there is none."""
         if re.match(r"https?://\S+$", night.link):
             return night.link
         base = f"{self.reports.rstrip('/')}/" if self.reports else ""
-        # fully quoted, so that it stays a relative path whatever it contains
-        return f"{base}{quote(night.link, safe='/')}/report.html" if night.link in self.at_hand else ""
+        # fully quoted, so that it stays a relative path
+        return f"{base}{quote(night.link, safe='/')}/report.html" if night.link in self.available else ""
 
     def commits(self, change: LevelChange) -> str:
         """Return the address of the commits between the last night before a change and its first night."""
         first, last = (night.commit.rstrip("+") for night in (change.before, change.night))
-        is_known = all(re.fullmatch("[0-9a-f]{7,64}", commit) for commit in (first, last)) and first != last
-        return f"{self.repository.rstrip('/')}/compare/{first}...{last}" if self.repository and is_known else ""
+        has_commits = all(re.fullmatch("[0-9a-f]{7,64}", commit) for commit in (first, last)) and first != last
+        return f"{self.repository.rstrip('/')}/compare/{first}...{last}" if self.repository and has_commits else ""
 
 
 @dataclass(frozen=True, eq=False)
 class TrendGroup:
-    """A workload on one GPU: its epochs, oldest first, and each series with the epochs (by place) that have it."""
+    """A workload on one GPU: its epochs, oldest first.
+
+    series: by kind, in the order of the page; each consists of the indices of the epochs that have it, and its parts.
+    """
 
     tracks: tuple[Track, ...]
     series: tuple[tuple[str, tuple[tuple[int, Series], ...]], ...]
@@ -77,7 +81,7 @@ class EventView:
 
 @dataclass(frozen=True)
 class Spark:
-    """The main metric without scripts: lines by epoch, and marks, in percent of the plot."""
+    """The main metric, for pages without scripts: lines by epoch, and marks, in percent of the plot."""
 
     title: str
     lines: tuple[str, ...]
@@ -106,7 +110,7 @@ class TrendSection:
 
 @dataclass(frozen=True)
 class TrendPage:
-    """All of the page."""
+    """All values that the template of the page prints."""
 
     verdict: str
     facts: tuple[str, ...]
@@ -118,25 +122,33 @@ class TrendPage:
 
 
 def groups(trends: Trends) -> list[TrendGroup]:
-    """TrendGroup the tracks by workload and GPU."""
+    """Group the tracks by workload and GPU; groups with open events come first."""
     tracks_of_group: dict[tuple[str, str], list[Track]] = {}
     for track in trends.tracks:
         tracks_of_group.setdefault((track.workload, track.key.gpu_name), []).append(track)
-    # groups with events come first
-    open_ones = {id(event.main.track) for event in trends.events if event.state in ("confirmed", "suspect")}
-    ordered = sorted(tracks_of_group.values(), key=lambda tracks: not any(id(track) in open_ones for track in tracks))
+    open_tracks = {id(event.main.track) for event in trends.events if event.state in ("confirmed", "suspect")}
+    ordered = sorted(tracks_of_group.values(), key=lambda tracks: not any(id(track) in open_tracks for track in tracks))
     return [_group(sorted(tracks, key=lambda track: track.nights[0].time)) for tracks in ordered]
+
+
+def _group(tracks: Sequence[Track]) -> TrendGroup:
+    parts_of_series: dict[tuple[str, str], list[tuple[int, Series]]] = {}
+    # the newest epoch decides the order
+    for epoch, track in reversed(list(enumerate(tracks))):
+        for series in track.series:
+            parts_of_series.setdefault((series.kind, series.name), []).append((epoch, series))
+    ordered = sorted(parts_of_series.items(), key=lambda item: item[0][0] != "gate")
+    return TrendGroup(tuple(tracks), tuple((kind, tuple(reversed(parts))) for (kind, _), parts in ordered))
 
 
 def trend_page(trends: Trends, links: Links) -> TrendPage:
     """Lay out the page."""
-    grouped = groups(trends)
-    anchors = {id(track): f"track-{number}" for number, group in enumerate(grouped) for track in group.tracks}
-    names = [series.name for track in trends.tracks for series in track.series if series.kind == "kernel"]
-    labels = Labels(names)
-    changed: dict[int, LevelChange] = {}
+    ordered = groups(trends)
+    anchors = {id(track): f"track-{number}" for number, group in enumerate(ordered) for track in group.tracks}
+    labels = Labels(series.name for track in trends.tracks for series in track.series if series.kind == "kernel")
+    changes: dict[int, LevelChange] = {}
     for event in reversed(trends.events):
-        changed.update({id(change.series): change for change in event.changes})
+        changes.update({id(change.series): change for change in event.changes})
     times = sorted(night.time[:10] for track in trends.tracks for night in track.nights if night.time)
     gpus = dict.fromkeys(track.key.gpu_name for track in trends.tracks)
     facts = (
@@ -144,41 +156,28 @@ def trend_page(trends: Trends, links: Links) -> TrendPage:
         *map(printable, gpus),
         *([f"{times[0]} to {times[-1]}"] if times else []),
     )
+    is_empty = not trends.tracks
     return TrendPage(
-        _verdict(trends.events) if trends.tracks else "The history is empty. Begin it with: nightsight history add RUN",
-        facts if trends.tracks else (),
-        tuple(map(printable, trends.problems)),
-        tuple(_event(event, links, anchors[id(event.main.track)]) for event in trends.events),
-        tuple(_section(group, f"track-{number}", labels, changed) for number, group in enumerate(grouped)),
-        trends.rule,
-        tuple(STATES.items()),
+        verdict=(
+            "The history is empty. Begin it with: nightsight history add RUN" if is_empty else _verdict(trends.events)
+        ),
+        facts=() if is_empty else facts,
+        problems=tuple(map(printable, trends.problems)),
+        events=tuple(_event(event, links, anchors[id(event.main.track)]) for event in trends.events),
+        sections=tuple(_section(group, f"track-{number}", labels, changes) for number, group in enumerate(ordered)),
+        rule=trends.rule,
+        states=tuple(STATES.items()),
     )
 
 
 def _verdict(events: Sequence[Event]) -> str:
-    states = ("confirmed", "suspect")
-    open_events = sorted((e for e in events if e.state in states), key=lambda event: states.index(event.state))
-    counts = {
-        f"{event.state} {_word(event)}": sum(
-            other.state == event.state and _word(other) == _word(event) for other in open_events
-        )
-        for event in open_events
-    }
+    counts = Counter(
+        f"{state} {'slowdown' if event.direction == 'slower' else 'improvement'}"
+        for state in ("confirmed", "suspect")
+        for event in events
+        if event.state == state
+    )
     return ", ".join(counted(count, name) for name, count in counts.items()) or "No change is open."
-
-
-def _word(event: Event) -> str:
-    return "slowdown" if event.direction == "slower" else "improvement"
-
-
-def _group(tracks: Sequence[Track]) -> TrendGroup:
-    series: dict[tuple[str, str], list[tuple[int, Series]]] = {}
-    # the newest epoch decides the order
-    for place, track in reversed(list(enumerate(tracks))):
-        for each in track.series:
-            series.setdefault((each.kind, each.name), []).append((place, each))
-    ordered = sorted(series.items(), key=lambda item: item[0][0] != "gate")
-    return TrendGroup(tuple(tracks), tuple((kind, tuple(reversed(parts))) for (kind, _), parts in ordered))
 
 
 def _event(event: Event, links: Links, anchor: str) -> EventView:
@@ -199,46 +198,34 @@ def _event(event: Event, links: Links, anchor: str) -> EventView:
     )
 
 
-def _section(group: TrendGroup, anchor: str, labels: Labels, changed: dict[int, LevelChange]) -> TrendSection:
+def _section(group: TrendGroup, anchor: str, labels: Labels, changes: dict[int, LevelChange]) -> TrendSection:
     newest = group.tracks[-1]
-    rows = [(kind, _row(parts, labels, changed)) for kind, parts in group.series]
-    title = short_text(newest.workload)
-    gpu = short_text(newest.key.gpu_name)
-    names = [(place, kind, row.name.text) for place, (kind, row) in enumerate(rows)]
-    options = tuple(
-        (word, tuple((place, name) for place, of, name in names if of == kind))
-        for kind, word in (("gate", "Metrics"), ("kernel", "Kernels"))
-        if any(of == kind for _, of, _ in names)
-    )
-    tables = [
-        TableView(
-            f"{word} of {title} on {gpu}",
-            _COLUMNS[kind],
-            tuple(row for of, row in rows if of == kind),
-            name=f"{kind}-{anchor}",
+    title, gpu = short_text(newest.workload), short_text(newest.key.gpu_name)
+    rows = [(kind, _row(parts, labels, changes)) for kind, parts in group.series]
+    options, tables = [], {}
+    for kind, (header, word) in _KINDS.items():
+        of_kind = [(number, row) for number, (row_kind, row) in enumerate(rows) if row_kind == kind]
+        if of_kind:
+            options.append((word, tuple((number, row.name.text) for number, row in of_kind)))
+        tables[kind] = TableView(
+            f"{word} of {title} on {gpu}", _columns(header), tuple(row for _, row in of_kind), name=f"{kind}-{anchor}"
         )
-        for kind, word in (("gate", "Metrics"), ("kernel", "Kernels"))
-    ]
-    epochs = tuple(
-        f"{track.nights[0].time[:10]}: {printable(_epoch_start(before, track))}"
-        for before, track in zip((None, *group.tracks[:-1]), group.tracks, strict=True)
-    )
+    epochs = []
+    for before, track in zip((None, *group.tracks[:-1]), group.tracks, strict=True):
+        start = ", ".join(track.key.differences(before.key)) if before else track.key.text or "unknown machine"
+        epochs.append(f"{track.nights[0].time[:10]}: {printable(start)}")
     nights = sum(len(track.nights) for track in group.tracks)
     return TrendSection(
         anchor,
         title,
         gpu,
-        f"{counted(nights, 'night')}, the last {newest.nights[-1].time[:10] or 'without a date'}",
-        epochs,
-        _spark(group),
-        tables[0],
-        tables[1] if tables[1].rows else None,
-        options,
+        facts=f"{counted(nights, 'night')}, the last {newest.nights[-1].time[:10] or 'without a date'}",
+        epochs=tuple(epochs),
+        spark=_spark(group),
+        metrics=tables["gate"],
+        kernels=tables["kernel"] if tables["kernel"].rows else None,
+        options=tuple(options),
     )
-
-
-def _epoch_start(before: Track | None, track: Track) -> str:
-    return ", ".join(track.key.differences(before.key)) if before else track.key.text or "unknown machine"
 
 
 def _columns(header: str) -> tuple[Column, ...]:
@@ -249,65 +236,51 @@ def _columns(header: str) -> tuple[Column, ...]:
     )
 
 
-_COLUMNS: Final = {"gate": _columns("Metric"), "kernel": _columns("Kernel")}
-
-
-def _row(parts: Sequence[tuple[int, Series]], labels: Labels, changed: dict[int, LevelChange]) -> Row:
+def _row(parts: Sequence[tuple[int, Series]], labels: Labels, changes: dict[int, LevelChange]) -> Row:
     _, series = parts[-1]
-    change = changed.get(id(series))
     if series.kind == "kernel":
         short, full = labels.short(series.name), printable(series.name)
         name = Cell(short, full if full != short else "")
     else:
         name = Cell(printable(series.label))
-    texts = [
-        format_value(series.last, series.column),
-        ABSENT,
-        ABSENT,
-        "steady" if series.levels else "not tested",
-        ABSENT,
-    ]
-    if change:
-        percent = f"{change.change_pct:+.1f} %" if change.baseline else "from 0"
-        before = format_value(change.baseline, series.column)
-        texts[1:] = [before, percent, change.state, change.night.time[:10]]
-    return Row(name, tuple(map(Cell, texts)))
+    now, before, percent, since = format_value(series.last, series.column), ABSENT, ABSENT, ABSENT
+    state = "steady" if series.levels else "not tested"
+    if change := changes.get(id(series)):
+        before, since = format_value(change.baseline, series.column), change.night.time[:10]
+        percent, state = f"{change.change_pct:+.1f} %" if change.baseline else "from 0", change.state
+    return Row(name, tuple(map(Cell, (now, before, percent, state, since))))
 
 
 def _spark(group: TrendGroup) -> Spark | None:
     """Draw the first metric over all nights; None for fewer than two."""
     _, parts = group.series[0]
-    name = parts[-1][1].label
+    main = parts[-1][1]
     values = np.concatenate([series.values for _, series in parts])
-    finite = values[np.isfinite(values)]
-    if len(finite) < 2:
+    values = values[np.isfinite(values)]
+    if len(values) < 2:
         return None
-    low, high = _range(float(finite.min()), float(finite.max()))
-    count = sum(len(group.tracks[place].nights) for place, _ in parts)
-    lines, epochs, marks, start = [], [], [], 0
-    for place, series in parts:
-        across = [100 * (start + at) / max(count - 1, 1) for at in range(len(series.values))]
-        points = zip(across, 100 - _HEIGHT * (series.values - low) / (high - low), series.values, strict=True)
-        lines.append(" ".join(f"{x:.2f},{y:.1f}" for x, y, value in points if np.isfinite(value)))
-        if start:
-            epochs.append(round(100 * (start - 0.5) / max(count - 1, 1), 2))
-        marks += [round(across[first], 2) for first, _, _ in series.levels[1:]]
-        start += len(group.tracks[place].nights)
-    nights = [night for place, _ in parts for night in group.tracks[place].nights]
-    column = parts[-1][1].column
-    return Spark(
-        printable(name),
-        tuple(filter(None, lines)),
-        tuple(epochs),
-        tuple(marks),
-        format_value(low, column),
-        format_value(high, column),
-        nights[0].time[:10],
-        nights[-1].time[:10],
-    )
-
-
-def _range(low: float, high: float) -> tuple[float, float]:
-    """Widen a range that is narrow for its values."""
+    low, high = float(values.min()), float(values.max())
+    # widen a range that is narrow for its values
     missing = max(_LEAST_SPAN * high - (high - low), 0.05 * (high - low))
-    return max(low - missing / 2, 0.0), high + missing / 2 or 1.0
+    low, high = max(low - missing / 2, 0.0), high + missing / 2 or 1.0
+    nights = [night for epoch, _ in parts for night in group.tracks[epoch].nights]
+    step, start = 100 / max(len(nights) - 1, 1), 0
+    lines, epochs, marks = [], [], []
+    for epoch, series in parts:
+        x = step * (start + np.arange(len(series.values)))
+        y = 100.0 * (high - series.values) / (high - low)
+        lines.append(" ".join(f"{left:.2f},{top:.1f}" for left, top in zip(x, y, strict=True) if np.isfinite(top)))
+        if start:
+            epochs.append(round(step * (start - 0.5), 2))
+        marks += [round(float(x[first]), 2) for first, _, _ in series.levels[1:]]
+        start += len(group.tracks[epoch].nights)
+    return Spark(
+        printable(main.label),
+        lines=tuple(filter(None, lines)),
+        epochs=tuple(epochs),
+        marks=tuple(marks),
+        low=format_value(low, main.column),
+        high=format_value(high, main.column),
+        first=nights[0].time[:10],
+        last=nights[-1].time[:10],
+    )

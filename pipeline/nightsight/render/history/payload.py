@@ -20,11 +20,9 @@ def trend_payload(trends: Trends, links: Links) -> str:
     changes: dict[int, list[Any]] = {}
     for event in trends.events:
         for change in event.changes:
-            entries = changes.setdefault(id(change.series), [])
-            commit = change.night.commit[:10]
-            entries.append(
-                [change.place, change.state, commit, round(change.change_pct, 1) if change.baseline else None]
-            )
+            percent = round(change.change_pct, 1) if change.baseline else None
+            marks = changes.setdefault(id(change.series), [])
+            marks.append([change.place, change.state, change.night.commit[:10], percent])
     document = [_group(group, links, changes) for group in groups(trends)]
     text = json.dumps(document, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
@@ -36,9 +34,7 @@ def _group(group: TrendGroup, links: Links, changes: dict[int, list[Any]]) -> di
         "series": [
             {
                 "unit": parts[0][1].unit,
-                "parts": [
-                    [place, *_numbers(series), _levels(series), changes.get(id(series), [])] for place, series in parts
-                ],
+                "parts": [[epoch, *_numbers(series), changes.get(id(series), [])] for epoch, series in parts],
             }
             for _, parts in group.series
         ],
@@ -46,9 +42,10 @@ def _group(group: TrendGroup, links: Links, changes: dict[int, list[Any]]) -> di
 
 
 def _epoch(track: Track, links: Links) -> dict[str, Any]:
+    times = [int(dt.datetime.fromisoformat(night.time).timestamp()) if night.time else 0 for night in track.nights]
     return {
         "key": printable(track.key.text or "unknown machine"),
-        "times": [_seconds(night.time) for night in track.nights],
+        "times": times,
         "commits": [printable(night.commit[:10]) if night.commit else "" for night in track.nights],
         "links": [links.report(night) for night in track.nights],
         "runs": [night.runs for night in track.nights],
@@ -56,16 +53,10 @@ def _epoch(track: Track, links: Links) -> dict[str, Any]:
     }
 
 
-def _numbers(series: Series) -> tuple[float, list[int | None]]:
+def _numbers(series: Series) -> tuple[float, list[int | None], list[Any]]:
+    """Return the median of a series, its values as steps from there, and its levels."""
     positive = series.values[series.values > 0]
-    middle = float(np.median(positive)) if len(positive) else 1.0
-    steps = np.round((series.values / middle - 1) * _STEPS)
-    return middle, [int(step) if np.isfinite(step) else None for step in steps]
-
-
-def _levels(series: Series) -> list[Any]:
-    return [[first, last, float(f"{level:.6g}")] for first, last, level in series.levels if np.isfinite(level)]
-
-
-def _seconds(time: str) -> int:
-    return int(dt.datetime.fromisoformat(time).timestamp()) if time else 0
+    median = float(np.median(positive)) if len(positive) else 1.0
+    steps = np.round((series.values / median - 1) * _STEPS)
+    levels = [[first, last, float(f"{level:.6g}")] for first, last, level in series.levels if np.isfinite(level)]
+    return median, [int(step) if np.isfinite(step) else None for step in steps], levels

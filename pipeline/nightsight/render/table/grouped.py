@@ -1,7 +1,7 @@
-"""Groups *Kernel time* by family, range and operator: trees of its rows, among which a reader can choose."""
+"""Trees of rows: *Kernel time* by family, range and operator, among which a reader can choose."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Sequence
+from typing import Final
 
 import pandas as pd
 
@@ -18,13 +18,13 @@ _NO_OPERATOR: Final = "(no operator)"
 # columns from the replay of a kernel, which do not depend on where it is launched
 _REPLAYED: Final = ("sm_pct", "dram_pct", "limiter")
 # how a row aggregates the rows inside it; medians over several kernels are unknown
-_SUMMED: Final = {"time_pct": "sum", "total_ns": "sum", "instances": "sum", "min_ns": "min", "max_ns": "max"}
+_AGGREGATES: Final = {"time_pct": "sum", "total_ns": "sum", "instances": "sum", "min_ns": "min", "max_ns": "max"}
 
 
 def kernel_groups(report: Report) -> dict[str, Frame]:
-    """Return the groupings of *Kernel time*: a tree of rows for each, with the columns of that table and `level`.
+    """Return the groupings of *Kernel time* that the capture supports: for each, a tree of rows as a table.
 
-    Only groupings that the capture supports: ranges, operators, and families if there is more than one.
+    The columns are those of *Kernel time*, and `level`. Families need at least two.
     """
     kernels = report.rows(CUDA_GPU_KERN_SUM)
     if not len(kernels):
@@ -42,42 +42,45 @@ def kernel_groups(report: Report) -> dict[str, Frame]:
     if len(operators):
         keys = ["operator", "name"]
         by_operator = operators.assign(operator=operators["operator"].astype("str").replace("", _NO_OPERATOR))
-        summed = by_operator.groupby(keys, sort=False, observed=True)[["time_pct", "total_ns", "instances"]].sum()
-        summed = summed.reset_index().join(figures, on="name")
-        groups["operator"] = _tree(summed, ((operator,) for operator in summed["operator"]))
+        sums = by_operator.groupby(keys, sort=False, observed=True)[["time_pct", "total_ns", "instances"]].sum()
+        sums = sums.reset_index().join(figures, on="name")
+        groups["operator"] = _tree(sums, ((operator,) for operator in sums["operator"]))
     return {by: frame.reindex(columns=[*kernels.columns, "level"]) for by, frame in groups.items()}
 
 
-def _tree(rows: Frame, places: Iterable[Sequence[str]]) -> Frame:
-    """Return rows as a tree: each place has the sums of its rows and of the places inside it, the most time first."""
-    places = [tuple(place) for place in places]
-    paths = list(dict.fromkeys(place[:depth] for place in places for depth in range(1, len(place) + 1)))
-    number = {path: at for at, path in enumerate(paths)}
-    inside = pd.DataFrame(
-        [(at, number[place[:depth]]) for at, place in enumerate(places) for depth in range(1, len(place) + 1)],
-        columns=["row", "place"],
+def _tree(rows: Frame, paths: Iterable[Sequence[str]]) -> Frame:
+    """Return rows as a tree: each node has the sums of its rows and of the nodes inside it, the most time first."""
+    paths = [tuple(path) for path in paths]
+    nodes = dict.fromkeys(path[:depth] for path in paths for depth in range(1, len(path) + 1))
+    number = {node: index for index, node in enumerate(nodes)}
+    members = pd.DataFrame(
+        [(row, number[path[:depth]]) for row, path in enumerate(paths) for depth in range(1, len(path) + 1)],
+        columns=["row", "node"],
     )
-    aggregates = {name: how for name, how in _SUMMED.items() if name in rows}
-    sums = rows.iloc[inside["row"]].groupby(inside["place"].to_numpy())[list(aggregates)].agg(aggregates)
-    sums = sums.assign(avg_ns=sums["total_ns"] / sums["instances"].clip(lower=1), name=[path[-1] for path in paths])
-    kernels = rows.assign(avg_ns=rows["total_ns"] / rows["instances"].clip(lower=1))
-    combined = pd.concat([sums, kernels], ignore_index=True)
-    of: dict[int, list[int]] = {}
-    for at, path in enumerate(paths):
-        of.setdefault(number.get(path[:-1], -1), []).append(at)
-    for at, place in enumerate(places):
-        of.setdefault(number[place], []).append(len(paths) + at)
-    order, levels = _in_order(of, combined["total_ns"].tolist())
+    aggregates = {name: method for name, method in _AGGREGATES.items() if name in rows}
+    sums = rows.iloc[members["row"]].groupby(members["node"].to_numpy())[list(aggregates)].agg(aggregates)
+    sums = sums.assign(name=[node[-1] for node in nodes])
+    combined = pd.concat([sums, rows], ignore_index=True)
+    combined = combined.assign(avg_ns=combined["total_ns"] / combined["instances"].clip(lower=1))
+    parents = [number.get(node[:-1], -1) for node in nodes] + [number[path] for path in paths]
+    order, levels = preorder(parents, combined["total_ns"].tolist())
     return combined.iloc[order].assign(level=levels).reset_index(drop=True)
 
 
-def _in_order(of: Mapping[int, Sequence[int]], total: Sequence[Any]) -> tuple[list[int], list[int]]:
-    """Return the rows of a tree in printing order, the most time first, and the depth of each."""
-    order, levels = [], []
-    waiting = [(row, 0) for row in sorted(of.get(-1, ()), key=lambda row: total[row])]
-    while waiting:
-        row, level = waiting.pop()
-        order.append(row)
-        levels.append(level)
-        waiting += [(below, level + 1) for below in sorted(of.get(row, ()), key=lambda row: total[row])]
-    return order, levels
+def preorder(parents: Sequence[int], sizes: Sequence[float]) -> tuple[list[int], list[int]]:
+    """Return the rows of a tree in preorder, and their depths; iterative, because trees can be deep.
+
+    parents: the row of each parent, -1 for none. Of rows with one parent, those of the largest size come first.
+    """
+    children: dict[int, list[int]] = {}
+    for row in sorted(range(len(parents)), key=sizes.__getitem__):
+        children.setdefault(parents[row], []).append(row)
+    rows, depths = list[int](), list[int]()
+    # a stack, so the largest is last
+    stack = [(row, 0) for row in children.get(-1, ())]
+    while stack:
+        row, depth = stack.pop()
+        rows.append(row)
+        depths.append(depth)
+        stack += [(child, depth + 1) for child in children.get(row, ())]
+    return rows, depths

@@ -1,6 +1,6 @@
-"""The table layout of each result: its register entry, plus how rows are rearranged and names are shortened."""
+"""The table layout of each result: its register entry, and functions that rearrange rows and shorten names."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -10,6 +10,7 @@ from nightsight.errors import CaptureError
 from nightsight.events.kernel_labels import NAME_LENGTH, Labels
 from nightsight.model.report import MAKE_AGAIN, Report, Result
 from nightsight.render.table import replayed
+from nightsight.render.table.grouped import preorder
 from nightsight.render.table.view import Layout, operation_names, short_text
 from nightsight.results import entry_of
 from nightsight.results.capture import DIAGNOSTICS
@@ -43,15 +44,17 @@ def layout_of(result: Result) -> Layout:
         columns = list(result.rows.columns) or ["name"]
         name = "name" if "name" in columns else str(columns[0])
         return Layout("rows", heading(name), name)
+    # the figures of replays need room
+    has_figures = entry is CUDA_GPU_KERN_SUM and "limiter" in result.rows
     return Layout(
         entry.rows,
         entry.header,
         entry.named_by,
         full=entry.full,
         bars=entry.bars,
-        minor=(*entry.minor, *map(of_operations, entry.minor), *_crowded_out(result)),
+        minor=(*entry.minor, *map(of_operations, entry.minor), *(("min_ns", "stddev_ns") if has_figures else ())),
         prepare=lambda frame: _prepare(entry, frame),
-        shorten=_SHORTENED.get(entry.name, short_text),
+        shorten=printable if entry is DIAGNOSTICS else short_text,
         is_folded=entry.is_folded,
         timeline=entry.jump,
         names=entry.names,
@@ -61,34 +64,27 @@ def layout_of(result: Result) -> Layout:
     )
 
 
-def _crowded_out(result: Result) -> tuple[str, ...]:
-    """Return the columns of *Kernel time* that are hidden at first, to make room for the figures of replays."""
-    has_figures = result.name == CUDA_GPU_KERN_SUM.name and "limiter" in result.rows
-    return ("min_ns", "stddev_ns") if has_figures else ()
-
-
 def with_ranks(layout: Layout, report: Report, rows: Frame) -> Layout:
     """Return a layout that names GPUs as in the report: with the heading `Rank` above the numbers of ranks."""
     devices = rows["device"].dropna().unique().tolist() if "device" in rows else []
     if not devices or "rank" in rows or any(report.ranks.get(str(device)) != device for device in devices):
         return layout
     if layout.name == "device":
-        return replace(layout, header=_RANK)
-    return replace(layout, titles={**layout.titles, "device": _RANK})
-
-
-_RANK: Final = "Rank"
+        return replace(layout, header="Rank")
+    return replace(layout, titles={**layout.titles, "device": "Rank"})
 
 
 def labels_of(results: Iterable[Result]) -> Labels:
     """Return the labels of all kernels that occur in results."""
-    # the critical path names functions and copies, too, and its kernels are in other results
-    with_entries = [
-        (result, entry) for result in results if (entry := entry_of(result.name)) and entry is not CRITICAL_PATH
-    ]
-    columns = (result.rows[name] for result, entry in with_entries for name in entry.kernels if name in result.rows)
-    names = (column.dropna().astype("str") for column in columns)
-    return Labels(name for values in names for name in values.drop_duplicates())
+    columns = (
+        result.rows[name]
+        for result in results
+        # the critical path also names functions and copies, and its kernels are in other results
+        if (entry := entry_of(result.name)) and entry is not CRITICAL_PATH
+        for name in entry.kernels
+        if name in result.rows
+    )
+    return Labels(name for column in columns for name in column.dropna().astype("str").drop_duplicates())
 
 
 def refuse_incomplete(report: Report) -> None:
@@ -96,22 +92,20 @@ def refuse_incomplete(report: Report) -> None:
     for result in report.results:
         entry = entry_of(result.name)
         needed = {column.name for column in entry.columns if not column.is_optional} if entry else set()
-        if len(result.rows) and (lacking := needed - set(result.rows.columns)):
-            names = ", ".join(sorted(lacking))
+        if len(result.rows) and (missing := needed - set(result.rows.columns)):
+            names = ", ".join(sorted(missing))
             raise CaptureError(f"not a nightsight report.json: the result {result.name} lacks {names}", MAKE_AGAIN)
 
 
 def _prepare(entry: Entry, frame: Frame) -> Frame:
-    """Drop optional columns in which all rows have the same value, and rearrange the rest."""
-    agreed = [name for name in entry.constant if name in frame and frame[name].nunique() <= 1]
-    frame = frame.drop(columns=agreed)
+    """Drop optional columns in which all rows have the same value, and rearrange the others."""
+    frame = frame.drop(columns=[name for name in entry.constant if name in frame and frame[name].nunique() <= 1])
     return _PREPARED[entry.name](frame) if entry.name in _PREPARED else frame
 
 
 def _name_operations(frame: Frame) -> Frame:
     """Replace the operation and memory kinds by one name."""
-    other_columns = frame.drop(columns=["operation", "source_kind", "target_kind"])
-    return other_columns.assign(name=operation_names(frame))
+    return frame.drop(columns=["operation", "source_kind", "target_kind"]).assign(name=operation_names(frame))
 
 
 def _waits(frame: Frame) -> Frame:
@@ -121,7 +115,7 @@ def _waits(frame: Frame) -> Frame:
 
 
 def _devices(frame: Frame) -> Frame:
-    """Drop the window, which is the same for all devices, and the kinds of work that no device did."""
+    """Drop the window, which is the same for all devices, and the kinds of work that no device executed."""
     unused = [kind for kind in _KINDS_OF_WORK if kind in frame and not frame[kind].any()]
     columns = [name for kind in unused for name in _KINDS_OF_WORK[kind]]
     return frame.drop(columns=[*columns, "window", "window_ns"], errors="ignore")
@@ -137,8 +131,9 @@ _KINDS_OF_WORK: Final = {
 def _marks(frame: Frame) -> Frame:
     """Name marks `domain:name`, like ranges; drop the category if no mark has one."""
     domain = frame["domain"].astype("str")
-    with_domain = frame.assign(name=domain.where(domain == "", domain + ":") + frame["name"].astype("str"))
-    return with_domain.drop(columns=["domain", *([] if (frame["category"] != "").any() else ["category"])])
+    names = domain.where(domain == "", domain + ":") + frame["name"].astype("str")
+    unused = ["domain"] if (frame["category"] != "").any() else ["domain", "category"]
+    return frame.assign(name=names).drop(columns=unused)
 
 
 def _ranks(frame: Frame) -> Frame:
@@ -146,57 +141,48 @@ def _ranks(frame: Frame) -> Frame:
     return frame.drop(columns="device") if (frame["device"] == frame["rank"]).all() else frame
 
 
+_Range = tuple[object, str]  # the process and the path of a range
+
+
 def _tree(frame: Frame) -> Frame:
     """Arrange ranges as a tree, each named by the last part of its path; drop columns that add nothing."""
     paths = frame["path"].astype("str").fillna("").tolist()
-    places = list(zip(frame["pid"].tolist() if "pid" in frame else [0] * len(frame), paths, strict=True))
-    levels = dict(zip(places, frame["level"].fillna(0).tolist(), strict=True))
-    around = [_around(place, levels) for place in places]
+    ranges = list(zip(frame["pid"].tolist() if "pid" in frame else [0] * len(frame), paths, strict=True))
+    levels = dict(zip(ranges, frame["level"].fillna(0).tolist(), strict=True))
+    parents = [_parent(item, levels) for item in ranges]
     # + 3 skips the separator between a path and its last part
-    names = [path if above is None else path[len(above[1]) + 3 :] for path, above in zip(paths, around, strict=True)]
-    idle = ["style"] if frame["style"].nunique() == 1 else []
+    names = [
+        path if parent is None else path[len(parent[1]) + 3 :] for path, parent in zip(paths, parents, strict=True)
+    ]
+    unused = ["path"]
+    if frame["style"].nunique() == 1:
+        unused.append("style")
     # with one instance each, median, minimum and maximum all repeat the total
     if (frame["instances"] == 1).all():
-        idle += ["cpu_med_ns", "cpu_min_ns", "cpu_max_ns"]
-    rows, depths = _preorder(places, around)
-    flat = frame.assign(name=names).drop(columns=["path", *idle], errors="ignore")
-    return flat.iloc[rows].assign(level=depths)
+        unused += ["cpu_med_ns", "cpu_min_ns", "cpu_max_ns"]
+    # of equal ranges, which only a damaged report has, the first is the parent
+    row_of = {item: row for row, item in reversed(list(enumerate(ranges)))}
+    parent_rows = [-1 if parent is None else row_of[parent] for parent in parents]
+    # siblings stay in their order
+    rows, depths = preorder(parent_rows, range(len(frame), 0, -1))
+    return frame.assign(name=names).drop(columns=unused, errors="ignore").iloc[rows].assign(level=depths)
 
 
-_Place = tuple[object, str]  # process and path of a range
-
-
-def _around(place: _Place, levels: Mapping[_Place, int]) -> _Place | None:
+def _parent(item: _Range, levels: Mapping[_Range, int]) -> _Range | None:
     """Return the parent of a range: the longest prefix of its path that is one level up, else the longest further up.
 
     The level decides, because a name can itself contain the separator. The parent of a module is further up, because
-    its path leaves out the enclosing modules.
+    its path does not contain the enclosing modules.
     """
-    (process, above), further = place, None
-    while " / " in above:
-        above = above.rpartition(" / ")[0]
-        level = levels.get((process, above))
-        if level == levels[place] - 1:
-            return process, above
-        if further is None and level is not None and level < levels[place]:
-            further = process, above
-    return further
-
-
-def _preorder(places: Sequence[_Place], around: Sequence[_Place | None]) -> tuple[list[int], list[int]]:
-    """Return the rows in preorder, and the depth of each; iterative, because trees can be deep."""
-    inside: dict[_Place | None, list[int]] = {}
-    for row, above in enumerate(around):
-        inside.setdefault(above, []).append(row)
-    rows, depths = [], []
-    # a stack, reversed so that rows come out in their original order
-    waiting = [(row, 0) for row in reversed(inside.pop(None, []))]
-    while waiting:
-        row, depth = waiting.pop()
-        rows.append(row)
-        depths.append(depth)
-        waiting += [(below, depth + 1) for below in reversed(inside.pop(places[row], []))]
-    return rows, depths
+    (process, path), further_up = item, None
+    while " / " in path:
+        path = path.rpartition(" / ")[0]
+        level = levels.get((process, path))
+        if level == levels[item] - 1:
+            return process, path
+        if further_up is None and level is not None and level < levels[item]:
+            further_up = process, path
+    return further_up
 
 
 _PREPARED: Final[Mapping[str, Callable[[Frame], Frame]]] = {
@@ -219,4 +205,3 @@ _PREPARED: Final[Mapping[str, Callable[[Frame], Frame]]] = {
     WHAT_IF.name: lambda frame: frame.drop(columns="kernels", errors="ignore"),
     SETUP_CALLS.name: _waits,
 }
-_SHORTENED: Final[Mapping[str, Callable[[str], str]]] = {DIAGNOSTICS.name: printable}

@@ -14,17 +14,17 @@ import numpy as np
 import pandas as pd
 
 from nightsight.events.ranges import NUMBER
-from nightsight.render.table.view import Column, TableView, Whole, floats, known_texts, left_out
+from nightsight.render.table.view import AllRows, Column, TableView, column_texts, floats, omission
 from nightsight.texts import printable
 from nightsight.units import split
 
 Json = dict[str, Any]
 
 _FORMAT: Final = 2
-_TRIES: Final = 4
+_ATTEMPTS: Final = 4
 # a larger document cannot fit even compressed
-_MOST_RATIO: Final = 10
-_NONE: Final = -1  # the code of a missing text
+_MAX_RATIO: Final = 10
+_NO_TEXT: Final = -1
 
 
 def packed_tables(views: Iterable[TableView], *, most_bytes: int) -> str:
@@ -33,159 +33,148 @@ def packed_tables(views: Iterable[TableView], *, most_bytes: int) -> str:
     The largest tables are cut first. Rows that the page prints are never cut.
     """
     tables = [table for view in views for table in _tables(view)]
-    # most pages have room for all
-    whole_document = _json(_document(tables, [len(table) for table in tables]))
-    if (
-        tables
-        and len(whole_document) <= _MOST_RATIO * most_bytes
-        and len(packed := _compress(whole_document)) <= most_bytes
-    ):
+    if not tables:
+        return ""
+    # most pages have room for all rows
+    everything = _json(_document(tables, [len(table) for table in tables]))
+    if len(everything) <= _MAX_RATIO * most_bytes and len(packed := _compress(everything)) <= most_bytes:
         return packed
     aim: float = most_bytes
     # the size of the whole is only known after compressing it
-    for _ in range(_TRIES if tables else 0):
+    for _ in range(_ATTEMPTS):
         packed = _compress(_json(_document(tables, _limits(tables, aim))))
         if len(packed) <= most_bytes:
             return packed
-        # sizes of single tables are estimates: aim lower by the error of this try
+        # sizes of single tables are estimates: aim lower by the error of this attempt
         aim *= 0.95 * most_bytes / len(packed)
     return ""
 
 
-class Texts:
+class _TextCodes:
     """Codes for texts, in order of first use."""
 
     def __init__(self) -> None:
         self._codes: dict[str, int] = {}
 
     def codes(self, texts: Iterable[str]) -> list[int]:
-        """Return the code of each text, `_NONE` for an empty one."""
-        return [self._codes.setdefault(text, len(self._codes)) if text else _NONE for text in texts]
+        """Return the code of each text, `_NO_TEXT` for an empty one."""
+        return [self._codes.setdefault(text, len(self._codes)) if text else _NO_TEXT for text in texts]
 
     @property
-    def all(self) -> list[str]:
+    def texts(self) -> list[str]:
         """The texts by their code."""
         return list(self._codes)
 
 
-def _tables(view: TableView) -> Iterator["_Table"]:
+def _tables(view: TableView) -> Iterator["_PackedTable"]:
     """Yield a table, and its groupings as separate tables: `NAME/BY`, which the page does not print."""
-    if view.whole is not None and view.rows:
-        yield _Table(view, view.whole)
-        for by, whole in view.groups.items():
-            yield _Table(replace(view, name=f"{view.name}/{by}", rows=()), whole)
+    if view.all_rows is not None and view.rows:
+        yield _PackedTable(view, view.all_rows)
+        for by, rows in view.groups.items():
+            yield _PackedTable(replace(view, name=f"{view.name}/{by}", rows=()), rows)
 
 
 @dataclass(frozen=True)
-class _Table:
+class _PackedTable:
     view: TableView
-    whole: Whole
+    all_rows: AllRows
 
     def __len__(self) -> int:
-        return len(self.whole.frame)
+        return len(self.all_rows.frame)
 
     @cached_property
     def names(self) -> list[str]:
-        layout = self.whole.layout
-        return _map_distinct(self.whole.frame[layout.name].astype("str").tolist(), layout.shorten)
+        frame, layout = self.all_rows.frame, self.all_rows.layout
+        return _map_distinct(frame[layout.name].astype("str").tolist(), layout.shorten)
 
     @cached_property
-    def full(self) -> list[str]:
+    def full_names(self) -> list[str]:
         """The full texts of the first column, "" where the name is not shortened."""
-        layout, frame = self.whole.layout, self.whole.frame
-        texts = _map_distinct(
-            frame[layout.full if layout.full in frame else layout.name].astype("str").tolist(), printable
-        )
-        return ["" if text == name else text for name, text in zip(self.names, texts, strict=True)]
+        frame, layout = self.all_rows.frame, self.all_rows.layout
+        column = layout.full if layout.full in frame else layout.name
+        return _differing(_map_distinct(frame[column].astype("str").tolist(), printable), self.names)
 
     @cached_property
     def columns(self) -> list[tuple[Column, list[Any]]]:
-        frame = self.whole.frame
-        return [(column, _values(frame[column.name], column)) for column in self.view.columns[1:]]
+        return [(column, _values(self.all_rows.frame[column.name], column)) for column in self.view.columns[1:]]
 
     @cached_property
     def size(self) -> int:
         """The approximate size of the table alone, in bytes of compressed base64."""
-        texts = Texts()
-        rows = self.rows(len(self), texts)
+        codes = _TextCodes()
+        rows = self.rows(len(self), codes)
         # base64 needs four characters for three bytes
-        return len(zlib.compress(_json({"table": rows, "texts": texts.all}))) * 4 // 3
+        return len(zlib.compress(_json({"table": rows, "texts": codes.texts}))) * 4 // 3
 
-    def rows(self, count: int, texts: Texts) -> Json:
-        """Return the first `count` rows; full names only for rows that are not printed: the page has the others."""
-        printed, frame = len(self.view.rows), self.whole.frame
-        levels = {"level": frame["level"].tolist()[:count]} if "level" in frame else {}
+    def rows(self, count: int, codes: _TextCodes) -> Json:
+        """Return the first `count` rows; full names only for rows that are not printed: the page has the others.
+
+        numbered: the index of the column whose texts start with a replay number, which the CSV download splits.
+        """
+        printed, frame, layout = len(self.view.rows), self.all_rows.frame, self.all_rows.layout
+        headings = [column.name for column in self.view.columns]
         return {
-            "noun": self.whole.layout.noun,
-            "total": self.whole.count,
-            "more": left_out(count, self.whole.count, self.whole.layout.noun),
-            "name": texts.codes(self.names[:count]),
-            "full": texts.codes(self.full[printed:count]),
-            **levels,
-            **self._numbered,
-            "columns": [self._column(column, values[:count], texts) for column, values in self.columns],
+            "noun": layout.noun,
+            "total": self.all_rows.count,
+            "more": omission(count, self.all_rows.count, layout.noun),
+            "name": codes.codes(self.names[:count]),
+            "full": codes.codes(self.full_names[printed:count]),
+            **({"level": frame["level"].tolist()[:count]} if "level" in frame else {}),
+            **({"numbered": headings.index(layout.numbered)} if layout.numbered in headings else {}),
+            "columns": [self._column(column, values[:count], codes) for column, values in self.columns],
         }
 
-    @property
-    def _numbered(self) -> Json:
-        """The index of the column whose texts start with a replay number; the CSV download splits that column."""
-        names = [column.name for column in self.view.columns]
-        column = self.whole.layout.numbered
-        return {"numbered": names.index(column)} if column in names else {}
-
-    def _column(self, column: Column, values: list[Any], texts: Texts) -> Json:
-        shorten = self.whole.layout.others.get(column.name)
-        if shorten is None:
-            return _column(column, values, texts)
-        short = [shorten(text) if text else "" for text in values]
-        full = ["" if text == name else text for name, text in zip(short, values, strict=True)]
-        return {"texts": texts.codes(short), "full": texts.codes(full)}
+    def _column(self, column: Column, values: list[Any], codes: _TextCodes) -> Json:
+        if shorten := self.all_rows.layout.shorteners.get(column.name):
+            short = [shorten(text) if text else "" for text in values]
+            return {"texts": codes.codes(short), "full": codes.codes(_differing(values, short))}
+        if column.scale is None:
+            return {"texts": codes.codes(values)}
+        bar = {"largest": column.largest} if column.largest else {}
+        scale = {"divisor": column.scale.divisor, "decimals": column.scale.decimals}
+        return {"unit": split(column.name)[1], **scale, **bar, "values": values}
 
 
-def _map_distinct(texts: Sequence[str], write: Callable[[str], str]) -> list[str]:
-    """Apply `write` to each text, but only once per distinct text: tables repeat names."""
-    written = {text: write(text) for text in dict.fromkeys(texts)}
-    return [written[text] for text in texts]
+def _map_distinct(texts: Sequence[str], convert: Callable[[str], str]) -> list[str]:
+    """Apply `convert` to each text, but only once per distinct text: tables repeat names."""
+    converted = {text: convert(text) for text in dict.fromkeys(texts)}
+    return [converted[text] for text in texts]
+
+
+def _differing(texts: Iterable[str], names: Iterable[str]) -> list[str]:
+    """Return the texts that differ from their names, "" instead of the others."""
+    return ["" if text == name else text for text, name in zip(texts, names, strict=True)]
 
 
 def _values(column: "pd.Series[Any]", heading: Column) -> list[Any]:
     if heading.scale is None:
-        return _map_distinct(known_texts(column), lambda text: printable(text) if text else "")
+        return _map_distinct(column_texts(column), lambda text: printable(text) if text else "")
     if pd.api.types.is_integer_dtype(column.dtype):
-        missing = column.isna().tolist()
-        return [None if is_missing else value for value, is_missing in zip(column.tolist(), missing, strict=True)]
+        return column.astype(object).where(column.notna(), None).tolist()
     values = floats(column)
     return [value if is_finite else None for value, is_finite in zip(values.tolist(), np.isfinite(values), strict=True)]
 
 
-def _column(column: Column, values: list[Any], texts: Texts) -> Json:
-    if column.scale is None:
-        return {"texts": texts.codes(values)}
-    bar = {"largest": column.largest} if column.largest else {}
-    scale = {"divisor": column.scale.divisor, "decimals": column.scale.decimals}
-    return {"unit": split(column.name)[1], **scale, **bar, "values": values}
-
-
-def _limits(tables: Sequence[_Table], most_bytes: float) -> list[int]:
-    """Return how many rows of each table to keep: tables above a common size limit are cut to it."""
-    room, level = most_bytes, math.inf
-    # small tables keep all rows; what they leave of their share raises the limit of the others
+def _limits(tables: Sequence[_PackedTable], most_bytes: float) -> list[int]:
+    """Return the number of rows to keep of each table: tables above a common size limit are cut to it."""
+    room, limit = most_bytes, math.inf
+    # small tables keep all rows; the remainder of their share raises the limit of the others
     sizes = sorted(table.size for table in tables)
-    for place, size in enumerate(sizes):
-        level = room / (len(sizes) - place)
-        if size > level:
+    for number, size in enumerate(sizes):
+        limit = room / (len(sizes) - number)
+        if size > limit:
             break
-        room, level = room - size, math.inf
+        room, limit = room - size, math.inf
     return [
-        len(table) if table.size <= level else max(len(table.view.rows), int(len(table) * level / table.size))
+        len(table) if table.size <= limit else max(len(table.view.rows), int(len(table) * limit / table.size))
         for table in tables
     ]
 
 
-def _document(tables: Sequence[_Table], limits: Sequence[int]) -> Json:
-    texts = Texts()
-    rows = {table.view.name: table.rows(count, texts) for table, count in zip(tables, limits, strict=True)}
-    return {"format": _FORMAT, "number": NUMBER, "tables": rows, "texts": texts.all}
+def _document(tables: Sequence[_PackedTable], limits: Sequence[int]) -> Json:
+    codes = _TextCodes()
+    rows = {table.view.name: table.rows(count, codes) for table, count in zip(tables, limits, strict=True)}
+    return {"format": _FORMAT, "number": NUMBER, "tables": rows, "texts": codes.texts}
 
 
 def _json(document: Json) -> bytes:

@@ -1,4 +1,4 @@
-"""Tables of kernels that Nsight Compute replayed; each launch has one number, the same in every section."""
+"""Tables of kernels that Nsight Compute replayed; each launch has the same number in all sections."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -11,11 +11,11 @@ import pandas as pd
 from nightsight.events.kernel_names import normalised
 from nightsight.events.peaks import LIMITED_PCT
 from nightsight.model.report import Result, find
-from nightsight.render.table.view import floats
+from nightsight.render.table.view import floats, with_values
 from nightsight.results.entry import Entry
 from nightsight.results.gpu import CUDA_GPU_KERN_SUM
 from nightsight.results.ncu import NCU_KERNELS, NCU_LIMITS
-from nightsight.units import arithmetic, split
+from nightsight.units import arithmetic
 
 Frame = pd.DataFrame
 
@@ -40,11 +40,6 @@ _FIRST: Final = (
     "limited_by",
 )
 _FIGURES: Final = {"sm_pct": "sm_pct", "dram_pct": "dram_pct", "limited_by": "limiter"}
-_LIMITER: Final = "Limiter: what prevents the launch from being shorter, see Limits of kernels."
-_OF_REPLAY: Final = (
-    "SM, DRAM and limiter are those of the kernel's replay by Nsight Compute, of several the one that represents the "
-    "most time: see Replayed kernels."
-)
 HEADINGS: Final = {
     "theoretical_pct": "theoretical_occupancy_pct",
     # readers expect a limiter to limit the kernel, not its occupancy
@@ -61,20 +56,21 @@ _KINDS: Final = {"info": "verdict", "optimization": "advice"}
 
 def number_launches(results: Sequence[Result]) -> tuple[Result, ...]:
     """Prefix the name of each launch with a number, from 1, in order of first appearance in the results."""
-    launches: dict[object, int] = {}
+    numbers: dict[object, int] = {}
+
+    def with_numbers(frame: Frame) -> Frame:
+        # NaN is not equal to itself, so None represents all launches without an id
+        launches = (None if pd.isna(launch) else launch for launch in frame["launch"])
+        prefixes = [f"{numbers.setdefault(launch, len(numbers) + 1)}. " for launch in launches]
+        names = pd.Series(prefixes, frame.index, "str") + frame["name"].astype("str").fillna("")
+        return frame.assign(name=names).drop(columns="launch")
+
     return tuple(
-        replace(result, table=_number_launches(result.rows, launches))
+        replace(result, table=with_numbers(result.rows))
         if result.name.startswith(PREFIX) and {"launch", "name"} <= set(result.rows.columns)
         else result
         for result in results
     )
-
-
-def _number_launches(frame: Frame, launches: dict[object, int]) -> Frame:
-    # NaN is not equal to itself, so None represents all launches without an id
-    ids = (None if pd.isna(launch) else launch for launch in frame["launch"])
-    numbers = pd.Series([str(launches.setdefault(launch, len(launches) + 1)) for launch in ids], frame.index, "str")
-    return frame.assign(name=numbers + ". " + frame["name"].astype("str").fillna("")).drop(columns="launch")
 
 
 def with_figures(results: Sequence[Result]) -> Sequence[Result]:
@@ -84,10 +80,15 @@ def with_figures(results: Sequence[Result]) -> Sequence[Result]:
     if not len(replays):
         return results
     order = [name for name in ("gpu_pct", "replay_ns") if name in replays and replays[name].notna().any()]
-    most = replays.sort_values(order, ascending=False, kind="stable") if order else replays
-    most = most.assign(kernel=most["name"].astype("str").map(normalised)).drop_duplicates("kernel").set_index("kernel")
-    figures = most[[name for name in _FIGURES if name in most and most[name].notna().any()]].rename(columns=_FIGURES)
-    return tuple(_with(result, figures) if result.name == CUDA_GPU_KERN_SUM.name else result for result in results)
+    if order:
+        replays = replays.sort_values(order, ascending=False, kind="stable")
+    kernels = replays["name"].astype("str").map(normalised)
+    figures = replays.assign(kernel=kernels).drop_duplicates("kernel").set_index("kernel")
+    figures = figures[[name for name in _FIGURES if name in figures and figures[name].notna().any()]]
+    figures = figures.rename(columns=_FIGURES)
+    return tuple(
+        _with_replays(result, figures) if result.name == CUDA_GPU_KERN_SUM.name else result for result in results
+    )
 
 
 def _with_limits(results: Sequence[Result]) -> Sequence[Result]:
@@ -97,11 +98,12 @@ def _with_limits(results: Sequence[Result]) -> Sequence[Result]:
     pairs = zip(limits["unit"].astype("str"), floats(limits["used_pct"]), strict=True)
     limiters = pd.Series([limiter(unit, used) for unit, used in pairs], limits["launch"], "str")
     limiters = limiters[~limiters.index.duplicated()]
+    note = "Limiter: what prevents the launch from being shorter, see Limits of kernels."
     return tuple(
         replace(
             result,
             table=result.rows.assign(limited_by=result.rows["launch"].map(limiters).fillna("").astype("str")),
-            notes=(*result.notes, _LIMITER),
+            notes=(*result.notes, note),
         )
         if result.name == NCU_KERNELS.name and "launch" in result.rows
         else result
@@ -121,14 +123,18 @@ def _rows(results: Sequence[Result], entry: Entry) -> Frame:
     return Frame() if result is None else result.rows
 
 
-def _with(result: Result, figures: Frame) -> Result:
+def _with_replays(result: Result, figures: Frame) -> Result:
     if result.table is None or not len(result.rows):
         return result
     kernels = result.rows["name"].astype("str").map(normalised)
-    matching = figures.reindex(kernels.to_numpy()).set_index(result.rows.index)
-    if not matching.notna().any(axis=None):
+    of_kernels = figures.reindex(kernels.to_numpy()).set_index(result.rows.index)
+    if not of_kernels.notna().any(axis=None):
         return result
-    return replace(result, table=pd.concat([result.rows, matching], axis=1), notes=(*result.notes, _OF_REPLAY))
+    note = (
+        "SM, DRAM and limiter are those of the kernel's replay by Nsight Compute, of several the one that represents "
+        "the most time: see Replayed kernels."
+    )
+    return replace(result, table=pd.concat([result.rows, of_kernels], axis=1), notes=(*result.notes, note))
 
 
 def number_of(name: str) -> str:
@@ -146,14 +152,14 @@ def kernels(frame: Frame) -> Frame:
     internal = {*_INTERNAL, *(["device"] if _is_of_one_device(frame) else [])}
     order = [name for name in columns if name in frame and name not in internal and name != "path"]
     ordered = frame[[*order, *(["path"] if "path" in frame else [])]]
-    return _present(ordered).rename(columns=HEADINGS)
+    return with_values(ordered).rename(columns=HEADINGS)
 
 
 def points(frame: Frame) -> Frame:
     """Rename columns so that they name the memory of their bytes (DRAM, L2); drop the device if it never differs."""
     unused = ["device"] if _is_of_one_device(frame) else []
     names = {column: arithmetic(name, _kinds(frame, "kind")) for column, name in HEADINGS.items()}
-    return _present(frame.drop(columns=unused)).rename(columns=names)
+    return with_values(frame.drop(columns=unused)).rename(columns=names)
 
 
 def of_operators(frame: Frame) -> Frame:
@@ -198,12 +204,11 @@ def rules(frame: Frame) -> Frame:
 
 def hottest(frame: Frame) -> Frame:
     """Add the place of each row: file and line, or the address of an instruction; it replaces a missing source text."""
-    place = pd.Series(
-        [_place(row) for row in frame[["file", "line", "pc"]].to_dict("records")], frame.index, dtype="str"
-    )
+    places = [_place(row) for row in frame[["file", "line", "pc"]].to_dict("records")]
+    place, source = pd.Series(places, frame.index, dtype="str"), frame["source"].astype("str")
     return Frame(
         {
-            "source": frame["source"].astype("str").where(frame["source"].astype("str") != "", place),
+            "source": source.where(source != "", place),
             "share_pct": frame["share_pct"],
             "samples": frame["samples"],
             "stall": frame["stall"],
@@ -226,13 +231,9 @@ def by_reason(frame: Frame) -> Frame:
     names = frame["name"].astype("str")
     # sort=False keeps the launches in their order
     table = frame.assign(name=names).pivot_table("stall_pct", "name", "reason", "sum", sort=False)
-    order = table.sum().sort_values(ascending=False, kind="stable").index
-    return (
-        table[order]
-        .rename(columns=lambda reason: f"{reason.replace(' ', '_')}_pct")
-        .rename_axis(columns=None)
-        .reset_index()
-    )
+    table = table[table.sum().sort_values(ascending=False, kind="stable").index]
+    columns = [f"{reason.replace(' ', '_')}_pct" for reason in table.columns]
+    return table.set_axis(columns, axis="columns").reset_index()
 
 
 def by_kind(frame: Frame) -> Frame:
@@ -244,13 +245,3 @@ def by_kind(frame: Frame) -> Frame:
 
 def _is_of_one_device(frame: Frame) -> bool:
     return "device" in frame and frame["device"].nunique() <= 1
-
-
-def _present(frame: Frame) -> Frame:
-    """Drop columns without any known value."""
-    return frame[[name for name in frame.columns if _is_known(frame[name])]]
-
-
-def _is_known(column: "pd.Series[Any]") -> bool:
-    is_text = not split(str(column.name))[1] and not pd.api.types.is_numeric_dtype(column.dtype)
-    return bool((column.notna() & (column.astype("str") != "")).any() if is_text else column.notna().any())

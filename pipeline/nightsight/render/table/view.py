@@ -1,9 +1,9 @@
-"""Tables ready to print: shortened names, one unit per column, and the rows to show.
+"""Tables ready to print: shortened names, one unit per column, and the rows to print.
 
-All texts and numbers are final here; templates only place them.
+All texts and numbers are final; templates only arrange them.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
@@ -19,7 +19,7 @@ from nightsight.units import ABSENT, Scale, format_cell, format_value, heading, 
 
 ROWS: Final = 50
 MOST_ROWS: Final = 5_000
-"""How many rows of a table a page can hold; the first few are printed, the others are in its compressed block."""
+"""The maximum number of rows of a table in a page: the first few are printed, the others are in a compressed block."""
 _TEXT_LENGTH: Final = 120
 
 Floats = npt.NDArray[np.float64]
@@ -30,7 +30,7 @@ class Column:
     """A column heading, with the unit of all its cells.
 
     name: the column's name with its unit as suffix, for exports. scale: None for text. largest: the value of a full
-    bar, 0 for no bars. is_minor: on a screen with scripts the column is shown on request.
+    bar, 0 for no bars. is_minor: scripts hide the column until the reader asks for it.
     """
 
     title: str
@@ -63,11 +63,11 @@ class Row:
 
 @dataclass(frozen=True)
 class TableView:
-    """A table as it is printed; `more` says what was left out; a folded table opens on request.
+    """A table as it is printed; `more` is a note on omitted rows; a folded table opens on request.
 
-    whole: all rows, which the page holds in addition to the printed ones, or None. name: identifies the table in the
-    page and in downloaded files. timeline: the counterpart of its rows in the timeline. names: the kind of its names.
-    has_details: the first column's full texts add to the short ones instead of repeating them.
+    name: identifies the table in the page and in downloaded files. timeline: the counterpart of its rows in the
+    timeline. names: the kind of its names. has_details: the full texts of the first column add to the short ones
+    instead of repeating them. all_rows: also those that are not printed, or None. groups: groupings of these rows.
     """
 
     caption: str
@@ -79,27 +79,22 @@ class TableView:
     timeline: Jump = ""
     names: Names = ""
     has_details: bool = False
-    whole: "Whole | None" = field(default=None, compare=False, repr=False)
-    groups: Mapping[str, "Whole"] = field(default_factory=dict, compare=False, repr=False, hash=False)
+    all_rows: "AllRows | None" = field(default=None, compare=False, repr=False)
+    groups: Mapping[str, "AllRows"] = field(default_factory=dict, compare=False, repr=False, hash=False)
 
     def grouped(self, frames: Mapping[str, pd.DataFrame]) -> "TableView":
         """Return this table with further groupings of its rows; names that are not in the table are names of groups."""
-        if self.whole is None:
+        if self.all_rows is None:
             return self
-        kernel_names, shorten = set(self.whole.frame[self.whole.layout.name].astype("str")), self.whole.layout.shorten
-        layout = replace(
-            self.whole.layout,
+        layout = self.all_rows.layout
+        kernels = set(self.all_rows.frame[layout.name].astype("str"))
+        in_groups = replace(
+            layout,
             noun="rows",
-            shorten=lambda name: (shorten if name in kernel_names else short_text)(name),
+            shorten=lambda name: (layout.shorten if name in kernels else short_text)(name),
         )
-        groups = {by: Whole(frame.head(MOST_ROWS), len(frame), layout) for by, frame in frames.items()}
+        groups = {by: AllRows(frame.head(MOST_ROWS), len(frame), in_groups) for by, frame in frames.items()}
         return replace(self, groups=groups)
-
-
-def name_cell(name: str, shorten: Callable[[str], str]) -> Cell:
-    """Return a cell with the short form of `name`, and the full form if that differs."""
-    short, full = shorten(name), printable(name)
-    return Cell(short, full if full != short else "")
 
 
 def counted(number: float, noun: str) -> str:
@@ -120,25 +115,21 @@ def short_text(text: str) -> str:
 
 
 def texts_of(values: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """Return printable (name, value) pairs; those with an empty value are dropped."""
+    """Return printable (name, value) pairs, without empty values."""
     return tuple((printable(name), printable(value)) for name, value in values.items() if value)
-
-
-def _identity(frame: pd.DataFrame) -> pd.DataFrame:
-    return frame
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How one kind of table is shown.
+    """How to print one kind of table.
 
     noun: its rows, in the plural. header: the heading of the first column, which shows column `name`. full: the column
-    with more about each name; "" for the full name itself. bars: columns with a bar in each cell. minor: columns shown
-    on request, for tables that are too wide. most: the number of printed rows. prepare: rearranges the frame first.
-    is_folded: the table opens on request, because a chart shows the same. timeline, names: see TableView. others: how
-    to shorten names in other columns. numbered: the column whose texts start with a replay number. kernels: the columns
-    with kernel names, and the length limit of each (`labelled`). alike: columns in one unit, for comparison. titles:
-    headings of columns that differ from their names.
+    with more about each name; "" for the full name itself. bars: columns with a bar in each cell. minor: columns that
+    are shown on request, for tables that are too wide. max_rows: the number of printed rows. prepare: rearranges the
+    frame first. is_folded: the table opens on request, because a chart shows the same. timeline, names: see TableView.
+    shorteners: of names in other columns. numbered: the column whose texts start with a replay number. kernels: the
+    columns with kernel names, and the length limit of each (`labelled`). same_unit: columns in one unit, for
+    comparison. titles: headings of columns that differ from their names.
     """
 
     noun: str
@@ -147,26 +138,27 @@ class Layout:
     full: str = ""
     bars: tuple[str, ...] = ()
     minor: tuple[str, ...] = ()
-    most: int = ROWS
-    prepare: Callable[[pd.DataFrame], pd.DataFrame] = _identity
+    max_rows: int = ROWS
+    prepare: Callable[[pd.DataFrame], pd.DataFrame] = lambda frame: frame
     shorten: Callable[[str], str] = short_text
     is_folded: bool = False
     timeline: Jump = ""
     names: Names = ""
-    others: Mapping[str, Callable[[str], str]] = field(default_factory=dict, hash=False)
+    shorteners: Mapping[str, Callable[[str], str]] = field(default_factory=dict, hash=False)
     numbered: str = ""
     kernels: Mapping[str, int] = field(default_factory=dict, hash=False)
-    alike: tuple[str, ...] = ()
+    same_unit: tuple[str, ...] = ()
     titles: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def labelled(self, labels: Labels) -> "Layout":
         """Return this layout with kernel names shortened to the page's unique labels."""
         of_kernels = {name: partial(labels.short, length=length) for name, length in self.kernels.items()}
-        return replace(self, shorten=of_kernels.pop(self.name, self.shorten), others={**self.others, **of_kernels})
+        shorten = of_kernels.pop(self.name, self.shorten)
+        return replace(self, shorten=shorten, shorteners={**self.shorteners, **of_kernels})
 
 
 @dataclass(frozen=True, eq=False)
-class Whole:
+class AllRows:
     """All rows of a table: the prepared frame (at most MOST_ROWS rows), the total count, and the layout."""
 
     frame: pd.DataFrame
@@ -177,47 +169,55 @@ class Whole:
 def table_view(frame: pd.DataFrame, layout: Layout, *, caption: str, name: str = "") -> TableView:
     """Lay out the first rows of `frame`; a column `level`, if there is one, indents them."""
     frame = layout.prepare(frame)
-    whole = Whole(frame.head(MOST_ROWS), len(frame), layout)
-    printed = frame.head(layout.most)
-    # these three belong to the first column: its text, its details and its indentation
-    values = [name for name in frame.columns if name not in (layout.name, layout.full, "level")]
-    # units come from all rows that a script can show, so that they do not change when more rows appear
-    columns = [
-        replace(
-            column := _column(whole.frame[name], with_bars=name in layout.bars),
-            title=layout.titles.get(name, column.title),
-            is_minor=name in layout.minor,
-        )
-        for name in values
-    ]
-    together = [floats(whole.frame[column.name]) for column in columns if column.name in layout.alike]
-    if together:
-        scale = scale_for(split(layout.alike[0])[1], np.concatenate(together))
-        columns = [_at(column, scale) if column.name in layout.alike else column for column in columns]
-    levels = printed["level"].tolist() if "level" in printed else [0] * len(printed)
-    texts = [_cells(printed[column.name], column, layout.others.get(column.name, short_text)) for column in columns]
-    cells = list(zip(*texts, strict=True)) if columns else [()] * len(printed)
-    rows = tuple(Row(*row) for row in zip(_names(printed, layout), cells, map(int, levels), strict=True))
+    all_rows = AllRows(frame.head(MOST_ROWS), len(frame), layout)
+    printed = frame.head(layout.max_rows)
+    columns = _columns(all_rows.frame, layout)
+    levels = printed["level"].astype(int).tolist() if "level" in printed else [0] * len(printed)
+    cells = [_cells(printed[column.name], column, layout.shorteners.get(column.name, short_text)) for column in columns]
+    of_rows = zip(*cells, strict=True) if columns else [()] * len(printed)
     return TableView(
         caption,
         (Column(layout.header, is_number=False, name=layout.name), *columns),
-        rows,
-        left_out(layout.most, len(frame), layout.noun),
-        layout.is_folded,
-        name,
-        layout.timeline,
-        layout.names,
-        bool(layout.full),
-        whole,
+        tuple(Row(*row) for row in zip(_name_cells(printed, layout), of_rows, levels, strict=True)),
+        more=omission(layout.max_rows, len(frame), layout.noun),
+        is_folded=layout.is_folded,
+        name=name,
+        timeline=layout.timeline,
+        names=layout.names,
+        has_details=bool(layout.full),
+        all_rows=all_rows,
     )
 
 
-def _names(frame: pd.DataFrame, layout: Layout) -> list[Cell]:
+def _columns(frame: pd.DataFrame, layout: Layout) -> list[Column]:
+    """Return the columns after the first; their units suit all rows, so that they do not change when more appear."""
+    # these three belong to the first column: its text, its details and its indentation
+    names = [name for name in frame.columns if name not in (layout.name, layout.full, "level")]
+    columns = [
+        replace(
+            column := _column(frame[name], with_bars=name in layout.bars),
+            title=layout.titles.get(name, column.title),
+            is_minor=name in layout.minor,
+        )
+        for name in names
+    ]
+    same = [floats(frame[name]) for name in names if name in layout.same_unit]
+    if not same:
+        return columns
+    scale = scale_for(split(layout.same_unit[0])[1], np.concatenate(same))
+    return [
+        replace(column, unit=scale.symbol, scale=scale) if column.name in layout.same_unit else column
+        for column in columns
+    ]
+
+
+def _name_cells(frame: pd.DataFrame, layout: Layout) -> list[Cell]:
     names = frame[layout.name].astype("str")
-    if layout.full not in frame:
-        return [name_cell(name, layout.shorten) for name in names]
-    texts = frame[layout.full].astype("str")
-    return [Cell(layout.shorten(name), printable(text)) for name, text in zip(names, texts, strict=True)]
+    if layout.full in frame:
+        texts = frame[layout.full].astype("str")
+        return [Cell(layout.shorten(name), printable(text)) for name, text in zip(names, texts, strict=True)]
+    pairs = ((layout.shorten(name), printable(name)) for name in names)
+    return [Cell(short, full if full != short else "") for short, full in pairs]
 
 
 def floats(column: "pd.Series[Any]") -> Floats:
@@ -227,7 +227,7 @@ def floats(column: "pd.Series[Any]") -> Floats:
     return pd.to_numeric(column, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
 
 
-def known_texts(column: "pd.Series[Any]") -> list[str]:
+def column_texts(column: "pd.Series[Any]") -> list[str]:
     """Return a column as texts, "" for missing values."""
     missing = column.isna().tolist()
     return ["" if is_missing else str(text) for text, is_missing in zip(column.tolist(), missing, strict=True)]
@@ -235,15 +235,10 @@ def known_texts(column: "pd.Series[Any]") -> list[str]:
 
 def operation_names(frame: pd.DataFrame) -> "pd.Series[str]":
     """Name memory operations by direction and kinds of memory: `Host-to-Device, Pageable → Device`."""
-    operation = frame["operation"].astype("str")
-    source, target = (_known_kinds(frame[name]) for name in ("source_kind", "target_kind"))
+    operation, *kinds_of_memory = (frame[name].astype("str") for name in ("operation", "source_kind", "target_kind"))
+    source, target = (kinds.where(kinds != "Unknown", "") for kinds in kinds_of_memory)
     kinds = source.where(target == "", source + " → " + target).where(source != "", target)
     return operation.where(kinds == "", operation + ", " + kinds)
-
-
-def _known_kinds(kinds: "pd.Series[str]") -> "pd.Series[str]":
-    texts = kinds.astype("str")
-    return texts.where(texts != "Unknown", "")
 
 
 def is_numeric(column: "pd.Series[Any]") -> bool:
@@ -251,23 +246,32 @@ def is_numeric(column: "pd.Series[Any]") -> bool:
     return bool(split(str(column.name))[1]) or pd.api.types.is_numeric_dtype(column.dtype)
 
 
+def with_values(frame: pd.DataFrame, *, keep: Collection[str] = ()) -> pd.DataFrame:
+    """Drop columns without any value, except those to keep."""
+
+    def has_value(column: "pd.Series[Any]") -> bool:
+        values = column.notna()
+        return bool((values if is_numeric(column) else values & (column.astype("str") != "")).any())
+
+    return frame[[name for name in frame.columns if name in keep or has_value(frame[name])]]
+
+
 def _column(column: "pd.Series[Any]", *, with_bars: bool) -> Column:
-    """Choose the unit and number of decimals of a column."""
+    """Choose the unit, the number of decimals and the full bar of a column."""
     name = str(column.name)
     title, unit = heading(name), split(name)[1]
     if not is_numeric(column):
         return Column(title, is_number=False, name=name)
-    scale = scale_for(unit, floats(column))
-    return Column(title, scale.symbol, name=name, scale=scale, largest=_largest(column) if with_bars else 0.0)
-
-
-def _at(column: Column, scale: Scale) -> Column:
-    return replace(column, unit=scale.symbol, scale=scale)
+    values = floats(column)
+    scale, largest = scale_for(unit, values), 0.0
+    if with_bars:
+        largest = 100.0 if unit == "pct" else float(np.nanmax(values)) if np.isfinite(values).any() else 0.0
+    return Column(title, scale.symbol, name=name, scale=scale, largest=largest)
 
 
 def _cells(values: "pd.Series[Any]", column: Column, shorten: Callable[[str], str]) -> list[Cell]:
     if column.scale is None:
-        return [Cell(shorten(text) if text else ABSENT) for text in known_texts(values)]
+        return [Cell(shorten(text) if text else ABSENT) for text in column_texts(values)]
     numbers = floats(values)
     texts = [format_cell(value, column.name, scale=column.scale) for value in numbers]
     if not column.largest:
@@ -278,16 +282,8 @@ def _cells(values: "pd.Series[Any]", column: Column, shorten: Callable[[str], st
     return [Cell(text, share=bar) for text, bar in zip(texts, bars, strict=True)]
 
 
-def _largest(column: "pd.Series[Any]") -> float:
-    """Return the value of a full bar: 100 for percentages, else the column's largest value."""
-    if str(column.name).endswith("_pct"):
-        return 100.0
-    values = floats(column)
-    return float(np.nanmax(values)) if np.isfinite(values).any() else 0.0
-
-
-def left_out(shown: int, count: int, noun: str) -> str:
-    """Return a note on the number of rows that are shown, "" if all are."""
+def omission(shown: int, count: int, noun: str) -> str:
+    """Return a note on rows that are not shown, "" if all are."""
     if count <= shown:
         return ""
     return f"The first {shown:,} of {count:,} {noun}. The JSON and CSV forms of this report contain all of them."
