@@ -40,7 +40,7 @@ def keep_memory() -> None:
     """Reuse the memory of freed arrays: glibc returns large ones to the system, which must then zero new pages.
 
     For short-lived commands only, since memory use stays at its peak. Has no effect without glibc. Call it before numpy
-    is imported: its threads would get arenas of their own, which others then share.
+    is imported: its threads would get separate arenas, which others then share.
     """
     import ctypes
 
