@@ -42,7 +42,11 @@ def test_auto_names_what_costs_little_and_says_so() -> None:
 @pytest.mark.parametrize("names", [(), None])
 def test_nothing_is_named_if_that_is_off_and_by_itself_in_no_other_program(names: tuple[str, ...] | None) -> None:
     for program in [BINARY, WORKLOAD] if names is None else [SCRIPT]:
-        assert named(names, program) == Naming()
+        found = named(names, program)
+        assert "NIGHTSIGHT_NAMES" not in found.environment
+        # a script still has nsys save its buffers
+        assert replace(found, environment={}) == Naming()
+        assert found.environment.get("NIGHTSIGHT_SAVES") == ("1" if program == SCRIPT else None)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Notes when NVTX ranges of a program begin, or names what it does: Python runs this first if it finds it on its path.
 
-With $NIGHTSIGHT_NAMES, PyTorch's modules and others get names for a profiler (`injected/naming.py`). The times are of
+With $NIGHTSIGHT_NAMES, PyTorch's modules and others get names for a profiler (`injected/naming.py`); with
+$NIGHTSIGHT_SAVES, a profiler saves its buffers before the process ends (`injected/saving.py`). The times are of
 a run without it. Each range that is not inside one that repeats gets two times: that of the CPU, and that at which the
 GPU has done all work given to the current stream before, by a CUDA event (some microseconds each, for one range per
 step). The times of each process go to a separate file in the folder $NIGHTSIGHT_TIMES when it ends. The program must
@@ -150,6 +151,8 @@ if __name__ == "sitecustomize":
     with suppress(Exception):
         if os.environ.get("NIGHTSIGHT_TIMES"):
             start(os.environ["NIGHTSIGHT_TIMES"])
+        if os.environ.get("NIGHTSIGHT_SAVES"):
+            _injected("saving").start()
         if os.environ.get("NIGHTSIGHT_NAMES"):
             name(os.environ["NIGHTSIGHT_NAMES"].split())
     _run_hidden()

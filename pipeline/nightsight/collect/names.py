@@ -3,7 +3,8 @@
 A hook inside the program (workloads/injected/naming.py) names `modules`; nsys names `operators` (and their `shapes`)
 and `python` functions. By default, a Python program gets what costs less than 2 % of its time: samples of the Python
 stack at a low rate, and as many levels of modules as the hook measures to stay below that. Operators cost some
-microseconds each on the CPU, and 180 bytes each in the capture: on request only.
+microseconds each on the CPU, and 180 bytes each in the capture: on request only. The same hook has nsys save its
+buffers before the program ends (workloads/injected/saving.py).
 """
 
 import os
@@ -18,6 +19,7 @@ from nightsight.model.report import Finding
 
 NAMES: Final = ("modules", "operators", "shapes", "python")
 _VARIABLE: Final = "NIGHTSIGHT_NAMES"
+_SAVES: Final = "NIGHTSIGHT_SAVES"
 # a sample takes less than 100 µs, and nsys takes 1000 a second by default
 _SAMPLES_PER_S: Final = 200
 _OPERATORS: Final = "--pytorch"
@@ -55,9 +57,10 @@ def naming(program: Program, request: Request, *, help_text: str) -> Naming:
         options.append(f"{_SAMPLING}=true")
         if is_auto and _knows(help_text, _FREQUENCY):
             options.append(f"{_FREQUENCY}={_SAMPLES_PER_S}")
+    environment = child_environment(request)
     return Naming(
         tuple(options),
-        _hook_variables(chosen, child_environment(request), is_sparing=is_auto) if "modules" in chosen else {},
+        _hook_variables(chosen, environment, is_sparing=is_auto) if "modules" in chosen or _takes_hook(program) else {},
         ", ".join(chosen) + " (auto)" * bool(chosen and is_auto),
         (_UNKNOWN.filled(names=", ".join(lacking)),) if lacking and not is_auto else (),
     )
@@ -68,7 +71,7 @@ def _usual(program: Program) -> list[str]:
 
     While nsys samples Python, it loses all kernels of a JAX program (nsys 2025.3 on an H100).
     """
-    if program.kind == "workload" or not _is_python(program):
+    if not _takes_hook(program):
         return []
     return ["modules"] if _uses_jax(program) else ["modules", "python"]
 
@@ -81,6 +84,11 @@ def _uses_jax(program: Program) -> bool:
 
 
 _ON_JAX: Final = "jax|flax|optax|haiku|equinox|numpyro|brax|orbax|chex|diffrax|keras_core"
+
+
+def _takes_hook(program: Program) -> bool:
+    """Whether a program loads what we inject: it is Python, and not a built-in workload, which needs none of it."""
+    return program.kind != "workload" and _is_python(program)
 
 
 def _is_python(program: Program) -> bool:
@@ -101,9 +109,12 @@ def _knows(help_text: str, option: str) -> bool:
 
 def _hook_variables(chosen: Sequence[str], environment: Mapping[str, str], *, is_sparing: bool) -> dict[str, str]:
     """Return the variables that make Python load our hook; without commas, which nsys reads as separators."""
-    words = ["modules", *["sparing"] * is_sparing, *["annotated"] * any(name in chosen for name in _BY_TORCH)]
     path = [str(PACKAGE / "timed"), *filter(None, [environment.get("PYTHONPATH", "")])]
-    return {_VARIABLE: " ".join(words), "PYTHONPATH": os.pathsep.join(path)}
+    variables = {_SAVES: "1", "PYTHONPATH": os.pathsep.join(path)}
+    if "modules" in chosen:
+        words = ["modules", *["sparing"] * is_sparing, *["annotated"] * any(name in chosen for name in _BY_TORCH)]
+        variables[_VARIABLE] = " ".join(words)
+    return variables
 
 
 # with these, PyTorch also annotates steps of optimizers and data loaders

@@ -1,0 +1,81 @@
+"""The injected module that has a profiler save its buffers: run in processes that end in different ways."""
+
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+MODULE = Path(__file__).parents[1] / "workloads" / "injected" / "saving.py"
+_BEGIN = f"""
+import importlib.util, os, sys
+spec = importlib.util.spec_from_file_location("saving", {str(MODULE)!r})
+saving = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(saving)
+loaded = [True]
+
+class Driver:
+    def cuProfilerStop(self):
+        os.write(1, b"saved ")
+
+saving._driver = lambda: Driver() if loaded[0] else None
+saving.start()
+"""
+
+
+def printed(program: str) -> list[str]:
+    """Return the words that a program prints after our module was started in it."""
+    command = [sys.executable, "-W", "ignore", "-c", _BEGIN + textwrap.dedent(program)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60).stdout.split()
+
+
+@pytest.mark.parametrize(
+    ("program", "words"),
+    [
+        ("os.write(1, b'end ')", ["end", "saved"]),
+        ("os._exit(0)", ["saved"]),
+        ("os.execv(sys.executable, [sys.executable, '-c', 'print(\"other\")'])", ["saved", "other"]),
+        ("os.execvp(sys.executable, [sys.executable, '-c', 'print(\"other\")'])", ["saved", "other"]),
+        ("raise SystemExit(3)", ["saved"]),
+        # libraries take CUDA down in atexit, after which there is nothing to save
+        ("import atexit; atexit.register(os.write, 1, b'down ')", ["saved", "down"]),
+        ("loaded[0] = False; os._exit(0)", []),
+    ],
+)
+def test_saved_before_the_process_ends(program: str, words: list[str]) -> None:
+    assert printed(program) == words
+
+
+def test_a_fork_saves_only_what_is_its_own() -> None:
+    forks = """
+    if os.fork() == 0:
+        loaded[0] = True
+        os._exit(0)
+    os.wait()
+    loaded[0] = False
+    """
+    # the parent has CUDA: the child cannot use it, and must not touch it
+    assert printed(forks) == []
+    assert printed(f"loaded[0] = False\n{textwrap.dedent(forks)}") == ["saved"]
+
+
+def test_a_driver_that_fails_does_not_disturb_the_program() -> None:
+    program = """
+    def fail(self):
+        raise RuntimeError
+    Driver.cuProfilerStop = fail
+    os.write(1, b"end ")
+    """
+    assert printed(program) == ["end"]
+
+
+def test_without_the_driver_nothing_is_loaded() -> None:
+    program = f"""
+    fresh = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(fresh)
+    fresh._DRIVER = "libcuda-{"x" * 8}.so.1"
+    print(fresh._driver())
+    loaded[0] = False
+    """
+    assert printed(program) == ["None"]
