@@ -2,8 +2,8 @@
 
 It is the outermost family of the program's own repeated ranges (`step 7` is a repetition of `step #`) that covers the
 most GPU work. A program without ranges can have some from PyTorch or the profiler: then a step ends with the step of
-the optimizer, or begins with the call of a model. Without any ranges, the loop is the period in the order of the
-kernels that a thread launches.
+the optimizer, or begins with the call of a model. A step of JAX is an execution of the compiled program that does most
+of the work. Without any ranges, the loop is the period in the order of the kernels that a thread launches.
 """
 
 from typing import Any, Final, NamedTuple
@@ -56,13 +56,14 @@ def loops_of(profile: Profile) -> list[Loop]:
 
     The first method that finds a loop in any process is used for all.
     """
-    work, ranges = work_of(profile), profile.tables.get("ranges", empty("ranges"))
-    ranges = ranges[~_of_library(ranges)]
+    work, all_ranges = work_of(profile), profile.tables.get("ranges", empty("ranges"))
+    ranges = all_ranges[~_of_library(all_ranges)]
     own = _is_own(ranges)
     loops = (
         _range_loops(ranges[own], work)
         or _optimizer_loops(ranges, work)
         or (_range_loops(ranges, work) if not own.all() else [])
+        or _xla_loops(all_ranges, work)
         or _launch_loops(profile, work)
     )
     complete = [loop._replace(end_ns=_work_end(work, loop), slow=_slow(work, loop)) for loop in loops]
@@ -196,6 +197,46 @@ def _optimizer_loops(ranges: pd.DataFrame, work: Work) -> list[Loop]:
     return loops
 
 
+def _xla_loops(ranges: pd.DataFrame, work: Work) -> list[Loop]:
+    """Return for each process the executions of the program of XLA with most of the work: a jitted function of JAX.
+
+    Other programs run between them, and while XLA compiles and tunes, threads launch work that belongs to no step.
+    """
+    names = ranges["name"].cat.categories.astype("str")
+    program = names.str.extract(_XLA_EXECUTION, expand=True)
+    label, number = (program[column].fillna("").to_numpy(dtype=object) for column in ("label", "program"))
+    is_execution = (label != "")[ranges["name"].cat.codes] & ~ranges["is_open"].to_numpy()
+    executions = ranges[is_execution].sort_values("start_ns")
+    codes = executions["name"].cat.codes.to_numpy()
+    executions = executions.assign(label=label[codes], program=number[codes])
+    loops = []
+    for process in np.unique(executions["process"]).tolist():
+        best: Loop | None = None
+        own = executions[executions["process"] == process]
+        for (name, _), of_program in own.groupby(["label", "program"]):
+            if len(of_program) < LEAST:
+                continue
+            instances = one_thread(of_program)
+            start, end = _bounds(instances)
+            mine = _of_process(work, process) & (work.thread == instances["thread"].iloc[0])
+            mine &= (work.launched >= start[0]) & (work.launched < end[-1])
+            launched, length = work.launched[mine], (work.end - work.start)[mine]
+            place = np.searchsorted(start, launched, side="right") - 1
+            inside = launched < end[place]
+            gpu_ns = int(length[inside].sum())
+            among = own["start_ns"].between(start[0], start[-1]) & (own["thread"] == instances["thread"].iloc[0])
+            is_step = inside.sum() >= _LEAST_OF_PROGRAM * len(start) or len(start) >= _LEAST_OF_EXECUTIONS * among.sum()
+            if is_step and gpu_ns >= LEAST_OF_WORK * length.sum() and (best is None or gpu_ns > best.gpu_ns):
+                best = Loop(process, str(name), start, int(end[-1]), gpu_ns, is_named=True)
+        loops += [best] if best else []
+    return loops
+
+
+# XLA's name of the execution of a compiled program; those that it compiles to tune a kernel have no number
+_XLA_EXECUTION: Final = r"^XlaModule:#(?:.*,)?hlo_module=(?P<label>[^,#]+),program_id=(?P<program>\d+)#?$"
+# a program that launches fewer operations may be one operation of JAX outside of jit, where a step has many programs
+_LEAST_OF_PROGRAM: Final = 5
+_LEAST_OF_EXECUTIONS: Final = 1 / 3
 OPTIMIZER_STEP: Final = r"Optimizer\.step#\w+\.step$"
 # share of the mean time between optimizer steps: closer ones belong to one step of the program
 _LEAST_BETWEEN: Final = 0.1
@@ -312,25 +353,40 @@ def _launched_between(work: Work, process: int, spans: pd.DataFrame) -> tuple[In
 
 def _launch_loops(profile: Profile, work: Work) -> list[Loop]:
     """Return the loop of each process that repeatedly launches the same kernels in the same order."""
-    names, launch = _names(profile), launch_keys(profile)[0]
+    names, launch, loads = _names(profile), launch_keys(profile)[0], _loads(profile)
     loops = []
     for process in np.unique(work.process).tolist():
         rows = np.flatnonzero((names >= 0) & (work.process == process))
         if not len(rows):
             continue
-        # the busiest thread: each of several can have its own loop
-        threads, thread_of_row = np.unique(work.thread[rows], return_inverse=True)
-        busiest = threads[np.bincount(thread_of_row, (work.end - work.start)[rows]).argmax()]
-        rows = rows[work.thread[rows] == busiest]
-        rows = rows[np.lexsort((work.start[rows], work.launched[rows]))]
-        # the kernels of a graph have one launch, represented by the first of them
-        rows = rows[np.append(True, launch[rows[1:]] != launch[rows[:-1]])]
-        if loop := _launch_loop(work, process, names[rows], work.launched[rows]):
-            loops.append(loop)
+        # each of several threads can have its own loop, and some may only compile and tune: the busiest that has one
+        thread_of_row = np.unique(work.thread[rows], return_inverse=True)[1]
+        busy_ns = np.bincount(thread_of_row, (work.end - work.start)[rows])
+        for place in np.argsort(-busy_ns, kind="stable")[:_MOST_THREADS].tolist():
+            mine = rows[thread_of_row == place]
+            mine = mine[np.lexsort((work.start[mine], work.launched[mine]))]
+            # the kernels of a graph have one launch, represented by the first of them
+            mine = mine[np.append(True, launch[mine[1:]] != launch[mine[:-1]])]
+            if loop := _launch_loop(work, process, names[mine], work.launched[mine], loads):
+                loops.append(loop)
+                break
     return loops
 
 
-def _launch_loop(work: Work, process: int, names: Ints, launched: Ints) -> Loop | None:
+_MOST_THREADS: Final = 4
+
+
+def _loads(profile: Profile) -> Ints:
+    """Return when modules were loaded, in order: what comes before the loads is start-up, such as tuning of kernels."""
+    calls = profile.tables.get("api_calls", empty("api_calls"))
+    is_load = np.asarray(calls["name"].cat.categories.str.contains(_LOADS), dtype=bool)[calls["name"].cat.codes]
+    return np.sort(calls["start_ns"].to_numpy()[is_load])
+
+
+_LOADS: Final = "^cu(?:Module|Library)Load"
+
+
+def _launch_loop(work: Work, process: int, names: Ints, launched: Ints, loads: Ints) -> Loop | None:
     """Return the loop of one thread from its launches, in order: a number for the name, and the time."""
     repeated = _period(names)
     if repeated is None:
@@ -340,11 +396,13 @@ def _launch_loop(work: Work, process: int, names: Ints, launched: Ints) -> Loop 
     often = (count - phase) // period
     launches = launched[first + phase : first + phase + often * period]
     starts, end = launches[::period], int(launches[-1]) + 1
-    gpu_ns, total = _launched_between(work, process, pd.DataFrame({"start": starts[:1], "end": [end]}))
-    if often < LEAST - 1 or gpu_ns[0] < LEAST_OF_WORK * total:
+    before = int(loads[: np.searchsorted(loads, starts[0])].max(initial=np.iinfo(np.int64).min))
+    spans = pd.DataFrame({"start": [starts[0], before], "end": [end, np.iinfo(np.int64).max]})
+    (gpu_ns, total), _ = _launched_between(work, process, spans)
+    if often < LEAST - 1 or gpu_ns < LEAST_OF_WORK * total:
         return None
     of_what = f"{UNNAMED} {period:,} launches" if period > 1 else f"{UNNAMED} launch"
-    return Loop(process, of_what, starts, end, int(gpu_ns[0]), is_named=False)
+    return Loop(process, of_what, starts, end, int(gpu_ns), is_named=False)
 
 
 # of the GPU time of the process: a sequence that covers less is not the program's loop
