@@ -6,12 +6,15 @@ first step, with everything imported.
 """
 
 import fcntl
+import itertools
 import os
 import random
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from queue import Queue
+from threading import Thread
 from typing import Any
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -158,11 +161,12 @@ def llama_checkpointing() -> None:
         model.enable_input_require_grads()
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     model.train()
+    called = torch.compile(model) if FORM == "compile" else model
     optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-4, fused=not SMALL)
     tokens = torch.randint(0, 8000, (4, 64 if SMALL else 1024), device=device())
 
     def step(_: int) -> None:
-        model(input_ids=tokens, labels=tokens).loss.backward()
+        called(input_ids=tokens, labels=tokens).loss.backward()
         optimizer.step()
         optimizer.zero_grad()
 
@@ -229,9 +233,10 @@ def llama_decode() -> None:
     people = 8 if FORM == "batch" else 1
     tokens = torch.randint(0, 8000, (people, 16), device=device())
     new = 8 if SMALL else 48
+    extra: dict[str, Any] = {"cache_implementation": "static"} if FORM == "static" else {}
     clock = Clock(steps_of(6), sync, units=new * people)
     for _ in range(steps_of(6)):
-        model.generate(tokens, max_new_tokens=new, min_new_tokens=new, do_sample=False, pad_token_id=0)
+        model.generate(tokens, max_new_tokens=new, min_new_tokens=new, do_sample=False, pad_token_id=0, **extra)
         clock()
 
 
@@ -245,6 +250,7 @@ def sentence_embeddings() -> None:
     model = BertModel(BertConfig(num_hidden_layers=1 if SMALL else 12)).to(device()).eval()
     if FORM in ("bf16", "large"):
         model = model.to(torch.bfloat16)
+    called = torch.compile(model, mode="reduce-overhead") if FORM == "graph" else model
     total = 16 if SMALL else 2048
     tokens = torch.randint(0, 30000, (total, 64))
     count = max(total // size, 2)
@@ -253,7 +259,7 @@ def sentence_embeddings() -> None:
     with torch.inference_mode():
         for first in range(0, count * size, size):
             place = first % total
-            states = model(input_ids=tokens[place : place + size].to(device())).last_hidden_state
+            states = called(input_ids=tokens[place : place + size].to(device())).last_hidden_state
             kept.append(torch.nn.functional.normalize(states.mean(1), dim=1).float().cpu().numpy())
             clock()
 
@@ -287,12 +293,14 @@ def convnext_nchw() -> None:
     images = torch.randn(2 if SMALL else 48, 3, 224, 224, device=device())
     if FORM == "channels_last":
         model, images = (each.to(memory_format=torch.channels_last) for each in (model, images))
+    modes = {"compile": "default", "graph": "reduce-overhead"}
+    called = torch.compile(model, mode=modes[FORM]) if FORM in modes else model
     labels = torch.randint(0, 100, (len(images),), device=device())
     optimizer = torch.optim.AdamW(model.parameters(), fused=not SMALL)
 
     def step(_: int) -> None:
         with torch.autocast(device(), torch.bfloat16):
-            loss = torch.nn.functional.cross_entropy(model(images), labels)
+            loss = torch.nn.functional.cross_entropy(called(images), labels)
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
@@ -572,6 +580,7 @@ def policy_gradient() -> None:
     policy = torch.nn.Sequential(
         torch.nn.Linear(4, 128), torch.nn.Tanh(), torch.nn.Linear(128, 128), torch.nn.Tanh(), torch.nn.Linear(128, 2)
     ).to(device())
+    acting = torch.compile(policy, mode="reduce-overhead") if FORM == "graph" else policy
     optimizer = torch.optim.Adam(policy.parameters(), 1e-3)
     generator, state = np.random.default_rng(0), np.zeros((many, 4), dtype=np.float32)
 
@@ -591,7 +600,7 @@ def policy_gradient() -> None:
     episode, rewards = [], []
 
     def step(number: int) -> None:
-        choice = torch.distributions.Categorical(logits=policy(torch.from_numpy(state).to(device())))
+        choice = torch.distributions.Categorical(logits=acting(torch.from_numpy(state).to(device())))
         action = choice.sample()
         rewards.append(environment(action.cpu().numpy()))
         episode.append(choice.log_prob(action))
@@ -671,9 +680,19 @@ def flax_batches() -> None:
         return optax.apply_updates(params, changes), state
 
     held: list[Any] = [params, state, jax.device_put(batches[0])]
+    queue: Queue[Any] = Queue(2)
+
+    def fill() -> None:
+        for number in itertools.count():
+            queue.put(jax.device_put(batches[number % 4]))
+
+    if FORM == "thread":
+        Thread(target=fill, daemon=True).start()
 
     def step(number: int) -> None:
-        if FORM == "ahead":
+        if FORM == "thread":
+            params, state = update(held[0], held[1], queue.get(), labels)
+        elif FORM == "ahead":
             params, state = update(held[0], held[1], held[2], labels)
             held[2] = jax.device_put(batches[(number + 1) % 4])
         else:
@@ -759,6 +778,8 @@ def cupy_converges() -> None:
 def numba_arrays() -> None:
     """A Numba kernel gets NumPy arrays, so each call copies them there and back. Fix: arrays on the GPU."""
     import numpy as np
+
+    np.row_stack = getattr(np, "row_stack", np.vstack)  # this Numba was written for an older NumPy
     from numba import cuda
 
     alone()
