@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from nightsight.advise import advise, of_whole, unchecked
+from nightsight.advise import advise, advise_on_whole, unchecked_rules
 from nightsight.advise.tables import Tables
 from nightsight.events.timeline import Timeline
 from nightsight.model.report import Finding, Result
@@ -134,11 +134,11 @@ def test_of_the_whole_run_what_happens_before_the_loop_is_said_to_happen_once() 
     (early,) = said({**KEPT_WAITING, "gain_pct": 60.0})
     longer = replace(early, gain_ns=2 * (early.gain_ns or 0))
     elsewhere = replace(early, cause="The GPU waits for host code in `other`")
-    first, second, third = of_whole((early, longer, elsewhere), (early,))
+    first, second, third = advise_on_whole((early, longer, elsewhere), (early,))
     assert first.remedy.startswith("One-time cost")
     assert first.action == ""
     assert (second, third) == (longer, elsewhere)
-    assert of_whole((early,), ()) == (early,)
+    assert advise_on_whole((early,), ()) == (early,)
 
 
 def test_the_function_that_runs_is_part_of_the_place_and_all_of_it_outside_of_ranges() -> None:
@@ -216,15 +216,15 @@ def test_evidence_is_of_the_critical_path_of_the_place() -> None:
 
 def test_what_could_not_be_checked_is_said_with_the_reason() -> None:
     names = {rule.name for rule in RULES}
-    assert unchecked([result(WHAT_IF.name, None, unavailable="no calls"), replayed()]) == dict.fromkeys(
+    assert unchecked_rules([result(WHAT_IF.name, None, unavailable="no calls"), replayed()]) == dict.fromkeys(
         names, "no calls"
     )
     nothing = result(REPLAY.name, pd.DataFrame(columns=REPLAY.column_names))
-    assert unchecked([what_if(), nothing]) == dict.fromkeys(names, "there is nothing to simulate")
-    assert unchecked([what_if(), replayed(doubt="half is missing")]) == dict.fromkeys(names, "half is missing")
+    assert unchecked_rules([what_if(), nothing]) == dict.fromkeys(names, "there is nothing to simulate")
+    assert unchecked_rules([what_if(), replayed(doubt="half is missing")]) == dict.fromkeys(names, "half is missing")
     # only ncu tells how a kernel uses the GPU, and only calls what the CPU does
-    assert set(unchecked([what_if(), replayed()]).values()) == {"no kernel was replayed with ncu"}
-    without = unchecked([what_if(), replayed(calls=0)])
+    assert set(unchecked_rules([what_if(), replayed()]).values()) == {"no kernel was replayed with ncu"}
+    without = unchecked_rules([what_if(), replayed(calls=0)])
     assert (without["host_code"], without.get("fusion")) == ("no CUDA calls were recorded", None)
 
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nightsight.analyze.causes.cost import fitted
-from nightsight.analyze.causes.outcome import ANALYSES, Outcome, outcome, profiler_cost, what_if
+from nightsight.analyze.causes.cost import fit_factor
+from nightsight.analyze.causes.simulation import ANALYSES, Simulation, profiler_cost, simulate, what_if
 from nightsight.events.timeline import Timeline, busy_spans
 from nightsight.model.report import Profile, Report
 from nightsight.results.causes import PROFILER_COST, REPLAY
@@ -32,8 +32,8 @@ def known(picture: str, **tables: list[dict[str, Any]]) -> Profile:
     return draw(picture).joined(Profile({name: conform(name, pd.DataFrame(rows)) for name, rows in tables.items()}))
 
 
-def found(profile: Profile) -> Outcome:
-    return outcome(Timeline(profile))
+def found(profile: Profile) -> Simulation:
+    return simulate(Timeline(profile))
 
 
 def cost(kind: str, added_ns: float, recorded_ns: float = 6000.0) -> dict[str, Any]:
@@ -130,10 +130,10 @@ def test_the_timed_range_is_the_one_that_repeats() -> None:
 
 def test_the_cost_that_gives_a_time_is_found_to_a_hundredth() -> None:
     for factor in (0.1, 0.77, 1.0, 1.32, 2.9):
-        assert fitted(lambda factors: 100 - 20 * factors, 100 - 20 * factor) == pytest.approx(factor, abs=0.02)
+        assert fit_factor(lambda factors: 100 - 20 * factors, 100 - 20 * factor) == pytest.approx(factor, abs=0.02)
     # if it makes no difference, it is the usual one; if it makes none from 2 on, no more than that is taken off
-    assert fitted(lambda factors: 0 * factors + 7, 3.0) == 1.0
-    assert fitted(lambda factors: 10 - np.minimum(factors, 2), 5.0) == pytest.approx(2.0)
+    assert fit_factor(lambda factors: 0 * factors + 7, 3.0) == 1.0
+    assert fit_factor(lambda factors: 10 - np.minimum(factors, 2), 5.0) == pytest.approx(2.0)
 
 
 tracks = st.text(st.sampled_from("LLLCSAE...."), min_size=6, max_size=24)
@@ -155,7 +155,7 @@ def test_without_the_profiler_a_step_is_no_longer_and_no_shorter_than_the_work_o
     for tables in ({}, {"profiler_costs": [cost("launch", added_ns)]}, {"timed_ranges": [timed(true_ns)]}):
         profile = known(picture, **tables)
         timeline = Timeline(profile)
-        result = outcome(timeline)
+        result = simulate(timeline)
         assert result.unprofiled_ns <= result.replayed_ns + 1
         assert result.predicted_ns <= result.replayed_ns + 1
         spans = busy_spans(timeline)

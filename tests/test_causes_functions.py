@@ -6,9 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from nightsight.advise import place
-from nightsight.analyze.causes.outcome import what_if
+from nightsight.advise import describe_place
 from nightsight.analyze.causes.path import path_table
+from nightsight.analyze.causes.simulation import what_if
 from nightsight.events.timeline import Timeline
 from nightsight.model.report import Profile
 from nightsight.tables import conform, empty
@@ -227,7 +227,7 @@ def test_the_function_that_called_it(stacks: tuple[str, ...], caller: str) -> No
     ],
 )
 def test_how_a_caller_is_said(path: str, function: str, caller: str, said: str) -> None:
-    assert place(path, function, caller) == said
+    assert describe_place(path, function, caller) == said
 
 
 @pytest.mark.parametrize(
@@ -243,7 +243,7 @@ def test_how_a_caller_is_said(path: str, function: str, caller: str, said: str) 
     ],
 )
 def test_how_a_place_is_said(path: str, function: str, said: str) -> None:
-    assert place(path, function) == said
+    assert describe_place(path, function) == said
 
 
 def test_a_program_without_ranges_is_named_by_the_functions_it_was_found_in(recorded: Recorded) -> None:

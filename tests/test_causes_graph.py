@@ -7,8 +7,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from nightsight.analyze.causes.graph import graph
-from nightsight.analyze.causes.replay import AWAIT, BEGIN, BYPASS, CALL, ENGINE, LAUNCH, STREAM, TRANSFER, _edges
+from nightsight.analyze.causes.graph import build_graph
+from nightsight.analyze.causes.replay import AWAIT, BEGIN, BYPASS, CALL, ENGINE, LAUNCH, STREAM, TRANSFER, _list_edges
 from nightsight.events.timeline import Timeline
 from nightsight.events.window import WHOLE
 from tests.timeline import CALLS, draw, side_by_side
@@ -31,16 +31,16 @@ AT_ONCE = ("LL..", ".LL.")
 def test_threads_whose_calls_hardly_overlap_are_one_line_of_execution(turns: int, at_once: int, lines: int) -> None:
     """As PyTorch's main thread and that of its backward pass."""
     first, second = (alone * turns + overlapping * at_once for alone, overlapping in zip(TURNS, AT_ONCE, strict=True))
-    found = graph(Timeline(draw(f"cpu    {first}\ncpu:8  {second}\ns7     {'ab' * (turns + at_once)}")))
+    found = build_graph(Timeline(draw(f"cpu    {first}\ncpu:8  {second}\ns7     {'ab' * (turns + at_once)}")))
     assert len(set(found.calls.line.tolist())) == lines
 
 
 def edges(timeline: Timeline, kind: int) -> set[str]:
     """Return the edges of a kind, such as `b follows end of a`: calls are L1, S1, operations a, H, b."""
-    found, profile = graph(timeline), timeline.profile
+    found, profile = build_graph(timeline), timeline.profile
     calls, work = found.calls, found.work
     groups = np.unique(work.group[work.group >= 0])
-    every = _edges(found, groups, timeline.window)
+    every = _list_edges(found, groups, timeline.window)
     letters = {name: letter for letter, name in CALLS.items()}
     count: Counter[str] = Counter()
     events = []

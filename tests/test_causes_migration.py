@@ -5,7 +5,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from nightsight.analyze.causes.outcome import Gain, outcome
+from nightsight.analyze.causes.simulation import Gain, simulate
 from nightsight.events.timeline import Timeline
 from nightsight.model.report import Profile
 from nightsight.tables import conform
@@ -40,7 +40,7 @@ def moving(operation: str, start: float, end: float, size: int = 0) -> Profile:
 
 
 def gain(profile: Profile) -> Gain | None:
-    found = outcome(Timeline(profile))
+    found = simulate(Timeline(profile))
     assert found.is_trusted
     return next((gain for gain in found.gains if gain.remedy.rule == "migration"), None)
 

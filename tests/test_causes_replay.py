@@ -13,12 +13,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from nightsight.analyze.causes import stretches
-from nightsight.analyze.causes.graph import graph
-from nightsight.analyze.causes.outcome import outcome, what_if
+from nightsight.analyze.causes.graph import build_graph
 from nightsight.analyze.causes.path import critical_path, path_table
 from nightsight.analyze.causes.remedies import Remedy, graph_launch, host_code
-from nightsight.analyze.causes.replay import STREAM, model
+from nightsight.analyze.causes.replay import STREAM, build_model
 from nightsight.analyze.causes.scene import Scene
+from nightsight.analyze.causes.simulation import simulate, what_if
 from nightsight.events.timeline import Timeline
 from nightsight.events.window import START_UP, offered_windows
 from nightsight.model.report import Profile
@@ -92,7 +92,7 @@ programs = st.one_of(
 @examples(30)
 def test_any_program_is_replayed_as_it_was_and_its_path_adds_up(program: tuple[Thread, ...], times: int) -> None:
     timeline = looped(*program, times=times)
-    found = outcome(timeline)
+    found = simulate(timeline)
     # what happens less than five times has no typical latency, and a step may contain two of that
     assert found.replayed_ns == pytest.approx(found.measured_ns, rel=0.01, abs=1_000 if times >= 5 else 20_000)
     assert all(0 <= gain.gain_ns <= found.unprofiled_ns + 1 for gain in found.gains)
@@ -129,7 +129,7 @@ def assert_adds_up(timeline: Timeline) -> None:
     ],
 )
 def test_latencies_and_what_was_waited_for_are_known_where_they_are_easily_mistaken(step: Body, times: int) -> None:
-    found = outcome(looped(step, times=times))
+    found = simulate(looped(step, times=times))
     assert found.replayed_ns == pytest.approx(found.measured_ns, rel=0.01)
 
 
@@ -138,20 +138,20 @@ def test_a_wait_for_what_was_launched_before_the_window_is_for_that() -> None:
     kernels = (Kernel(100),) * 5
     timeline = Timeline(captured((*kernels, within("measure", Sync(), Host(50)))))
     assert timeline.window.name == "measure"
-    found = graph(timeline)
-    (awaited,) = found.calls.awaited
-    assert found.work.end[awaited] == timeline.operations.end.max()
+    found = build_graph(timeline)
+    (waits_for,) = found.calls.waits_for
+    assert found.work.end[waits_for] == timeline.operations.end.max()
     path = path_table(timeline).frame.set_index("cause")["time_ns"]
     assert path["compute"] == pytest.approx(5 * 100_000, rel=0.05)
     assert path["synchronizing call"] == 4_000
-    assert outcome(timeline).unexplained == pytest.approx(0, abs=0.01)
+    assert simulate(timeline).unexplained == pytest.approx(0, abs=0.01)
 
 
 def test_an_event_says_what_a_stream_waits_for_though_other_work_ends_later() -> None:
     step = (Kernel(100, 7), Record(0, 7), Kernel(94.5, 9), Follow(0, 8), Kernel(60, 8), Sync())
-    found = graph(looped(step)).work
+    found = build_graph(looped(step)).work
     last = np.flatnonzero(found.end - found.start == 60_000)
-    lengths = (found.end - found.start)[found.other[last]]
+    lengths = (found.end - found.start)[found.dependency[last]]
     assert lengths.tolist() == [100_000] * STEPS
 
 
@@ -327,7 +327,7 @@ def test_the_best_remedy_is_that_of_the_fault_and_gains_what_it_costs(
     timeline, step = looped(*slow), step_us(*slow)
     best = what_if(timeline).frame.iloc[0]
     assert (best["rule"], best["path"], best["order"]) == (rule, path, 1)
-    assert outcome(timeline).unprofiled_ns == pytest.approx(1000 * step, rel=0.01)
+    assert simulate(timeline).unprofiled_ns == pytest.approx(1000 * step, rel=0.01)
     assert best["gain_ns"] == pytest.approx(1000 * (step - step_us(*mended)), rel=0.05)
     assert best["gain_pct"] == pytest.approx(100 * best["gain_ns"] / (1000 * step), rel=0.01)
 
@@ -355,10 +355,10 @@ def test_what_stays_on_a_stream_keeps_its_order_when_copies_leave_it(slow: Body,
 
 
 def test_what_has_no_way_around_it_cannot_be_taken_off_a_stream() -> None:
-    found = model(looped((Kernel(100), Kernel(50), Kernel(30))))
+    found = build_model(looped((Kernel(100), Kernel(50), Kernel(30))))
     first = np.flatnonzero(found.kind == STREAM)[5:6]
     with pytest.raises(ValueError, match="no way around"):
-        found.around(first, found.source[first])
+        found.bypasses_around(first, found.source[first])
 
 
 def test_a_rule_that_is_not_declared_is_an_error() -> None:
@@ -395,7 +395,7 @@ def test_a_graph_cannot_hold_a_wait_and_takes_a_launch_before_and_after_it() -> 
     ],
 )
 def test_reductions_that_are_needed_are_not_called_repeated(program: tuple[Thread, ...]) -> None:
-    assert "repeated_reduction" not in {gain.remedy.rule for gain in outcome(looped(*program)).gains}
+    assert "repeated_reduction" not in {gain.remedy.rule for gain in simulate(looped(*program)).gains}
 
 
 kernels = st.builds(Kernel, st.sampled_from((20, 80, 200)), streams)
@@ -475,7 +475,7 @@ def test_nothing_is_gained_where_the_gpu_is_always_busy(program: list[Thread | B
 def test_gains_are_of_the_program_without_the_profiler(added_us: float) -> None:
     step = (within("load", Host(200)), *(Kernel(5), Host(3)) * 20, Sync())
     timeline = looped(step, added_us=added_us)
-    found = outcome(timeline)
+    found = simulate(timeline)
     assert found.measured_ns == pytest.approx(1000 * step_us(step, added_us=added_us), rel=0.01)
     assert found.unprofiled_ns == pytest.approx(1000 * step_us(step), rel=0.02)
     (gain,) = (gain for gain in found.gains if gain.remedy.path == "step / load")
@@ -548,9 +548,9 @@ ODD: dict[str, Callable[[], Profile]] = {
 @pytest.mark.parametrize("capture", ODD)
 def test_odd_captures_have_a_path_and_gains_only_where_the_replay_is_trusted(capture: str) -> None:
     timeline = Timeline(ODD[capture]())
-    found, rows = outcome(timeline), what_if(timeline).frame
+    found, rows = simulate(timeline), what_if(timeline).frame
     assert_adds_up(timeline)
-    assert found.is_trusted == (found.measured_ns > 0 and abs(found.unexplained) <= 0.1 and not found.lacks)
+    assert found.is_trusted == (found.measured_ns > 0 and abs(found.unexplained) <= 0.1 and not found.obstacle)
     assert rows["gain_ns"].notna().to_numpy().tolist() == [found.is_trusted] * len(rows)
     assert ((rows["gain_ns"].dropna() >= 0) & (rows["gain_ns"].dropna() <= found.unprofiled_ns + 1)).all()
 
@@ -564,7 +564,7 @@ def test_odd_captures_have_a_path_and_gains_only_where_the_replay_is_trusted(cap
     ],
 )
 def test_a_capture_that_lacks_much_promises_nothing_and_says_what_it_lacks(capture: str, lacks: str) -> None:
-    found = outcome(Timeline(ODD[capture]()))
+    found = simulate(Timeline(ODD[capture]()))
     assert not found.is_trusted
     assert lacks in found.doubt
 
@@ -576,7 +576,7 @@ def test_a_gpu_whose_clock_is_early_is_not_trusted() -> None:
         for name, table in profile.tables.items()
         if name in ("kernels", "memory_ops", "graph_launches")
     }
-    found = outcome(Timeline(Profile({**profile.tables, **moved})))
+    found = simulate(Timeline(Profile({**profile.tables, **moved})))
     assert "begin before their launch: the CPU and GPU clocks differ" in found.doubt
 
 
@@ -597,7 +597,7 @@ def test_another_thread_that_runs_python_keeps_the_one_that_launches_from_it() -
     profile = captured(*repeated(STEPS, step))
     own = int(profile.table("api_calls")["thread"].iloc[0])
     timeline = sampled(profile, 50_000, own, own + 1)
-    (found,) = (gain for gain in outcome(timeline).gains if gain.remedy.rule == "interpreter")
+    (found,) = (gain for gain in simulate(timeline).gains if gain.remedy.rule == "interpreter")
     assert found.remedy.name == "summarise"
     # half of the samples, and so of the host code
     assert found.gain_ns == pytest.approx(3 * 450_000, rel=0.1)
@@ -606,7 +606,7 @@ def test_another_thread_that_runs_python_keeps_the_one_that_launches_from_it() -
     # a thread that stays on one line, such as that of a read, waits and keeps nothing
     waiting = sampled(profile, 50_000, own, own + 1, lines=(7,))
     for other in (sampled(profile, 50_000, own), elsewhere, waiting):
-        assert "interpreter" not in {gain.remedy.rule for gain in outcome(other).gains}
+        assert "interpreter" not in {gain.remedy.rule for gain in simulate(other).gains}
 
 
 def test_a_step_of_other_shapes_each_time_cannot_be_one_graph() -> None:
@@ -622,7 +622,7 @@ def test_a_step_of_other_shapes_each_time_cannot_be_one_graph() -> None:
 
 
 def rules_of(timeline: Timeline) -> dict[str, float]:
-    return {gain.remedy.rule: gain.gain_ns for gain in outcome(timeline).gains}
+    return {gain.remedy.rule: gain.gain_ns for gain in simulate(timeline).gains}
 
 
 def test_loads_that_get_rare_promise_nothing_for_later_steps() -> None:
@@ -670,7 +670,7 @@ def test_a_jax_program_is_told_to_jit_unless_it_is_jitted() -> None:
     eager = of(*(within(f"jit_{number}", *operation) for number, operation in enumerate(operations)))
     found = rules_of(eager)
     assert "launch_bound" not in found
-    assert found["not_jitted"] > 0.9 * outcome(eager).unprofiled_ns
+    assert found["not_jitted"] > 0.9 * simulate(eager).unprofiled_ns
     launches = [Kernel(3, name=name) for name in "abcdefghijklmnopqrst"]
     jitted = rules_of(of(within("jit_step", *launches), Host(50)))
     assert "not_jitted" not in jitted
@@ -711,7 +711,7 @@ def test_a_kernel_that_begins_while_the_one_before_it_ends_still_waits_for_it() 
     end = (kernels["start_ns"].shift(-1) + 5_000).fillna(kernels["end_ns"])
     longer = kernels.assign(end_ns=end.astype(kernels["end_ns"].dtype))
     timeline = Timeline(replace(profile, tables={**profile.tables, "kernels": longer}))
-    found = outcome(timeline)
+    found = simulate(timeline)
     # the stream is always busy, so that a graph gains nothing
     assert found.is_trusted
     assert [gain.remedy.rule for gain in found.gains if gain.gain_ns > 0.05 * found.unprofiled_ns] == []
@@ -720,11 +720,11 @@ def test_a_kernel_that_begins_while_the_one_before_it_ends_still_waits_for_it() 
 def test_a_long_program_is_judged_by_some_of_its_repetitions(monkeypatch: pytest.MonkeyPatch) -> None:
     profile = usual(times=40)
     whole = Timeline(profile)
-    expected = outcome(whole)
+    expected = simulate(whole)
     monkeypatch.setattr(stretches, "MOST_REPLAYED", 200)
     monkeypatch.setattr(stretches, "MOST_FOLLOWED", 400)
     some = Timeline(profile)
-    found = outcome(some)
+    found = simulate(some)
     assert 3 <= found.model.steps < expected.model.steps == 40
     assert [gain.remedy.rule for gain in found.gains] == [gain.remedy.rule for gain in expected.gains]
     assert [gain.gain_ns for gain in found.gains] == pytest.approx([gain.gain_ns for gain in expected.gains], rel=0.02)
@@ -741,7 +741,7 @@ def test_repetitions_now_and_then_count_as_often_as_they_are(monkeypatch: pytest
     timeline = Timeline(captured(of_ten * 8))
     monkeypatch.setattr(stretches, "MOST_REPLAYED", 40)
     monkeypatch.setattr(stretches, "_MOST_DIVERSE", 160)
-    found = outcome(timeline)
+    found = simulate(timeline)
     assert 3 <= found.model.steps < found.repetitions == 80
     assert found.measured_ns == pytest.approx(timeline.window.length_ns / 80, rel=0.25)
     assert found.gains[0].remedy.path == "step / save"
@@ -751,17 +751,17 @@ def test_slow_repetitions_in_the_middle_do_not_stand_for_all(monkeypatch: pytest
     usually, slow = within("step", Kernel(100), Host(300)), within("step", Kernel(100), Host(550))
     timeline = Timeline(captured((*[usually] * 17, *[slow] * 6, *[usually] * 17)))
     monkeypatch.setattr(stretches, "MOST_REPLAYED", 20)
-    found = outcome(timeline)
+    found = simulate(timeline)
     assert 3 <= found.model.steps <= 6
     assert found.measured_ns == pytest.approx(np.median(np.diff(timeline.window.repetitions)), rel=0.02)
 
 
 def test_repetitions_too_long_to_replay_are_judged_by_a_stretch_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     profile = usual(times=40)
-    expected = outcome(Timeline(profile))
+    expected = simulate(Timeline(profile))
     monkeypatch.setattr(stretches, "MOST_REPLAYED", 40)
     monkeypatch.setattr(stretches, "_MOST_TIMES_REPLAYED", 0)
-    found = outcome(Timeline(profile))
+    found = simulate(Timeline(profile))
     assert (found.model.steps, found.repetitions) == (0, 40)
     assert found.measured_ns == pytest.approx(expected.measured_ns, rel=0.02)
     assert found.unprofiled_ns == pytest.approx(expected.unprofiled_ns, rel=0.05)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nightsight.analyze.causes import stretches
-from nightsight.analyze.causes.outcome import outcome
+from nightsight.analyze.causes.simulation import simulate
 from nightsight.events.meetings import meetings
 from nightsight.events.timeline import Timeline
 from nightsight.job.facts import RankCapture
@@ -118,15 +118,15 @@ def test_a_call_that_waits_for_no_one_is_not_held(own: dict[str, object], other:
 @pytest.mark.parametrize("most", [60, 200, 10_000])
 def test_a_step_takes_as_long_however_far_the_cpu_is_ahead(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stretches, "MOST_REPLAYED", most)
-    found = outcome(Timeline(merge_ranks(world([[2 * MS] * STEPS] * 2))))
+    found = simulate(Timeline(merge_ranks(world([[2 * MS] * STEPS] * 2))))
     assert found.measured_ns == pytest.approx(2 * MS + TRANSFER_NS + GAP_NS, rel=0.02)
     assert abs(found.unexplained) < 0.02
 
 
 def test_ranks_are_not_compared_by_steps_that_only_some_have() -> None:
     uneven = merge_ranks(world([[1 * MS] * STEPS, [3 * MS] * STEPS]))
-    assert "straggler" in {gain.remedy.rule for gain in outcome(Timeline(uneven)).gains}
+    assert "straggler" in {gain.remedy.rule for gain in simulate(Timeline(uneven)).gains}
     ranges = uneven.table("ranges")
     without = ranges[ranges["process"] == ranges["process"].min()]
     some = replace(uneven, tables={**uneven.tables, "ranges": without})
-    assert "straggler" not in {gain.remedy.rule for gain in outcome(Timeline(some)).gains}
+    assert "straggler" not in {gain.remedy.rule for gain in simulate(Timeline(some)).gains}

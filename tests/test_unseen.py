@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nightsight.analyze.causes.outcome import outcome
 from nightsight.analyze.causes.path import path_table
+from nightsight.analyze.causes.simulation import simulate
 from nightsight.analyze.facts import trust
 from nightsight.analyze.gpu_time import gpu_time
 from nightsight.analyze.ranges.owners import range_work
@@ -93,7 +93,7 @@ def test_steps_are_those_whose_work_is_in_the_window() -> None:
     other = draw(f"{picture}\ns8:1  {'.' * (len(step) * 10 + 2 * MS)}a")
     assert reasons(replace(other, tables={**other.tables, "kernels": other.table("kernels").iloc[:10]})) == []
     assert said(other) == []
-    assert outcome(Timeline(other)).doubt == ""
+    assert simulate(Timeline(other)).doubt == ""
 
 
 def test_a_single_launch_of_very_many_may_have_failed() -> None:
@@ -316,7 +316,7 @@ def test_pauses_in_all_steps_take_no_time_of_a_step() -> None:
     steps = step_split(timeline).frame
     (whole,) = steps.loc[steps["category"] == WHOLE_STEP, "med_ns"]
     assert whole < 20_000
-    assert outcome(timeline).doubt.startswith("GPU activity is missing from the capture")
+    assert simulate(timeline).doubt.startswith("GPU activity is missing from the capture")
 
 
 @pytest.mark.parametrize("every", [1, 4])
@@ -327,7 +327,7 @@ def test_host_code_that_makes_many_calls_which_no_profiler_records_is_host_code(
     timeline = Timeline(profile)
     steps = step_split(timeline).frame
     assert steps.loc[steps["category"] == WHOLE_STEP, "med_ns"].tolist() == [3_005_000]
-    assert [gain.remedy.rule for gain in outcome(timeline).gains] == ["host_code"]
+    assert [gain.remedy.rule for gain in simulate(timeline).gains] == ["host_code"]
 
 
 # -- captures of graphs -----------------------------------------------------------------------------------------------
@@ -361,10 +361,10 @@ def test_no_remedy_shortens_a_capture() -> None:
     step = f"E{'.' * 300}E..LS...{'.' * 90}"
     work = f"{'.' * 304}aa{'.' * (len(step) - 306)}"
     profile = draw(f"nvtx  {('[step' + ' ' * (len(step) - 6) + ']') * 5}\ncpu   {step * 5}\ns7    {work * 5}")
-    without = outcome(Timeline(profile))
+    without = simulate(Timeline(profile))
     names = ["cudaStreamBeginCapture", "cudaStreamEndCapture", "cudaLaunchKernel", "cudaStreamSynchronize"] * 5
     calls = profile.table("api_calls").assign(name=names).astype({"name": "category"})
-    within = outcome(Timeline(Profile({**profile.tables, "api_calls": calls})))
+    within = simulate(Timeline(Profile({**profile.tables, "api_calls": calls})))
     gains = [
         sum(gain.gain_ns for gain in found.gains if gain.remedy.rule == "host_code") for found in (without, within)
     ]

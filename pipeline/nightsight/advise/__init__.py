@@ -39,46 +39,59 @@ NEEDS: Final[tuple[Entry, ...]] = (
     NCU_LIMITS,
 )
 """The results that advice reads."""
-_NOT_KEPT_WAITING: Final = (
+_FIND_WAIT: Final = (
     "Find what it waits for: a queue that fills too slowly needs more workers; hold a lock for less time."
 )
 _OUTSIDE: Final = "outside all NVTX ranges"
-_MOST: Final = 8
+_MOST_CAUSES: Final = 8
 _MOST_EVIDENCE: Final = 3
-
-
-_NEEDED: Final = tuple(column.name for column in WHAT_IF.columns if not column.is_optional)
-# its gain is larger than that of the first cause, so the order needs this explanation
+_WHAT_IF_COLUMNS: Final = tuple(column.name for column in WHAT_IF.columns if not column.is_optional)
+# explains the order if its gain is larger than that of the first cause
 _GRAPH_LATER: Final = "then use a CUDA graph, which cannot contain syncs"
-_NEARLY_ALL: Final = 0.9
-# a cause that names the rank comes first unless another one gains this many times as much
-_OF_A_RANK: Final = 1.2
+# a cause with this share of its time before the loop belongs to the start-up
+_MOSTLY_EARLY: Final = 0.9
+# a cause that names the awaited rank comes first, unless another one gains this many times more
+_NAMED_RANK_BONUS: Final = 1.2
+# more waits per step cut a CUDA graph into too many pieces
+_MANY_WAITS: Final = 8
+# the smallest share of pipeline bubbles to report, and the largest share of a step that its stages may not explain
+_BUBBLE_PCT: Final = 10
+# a rank is late by at least this time and this many steps
+_LATE_NS: Final = 1e9
+_LATE_STEPS: Final = 20
+_LONE_RANK_COLUMNS: Final = (
+    (TIME_SPLIT, ("device", "category", "share_pct")),
+    (COLLECTIVES, ("name", "skew_ns", "transfer_ns", "group_size", "exposed_ns", "total_ns", "avg_ns", "calls")),
+)
+_LONE_PCT: Final = 10.0
 
 
 def advise(results: Sequence[Result], *, is_start_up: bool = False) -> tuple[Finding, ...]:
-    """Return the advice: the most important first, then by gain; empty if nothing is wrong.
+    """Return the advice: the most important finding first, the others by gain; empty if there is nothing to improve.
 
     is_start_up: the results cover the time before the loop, where advice for each step does not apply.
     """
     tables = Tables(results)
-    further = ((finding, finding.gain_pct or 0.0) for finding in (*replay_advice(tables), *_late_rank(tables)))
-    weighted = [*_causes(tables, is_start_up=is_start_up), *further, *_bubbles(tables), *_lone_ranks(tables)]
+    weighted = [
+        *_cause_findings(tables, is_start_up=is_start_up),
+        *((finding, finding.gain_pct or 0.0) for finding in (*replay_advice(tables), *_late_rank(tables))),
+        *_pipeline_bubble(tables),
+        *_lone_rank(tables),
+    ]
     if not weighted:
         return ()
     first = max(weighted, key=lambda pair: pair[1])
-    ranked = sorted(
-        (pair for pair in weighted if pair is not first),
-        key=lambda pair: -(pair[1] if pair[0].gain_pct is None else pair[0].gain_pct),
-    )
-    return tuple(finding for finding, _ in (first, *ranked))
+    others = (pair for pair in weighted if pair is not first)
+    by_gain = sorted(others, key=lambda pair: -(pair[1] if pair[0].gain_pct is None else pair[0].gain_pct))
+    return tuple(finding for finding, _ in (first, *by_gain))
 
 
-def of_whole(findings: Iterable[Finding], start_up: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Return the advice on a whole run: causes that lie almost entirely before the loop get the start-up remedy."""
+def advise_on_whole(findings: Iterable[Finding], start_up: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Return the advice on a whole run, with the start-up remedy for causes almost entirely before the loop."""
     early = {(finding.rule, finding.cause): finding.gain_ns or 0 for finding in start_up}
     return tuple(
         _for_start_up(finding)
-        if early.get((finding.rule, finding.cause), 0) > _NEARLY_ALL * (finding.gain_ns or 0)
+        if early.get((finding.rule, finding.cause), 0) > _MOSTLY_EARLY * (finding.gain_ns or 0)
         else finding
         for finding in findings
     )
@@ -108,16 +121,16 @@ def _late_rank(tables: Tables) -> Iterator[Finding]:
         )
 
 
-def _lone_ranks(tables: Tables) -> Iterator[tuple[Finding, float]]:
+def _lone_rank(tables: Tables) -> Iterator[tuple[Finding, float]]:
     """Yield a finding if collectives with missing ranks take much of the window, with its weight.
 
     The weight is their share of the window in percent: no gain is predicted, but all of it may be waiting.
     """
-    split, calls = (tables.rows(entry, *columns) for entry, columns in _OF_LONE_RANKS)
+    split, calls = (tables.rows(entry, *columns) for entry, columns in _LONE_RANK_COLUMNS)
     share = split["share_pct"].where(split["category"] == COMMUNICATION, 0.0).groupby(split["device"]).sum().mean()
-    # matched ranks have a skew; the transfer is known if all members are matched; pairs always have two members
-    met = calls["skew_ns"].notna() & (calls["transfer_ns"].notna() | calls["name"].isin(PAIRWISE))
-    is_lone = ~met & (calls["group_size"].fillna(2) > 1)
+    # matched ranks have a skew; the transfer is known if all members match; pairs always have two members
+    is_matched = calls["skew_ns"].notna() & (calls["transfer_ns"].notna() | calls["name"].isin(PAIRWISE))
+    is_lone = ~is_matched & (calls["group_size"].fillna(2) > 1)
     # the sum over all ranks and steps
     exposed = calls["exposed_ns"] * calls["total_ns"] / (calls["avg_ns"] * calls["calls"])
     share *= exposed.where(is_lone, 0.0).sum() / max(exposed.sum(), 1.0)
@@ -142,38 +155,31 @@ def _lone_ranks(tables: Tables) -> Iterator[tuple[Finding, float]]:
     )
 
 
-_OF_LONE_RANKS: Final = (
-    (TIME_SPLIT, ("device", "category", "share_pct")),
-    (COLLECTIVES, ("name", "skew_ns", "transfer_ns", "group_size", "exposed_ns", "total_ns", "avg_ns", "calls")),
-)
-_LONE_PCT: Final = 10.0
-
-
-def _bubbles(tables: Tables) -> Iterator[tuple[Finding, float]]:
+def _pipeline_bubble(tables: Tables) -> Iterator[tuple[Finding, float]]:
     """Yield a finding if the stages of a pipeline wait for each other, with its weight.
 
     The weight is the percentage of a step that twice as many microbatches would save, if known.
     """
     stages = tables.rows(PIPELINE_STAGES, *PIPELINE_STAGES.column_names).dropna(subset=["even_pct", "microbatches"])
-    mean = stages.groupby("pipeline")["bubble_pct"].mean()
-    if not len(mean) or mean.max() < _BUBBLE_PCT:
+    mean_pct = stages.groupby("pipeline")["bubble_pct"].mean()
+    if not len(mean_pct) or mean_pct.max() < _BUBBLE_PCT:
         return
-    of_pipeline = stages[stages["pipeline"] == mean.idxmax()]
-    count, batches, bubble = len(of_pipeline), int(of_pipeline["microbatches"].iloc[0]), float(mean.max())
+    of_pipeline = stages[stages["pipeline"] == mean_pct.idxmax()]
+    count, batches, bubble = len(of_pipeline), int(of_pipeline["microbatches"].iloc[0]), float(mean_pct.max())
     step, work = float(of_pipeline["step_ns"].mean()), of_pipeline["work_ns"]
-    # the first microbatch passes through all stages, the others follow at the pace of the slowest
+    # the first microbatch passes through all stages; the others follow at the pace of the slowest stage
     fill = float(work.sum() - work.max()) / batches
-    even = f"({count} - 1) / ({batches} + {count} - 1) = {of_pipeline['even_pct'].iloc[0]:.0f} %"
+    formula = f"({count} - 1) / ({batches} + {count} - 1) = {of_pipeline['even_pct'].iloc[0]:.0f} %"
     is_explained = bool(abs(fill + float(work.max()) - step) <= _BUBBLE_PCT / 100 * step)
-    less = f"{format_value(fill / 2, 'gain_ns')} of the {format_value(step, 'gain_ns')} of a step"
-    gain = f" Twice as many, each half as large, would save up to {less}, if kernels stay as efficient."
+    saving = f"{format_value(fill / 2, 'gain_ns')} of the {format_value(step, 'gain_ns')} of a step"
+    gain = f" Twice as many, each half as large, would save up to {saving}, if kernels stay as efficient."
     cause = "Pipeline stages wait for each other"
     finding = Finding(
         "pipeline_bubble",
         "advice",
         f"{cause}: {bubble:.0f} % of a step",
         f"A step has {batches:,} {'microbatch' if batches == 1 else 'microbatches'} on {count:,} stages. While the "
-        f"pipeline fills and drains, even balanced stages wait: {even} of a step.{gain * is_explained}",
+        f"pipeline fills and drains, even balanced stages wait: {formula} of a step.{gain * is_explained}",
         "Split a batch into more microbatches: with 1F1B this needs no more memory. Or give each rank several shorter "
         "stages (interleaved schedule).",
         source=PIPELINE_STAGES.name,
@@ -183,13 +189,7 @@ def _bubbles(tables: Tables) -> Iterator[tuple[Finding, float]]:
     yield finding, 100 * fill / 2 / step if is_explained else 0.0
 
 
-# the smallest share of bubbles to report, and how far a step may differ from what its stages explain
-_BUBBLE_PCT: Final = 10
-_LATE_NS: Final = 1e9
-_LATE_STEPS: Final = 20
-
-
-def unchecked(results: Sequence[Result]) -> dict[str, str]:
+def unchecked_rules(results: Sequence[Result]) -> dict[str, str]:
     """Return, by name, the rules that could not be checked, each with the reason."""
     simulated = find(results, WHAT_IF.name)
     if simulated is not None and simulated.table is None:
@@ -210,80 +210,76 @@ def unchecked(results: Sequence[Result]) -> dict[str, str]:
     return reasons
 
 
-def _causes(tables: Tables, *, is_start_up: bool) -> Iterator[tuple[Finding, float]]:
+def _cause_findings(tables: Tables, *, is_start_up: bool) -> Iterator[tuple[Finding, float]]:
     """Yield a finding for each remedy with enough gain, and its weight for the first place."""
-    replays, simulated = tables.rows(REPLAY, *REPLAY.column_names), tables.rows(WHAT_IF, *_NEEDED)
+    replays, simulated = tables.rows(REPLAY, *REPLAY.column_names), tables.rows(WHAT_IF, *_WHAT_IF_COLUMNS)
     simulated = simulated[simulated["gain_pct"].notna() & simulated["rule"].isin(list(RULE))]
     if not len(replays):
         return
-    whole: dict[Any, Any] = replays.iloc[0].to_dict()
+    replay: dict[Any, Any] = replays.iloc[0].to_dict()
     rules = simulated["rule"].map(RULE)
     score = simulated["gain_pct"] * simulated["rule"].map(lambda rule: RULE[rule].counts).astype("float64")
-    # a cause that names the awaited rank says more than one that all ranks share
-    score *= np.where((simulated["rule"] == "host_code") & (simulated["name"] != ""), _OF_A_RANK, 1.0)
-    score = _after_many_waits(simulated, score)
-    worth = simulated["gain_pct"] >= rules.map(lambda rule: rule.worth_pct).astype("float64")
-    ranked = simulated.assign(score=score)[worth].sort_values("score", ascending=False, kind="stable")
+    # a cause that names the awaited rank is more specific than one that all ranks share
+    score *= np.where((simulated["rule"] == "host_code") & (simulated["name"] != ""), _NAMED_RANK_BONUS, 1.0)
+    score = _rank_after_waits(simulated, score)
+    is_worthwhile = simulated["gain_pct"] >= rules.map(lambda rule: rule.worth_pct).astype("float64")
+    ranked = simulated.assign(score=score)[is_worthwhile].sort_values("score", ascending=False, kind="stable")
     named_paths: set[str] = set()
-    listed = 0
+    count = 0
     for row in ranked.to_dict("records"):
         if RULE[row["rule"]].shares_time:
-            # in the best sequence, it gains in addition to the earlier finding
+            # in the best sequence, its gain is in addition to that of the earlier finding
             if row["path"] in named_paths and not (pd.notna(row["order"]) and row["order"] > 1):
                 continue
             named_paths.add(row["path"])
-        cause = _finding(row, whole, tables, simulated if not listed and not is_start_up else simulated[:0])
+        cause = _cause_finding(row, replay, tables, simulated if not count and not is_start_up else simulated[:0])
         if row["rule"] == "launch_bound" and row["gain_pct"] > ranked["gain_pct"].iloc[0]:
             cause = replace(cause, action=_GRAPH_LATER)
         yield _for_start_up(cause) if is_start_up else cause, row["score"]
-        listed += 1
-        if listed == _MOST:
+        count += 1
+        if count == _MOST_CAUSES:
             return
 
 
-def _after_many_waits(found: pd.DataFrame, score: "pd.Series[float]") -> "pd.Series[float]":
-    """Return the scores with that of a CUDA graph below the waits that cut it into many pieces."""
-    waits = found["rule"].isin(["wait", "wait_and_host_code"])
-    if found.loc[waits, "cases"].sum() <= _MANY_WAITS:
+def _rank_after_waits(simulated: pd.DataFrame, score: "pd.Series[float]") -> "pd.Series[float]":
+    """Return the scores, with a CUDA graph ranked below the waits that would cut it into many pieces."""
+    is_wait = simulated["rule"].isin(["wait", "wait_and_host_code"])
+    if simulated.loc[is_wait, "cases"].sum() <= _MANY_WAITS:
         return score
-    return score.mask(found["rule"] == "launch_bound", np.minimum(score, 0.99 * score[waits].max()))
+    return score.mask(simulated["rule"] == "launch_bound", np.minimum(score, 0.99 * score[is_wait].max()))
 
 
-# per step
-_MANY_WAITS: Final = 8
-
-
-def _finding(row: dict[Any, Any], whole: dict[Any, Any], tables: Tables, others: pd.DataFrame) -> Finding:
-    rule, step = RULE[row["rule"]], _step(whole)
-    before, gain = float(whole["unprofiled_ns"]), float(row["gain_ns"])
-    of = f"{format_value(gain, 'gain_ns')} of the {format_value(before, 'gain_ns')} of {step.each}"
+def _cause_finding(row: dict[Any, Any], replay: dict[Any, Any], tables: Tables, others: pd.DataFrame) -> Finding:
+    rule, step = RULE[row["rule"]], _step(replay)
+    before, gain = float(replay["unprofiled_ns"]), float(row["gain_ns"])
+    gain_of_step = f"{format_value(gain, 'gain_ns')} of the {format_value(before, 'gain_ns')} of {step.each}"
     cases = f"{row['cases']:,.0f}" if row["cases"] >= 1 else f"{row['cases']:.1f}"
     texts = {
         "each": step.per,
-        "where": _where(row),
+        "where": _in_place(row),
         "cases": cases,
         "name": row["name"] or "calls",
         "most": f", most in `{row['name']}`" if row["name"] else "",
     }
-    remaining, error = before - gain, _error_pct(whole, row["gain_pct"]) / 100 * before
-    profiled = "without the profiler" if whole["call_cost_ns"] or pd.notna(whole["timed_ns"]) else "as profiled"
+    remaining, error = before - gain, _error_pct(replay, row["gain_pct"]) / 100 * before
+    profiled = "without the profiler" if replay["call_cost_ns"] or pd.notna(replay["timed_ns"]) else "as profiled"
     spread = f"{format_value(remaining, 'gain_ns')} ± {format_value(min(error, remaining), 'gain_ns')}"
     predicted = f"With the fix, {step.one} takes {spread} {profiled}."
     waits = row["waits_in"]
     waiting = (
         (f"Most of this time is spent in `{waits}`, waiting for another thread, a process or a file.",) if waits else ()
     )
-    remedy = rule.remedy if whole["of_repetitions"] or not rule.once else rule.once
+    remedy = rule.remedy if replay["of_repetitions"] or not rule.once else rule.once
     title = f"{rule.title}: {{name}}" if rule.of_kernels else rule.title
     cause = (rule.of_rank if rule.of_rank and row["name"] else title).format(**texts)
     return Finding(
         rule.name,
         "advice",
-        f"{cause}: {of} can be saved" if rule.saves else f"{cause}: {of}",
-        " ".join((rule.detail, *waiting, predicted, *_sequence(row, others))),
-        f"{_NOT_KEPT_WAITING} {remedy}" if waits else remedy,
-        tuple(_evidence(rule, row, whole, tables))[:_MOST_EVIDENCE],
-        gain_ns=round(gain * max(whole["of_repetitions"], 1)),
+        f"{cause}: {gain_of_step} can be saved" if rule.saves else f"{cause}: {gain_of_step}",
+        " ".join((rule.detail, *waiting, predicted, *_next_fixes(row, others))),
+        f"{_FIND_WAIT} {remedy}" if waits else remedy,
+        tuple(_evidence(rule, row, replay, tables))[:_MOST_EVIDENCE],
+        gain_ns=round(gain * max(replay["of_repetitions"], 1)),
         gain_pct=float(row["gain_pct"]),
         source=WHAT_IF.name,
         cause=cause,
@@ -293,26 +289,26 @@ def _finding(row: dict[Any, Any], whole: dict[Any, Any], tables: Tables, others:
 
 
 class _Step(NamedTuple):
-    """What gains refer to, in words: a step, a repetition of an unnamed loop, or the window."""
+    """The unit of gains in words: a step, a repetition of an unnamed loop, or the window."""
 
     each: str
     one: str
     per: str
 
 
-def _step(whole: Mapping[Any, Any]) -> _Step:
-    if not whole["of_repetitions"]:
+def _step(replay: Mapping[Any, Any]) -> _Step:
+    if not replay["of_repetitions"]:
         return _Step("the window", "the window", "in all")
-    name = "repetition" if whole["family"].startswith(UNNAMED) else "step"
+    name = "repetition" if replay["family"].startswith(UNNAMED) else "step"
     return _Step(f"each {name}", f"a {name}", f"per {name}")
 
 
-def _where(row: Mapping[Any, Any]) -> str:
-    location = place(row["path"], row["function"], row["caller"])
+def _in_place(row: Mapping[Any, Any]) -> str:
+    location = describe_place(row["path"], row["function"], row["caller"])
     return location if location == _OUTSIDE else f"in {location}"
 
 
-def place(path: str, function: str = "", caller: str = "") -> str:
+def describe_place(path: str, function: str = "", caller: str = "") -> str:
     """Return the innermost range of a path, the function in it and its caller, as parts of a sentence."""
     name, _, where = function.removesuffix(")").partition(" (") if function.endswith(")") else (function, "", "")
     location = f"`{name}` {'at' if where.startswith('line') else 'in'} {where}" if where else f"`{name}`"
@@ -325,55 +321,55 @@ def place(path: str, function: str = "", caller: str = "") -> str:
     return f"{inner} ({location})" if function else inner
 
 
-def _ends(path: str) -> str:
+def _innermost_ranges(path: str) -> str:
     """Return the innermost ranges of a path."""
     *outer, parent, inner = ("", *path.split(" / "))
     return f"{'… / ' if any(outer) else ''}{parent} / {inner}" if parent else inner
 
 
-def _error_pct(whole: Mapping[Any, Any], gain_pct: float) -> float:
-    """Return the possible error of a gain; both in percent of a step.
+def _error_pct(replay: Mapping[Any, Any], gain_pct: float) -> float:
+    """Return the possible error of a gain; both are percentages of a step.
 
-    It is the part that the simulation cannot explain, plus half of the profiler's cost in the remaining time.
+    It is the unexplained part of the simulation, plus half of the profiler's overhead in the remaining time.
     """
-    cost = 1 - whole["unprofiled_ns"] / whole["replayed_ns"] if whole["replayed_ns"] else 0.0
-    return float(abs(whole["unexplained_pct"]) + 50 * max(cost, 0.0) * (1 - gain_pct / 100) + 0.5)
+    cost = 1 - replay["unprofiled_ns"] / replay["replayed_ns"] if replay["replayed_ns"] else 0.0
+    return float(abs(replay["unexplained_pct"]) + 50 * max(cost, 0.0) * (1 - gain_pct / 100) + 0.5)
 
 
-def _sequence(row: dict[Any, Any], others: pd.DataFrame) -> Iterator[str]:
-    """Yield the next steps if this remedy is the first of the best sequence."""
+def _next_fixes(row: dict[Any, Any], others: pd.DataFrame) -> Iterator[str]:
+    """Yield the further fixes of the best sequence if this remedy is its first."""
     following = others[others["order"].fillna(0) > 1].sort_values("order")
     if row["order"] != 1 or following.empty:
         return
     steps = []
-    for then in following.to_dict("records"):
-        where = f" {_where(then)}" if then["path"] else ""
-        steps.append(f"{RULE[then['rule']].action}{where} ({format_value(float(then['after_ns']), 'gain_ns')} left)")
+    for fix in following.to_dict("records"):
+        where = f" {_in_place(fix)}" if fix["path"] else ""
+        steps.append(f"{RULE[fix['rule']].action}{where} ({format_value(float(fix['after_ns']), 'gain_ns')} left)")
     yield f"Then: {', then '.join(steps)}."
 
 
-def _evidence(rule: Rule, row: dict[Any, Any], whole: dict[Any, Any], tables: Tables) -> Iterator[str]:
+def _evidence(rule: Rule, row: dict[Any, Any], replay: dict[Any, Any], tables: Tables) -> Iterator[str]:
     """Yield sentences with the numbers that support a finding."""
-    step = _step(whole)
+    step = _step(replay)
     amount = format_value(float(row["time_ns"]), "time_ns")
     cases = f"{row['cases']:,.0f}" if row["cases"] >= 100 else f"{row['cases']:.3g}"
     one, many = rule.things
     where = f"In {row['path']}: " if row["path"] and not row["path"].startswith("(") else ""
     yield f"{where}{cases} {one if cases == '1' else many} {step.per}, {amount} in total, as profiled"
-    path = tables.rows(CRITICAL_PATH, "cause", "name", "path", "time_pct", "step_ns")
-    paths = path["path"].astype("str")
+    segments = tables.rows(CRITICAL_PATH, "cause", "name", "path", "time_pct", "step_ns")
+    paths = segments["path"].astype("str")
     if row["path"] and HOST in rule.causes:
-        path = path[paths == row["path"]]
+        segments = segments[paths == row["path"]]
     elif row["path"]:
-        path = path[(paths == row["path"]) | paths.str.startswith(f"{row['path']} / ") | (paths == "")]
+        segments = segments[(paths == row["path"]) | paths.str.startswith(f"{row['path']} / ") | (paths == "")]
     for cause in rule.causes:
-        for segment in path[path["cause"] == cause].head(1).to_dict("records"):
+        for segment in segments[segments["cause"] == cause].head(1).to_dict("records"):
             name = label_of(segment["name"]) if cause in (COMPUTE, COMMUNICATION) else segment["name"]
             what = " ".join(part for part in (cause, name) if part)
-            where = f" in {_ends(segment['path'])}" if segment["path"] else ""
+            where = f" in {_innermost_ranges(segment['path'])}" if segment["path"] else ""
             time = format_value(float(segment["step_ns"]), "step_ns")
             share = format_value(float(segment["time_pct"]), "time_pct")
             yield f"On the critical path: {what}{where}, {time} {step.per}, {share} of the window"
-    unexplained = f"{whole['unexplained_pct']:+.1f} %"
+    unexplained = f"{replay['unexplained_pct']:+.1f} %"
     if unexplained not in ("+0.0 %", "-0.0 %"):
         yield SIMULATED.format(one=step.one, difference=unexplained.replace("-", "\N{MINUS SIGN}"))

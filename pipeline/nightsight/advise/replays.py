@@ -30,19 +30,20 @@ _GROUP: Final = ["name", "grid", "block"]
 _KERNELS: Final = ["launch", *_GROUP, "launches", "busiest_gpu_ns", "sm_pct", "dram_pct", "tensor_pct", "excessive_pct"]
 _RULES: Final = ["launch", "rule", "title", "kind", "speedup_kind", "speedup_pct"]
 _LIMITS: Final = ["launch", "replay_ns", "unit", "used_pct", "left_pct"]
-_OURS: Final = ["rule", "gain_pct", "reason"]
-_VERDICT: Final = "info"
-# rules that a timeline already reports from its remedies, and the one that promises no gain
-_ELSEWHERE: Final = frozenset(("tensor_cores", "small_grid", AT_ROOF))
-# a unit above the first share is at its peak; if all units are below the second, the kernel waits on none of them
+_FIX_COLUMNS: Final = ["rule", "gain_pct", "reason"]
+_NOTE: Final = "info"
+# rules that the causes of a timeline already cover, and the one without a gain
+_OTHER_RULES: Final = frozenset(("tensor_cores", "small_grid", AT_ROOF))
+# a unit above this share is at its peak
 _AT_ROOF_PCT: Final = 80.0
-# a kernel at its peak is worth a note if it takes this share of the window, or of the replayed time
+# kernels at their peak get a note if they take this share of the window, or of the replayed time
 _DOMINANT_PCT: Final = 25.0
+# if no unit is above this share, the kernel waits on latencies
 _WAITS_PCT: Final = 60.0
 
-# what a rule is about: accesses, which fetch more from the caches than they need; other traffic; arithmetic; or
-# waiting, with too few warps or blocks to hide it. MemoryL2Compression is left out: it is only for memory allocated
-# as compressible, and assumes that all data compress. Rules missing from this table are left out as well
+# the subject of each rule: accesses, which fetch more from the caches than they need; other traffic; arithmetic; or
+# waiting, with too few warps or blocks to hide it. Other rules are ignored. MemoryL2Compression is one of them: it is
+# only for memory allocated as compressible, and assumes that all data compress
 _ABOUT: Final = {
     "AchievedOccupancy": ("waiting", "Fewer warps run than would fit"),
     "CPIStall": ("waiting", "Warps stall"),
@@ -83,17 +84,17 @@ def replay_advice(tables: Tables) -> tuple[Finding, ...]:
     kernels = tables.rows(NCU_KERNELS, *_KERNELS)[_KERNELS]
     if kernels.empty:
         return ()
-    limits = tables.rows(NCU_LIMITS, *_LIMITS, *_OURS)[[*_LIMITS, *_OURS]].rename(columns={"rule": "ours"})
+    limits = tables.rows(NCU_LIMITS, *_LIMITS, *_FIX_COLUMNS)[[*_LIMITS, *_FIX_COLUMNS]].rename(columns={"rule": "fix"})
     # without their limits, estimates would be unbounded
     kernels = kernels.merge(limits, on="launch", validate="1:1")
     if not tables.window_ns:
         replayed_ns = kernels["replay_ns"].astype("float64")
         return (
-            *_untimed(kernels),
-            *_at_roof(kernels, replayed_ns, max(float(replayed_ns.sum()), 1.0), "replayed time"),
+            *_untimed_findings(kernels),
+            *_roof_note(kernels, replayed_ns, max(float(replayed_ns.sum()), 1.0), "replayed time"),
         )
     timed = kernels[kernels["busiest_gpu_ns"].notna()]
-    own_rules = timed[timed["ours"].isin(KERNEL_WORDS.keys() - _ELSEWHERE)].rename(columns={"ours": "rule"})
+    own_rules = timed[timed["fix"].isin(KERNEL_WORDS.keys() - _OTHER_RULES)].rename(columns={"fix": "rule"})
     cases = pd.concat(
         [_estimates(tables, timed), own_rules.assign(capped_pct=own_rules["gain_pct"])], ignore_index=True
     )
@@ -104,18 +105,18 @@ def replay_advice(tables: Tables) -> tuple[Finding, ...]:
     cases = cases[cases["gain_ns"] * 100 >= _LEAST_PCT * max(tables.window_ns, 1)]
     gpu_ns = timed["busiest_gpu_ns"].astype("float64")
     return (
-        *(_finding(case, tables.window_ns) for case in cases.head(_MOST).to_dict("records")),
-        *_at_roof(timed, gpu_ns, max(tables.window_ns, 1), "window"),
+        *(_kernel_finding(case, tables.window_ns) for case in cases.head(_MOST).to_dict("records")),
+        *_roof_note(timed, gpu_ns, max(tables.window_ns, 1), "window"),
     )
 
 
 def _estimates(tables: Tables, kernels: pd.DataFrame) -> pd.DataFrame:
     """Return ncu's global estimates about what limits their kernel; `capped_pct`: capped at what is left."""
     rules = tables.rows(NCU_RULES, *_RULES)[_RULES]
-    rules = rules[(rules["speedup_kind"] == "global") & (rules["kind"] != _VERDICT) & rules["rule"].isin(_ABOUT)]
+    rules = rules[(rules["speedup_kind"] == "global") & (rules["kind"] != _NOTE) & rules["rule"].isin(_ABOUT)]
     # a change that follows from the metrics themselves is more specific
-    silent = kernels[~kernels["ours"].isin(KERNEL_WORDS.keys() - {AT_ROOF})]
-    cases = rules.merge(silent, on="launch", validate="m:1")
+    without_fix = kernels[~kernels["fix"].isin(KERNEL_WORDS.keys() - {AT_ROOF})]
+    cases = rules.merge(without_fix, on="launch", validate="m:1")
     about = cases["rule"].map({rule: what for rule, (what, _) in _ABOUT.items()})
     used = cases["used_pct"].astype("float64").fillna(0.0)
     in_memory = cases["unit"].isin(MEMORIES)
@@ -132,7 +133,7 @@ def _estimates(tables: Tables, kernels: pd.DataFrame) -> pd.DataFrame:
     return cases.assign(capped_pct=np.minimum(estimate_pct, headroom), about=about)[applies]
 
 
-def _finding(case: dict[Any, Any], window_ns: int) -> Finding:
+def _kernel_finding(case: dict[Any, Any], window_ns: int) -> Finding:
     kernel, words = label_of(case["name"], _NAME_LENGTH), KERNEL_WORDS.get(case["rule"])
     time, saved = (format_value(float(case[column]), column) for column in ("busiest_gpu_ns", "capped_pct"))
     gain = round(case["gain_ns"])
@@ -172,41 +173,41 @@ def _finding(case: dict[Any, Any], window_ns: int) -> Finding:
     )
 
 
-def _at_roof(kernels: pd.DataFrame, gpu_ns: "pd.Series[float]", whole_ns: float, of_what: str) -> Iterator[Finding]:
+def _roof_note(kernels: pd.DataFrame, gpu_ns: "pd.Series[float]", whole_ns: float, of_what: str) -> Iterator[Finding]:
     """Yield a note on the kernels at the hardware limit, if they take much of the total."""
-    peaked = kernels.assign(share_pct=100.0 * gpu_ns / whole_ns)[kernels["ours"] == AT_ROOF]
-    share = float(peaked["share_pct"].sum())
+    at_peak = kernels.assign(share_pct=100.0 * gpu_ns / whole_ns)[kernels["fix"] == AT_ROOF]
+    share = float(at_peak["share_pct"].sum())
     if share < _DOMINANT_PCT:
         return
     sentences, words = [], KERNEL_WORDS[AT_ROOF]
-    by_unit = peaked.sort_values("share_pct", ascending=False, kind="stable").groupby("unit", sort=False)
+    by_unit = at_peak.sort_values("share_pct", ascending=False, kind="stable").groupby("unit", sort=False)
     for unit, of_unit in list(by_unit)[:_MOST_EVIDENCE]:
         low, high = (f"{of_unit['used_pct'].agg(which):.0f}" for which in ("min", "max"))
         used = low if low == high else f"{low} to {high}"
-        helps = of_unit["reason"].iloc[0].partition(": ")[2]
+        remedy = of_unit["reason"].iloc[0].partition(": ")[2]
         names = ", ".join(pd.unique(of_unit["name"].map(label_of))[:_MOST_EVIDENCE])
-        part = format_value(float(of_unit["share_pct"].sum()), "share_pct")
-        sentences.append(f"{used} % of {unit}, where {helps}: {names} ({part}).")
+        share_text = format_value(float(of_unit["share_pct"].sum()), "share_pct")
+        sentences.append(f"{used} % of {unit}, where {remedy}: {names} ({share_text}).")
     # uncoalesced accesses keep a memory busy with data that nobody reads
-    is_open = peaked["unit"].isin(MEMORIES) & peaked["excessive_pct"].isna()
-    detail = _NOT_MEASURED if is_open.any() else words.detail
+    is_unmeasured = at_peak["unit"].isin(MEMORIES) & at_peak["excessive_pct"].isna()
+    detail = _NOT_MEASURED if is_unmeasured.any() else words.detail
     title = f"{words.title}: {format_value(min(share, 100.0), 'share_pct')} of the {of_what}"
     yield Finding(AT_ROOF, "info", title, " ".join((*sentences, detail)), words.remedy, source=NCU_LIMITS.name)
 
 
-def _untimed(kernels: pd.DataFrame) -> tuple[Finding, ...]:
+def _untimed_findings(kernels: pd.DataFrame) -> tuple[Finding, ...]:
     """Return the advice from replays without a timeline, the largest share of the replayed time first."""
-    cases = kernels[kernels["ours"].isin(KERNEL_WORDS.keys() - {AT_ROOF})]
+    cases = kernels[kernels["fix"].isin(KERNEL_WORDS.keys() - {AT_ROOF})]
     total = float(kernels["replay_ns"].astype("float64").sum())
-    saved = cases["gain_pct"].astype("float64") * cases["replay_ns"].astype("float64") / max(total, 1.0)
-    cases = cases.assign(share_pct=100.0 * cases["replay_ns"].astype("float64") / max(total, 1.0), saved_pct=saved)
+    saved_pct = cases["gain_pct"].astype("float64") * cases["replay_ns"].astype("float64") / max(total, 1.0)
+    cases = cases.assign(share_pct=100.0 * cases["replay_ns"].astype("float64") / max(total, 1.0), saved_pct=saved_pct)
     cases = cases.sort_values("saved_pct", ascending=False, kind="stable").drop_duplicates(_GROUP)
-    together = cases.groupby("ours", sort=False)["saved_pct"].sum()
-    worth = together[together >= _LEAST_PCT].sort_values(ascending=False, kind="stable")
-    return tuple(_of_replays(cases[cases["ours"] == rule].head(_MOST_EVIDENCE), rule) for rule in worth.index)
+    by_rule = cases.groupby("fix", sort=False)["saved_pct"].sum()
+    worthwhile = by_rule[by_rule >= _LEAST_PCT].sort_values(ascending=False, kind="stable")
+    return tuple(_untimed_finding(cases[cases["fix"] == rule].head(_MOST_EVIDENCE), rule) for rule in worthwhile.index)
 
 
-def _of_replays(cases: pd.DataFrame, rule: str) -> Finding:
+def _untimed_finding(cases: pd.DataFrame, rule: str) -> Finding:
     words = KERNEL_WORDS[rule]
     evidence = []
     for case in cases.to_dict("records"):

@@ -5,7 +5,7 @@ from dataclasses import asdict, replace
 from functools import partial
 from typing import Final
 
-from nightsight.advise import NEEDS, advise, of_whole, unchecked
+from nightsight.advise import NEEDS, advise, advise_on_whole, unchecked_rules
 from nightsight.analyze import activities, analyze, analyze_others, doubts, ranks_by_gpu, shared_numbers, view_of
 from nightsight.events.timeline import Timeline
 from nightsight.events.window import START_UP, offered_windows
@@ -85,7 +85,7 @@ def build_report(
         benchmark=capture.benchmark,
         stages_s={stage: round(seconds, 3) for stage, seconds in capture.stages_s.items()},
         generator=f"nightsight {VERSION}",
-        unchecked=unchecked(results),
+        unchecked=unchecked_rules(results),
         windows=_windows(timeline),
         conditions=capture.conditions,
         ranks=ranks_by_gpu(timeline),
@@ -109,7 +109,7 @@ def _other_views(timeline: Timeline) -> Iterator[View]:
     for start_up in [window for window in found if window.name == START_UP]:
         for window in found:
             if window is not start_up and window.start_ns < start_up.end_ns:
-                advice[window] = of_whole(advice[window], advice[start_up])
+                advice[window] = advise_on_whole(advice[window], advice[start_up])
     for window in offered_windows(timeline.profile)[1:]:
         yield view_of(window, found[window], advice[window])
 

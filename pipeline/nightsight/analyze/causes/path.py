@@ -1,6 +1,6 @@
-"""The critical path: what the end of the window waited for, and that in turn, back to its beginning.
+"""The critical path: the chain of events that the end of the window waited for, back to its start.
 
-Every nanosecond of the window belongs to one piece of it, so the pieces add up to the window.
+Every nanosecond of the window belongs to one piece of the path, so the pieces add up to the window.
 """
 
 from dataclasses import dataclass
@@ -11,8 +11,8 @@ import pandas as pd
 
 from nightsight.analyze.analysis import Analysis, Table
 from nightsight.analyze.causes.functions import Code, function_in
-from nightsight.analyze.causes.graph import Graph, Work, graph
-from nightsight.analyze.causes.stretches import followed
+from nightsight.analyze.causes.graph import Graph, OperationNodes, build_graph
+from nightsight.analyze.causes.stretches import path_stretches
 from nightsight.analyze.ranges.callers import OUTSIDE
 from nightsight.analyze.ranges.owners import owners_at
 from nightsight.analyze.split import causing_calls
@@ -40,19 +40,19 @@ from nightsight.results.gpu_time import CRITICAL_PATH, PATH_CAUSES
 from nightsight.system.parallel import memoize
 from nightsight.tables import NULLABLE
 
-# a first launch that takes this many times as long as such a call usually does has loaded code
+# the first launch of a kernel has loaded its code if it takes this many times longer than the median call
 _LOADING: Final = 10
 _LOADING_NS: Final = 100_000
-# of the window: what runs in host code that takes less is not looked up
+# host code with a smaller share of the window is not named
 _NAMED_SHARE: Final = 0.01
 
 
 @dataclass(frozen=True, eq=False)
 class Pieces:
-    """The pieces of the critical path, the last first; times in ns. They touch, and add up to the window.
+    """The pieces of the critical path, the last first; times in ns. They are contiguous and add up to the window.
 
-    `cause`: a position in PATH_CAUSES; `name`: one in `names_of`. `thread` and `process`: of the call or the host code,
-    -1 for GPU work. `asked`: when its range is looked up; host code can be in several, -1.
+    `cause`: a position in PATH_CAUSES. `name`: a position in `piece_names`. `thread` and `process`: of the call or the
+    host code, -1 for GPU work. `lookup_ns`: when to look up the range; -1 for host code, which can be in several.
     """
 
     start: Ints
@@ -61,150 +61,154 @@ class Pieces:
     name: Ints
     thread: Ints
     process: Ints
-    asked: Ints
+    lookup_ns: Ints
 
 
 @memoize
 def critical_path(timeline: Timeline) -> Pieces:
     """Return the pieces of the critical path of the window."""
-    found, window = graph(timeline), timeline.window
-    calls, work = found.calls, found.work
-    reason, begun = _reasons(found)
+    graph, window = build_graph(timeline), timeline.window
+    calls, work = graph.calls, graph.work
+    reason, work_start = _event_reasons(graph)
     times = np.concatenate([np.stack([calls.start, calls.end], axis=1).ravel(), work.end])
-    led = _followed(reason, times, _last(found, times, window.end_ns), window.start_ns)
-    # each event begins where the one that led to it ends; what follows the last event is host code
-    events = np.append(-1, led[:-1])
-    until = np.minimum.accumulate(np.append(window.end_ns, times[led[:-1]]))
-    start, end = (np.maximum(edge, window.start_ns) for edge in (np.append(until[1:], window.start_ns), until))
+    chain = _trace_back(reason, times, _last_event(graph, times, window.end_ns), window.start_ns)
+    # each piece starts at the event that its own event waited for; the time after the last event is host code
+    events = np.append(-1, chain[:-1])
+    next_start = np.minimum.accumulate(np.append(window.end_ns, times[chain[:-1]]))
+    start = np.maximum(np.append(next_start[1:], window.start_ns), window.start_ns)
+    end = np.maximum(next_start, window.start_ns)
     first = 2 * len(calls)
     operation = np.where(events >= first, events - first, -1)
     call = np.where((events >= 0) & (events < first), events // 2, -1)
     cause = np.full(len(events), PATH_CAUSES.index(HOST), dtype=np.int64)
-    ends = np.flatnonzero((call >= 0) & (events % 2 == 1))
-    cause[ends] = _of_calls(timeline, found)[call[ends]]
-    ran = np.flatnonzero(operation >= 0)
-    cause[ran] = _of_work(timeline, work)[operation[ran]]
-    # an operation that began later than what led to it: until then it was on its way, or waited on the GPU
-    began = np.append(begun, 0)[operation]
-    late = np.flatnonzero((operation >= 0) & (began > start) & (began < end))
-    by_call = (led[late] >= 0) & (led[late] < first)
-    ways = [PATH_CAUSES.index(way) for way in (LAUNCH, UNKNOWN, DEPENDENCY)]
-    way = np.select([by_call, led[late] < 0], ways[:2], ways[2])
-    before = (start[late].copy(), began[late], way, np.where(by_call, led[late] // 2, -1), np.full(len(late), -1))
-    start[late] = began[late]
-    # host code belongs to the call after it, and at the end of the window to the last call before
+    call_ends = np.flatnonzero((call >= 0) & (events % 2 == 1))
+    cause[call_ends] = _call_causes(timeline, graph)[call[call_ends]]
+    operations = np.flatnonzero(operation >= 0)
+    cause[operations] = _operation_causes(timeline, work)[operation[operations]]
+    # before it starts, an operation is on its way to the GPU, or waits there
+    began = np.append(work_start, 0)[operation]
+    waited = np.flatnonzero((operation >= 0) & (began > start) & (began < end))
+    by_call = (chain[waited] >= 0) & (chain[waited] < first)
+    on_way, unknown, on_gpu = (PATH_CAUSES.index(cause) for cause in (LAUNCH, UNKNOWN, DEPENDENCY))
+    wait_cause = np.select([by_call, chain[waited] < 0], [on_way, unknown], on_gpu)
+    launch = np.where(by_call, chain[waited] // 2, -1)
+    waits = (start[waited].copy(), began[waited], wait_cause, launch, np.full(len(waited), -1))
+    start[waited] = began[waited]
+    # host code belongs to the next call, at the end of the window to the last call
     call[0] = next(iter(call[call >= 0]), -1)
-    columns = zip((start, end, cause, call, operation), before, strict=True)
+    columns = zip((start, end, cause, call, operation), waits, strict=True)
     whole = tuple(np.concatenate(both) for both in columns)
-    return _pieces(timeline, found, _with_unseen(timeline, found, whole))
+    return _make_pieces(timeline, graph, _mark_unseen(timeline, graph, whole))
 
 
-def _followed(reason: Ints, times: Ints, last: int, until: int) -> Ints:
-    """Return the events starting with the last, each followed by its reason, until the first not after a time.
+def _trace_back(reason: Ints, times: Ints, last: int, until: int) -> Ints:
+    """Return the chain of events from `last`, each followed by its reason, to the first at or before a time.
 
-    -1 if there is none: it is not recorded what led to the one before. That of no event is -1, too.
-    Where reasons lead back to an event (they are guesses, and clocks differ), the latest event before goes on.
+    The chain ends with -1 if the reason of an event is unknown. Reasons are partly guesses, and clocks differ: if they
+    form a cycle, the chain goes on with the latest event before it.
     """
-    # as views of memory: indexing a numpy array takes three times as long
+    # memory views: indexing a numpy array takes three times as long
     reasons, when, node, chain = reason.data, times.data, last, list[int]()
-    seen, now, by_time = bytearray(len(reason)), np.iinfo(np.int64).max, np.empty(0, dtype=np.int64)
+    seen, earliest, by_time = bytearray(len(reason)), np.iinfo(np.int64).max, np.empty(0, dtype=np.int64)
     while node >= 0 and when[node] > until:
         if seen[node]:
             by_time = by_time if len(by_time) else np.argsort(times, kind="stable")
-            earlier = int(np.searchsorted(times[by_time], now))
+            earlier = int(np.searchsorted(times[by_time], earliest))
             node = int(by_time[earlier - 1]) if earlier else -1
             continue
         seen[node] = 1
-        now = min(now, when[node])
+        earliest = min(earliest, when[node])
         chain.append(node)
         node = reasons[node]
     return np.array([*chain, node], dtype=np.int64)
 
 
-def _with_unseen(timeline: Timeline, found: Graph, columns: tuple[Ints, ...]) -> tuple[Ints, ...]:
-    """Cut pieces that are not work of the GPU where it is not known what it did, or where graphs were captured.
+def _mark_unseen(timeline: Timeline, graph: Graph, columns: tuple[Ints, ...]) -> tuple[Ints, ...]:
+    """Mark the parts of pieces without GPU work in which the GPU was not recorded, or graphs were captured.
 
-    What is unknown of a process, or captured by it, says nothing of pieces of another one.
+    Each process marks only its own pieces.
     """
     profile, window = timeline.profile, timeline.window
     bounds = np.array([window.start_ns]), np.array([window.end_ns])
     captures = graph_captures(profile)
     if not len(unseen_by(profile, timeline.operations.device)[0]) and not captures:
         return columns
-    owner = np.where(columns[3] >= 0, np.append(found.calls.process, -1)[columns[3]], -1)
+    owner = np.where(columns[3] >= 0, np.append(graph.calls.process, -1)[columns[3]], -1)
     launcher, parts = operation_column(timeline, "process"), []
     for process in distinct(owner):
-        here = (owner == process) & (columns[1] > columns[0])
-        mine = tuple(column[here] for column in columns)
-        # pieces of no call can be of any process
-        is_mine = launcher == process if process >= 0 else np.ones(len(launcher), dtype=bool)
-        hidden = unseen_by(profile, timeline.operations.device[is_mine])
+        is_own = (owner == process) & (columns[1] > columns[0])
+        pieces = tuple(column[is_own] for column in columns)
+        # pieces without a call may belong to any process
+        may_own = launcher == process if process >= 0 else np.ones(len(launcher), dtype=bool)
+        hidden = unseen_by(profile, timeline.operations.device[may_own])
         captured = union_of(spans for capturing, spans in captures.items() if process in (capturing, -1))
         for spans, cause in ((hidden, UNSEEN), (without(captured, hidden), CAPTURE)):
             inside = shared(bounds, spans)
             if not len(inside[0]):
                 continue
-            order = np.argsort(mine[0], kind="stable")
-            start, end, piece = cut((mine[0][order], mine[1][order]), np.concatenate(inside))
-            _, _, causes, call, operation = (column[order][piece] for column in mine)
-            changes = (covered(inside, start, end) > 0) & (operation < 0)
-            mine = start, end, np.where(changes, PATH_CAUSES.index(cause), causes), call, operation
-        parts.append(mine)
+            order = np.argsort(pieces[0], kind="stable")
+            start, end, piece = cut((pieces[0][order], pieces[1][order]), np.concatenate(inside))
+            _, _, causes, call, operation = (column[order][piece] for column in pieces)
+            is_affected = (covered(inside, start, end) > 0) & (operation < 0)
+            pieces = start, end, np.where(is_affected, PATH_CAUSES.index(cause), causes), call, operation
+        parts.append(pieces)
     return tuple(np.concatenate(column) for column in zip(*parts, strict=True))
 
 
-def _pieces(timeline: Timeline, found: Graph, columns: tuple[Ints, ...]) -> Pieces:
-    """Return the pieces that take any time, in order, with names and threads; start, end, cause, call, operation."""
+def _make_pieces(timeline: Timeline, graph: Graph, columns: tuple[Ints, ...]) -> Pieces:
+    """Return the pieces that take time, in order, with names and threads, from start, end, cause, call, operation."""
     start, end, cause, call, operation = columns
-    kept = np.flatnonzero(end > start)
-    kept = kept[np.argsort(-start[kept], kind="stable")]
-    start, end, cause, call, operation = (values[kept] for values in (start, end, cause, call, operation))
-    calls = found.calls
-    functions, families = _name_codes(timeline)
+    order = np.flatnonzero(end > start)
+    order = order[np.argsort(-start[order], kind="stable")]
+    start, end, cause, call, operation = (values[order] for values in (start, end, cause, call, operation))
+    calls = graph.calls
+    functions, families = _piece_name_codes(timeline)
     is_call = (call >= 0) & (cause != PATH_CAUSES.index(HOST))
-    name = np.full(len(kept), len(names_of(timeline)) - 1)
-    name[operation >= 0] = families[found.work.operation[operation[operation >= 0]]]
+    name = np.full(len(order), len(piece_names(timeline)) - 1)
+    name[operation >= 0] = families[graph.work.operation[operation[operation >= 0]]]
     name[is_call] = functions[calls.name[call[is_call]]]
     thread, process = (np.where(call >= 0, np.append(values, -1)[call], -1) for values in (calls.thread, calls.process))
-    asked = np.where(is_call, np.append(calls.start, -1)[call], -1)
-    return Pieces(start, end, cause, name, thread, process, asked)
+    lookup_ns = np.where(is_call, np.append(calls.start, -1)[call], -1)
+    return Pieces(start, end, cause, name, thread, process, lookup_ns)
 
 
-def _reasons(found: Graph) -> tuple[Ints, Ints]:
-    """Return for each event the one that it waited for last, -1 for none, and when each operation did its own work.
+def _event_reasons(graph: Graph) -> tuple[Ints, Ints]:
+    """Return the event that each event waited for last, -1 for none, and when each operation started its work.
 
-    Events: the beginnings and ends of calls, alternating, then the ends of operations.
+    Events: the starts and ends of calls, alternating, then the ends of operations.
     """
-    calls, work = found.calls, found.work
+    calls, work = graph.calls, graph.work
     count = len(calls)
     reason = np.empty(2 * count + len(work), dtype=np.int64)
     reason[0 : 2 * count : 2] = np.where(calls.before >= 0, 2 * calls.before + 1, -1)
-    held = (calls.awaited >= 0) & (np.append(work.end, 0)[calls.awaited] > calls.start)
-    reason[1 : 2 * count : 2] = np.where(held, 2 * count + calls.awaited, 2 * np.arange(count))
-    none = np.iinfo(np.int64).min
-    called = np.where(work.call >= 0, np.append(calls.start, 0)[work.call] + work.latency_ns, none)
-    queued, told = (
-        np.where(other >= 0, np.append(work.end, 0)[other] + work.hop_ns, none) for other in (work.previous, work.other)
+    is_held = (calls.waits_for >= 0) & (np.append(work.end, 0)[calls.waits_for] > calls.start)
+    reason[1 : 2 * count : 2] = np.where(is_held, 2 * count + calls.waits_for, 2 * np.arange(count))
+    never = np.iinfo(np.int64).min
+    after_call = np.where(work.call >= 0, np.append(calls.start, 0)[work.call] + work.latency_ns, never)
+    after_previous, after_dependency = (
+        np.where(other >= 0, np.append(work.end, 0)[other] + work.hop_ns, never)
+        for other in (work.previous, work.dependency)
     )
-    by_work = np.where(queued >= told, work.previous, work.other)
-    ready = np.maximum(queued, told)
-    own = np.where(called > ready, 2 * work.call, np.where(by_work >= 0, 2 * count + by_work, -1))
-    begun = work.start.copy()
+    operation_before = np.where(after_previous >= after_dependency, work.previous, work.dependency)
+    ready = np.maximum(after_previous, after_dependency)
+    own_reason = np.where(operation_before >= 0, 2 * count + operation_before, -1)
+    own_reason = np.where(after_call > ready, 2 * work.call, own_reason)
+    work_start = work.start.copy()
     members = np.flatnonzero(work.group >= 0)
     if len(members):
-        # a collective goes on when its last rank has come, and that rank came when its own reasons let it
+        # a collective transfers once its last rank arrives, and waits for what that rank waited for
         order = members[np.lexsort((work.start[members], work.group[members]))]
-        last = np.append(work.group[order][1:] != work.group[order][:-1], True)
-        final = order[last]
+        is_last = np.append(work.group[order][1:] != work.group[order][:-1], True)
+        final = order[is_last]
         place = np.searchsorted(work.group[final], work.group[members])
-        own[members], begun[members] = own[final[place]], work.start[final[place]]
-    reason[2 * count :] = own
-    return reason, begun
+        own_reason[members], work_start[members] = own_reason[final[place]], work.start[final[place]]
+    reason[2 * count :] = own_reason
+    return reason, work_start
 
 
-def _last(found: Graph, times: Ints, until: int) -> int:
-    """Return the event at the end of the window: an operation that runs beyond it, else the last event in it."""
-    calls, work = found.calls, found.work
+def _last_event(graph: Graph, times: Ints, until: int) -> int:
+    """Return the last event of the window: an operation that runs beyond its end, else the last event in it."""
+    calls, work = graph.calls, graph.work
     beyond = np.flatnonzero((work.start < until) & (work.end > until))
     if len(beyond):
         return 2 * len(calls) + int(beyond[np.argmax(work.end[beyond])])
@@ -212,51 +216,51 @@ def _last(found: Graph, times: Ints, until: int) -> int:
     return int(inside[np.argmax(times[inside])]) if len(inside) else -1
 
 
-def _of_calls(timeline: Timeline, found: Graph) -> Ints:
-    """Return the cause that the time of each call itself counts as."""
-    calls, work = found.calls, found.work
+def _call_causes(timeline: Timeline, graph: Graph) -> Ints:
+    """Return the cause of the time of each call."""
+    calls, work = graph.calls, graph.work
     to_cause = np.array([PATH_CAUSES.index(cause) if cause in PATH_CAUSES else -1 for cause in IDLE])
     cause = to_cause[calls.cause]
-    launches = np.zeros(len(calls), dtype=bool)
-    launches[work.call[work.call >= 0]] = True
+    is_launch = np.zeros(len(calls), dtype=bool)
+    is_launch[work.call[work.call >= 0]] = True
     other = PATH_CAUSES.index(OTHER_CALL)
-    cause = np.where(launches & (cause == other), PATH_CAUSES.index(LAUNCH), cause)
-    return np.where(loads_code(timeline, found), PATH_CAUSES.index(MODULE), cause)
+    cause = np.where(is_launch & (cause == other), PATH_CAUSES.index(LAUNCH), cause)
+    return np.where(loads_code(timeline, graph), PATH_CAUSES.index(MODULE), cause)
 
 
-def loads_code(timeline: Timeline, found: Graph) -> Flags:
-    """Return which calls launch a kernel for the first time and take so long that they must have loaded its code."""
-    calls, work = found.calls, found.work
+def loads_code(timeline: Timeline, graph: Graph) -> Flags:
+    """Return the calls that launch a kernel for the first time and take so long that they must load its code."""
+    calls, work = graph.calls, graph.work
     loads = np.zeros(len(calls), dtype=bool)
     if not len(calls) or not len(work):
         return loads
-    mine = work.call[_first_runs(timeline)[work.operation] & (work.call >= 0)]
+    first_calls = work.call[_is_first_run(timeline)[work.operation] & (work.call >= 0)]
     length = calls.end - calls.start
-    usual = np.zeros(len(calls.names), dtype=np.int64)
-    for key in pd.unique(calls.name[mine]):
-        usual[key] = int(np.median(length[calls.name == key]))
-    long = length[mine] > np.maximum(_LOADING * usual[calls.name[mine]], _LOADING_NS)
-    loads[mine] = long & (calls.awaited[mine] < 0)
+    median_ns = np.zeros(len(calls.names), dtype=np.int64)
+    for key in pd.unique(calls.name[first_calls]):
+        median_ns[key] = int(np.median(length[calls.name == key]))
+    is_long = length[first_calls] > np.maximum(_LOADING * median_ns[calls.name[first_calls]], _LOADING_NS)
+    loads[first_calls] = is_long & (calls.waits_for[first_calls] < 0)
     return loads
 
 
 @of_capture
-def _first_runs(timeline: Timeline) -> Flags:
-    """Return which operations are the first of their kernel in the capture."""
-    flags = np.zeros(len(timeline.operations.kind), dtype=bool)
+def _is_first_run(timeline: Timeline) -> Flags:
+    """Return which operations are the first run of their kernel in the capture."""
+    is_first = np.zeros(len(timeline.operations.kind), dtype=bool)
     kernels = timeline.profile.tables.get("kernels")
     if kernels is not None and len(kernels):
         codes, start = kernels["name"].cat.codes.to_numpy(), kernels["start_ns"].to_numpy()
         order = np.argsort(start, kind="stable")
-        flags[order[~pd.Series(codes[order]).duplicated().to_numpy()]] = True
-    return flags
+        is_first[order[~pd.Series(codes[order]).duplicated().to_numpy()]] = True
+    return is_first
 
 
-def _of_work(timeline: Timeline, work: Work) -> Ints:
-    """Return the cause that each operation counts as."""
-    of_table = np.array([PATH_CAUSES.index(cause) for cause in (COMPUTE, COPIES, GRAPHS)])
-    cause = of_table[timeline.operations.kind[work.operation]]
-    return np.where(work.communicates | work.between, PATH_CAUSES.index(COMMUNICATION), cause)
+def _operation_causes(timeline: Timeline, work: OperationNodes) -> Ints:
+    """Return the cause of the time of each operation."""
+    by_kind = np.array([PATH_CAUSES.index(cause) for cause in (COMPUTE, COPIES, GRAPHS)])
+    cause = by_kind[timeline.operations.kind[work.operation]]
+    return np.where(work.is_communication | work.is_peer_copy, PATH_CAUSES.index(COMMUNICATION), cause)
 
 
 # -- places -----------------------------------------------------------------------------------------------------------
@@ -264,7 +268,7 @@ def _of_work(timeline: Timeline, work: Work) -> Ints:
 
 @dataclass(frozen=True, eq=False)
 class HostCode:
-    """Host code cut where ranges begin and end: which piece each part is of, its start and length in ns, its range.
+    """Host code cut where ranges start and end: the piece of each part, its start and length in ns, and its range.
 
     `row`: in `nested_ranges`, -1 outside of all ranges.
     """
@@ -276,50 +280,51 @@ class HostCode:
 
 
 def cut_at_ranges(timeline: Timeline, thread: Ints, process: Ints, start: Ints, end: Ints) -> HostCode:
-    """Cut stretches of host code at the beginnings and ends of the ranges of their process."""
+    """Cut stretches of host code where ranges of their process start and end."""
     ranges = nested_ranges(timeline.profile)
     bounds = np.concatenate([ranges["start_ns"].to_numpy(), ranges["end_ns"].to_numpy()])
     of_process = np.tile(ranges["process"].to_numpy(), 2)
-    edges = {key: distinct(bounds[mine]) for key, mine in positions(of_process).items()}
+    edges = {key: distinct(bounds[rows]) for key, rows in positions(of_process).items()}
     low, high = np.zeros((2, len(start)), dtype=np.int64)
-    for key, mine in positions(process).items():
-        own = edges.get(key, np.empty(0, dtype=np.int64))
-        low[mine] = np.searchsorted(own, start[mine], side="right")
-        high[mine] = np.searchsorted(own, end[mine], side="left")
+    for key, rows in positions(process).items():
+        own_bounds = edges.get(key, np.empty(0, dtype=np.int64))
+        low[rows] = np.searchsorted(own_bounds, start[rows], side="right")
+        high[rows] = np.searchsorted(own_bounds, end[rows], side="left")
     count = np.maximum(high - low, 0) + 1
     piece = np.repeat(np.arange(len(start)), count)
     place = np.arange(len(piece)) - np.repeat(np.cumsum(count) - count, count)
-    since, until = start[piece], end[piece]
-    for key, mine in positions(process[piece]).items():
-        own = edges.get(key, np.empty(0, dtype=np.int64))
-        if len(own):
-            at = low[piece[mine]] + place[mine]
-            inner = place[mine] > 0
-            since[mine] = np.where(inner, own[np.clip(at - 1, 0, len(own) - 1)], since[mine])
-            more = place[mine] < count[piece[mine]] - 1
-            until[mine] = np.where(more, own[np.clip(at, 0, len(own) - 1)], until[mine])
-    row, _ = owners_at(timeline, thread[piece], process[piece], (since + until) // 2)
-    return HostCode(piece, since, until - since, row)
+    part_start, part_end = start[piece], end[piece]
+    for key, rows in positions(process[piece]).items():
+        own_bounds = edges.get(key, np.empty(0, dtype=np.int64))
+        if len(own_bounds):
+            bound = low[piece[rows]] + place[rows]
+            is_inner = place[rows] > 0
+            before, after = (own_bounds[np.clip(place, 0, len(own_bounds) - 1)] for place in (bound - 1, bound))
+            part_start[rows] = np.where(is_inner, before, part_start[rows])
+            is_not_last = place[rows] < count[piece[rows]] - 1
+            part_end[rows] = np.where(is_not_last, after, part_end[rows])
+    row, _ = owners_at(timeline, thread[piece], process[piece], (part_start + part_end) // 2)
+    return HostCode(piece, part_start, part_end - part_start, row)
 
 
 def path_table(timeline: Timeline) -> Table:
-    """Return one row per cause and place of the critical path, the largest first; the rows add up to the window."""
-    window, stretches = timeline.window, followed(timeline)
+    """Return one row per cause and place of the critical path, the longest first; the rows add up to the window."""
+    window, stretches = timeline.window, path_stretches(timeline)
     parts = [vars(critical_path(stretch)).values() for stretch in stretches]
     pieces = Pieces(*(np.concatenate(values) for values in zip(*parts, strict=True)))
     is_host = pieces.cause == PATH_CAUSES.index(HOST)
     host, others = np.flatnonzero(is_host), np.flatnonzero(~is_host)
-    known = host[pieces.thread[host] >= 0]
-    code_in = cut_at_ranges(
-        timeline, *(values[known] for values in (pieces.thread, pieces.process, pieces.start, pieces.end))
-    )
-    called = others[pieces.asked[others] >= 0]
+    on_thread = host[pieces.thread[host] >= 0]
+    spans = (pieces.thread, pieces.process, pieces.start, pieces.end)
+    host_code = cut_at_ranges(timeline, *(values[on_thread] for values in spans))
+    with_call = others[pieces.lookup_ns[others] >= 0]
+    lookups = (values[with_call] for values in (pieces.thread, pieces.process, pieces.lookup_ns))
     rows = np.full(len(pieces.cause), -1, dtype=np.int64)
-    rows[called], _ = owners_at(timeline, pieces.thread[called], pieces.process[called], pieces.asked[called])
-    unknown = host[pieces.thread[host] < 0]
-    piece = np.concatenate([others, unknown, known[code_in.piece]])
-    row = np.concatenate([rows[others], np.full(len(unknown), -1), code_in.row])
-    length = np.concatenate([(pieces.end - pieces.start)[np.concatenate([others, unknown])], code_in.length])
+    rows[with_call], _ = owners_at(timeline, *lookups)
+    elsewhere = host[pieces.thread[host] < 0]
+    piece = np.concatenate([others, elsewhere, on_thread[host_code.piece]])
+    row = np.concatenate([rows[others], np.full(len(elsewhere), -1), host_code.row])
+    length = np.concatenate([(pieces.end - pieces.start)[np.concatenate([others, elsewhere])], host_code.length])
     ranges = nested_ranges(timeline.profile)["path"].cat
     texts = [*without_numbers(ranges.categories), OUTSIDE, ""]
     paths = np.append(ranges.codes.to_numpy(dtype=np.int64), len(texts) - 2)[row]
@@ -336,11 +341,11 @@ def path_table(timeline: Timeline) -> Table:
     summed = table.groupby(list(keys), sort=True)["time_ns"].agg(["sum", "size"]).reset_index()
     summed["sum"] = scaled(summed["sum"].to_numpy(), window.length_ns)
     summed = summed.sort_values("sum", ascending=False, kind="stable", ignore_index=True)
-    here = known[code_in.piece]
-    code = Code(pieces.thread[here], code_in.start, code_in.length, pieces.end[here])
-    shown = {
+    host_pieces = on_thread[host_code.piece]
+    code = Code(pieces.thread[host_pieces], host_code.start, host_code.length, pieces.end[host_pieces])
+    columns = {
         "cause": np.array(PATH_CAUSES, dtype=object)[summed["cause"]],
-        "name": _names(timeline, summed, code, keys["path"][-len(here) :]),
+        "name": _row_names(timeline, summed, code, keys["path"][-len(host_pieces) :]),
         "path": pd.unique(np.array(texts, dtype=object))[summed["path"]],
         "tid": (summed["thread"].where(summed["thread"] >= 0) % (1 << 24)).astype(NULLABLE),
         "time_ns": summed["sum"],
@@ -348,24 +353,23 @@ def path_table(timeline: Timeline) -> Table:
         "step_ns": summed["sum"] / max(len(window.repetitions), 1),
         "count": summed["size"],
     }
-    frame = pd.DataFrame(shown, columns=CRITICAL_PATH.column_names).astype(
-        dict.fromkeys(("cause", "name", "path"), "str")
-    )
-    return Table(frame, _notes(timeline, stretches))
+    frame = pd.DataFrame(columns, columns=CRITICAL_PATH.column_names)
+    frame = frame.astype(dict.fromkeys(("cause", "name", "path"), "str"))
+    return Table(frame, _stretch_notes(timeline, stretches))
 
 
-def _names(timeline: Timeline, summed: pd.DataFrame, code: Code, path: Ints) -> "np.ndarray[Any, Any]":
-    """Return the name of each row; of host code, which is in the ranges `path`, what runs in it if it takes long."""
-    names = names_of(timeline)[summed["name"]]
-    asked = (summed["cause"] == PATH_CAUSES.index(HOST)) & (summed["thread"] >= 0)
-    asked &= summed["sum"] >= _NAMED_SHARE * timeline.window.length_ns
-    for row in np.flatnonzero(asked):
-        mine = (path == summed["path"][row]) & (code.thread == summed["thread"][row])
-        names[row] = function_in(timeline, code.of(mine)).name
+def _row_names(timeline: Timeline, summed: pd.DataFrame, code: Code, path: Ints) -> "np.ndarray[Any, Any]":
+    """Return the name of each row: for long host code, the function that runs in it. path: the range of `code`."""
+    names = piece_names(timeline)[summed["name"]]
+    is_long = (summed["cause"] == PATH_CAUSES.index(HOST)) & (summed["thread"] >= 0)
+    is_long &= summed["sum"] >= _NAMED_SHARE * timeline.window.length_ns
+    for row in np.flatnonzero(is_long):
+        in_row = (path == summed["path"][row]) & (code.thread == summed["thread"][row])
+        names[row] = function_in(timeline, code.select(in_row)).name
     return names
 
 
-def _notes(timeline: Timeline, stretches: tuple[Timeline, ...]) -> tuple[str, ...]:
+def _stretch_notes(timeline: Timeline, stretches: tuple[Timeline, ...]) -> tuple[str, ...]:
     if len(stretches) == 1:
         return ()
     followed_ns = sum(stretch.window.length_ns for stretch in stretches)
@@ -377,8 +381,8 @@ def _notes(timeline: Timeline, stretches: tuple[Timeline, ...]) -> tuple[str, ..
 
 
 @of_capture
-def names_of(timeline: Timeline) -> "np.ndarray[Any, Any]":
-    """Return the names of pieces: kernels, directions of copies, graphs, functions, and none."""
+def piece_names(timeline: Timeline) -> "np.ndarray[Any, Any]":
+    """Return all names of pieces: kernels, directions of copies, graphs, functions, and no name."""
     tables = timeline.profile.tables
     kernels = [] if "kernels" not in tables else tables["kernels"]["name"].cat.categories.to_list()
     directions = [] if "memory_ops" not in tables else tables["memory_ops"]["operation"].cat.categories.to_list()
@@ -387,22 +391,22 @@ def names_of(timeline: Timeline) -> "np.ndarray[Any, Any]":
 
 
 @of_capture
-def _name_codes(timeline: Timeline) -> tuple[Ints, Ints]:
-    """Return the position in `names_of` of each function of causing_calls, and of each operation."""
+def _piece_name_codes(timeline: Timeline) -> tuple[Ints, Ints]:
+    """Return the position in `piece_names` of each function of causing_calls, and of each operation."""
     tables = timeline.profile.tables
-    codes, before = [np.empty(0, dtype=np.int64)], 0
+    codes, count = [np.empty(0, dtype=np.int64)], 0
     if "kernels" in tables:
         kernels = tables["kernels"]["name"].cat
         codes.append(np.asarray(kernels.codes, dtype=np.int64))
-        before = len(kernels.categories)
+        count = len(kernels.categories)
     if "memory_ops" in tables:
         copies = tables["memory_ops"]["operation"].cat
-        codes.append(np.asarray(copies.codes, dtype=np.int64) + before)
-        before += len(copies.categories)
-    graphs = len(timeline.operations.kind) - sum(len(some) for some in codes)
-    codes.append(np.full(graphs, before))
+        codes.append(np.asarray(copies.codes, dtype=np.int64) + count)
+        count += len(copies.categories)
+    graphs = len(timeline.operations.kind) - sum(len(part) for part in codes)
+    codes.append(np.full(graphs, count))
     functions = len(causing_calls(timeline).names) if "api_calls" in tables else 0
-    return np.arange(before + 1, before + 1 + functions), np.concatenate(codes)
+    return np.arange(count + 1, count + 1 + functions), np.concatenate(codes)
 
 
 ANALYSES: Final = (Analysis(CRITICAL_PATH, path_table),)

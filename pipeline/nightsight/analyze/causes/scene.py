@@ -1,4 +1,4 @@
-"""What remedies look at, the events of a stretch with their places, and how they change it: edits of its lags."""
+"""The replayed stretch as remedies see it: its events with their places, and edits of its lags."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,7 +9,7 @@ import pandas as pd
 
 from nightsight.analyze.causes.cost import cost_of
 from nightsight.analyze.causes.path import HostCode, cut_at_ranges
-from nightsight.analyze.causes.replay import AWAIT, BEGIN, CALL, NEVER, Floats, Model, model
+from nightsight.analyze.causes.replay import AWAIT, BEGIN, CALL, NEVER, Floats, Model, build_model
 from nightsight.analyze.ranges.callers import OUTSIDE
 from nightsight.analyze.ranges.owners import owners_at
 from nightsight.events.communication import called_by_rank
@@ -18,16 +18,16 @@ from nightsight.events.timeline import Timeline
 from nightsight.events.unseen import graph_captures, pauses
 from nightsight.intervals import Flags, Ints, covered, union_of
 
-# share of the time of all processes that belongs to one process alone
+# a process with this share of the time of all processes is the dominant one
 _NEARLY_ALL: Final = 0.8
 _FEW_CALLS: Final = 0.05
 
 
 @dataclass(frozen=True, eq=False)
 class Change:
-    """Other lags for some edges of a model, in ns: these values, at most these, or shorter by these.
+    """New lags for some edges of a model, in ns: these values, at most these values, or less by these values.
 
-    "shorter" leaves no lag below zero that was not there before; "earlier" may: it moves what it leads to.
+    "shorter" makes no lag negative; "earlier" may, since it moves the event that the edge leads to.
     """
 
     edges: Ints
@@ -36,100 +36,99 @@ class Change:
 
 
 Edit = tuple[Change, ...]
-"""The changes of one remedy, one after the other."""
+"""The changes of one remedy, in order."""
 
 
 class Scene:
-    """A replayed stretch, with the range of each call, and what else several remedies ask for.
+    """A replayed stretch with the range of each call, and other facts that several remedies need.
 
-    `in_calls`: the calls that are replayed; `path`: the range of each call, a position in `paths`; `gap`: the host
-    code before each call in ns, after `gap_start`; `place`: of each operation of the timeline among those of the
-    graph, -1 for those that are not; `direction`: of the copy that a call begins, -1 for none; `length`: of each
-    operation in ns.
+    `in_calls`: the replayed calls. `path`: the range of each call, a position in `paths`. `gap`: the host code before
+    each call in ns, from `gap_start`. `place`: the position of each operation of the timeline in the graph, -1 for
+    none. `direction`: of the copy that a call submits, -1 for none. `length`: of each operation in ns.
     """
 
     def __init__(self, timeline: Timeline) -> None:
         self.timeline = timeline
-        self.model: Model = model(timeline)
+        self.model: Model = build_model(timeline)
         self.graph = self.model.graph
         calls, work = self.graph.calls, self.graph.work
-        self.in_calls = np.flatnonzero(self.model.edges[CALL][:-1] >= 0)
+        self.in_calls = np.flatnonzero(self.model.has(CALL))
         self.steps = max(self.model.steps, 1)
         rows, _ = owners_at(timeline, calls.thread, calls.process, calls.start)
         ranges = nested_ranges(timeline.profile)["path"].cat
         codes, self.paths = pd.factorize(np.append(without_numbers(ranges.categories).to_numpy(dtype=object), OUTSIDE))
-        # the last one is for what is in no range
+        # the last entry is for calls outside of all ranges
         self._path_of_row = np.append(codes[ranges.codes.to_numpy(dtype=np.int64)], codes[-1])
         self.path = self._path_of_row[rows]
         self.length = work.end - work.start
         self.place = np.full(len(timeline.operations.kind), -1, dtype=np.int64)
         self.place[work.operation] = np.arange(len(work))
         self.direction = np.full(len(calls), -1, dtype=np.int64)
-        copying = np.flatnonzero((work.direction >= 0) & (work.call >= 0))
-        self.direction[work.call[copying]] = work.direction[copying]
-        # of an edge from one operation to the next
+        copies = np.flatnonzero((work.direction >= 0) & (work.call >= 0))
+        self.direction[work.call[copies]] = work.direction[copies]
+        # the lag of an edge from one operation to the next
         self.lag_between = np.where(work.group >= 0, 0, self.length) + work.hop_ns
         self.launching = np.zeros(len(calls), dtype=bool)
         self.launching[work.call[work.call >= 0]] = True
         self.cost = cost_of(timeline, calls, self.launching)
         before = np.where(calls.before >= 0, np.append(calls.end, 0)[calls.before], timeline.window.start_ns)
-        self.gap_start = np.minimum(before + calls.held_ns, calls.start)
+        self.gap_start = np.minimum(before + calls.rank_wait_ns, calls.start)
         self.gap = calls.start - self.gap_start
         # by line of execution and time
         self._order = self.in_calls[np.lexsort((calls.start[self.in_calls], calls.line[self.in_calls]))]
 
-    def applied(self, edit: Edit, lag: Floats) -> Floats:
-        """Return the lags after an edit; captures of graphs and pauses of the recording stay as long as they are."""
-        new = lag.copy()
+    def apply(self, edit: Edit, lag: Floats) -> Floats:
+        """Return the lags after an edit. Graph captures and pauses of the recording keep their length."""
+        edited = lag.copy()
         for change in edit:
-            now = new[change.edges]
+            values = edited[change.edges]
             if change.how == "set":
-                now[:] = change.value
+                values[:] = change.value
             elif change.how == "at most":
-                now = np.minimum(now, change.value)
+                values = np.minimum(values, change.value)
             elif change.how == "earlier":
-                now = now - change.value
+                values = values - change.value
             else:
-                now = np.maximum(now - change.value, np.minimum(now, 0))
-            new[change.edges] = now
-        return np.maximum(new, np.minimum(self._kept, lag))
+                values = np.maximum(values - change.value, np.minimum(values, 0))
+            edited[change.edges] = values
+        return np.maximum(edited, np.minimum(self._least_lag, lag))
 
     @cached_property
-    def _kept(self) -> Floats:
-        """The least lag of each edge, in ns: no remedy removes a graph capture, or a pause of the recording."""
-        calls, kept = self.graph.calls, np.full(len(self.model.lag), NEVER)
-        captures, paused = graph_captures(self.timeline.profile), pauses(self.timeline.profile)
-        for process in captures.keys() | paused.keys():
-            spans = union_of(known[process] for known in (captures, paused) if process in known)
-            mine = self.in_calls[calls.process[self.in_calls] == process]
+    def _least_lag(self) -> Floats:
+        """The least lag of each edge in ns: no remedy removes a graph capture or a pause of the recording."""
+        calls, least = self.graph.calls, np.full(len(self.model.lag), NEVER)
+        captures, recording_pauses = graph_captures(self.timeline.profile), pauses(self.timeline.profile)
+        for process in captures.keys() | recording_pauses.keys():
+            spans = union_of(spans[process] for spans in (captures, recording_pauses) if process in spans)
+            of_process = self.in_calls[calls.process[self.in_calls] == process]
             for kind, since, until in ((BEGIN, self.gap_start, calls.start), (CALL, calls.start, calls.end)):
-                edges, time = self.model.edges[kind][mine], covered(spans, since[mine], until[mine])
-                chosen = (edges >= 0) & (time > 0)
-                kept[edges[chosen]] = np.maximum(kept[edges[chosen]], time[chosen])
-        return kept
+                edges, time = self.model.edges[kind][of_process], covered(spans, since[of_process], until[of_process])
+                is_inside = (edges >= 0) & (time > 0)
+                least[edges[is_inside]] = np.maximum(least[edges[is_inside]], time[is_inside])
+        return least
 
     def host_code(self) -> HostCode:
-        """Return the host code before each replayed call, cut at ranges: `piece` is the call, `row` one in `paths`."""
-        calls, mine = self.graph.calls, self.in_calls
+        """Return the host code before replayed calls, cut at ranges; `piece`: the call, `row`: its range in `paths`."""
+        calls, replayed = self.graph.calls, self.in_calls
         columns = (calls.thread, calls.process, self.gap_start, calls.start)
-        cut = cut_at_ranges(self.timeline, *(column[mine] for column in columns))
-        return HostCode(mine[cut.piece], cut.start, cut.length, self._path_of_row[cut.row])
+        cut = cut_at_ranges(self.timeline, *(column[replayed] for column in columns))
+        return HostCode(replayed[cut.piece], cut.start, cut.length, self._path_of_row[cut.row])
 
     def per_step(self, times: Ints | Floats, calling: Ints) -> float:
-        """Return the sum of the times of these calls per step; of several processes that make them, the largest sum.
+        """Return the sum of the times of these calls per step, of the process with the largest sum.
 
-        Calls of -1, which are not known, count as those of one process.
+        Unknown calls (-1) count as those of one process.
         """
         process = np.where(calling >= 0, np.append(self.graph.calls.process, -1)[calling], -1)
         sums = np.bincount(pd.factorize(process)[0], times)
         return float(sums.max(initial=0)) / self.steps
 
-    def often(self, calling: Ints) -> float:
-        """Return how many of these calls there are per step, as `per_step` counts."""
+    def cases(self, calling: Ints) -> float:
+        """Return the number of these calls per step, of the process with the most."""
         return self.per_step(np.ones(len(calling)), calling)
 
-    def pathname(self, calling: Ints) -> str:
-        """Return the range path that these calls share, few excepted: whole, or as far as it goes; "" for none."""
+    def shared_path(self, calling: Ints) -> str:
+        """Return the longest range path that nearly all of these calls share; "" for none."""
         counts = np.bincount(self.path[calling[calling >= 0]], minlength=len(self.paths))
         names = [str(path).split(" / ") for path in self.paths[counts > _FEW_CALLS * counts.sum()]]
         if not names:
@@ -141,30 +140,30 @@ class Scene:
             shared.append(parts[0])
         return " / ".join(shared)
 
-    def mostly(self, calling: Ints) -> str:
-        """Return the outermost range in which more than half of these calls are, if they share no path; "" for none."""
-        if self.pathname(calling):
+    def main_range(self, calling: Ints) -> str:
+        """Return the outermost range of more than half of these calls if they share no path; "" for none."""
+        if self.shared_path(calling):
             return ""
         outermost = [str(path).partition(" / ")[0] for path in self.paths]
         counts = pd.Series(np.bincount(self.path[calling], minlength=len(outermost))).groupby(outermost).sum()
         most = str(counts.idxmax())
         return most if most != OUTSIDE and 2 * counts.max() > counts.sum() else ""
 
-    def function(self, calling: Ints) -> str:
-        """Return the function that most of the time of these calls is spent in."""
+    def main_function(self, calling: Ints) -> str:
+        """Return the function with most of the time of these calls."""
         calls = self.graph.calls
-        spent = np.bincount(calls.name[calling], (calls.end - calls.start)[calling])
-        return str(calls.names[int(spent.argmax())])
+        time_ns = np.bincount(calls.name[calling], (calls.end - calls.start)[calling])
+        return str(calls.names[int(time_ns.argmax())])
 
-    def only_gpu(self, calling: Ints, times: Ints | Floats) -> str:
-        """Return the rank or GPU whose process spends nearly all of the times before these calls; "" without others."""
+    def dominant_rank(self, calling: Ints, times: Ints | Floats) -> str:
+        """Return the rank or GPU whose process has nearly all of the time before these calls; "" for one process."""
         calls, work = self.graph.calls, self.graph.work
-        known = np.flatnonzero(work.call >= 0)
-        processes, of = np.unique(calls.process[work.call[known]], return_index=True)
-        spent = np.array([times[calls.process[calling] == process].sum() for process in processes])
-        if len(processes) < 2 or spent.max() < _NEARLY_ALL * times.sum():
+        launched = np.flatnonzero(work.call >= 0)
+        processes, first = np.unique(calls.process[work.call[launched]], return_index=True)
+        time_ns = np.array([times[calls.process[calling] == process].sum() for process in processes])
+        if len(processes) < 2 or time_ns.max() < _NEARLY_ALL * times.sum():
             return ""
-        return called_by_rank(self.timeline, int(work.device[known[of[spent.argmax()]]]))
+        return called_by_rank(self.timeline, int(work.device[launched[first[time_ns.argmax()]]]))
 
     def first_of_steps(self, calling: Ints) -> Ints:
         """Return the first of the calls in each step, on each line; the first of all if there are no steps."""
@@ -174,32 +173,32 @@ class Scene:
         return np.asarray(order[np.unique(keys, return_index=True)[1]])
 
     def first_after(self, calling: Ints, others: Flags) -> Ints:
-        """Return those of the calls that are the first on their line after one of the `others`."""
+        """Return those of the calls that are the first on their line after one of `others`."""
         order = self._order
         last = np.maximum.accumulate(np.where(others[order], np.arange(len(order)), -1))
-        mine = np.isin(order, calling)
-        return np.asarray(order[mine][np.unique(last[mine], return_index=True)[1]])
+        is_chosen = np.isin(order, calling)
+        return np.asarray(order[is_chosen][np.unique(last[is_chosen], return_index=True)[1]])
 
-    def lead_to(self, calling: Ints) -> Flags:
-        """Return for all calls whether the next on the line that launches, or the call itself, is one of these."""
+    def leads_to(self, calling: Ints) -> Flags:
+        """Return which calls lead to one of these: their next launch on the line, or the call itself, is one."""
         order = self._order
-        place = np.where(self.launching[order], np.arange(len(order)), len(order))
-        following = np.minimum.accumulate(place[::-1])[::-1]
+        launch = np.where(self.launching[order], np.arange(len(order)), len(order))
+        next_launch = np.minimum.accumulate(launch[::-1])[::-1]
         leads = np.zeros(len(self.graph.calls), dtype=bool)
-        leads[order] = np.append(np.isin(order, calling), False)[following]
+        leads[order] = np.append(np.isin(order, calling), False)[next_launch]
         return leads
 
-    def between(self, calling: Ints, first: Ints) -> Ints:
-        """Return the calls that launch nothing between those of one step, `first` being the first of each."""
+    def calls_between(self, calling: Ints, first: Ints) -> Ints:
+        """Return the calls between these that launch nothing, within a step; `first`: the first call of each step."""
         order = self._order
-        mine, firsts, place = np.isin(order, calling), np.isin(order, first), np.arange(len(order))
-        launches = self.launching[order] | mine
-        last = np.maximum.accumulate(np.where(launches, place, -1))
-        after = np.minimum.accumulate(np.where(launches, place, len(order))[::-1])[::-1]
-        inner = ~launches & (last >= 0) & (after < len(order))
-        following = np.minimum(after, len(order) - 1)
-        return np.asarray(order[inner & mine[last] & mine[following] & ~firsts[following]])
+        is_chosen, firsts, place = np.isin(order, calling), np.isin(order, first), np.arange(len(order))
+        is_edge = self.launching[order] | is_chosen
+        last = np.maximum.accumulate(np.where(is_edge, place, -1))
+        next_place = np.minimum.accumulate(np.where(is_edge, place, len(order))[::-1])[::-1]
+        is_inside = ~is_edge & (last >= 0) & (next_place < len(order))
+        next_edge = np.minimum(next_place, len(order) - 1)
+        return np.asarray(order[is_inside & is_chosen[last] & is_chosen[next_edge] & ~firsts[next_edge]])
 
     def without_waits(self, calling: Ints) -> Change:
-        """Return the change that these calls wait for nothing."""
-        return Change(self.model.of(AWAIT, calling), "set", NEVER)
+        """Return the change that removes the waits of these calls."""
+        return Change(self.model.edges_of(AWAIT, calling), "set", NEVER)

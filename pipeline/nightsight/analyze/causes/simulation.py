@@ -1,0 +1,362 @@
+"""Predicted gain of each fix, alone and in the best sequence: the results of the causal model.
+
+Gains apply to the program without the profiler: its overhead is subtracted before any fix is applied.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from nightsight.analyze.analysis import Analysis, Table
+from nightsight.analyze.causes.cost import fit_factor, subtract_cost, timed_ns
+from nightsight.analyze.causes.functions import Code, function_in, waits_in
+from nightsight.analyze.causes.remedies import Remedy, remedies
+from nightsight.analyze.causes.replay import CALL, FEWEST, Floats, Model
+from nightsight.analyze.causes.scene import Scene
+from nightsight.analyze.causes.stretches import replay_stretch
+from nightsight.analyze.no_work import next_to_none
+from nightsight.analyze.unseen_work import MOST_CAPTURING, MOST_UNSEEN, capturing_share, unseen_share
+from nightsight.events.timeline import Timeline
+from nightsight.intervals import Flags
+from nightsight.results.causes import PROFILER_COST, REPLAY, WHAT_IF
+from nightsight.results.rules import RULE
+from nightsight.system.parallel import memoize
+from nightsight.tables import NULLABLE
+from nightsight.units import format_value
+
+MOST_UNEXPLAINED: Final = 0.1
+"""No gain is predicted if the replay of the unchanged window is off by more than this share of the measured time."""
+# share of a step: smaller gains do not get a row, or a place in the best sequence
+_LEAST_SHARE: Final = 0.005
+_LEAST_OF_SEQUENCE: Final = 0.02
+_MOST_IN_SEQUENCE: Final = 4
+# share of launches without an operation, and of operations without a call or before it: more means too much is missing
+_MOST_MISSING: Final = 0.1
+_EARLY_NS: Final = 1_000
+# a wait and host code count as one cause if their joint gain is this many times the better single gain
+_LEAST_JOINT_GAIN: Final = 1.2
+
+
+@dataclass(frozen=True, eq=False)
+class Gain:
+    """The gain of a remedy per step, alone, in ns.
+
+    `function`: what runs in its host code, `caller`: the function that called it, and `waits_in`: the operating system
+    call in which it mostly waits, "" if unknown. `order`: its place in the best sequence from 1, 0 if not in it.
+    `after_ns`: the length of a step after this and all before it in the sequence.
+    """
+
+    remedy: Remedy
+    gain_ns: float
+    function: str = ""
+    caller: str = ""
+    waits_in: str = ""
+    order: int = 0
+    after_ns: float = 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class Simulation:
+    """The replay of a window: a step as measured, as replayed, and without the profiler; times in ns.
+
+    A step is one of the repetitions, or the window if there are none. If the model has no whole repetitions, a stretch
+    represents them: a step takes its share of the time. predicted_ns: without the profiler, from its usual overhead.
+    timed_ns: in a run without it, NaN if there was none. unprofiled_ns: the base of the gains, with the usual overhead
+    scaled by `factor` to match `timed_ns`. costs: the rows of `profiler_cost`. obstacle: why the capture
+    cannot be replayed, "" if it can.
+    """
+
+    model: Model
+    repetitions: int
+    measured_ns: float
+    replayed_ns: float
+    predicted_ns: float
+    timed_ns: float
+    unprofiled_ns: float
+    factor: float
+    call_cost_ns: float
+    is_calibrated: bool
+    costs: pd.DataFrame
+    gains: tuple[Gain, ...]
+    obstacle: str = ""
+
+    @property
+    def unexplained(self) -> float:
+        """The relative difference of the replay from the measurement."""
+        return self.replayed_ns / self.measured_ns - 1 if self.measured_ns > 0 else 0.0
+
+    @property
+    def doubt(self) -> str:
+        """Why no gain can be predicted; "" if gains can."""
+        if self.obstacle or not self.measured_ns:
+            return self.obstacle
+        if abs(self.unexplained) <= MOST_UNEXPLAINED:
+            return ""
+        return f"something missing from the capture takes {100 * abs(self.unexplained):.0f} % of the time"
+
+    @property
+    def is_trusted(self) -> bool:
+        """Whether gains can be predicted."""
+        return self.measured_ns > 0 and not self.doubt
+
+
+@memoize
+def simulate(timeline: Timeline) -> Simulation:
+    """Replay the window unchanged, without the profiler, and with each remedy; the largest gain first."""
+    scene = Scene(replay_stretch(timeline))
+    model, cost = scene.model, scene.cost
+    if not len(model.first):
+        overhead = (1.0, 0.0, cost.is_calibrated, _cost_table(scene, 1.0))
+        return Simulation(model, 0, 0.0, 0.0, 0.0, np.nan, 0.0, *overhead, ())
+    repetitions = len(timeline.window.repetitions)
+    repetitions *= repetitions >= FEWEST
+    # a step as a share of the replayed stretch
+    share = timeline.window.length_ns / max(repetitions, 1) / max(scene.timeline.window.length_ns, 1)
+    share = 1.0 if model.steps else share
+    fixes, timed_step_ns, factor = remedies(scene), timed_ns(timeline, scene.timeline.window), 1.0
+    if timed_step_ns > 0:
+        scaled_lags = partial(map, partial(_without_profiler, scene))
+        factor = fit_factor(lambda factors: share * _step_lengths(model, list(scaled_lags(factors))), timed_step_ns)
+    base_lag = _without_profiler(scene, factor)
+    lags = [model.lag, _without_profiler(scene), base_lag, *(scene.apply(remedy.edit, base_lag) for remedy in fixes)]
+    replayed_ns, predicted_ns, base_ns, *lengths = (float(length) for length in _step_lengths(model, lags))
+    # no step takes longer without the profiler; it only seems to if its start moves more than its end
+    predicted_ns, base_ns = min(predicted_ns, replayed_ns), min(base_ns, replayed_ns)
+    gains = [Gain(remedy, max(base_ns - length, 0.0)) for remedy, length in zip(fixes, lengths, strict=True)]
+    gains.sort(key=lambda gain: -gain.gain_ns)
+    measured_ns = float(model.lengths(model.measured_ns[:, None])[0])
+    worthwhile = _drop_joint_remedies(tuple(gain for gain in gains if gain.gain_ns > _LEAST_SHARE * base_ns))
+    sequence = (_add_function(scene, gain) for gain in _best_sequence(scene, base_lag, worthwhile))
+    scaled = tuple(_scale(gain, share) for gain in sequence)
+    overhead = (factor, factor * cost.launch_ns, cost.is_calibrated, _cost_table(scene, factor))
+    measured_ns, replayed_ns, predicted_ns, base_ns = (
+        share * length for length in (measured_ns, replayed_ns, predicted_ns, base_ns)
+    )
+    times = (measured_ns, replayed_ns, predicted_ns, timed_step_ns, base_ns)
+    return Simulation(model, repetitions, *times, *overhead, scaled, _obstacle(scene))
+
+
+def _obstacle(scene: Scene) -> str:
+    """Return why the capture cannot be replayed: missing data or different clocks; "" if it can."""
+    calls, work = scene.graph.calls, scene.graph.work
+    if (share := capturing_share(scene.timeline)) > MOST_CAPTURING:
+        return f"{100 * share:.0f} % of this part captures CUDA graphs, which runs nothing"
+    if (share := unseen_share(scene.timeline)) > MOST_UNSEEN:
+        return f"GPU activity is missing from the capture for {100 * share:.0f} % of this part"
+    operations = scene.timeline.operations
+    if not (operations.of("kernels") | operations.of("graph_launches")).any() and next_to_none(scene.timeline.profile):
+        return "no kernel was recorded"
+    if not len(calls):
+        return ""
+    is_launch = np.asarray(calls.names.str.contains("LaunchKernel"), dtype=bool)
+    launches = scene.in_calls[is_launch[calls.name[scene.in_calls]]]
+    records_graphs = calls.names.str.contains("BeginCapture").any()  # launches that it records do not run
+    in_window = np.flatnonzero(work.start >= scene.timeline.window.start_ns)
+    is_early = work.call[in_window] >= 0
+    is_early &= work.start[in_window] < calls.start[work.call[in_window]] - _EARLY_NS
+    of_gpu, of_cpu = "GPU operations in this part", "launches in this part"
+    shares = (
+        (0.0 if records_graphs else _mean(~scene.launching[launches]), of_cpu, "have no GPU operation in the capture"),
+        (_mean(~work.is_recorded[in_window]), of_gpu, "have no CUDA call in the capture"),
+        (_mean(is_early), of_gpu, "begin before their launch: the CPU and GPU clocks differ"),
+    )
+    return next(
+        (f"{100 * share:.0f} % of the {what} {problem}" for share, what, problem in shares if share > _MOST_MISSING), ""
+    )
+
+
+def _mean(flags: Flags) -> float:
+    return float(flags.mean()) if len(flags) else 0.0
+
+
+def _add_function(scene: Scene, gain: Gain) -> Gain:
+    host_code, calls = gain.remedy.code, scene.graph.calls
+    if host_code is None:
+        return gain
+    code = Code(calls.thread[host_code.piece], host_code.start, host_code.length, calls.start[host_code.piece])
+    function, caller = function_in(scene.timeline, code)
+    return replace(gain, function=function, caller=caller, waits_in=waits_in(scene.timeline, code))
+
+
+def _scale(gain: Gain, factor: float) -> Gain:
+    """Return the gain of a window that is `factor` times as long."""
+    remedy = replace(gain.remedy, cases=factor * gain.remedy.cases, time_ns=factor * gain.remedy.time_ns)
+    return replace(gain, remedy=remedy, gain_ns=factor * gain.gain_ns, after_ns=factor * gain.after_ns)
+
+
+def _without_profiler(scene: Scene, factor: float = 1.0) -> Floats:
+    return subtract_cost(scene.model, scene.cost.by_call, factor)
+
+
+def _drop_joint_remedies(gains: tuple[Gain, ...]) -> tuple[Gain, ...]:
+    """Leave out joint remedies for a wait and host code that gain hardly more than one of the two."""
+    single_gain: dict[str, float] = {}
+    for gain in gains:
+        if gain.remedy.rule in ("wait", "host_code"):
+            single_gain[gain.remedy.path] = max(single_gain.get(gain.remedy.path, 0.0), gain.gain_ns)
+    return tuple(
+        gain
+        for gain in gains
+        if gain.remedy.rule != "wait_and_host_code"
+        or gain.gain_ns > _LEAST_JOINT_GAIN * single_gain.get(gain.remedy.path, 0.0)
+    )
+
+
+def _step_lengths(model: Model, lags: list[Floats]) -> Floats:
+    stacked = np.stack(lags, axis=1)
+    return np.maximum(model.lengths(model.replay(stacked)), model.floor(stacked))
+
+
+def _best_sequence(scene: Scene, base_lag: Floats, gains: tuple[Gain, ...]) -> tuple[Gain, ...]:
+    """Take the remedy with the largest gain, then the one that gains most of what is left, and so on.
+
+    Gains are weighted as for the first advice.
+    """
+    model = scene.model
+    lag, remaining = base_lag, float(_step_lengths(model, [base_lag])[0])
+    places = dict.fromkeys(range(len(gains)), (0, 0.0))
+    whole, open_places = remaining, set(range(len(gains)))
+    for order in range(1, _MOST_IN_SEQUENCE + 1):
+        candidates = sorted(open_places)
+        if not candidates:
+            break
+        edits = [scene.apply(gains[index].remedy.edit, lag) for index in candidates]
+        lengths = _step_lengths(model, edits)
+        rules = [RULE.get(gains[index].remedy.rule) for index in candidates]
+        weights = np.array([rule.counts if rule else 1.0 for rule in rules])
+        best = int(np.argmax(weights * (remaining - lengths)))
+        if remaining - lengths[best] < _LEAST_OF_SEQUENCE * whole:
+            break
+        lag, remaining = edits[best], float(lengths[best])
+        places[candidates[best]] = (order, remaining)
+        open_places.discard(candidates[best])
+    return tuple(replace(gain, order=places[index][0], after_ns=places[index][1]) for index, gain in enumerate(gains))
+
+
+def what_if(timeline: Timeline) -> Table:
+    """Return one row per remedy with a gain, the largest first."""
+    simulation = simulate(timeline)
+    rows = [
+        {
+            "rule": gain.remedy.rule,
+            "path": gain.remedy.path,
+            "name": gain.remedy.name,
+            "function": gain.function,
+            "caller": gain.caller,
+            "waits_in": gain.waits_in,
+            "cases": round(gain.remedy.cases, 1),
+            "time_ns": gain.remedy.time_ns,
+            "gain_ns": gain.gain_ns if simulation.is_trusted else None,
+            "gain_pct": 100 * gain.gain_ns / simulation.unprofiled_ns if simulation.is_trusted else None,
+            "order": gain.order or None,
+            "after_ns": gain.after_ns if gain.order else None,
+            "kernels": "\n".join(gain.remedy.kernels),
+        }
+        for gain in simulation.gains
+    ]
+    table = pd.DataFrame(rows, columns=WHAT_IF.column_names)
+    numbers = dict.fromkeys(("cases", "time_ns", "gain_ns", "gain_pct", "after_ns"), "float64")
+    texts = dict.fromkeys(("rule", "path", "name", "function", "caller", "waits_in", "kernels"), "str")
+    return Table(table.astype({**numbers, **texts, "order": NULLABLE}), tuple(_reliability_notes(simulation)))
+
+
+def _reliability_notes(simulation: Simulation) -> Iterator[str]:
+    """Yield notes on how reliable the gains are."""
+    if not simulation.measured_ns:
+        return
+    steps, all_steps = simulation.model.steps, simulation.repetitions
+    sample = f"{steps:,} of {all_steps:,}" if steps else "from a stretch of the window"
+    of = f"a repetition ({sample})" if all_steps else "the window"
+    measured = format_value(simulation.measured_ns, "time_ns")
+    replayed = format_value(simulation.replayed_ns, "time_ns")
+    yield (
+        f"Simulated without changes, {of} takes {replayed}; measured: {measured}. "
+        f"{100 * simulation.unexplained:+.1f} % is unexplained."
+    )
+    if simulation.is_trusted:
+        yield from _profiler_notes(simulation)
+    else:
+        yield f"So no gain is predicted: {simulation.doubt}."
+
+
+def replay(timeline: Timeline) -> Table:
+    """Return one row that compares the replay with the measurement; no rows if there is nothing to replay."""
+    simulation = simulate(timeline)
+    row = {
+        "repetitions": simulation.model.steps,
+        "of_repetitions": simulation.repetitions,
+        "family": timeline.window.family if simulation.repetitions else "",
+        "calls": int((simulation.model.kind == CALL).sum()),
+        "events": len(simulation.model.first),
+        "measured_ns": simulation.measured_ns,
+        "replayed_ns": simulation.replayed_ns,
+        "unexplained_pct": 100 * simulation.unexplained,
+        "call_cost_ns": simulation.call_cost_ns,
+        "predicted_ns": simulation.predicted_ns,
+        "timed_ns": simulation.timed_ns,
+        "unprofiled_ns": simulation.unprofiled_ns,
+        "doubt": simulation.doubt,
+    }
+    return Table(pd.DataFrame([row], columns=REPLAY.column_names)[: int(simulation.measured_ns > 0)])
+
+
+def profiler_cost(timeline: Timeline) -> Table:
+    """Return one row per kind of call in the replayed stretch: the assumed overhead of the profiler."""
+    simulation = simulate(timeline)
+    return Table(simulation.costs, tuple(_profiler_notes(simulation)))
+
+
+def _cost_table(scene: Scene, factor: float) -> pd.DataFrame:
+    calls, replayed, cost = scene.graph.calls, scene.in_calls, scene.cost
+    recorded, added = (calls.end - calls.start)[replayed], factor * cost.by_call[replayed]
+    by_kind = pd.DataFrame({"kind": cost.kind[replayed], "recorded": recorded, "added": added}).groupby("kind")
+    by_total = by_kind.agg(count=("added", "size"), recorded_ns=("recorded", "median"), total=("added", "sum"))
+    by_total = by_total[by_total["total"] > 0].sort_values("total", ascending=False, kind="stable").reset_index()
+    columns = {
+        "kind": by_total["kind"].astype("str"),
+        "calls": by_total["count"] / scene.steps,
+        "recorded_ns": by_total["recorded_ns"].astype("float64"),
+        "added_ns": by_total["total"] / by_total["count"],
+        "time_ns": by_total["total"] / scene.steps,
+    }
+    return pd.DataFrame(columns, columns=PROFILER_COST.column_names)
+
+
+def _profiler_notes(simulation: Simulation) -> Iterator[str]:
+    """Yield notes on the time without the profiler: its source, and how well it was predicted."""
+    if not simulation.measured_ns:
+        return
+    if not simulation.call_cost_ns and not simulation.timed_ns > 0:
+        yield "The profiler's overhead per call is unknown, so gains apply to the profiled program."
+        return
+    one = "A repetition" if simulation.repetitions else "The window"
+    source = _CALIBRATED if simulation.is_calibrated else _TYPICAL
+    predicted = format_value(simulation.predicted_ns, "predicted_ns")
+    measured = format_value(simulation.measured_ns, "measured_ns")
+    prediction = f"{one} takes {measured} in the capture; {source} predicts {predicted}"
+    if not simulation.timed_ns > 0:
+        yield f"{prediction} without the profiler (not timed)."
+        return
+    error_pct = round(100 * (simulation.predicted_ns / simulation.timed_ns - 1))
+    comparison = f"{abs(error_pct)} % {'more' if error_pct > 0 else 'less'} than" if error_pct else "the same as"
+    timed = format_value(simulation.timed_ns, "timed_ns")
+    yield f"{prediction} without the profiler, {comparison} timed in a run without it ({timed})."
+    if abs(simulation.unprofiled_ns - simulation.timed_ns) <= _AS_TIMED * simulation.timed_ns:
+        if simulation.factor != 1:
+            yield f"For the gains, this overhead is scaled by {simulation.factor:.2g} to match that run."
+    else:
+        yield (
+            "No overhead per call explains the time of that run: the runs differ in something else. Gains refer to "
+            f"{format_value(simulation.unprofiled_ns, 'unprofiled_ns')}."
+        )
+
+
+_CALIBRATED: Final = "the profiler's overhead per call, calibrated on that machine,"
+_TYPICAL: Final = "the profiler's typical overhead per call"
+_AS_TIMED: Final = 0.02
+
+ANALYSES: Final = (Analysis(REPLAY, replay), Analysis(WHAT_IF, what_if), Analysis(PROFILER_COST, profiler_cost))
