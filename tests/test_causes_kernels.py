@@ -509,3 +509,73 @@ def test_no_chain_goes_on_in_another_range(names: tuple[str, ...], lengths: set[
     told = (re.search(r"(\d+) kernels in a row", line) for line in found.evidence)
     assert {int(words[1]) for words in told if words} == lengths
     assert len(found.operations) == 4 * 6
+
+
+# the forward pass once more in the backward pass
+
+FORWARD = [(GEMM, 40.0), *chain("mul", "add", "tanh", "exp", "neg", us=10.0), (GEMM.replace("NTN", "TNN"), 60.0)]
+BACKWARD = [
+    *chain("gelu backward", us=30.0),
+    ("nvjet_sm90_tst_128x192_NNT", 70.0),
+    *chain("fill", us=5.0),
+    ("nvjet_sm90_tst_128x192_NTT", 70.0),
+]
+
+
+def training(*, forward: int, again: int, backward: int = 8) -> Timeline:
+    """Return eight steps of two blocks, launched by these threads: forward, once more, and backward."""
+    block = [*[(kernel, again) for kernel in FORWARD], *[(kernel, backward) for kernel in BACKWARD]]
+    step = [*[(kernel, forward) for kernel in FORWARD * 2], *(block * 2)]
+    return one_after_the_other([kernel for kernel, _ in step] * 8, threads=[thread for _, thread in step] * 8)
+
+
+def test_what_the_backward_pass_computes_again_need_not_be_computed() -> None:
+    timeline = training(forward=7, again=8)
+    (found,) = (remedy for remedy in kernel_remedies(timeline) if remedy.rule == "recomputation")
+    # two blocks in each of eight steps
+    assert before_after(timeline, found) == (8 * 2 * 150.0, 0.0)
+    assert found.removed.all()
+    assert len(found.operations) == 8 * 2 * len(FORWARD)
+
+
+@pytest.mark.parametrize(
+    "timeline",
+    [
+        # the optimizer, or another model, on the thread of the forward pass
+        training(forward=7, again=7),
+        # another thread that has no backward pass
+        training(forward=7, again=9),
+        # one thread for both, as of other frameworks: which is which is not known
+        training(forward=8, again=8),
+    ],
+    ids=["same thread", "no backward pass", "one thread"],
+)
+def test_equal_kernels_elsewhere_are_not_computed_again(timeline: Timeline) -> None:
+    assert not by_rule(timeline, "recomputation")
+
+
+def test_kernels_of_other_grids_are_others() -> None:
+    timeline = training(forward=7, again=8)
+    kernels = timeline.profile.table("kernels")
+    threads = timeline.profile.table("api_calls")["thread"].to_numpy()
+    other = kernels.assign(grid_x=np.where(threads == 8, 500, 1000))
+    tables = {**timeline.profile.tables, "kernels": other}
+    assert not by_rule(whole(Profile(tables)), "recomputation")
+
+
+# matrices that tensor cores do not like
+
+
+@pytest.mark.parametrize(
+    ("name", "share"),
+    [
+        ("void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_relu_bf16_256x64_32x4_nn_align1>(T1)", 0.35),
+        ("cutlass_80_wmma_tensorop_f16_s161616gemm_f16_16x16_128x2_tn_align2", 0.6),
+        ("cutlass_80_tensorop_bf16_s16816gemm_bf16_128x128_32x4_nn_align8", None),
+        # on CUDA cores, one element at a time is usual
+        ("cutlass_80_simt_sgemm_128x128_8x4_nn_align1", None),
+    ],
+)
+def test_misaligned_products(name: str, share: float | None) -> None:
+    found = by_rule(one_after_the_other([(name, 400.0), (GEMM, 100.0)] * 5), "misaligned")
+    assert found == ([] if share is None else [(2000.0, pytest.approx(2000 * share))])

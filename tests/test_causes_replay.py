@@ -357,13 +357,31 @@ def test_what_stays_on_a_stream_keeps_its_order_when_copies_leave_it(slow: Body,
 def test_what_has_no_way_around_it_cannot_be_taken_off_a_stream() -> None:
     found = build_model(looped((Kernel(100), Kernel(50), Kernel(30))))
     first = np.flatnonzero(found.kind == STREAM)[5:6]
-    with pytest.raises(ValueError, match="no way around"):
+    with pytest.raises(ValueError, match="no bypass"):
         found.bypasses_around(first, found.source[first])
 
 
 def test_a_rule_that_is_not_declared_is_an_error() -> None:
     with pytest.raises(ValueError, match="not declared"):
         Remedy("unheard_of", "", "", 1.0, 1.0, ())
+
+
+def test_host_code_of_several_ranges_between_two_calls_is_one_cause() -> None:
+    body = [within("load", Host(3000)), within("augment", Host(2000)), Kernel(100), Sync()]
+    timeline = looped(Thread(tuple(body)))
+    table = what_if(timeline).frame
+    (row,) = table[table["rule"] == "host_code"].to_dict("records")
+    assert (row["path"], row["also"]) == ("step / load", "step / augment")
+    assert row["gain_ns"] == pytest.approx(
+        1000 * (step_us(Thread(tuple(body))) - step_us((Kernel(100), Sync()))), rel=0.01
+    )
+
+
+def test_host_code_of_ranges_with_a_launch_between_them_is_two_causes() -> None:
+    body = [within("load", Host(3000)), Kernel(5), within("augment", Host(2000)), Kernel(100), Sync()]
+    table = what_if(looped(Thread(tuple(body)))).frame
+    rows = table[table["rule"] == "host_code"]
+    assert dict(zip(rows["path"], rows["also"], strict=True)) == {"step / load": "", "step / augment": ""}
 
 
 def test_host_code_of_several_threads_in_one_range_counts_as_that_of_the_busiest() -> None:

@@ -208,6 +208,46 @@ def test_libraries_are_known_without_the_names_of_domains(name: str) -> None:
     assert chosen_window(renamed).family == "step (ends with Adam.step)"
 
 
+# XLA puts a range around each execution of a program; a copy of the batch is a program, too
+OF_JAX = {
+    "u": "XlaModule:#prefix=jit(update),hlo_module=jit_update,program_id=12#",
+    "c": "XlaModule:#prefix=args[0],hlo_module=jit_stage,program_id=11#",
+    "k": "XlaModule:#hlo_module=gemm_fusion.3#",
+}
+
+
+def of_jax(picture: str) -> Profile:
+    profile = draw(picture)
+    names = profile.table("ranges")["name"].astype("str").map(OF_JAX).tolist()
+    return with_ranges(profile, name=names, domain="TSL")
+
+
+def test_a_step_of_jax_is_an_execution_of_the_program_with_most_of_the_work() -> None:
+    step = ("[c].[u     ]...", ".L..LLLLLL.....", "..h..aabbccdde.")
+    nvtx, cpu, stream = ("".join(part) for part in zip(*[step] * 5, strict=True))
+    # another thread tunes kernels for longer than all steps take
+    tuning = "[k]" * 60
+    picture = f"""
+        nvtx    {"." * 180}{nvtx}
+        nvtx:8  {tuning}
+        cpu     {"." * 180}{cpu}
+        cpu:8   {"L.." * 60}
+        s7      {"xx." * 60}{stream.replace("h", "H")}
+    """
+    window = chosen_window(of_jax(picture))
+    assert (window.family, len(window.repetitions)) == ("jit_update", 5)
+    assert (window.repetitions // 1000).tolist() == [184 + 15 * step for step in range(5)]
+
+
+def test_operations_of_jax_outside_of_jit_are_no_steps() -> None:
+    names = {letter: f"XlaModule:#hlo_module=jit_{letter},program_id={ord(letter)}#" for letter in "abcdef"}
+    ranges = "".join(f"[{letter}]" for letter in "abcdef") * 6
+    profile = draw(f"nvtx  {ranges}\ncpu   {'.L.' * 36}\ns7    {'..' + ''.join(f'{x}..' for x in 'abcdef') * 6}")
+    given = profile.table("ranges")["name"].astype("str").map(names).tolist()
+    window = chosen_window(with_ranges(profile, name=given, domain="TSL"))
+    assert (window.family, len(window.repetitions)) == ("the same 6 launches", 6)
+
+
 def test_without_an_optimizer_a_step_begins_with_the_call_of_the_model() -> None:
     names = {**OF_TORCH, "o": ("ignored", FUNCTION), "z": ("ignored too", FUNCTION)}
     inference = "\n".join(line.replace("[o]", "...").replace("[z]", "...") for line in STEPS.splitlines())
@@ -394,6 +434,12 @@ def test_few_launches_prove_nothing() -> None:
 
 def test_a_sequence_that_holds_little_of_the_work_is_no_loop() -> None:
     assert window_of(f"cpu   L{'.' * 90}{CALLS * 6}\ns7    {'x' * 90}.{KERNELS * 6}").name == GPU_WORK
+
+
+def test_what_runs_before_the_last_load_does_not_count_against_a_loop() -> None:
+    # kernels are tuned for longer than the loop takes, and modules are loaded meanwhile
+    tuned = f"cpu   L{'.' * 90}J.{CALLS * 6}\ns7    {'x' * 90}...{KERNELS * 6}"
+    assert window_of(tuned).family == "the same 5 launches"
 
 
 def test_a_graph_traced_as_a_whole_repeats_as_one_launch() -> None:

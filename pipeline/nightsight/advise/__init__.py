@@ -43,6 +43,7 @@ _FIND_WAIT: Final = (
     "Find what it waits for: a queue that fills too slowly needs more workers; hold a lock for less time."
 )
 _OUTSIDE: Final = "outside all NVTX ranges"
+_MOST_RANGES: Final = 2
 _MOST_CAUSES: Final = 8
 _MOST_EVIDENCE: Final = 3
 _WHAT_IF_COLUMNS: Final = tuple(column.name for column in WHAT_IF.columns if not column.is_optional)
@@ -305,7 +306,17 @@ def _step(replay: Mapping[Any, Any]) -> _Step:
 
 def _in_place(row: Mapping[Any, Any]) -> str:
     location = describe_place(row["path"], row["function"], row["caller"])
-    return location if location == _OUTSIDE else f"in {location}"
+    place = location if location == _OUTSIDE else f"in {location}"
+    # older reports lack the column
+    also = row.get("also")
+    others = [path for path in also.split("\n") if path] if isinstance(also, str) else []
+    if not others:
+        return place
+    # the code between ranges is part of what is around them
+    named = [describe_place(path) for path in others if not path.startswith("(")]
+    place = " and ".join((", ".join((place, *named[: _MOST_RANGES - 1])), *named[_MOST_RANGES - 1 : _MOST_RANGES]))
+    # the code between ranges belongs to them
+    return f"{place}, with the code around" if len(named) < len(others) and location != _OUTSIDE else place
 
 
 def describe_place(path: str, function: str = "", caller: str = "") -> str:

@@ -70,6 +70,7 @@ WHAT_IF: Final = Entry(
             "the kernels concerned, those with the most time first, at most 8: a name per line",
             is_optional=True,
         ),
+        Column("also", TEXT, "further NVTX ranges with a part of this host code: a path per line", is_optional=True),
     ),
     rows="remedies",
     header="Fix",
@@ -77,7 +78,7 @@ WHAT_IF: Final = Entry(
     group=GPU,
     short="what if",
     minor=("caller", "after_ns"),
-    constant=("function", "caller", "waits_in"),
+    constant=("function", "caller", "waits_in", "also"),
     bars=("gain_pct",),
     jump="place",
 )

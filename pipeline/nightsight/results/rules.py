@@ -526,6 +526,49 @@ RULES: Final = (
         of_kernels=True,
     ),
     Rule(
+        name="recomputation",
+        change="no kernel of the forward pass runs again in the backward pass",
+        looks_for=(
+            "six or more kernels in a row, a matrix multiplication among them, that the thread of the backward pass "
+            "launches with the same grids as the forward pass of the same step"
+        ),
+        simulated="without these kernels, their launches and the host code between them",
+        done="keeping activations",
+        action="keep activations in memory where they fit (no checkpointing)",
+        title="Activation checkpointing computes the forward pass again",
+        detail="The backward pass first repeats the forward pass of each block, because its results were not kept.",
+        remedy=(
+            "Turn checkpointing off if memory allows (gradient_checkpointing=False, no torch.utils.checkpoint), or "
+            "checkpoint fewer blocks. Selective checkpointing keeps what is costly to compute again "
+            "(torch.utils.checkpoint.create_selective_checkpoint_contexts)."
+        ),
+        things=("kernel", "kernels"),
+        worth_pct=5.0,
+        saves=True,
+        of_kernels=True,
+    ),
+    Rule(
+        name="misaligned",
+        change="operands of matrix multiplications start at multiples of 16 bytes",
+        looks_for="kernels of CUTLASS on tensor cores that load one or two elements at a time, by their names",
+        simulated="35 % of the time for one element, 60 % for two",
+        done="aligning matrices",
+        action="pad the dimension to a multiple of 8 (FP16, BF16)",
+        title="Matrix multiplications are misaligned for tensor cores",
+        detail=(
+            "A dimension is not a multiple of 16 bytes (8 elements of FP16 or BF16), so loads are narrow, and the "
+            "fastest kernels cannot be used."
+        ),
+        remedy=(
+            "Pad the odd dimension to a multiple of 8, better 64: the vocabulary (model.resize_token_embeddings(n, "
+            "pad_to_multiple_of=64)), the number of classes, hidden sizes, sequence lengths."
+        ),
+        things=("kernel", "kernels"),
+        worth_pct=5.0,
+        saves=True,
+        of_kernels=True,
+    ),
+    Rule(
         name="fused_optimizer",
         change="one fused kernel replaces an optimizer's operations on its tensors",
         looks_for=(

@@ -83,6 +83,14 @@ _FEWEST_ADAM_UPDATES: Final = 5
 _SCORE_KERNEL: Final = re.compile(r"dropout|triu_tril|FillFunctor|arange")
 # shorter kernels do not wait for memory: fusing them only saves launches
 _MOVES_NS: Final = 3_000
+# the alignment of operands of CUTLASS, in elements: loads of 1 or 2 elements instead of 16 bytes. The share of its time
+# that such a product needs with the best alignment
+_ALIGNMENT: Final = re.compile(r"tensorop\w*_align([12])\b")
+_MISALIGNED_SHARE: Final = {"1": 0.35, "2": 0.6}
+# kernels of this many in a row, with a product, that are equal in forward and backward pass are no chance: none in ten
+# programs without checkpointing, and 344 of 344 kernels a step in one with it (Llama with LoRA, an H100)
+_RECOMPUTED_RUN: Final = 6
+_BACKWARD: Final = re.compile(r"[Bb]ackward|_bwd|bwd_|dgrad|wgrad")
 _NO_OPERATIONS: Final = np.zeros(0, dtype=np.int64)
 
 
@@ -193,6 +201,8 @@ def kernel_remedies(timeline: Timeline, steps: Ints = _NO_OPERATIONS) -> tuple[K
         *_find_chains_to_fuse(timeline, steps),
         *_find_foreach_optimizers(timeline, steps),
         *_find_attention(timeline),
+        *_find_recomputation(timeline, steps),
+        *_find_misaligned_products(timeline),
         *_find_ncu_fixes(timeline),
     ]
     time = timeline.operations.end - timeline.operations.start
@@ -390,6 +400,69 @@ def _least_share(timeline: Timeline) -> np.ndarray[Any, np.dtype[np.float64]]:
     used = np.where(table["unit"].isin(MEMORIES), np.nan_to_num(table["used_pct"].to_numpy(dtype=np.float64)), 0.0)
     needed = np.where(table["rule"] == "tensor_cores", 100.0 - np.nan_to_num(gain), used) / 100.0
     return np.append(needed, 0.0)[row]
+
+
+def _find_misaligned_products(timeline: Timeline) -> Iterator[KernelRemedy]:
+    """Find products on tensor cores whose rows do not start at multiples of 16 bytes, so that loads are narrow."""
+    names, work = _kernel_names(timeline), _operation_rows(timeline)
+    alignments = [_ALIGNMENT.search(text) for text in names.texts]
+    rows = work.rows_where(names.flags(match is not None for match in alignments)[work.code])
+    if len(rows):
+        time = work.time[rows]
+        shares = np.array([_MISALIGNED_SHARE[match[1]] if match else 1.0 for match in alignments])
+        new_ns = np.maximum(np.rint(time * shares[work.code[rows]]), np.minimum(time, _LEAST_PRODUCT_NS))
+        evidence = (f"{len(rows):,} kernels, together {format_value(float(time.sum()), 'time_ns')}",)
+        place = _main_kernels(names, work, rows)
+        yield _make_remedy("misaligned", place, timeline, (rows, new_ns.astype(np.int64)), evidence)
+
+
+def _find_recomputation(timeline: Timeline, steps: Ints) -> Iterator[KernelRemedy]:
+    """Find kernels of the forward pass that run again within the backward pass: activation checkpointing.
+
+    PyTorch runs the backward pass on its own thread. There, runs of kernels with a product in them equal those of the
+    forward pass, with the same grids, only if they compute the same again.
+    """
+    names, work, kernels = _kernel_names(timeline), _operation_rows(timeline), timeline.profile.table("kernels")
+    rows = np.flatnonzero((work.code >= 0) & (work.thread >= 0))
+    rows = rows[np.lexsort((work.launch_ns[rows], work.thread[rows], work.lane[rows]))]
+    if len(rows) < _FEWEST * _RECOMPUTED_RUN:
+        return
+    shape = work.code[rows]
+    in_table = (np.cumsum(timeline.operations.of("kernels")) - 1)[work.position[rows]]
+    for axis in "xyz":
+        if f"grid_{axis}" in kernels.columns:
+            shape = shape * 1_000_003 + kernels[f"grid_{axis}"].to_numpy(dtype=np.int64)[in_table]
+    is_backward = names.flags(_BACKWARD.search(text) is not None for text in names.texts)[work.code[rows]]
+    backward_threads = np.unique(work.thread[rows[is_backward]])
+    on_backward = np.isin(work.thread[rows], backward_threads)
+    is_product = names.flags(is_named_product(text) for text in names.texts)[work.code[rows]]
+    process = operation_column(timeline, "process")[work.position[rows]]
+    step = np.searchsorted(steps, work.launch_ns[rows], side="right")
+    # runs of this many kernels on one thread, with a product in them
+    first = np.arange(len(rows) - _RECOMPUTED_RUN + 1)
+    last = first + _RECOMPUTED_RUN - 1
+    has_product = np.diff(np.append(0, np.cumsum(is_product))[np.stack([first, last + 1])], axis=0)[0] > 0
+    is_run = has_product & (work.thread[rows[first]] == work.thread[rows[last]]) & (step[first] == step[last])
+    is_run &= work.lane[rows[first]] == work.lane[rows[last]]
+    run = np.zeros(len(first), dtype=np.uint64)
+    for place in range(_RECOMPUTED_RUN):
+        run = (run ^ shape[first + place].astype(np.uint64)) * np.uint64(0x9E3779B97F4A7C15)
+        run ^= run >> np.uint64(29)
+    # the forward pass of the same step of the same process
+    table = pd.DataFrame({"run": run, "step": step[first], "process": process[first]})
+    keys = table.groupby(["run", "step", "process"], sort=False).ngroup().to_numpy()
+    again = is_run & on_backward[first] & np.isin(keys, keys[is_run & ~on_backward[first]])
+    edges = np.bincount(first[again], minlength=len(rows) + 1) - np.bincount(last[again] + 1, minlength=len(rows) + 1)
+    repeated = rows[np.cumsum(edges)[:-1] > 0]
+    if not len(repeated) or work.start[repeated].max() - work.start[repeated].min() < (
+        _LEAST_SPREAD * timeline.window.length_ns
+    ):
+        return
+    count = max(len(np.unique(step[again.nonzero()[0]])), 1)
+    total = format_value(float(work.time[repeated].sum()) / count, "time_ns")
+    evidence = (f"{len(repeated) / count:,.0f} kernels of the forward pass run again, {total} each time",)
+    place = _main_kernels(names, work, repeated)
+    yield _make_remedy("recomputation", place, timeline, (repeated, np.zeros_like(repeated)), evidence)
 
 
 def _find_ncu_fixes(timeline: Timeline) -> Iterator[KernelRemedy]:

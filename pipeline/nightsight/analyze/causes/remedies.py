@@ -36,10 +36,12 @@ from nightsight.analyze.ranges.callers import OUTSIDE
 from nightsight.events.communication import are_ranks_known, called_by_rank, communication, ranks_of, stands_for
 from nightsight.events.loops import loops_of
 from nightsight.events.peaks import published
+from nightsight.events.ranges import nested_ranges, without_numbers
 from nightsight.events.timeline import Timeline, operation_column, positions
 from nightsight.intervals import Flags, Ints, Spans, covered, union, without
 from nightsight.results.categories import ALLOCATION, BLOCKING_COPY, IDLE, MODULE, SYNC
 from nightsight.results.rules import KERNEL_WORDS, RULE
+from nightsight.tables import MODULE as MODULE_CALL
 from nightsight.tables import empty, integers
 from nightsight.units import format_ranks
 
@@ -98,6 +100,8 @@ _LOADS_COMPILED: Final = "^cuModuleLoad|^nvrtc|^nvJitLink"
 # cuDNN loads its kernels this way; before the first step, CUDA loads its libraries this way too
 _LOADS_IN_STEPS: Final = f"{_LOADS_COMPILED}|^cuLibraryLoad"
 _MOST_PLACES: Final = 6
+# a range with less of the host code between two calls is not worth naming
+_LEAST_OF_HOST_CODE: Final = 0.1
 # a processor waits this long before a page of managed memory is moved, if faults were not recorded
 _FAULT_NS: Final = 20_000
 _LEAST_KERNEL_NS: Final = 3_000
@@ -124,7 +128,7 @@ class Remedy:
 
     `path`, `name`: the place, as in the critical path. `cases`: the number of affected calls, pieces of host code or
     operations per step, and `time_ns`: their time. `code`: the host code that it moves off the thread. `kernels`: the
-    names of affected kernels.
+    names of affected kernels. `also`: further paths with a part of this host code.
     """
 
     rule: str
@@ -135,6 +139,7 @@ class Remedy:
     edit: Edit
     code: HostCode | None = None
     kernels: tuple[str, ...] = ()
+    also: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Raise ValueError if the rule is not declared in `nightsight.results.rules`."""
@@ -150,7 +155,7 @@ def remedies(scene: Scene) -> list[Remedy]:
 
 def _joint_remedies(single: list[Remedy]) -> Iterator[Remedy]:
     """Remove a wait together with the host code of the same range."""
-    by_place = {(remedy.rule, remedy.path): remedy for remedy in single if remedy.path != OUTSIDE}
+    by_place = {(remedy.rule, remedy.path): remedy for remedy in single if remedy.path != OUTSIDE and not remedy.also}
     for (rule, path), wait in by_place.items():
         host = by_place.get(("host_code", path))
         if rule == "wait" and host:
@@ -162,25 +167,49 @@ def _joint_remedies(single: list[Remedy]) -> Iterator[Remedy]:
 
 
 def host_code(scene: Scene) -> Iterator[Remedy]:
-    """Move host code that does more than launch off its thread, by range."""
-    model, calls = scene.model, scene.graph.calls
-    pieces = scene.host_code()
+    """Move host code that does more than launch off its thread: by range, and all of it between the same two calls."""
+    calls, pieces = scene.graph.calls, scene.host_code()
     is_launching = scene.gap[pieces.piece] <= _most_launch_code_ns(scene)[pieces.row]
     is_long = ~is_launching & (calls.cause[pieces.piece] != IDLE.index(MODULE))
     totals = np.bincount(pieces.row[is_long], pieces.length[is_long], len(scene.paths))
+    # the range with most of the host code before each call; the start of workers is a cause by itself
+    ordered = np.flatnonzero(is_long)[np.argsort(pieces.length[is_long], kind="stable")]
+    longest = np.full(len(calls), -1)
+    longest[pieces.piece[ordered]] = pieces.row[ordered]
+    longest[_worker_starts(scene)] = -1
     for path in np.argsort(-totals, kind="stable")[:_MOST_PLACES]:
         in_range = is_long & (pieces.row == path)
-        removed_ns = np.bincount(pieces.piece[in_range], pieces.length[in_range], len(calls))
-        shorter_calls = np.flatnonzero(model.has(BEGIN) & (removed_ns > 0))
-        if len(shorter_calls):
-            edit = (Change(model.edges_of(BEGIN, shorter_calls), "shorter", removed_ns[shorter_calls]),)
-            # other threads of the process may be idle meanwhile
-            line = calls.line[shorter_calls]
-            busiest = shorter_calls[line == np.bincount(line, removed_ns[shorter_calls]).argmax()]
-            time = scene.per_step(removed_ns[busiest], busiest)
-            rank = scene.dominant_rank(shorter_calls, removed_ns[shorter_calls])
-            code = HostCode(*(column[in_range] for column in (pieces.piece, pieces.start, pieces.length, pieces.row)))
-            yield Remedy("host_code", str(scene.paths[path]), rank, scene.cases(busiest), time, edit, code)
+        if not in_range.any():
+            break
+        yield from _move_host_code(scene, pieces, in_range, int(path))
+        around = is_long & (longest[pieces.piece] == path)
+        of_path = np.bincount(pieces.row[around], pieces.length[around], len(scene.paths))
+        also = [row for row in np.argsort(-of_path, kind="stable").tolist() if row != path]
+        also = [row for row in also if of_path[row] >= _LEAST_OF_HOST_CODE * of_path.sum()]
+        if also and around.any():
+            yield from _move_host_code(
+                scene, pieces, around, int(path), also=tuple(str(scene.paths[row]) for row in also)
+            )
+
+
+def _move_host_code(
+    scene: Scene, pieces: HostCode, chosen: Flags, path: int, *, also: tuple[str, ...] = ()
+) -> Iterator[Remedy]:
+    """Move the chosen pieces of host code off their thread; nothing if none of them is simulated."""
+    model, calls = scene.model, scene.graph.calls
+    removed_ns = np.bincount(pieces.piece[chosen], pieces.length[chosen], len(calls))
+    shorter_calls = np.flatnonzero(model.has(BEGIN) & (removed_ns > 0))
+    if not len(shorter_calls):
+        return
+    edit = (Change(model.edges_of(BEGIN, shorter_calls), "shorter", removed_ns[shorter_calls]),)
+    # other threads of the process may be idle meanwhile
+    line = calls.line[shorter_calls]
+    busiest = shorter_calls[line == np.bincount(line, removed_ns[shorter_calls]).argmax()]
+    time = scene.per_step(removed_ns[busiest], busiest)
+    rank = scene.dominant_rank(shorter_calls, removed_ns[shorter_calls])
+    code = HostCode(*(column[chosen] for column in (pieces.piece, pieces.start, pieces.length, pieces.row)))
+    path_name = str(scene.paths[path])
+    yield Remedy("host_code", path_name, rank, scene.cases(busiest), time, edit, code, also=also)
 
 
 def interpreter(scene: Scene) -> Iterator[Remedy]:
@@ -231,6 +260,7 @@ def graph_launch(scene: Scene) -> Iterator[Remedy]:
     # the GPU
     is_outside = _does_more_than_launch(scene) & ~(is_eager_jax & (scene.direction == TO_DEVICE))
     is_outside |= np.asarray(calls.names.str.contains("GraphLaunch"), dtype=bool)[calls.name]
+    is_outside |= _is_around_model(scene)
     plain = scene.in_calls[~is_outside[scene.in_calls]]
     plain = plain[scene.leads_to(plain)[plain]]
     inside = plain[_is_launch_code(scene)[plain]]
@@ -253,6 +283,25 @@ def graph_launch(scene: Scene) -> Iterator[Remedy]:
     main_range = scene.main_range(launches)
     rule = "not_jitted" if is_eager_jax else "launch_bound"
     yield Remedy(rule, scene.shared_path(launches), main_range, scene.cases(launches), time, edit)
+
+
+def _is_around_model(scene: Scene) -> Flags:
+    """Return which calls are made between the calls of the model, if these are the steps.
+
+    What generates text or serves requests calls a model that a graph can hold; the code around it decides what to
+    compute next, and so stays as it is.
+    """
+    calls, ranges = scene.graph.calls, nested_ranges(scene.timeline.profile)
+    paths = without_numbers(ranges["path"].cat.categories).str.replace("##", "#")
+    is_step = np.asarray(paths == scene.timeline.window.family)[ranges["path"].cat.codes]
+    steps = ranges[is_step & (ranges["style"] == MODULE_CALL).to_numpy(dtype=bool)]
+    around = np.zeros(len(calls), dtype=bool)
+    for process, rows in positions(steps["process"].to_numpy()).items():
+        start, end = union(*(steps[name].to_numpy()[rows] for name in ("start_ns", "end_ns")))
+        of_process = np.flatnonzero(calls.process == process)
+        place = np.searchsorted(start, calls.start[of_process], side="right") - 1
+        around[of_process] = (place < 0) | (calls.start[of_process] >= end[place])
+    return around
 
 
 def _changes_shape(scene: Scene, launches: Ints) -> bool:
@@ -362,15 +411,19 @@ def loading(scene: Scene) -> Iterator[Remedy]:
 
 def workers(scene: Scene) -> Iterator[Remedy]:
     """Keep the worker processes of a DataLoader: remove their start and end, and the wait for their first batch."""
+    if len(restarts := _worker_starts(scene)):
+        edit = (Change(scene.model.edges_of(BEGIN, restarts), "at most", 0),)
+        time = scene.per_step(scene.gap[restarts], restarts)
+        yield Remedy("restarted_workers", scene.shared_path(restarts), "", scene.cases(restarts), time, edit)
+
+
+def _worker_starts(scene: Scene) -> Ints:
+    """Return the calls before which workers of a DataLoader start or end; none if that happens once, at the start."""
     after_gap = scene.in_calls[scene.gap[scene.in_calls] > _COMPILING_NS]
     start_samples, _ = _samples_before(scene, after_gap, _STARTS_WORKERS)
     loader_samples, samples = _samples_before(scene, after_gap, _LOADS_DATA)
     restarts = after_gap[(start_samples > 0) & (loader_samples > _MOSTLY * samples)]
-    # workers that start once belong to the start of the program
-    if len(restarts) >= _FEWEST_STARTS:
-        edit = (Change(scene.model.edges_of(BEGIN, restarts), "at most", 0),)
-        time = scene.per_step(scene.gap[restarts], restarts)
-        yield Remedy("restarted_workers", scene.shared_path(restarts), "", scene.cases(restarts), time, edit)
+    return restarts if len(restarts) >= _FEWEST_STARTS else restarts[:0]
 
 
 def _samples_before(scene: Scene, calling: Ints, stack: str) -> tuple[Ints, Ints]:
@@ -876,10 +929,12 @@ def kernels(scene: Scene) -> Iterator[Remedy]:
         # a removed launch takes with it the host code that decides on it, and the queries before it
         leading_calls = scene.in_calls[(is_plain & scene.leads_to(removed_calls))[scene.in_calls]]
         affected = np.union1d(removed_calls, leading_calls)
+        # between kernels that are computed again runs only the code that computes them, hooks of checkpointing included
+        most_ns = 20 * _DISPATCH_NS if proposal.rule == "recomputation" else _BETWEEN_LAUNCHES_NS
         edit = (
             *_shorten(scene, operations, scene.length[operations] - proposal.new_ns[is_replayed], with_latency=removed),
             Change(model.edges_of(CALL, affected), "set", 0),
-            Change(model.edges_of(BEGIN, affected[scene.gap[affected] <= _BETWEEN_LAUNCHES_NS]), "at most", 0),
+            Change(model.edges_of(BEGIN, affected[scene.gap[affected] <= most_ns]), "at most", 0),
         )
         calling = work.call[operations]
         time = scene.per_step(scene.length[operations], calling)

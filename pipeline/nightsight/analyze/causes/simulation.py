@@ -193,16 +193,30 @@ def _without_profiler(scene: Scene, factor: float = 1.0) -> Floats:
 
 
 def _drop_joint_remedies(gains: tuple[Gain, ...]) -> tuple[Gain, ...]:
-    """Leave out joint remedies for a wait and host code that gain hardly more than one of the two."""
+    """Leave out what is not worth naming: joint remedies that gain hardly more than one of theirs, or parts of others.
+
+    Joint are a wait and the host code after it, and the host code of several ranges between the same two calls.
+    """
     single_gain: dict[str, float] = {}
     for gain in gains:
-        if gain.remedy.rule in ("wait", "host_code"):
+        if gain.remedy.rule in ("wait", "host_code") and not gain.remedy.also:
             single_gain[gain.remedy.path] = max(single_gain.get(gain.remedy.path, 0.0), gain.gain_ns)
+
+    def is_worthwhile(gain: Gain) -> bool:
+        is_joint = gain.remedy.rule == "wait_and_host_code" or gain.remedy.also
+        return not is_joint or gain.gain_ns > _LEAST_JOINT_GAIN * single_gain.get(gain.remedy.path, 0.0)
+
+    kept = tuple(filter(is_worthwhile, gains))
+    named = {path for gain in kept if gain.remedy.also for path in (gain.remedy.path, *gain.remedy.also)}
+    whole = {path: gain.gain_ns for gain in kept if gain.remedy.also for path in gain.remedy.also}
     return tuple(
         gain
-        for gain in gains
-        if gain.remedy.rule != "wait_and_host_code"
-        or gain.gain_ns > _LEAST_JOINT_GAIN * single_gain.get(gain.remedy.path, 0.0)
+        for gain in kept
+        if gain.remedy.rule != "host_code"
+        or gain.remedy.also
+        or gain.remedy.path not in named
+        # a range that has host code elsewhere, too, is a cause by itself
+        or gain.gain_ns > whole.get(gain.remedy.path, gain.gain_ns)
     )
 
 
@@ -255,12 +269,13 @@ def what_if(timeline: Timeline) -> Table:
             "order": gain.order or None,
             "after_ns": gain.after_ns if gain.order else None,
             "kernels": "\n".join(gain.remedy.kernels),
+            "also": "\n".join(gain.remedy.also),
         }
         for gain in simulation.gains
     ]
     table = pd.DataFrame(rows, columns=WHAT_IF.column_names)
     numbers = dict.fromkeys(("cases", "time_ns", "gain_ns", "gain_pct", "after_ns"), "float64")
-    texts = dict.fromkeys(("rule", "path", "name", "function", "caller", "waits_in", "kernels"), "str")
+    texts = dict.fromkeys(("rule", "path", "name", "function", "caller", "waits_in", "kernels", "also"), "str")
     return Table(table.astype({**numbers, **texts, "order": NULLABLE}), tuple(_reliability_notes(simulation)))
 
 
