@@ -367,19 +367,17 @@ def test_a_rule_that_is_not_declared_is_an_error() -> None:
 
 
 def test_host_code_of_several_ranges_between_two_calls_is_one_cause() -> None:
-    body = [within("load", Host(3000)), within("augment", Host(2000)), Kernel(100), Sync()]
-    timeline = looped(Thread(tuple(body)))
+    body = (within("load", Host(3000)), within("augment", Host(2000)), Kernel(100), Sync())
+    timeline = looped(body)
     table = what_if(timeline).frame
     (row,) = table[table["rule"] == "host_code"].to_dict("records")
     assert (row["path"], row["also"]) == ("step / load", "step / augment")
-    assert row["gain_ns"] == pytest.approx(
-        1000 * (step_us(Thread(tuple(body))) - step_us((Kernel(100), Sync()))), rel=0.01
-    )
+    assert row["gain_ns"] == pytest.approx(1000 * (step_us(body) - step_us((Kernel(100), Sync()))), rel=0.01)
 
 
 def test_host_code_of_ranges_with_a_launch_between_them_is_two_causes() -> None:
-    body = [within("load", Host(3000)), Kernel(5), within("augment", Host(2000)), Kernel(100), Sync()]
-    table = what_if(looped(Thread(tuple(body)))).frame
+    body = (within("load", Host(3000)), Kernel(5), within("augment", Host(2000)), Kernel(100), Sync())
+    table = what_if(looped(body)).frame
     rows = table[table["rule"] == "host_code"]
     assert dict(zip(rows["path"], rows["also"], strict=True)) == {"step / load": "", "step / augment": ""}
 

@@ -87,8 +87,8 @@ _MOVES_NS: Final = 3_000
 # that such a product needs with the best alignment
 _ALIGNMENT: Final = re.compile(r"tensorop\w*_align([12])\b")
 _MISALIGNED_SHARE: Final = {"1": 0.35, "2": 0.6}
-# kernels of this many in a row, with a product, that are equal in forward and backward pass are no chance: none in ten
-# programs without checkpointing, and 344 of 344 kernels a step in one with it (Llama with LoRA, an H100)
+# this many kernels in a row, with a product, are equal in the forward and backward pass only if they compute the same:
+# none in ten programs without checkpointing, 344 kernels per step in one with it (Llama with LoRA, an H100)
 _RECOMPUTED_RUN: Final = 6
 _BACKWARD: Final = re.compile(r"[Bb]ackward|_bwd|bwd_|dgrad|wgrad")
 _NO_OPERATIONS: Final = np.zeros(0, dtype=np.int64)
@@ -445,8 +445,8 @@ def _find_recomputation(timeline: Timeline, steps: Ints) -> Iterator[KernelRemed
     is_run = has_product & (work.thread[rows[first]] == work.thread[rows[last]]) & (step[first] == step[last])
     is_run &= work.lane[rows[first]] == work.lane[rows[last]]
     run = np.zeros(len(first), dtype=np.uint64)
-    for place in range(_RECOMPUTED_RUN):
-        run = (run ^ shape[first + place].astype(np.uint64)) * np.uint64(0x9E3779B97F4A7C15)
+    for offset in range(_RECOMPUTED_RUN):
+        run = (run ^ shape[first + offset].astype(np.uint64)) * np.uint64(0x9E3779B97F4A7C15)
         run ^= run >> np.uint64(29)
     # the forward pass of the same step of the same process
     table = pd.DataFrame({"run": run, "step": step[first], "process": process[first]})
