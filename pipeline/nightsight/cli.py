@@ -46,13 +46,13 @@ from nightsight.options import (
 )
 from nightsight.progress import Reporter
 from nightsight.system.crash import about, crash_line, place_of
-from nightsight.system.interrupts import noting_interrupts
+from nightsight.system.interrupts import recording_interrupts
 from nightsight.version import VERSION
 
 if TYPE_CHECKING:
     from nightsight.runs.layout import Turn
     from nightsight.workflows.opening import Reading
-    from nightsight.workflows.report import Made
+    from nightsight.workflows.report import WrittenReport
 
 FORMATS: Final = ("html", "json", "csv", "parquet", "markdown", "perfetto", "speedscope")
 _CLOSED: Final = 141
@@ -69,7 +69,7 @@ class _Group(click.Group):
         gc.disable()
         atexit.register(gc.freeze)
         status = 0
-        with noting_interrupts() as signals:
+        with recording_interrupts() as signals:
             try:
                 super().invoke(ctx)
                 sys.stdout.flush()
@@ -425,7 +425,7 @@ def profile(ctx: click.Context, /, target: str | None, **values: Any) -> None:  
     from nightsight.collect.tools import withheld
     from nightsight.collect.workloads import resolve
     from nightsight.workflows.profile import Plan
-    from nightsight.workflows.trials import repeated
+    from nightsight.workflows.trials import profile_repeatedly
 
     rest = ctx.meta[REST]
     options = ProfileOptions(**values)
@@ -448,13 +448,13 @@ def profile(ctx: click.Context, /, target: str | None, **values: Any) -> None:  
     with shown_progress(is_quiet=options.quiet) as progress:
         show = _show_function(options, progress)
         plan = Plan(program, collector, options.reports, parameters, options.window, options.attach, show=show)
-        for output in repeated(plan, options.request(progress), options.repeat, keep=options.keep):
+        for output in profile_repeatedly(plan, options.request(progress), options.repeat, keep=options.keep):
             with progress.paused():
                 # a path, or all of a report as Markdown
                 say(*output.split("\n"))
 
 
-def _show_function(options: ProfileOptions, progress: Reporter) -> "Callable[[Made, Turn], None]":
+def _show_function(options: ProfileOptions, progress: Reporter) -> "Callable[[WrittenReport, Turn], None]":
     """Return the function that prints tables and first screen of a run; for repeats before the last, only one line.
 
     Raise UsageError for an unknown table.
@@ -465,7 +465,7 @@ def _show_function(options: ProfileOptions, progress: Reporter) -> "Callable[[Ma
 
     tables = options.tables
 
-    def show(made: "Made", turn: "Turn") -> None:
+    def show(made: "WrittenReport", turn: "Turn") -> None:
         with progress.paused():
             if tables and made.file:
                 _print_tables(made.file, tables, Reading(options.nsys, MOST_BYTES, silent))

@@ -68,7 +68,7 @@ _FAILURES: Final = (
 
 
 @dataclass(frozen=True)
-class Replayed:
+class ReplayResult:
     """The result of a replay: the report, or None, and findings for what failed or was cut short.
 
     `outcome`: how ncu ended, None if it was not started; `broke_off`: the program failed or was interrupted.
@@ -123,24 +123,22 @@ def collect_ncu(program: Program, request: Request) -> Capture:
     )
 
 
-def replay_kernels(program: Program, request: Request, replay: Replay) -> Replayed:
+def replay_kernels(program: Program, request: Request, replay: Replay) -> ReplayResult:
     """Run a program under ncu. A failure is returned as a finding: other captures are complete without the replay."""
     tool = find_ncu(request.ncu)
     if tool is None:
         hint = f"Searched --ncu, $NCU, PATH and /{', /'.join(NCU_PLACES)}."
-        return not_replayed("ncu was not found", f"{hint} Install Nsight Compute, or give its path with --ncu.")
+        return no_replay("ncu was not found", f"{hint} Install Nsight Compute, or give its path with --ncu.")
     if not may_read_counters():
-        return not_replayed(_NO_COUNTERS, ALLOW_COUNTERS)
+        return no_replay(_NO_COUNTERS, ALLOW_COUNTERS)
     limit = min(replay.budget_s, request.timeout_s)
     if limit <= 0:
-        return not_replayed(
-            "No time was left to replay kernels", "Allow more time for the whole run: --timeout SECONDS."
-        )
+        return no_replay("No time was left to replay kernels", "Allow more time for the whole run: --timeout SECONDS.")
     try:
         version = tool_version(tool)
     except ToolError:
         # not quoted: its message contains paths
-        return not_replayed("ncu does not run", "Try it by hand: ncu --version. To use another one: --ncu PATH.")
+        return no_replay("ncu does not run", "Try it by hand: ncu --version. To use another one: --ncu PATH.")
     report, log = request.captures / f"{program.name}.ncu-rep", request.logs / "ncu.log"
     fresh(report)
     child = _child(tool, program, request, replay, report=report)
@@ -149,15 +147,15 @@ def replay_kernels(program: Program, request: Request, replay: Replay) -> Replay
     heard.hear("\n")
     if report.is_file() and report.stat().st_size > 0:
         findings = tuple(_incomplete(outcome, heard, replay))
-        return Replayed(report, version, findings, outcome, broke_off=not outcome.ok and not outcome.timed_out)
+        return ReplayResult(report, version, findings, outcome, broke_off=not outcome.ok and not outcome.timed_out)
     refuse_lost_folder(report.parent)
     broke_off = not heard.failure and (outcome.interrupted or heard.program_failed)
-    return Replayed(None, version, (_nothing(outcome, heard, replay),), outcome, broke_off)
+    return ReplayResult(None, version, (_nothing(outcome, heard, replay),), outcome, broke_off)
 
 
-def not_replayed(title: str, remedy: str) -> Replayed:
+def no_replay(title: str, remedy: str) -> ReplayResult:
     """Return the result of a replay that was not started: a finding with the reason and the remedy."""
-    return Replayed(None, "", (Finding("no_kernel_metrics", "info", title, _NO_METRICS, remedy),))
+    return ReplayResult(None, "", (Finding("no_kernel_metrics", "info", title, _NO_METRICS, remedy),))
 
 
 class _NcuOutput:
@@ -255,7 +253,7 @@ def _known_options(ncu: Path) -> str:
         return ""
 
 
-def _nothing_captured(program: Program, request: Request, replayed: Replayed) -> PipelineError:
+def _nothing_captured(program: Program, request: Request, replayed: ReplayResult) -> PipelineError:
     """Turn the finding of a replay into an error, for runs without other results."""
     log = request.logs / "ncu.log"
     (problem,) = replayed.findings

@@ -82,14 +82,14 @@ def fleet(  # noqa: PLR0913 (Click's)
 
     from nightsight.fleet import LOCAL, Cluster
     from nightsight.runs.layout import write_file
-    from nightsight.workflows.fleet import Asked, survey, verdict_of
+    from nightsight.workflows.fleet import SurveyRequest, survey, verdict_of
     from nightsight.workflows.opening import Reading
 
     if scheduler != LOCAL and (workers or memory):
         raise click.UsageError("--workers and --memory apply only to local workers, without --scheduler.")
     # a long-lived process: the objects of thousands of messages must be collected
     gc.enable()
-    request = Asked(patterns, output, summaries, workload, Cluster(scheduler, workers or 0, memory))
+    request = SurveyRequest(patterns, output, summaries, workload, Cluster(scheduler, workers or 0, memory))
     with shown_progress(is_quiet=quiet) as progress:
         overview, page = survey(request, Reading(nsys, max_input, progress, window))
         write_file(output, page.encode())

@@ -17,7 +17,7 @@ from nightsight.progress import Reporter
 
 if TYPE_CHECKING:
     from nightsight.progress import Progress
-    from nightsight.workflows.trials import Compared, Trial
+    from nightsight.workflows.trials import Trial, TrialResult
 
 REST: Final = "nightsight.rest"
 _FILES: Final = {
@@ -140,7 +140,7 @@ def ab(ctx: click.Context, /, target: str | None, **values: Any) -> None:  # noq
     """
     from nightsight.compare import settings_of
     from nightsight.render.compare import comparison_lines
-    from nightsight.workflows.trials import compared
+    from nightsight.workflows.trials import compare_commits
 
     base, head, pairs, output = (values.pop(name) for name in ("base", "head", "pairs", "output"))
     is_itself, is_gate, is_strict = (values.pop(name) for name in ("aa", "gate", "strict"))
@@ -150,7 +150,7 @@ def ab(ctx: click.Context, /, target: str | None, **values: Any) -> None:  # noq
         raise click.UsageError("--strict needs --gate.")
     with shown_progress() as progress:
         trial = _trial(ctx, target, TrialOptions(**values), progress)
-        result = compared(trial, base, head, pairs, settings=settings_of(Path.cwd()))
+        result = compare_commits(trial, base, head, pairs, settings=settings_of(Path.cwd()))
         page = _write(result, output, trial.reports, progress)
     say(*comparison_lines(result.comparison, width=width_of()))
     say(f"comparison: {page}")
@@ -187,12 +187,12 @@ def bisect(ctx: click.Context, /, target: str | None, **values: Any) -> None:  #
       nightsight bisect --good HEAD~20 --bad HEAD --metric kernel_ns mlp
     """
     from nightsight.compare import settings_of
-    from nightsight.workflows.bisect import bisected
+    from nightsight.workflows.bisect import find_first_bad
 
     good, bad, metric, pairs = (values.pop(name) for name in ("good", "bad", "metric", "pairs"))
     with shown_progress() as progress:
         trial = _trial(ctx, target, TrialOptions(**values), progress)
-        culprit = bisected(trial, (good, bad), metric, pairs, settings=settings_of(Path.cwd()))
+        culprit = find_first_bad(trial, (good, bad), metric, pairs, settings=settings_of(Path.cwd()))
     say(f"first bad commit: {culprit.commit} {culprit.subject}", culprit.sentence)
 
 
@@ -200,7 +200,7 @@ def _trial(ctx: click.Context, target: str | None, options: TrialOptions, progre
     """Return the measurement to make at each commit."""
     from nightsight.collect import needs_of
     from nightsight.collect.interpreter import interpreter
-    from nightsight.collect.worktrees import Asked
+    from nightsight.collect.worktrees import ProgramRequest
     from nightsight.workflows.trials import Trial
 
     if sys.platform != "linux":
@@ -213,13 +213,13 @@ def _trial(ctx: click.Context, target: str | None, options: TrialOptions, progre
     if target and python.remark:
         with progress.paused():
             say(python.remark, err=True)
-    request = Asked(target, rest, python.path, options.workloads)
+    request = ProgramRequest(target, rest, python.path, options.workloads)
     return Trial(
         request, options.reports.resolve(), options.request(progress), options.collector, options.window, options.build
     )
 
 
-def _write(result: "Compared", output: Path | None, reports: Path, progress: "Progress") -> Path:
+def _write(result: "TrialResult", output: Path | None, reports: Path, progress: "Progress") -> Path:
     """Write a comparison in all formats; return the path of its page."""
     from nightsight.read import MOST_BYTES
     from nightsight.runs.layout import write_file

@@ -2,7 +2,7 @@
 
 from nightsight.fleet.cluster import LOCAL, Cluster, done, reason
 from nightsight.fleet.overall import survey_of
-from nightsight.fleet.places import REPORT, Found, at_hand, digest, found
+from nightsight.fleet.places import REPORT, InputFile, at_hand, digest, found
 from nightsight.fleet.store import Packed, Store, packed, unpacked
 from nightsight.fleet.summary import summary_of
 
@@ -10,7 +10,7 @@ __all__ = [
     "LOCAL",
     "REPORT",
     "Cluster",
-    "Found",
+    "InputFile",
     "Packed",
     "Store",
     "at_hand",

@@ -27,7 +27,7 @@ _PIECE: Final = 1 << 20
 
 
 @dataclass(frozen=True)
-class Found:
+class InputFile:
     """A file: its path in a file system of fsspec (None: on this machine), its name on pages, and its size if known.
 
     stamp: changes when the file does; "" if the place does not tell.
@@ -55,7 +55,7 @@ class Found:
 class Listing:
     """The files that patterns name, each once and by name; what could not be listed; and notes on what was left out."""
 
-    files: tuple[Found, ...]
+    files: tuple[InputFile, ...]
     failures: tuple[Failure, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -95,7 +95,7 @@ def found(patterns: Sequence[str]) -> Listing:
 
     Of a folder these are the files that are called like captures, and of runs in it their report.json.
     """
-    files: dict[str, Found] = {}
+    files: dict[str, InputFile] = {}
     failures = []
     for pattern in patterns:
         try:
@@ -122,11 +122,11 @@ def _counted(count: int, noun: str) -> str:
     return f"{count} {noun}{'s' * (count != 1)}"
 
 
-def _stem(file: Found) -> str:
+def _stem(file: InputFile) -> str:
     return file.address.removesuffix(NSYS_EXPORT).removesuffix(NSYS_REPORT)
 
 
-def _listed(pattern: str) -> list[Found]:
+def _listed(pattern: str) -> list[InputFile]:
     system, path = system_of(pattern)
     try:
         if _MAGIC.search(path) and not system.exists(path):
@@ -157,20 +157,21 @@ def _captures_in(infos: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[st
     return {name: infos[name] for name, path in paths.items() if is_capture(path)}
 
 
-def _file(system: Any, path: str, info: Mapping[str, Any]) -> Found:  # noqa: ANN401 (fsspec)
+def _file(system: Any, path: str, info: Mapping[str, Any]) -> InputFile:  # noqa: ANN401 (fsspec)
     if "file" in system.protocol:
         # a link is the file that it leads to
         real = os.path.realpath(path)
         try:
             status = Path(real).stat()
         except OSError:
-            return Found(real)
-        return Found(real, None, "", status.st_size, digest(f"{status.st_size} {status.st_mtime_ns} {status.st_ino}"))
+            return InputFile(real)
+        stamp = digest(f"{status.st_size} {status.st_mtime_ns} {status.st_ino}")
+        return InputFile(real, None, "", status.st_size, stamp)
     size, times = info.get("size"), [str(info[name]) for name in _TIMES if info.get(name)]
-    return Found(path, system, "", size, digest(f"{size} {times}") if times and size is not None else "")
+    return InputFile(path, system, "", size, digest(f"{size} {times}") if times and size is not None else "")
 
 
-def _named(files: Sequence[Found]) -> tuple[Found, ...]:
+def _named(files: Sequence[InputFile]) -> tuple[InputFile, ...]:
     """Name files below the folder that they have in common; a run is named by its folder."""
     parts = [file.address.removesuffix(f"/{REPORT}").split("/") for file in files]
     folders = [path[:-1] for path in parts]
@@ -182,7 +183,7 @@ def _named(files: Sequence[Found]) -> tuple[Found, ...]:
 
 
 @contextmanager
-def at_hand(file: Found) -> Iterator[tuple[Path, str]]:
+def at_hand(file: InputFile) -> Iterator[tuple[Path, str]]:
     """Yield a file on this machine, and a digest of its content and of the files that nightsight keeps next to it.
 
     A file elsewhere is copied piece by piece to a temporary folder, which is deleted in the end. CaptureError if it
@@ -204,7 +205,7 @@ def _beside(path: Path) -> Iterator[Path]:
         yield path.with_name("run.json")
 
 
-def _fetch(file: Found, path: Path) -> None:
+def _fetch(file: InputFile, path: Path) -> None:
     try:
         with file.system.open(file.path, "rb") as source, path.open("wb") as target:
             shutil.copyfileobj(source, target, _PIECE)
