@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from nightsight.collect.process import Child, last_lines, run_logged
-from nightsight.collect.tools import allowed_environment, ask_python, not_started
+from nightsight.collect.tools import allowed_environment, ask_python, start_error
 from nightsight.collect.workloads import Program, Request, child_environment, resolve
 from nightsight.errors import NotMeasured, ToolError, UsageError
 from nightsight.system.scratch import scratch
@@ -205,7 +205,7 @@ def git(folder: Path, *arguments: str) -> str:
             start_new_session=True,
         )
     except OSError as error:
-        raise not_started("git", error) from error
+        raise start_error("git", error) from error
     except subprocess.TimeoutExpired as error:
         raise ToolError(f"git {arguments[0]} did not finish within {error.timeout:g} s") from error
     if result.returncode:

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import click
 
-from nightsight.commands.console import put, say, shown_progress, width_of
+from nightsight.commands.console import put, say, show_progress, width_of
 from nightsight.commands.shared import input_option, keep_memory, nsys_option, window_option, workload_option
 from nightsight.options import CompareOptions, standard_output
 
@@ -94,7 +94,7 @@ def compare(ctx: click.Context, /, pair: tuple[Path, ...], **values: Any) -> Non
     settings, sides = settings_of(Path.cwd()), [select_runs(paths) for paths in (options.baseline, options.candidate)]
     for skipped in dict.fromkeys(text for side in sides for text in side.skipped):
         say(f"Skipped: {skipped}", err=True)
-    with shown_progress() as progress:
+    with show_progress() as progress:
         reading = Reading(options.nsys, options.max_input, progress, options.window)
         baseline, candidate = load_sides([side.runs for side in sides], reading, workload=options.workload)
         comparison = compare_runs(baseline, candidate, settings=settings)

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import click
 
-from nightsight.commands.console import put, say, shown_progress
+from nightsight.commands.console import put, say, show_progress
 from nightsight.commands.shared import input_option, keep_memory, nsys_option, window_option, workload_option
 
 _EXPORTS: Final = ("openmetrics", "otava-csv")
@@ -85,7 +85,7 @@ def add(  # noqa: PLR0913 (Click's)
     from nightsight.workflows.history import SeriesNames, add_runs
     from nightsight.workflows.opening import Reading
 
-    with shown_progress() as progress:
+    with show_progress() as progress:
         reading = Reading(nsys, max_input, progress, window)
         lines = list(add_runs(runs, place, reading, SeriesNames(name, workload, link)))
     say(*lines)
@@ -109,7 +109,7 @@ def show(*, workloads: tuple[str, ...], place: str, canaries: tuple[str, ...], s
     """
     from nightsight.workflows.history import TrendRequest, as_json, as_text, read_trends
 
-    trends = _complaining(read_trends(TrendRequest(place, workloads, canaries)))
+    trends = _warn_of_problems(read_trends(TrendRequest(place, workloads, canaries)))
     if style == "json":
         put(as_json(trends, is_complete=not workloads))
     else:
@@ -149,7 +149,7 @@ def report(
     """
     from nightsight.workflows.history import TrendRequest, read_trends, write_page
 
-    trends = _complaining(read_trends(TrendRequest(place, workloads, canaries)))
+    trends = _warn_of_problems(read_trends(TrendRequest(place, workloads, canaries)))
     write_page(trends, output, reports=reports, repository=repository)
     say(f"report: {output}")
 
@@ -175,12 +175,12 @@ def export(*, workloads: tuple[str, ...], place: str, style: str, output: Path |
     """
     from nightsight.workflows.history import TrendRequest, read_trends, write_export
 
-    trends = _complaining(read_trends(TrendRequest(place, workloads)))
+    trends = _warn_of_problems(read_trends(TrendRequest(place, workloads)))
     if written := write_export(trends, style, output):
         say(f"export: {written}")
 
 
-def _complaining(trends: Any) -> Any:  # noqa: ANN401 (Trends, not imported for --help)
+def _warn_of_problems(trends: Any) -> Any:  # noqa: ANN401 (Trends, not imported for --help)
     """Report the unreadable parts of the history on stderr."""
     for problem in trends.problems:
         say(f"Warning: {problem}", err=True)

@@ -16,7 +16,7 @@ from typing import Any, Final
 from nightsight.errors import CaptureError, PipelineError, ToolError, UsageError
 from nightsight.progress import Progress
 from nightsight.system.installing import EXTRAS, for_nightsight
-from nightsight.system.processes import Died, Processes, cores, memory_of_machine
+from nightsight.system.processes import ProcessDied, Processes, cores, memory_of_machine
 
 LOCAL: Final = "local"
 _MOST_MEMORY: Final = 1_500_000_000
@@ -80,7 +80,7 @@ def _reason(error: BaseException) -> str:
     if isinstance(error, PipelineError):
         raise error
     # Dask's says the same, and is there only with Dask
-    if isinstance(error, Died) or type(error).__name__ == "KilledWorker":
+    if isinstance(error, ProcessDied) or type(error).__name__ == "KilledWorker":
         return "each worker that read it died: it may need more memory"
     if isinstance(error, ModuleNotFoundError) and (error.name or "").startswith("nightsight"):
         raise ToolError("nightsight is not installed on the workers of the cluster", "Install this version there.")

@@ -26,7 +26,7 @@ from nightsight.render.page.summary import benchmark_doubts, numbers
 from nightsight.results import RESULTS
 from nightsight.results.gpu_time import TIME_SPLIT
 from nightsight.results.ranges import NVTX_RANGES
-from nightsight.system.fork import forked
+from nightsight.system.fork import compute_in_fork
 from nightsight.system.parallel import MANY_ROWS, background
 from nightsight.version import VERSION
 
@@ -41,7 +41,7 @@ def analyze_profile(
 ) -> Source:
     """Analyze a profile as `build_report` does, and meanwhile prepare the events for an output format."""
     timeline, is_large = Timeline.of(profile), profile.rows >= MANY_ROWS
-    other_half = None if is_large or not form.has_windows else forked(partial(_other_half, timeline))
+    other_half = None if is_large or not form.has_windows else compute_in_fork(partial(_other_half, timeline))
     prepared = form.prepare and background(partial(form.prepare, profile), rows=profile.rows)
     of_devices = background(partial(activities, profile), rows=profile.rows) if prepared else None
     report = build_report(profile, title, capture=capture, findings=findings)

@@ -17,7 +17,7 @@ from nightsight.render.compare import comparison_json, comparison_markdown, rend
 from nightsight.render.gates import junit, openmetrics
 from nightsight.runs.layout import captures_of, refuse_no_run
 from nightsight.runs.noise import noise_of
-from nightsight.system.crash import about
+from nightsight.system.crash import naming_file
 from nightsight.texts import without_host
 from nightsight.workflows.analysis import without_intermediates
 from nightsight.workflows.opening import Reading, open_file
@@ -123,7 +123,7 @@ def _load_run(path: Path, reading: Reading, workload: str) -> LoadedRun:
     order = place if isinstance(place := run.get("order"), int) else -1
     # latest is a link to the folder of a run
     name = folder.resolve().name if file.name == "report.json" else without_host(file.name)
-    with about(file):
+    with naming_file(file):
         run_measures = measures(source.report, source=name, order=order, **texts)
     # only runs of `profile` have times of stages
     if not (source.report.stages_s or run):

@@ -17,7 +17,7 @@ from nightsight.model.report import Finding, Profile
 from nightsight.progress import silent
 from nightsight.read import recognize
 from nightsight.render import Format, Source
-from nightsight.system.processes import Died, Processes, as_worker, cores
+from nightsight.system.processes import ProcessDied, Processes, as_worker, cores
 from nightsight.texts import without_host
 from nightsight.workflows.analysis import analyze_profile
 from nightsight.workflows.opening import Reading, is_small, profile_of, title_of
@@ -94,7 +94,7 @@ def _summaries(paths: Sequence[Path], reading: Reading) -> Iterator[Iterator[Cal
         with Processes(count) as readers:
             futures = [readers.submit(_summarize_rank, path, replace(reading, progress=silent)) for path in paths]
             yield (future.result for future in futures)
-    except Died:
+    except ProcessDied:
         raise CaptureError(
             "a process that read captures died, perhaps because it ran out of memory",
             "Pass the captures of fewer ranks, or use a machine with more memory.",

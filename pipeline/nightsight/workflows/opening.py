@@ -16,7 +16,7 @@ from nightsight.read import read, recognize
 from nightsight.render import Format, Source
 from nightsight.runs.layout import captures_of, refuse_no_run
 from nightsight.runs.unprofiled import with_unprofiled
-from nightsight.system.crash import about
+from nightsight.system.crash import naming_file
 from nightsight.system.scratch import scratch
 from nightsight.tables import Details
 from nightsight.texts import without_host
@@ -64,7 +64,7 @@ def open_file(path: Path, form: Format, reading: Reading) -> Source:
             raise UsageError(f"a report.json is complete: {problem}", "Pass the capture from which it was made.")
         from nightsight.render.table.layouts import refuse_incomplete  # noqa: PLC0415 (most reports are made from captures)
 
-        with about(path, "reading"):
+        with naming_file(path, "reading"):
             report = Report.from_json(path.read_bytes())
             refuse_incomplete(report)
         return Source(report)
@@ -122,15 +122,15 @@ def profile_of(path: Path, reading: Reading, *, details: Details = True) -> Iter
     if recognize(path) != "nsys-rep":
         if not is_small(path):
             reading.progress(f"reading {path.name}")
-        with about(path, "reading"):
+        with naming_file(path, "reading"):
             profile = with_unprofiled(read(path, details=details, most_bytes=reading.most_bytes), path)
-        with about(path):
+        with naming_file(path):
             yield profile
         return
     from nightsight.collect.nsys import export_sqlite, required_nsys  # noqa: PLC0415 (most captures are exported)
 
     tool = required_nsys(reading.nsys)
-    with about(path), scratch() as folder:
+    with naming_file(path), scratch() as folder:
         reading.progress(f"exporting {path.name}")
         database = folder / "export.sqlite"
         export_sqlite(path, database, nsys=tool, log=folder / "export.log")

@@ -14,7 +14,7 @@ from nightsight.captures import NSYS_REPORT, unprofiled_file
 from nightsight.collect import COLLECTORS, Choice, choose_collector
 from nightsight.collect.calibrate import calibration_of
 from nightsight.collect.conditions import findings_of, logging_gpus
-from nightsight.collect.launched import launched
+from nightsight.collect.launched import launched_rank
 from nightsight.collect.timing import of_benchmark, time_ranges
 from nightsight.collect.workloads import OnlyTimed, Program, Request, arguments_of
 from nightsight.errors import Interrupted, UsageError, WorkloadError
@@ -151,7 +151,7 @@ def _measure_overhead(program: Program, request: Request, capture: Capture, serv
 
     `serving`: figures that the program measured itself. For a program that failed, only these are stored.
     """
-    rank = launched()
+    rank = launched_rank()
     ranks = pd.DataFrame([rank] if rank else [], columns=list(TABLES["launched_as"]))
     tables = {"serving_figures": serving, "launched_as": ranks}
     is_whole = capture.collector != "ncu" and not capture.failure

@@ -29,7 +29,7 @@ def usable_ncu(collector: str, request: Request) -> Path | None:
     replay = request.replay
     if replay and collector != "torch":
         return find_ncu(request.ncu)
-    if replay and replay.is_chosen:
+    if replay and replay.is_selected:
         raise UsageError(
             "--ncu-kernel, --ncu-range and --ncu-all need ncu, but the collector on this machine is torch.profiler",
             "Omit them, or run on a machine with a GPU and nsys; without nsys: --collector ncu.",
@@ -51,7 +51,7 @@ def with_replay(program: Program, request: Request, capture: Capture, profile: P
     interrupted = result.outcome and result.outcome.interrupted
     capture = replace(
         capture,
-        parameters={**capture.parameters, **result.described(replay)},
+        parameters={**capture.parameters, **result.description(replay)},
         findings=(*capture.findings, *result.findings),
         stages_s={**capture.stages_s, "replay": result.seconds},
         failure=f"the replay {result.outcome.ending}" if result.outcome and interrupted else "",
@@ -86,7 +86,7 @@ def _replay(program: Program, request: Request, replay: Replay, profile: Profile
         return no_replay(reason, "Replay its kernels one by one: --replay-mode kernel --graph-profiling node.")
     if "ranges" in profile.tables:
         replay = replace(replay, ranges=tuple(profile.table("ranges")["name"].cat.categories))
-    if not replay.is_chosen and not replay.is_range:
+    if not replay.is_selected and not replay.is_range:
         select = _select_graphs if replay.graph_profiling == "graph" else _select_kernels
         replay, refusal = select(replay, profile)
         if refusal:

@@ -11,7 +11,7 @@ from nightsight.errors import UsageError
 from nightsight.model.report import Report
 from nightsight.render import FORMATS, Format, format_of
 from nightsight.runs.layout import captures_of, write_file
-from nightsight.system.crash import about
+from nightsight.system.crash import naming_file
 from nightsight.workflows.opening import Reading, open_file, title_of
 
 
@@ -79,7 +79,7 @@ def render_files(paths: Sequence[Path], output: Output, reading: Reading) -> Ite
         source = job or open_file(paths[done], form, reading)
         reading.progress(f"writing {target.name}")
         # rendering computes results on demand
-        with nullcontext() if job else about(paths[done]):
+        with nullcontext() if job else naming_file(paths[done]):
             contents = form.render(replace(source, most_bytes=output.most_bytes))
         if output.assets:
             contents[""] = _with_assets(contents[""], output.assets, target, inputs)
