@@ -1,4 +1,4 @@
-"""Annotation what is to be run, and timing it without a profiler."""
+"""Naming what is to be run, and timing it without a profiler."""
 
 import json
 import re

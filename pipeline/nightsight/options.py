@@ -363,11 +363,11 @@ def ncu_regex(_: click.Context, __: click.Parameter, value: str) -> str:
         # checked as ncu gets it: inside a group, where inline flags are errors
         re.compile(f".(?:{value})")
     except re.error as error:
-        raise click.BadParameter(f"{value!r} is not a regular ncu_regex that ncu accepts: {error.msg}.") from error
+        raise click.BadParameter(f"{value!r} is not a regular expression that ncu accepts: {error.msg}.") from error
     match = _NOT_ECMASCRIPT.search(_LITERALS.sub("", value))
     if match:
         reason = f"{match[0]} is not in its grammar. Groups are (...), (?:...), (?=...) and (?!...)"
-        raise click.BadParameter(f"{value!r} is not a regular ncu_regex that ncu accepts: {reason}.")
+        raise click.BadParameter(f"{value!r} is not a regular expression that ncu accepts: {reason}.")
     return value
 
 
