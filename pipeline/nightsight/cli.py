@@ -465,12 +465,12 @@ def _show_function(options: ProfileOptions, progress: Reporter) -> "Callable[[Wr
 
     tables = options.tables
 
-    def show(made: "WrittenReport", turn: "Turn") -> None:
+    def show(written: "WrittenReport", turn: "Turn") -> None:
         with progress.paused():
-            if tables and made.file:
-                _print_tables(made.file, tables, Reading(options.nsys, MOST_BYTES, silent))
+            if tables and written.file:
+                _print_tables(written.file, tables, Reading(options.nsys, MOST_BYTES, silent))
             if not options.quiet and options.keep != "nothing":
-                show_report(made.report, is_brief=0 <= turn.order < options.repeat - 1)
+                show_report(written.report, is_brief=0 <= turn.order < options.repeat - 1)
 
     return show
 

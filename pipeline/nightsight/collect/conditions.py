@@ -145,13 +145,13 @@ def _slowdown(gpu: Conditions) -> str:
 
 def _device_conditions(samples: Sequence[Sample]) -> Conditions:
     busy = [sample for sample in samples if sample.busy_pct]
-    counted = busy if any(sample.busy_pct is not None for sample in samples) else samples
+    relevant = busy if any(sample.busy_pct is not None for sample in samples) else samples
     reasons = 0
-    for sample in counted:
+    for sample in relevant:
         reasons |= sample.reasons
 
     def middle(name: str) -> float | None:
-        values = [value for sample in counted if (value := getattr(sample, name)) is not None]
+        values = [value for sample in relevant if (value := getattr(sample, name)) is not None]
         return round(median(values), 1) if values else None
 
     is_locked = bool(reasons & _SET_CLOCKS) or any(sample.has_set_clocks for sample in samples)
@@ -166,7 +166,7 @@ def _device_conditions(samples: Sequence[Sample]) -> Conditions:
         mig=samples[0].mig,
         is_shared=any(sample.is_shared for sample in samples),
         clock_policy=_LOCKED if is_locked else "default",
-        samples=len(counted),
+        samples=len(relevant),
     )
 
 

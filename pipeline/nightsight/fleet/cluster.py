@@ -51,7 +51,7 @@ class Done:
     reason: str = ""
 
 
-def done(
+def map_files(
     function: Callable[..., Any], inputs: Mapping[str, Sequence[Any]], cluster: Cluster, progress: Progress
 ) -> Generator[Done]:
     """Apply a function to inputs by their keys, in this order; yield what became of each, as soon as that is known.
@@ -116,10 +116,10 @@ def _bytes(size: str) -> int:
     if not read:
         raise UsageError(f"{size!r} is not a memory size", "Write it like 2GB or 900MB.")
     number, unit, is_binary = read.groups()
-    found = int(float(number) * (1024 if is_binary else 1000) ** " kmgt".index(unit.lower() or " "))
-    if found < _LEAST_MEMORY:
+    limit = int(float(number) * (1024 if is_binary else 1000) ** " kmgt".index(unit.lower() or " "))
+    if limit < _LEAST_MEMORY:
         raise UsageError(f"{size} is too little memory for a worker", "It needs at least 300 MB.")
-    return found
+    return limit
 
 
 @contextmanager

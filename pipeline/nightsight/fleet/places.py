@@ -78,28 +78,28 @@ def system_of(url: str) -> tuple[Any, str]:
     try:
         system, path = url_to_fs(url)
     except ImportError as error:
-        raise CaptureError(f"a package is missing: {said(error, url)}") from None
+        raise CaptureError(f"a package is missing: {error_text(error, url)}") from None
     except Exception as error:  # each kind of store has its own errors
-        raise CaptureError(f"cannot be opened: {said(error, url)}") from error
+        raise CaptureError(f"cannot be opened: {error_text(error, url)}") from error
     return system, str(path)
 
 
-def said(error: BaseException, url: str) -> str:
-    """Return what an error says in one line, without secrets of the address that it is about."""
-    told = getattr(error, "strerror", None) or str(error).strip() or type(error).__name__
-    return str(told).replace(url, shown(url)).splitlines()[0]
+def error_text(error: BaseException, url: str) -> str:
+    """Return the text of an error in one line, without the secrets in its address."""
+    text = getattr(error, "strerror", None) or str(error).strip() or type(error).__name__
+    return str(text).replace(url, shown(url)).splitlines()[0]
 
 
-def found(patterns: Sequence[str]) -> Listing:
+def find_files(patterns: Sequence[str]) -> Listing:
     """List the captures that patterns name: files, folders, and expressions with `*`, `?`, `[]` and `**`.
 
-    Of a folder these are the files that are called like captures, and of runs in it their report.json.
+    A folder means its files that are named like captures, and the report.json of each run in it.
     """
     files: dict[str, InputFile] = {}
     failures = []
     for pattern in patterns:
         try:
-            listed = _listed(pattern)
+            listed = _list_pattern(pattern)
         except PipelineError as error:
             failures.append(Failure(shown(pattern), error.message))
             continue
@@ -115,7 +115,7 @@ def found(patterns: Sequence[str]) -> Listing:
         *([f"{_counted(len(others), 'file')} skipped: not from a profiler"] if others else []),
     )
     kept = [file for place, file in files.items() if place not in {*twice, *others}]
-    return Listing(_named(kept), tuple(failures), notes)
+    return Listing(_with_names(kept), tuple(failures), notes)
 
 
 def _counted(count: int, noun: str) -> str:
@@ -126,7 +126,7 @@ def _stem(file: InputFile) -> str:
     return file.address.removesuffix(NSYS_EXPORT).removesuffix(NSYS_REPORT)
 
 
-def _listed(pattern: str) -> list[InputFile]:
+def _list_pattern(pattern: str) -> list[InputFile]:
     system, path = system_of(pattern)
     try:
         if _MAGIC.search(path) and not system.exists(path):
@@ -142,7 +142,7 @@ def _listed(pattern: str) -> list[InputFile]:
     except FileNotFoundError:
         raise CaptureError("there is no such file") from None
     except Exception as error:  # each kind of store has its own errors
-        raise CaptureError(f"cannot be read: {said(error, pattern)}") from error
+        raise CaptureError(f"cannot be read: {error_text(error, pattern)}") from error
     return [_file(system, name, infos[name]) for name in sorted(infos) if name not in folders]
 
 
@@ -171,7 +171,7 @@ def _file(system: Any, path: str, info: Mapping[str, Any]) -> InputFile:  # noqa
     return InputFile(path, system, "", size, digest(f"{size} {times}") if times and size is not None else "")
 
 
-def _named(files: Sequence[InputFile]) -> tuple[InputFile, ...]:
+def _with_names(files: Sequence[InputFile]) -> tuple[InputFile, ...]:
     """Name files below the folder that they have in common; a run is named by its folder."""
     parts = [file.address.removesuffix(f"/{REPORT}").split("/") for file in files]
     folders = [path[:-1] for path in parts]
@@ -183,7 +183,7 @@ def _named(files: Sequence[InputFile]) -> tuple[InputFile, ...]:
 
 
 @contextmanager
-def at_hand(file: InputFile) -> Iterator[tuple[Path, str]]:
+def local_copy(file: InputFile) -> Iterator[tuple[Path, str]]:
     """Yield a file on this machine, and a digest of its content and of the files that nightsight keeps next to it.
 
     A file elsewhere is copied piece by piece to a temporary folder, which is deleted in the end. CaptureError if it
@@ -214,7 +214,7 @@ def _fetch(file: InputFile, path: Path) -> None:
             if file.system.exists(f"{folder}/{extra.name}"):
                 extra.write_bytes(file.system.cat_file(f"{folder}/{extra.name}"))
     except Exception as error:  # each kind of store has its own errors
-        raise CaptureError(f"cannot be read: {said(error, file.path)}") from error
+        raise CaptureError(f"cannot be read: {error_text(error, file.path)}") from error
 
 
 def _digest(paths: Sequence[Path]) -> str:

@@ -59,7 +59,7 @@ class FileSummary:
 
 def summarize_file(file: InputFile, known: frozenset[str], reading: Reading) -> FileSummary:
     """Read a file on a worker and summarize it, unless its content is `known`. PipelineError if it cannot be read."""
-    with as_worker(), fleet.at_hand(file) as (path, content):
+    with as_worker(), fleet.local_copy(file) as (path, content):
         capture = fleet.digest(f"{content} {reading.window}")
         if capture in known:
             return FileSummary(capture, {})
@@ -71,7 +71,7 @@ def summarize_file(file: InputFile, known: frozenset[str], reading: Reading) -> 
         if path.name == fleet.REPORT and not measures.workload:
             measures = replace(measures, workload=loaded.source.report.title)
         summary = fleet.summary_of(loaded.source.report, measures, capture, asked=reading.window)
-        return FileSummary(capture, fleet.packed(summary))
+        return FileSummary(capture, fleet.pack(summary))
 
 
 def survey(request: SurveyRequest, reading: Reading) -> tuple[Survey, str]:
@@ -80,7 +80,7 @@ def survey(request: SurveyRequest, reading: Reading) -> tuple[Survey, str]:
     CaptureError if no capture can be read; Interrupted on a signal, after which the same command continues.
     """
     check_window(reading.window)
-    listing = fleet.found(request.patterns)
+    listing = fleet.find_files(request.patterns)
     page = str(request.page.resolve())
     if any(file.path == page for file in listing.files if not file.system):
         raise UsageError(
@@ -167,7 +167,7 @@ class _SummaryCache:
         if result.version != SUMMARY:
             raise ToolError(f"the workers have {result.version}, and this is {SUMMARY}", "Install one version on both.")
         if result.summary:
-            summary = fleet.unpacked(result.summary)
+            summary = fleet.unpack(result.summary)
             assert summary is not None  # because it is of this version
             self.summaries[result.capture] = summary
             self._store.write(result.capture, result.summary)
@@ -192,7 +192,7 @@ def _summarize(cache: _SummaryCache, cluster: Cluster, reading: Reading) -> Iter
     inputs = {place: (file, cache.like(file), worker_reading) for place, file in waiting.items()}
     interval = -(-len(waiting) // _UPDATES)
     # end the workers in any case
-    with closing(fleet.done(summarize_file, inputs, cluster, reading.progress)) as answers:
+    with closing(fleet.map_files(summarize_file, inputs, cluster, reading.progress)) as answers:
         for count, answer in enumerate(answers, start=1):
             file = waiting[answer.key]
             if answer.reason:
