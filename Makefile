@@ -1,10 +1,10 @@
-# `make help` lists the targets. PYTHON=python3 uses that interpreter as it is: no .venv, no registry.
+# `make help` lists the targets. PYTHON=python3 uses that Python, without a .venv or a package registry.
 WORKLOAD ?= mlp
 ARGS ?=
 OPTIONS ?=
 VENV := .venv
 
-# Text for a program, which neither make nor a shell may run: it is handed on as it stands, and split by Python.
+# Text for a program, which neither make nor a shell may interpret: it is passed unchanged, and split by Python.
 override WORKLOAD := $(value WORKLOAD)
 override ARGS := $(value ARGS)
 override OPTIONS := $(value OPTIONS)
@@ -35,7 +35,7 @@ READY_DEV := $(VENV)/.ready-dev
 endif
 # the tests start Python hundreds of times: without compiled files, each start takes a second more
 PYTEST := env -u PYTHONDONTWRITEBYTECODE $(RUN) -m pytest --dist worksteal
-# how many examples a property gets, and how many seconds a case of a test, and all of its cases (tests/tiers.py)
+# the number of examples per property, and the seconds for a case of a test and for all of its cases (tests/tiers.py)
 QUICK := NIGHTSIGHT_EXAMPLES=10 NIGHTSIGHT_ONE_CASE_S=0.1 NIGHTSIGHT_ALL_CASES_S=0.1
 SHORT := NIGHTSIGHT_EXAMPLES=10 NIGHTSIGHT_ALL_CASES_S=1
 PAGE := templates/node_modules
@@ -50,22 +50,22 @@ help: ## list the targets
 profile: $(READY) ## profile WORKLOAD (default mlp); OPTIONS for nightsight, ARGS for the workload
 	@$(RUN) -c "$$PROFILE"
 
-check: lint ## lint, and the tests that take little time; before every commit
+check: lint ## lint and the quick tests; run before every commit
 	$(QUICK) $(PYTEST) -n 2 -q -m "not nightly" --ignore=tests/browser --ignore=tests/gpu
 
-test: $(READY_DEV) ## all tests but those of `make nightly`
+test: $(READY_DEV) ## all tests except those of `make nightly`
 	$(SHORT) $(PYTEST) -n 3 -m "not nightly"
 
-nightly: $(READY_DEV) ## every test with all of its examples, captures and looks
+nightly: $(READY_DEV) ## all tests with all examples, captures and looks
 	$(PYTEST) -n 3
 
-costs: $(READY_DEV) ## measure on an idle machine what each test takes: `make check` runs the cheap ones
+costs: $(READY_DEV) ## measure the time of each test on an idle machine; `make check` runs the quick ones
 	NIGHTSIGHT_EXAMPLES=10 NIGHTSIGHT_COSTS=write $(PYTEST) -n 2 -q -m "not (gpu or nightly)"
 
-test-scripts: ## the tests of the page's scripts that need no browser, in Node
+test-scripts: ## the tests of the page's scripts in Node, without a browser
 	node --test tests/scripts/*.test.mjs
 
-lint: $(READY_DEV) $(PAGE)/.ready ## style, types and import contracts; of the page's scripts too
+lint: $(READY_DEV) $(PAGE)/.ready ## check style, types and import contracts, also of the page's scripts
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
 	$(RUN) -m mypy
@@ -74,36 +74,36 @@ lint: $(READY_DEV) $(PAGE)/.ready ## style, types and import contracts; of the p
 	$(NPM) run --silent lint
 	$(NPM) run --silent types
 
-docs: $(READY_DEV) ## write the parts of docs/ that follow from the program
+docs: $(READY_DEV) ## write the generated parts of docs/
 	NIGHTSIGHT_DOCS=write $(RUN) -m pytest -q tests/test_docs.py tests/test_planted.py tests/test_ci_parts.py -k current
 
-lock: ## pin anew what the parts for CI install, with hashes; needs uv
+lock: ## pin the packages that CI installs, with hashes; needs uv
 	echo hatchling | uv pip compile pyproject.toml - --extra trend --universal --python-version 3.11 --upgrade \
 		--only-binary :all: --generate-hashes --no-annotate --custom-compile-command "make lock" \
 		-c constraints.txt --quiet -o templates/ci/requirements.txt
 
-pictures: $(READY_DEV) ## render the sample report and the pictures in docs/ anew, with Chromium
+pictures: $(READY_DEV) ## render the sample report and the pictures in docs/ with Chromium
 	$(RUN) -m tests.pictures
 
-bench: $(READY_DEV) ## measure what docs/benchmarks.md lists, and mark what exceeds the limit; AGAINST=COMMIT: in turns with a commit
+bench: $(READY_DEV) ## measure the figures of docs/benchmarks.md, and mark those above the limit; AGAINST=COMMIT: in turns with a commit
 	$(RUN) -m tests.bench $(if $(AGAINST),--against $(AGAINST))
 
-simulate: $(READY_DEV) ## how often a comparison is wrong, in worlds of made-up noise (docs/statistics.md)
+simulate: $(READY_DEV) ## measure how often comparisons are wrong under simulated noise (docs/statistics.md)
 	$(RUN) -m tests.simulate
 
-planted: $(READY) ## on a GPU host: time and capture programs with a planted cause, and judge the advice on them
+planted: $(READY) ## on a GPU host: time and capture programs with planted causes, and judge the advice
 	tests/planted/run.sh "$(RUN)"
 
 doctor: $(READY) ## check what profiling needs on this machine
 	@$(NIGHTSIGHT) doctor --python "$(RUN)"
 
-clean: ## remove .venv and caches; reports stay
+clean: ## remove .venv and caches, but no reports
 	rm -rf $(VENV) $(PAGE) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .coverage
 
 $(VENV)/bin/python:
 	python3 -m venv $(VENV)
 
-# what pip says goes to standard error: the output of `make profile` is the path of the report
+# output of pip goes to standard error: standard output of `make profile` is the path of the report
 PIP_INSTALL := $(VENV)/bin/python -m pip install --disable-pip-version-check -c constraints.txt
 
 $(VENV)/.ready: pyproject.toml constraints.txt | $(VENV)/bin/python
@@ -113,7 +113,7 @@ $(VENV)/.ready: pyproject.toml constraints.txt | $(VENV)/bin/python
 	@touch $@
 
 $(VENV)/.ready-dev: $(VENV)/.ready
-	@echo "Installing the tools of development into $(VENV), once: about 0.4 GB, 1 to 3 minutes." >&2
+	@echo "Installing development tools into $(VENV), once: about 0.4 GB, 1 to 3 minutes." >&2
 	@$(PIP_INSTALL) -e '.[workloads,dev]' >&2
 	@touch $@
 

@@ -176,8 +176,8 @@ def fake_nsys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
 
 @pytest.fixture
 def without_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let runs have an empty page: to render it takes as long as a small run."""
-    monkeypatch.setattr("nightsight.render.render_html", lambda *_, **__: "")
+    """Give runs an empty page: rendering takes as long as a small run."""
+    monkeypatch.setattr("nightsight.render.page.html.render_html", lambda *_, **__: "")
 
 
 @pytest.fixture

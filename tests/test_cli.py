@@ -17,7 +17,7 @@ import pytest
 from click.testing import Result
 
 from nightsight.cli import main
-from nightsight.collect.workloads import registered
+from nightsight.collect.workloads import registered_workloads
 from nightsight.model.report import Report
 from tests.recorded import DATA
 from tests.reports import unpacked
@@ -407,7 +407,7 @@ def test_stats_of_a_capture_that_has_none_of_the_usual_tables(run: Any, capture_
 
 def test_workloads_are_listed(run: Any) -> None:
     names = [line.split()[0] for line in run("workloads").stdout.splitlines() if not line.startswith(" ")]
-    assert names == [workload.name for workload in registered()]
+    assert names == [workload.name for workload in registered_workloads()]
 
 
 def test_doctor_speaks_to_people_and_programs(run: Any) -> None:

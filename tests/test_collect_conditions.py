@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nightsight.collect.conditions import Sample, conditions_of, findings_of, first_look, logging_gpus
+from nightsight.collect.conditions import Sample, conditions_of, current_state, findings_of, logging_gpus
 from nightsight.collect.doctor import examine
 from nightsight.errors import ToolError
 from nightsight.model.report import Conditions, Report
@@ -257,4 +257,4 @@ def test_doctor_says_what_is_logged_or_why_nothing_is(driver: Install, gpu: None
     assert said() == ("missing", "NVML lists no GPU")
     driver(problem="Driver Not Loaded")
     with pytest.raises(ToolError):
-        first_look()
+        current_state()

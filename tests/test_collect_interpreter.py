@@ -52,7 +52,7 @@ def test_our_own_runs_what_python3_on_path_cannot(tmp_path: Path, monkeypatch: p
     usual = Interpreter(str(on_path), "python3 on PATH")
     # pandas is what nightsight itself needs
     assert interpreter(needs=lambda: ("json", "pandas")) == Interpreter(
-        sys.executable, "nightsight's own: python3 on PATH lacks pandas", is_instead=True
+        sys.executable, "nightsight's own: python3 on PATH lacks pandas", is_substitute=True
     )
     assert interpreter(needs=lambda: ("json", "pandas")).remark == (
         f"Python: {sys.executable} (nightsight's own: python3 on PATH lacks pandas)"

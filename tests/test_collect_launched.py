@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 from nightsight.analyze.collectives import ANALYSES
-from nightsight.collect.launched import Launched, launched
+from nightsight.collect.launched import LaunchedRank, launched_rank
 from nightsight.events.timeline import Timeline
 from nightsight.job.facts import RankCapture
 from nightsight.job.merge import merge_ranks
@@ -30,14 +30,14 @@ TORCHRUN = {"RANK": "3", "WORLD_SIZE": "8"}
 @pytest.mark.parametrize(
     ("environment", "told"),
     [
-        (TORCHRUN, Launched(3, 8, "torchrun")),
-        ({**TORCHRUN, "GROUP_RANK": "1"}, Launched(3, 8, "torchrun", 1)),
-        ({**TORCHRUN, "GROUP_RANK": "x"}, Launched(3, 8, "torchrun")),
-        ({"SLURM_PROCID": "5", "SLURM_NTASKS": "8", "SLURM_NODEID": "2"}, Launched(5, 8, "Slurm", 2)),
-        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "2"}, Launched(0, 2, "Slurm")),
-        ({"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "4"}, Launched(1, 4, "Open MPI")),
+        (TORCHRUN, LaunchedRank(3, 8, "torchrun")),
+        ({**TORCHRUN, "GROUP_RANK": "1"}, LaunchedRank(3, 8, "torchrun", 1)),
+        ({**TORCHRUN, "GROUP_RANK": "x"}, LaunchedRank(3, 8, "torchrun")),
+        ({"SLURM_PROCID": "5", "SLURM_NTASKS": "8", "SLURM_NODEID": "2"}, LaunchedRank(5, 8, "Slurm", 2)),
+        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "2"}, LaunchedRank(0, 2, "Slurm")),
+        ({"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "4"}, LaunchedRank(1, 4, "Open MPI")),
         # torchrun inside of Slurm
-        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "2", **TORCHRUN}, Launched(3, 8, "torchrun")),
+        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "2", **TORCHRUN}, LaunchedRank(3, 8, "torchrun")),
         # the batch script itself
         ({"SLURM_PROCID": "0", "SLURM_NTASKS": "1"}, None),
         ({"RANK": "0", "WORLD_SIZE": "1"}, None),
@@ -50,8 +50,8 @@ TORCHRUN = {"RANK": "3", "WORLD_SIZE": "8"}
         ({}, None),
     ],
 )
-def test_launchers_tell_ranks(environment: dict[str, str], told: Launched | None) -> None:
-    assert launched(environment) == told
+def test_launchers_tell_ranks(environment: dict[str, str], told: LaunchedRank | None) -> None:
+    assert launched_rank(environment) == told
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_a_link_is_only_compared_to_on_one_machine(
 ) -> None:
     told = []
     for rank, (part, node) in enumerate(zip(world([[1_000_000] * 20] * 3), nodes, strict=True)):
-        beside = pd.DataFrame([Launched(rank, 3, "Slurm", node)])
+        beside = pd.DataFrame([LaunchedRank(rank, 3, "Slurm", node)])
         tables = from_text(to_text({"launched_as": conform("launched_as", beside)}))
         told.append(RankCapture(part.name, part.profile.joined(Profile(tables))))
     results = {one.entry.name: one.run(Timeline(merge_ranks(told))) for one in ANALYSES}
@@ -78,7 +78,7 @@ def test_a_capture_that_tells_no_rank_has_that_of_its_launcher() -> None:
     parts = world([[1_000_000] * 20] * 3, tells_ranks=False)
     told = []
     for rank, part in zip((2, 0, 1), parts, strict=True):
-        beside = pd.DataFrame([Launched(rank, 3, "Slurm")])
+        beside = pd.DataFrame([LaunchedRank(rank, 3, "Slurm")])
         tables = from_text(to_text({"launched_as": conform("launched_as", beside)}))
         told.append(RankCapture("train", part.profile.joined(Profile(tables))))
     table = merge_ranks(told).table("ranks")

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from nightsight import options
 from nightsight.cli import main
-from nightsight.collect.names import NAMES, Naming, naming
+from nightsight.collect.names import NAMES, Annotation, annotation_of
 from nightsight.collect.nsys import collect_nsys
 from nightsight.collect.workloads import PACKAGE, Program, Request
 
@@ -23,9 +23,11 @@ KNOWN = "\t--python-sampling=\n\t--python-sampling-frequency=\n\t--pytorch=\n"
 SAMPLING = "--python-sampling=true"
 
 
-def named(names: tuple[str, ...] | None, program: Program = SCRIPT, *, known: str = KNOWN, given: str = "") -> Naming:
+def named(
+    names: tuple[str, ...] | None, program: Program = SCRIPT, *, known: str = KNOWN, given: str = ""
+) -> Annotation:
     arguments = (given,) if given else ()
-    return naming(program, Request(names=names, nsys_arguments=arguments), help_text=known)
+    return annotation_of(program, Request(names=names, nsys_arguments=arguments), help_text=known)
 
 
 def test_the_names_that_can_be_asked_for_are_those_of_the_command_line() -> None:
@@ -36,7 +38,7 @@ def test_auto_names_what_costs_little_and_says_so() -> None:
     found = named(None)
     assert found.options == (SAMPLING, "--python-sampling-frequency=200")
     assert found.environment["NIGHTSIGHT_NAMES"] == "modules sparing"
-    assert (found.said, found.findings) == ("modules, python (auto)", ())
+    assert (found.description, found.findings) == ("modules, python (auto)", ())
 
 
 @pytest.mark.parametrize("names", [(), None])
@@ -45,7 +47,7 @@ def test_nothing_is_named_if_that_is_off_and_by_itself_in_no_other_program(names
         found = named(names, program)
         assert "NIGHTSIGHT_NAMES" not in found.environment
         # a script still has nsys save its buffers
-        assert replace(found, environment={}) == Naming()
+        assert replace(found, environment={}) == Annotation()
         assert found.environment.get("NIGHTSIGHT_SAVES") == ("1" if program == SCRIPT else None)
 
 
@@ -64,14 +66,14 @@ def test_what_is_asked_for_is_named(names: tuple[str, ...], expected: tuple[str,
     for program in (SCRIPT, WORKLOAD, BINARY):
         found = named(names, program)
         assert (found.options, found.environment.get("NIGHTSIGHT_NAMES"), found.findings) == (expected, words, ())
-        assert found.said == ", ".join(name for name in NAMES if name in names)
+        assert found.description == ", ".join(name for name in NAMES if name in names)
 
 
 @pytest.mark.parametrize("known", ["", "\t--python-backtrace=\n\t--pytorch-other=\n"])
 def test_an_nsys_that_cannot_do_it_is_not_asked_to(known: str) -> None:
-    assert named(None, known=known) == replace(named(None), options=(), said="modules (auto)")
+    assert named(None, known=known) == replace(named(None), options=(), description="modules (auto)")
     found = named(("modules", "shapes", "python"), known=known)
-    assert (found.options, found.said) == ((), "modules")
+    assert (found.options, found.description) == ((), "modules")
     (finding,) = found.findings
     assert (finding.severity, finding.title) == ("warning", "Not annotated: shapes, python")
 
@@ -86,9 +88,9 @@ def test_a_program_that_python_runs_is_known_by_its_first_line(tmp_path: Path) -
     for name, head, is_python in (("torchrun", f"#!{sys.executable}\n", True), ("run", "#!/bin/sh\n", False)):
         path = tmp_path / name
         path.write_text(head)
-        assert bool(named(None, Program(name, "command", (str(path),))).said) == is_python
-    assert named(None, Program("gone", "command", (str(tmp_path / "gone"),))) == Naming()
-    assert named(None, Program("python3", "command", ("/nowhere/python3.12", "-m", "train"))).said
+        assert bool(named(None, Program(name, "command", (str(path),))).description) == is_python
+    assert named(None, Program("gone", "command", (str(tmp_path / "gone"),))) == Annotation()
+    assert named(None, Program("python3", "command", ("/nowhere/python3.12", "-m", "train"))).description
 
 
 @pytest.mark.parametrize(

@@ -15,14 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nightsight.collect.own import OwnWorkload, own_workloads, write_workload
-from nightsight.collect.workloads import Program, registered, resolve
+from nightsight.collect.workloads import Program, registered_workloads, resolve
 from nightsight.errors import UsageError
 from nightsight.model.report import Report
 from nightsight.results.ranges import NVTX_RANGES
 
 Run = Callable[..., Result]
 Project = Callable[..., Path]
-NAMES = [workload.name for workload in registered()]
+NAMES = [workload.name for workload in registered_workloads()]
 needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="needs torch")
 
 

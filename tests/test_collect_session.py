@@ -371,6 +371,6 @@ def test_a_stop_that_fails_is_not_tried_again_until_the_end(span: Callable[..., 
 
 def test_commands_to_a_session_that_has_gone(request_: Request, tmp_path: Path) -> None:
     gone = session.Session(tmp_path / "nsys", request_, ("unshare", "--user"), is_later=True, name="x")
-    assert gone.stopping(2**22 + 1) == ()
+    assert gone.stop_command(2**22 + 1) == ()
     gone.has_begun = True
-    assert gone.stopping(2**22 + 1) == ()
+    assert gone.stop_command(2**22 + 1) == ()

@@ -18,7 +18,7 @@ from nightsight.collect.tools import (
     find_nsys,
     has_gpu,
     tool_version,
-    withheld,
+    withheld_variables,
     writable_folder,
 )
 from nightsight.errors import CaptureError, ToolError
@@ -191,9 +191,9 @@ def test_a_url_that_names_a_user_passes_only_by_name(
 def test_what_steers_cuda_or_torch_and_is_withheld_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("NCCL_NEW_OPTION", "TORCH_AUTH", "NCCL_DEBUG", "MY_OWN"):
         monkeypatch.setenv(name, "1")
-    assert {"NCCL_NEW_OPTION", "TORCH_AUTH"} <= set(withheld())
-    assert not {"NCCL_DEBUG", "MY_OWN"} & set(withheld())
-    assert "NCCL_NEW_OPTION" not in withheld(["NCCL_*"])
+    assert {"NCCL_NEW_OPTION", "TORCH_AUTH"} <= set(withheld_variables())
+    assert not {"NCCL_DEBUG", "MY_OWN"} & set(withheld_variables())
+    assert "NCCL_NEW_OPTION" not in withheld_variables(["NCCL_*"])
 
 
 def test_output_and_status_are_kept(run: Callable[..., Outcome], tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from nightsight.collect import COLLECTORS
 from nightsight.collect.torch import collect_torch
-from nightsight.collect.tracing import Schedule, Traced, Tracing
+from nightsight.collect.tracing import Schedule, TraceFacts, Tracing
 from nightsight.collect.workloads import Program, Request
 from nightsight.errors import CaptureError, ToolError, WorkloadError
 from tests.told import noted
@@ -199,7 +199,7 @@ def test_the_findings_say_what_was_recorded(
 def test_threads_that_are_not_recorded_are_told_and_those_with_ranges_are_a_warning(
     ranged: int, recorded: tuple[str, ...], severities: list[str]
 ) -> None:
-    found = [*Traced(threads=3, ranged=ranged).findings(Tracing(recorded=recorded))]
+    found = [*TraceFacts(threads=3, threads_with_ranges=ranged).findings(Tracing(recorded=recorded))]
     assert [finding.severity for finding in found] == severities
     if found:
         assert found[0].title.endswith(": 2 have ranges" if ranged else ": 3 were started")

@@ -21,9 +21,9 @@ from nightsight.collect.workloads import (
     Request,
     arguments_of,
     child_environment,
-    fresh,
+    delete_old,
     read_benchmark,
-    registered,
+    registered_workloads,
     resolve,
     run_benchmark,
     safe_name,
@@ -51,7 +51,7 @@ def workload(tmp_path: Path, script: str) -> Program:
 
 
 def test_each_registered_workload_is_a_module_with_a_summary() -> None:
-    workloads = registered()
+    workloads = registered_workloads()
     assert "mlp" in [workload.name for workload in workloads]
     for entry in workloads:
         assert (PACKAGE.parent / entry.module.replace(".", "/")).with_suffix(".py").is_file()
@@ -282,10 +282,10 @@ def test_step_times_survive_the_file(tmp_path_factory: pytest.TempPathFactory, s
 
 def test_the_way_is_cleared_or_the_folder_named(tmp_path: Path) -> None:
     (tmp_path / "old").touch()
-    fresh(tmp_path / "old", tmp_path / "new" / "file")
+    delete_old(tmp_path / "old", tmp_path / "new" / "file")
     assert [path.name for path in tmp_path.iterdir()] == ["new"]
     with pytest.raises(CaptureError, match=f"cannot write to {tmp_path}"):
-        fresh(tmp_path / "new")
+        delete_old(tmp_path / "new")
 
 
 def test_an_interrupted_benchmark_ends_the_run(
@@ -351,5 +351,5 @@ def test_a_server_is_told_apart_by_what_loads_it_too() -> None:
 
 @given(st.lists(st.text()))
 def test_any_arguments_have_a_digest(arguments: list[str]) -> None:
-    program = Program("train", "script", ("python3", "train.py"), given=tuple(arguments))
+    program = Program("train", "script", ("python3", "train.py"), arguments=tuple(arguments))
     assert re.fullmatch("none|digest [0-9a-f]{4}", arguments_of(program, Request())["arguments"])

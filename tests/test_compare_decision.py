@@ -7,7 +7,7 @@ import pytest
 
 from nightsight.compare import Limit, Settings, compare, settings
 from nightsight.errors import UsageError
-from nightsight.model.compare import Accepted, Decision, Measures
+from nightsight.model.compare import AcceptedChange, Decision, Measures
 from nightsight.model.report import Environment
 from tests.measured import hot, run, side
 
@@ -85,7 +85,7 @@ def test_categories_decide_only_with_a_limit() -> None:
 
 
 def test_an_accepted_change_passes_and_is_told() -> None:
-    accepted = Accepted("step_ns", "checks its input", "2026-11-20", workload="mlp")
+    accepted = AcceptedChange("step_ns", "checks its input", "2026-11-20", workload="mlp")
     found = decision(SAME, SLOWER, Settings(accepted=(accepted,)))
     assert found.status == 0
     assert "1 accepted" in found.line
@@ -134,7 +134,7 @@ def test_what_the_candidate_lost_is_not_green(lost: str) -> None:
 
 def test_an_accepted_change_excuses_no_budget() -> None:
     runs = [run({"step_ns": time, "launches": 60.0}) for time in SAME]
-    accepted = Accepted("launches", "a larger model", "2026-11-20")
+    accepted = AcceptedChange("launches", "a larger model", "2026-11-20")
     rules = Settings(limits={"launches": Limit(most=40)}, accepted=(accepted,))
     assert compare(runs, runs, settings=rules).decision.status == 1
 
@@ -222,7 +222,7 @@ def test_settings_of_the_nearest_file(tmp_path: Path, name: str) -> None:
     found = settings(below, "mlp")
     assert found.limits == {"step_ns": Limit(most_pct=5), "launches": Limit(most=40)}
     assert (found.least_pct, found.judged) == (2, Settings().deciding)
-    assert found.accepted == (Accepted("kernel_ns", "a larger model", "2026-11-20", workload="mlp", up_to_pct=6),)
+    assert found.accepted == (AcceptedChange("kernel_ns", "a larger model", "2026-11-20", workload="mlp", up_to_pct=6),)
     assert settings(below, "gemm").limits == {"step_ns": Limit(most_pct=5)}
 
 

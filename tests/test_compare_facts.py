@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from nightsight.compare import Limit, Settings, compare
-from nightsight.model.compare import Accepted, Comparison, Measures
+from nightsight.model.compare import AcceptedChange, Comparison, Measures
 from tests.measured import run
 
 NOISY = (1.0e6, 1.3e6, 0.8e6, 1.1e6, 0.9e6)
@@ -122,7 +122,10 @@ def test_a_count_can_be_accepted_or_allowed() -> None:
     tight = (1.0e6, 1.001e6, 0.999e6)
     sides = side({}, steps=tight), side({"device_to_host_copies": 1.0, "launches": 42.0}, steps=tight)
     assert compared(*sides).decision.regressed == ("launches", "device_to_host_copies")
-    accepted = (Accepted("copies", "logs the loss", "2026-11-20"), Accepted("launches", "an optimizer", "2026-11-20"))
+    accepted = (
+        AcceptedChange("copies", "logs the loss", "2026-11-20"),
+        AcceptedChange("launches", "an optimizer", "2026-11-20"),
+    )
     assert compared(*sides, Settings(accepted=accepted)).decision.status == 0
     assert compared(*sides, Settings(accepted=accepted[1:])).decision.regressed == ("device_to_host_copies",)
     allowed = Settings(limits={"launches": Limit(most_pct=10)}, accepted=accepted[:1])

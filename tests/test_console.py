@@ -21,8 +21,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nightsight.cli import main
-from nightsight.commands.console import encodable, put, say, shown_progress, width_of
-from nightsight.progress import Clock, written
+from nightsight.commands.console import encodable, put, say, show_progress, width_of
+from nightsight.progress import Clock, clock_text
 from tests.properties import examples
 
 CaptureFile = Callable[[str], Path]
@@ -237,7 +237,7 @@ def test_everything_is_printed_in_one_place() -> None:
 
 
 def test_without_a_terminal_each_stage_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
-    with shown_progress() as progress:
+    with show_progress() as progress:
         progress("run 1 of 2", done=0, of=2, is_series=True)
         progress("profiling")
         progress("run 2 of 2", done=1, of=2, is_series=True)
@@ -248,7 +248,7 @@ def test_without_a_terminal_each_stage_is_a_line(capsys: pytest.CaptureFixture[s
 
 @pytest.mark.usefixtures("environment")
 def test_bars_show_a_series_and_its_stage_and_go_away() -> None:
-    with as_terminal() as terminal, shown_progress() as progress:
+    with as_terminal() as terminal, show_progress() as progress:
         progress("run 1 of 3", done=0, of=3, is_series=True)
         progress("reading [/bold]\x1b[31m")
         progress("run 2 of 3", done=1, of=3, is_series=True)
@@ -265,7 +265,7 @@ def test_bars_show_a_series_and_its_stage_and_go_away() -> None:
 
 
 @pytest.mark.parametrize(
-    ("done", "told_s", "now_s", "left_s"),
+    ("done", "updated_s", "now_s", "left_s"),
     [
         (0, 100.0, 130.0, None),
         (1, 120.0, 120.0, 60.0),
@@ -275,16 +275,16 @@ def test_bars_show_a_series_and_its_stage_and_go_away() -> None:
     ],
 )
 def test_what_is_left_follows_from_the_parts_that_are_done(
-    done: float, told_s: float, now_s: float, left_s: float | None
+    done: float, updated_s: float, now_s: float, left_s: float | None
 ) -> None:
-    assert Clock(100.0, of=4, done=done, told_s=told_s).left_s(now_s) == left_s
+    assert Clock(100.0, of=4, done=done, updated_s=updated_s).left_s(now_s) == left_s
 
 
 def test_what_was_done_before_says_nothing_about_the_speed() -> None:
-    assert Clock(100.0, of=4, first=1, done=1, told_s=100.0).left_s(110.0) is None
-    assert Clock(100.0, of=4, first=1, done=2, told_s=110.0).left_s(110.0) == 20.0
+    assert Clock(100.0, of=4, first=1, done=1, updated_s=100.0).left_s(110.0) is None
+    assert Clock(100.0, of=4, first=1, done=2, updated_s=110.0).left_s(110.0) == 20.0
     assert Clock(100.0).left_s(110.0) is None
 
 
 def test_times_read_as_on_a_clock() -> None:
-    assert [written(seconds) for seconds in (0.4, 59.6, 3599, 3723)] == ["0:00", "1:00", "59:59", "1:02:03"]
+    assert [clock_text(seconds) for seconds in (0.4, 59.6, 3599, 3723)] == ["0:00", "1:00", "59:59", "1:02:03"]

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from nightsight.cli import main
 from nightsight.collect import COLLECTORS
-from nightsight.collect.workloads import registered
+from nightsight.collect.workloads import registered_workloads
 from nightsight.model.fleet import FILES, TABLES
 from nightsight.model.report import Environment, Report
 from nightsight.render import FORMATS
@@ -80,7 +80,7 @@ def test_what_is_written_from_the_registry_is_current() -> None:
 def test_each_workload_has_a_section_that_says_what_to_look_for() -> None:
     sections = re.split(r"^## ", (DOCS / "workloads.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
     described = {section.partition("\n")[0]: section for section in sections}
-    for workload in registered():
+    for workload in registered_workloads():
         assert "**Look for**" in described[workload.name]
         assert [option for option in workload.options.split() if f"`{option}" not in described[workload.name]] == []
 
@@ -123,7 +123,7 @@ def test_what_is_written_from_help_is_current() -> None:
         ("docs/stats.md", list(REPORTS)),
         ("docs/command-line.md", [*FORMATS, *COLLECTORS, *all_commands()]),
         ("docs/page.md", list(FORMATS)),
-        ("README.md", [workload.name for workload in registered()]),
+        ("README.md", [workload.name for workload in registered_workloads()]),
     ],
 )
 def test_a_document_names_all_there_is(document: str, names: list[str]) -> None:

@@ -8,7 +8,7 @@ import fsspec
 import pytest
 
 from nightsight.errors import CaptureError
-from nightsight.fleet import at_hand, found
+from nightsight.fleet import find_files, local_copy
 from nightsight.fleet.places import shown
 
 
@@ -20,7 +20,7 @@ def written(root: Path, *names: str) -> Path:
 
 
 def names(*patterns: object) -> list[str]:
-    return [file.name for file in found([str(pattern) for pattern in patterns]).files]
+    return [file.name for file in find_files([str(pattern) for pattern in patterns]).files]
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def test_a_folder_holds_captures_and_of_runs_their_reports(tmp_path: Path) -> No
 
 def test_an_export_counts_and_not_what_it_was_made_of(tmp_path: Path) -> None:
     written(tmp_path, "a.nsys-rep", "a.sqlite", "b.nsys-rep", "page.html")
-    listing = found([str(tmp_path / "*")])
+    listing = find_files([str(tmp_path / "*")])
     assert [file.name for file in listing.files] == ["a.sqlite", "b.nsys-rep"]
     assert listing.notes == (
         "1 .nsys-rep file skipped: the export is there too",
@@ -94,7 +94,7 @@ def test_what_cannot_be_listed_is_a_line_each(tmp_path: Path, memory: Any, monke
         tmp_path / "*.x",
         "s5://b",
     )
-    listing = found([str(pattern) for pattern in asked])
+    listing = find_files([str(pattern) for pattern in asked])
     assert [file.name for file in listing.files] == ["a.sqlite"]
     assert [(each.name, each.reason) for each in listing.failures] == [
         ("memory://b/*.sqlite", "cannot be read: 403 Forbidden: memory://b/*.sqlite"),
@@ -107,9 +107,9 @@ def test_what_cannot_be_listed_is_a_line_each(tmp_path: Path, memory: Any, monke
 def test_a_broken_link_is_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "gone.sqlite").symlink_to(tmp_path / "nowhere")
     written(tmp_path, "a.sqlite")
-    listing = found([str(tmp_path / "*.sqlite")])
+    listing = find_files([str(tmp_path / "*.sqlite")])
     assert [file.name for file in listing.files] == ["a.sqlite", "nowhere"]
-    with pytest.raises(CaptureError, match="cannot be read: No such file"), at_hand(listing.files[1]):
+    with pytest.raises(CaptureError, match="cannot be read: No such file"), local_copy(listing.files[1]):
         pass
 
 
@@ -128,9 +128,9 @@ def test_an_address_is_shown_without_what_could_be_secret(url: str, said: str) -
 def test_a_file_elsewhere_is_at_hand_with_what_lies_beside_it(memory: Any) -> None:
     memory.pipe({"/b/run/report.json": b"{}", "/b/run/run.json": b"1", "/b/run/report.unprofiled.json": b"2"})
     memory.pipe("/b/x.sqlite", b"x" * 3_000_000)
-    run, capture = found(["memory://b"]).files
+    run, capture = find_files(["memory://b"]).files
     assert (run.name, capture.name) == ("run", "x.sqlite")
-    with at_hand(run) as (path, first):
+    with local_copy(run) as (path, first):
         assert sorted(each.name for each in path.parent.iterdir()) == [
             "report.json",
             "report.unprofiled.json",
@@ -138,12 +138,12 @@ def test_a_file_elsewhere_is_at_hand_with_what_lies_beside_it(memory: Any) -> No
         ]
     assert not path.exists()
     memory.pipe("/b/run/run.json", b"3")
-    with at_hand(run) as (_, second):
+    with local_copy(run) as (_, second):
         assert first != second
-    with at_hand(capture) as (path, content):
+    with local_copy(capture) as (path, content):
         assert path.read_bytes() == b"x" * 3_000_000
     memory.rm("/b/x.sqlite")
-    with pytest.raises(CaptureError, match="cannot be read"), at_hand(capture):
+    with pytest.raises(CaptureError, match="cannot be read"), local_copy(capture):
         pass
     assert content
 
@@ -152,8 +152,8 @@ def test_the_same_content_is_the_same_wherever_it_is(tmp_path: Path, memory: Any
     written(tmp_path, "a/x.sqlite")
     memory.pipe("/b/y.sqlite", b"a/x.sqlite")
     digests = []
-    for file in found([str(tmp_path), "memory://b"]).files:
-        with at_hand(file) as (_, content):
+    for file in find_files([str(tmp_path), "memory://b"]).files:
+        with local_copy(file) as (_, content):
             digests.append(content)
     assert len(set(digests)) == 1
 
@@ -161,9 +161,9 @@ def test_the_same_content_is_the_same_wherever_it_is(tmp_path: Path, memory: Any
 def test_a_stamp_changes_with_the_file(tmp_path: Path, memory: Any) -> None:
     written(tmp_path, "x.sqlite")
     memory.pipe("/b/x.sqlite", b"1")
-    before = found([str(tmp_path), "memory://b"]).files
+    before = find_files([str(tmp_path), "memory://b"]).files
     (tmp_path / "x.sqlite").write_text("longer")
     memory.pipe("/b/x.sqlite", b"2")
-    after = found([str(tmp_path), "memory://b"]).files
+    after = find_files([str(tmp_path), "memory://b"]).files
     assert [file.place for file in before] == [file.place for file in after]
     assert all(old.stamp and old.stamp != new.stamp for old, new in zip(before, after, strict=True))

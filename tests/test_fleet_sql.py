@@ -10,7 +10,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from nightsight.fleet import Store, packed
+from nightsight.fleet import Store, pack
 from nightsight.model.fleet import FILES, conform
 from tests.fleets import STEP, summary, survey
 
@@ -33,7 +33,7 @@ def test_the_documented_queries_run(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     }
     store = Store("fleet.summaries")
     for name, each in fleet.items():
-        store.write(name, packed(each))
+        store.write(name, pack(each))
     rows = [(f"place {name}", "", f"{name}.sqlite", 1, name) for name in fleet]
     store.write_files(conform(pd.DataFrame(rows, columns=[column.name for column in FILES]), FILES))
     # in a process of its own: it lists what it leaks when it ends

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from nightsight.errors import CaptureError
-from nightsight.fleet import Store, packed, store
+from nightsight.fleet import Store, pack, store
 from nightsight.model.fleet import FILES, TABLES, conform
 from tests.fleets import summary
 
@@ -28,7 +28,7 @@ def noted(*rows: tuple[str, str, str, int | None, str]) -> pd.DataFrame:
 def test_what_was_kept_is_read_and_nothing_else(place: str) -> None:
     assert Store(place).read(["a"]) == {}
     kept = summary("a", causes={"wait": 5.0}, kernels={"gemm": (3, 90)})
-    Store(place).write("a", packed(kept))
+    Store(place).write("a", pack(kept))
     read = Store(place).read(["a", "b", "a"])
     assert list(read) == ["a"]
     for name in TABLES:
@@ -37,7 +37,7 @@ def test_what_was_kept_is_read_and_nothing_else(place: str) -> None:
 
 @pytest.mark.parametrize("damage", ["missing", "half", "empty", "text", "other columns"])
 def test_a_summary_that_is_half_written_or_damaged_is_not_there(damage: str, tmp_path: Path) -> None:
-    Store(str(tmp_path)).write("a", packed(summary("a", kernels={"gemm": (3, 90)})))
+    Store(str(tmp_path)).write("a", pack(summary("a", kernels={"gemm": (3, 90)})))
     path = tmp_path / "kernels" / "a.parquet"
     content = path.read_bytes()
     if damage == "missing":
@@ -52,11 +52,11 @@ def test_a_summary_that_is_half_written_or_damaged_is_not_there(damage: str, tmp
 def test_a_summary_of_another_version_is_not_there(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as earlier:
         earlier.setattr(store, "SUMMARY", "nightsight 0.0.1, summary 1")
-        Store(place).write("a", packed(summary("a")))
+        Store(place).write("a", pack(summary("a")))
         Store(place).write_files(noted(("p", "s", "a.sqlite", 1, "a")))
     assert Store(place).read(["a"]) == {}
     assert len(Store(place).files()) == 0
-    Store(place).write("a", packed(summary("a")))
+    Store(place).write("a", pack(summary("a")))
     assert list(Store(place).read(["a"])) == ["a"]
 
 
@@ -74,14 +74,14 @@ def test_a_size_may_be_unknown(place: str) -> None:
 
 
 def test_nothing_is_left_aside(tmp_path: Path) -> None:
-    Store(str(tmp_path)).write("a", packed(summary("a")))
+    Store(str(tmp_path)).write("a", pack(summary("a")))
     assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file()) == ["a.parquet"] * len(TABLES)
 
 
 def test_a_place_that_cannot_be_used_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(CaptureError, match=r"the summaries in .*file cannot be written: Not a directory"):
-        Store(str(tmp_path / "file")).write("a", packed(summary("a")))
+        Store(str(tmp_path / "file")).write("a", pack(summary("a")))
     with pytest.raises(CaptureError, match=r"the summaries in nowhere://x: cannot be opened: Protocol not known"):
         Store("nowhere://x")
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nightsight.compare import measures
-from nightsight.fleet import packed, summary_of, unpacked
+from nightsight.fleet import pack, summary_of, unpack
 from nightsight.model.fleet import TABLES, Summary, conform, empty
 from nightsight.model.report import Report
 from tests.properties import examples
@@ -53,7 +53,7 @@ def test_a_capture_in_which_nothing_repeats_has_no_step() -> None:
 def test_a_hostile_report_can_be_kept() -> None:
     hostile = hostile_report()
     kept = summarized(replace(hostile, results=hostile.results[:1]))
-    read = unpacked(packed(kept))
+    read = unpack(pack(kept))
     assert read is not None
     for name in TABLES:
         pd.testing.assert_frame_equal(read[name], kept[name])
@@ -72,8 +72,8 @@ def summaries(draw: st.DrawFn) -> Summary:
 @examples(50)
 @given(summaries())
 def test_a_summary_survives_parquet(kept: Summary) -> None:
-    read = unpacked(packed(kept))
+    read = unpack(pack(kept))
     assert read is not None
     for name in TABLES:
         pd.testing.assert_frame_equal(read[name], kept[name])
-    assert packed(read) == packed(kept)
+    assert pack(read) == pack(kept)

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from nightsight.render import FORMATS
-from nightsight.system.fork import fork_allowed, forked
+from nightsight.system.fork import compute_in_fork, fork_allowed
 from nightsight.workflows.opening import Reading, open_file
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the system cannot copy processes")
@@ -22,7 +22,7 @@ def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_value_is_computed_once_in_another_process() -> None:
     with fork_allowed():
-        value = forked(lambda: (os.getpid(), pd.DataFrame({"a": [1, 2]})))
+        value = compute_in_fork(lambda: (os.getpid(), pd.DataFrame({"a": [1, 2]})))
     assert value is not None
     assert value()[0] != os.getpid()
     assert value()[1] is value()[1]
@@ -39,16 +39,16 @@ def test_a_copy_that_dies_costs_only_time(end: Callable[[], object]) -> None:
         return 7
 
     with fork_allowed():
-        value = forked(compute)
+        value = compute_in_fork(compute)
     assert value is not None
     assert value() == 7
 
 
 def test_only_commands_copy_their_process() -> None:
-    assert forked(lambda: 7) is None
+    assert compute_in_fork(lambda: 7) is None
     with fork_allowed():
         pass
-    assert forked(lambda: 7) is None
+    assert compute_in_fork(lambda: 7) is None
 
 
 @pytest.mark.parametrize("style", ["html", "json", "markdown"])

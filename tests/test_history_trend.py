@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from nightsight.history import HistoryRows, levels, trends
 from nightsight.history.levels import LEAST_NIGHTS, changes
-from nightsight.model.compare import Accepted
+from nightsight.model.compare import AcceptedChange
 from nightsight.model.history import Floats, off_level
 from nightsight.model.report import Conditions
 from tests.nights import FIRST, STEP, measures, nights, of, row, step_at
@@ -167,15 +167,15 @@ def test_a_change_that_was_undone_has_recovered() -> None:
 
 def test_a_change_is_accepted_up_to_a_size_by_a_date_and_for_a_workload() -> None:
     rows = nights(30, SLOWER)
-    yes = Accepted("step_ns", "checks the loss", "2026-10-01")
+    yes = AcceptedChange("step_ns", "checks the loss", "2026-10-01")
     assert told(rows, accepted=[yes])[0][0] == "accepted"
     assert trends(of(rows), accepted=[yes]).events[0].sentence.endswith("Accepted: checks the loss.")
     for no in (
-        Accepted("step_ns", "r", "2026-09-20"),
-        Accepted("step_ns", "r", "2026-10-01", workload="other"),
-        Accepted("step_ns", "r", "2026-10-01", kind="kernel"),
-        Accepted("kernel_ns", "r", "2026-10-01"),
-        Accepted("step_ns", "r", "2026-10-01", up_to_pct=3.0),
+        AcceptedChange("step_ns", "r", "2026-09-20"),
+        AcceptedChange("step_ns", "r", "2026-10-01", workload="other"),
+        AcceptedChange("step_ns", "r", "2026-10-01", kind="kernel"),
+        AcceptedChange("kernel_ns", "r", "2026-10-01"),
+        AcceptedChange("step_ns", "r", "2026-10-01", up_to_pct=3.0),
     ):
         assert told(rows, accepted=[no])[0][0] == "confirmed"
 
@@ -270,7 +270,7 @@ def test_what_was_accepted_or_recovered_stays_so_when_its_epoch_ends() -> None:
     def driver(night: int) -> str:
         return "590.1" if night >= 40 else "580.1"
 
-    accepted = [Accepted("step_ns", "checks the loss", "2026-10-01")]
+    accepted = [AcceptedChange("step_ns", "checks the loss", "2026-10-01")]
     assert told(nights(50, SLOWER, driver=driver), accepted=accepted)[0][0] == "accepted"
     factor = dict.fromkeys(range(20, 30), 1.05)
     assert told(nights(50, lambda night: factor.get(night, 1.0), driver=driver))[0][0] == "recovered"

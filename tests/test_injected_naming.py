@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from nightsight.collect.names import naming
+from nightsight.collect.names import annotation_of
 from nightsight.collect.workloads import Program, Request
 from nightsight.read.nsys.names import OF_HOOK
 
@@ -64,7 +64,7 @@ def run(
     script, told = tmp_path / "train.py", tmp_path / "told.json"
     script.write_text((nvtx or "").replace("{slow}", str(slow)) + code)
     program = Program("train", "script", (sys.executable, str(script)))
-    environment = naming(program, Request(names=names or None), help_text=known).environment
+    environment = annotation_of(program, Request(names=names or None), help_text=known).environment
     done = subprocess.run(
         program.command,
         env={**os.environ, **environment, "TOLD": str(told)},

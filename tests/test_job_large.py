@@ -139,10 +139,10 @@ def traced(folder: Path, rank: int) -> Path:
 
 def test_a_reader_that_dies_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(opening_job, "_MOST_HELD_BYTES", 1)
-    monkeypatch.setattr(opening_job, "_read_apart", dies)
+    monkeypatch.setattr(opening_job, "_summarize_rank", dies)
     done = CliRunner().invoke(main, ["report", *(str(traced(tmp_path, rank)) for rank in range(2))])
     assert done.exit_code == 3
-    assert "a process that read captures has died" in done.output
+    assert "a process that read captures died" in done.output
     assert "Traceback" not in done.output
 
 
@@ -153,7 +153,7 @@ def dies(*_: object) -> None:
 @pytest.mark.nightly
 def test_a_reader_that_is_killed_loses_no_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(opening_job, "_MOST_HELD_BYTES", 1)
-    monkeypatch.setattr(opening_job, "_read_apart", dies_at_first)
+    monkeypatch.setattr(opening_job, "_summarize_rank", dies_at_first)
     page = tmp_path / "job.json"
     files = [str(traced(tmp_path, rank)) for rank in range(4)]
     done = CliRunner().invoke(main, ["report", *files, "-o", str(page)])
@@ -166,7 +166,7 @@ def dies_at_first(path: Path, reading: Reading) -> RankSummary | None:
     if "rank1" in path.name and not (path.parent / "killed").exists():
         (path.parent / "killed").touch()
         os.kill(os.getpid(), signal.SIGKILL)
-    return opening_job._read_apart(path, reading)
+    return opening_job._summarize_rank(path, reading)
 
 
 def test_ranks_that_do_not_communicate_are_a_job_too() -> None:

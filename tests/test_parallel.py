@@ -62,7 +62,7 @@ def test_a_value_that_could_not_be_computed_is_asked_for_again() -> None:
 
 def test_threads_change_no_result(capture_file: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
     capture, reports = capture_file("everything"), set()
-    monkeypatch.setattr(parallel, "_LEAST_ROWS", 0)
+    monkeypatch.setattr(parallel, "MANY_ROWS", 0)
     for count in (1, 2, 2):
         monkeypatch.setattr(parallel, "_allowed", [count])
         reports.add(build_report(read(capture), "everything").to_json())

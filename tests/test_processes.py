@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from nightsight.system import processes
-from nightsight.system.processes import Died, Processes, as_worker, cores, memory_of_machine
+from nightsight.system.processes import ProcessDied, Processes, as_worker, cores, memory_of_machine
 from tests.calls import (
     WAIT_S,
     asleep,
@@ -81,7 +81,7 @@ def test_a_process_that_is_killed_loses_nothing(tmp_path: Path) -> None:
         assert executor.submit(asleep, 0).result(WAIT_S) != idle
 
 
-@pytest.mark.parametrize(("call", "error"), [(dies, Died), (finds_no_memory, MemoryError)])
+@pytest.mark.parametrize(("call", "error"), [(dies, ProcessDied), (finds_no_memory, MemoryError)])
 def test_a_call_that_fails_for_want_of_memory_is_made_twice(
     call: Callable[[Path], None], error: type[Exception], tmp_path: Path
 ) -> None:
@@ -110,7 +110,7 @@ def test_a_process_that_takes_more_memory_than_it_may_is_ended() -> None:
     with Processes(2, 400_000_000) as executor:
         calls = [executor.submit(takes, count) for count in (1, 900_000_000, 2, 3)]
         assert [calls[place].result(WAIT_S) for place in (0, 2, 3)] == [1, 2, 3]
-        with pytest.raises(Died):
+        with pytest.raises(ProcessDied):
             calls[1].result(WAIT_S)
 
 

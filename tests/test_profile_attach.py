@@ -105,9 +105,9 @@ def test_what_report_cannot_take_is_an_error(run: Run, capture_file: Callable[[s
     said = run("report", capture, "--attach", "absent.json", expect=3).output
     assert "Error: cannot attach absent.json: No such file or directory" in said
     other = capture_file("graph")
-    assert "--attach is about one capture" in run("report", capture, other, "--attach", "r.json", expect=2).output
+    assert "--attach takes one capture" in run("report", capture, other, "--attach", "r.json", expect=2).output
     run("report", capture, "-o", "made.json")
-    assert "has the figures that it was made with" in run("report", "made.json", "--attach", "r.json", expect=2).output
+    assert "figures cannot be added to it" in run("report", "made.json", "--attach", "r.json", expect=2).output
     assert "--attach has no effect with --collector ncu" in (
         run("profile", "--collector", "ncu", "--attach", "r.json", "mlp", expect=2).output
     )

@@ -279,5 +279,5 @@ def test_how_it_was_measured_is_on_the_page(fake_nsys: FakeNcu, fake_ncu: FakeNc
     fake_ncu()
     profiled(tmp_path, "--collector", "nsys", "--clock-control", "base", "--replay-mode", "application")
     page = (tmp_path / "reports/train/latest/report.html").read_text()
-    for name, value in Replay(clock_control="base", replay_mode="application").described.items():
+    for name, value in Replay(clock_control="base", replay_mode="application").description.items():
         assert re.search(rf"{name}\W.{{0,80}}?{value}", page, re.DOTALL)

@@ -10,7 +10,7 @@ import pytest
 
 from nightsight.errors import CaptureError
 from nightsight.runs.layout import Run, publish
-from nightsight.workflows.prune import Choice, Pruned, Skipped, prune
+from nightsight.workflows.prune import PrunedRun, PruneRules, SkipCounts, prune
 
 NOW = dt.datetime(2026, 11, 22, 12, tzinfo=dt.UTC)
 DAY = dt.timedelta(days=1)
@@ -28,8 +28,8 @@ def write_run(reports: Path, started: dt.datetime, *, workload: str = "mlp", siz
     return run.folder
 
 
-def pruned(reports: Path, skipped: Skipped | None = None, *, is_dry: bool = False, **chosen: Any) -> list[Pruned]:
-    return list(prune(reports, Choice(**chosen), now=NOW, skipped=skipped or Skipped(), is_dry=is_dry))
+def pruned(reports: Path, skipped: SkipCounts | None = None, *, is_dry: bool = False, **chosen: Any) -> list[PrunedRun]:
+    return list(prune(reports, PruneRules(**chosen), now=NOW, skipped=skipped or SkipCounts(), is_dry=is_dry))
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ def test_what_is_not_a_run_stays(week: list[Path], tmp_path: Path) -> None:
     damaged.mkdir()
     (damaged / "run.json").write_text("{")
     (tmp_path / "trend.html").write_text("")
-    skipped = Skipped()
+    skipped = SkipCounts()
     pruned(tmp_path, skipped, runs=0, latest=True)
     assert left(week) == []
     assert sorted(path.name for path in folder.iterdir()) == [
@@ -124,7 +124,7 @@ def test_a_run_that_is_being_written_stays(week: list[Path], tmp_path: Path) -> 
     being_written = tmp_path / "mlp" / "20250101-000000"
     (being_written / "capture").mkdir(parents=True)
     (being_written / "report.html").write_text("page")
-    skipped = Skipped()
+    skipped = SkipCounts()
     pruned(tmp_path, skipped, runs=0, captures=True)
     pruned(tmp_path, skipped, runs=0)
     assert (being_written / "capture").is_dir()
@@ -197,7 +197,7 @@ def test_a_folder_that_cannot_be_deleted_is_an_error(
 
 
 def test_two_at_a_time_do_not_mind_one_another(week: list[Path], tmp_path: Path) -> None:
-    first, second = (prune(tmp_path, Choice(runs=1), now=NOW, skipped=Skipped()) for _ in range(2))
+    first, second = (prune(tmp_path, PruneRules(runs=1), now=NOW, skipped=SkipCounts()) for _ in range(2))
     next(first)
     next(second)
     rest = [*first, *second]

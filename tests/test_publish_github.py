@@ -423,7 +423,7 @@ def test_what_is_no_regression_of_the_code_opens_no_issue(
         ({"state": "ended"}, "further nights cannot show whether it recovers"),
         ({"state": "accepted"}, "it was accepted in the settings"),
         ({"state": "recovered"}, "it has recovered"),
-        ({"direction": "faster"}, "it is not slower any more"),
+        ({"direction": "faster"}, "it is no longer slower"),
         ({"cause": "environment"}, "it was not the code"),
     ],
 )
@@ -445,8 +445,8 @@ LATER = {"machine": MACHINE, "workload": "mlp", "tested_since": "2026-11-21T02:0
 @pytest.mark.parametrize(
     ("found", "others", "says"),
     [
-        ([], {"tracks": [LATER]}, "it lies before the last nights that are tested"),
-        ([event(id="b", ids=["b", OWN])], {}, "it is a part of another change now. mlp: step time"),
+        ([], {"tracks": [LATER]}, "it is older than the nights that are tested"),
+        ([event(id="b", ids=["b", OWN])], {}, "it is part of another change now. mlp: step time"),
         # nothing is known: of other machines and workloads, in part of a history, or in one that was lost
         ([], {"tracks": [{**LATER, "workload": "gelu"}]}, ""),
         ([], {"tracks": [{**LATER, "machine": "NVIDIA H100"}]}, ""),
@@ -490,7 +490,7 @@ def test_an_issue_is_closed_when_its_change_is_missing_for_a_week(
     assert night(8, event()).startswith("updated: ")
     assert [night(day) for day in (9, 15)] == [""] * 2
     assert night(16).startswith("closed: ")
-    assert github.state["issues"][0]["body"].endswith("**Closed**: no night since 2026-12-09 shows it any more.\n")
+    assert github.state["issues"][0]["body"].endswith("**Closed**: no night since 2026-12-09 shows it.\n")
 
 
 def test_noise_that_moves_a_change_far_opens_no_second_issue(

@@ -15,20 +15,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nightsight.collect.workloads import Request
-from nightsight.collect.worktrees import Asked
+from nightsight.collect.worktrees import ProgramRequest
 from nightsight.compare import Settings, measures
 from nightsight.errors import CaptureError, Interrupted, NotMeasured
 from nightsight.model.compare import Measures
 from nightsight.runs.noise import noise_of
 from nightsight.workflows import trials
 from nightsight.workflows.profile import Plan
-from nightsight.workflows.trials import BASELINE, CANDIDATE, Compared, Trial, compared, looks
+from nightsight.workflows.trials import BASELINE, CANDIDATE, Trial, TrialResult, compare_commits, looks
 from tests.repositories import SMALL, committed, git, program
 from tests.test_cli import FakeNsys
 from tests.told import noted
 
 Interrupt = Callable[..., None]
-Measure = Callable[..., Compared]
+Measure = Callable[..., TrialResult]
 
 
 @pytest.fixture
@@ -50,15 +50,15 @@ def measure(tmp_path: Path, fake_nsys: FakeNsys, without_pages: None, monkeypatc
     monkeypatch.setattr(tempfile, "tempdir", str(temporary))
     fake_nsys(export=SMALL)
 
-    def run(base: str = "HEAD~1", head: str = "HEAD", pairs: int = 3, **asked: Any) -> Compared:
+    def run(base: str = "HEAD~1", head: str = "HEAD", pairs: int = 3, **asked: Any) -> TrialResult:
         request = Request(nsys=tmp_path / "fake" / "nsys", progress=noted(told), calibrate=False, names=())
         settings = asked.pop("settings", Settings())
         build = asked.pop("build", "")
-        given = replace(Asked("train.py", (), sys.executable), **asked)
+        given = replace(ProgramRequest("train.py", (), sys.executable), **asked)
         trial = Trial(given, tmp_path / "reports", request, "nsys", build=build)
         before: tuple[object, ...] = (dict(os.environ), Path.cwd(), [])
         try:
-            return compared(trial, base, head, pairs, settings=lambda _: settings)
+            return compare_commits(trial, base, head, pairs, settings=lambda _: settings)
         finally:
             assert (dict(os.environ), Path.cwd(), list(temporary.glob("nightsight-*"))) == before
             assert len(git(Path.cwd(), "worktree", "list").splitlines()) == 1
@@ -68,7 +68,7 @@ def measure(tmp_path: Path, fake_nsys: FakeNsys, without_pages: None, monkeypatc
     return run
 
 
-def gate(found: Compared, name: str) -> "pd.Series[Any]":
+def gate(found: TrialResult, name: str) -> "pd.Series[Any]":
     changes = found.comparison.changes
     return changes[(changes["kind"] == "gate") & (changes["name"] == name)].iloc[0]
 
@@ -99,7 +99,7 @@ with open({str(seen)!r}, "a") as file:
     assert found.comparison.decision.status == 1
     assert found.comparison.is_paired
     # ten times the noise is settled at the first look
-    assert "Stopped after 3 of 9 pairs: every metric that decides is settled." in found.comparison.notes
+    assert "Stopped after 3 of 9 pairs: every deciding metric is settled." in found.comparison.notes
     runs = [json.loads((folder / "run.json").read_text()) for folder in (*found.baseline, *found.candidate)]
     assert {run["series"] for run in runs} == {found.series}
     assert [run["side"] for run in sorted(runs, key=lambda run: run["order"])] == [
@@ -199,10 +199,10 @@ def test_a_folder_that_is_in_no_repository(
     repository: Path, measure: Measure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     committed(repository, {"train.py": ""}, "base")
-    trial = Trial(Asked("train.py", (), "python3"), tmp_path, Request())
+    trial = Trial(ProgramRequest("train.py", (), "python3"), tmp_path, Request())
     monkeypatch.chdir(tmp_path)
     with pytest.raises(NotMeasured, match="this folder is not in a git repository"):
-        compared(trial, "HEAD", "HEAD", 1, settings=lambda _: Settings())
+        compare_commits(trial, "HEAD", "HEAD", 1, settings=lambda _: Settings())
 
 
 def test_a_program_that_fails_on_one_side(repository: Path, measure: Measure, tmp_path: Path) -> None:

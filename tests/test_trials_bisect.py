@@ -12,17 +12,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nightsight.collect.workloads import Request
-from nightsight.collect.worktrees import Asked, checkout, worktrees
+from nightsight.collect.worktrees import ProgramRequest, find_checkout, worktrees
 from nightsight.compare import Settings, compare
 from nightsight.errors import NotMeasured, UsageError
 from nightsight.model.compare import Comparison
-from nightsight.workflows.bisect import BAD, GOOD, SKIP, Found, _first_bad, _State, bisected, ends_of, judged, metric_of
+from nightsight.workflows.bisect import (
+    BAD,
+    GOOD,
+    SKIP,
+    FirstBad,
+    _first_bad,
+    _StepInput,
+    choose_metric,
+    find_first_bad,
+    judge,
+    measure_ends,
+)
 from nightsight.workflows.trials import BASELINE, CANDIDATE, Trial
 from tests.measured import run
 from tests.repositories import SMALL, committed, git, program
 from tests.test_cli import FakeNsys
 
-Find = Callable[..., Found]
+Find = Callable[..., FirstBad]
 
 
 @pytest.fixture
@@ -37,17 +48,17 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def trial(tmp_path: Path, fake_nsys: FakeNsys, without_pages: None) -> Trial:
     fake_nsys(export=SMALL)
     request = Request(nsys=tmp_path / "fake" / "nsys", calibrate=False, names=())
-    return Trial(Asked("train.py", (), sys.executable), tmp_path / "reports", request, "nsys")
+    return Trial(ProgramRequest("train.py", (), sys.executable), tmp_path / "reports", request, "nsys")
 
 
 @pytest.fixture
 def find(trial: Trial) -> Find:
     """Look for a commit; the repository is afterwards as it was."""
 
-    def look(good: str, bad: str, metric: str = "") -> Found:
+    def look(good: str, bad: str, metric: str = "") -> FirstBad:
         before = state()
         try:
-            return bisected(trial, (good, bad), metric, 3, settings=lambda _: Settings())
+            return find_first_bad(trial, (good, bad), metric, 3, settings=lambda _: Settings())
         finally:
             assert state() == before
 
@@ -87,9 +98,9 @@ def test_ends_that_do_not_differ_are_not_reproduced(repository: Path, find: Find
 
 def test_commits_that_cannot_be_measured_can_hide_the_first_bad_one(repository: Path, trial: Trial) -> None:
     good, _, bad = (committed(repository, {"train.py": f"raise SystemExit({place})"}, "commit") for place in range(3))
-    of = checkout()
-    with worktrees(of, {BASELINE: good, CANDIDATE: bad}, python=trial.asked.python) as sides:
-        state = _State(trial, of, sides[BASELINE], sides[CANDIDATE], "step_ns", 0.1, pairs=3)
+    checkout = find_checkout()
+    with worktrees(checkout, {BASELINE: good, CANDIDATE: bad}, python=trial.program.python) as sides:
+        state = _StepInput(trial, checkout, sides[BASELINE], sides[CANDIDATE], "step_ns", 0.1, pairs=3)
         with pytest.raises(NotMeasured) as caught:
             _first_bad(state, good, bad)
     assert caught.value.message == "commits that could not be measured hide the first bad one"
@@ -119,7 +130,7 @@ def ends(before: float, after: float) -> Comparison:
 )
 def test_what_cannot_be_halved_is_told(before: float, after: float, metric: str, message: str) -> None:
     with pytest.raises(NotMeasured) as caught:
-        metric_of(ends(before, after), Settings(), metric, ("good", "bad"))
+        choose_metric(ends(before, after), Settings(), metric, ("good", "bad"))
     assert caught.value.message == message
     assert caught.value.hint
 
@@ -145,13 +156,13 @@ def test_twice_as_many_pairs_settle_what_the_first_leave_open(
 
     runs.measure_pairs = lambda *sides: measure_pairs(pairs=sides[-1])
     sides: Any = {"baseline": None, "candidate": None}
-    chosen, found = ends_of(runs, sides, 3, "", settings=lambda _: Settings())
+    chosen, found = measure_ends(runs, sides, 3, "", settings=lambda _: Settings())
     assert len(found.baseline) == pairs
     if metric:
-        assert metric_of(found, chosen, "", ("good", "bad")) == metric
+        assert choose_metric(found, chosen, "", ("good", "bad")) == metric
         return
     with pytest.raises(NotMeasured) as caught:
-        metric_of(found, chosen, "", ("good", "bad"))
+        choose_metric(found, chosen, "", ("good", "bad"))
     is_open = before is NOISY
     assert ("it is unknown whether good and bad differ" in caught.value.message) == is_open
     assert ("good and bad do not differ" in caught.value.message) != is_open
@@ -160,9 +171,9 @@ def test_twice_as_many_pairs_settle_what_the_first_leave_open(
 
 def test_a_time_is_looked_at_before_a_count() -> None:
     sides = [[run({"step_ns": step, "launches": 40.0 * step / 1e6}) for _ in range(3)] for step in (1e6, 1.2e6)]
-    assert metric_of(compare(*sides, settings=Settings()), Settings(), "", ("good", "bad")) == "step_ns"
+    assert choose_metric(compare(*sides, settings=Settings()), Settings(), "", ("good", "bad")) == "step_ns"
     counts = [[run({"step_ns": 1e6, "launches": launches}) for _ in range(3)] for launches in (40.0, 50.0)]
-    assert metric_of(compare(*counts, settings=Settings()), Settings(), "", ("good", "bad")) == "launches"
+    assert choose_metric(compare(*counts, settings=Settings()), Settings(), "", ("good", "bad")) == "launches"
 
 
 def test_the_checkout_as_it_is_has_no_history(repository: Path, find: Find) -> None:
@@ -182,7 +193,7 @@ def said(effect: float, ratios: Callable[[int], list[float]]) -> tuple[int, int]
         return ratios(number)
 
     state: Any = SimpleNamespace(effect=effect, pairs=3, metric="step_ns")
-    return judged(state, measure)[0], asked[-1]
+    return judge(state, measure)[0], asked[-1]
 
 
 @given(st.floats(0.01, 1), st.floats(-1, 2), st.booleans())

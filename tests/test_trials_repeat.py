@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from nightsight.model.compare import Measures
 from nightsight.model.report import Environment
-from nightsight.workflows.trials import spread_of
+from nightsight.workflows.trials import spread_finding
 from tests.repositories import SMALL
 from tests.test_cli import FAILED, FakeNsys, error_lines
 
@@ -99,16 +99,16 @@ def test_zero_runs_are_refused(run: Any, script: Any) -> None:
 
 
 def test_the_spread_is_the_standard_deviation_over_the_mean() -> None:
-    (finding,) = spread_of(of_step(1e6, 2e6, 3e6))
+    (finding,) = spread_finding(of_step(1e6, 2e6, 3e6))
     assert finding.detail.endswith("step: 50.0 % (1.000 ms to 3.000 ms).")
 
 
 @given(st.lists(st.floats(1e3, 1e9), max_size=5))
 def test_there_is_a_spread_of_two_runs_or_more(values: list[float]) -> None:
-    assert len(spread_of(of_step(*values))) == (len(values) > 1)
+    assert len(spread_finding(of_step(*values))) == (len(values) > 1)
 
 
 def test_a_metric_that_a_run_lacks_is_left_out() -> None:
     complete, lacking = of_step(1e6, 1e6)
     lacking = Measures("run", "train", lacking.table.iloc[:0], Environment())
-    assert spread_of([complete, lacking]) == ()
+    assert spread_finding([complete, lacking]) == ()

@@ -1,7 +1,7 @@
 """nightsight: workloads run under a profiler, captures become reports. `docs/architecture.md` is the map.
 
-In notebooks and scripts: `import nightsight as ns; report = ns.report("x.sqlite")` (docs/api.md). What is heavy is
-imported when it is used.
+In notebooks and scripts: `import nightsight as ns; report = ns.report("x.sqlite")` (docs/api.md). Heavy modules are
+imported on first use.
 """
 
 from importlib import import_module

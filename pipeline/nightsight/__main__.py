@@ -5,9 +5,9 @@ import sys
 
 
 def main() -> None:
-    """Run the command line; Ctrl-C while it is loaded ends as it does later."""
+    """Run the command line; Ctrl-C while it is loading ends like Ctrl-C later."""
     try:
-        from nightsight.cli import main as command  # noqa: PLC0415 (this is what takes time)
+        from nightsight.cli import main as command  # noqa: PLC0415 (this import takes time)
     except KeyboardInterrupt:
         sys.stderr.write("Error: interrupted\n")
         sys.exit(128 + signal.SIGINT)

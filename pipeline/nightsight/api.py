@@ -12,7 +12,7 @@ from nightsight.collect import Choice
 from nightsight.collect.interpreter import interpreter
 from nightsight.collect.own import own_workloads
 from nightsight.collect.replay import Replay
-from nightsight.collect.workloads import Request, registered, resolve
+from nightsight.collect.workloads import Request, registered_workloads, resolve
 from nightsight.errors import MissingTable
 from nightsight.events.window import AUTO
 from nightsight.model.report import Finding, names_of
@@ -98,11 +98,10 @@ def profile(  # noqa: PLR0913 (all by name)
     `ncu=False`, no kernels are replayed. `attach`: result files of serving benchmarks that the program writes.
     """
     first, *rest = command
-    names = {workload.name for workload in registered()} | {workload.name for workload in own_workloads()}
+    names = {workload.name for workload in registered_workloads()} | {workload.name for workload in own_workloads()}
     is_named = first.endswith(".py") or first in names
     target, arguments = (first, rest) if is_named else (None, list(command))
     program = resolve(target, arguments, python=interpreter(python or sys.executable).path)
     request = Request(timeout_s=timeout_s, replay=Replay() if ncu else None)
     plan = Plan(program, collector, Path(reports), window=window, attach=tuple(map(Path, attach)))
-    made = profile_program(plan, request)
-    return report(made.path.with_name("report.json"))
+    return report(profile_program(plan, request).path.with_name("report.json"))

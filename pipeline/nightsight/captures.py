@@ -9,30 +9,30 @@ NSYS_EXPORT: Final = ".sqlite"
 NCU_REPORT: Final = ".ncu-rep"
 TRACE: Final = ".json.gz"
 
-# an export before the report that it was made from; a replay comes last, since it has no timeline
+# an export before its .nsys-rep; a replay comes last, since it has no timeline
 _PREFERRED: Final = (NSYS_EXPORT, TRACE, NSYS_REPORT, NCU_REPORT)
 _NAMED_AS_CAPTURES: Final = (*_PREFERRED, ".pt.trace.json")
 _NEVER_CAPTURES: Final = (".html", ".jsonl", ".md", ".txt", ".xml", ".log", ".toml", ".lock", ".parquet")
-# in the order in which they are taken off: x.pt.trace.json.gz
+# in the order of removal: x.pt.trace.json.gz
 _ENDINGS: Final = (".gz", NSYS_REPORT, NCU_REPORT, NSYS_EXPORT, ".json", ".report", ".csv", ".pt.trace")
 _OF_TIMELINES: Final = (".gz", ".json", NSYS_EXPORT, NSYS_REPORT)
-# the size of an .sqlite export with the same events, in times of the size of the file
+# the size of an .sqlite export with the same events, relative to the size of the file
 _AS_EXPORT: Final = ((TRACE, 6.0), (".json", 0.5), (NSYS_REPORT, 4.0))
 
 
 def preferred(files: Sequence[Path]) -> list[Path]:
-    """Return the captures of a run to read, out of all of its files: those of the kind that tells most."""
+    """Return the captures of a run to read: those of its files that are of the most informative kind."""
     by_kind = ([file for file in files if file.name.endswith(ending)] for ending in _PREFERRED)
     return next(filter(None, by_kind), [])
 
 
 def is_named_as_capture(name: str) -> bool:
-    """Whether a file in a folder is taken for a capture."""
+    """Whether a file in a folder counts as a capture."""
     return name.endswith(_NAMED_AS_CAPTURES)
 
 
 def is_never_capture(name: str) -> bool:
-    """Whether a name is one that no profiler gives to its files."""
+    """Whether no profiler writes files with such a name."""
     return name.lower().endswith(_NEVER_CAPTURES)
 
 
@@ -47,9 +47,9 @@ def unprofiled_file(capture: Path) -> Path:
 
 
 def export_bytes(path: Path) -> int:
-    """Return about how large a capture is as an .sqlite export: of a trace and of a .nsys-rep that is a guess."""
-    times = next((times for ending, times in _AS_EXPORT if path.name.endswith(ending)), 1.0)
-    return int(path.stat().st_size * times) if path.is_file() else 0
+    """Return the approximate size of a capture as an .sqlite export: a guess for a trace and a .nsys-rep."""
+    factor = next((factor for ending, factor in _AS_EXPORT if path.name.endswith(ending)), 1.0)
+    return int(path.stat().st_size * factor) if path.is_file() else 0
 
 
 def _without(name: str, endings: Iterable[str]) -> str:

@@ -23,11 +23,11 @@ from click.core import ParameterSource
 from nightsight.commands.captures import prune, sanitize
 from nightsight.commands.ci import ci
 from nightsight.commands.compare import compare
-from nightsight.commands.console import PROGRESS, put, say, show_report, shown_progress
+from nightsight.commands.console import PROGRESS, put, say, show_progress, show_report
 from nightsight.commands.fleet import fleet
 from nightsight.commands.history import history
 from nightsight.commands.shared import TOOL, input_option, keep_memory, nsys_option, quiet_option, window_option
-from nightsight.commands.trials import REST, WithRest, ab, bisect
+from nightsight.commands.trials import AFTER_DASHES, ProgramCommand, ab, bisect
 from nightsight.errors import CRASHED, Interrupted, MissingTable, NoMemory, PipelineError, ToolError
 from nightsight.options import (
     RECORDED,
@@ -37,22 +37,22 @@ from nightsight.options import (
     StatsOptions,
     Words,
     command_line,
-    expression,
     names,
+    ncu_regex,
     no_empty_name,
-    numbers_of_ranks,
+    rank_numbers,
     ready_sign,
     standard_output,
 )
 from nightsight.progress import Reporter
-from nightsight.system.crash import about, crash_line, place_of
-from nightsight.system.interrupts import noting_interrupts
+from nightsight.system.crash import crash_line, naming_file, place_of
+from nightsight.system.interrupts import recording_interrupts
 from nightsight.version import VERSION
 
 if TYPE_CHECKING:
     from nightsight.runs.layout import Turn
     from nightsight.workflows.opening import Reading
-    from nightsight.workflows.report import Made
+    from nightsight.workflows.report import WrittenReport
 
 FORMATS: Final = ("html", "json", "csv", "parquet", "markdown", "perfetto", "speedscope")
 _CLOSED: Final = 141
@@ -69,7 +69,7 @@ class _Group(click.Group):
         gc.disable()
         atexit.register(gc.freeze)
         status = 0
-        with noting_interrupts() as signals:
+        with recording_interrupts() as signals:
             try:
                 super().invoke(ctx)
                 sys.stdout.flush()
@@ -136,7 +136,7 @@ def _ncu_options(command: Callable[..., Any]) -> Callable[..., Any]:
         option("--ncu-coverage", type=share, default=90, metavar="PERCENT", help=_COVERAGE),
         option("--ncu-kernels", type=count, default=12, metavar="N", help=_MOST),
         option("--ncu-launches", type=count, default=1, metavar="N", help="Replay this many launches of each kernel."),
-        click.option("--ncu-kernel", default="", metavar="REGEX", callback=expression, help=_KERNEL),
+        click.option("--ncu-kernel", default="", metavar="REGEX", callback=ncu_regex, help=_KERNEL),
         click.option("--ncu-range", default="", metavar="NAME", help="Replay only work in this NVTX push/pop range."),
         click.option("--ncu-all", is_flag=True, help="Replay every kernel, grid and block. No limit."),
         click.option(
@@ -281,7 +281,7 @@ def main(*, debug: bool) -> None:
     """
 
 
-@main.command(cls=WithRest, options_metavar="[OPTIONS]", short_help="Profile a workload, script or command.")
+@main.command(cls=ProgramCommand, options_metavar="[OPTIONS]", short_help="Profile a workload, script or command.")
 @click.argument("target", required=False, metavar="[WORKLOAD|SCRIPT.py|PROGRAM] [-- ARGUMENTS]")
 @click.option(
     "--collector",
@@ -362,7 +362,7 @@ def main(*, debug: bool) -> None:
 @click.option(
     "--ranks",
     metavar="N,...",
-    callback=numbers_of_ranks,
+    callback=rank_numbers,
     help="Under a launcher, record only these ranks. The others run unprofiled (docs/cluster.md).",
 )
 @click.option(
@@ -422,12 +422,12 @@ def profile(ctx: click.Context, /, target: str | None, **values: Any) -> None:  
     from nightsight.collect import needs_of
     from nightsight.collect.interpreter import interpreter
     from nightsight.collect.launched import run_unless_chosen
-    from nightsight.collect.tools import withheld
+    from nightsight.collect.tools import withheld_variables
     from nightsight.collect.workloads import resolve
     from nightsight.workflows.profile import Plan
-    from nightsight.workflows.trials import repeated
+    from nightsight.workflows.trials import profile_repeatedly
 
-    rest = ctx.meta[REST]
+    rest = ctx.meta[AFTER_DASHES]
     options = ProfileOptions(**values)
     if bool(options.server) == bool(target or rest):
         other = "--server is the program to profile. Don't name another one."
@@ -443,18 +443,18 @@ def profile(ctx: click.Context, /, target: str | None, **values: Any) -> None:  
     parameters = {"interpreter": python.reason} if is_run_by_it and not python.is_own else {}
     if is_run_by_it and python.remark and not options.quiet:
         say(python.remark, err=True)
-    if (unseen := withheld(options.keep_env)) and not options.quiet:
+    if (unseen := withheld_variables(options.keep_env)) and not options.quiet:
         say(f"Not passed to the program: {', '.join(unseen)}. To pass one: --keep-env NAME", err=True)
-    with shown_progress(is_quiet=options.quiet) as progress:
+    with show_progress(is_quiet=options.quiet) as progress:
         show = _show_function(options, progress)
         plan = Plan(program, collector, options.reports, parameters, options.window, options.attach, show=show)
-        for output in repeated(plan, options.request(progress), options.repeat, keep=options.keep):
+        for output in profile_repeatedly(plan, options.request(progress), options.repeat, keep=options.keep):
             with progress.paused():
                 # a path, or all of a report as Markdown
                 say(*output.split("\n"))
 
 
-def _show_function(options: ProfileOptions, progress: Reporter) -> "Callable[[Made, Turn], None]":
+def _show_function(options: ProfileOptions, progress: Reporter) -> "Callable[[WrittenReport, Turn], None]":
     """Return the function that prints tables and first screen of a run; for repeats before the last, only one line.
 
     Raise UsageError for an unknown table.
@@ -465,12 +465,12 @@ def _show_function(options: ProfileOptions, progress: Reporter) -> "Callable[[Ma
 
     tables = options.tables
 
-    def show(made: "Made", turn: "Turn") -> None:
+    def show(written: "WrittenReport", turn: "Turn") -> None:
         with progress.paused():
-            if tables and made.file:
-                _print_tables(made.file, tables, Reading(options.nsys, MOST_BYTES, silent))
+            if tables and written.file:
+                _print_tables(written.file, tables, Reading(options.nsys, MOST_BYTES, silent))
             if not options.quiet and options.keep != "nothing":
-                show_report(made.report, is_brief=0 <= turn.order < options.repeat - 1)
+                show_report(written.report, is_brief=0 <= turn.order < options.repeat - 1)
 
     return show
 
@@ -560,12 +560,12 @@ def report(files: tuple[Path, ...], **values: Any) -> None:  # noqa: ANN401
     output_name = options.output or ""
     path, is_folder = Path(output_name) if output_name else None, output_name.endswith("/")
     output = Output(path, options.style or "", options.max_bytes, options.assets, is_folder)
-    with shown_progress(is_quiet=options.quiet) as progress, fork_allowed():
+    with show_progress(is_quiet=options.quiet) as progress, fork_allowed():
         reading = Reading(options.nsys, options.max_input, progress, options.window, options.attach, options.apart)
         for rendered in render_files(files, output, reading):
             with progress.paused():
                 if not options.quiet:
-                    with about(rendered.file or rendered.path, "writing the first screen"):
+                    with naming_file(rendered.file or rendered.path, "writing the first screen"):
                         show_report(rendered.report, is_brief=rendered.is_one_of_several)
                 say(f"report: {rendered.path}")
 
@@ -623,7 +623,7 @@ def stats(file: Path, **values: Any) -> None:  # noqa: ANN401
     skipped: list[tuple[str, str]] = []
     skip = None if options.reports else lambda *reason: skipped.append(reason)
     with (
-        shown_progress() as progress,
+        show_progress() as progress,
         profile_of(file, Reading(options.nsys, options.max_input, progress), details=details_of(selection)) as profile,
     ):
         tables = list(print_stats(profile, selection, path=file, output=options.output, skip=skip))
@@ -652,12 +652,12 @@ def workloads(*, workloads: Path | None) -> None:
     Example: nightsight workloads
     """
     from nightsight.collect.own import own_workloads
-    from nightsight.collect.workloads import registered
+    from nightsight.collect.workloads import registered_workloads
 
     own = {workload.name: workload for workload in own_workloads(workloads)}
     for custom in own.values():
         say(f"{custom.name:16}{custom.summary}", f"{'':16}{shlex.join((str(custom.script), *custom.arguments))}")
-    for workload in registered():
+    for workload in registered_workloads():
         if workload.name not in own:
             say(f"{workload.name:16}{workload.summary}", f"{'':16}{workload.options}")
 
@@ -676,9 +676,9 @@ def init_workload(*, name: str, workloads: Path | None) -> None:
       nightsight init-workload --workloads bench/ train
     """
     from nightsight.collect.own import own_workloads, write_workload
-    from nightsight.collect.workloads import registered
+    from nightsight.collect.workloads import registered_workloads
 
-    path = write_workload(name, workloads, {"sample", *(workload.name for workload in registered())})
+    path = write_workload(name, workloads, {"sample", *(workload.name for workload in registered_workloads())})
     is_known = name in {workload.name for workload in own_workloads(workloads)}
     chosen = f"--workloads {shlex.quote(str(workloads))} " if workloads else ""
     say(f"script: {path}")

@@ -44,7 +44,7 @@ class CaptureError(PipelineError):
 
 
 class NotMeasured(PipelineError):
-    """What should be compared could not be measured, so there is no result."""
+    """A side of a comparison could not be measured, so there is no result."""
 
 
 class MissingTable(PipelineError):

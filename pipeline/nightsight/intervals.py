@@ -36,7 +36,7 @@ def divided(begin: int, length: int, count: int) -> Ints:
 def union_of(spans: Iterable[Spans]) -> Spans:
     """Return the union of several sets of spans."""
     # a single set is not copied: it can hold the operations of a large capture
-    each = [some for some in spans if len(some[0])] or [(np.empty(0, dtype=np.int64),) * 2]
+    each = [times for times in spans if len(times[0])] or [(np.empty(0, dtype=np.int64),) * 2]
     return union(*(each[0] if len(each) == 1 else map(np.concatenate, zip(*each, strict=True))))
 
 
@@ -85,14 +85,14 @@ def reaching(position: Ints, end: Ints, least: Ints, parent: Ints | None = None)
             return position
         position[rows] = parent[position[rows]]
         rows = rows[position[rows] >= 0]
-    position[rows] = _searched(position[rows], end, least[rows])
+    position[rows] = _search(position[rows], end, least[rows])
     return position
 
 
 _ROUNDS: Final = 24
 
 
-def _searched(position: Ints, end: Ints, least: Ints) -> Ints:
+def _search(position: Ints, end: Ints, least: Ints) -> Ints:
     """Return the latest positions, at most the given ones, with an end of at least `least`, or -1."""
     # the latest ends of blocks of 1, 2, 4, ... spans
     latest = [end]

@@ -26,7 +26,7 @@ RECORDED: Final = ("shapes", "stack", "memory", "modules", "sync", "threads")
 """Data that torch.profiler can record in addition to its default, in the words of workloads/traced.py."""
 
 # escaped characters and bracket expressions: everything in them is literal
-_PLAIN: Final = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]", re.DOTALL)
+_LITERALS: Final = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]", re.DOTALL)
 _NOT_ECMASCRIPT: Final = re.compile(r"\(\?(?![:=!])(?:P?<[=!]?|P?.?)")
 
 
@@ -357,14 +357,14 @@ class Number(click.FloatRange):
         return self.fail(f"{value} is not a number.", param, ctx) if isnan(number) else number
 
 
-def expression(_: click.Context, __: click.Parameter, value: str) -> str:
+def ncu_regex(_: click.Context, __: click.Parameter, value: str) -> str:
     """Reject regular expressions that ncu does not accept: it uses C++'s ECMAScript grammar."""
     try:
         # checked as ncu gets it: inside a group, where inline flags are errors
         re.compile(f".(?:{value})")
     except re.error as error:
         raise click.BadParameter(f"{value!r} is not a regular expression that ncu accepts: {error.msg}.") from error
-    match = _NOT_ECMASCRIPT.search(_PLAIN.sub("", value))
+    match = _NOT_ECMASCRIPT.search(_LITERALS.sub("", value))
     if match:
         reason = f"{match[0]} is not in its grammar. Groups are (...), (?:...), (?=...) and (?!...)"
         raise click.BadParameter(f"{value!r} is not a regular expression that ncu accepts: {reason}.")
@@ -413,7 +413,7 @@ def no_empty_name(_: click.Context, __: click.Parameter, value: Any) -> Any:  # 
     return value
 
 
-def numbers_of_ranks(_: click.Context, __: click.Parameter, value: str | None) -> frozenset[int] | None:
+def rank_numbers(_: click.Context, __: click.Parameter, value: str | None) -> frozenset[int] | None:
     """Return the numbers between commas."""
     if value is None:
         return None

@@ -24,7 +24,7 @@ def silent(message: str, /, *, done: float = 0, of: float = 0, is_series: bool =
 
 @dataclass
 class Clock:
-    """The progress of an activity that started at `began_s`: `done` of `of` parts at `told_s`.
+    """The progress of an activity that started at `began_s`: at `updated_s`, `done` of `of` parts are done.
 
     first: the parts that were done at the start.
     """
@@ -33,7 +33,7 @@ class Clock:
     of: float = 0.0
     first: float = 0.0
     done: float = 0.0
-    told_s: float = 0.0
+    updated_s: float = 0.0
 
     @property
     def share(self) -> float | None:
@@ -44,11 +44,11 @@ class Clock:
         """Return how long the rest will take at the current rate; None if unknown."""
         if not self.of or self.done <= self.first:
             return None
-        each_s = (self.told_s - self.began_s) / (self.done - self.first)
-        return max(self.told_s + each_s * (self.of - self.done) - now_s, 0.0)
+        each_s = (self.updated_s - self.began_s) / (self.done - self.first)
+        return max(self.updated_s + each_s * (self.of - self.done) - now_s, 0.0)
 
 
-def written(seconds: float) -> str:
+def clock_text(seconds: float) -> str:
     """Write a time as clocks do: `0:12`, `1:02:03`."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
@@ -77,7 +77,7 @@ class Reporter(ABC):
         is_new = clock is None or not of or clock.of != of
         if clock is None or is_new:
             clock = self._clocks[is_series] = Clock(now_s, of, done, done, now_s)
-        clock.done, clock.told_s = done, now_s
+        clock.done, clock.updated_s = done, now_s
         if is_series:
             self._clocks.pop(False, None)
         return clock, is_new

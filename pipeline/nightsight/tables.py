@@ -3,8 +3,8 @@
 Times are int64 nanoseconds. `process` and `thread` are join keys and never shown; `pid` and `tid` are for display.
 Text is categorical (categories sorted); nullable integers are Arrow-backed.
 
-`device` is a GPU of the machine, or -1 for the CPU; CUDA's number of it within the process is its `ordinal`. Where a
-capture does not tell the one, readers take the other. GPUs of ranks get other numbers in a job, or if they share one.
+`device` is a GPU of the machine, or -1 for the CPU; `ordinal` is CUDA's number of it within the process. If a capture
+has only one of them, readers use it for both. In a job, GPUs of ranks get new numbers, and so do GPUs that ranks share.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -49,7 +49,7 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = {
         "registers": NULLABLE,
         "static_shared_bytes": NULLABLE,
         "dynamic_shared_bytes": NULLABLE,
-        # set for kernels that a CUDA graph launched; the column is absent if an nsys export does not tell
+        # set for kernels that a CUDA graph launched; the column is absent if an nsys export has no such data
         "graph_node": NULLABLE,
     },
     # operation: the direction of a copy ("Host-to-Device") or "memset"; the kinds: "Pageable", "Pinned", "Device"...
@@ -70,8 +70,8 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = {
     "graph_launches": {**_SPAN, **_ON_STREAM, "graph": INT},
     # layer: "runtime" or "driver"
     "api_calls": {**_SPAN, **_ON_THREAD, "correlation": NULLABLE, "name": TEXT, "layer": TEXT, "status": NULLABLE},
-    # style: "PushPop", "StartEnd" or "Annotation" (torch); or what PyTorch called: "Module" (by its path in the model),
-    # "Function"; is_open: it never ended and is cut off at the last event
+    # style: "PushPop", "StartEnd" or "Annotation" (torch), or for calls by PyTorch "Module" (named by its path in the
+    # model) or "Function"; is_open: it never ended and is cut off at the last event
     "ranges": {
         **_SPAN,
         **_ON_THREAD,
@@ -87,16 +87,15 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = {
     },
     # instants: start and end are equal; category: its name, or its number if it has none
     "marks": {**_SPAN, **_ON_THREAD, "domain": TEXT, "category": TEXT, "name": TEXT},
-    # event: the number of a CUDA event in its process; record: which of its records this waits for
+    # event: the number of a CUDA event in its process; record: the number of the record that this waits for
     "syncs": {**_SPAN, **_ON_STREAM, "kind": INT, "event": NULLABLE, "record": NULLABLE},
-    # calls of cudaEventRecord: what a wait for this record waits for is the work given to the stream before
+    # calls of cudaEventRecord: waiting for a record means waiting for the work submitted to the stream before it
     "event_records": {"process": INT, "stream": INT, "correlation": NULLABLE, "event": NULLABLE, "record": NULLABLE},
-    # operators of PyTorch, which nest and recur. shapes, types, inputs, strides: of the arguments, as compact JSON in
-    # PyTorch's own words ("" if not recorded): [[64,256],[256],[]], ["float","c10::BFloat16","Scalar"], ["","","1"]
-    # (values of those that are not tensors) and [[256,1],[1],[]] (0 along an axis that repeats one value). sequence:
-    # autograd's number, the same for an operator of the forward pass and those of the backward pass that belong to it;
-    # these have the thread of the former as forward_thread. module: its path in the model, "layers.3.mlp", or its
-    # class, "Linear_0"
+    # operators of PyTorch, which can be nested. shapes, types, inputs, strides: of the arguments, as compact JSON in
+    # PyTorch's words ("" if not recorded): [[64,256],[256],[]], ["float","c10::BFloat16","Scalar"], ["","","1"]
+    # (values of non-tensors) and [[256,1],[1],[]] (0 along an axis that repeats one value). sequence: autograd's
+    # number, shared by an operator of the forward pass and its operators of the backward pass, whose forward_thread is
+    # the thread of the former. module: its path in the model, "layers.3.mlp", or its class, "Linear_0"
     "cpu_ops": {
         **_SPAN,
         **_ON_THREAD,
@@ -109,10 +108,10 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = {
         "forward_thread": NULLABLE,
         "module": TEXT,
     },
-    # calls of collectives. name: "allreduce"; type: PyTorch's or NCCL's word; elements: of what this rank gives and
-    # gets; bytes: of what it gives; received_bytes: of what it gets; group: name of the communicator; ranks: those in
-    # it, as JSON if known; rank: this process's number in it; peer: that of the rank to which a send gives, or from
-    # which a recv gets; is_whole: the capture has all calls in the communicator up to this one, as it was made in it
+    # calls of collectives. name: "allreduce"; type: PyTorch's or NCCL's name; in_elements, bytes: sent by this rank;
+    # out_elements, received_bytes: received by it; group: name of the communicator; ranks: its ranks, as JSON if known;
+    # rank: this process's number in it; peer: the number of the other rank of a send or recv; is_whole: the capture has
+    # all earlier calls in the communicator, because it was created during the capture
     "collectives": {
         **_SPAN,
         **_ON_THREAD,
@@ -129,10 +128,10 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = {
         "peer": NULLABLE,
         "is_whole": "bool",
     },
-    # which rank of a job a process is, and of how many; source: what tells it; group: the communicator whose numbers
-    # these are, "" of the job's own. shift_ns: by how much its times were moved to those of the other ranks, missing if
-    # they have one clock; spread_ns: how far single collectives are from that; host: number of the machine it ran on,
-    # missing unless known for all ranks
+    # the rank of each process, and the number of ranks; source: where this is known from; group: the communicator that
+    # numbers these ranks, "" for the job. shift_ns: the shift of its times to the clock of the other ranks, missing if
+    # they share a clock; spread_ns: how far single collectives deviate from that; host: number of its machine, missing
+    # unless known for all ranks
     "ranks": {
         "process": INT,
         "rank": INT,
@@ -171,14 +170,14 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = {
     "gpu_metrics": {"start_ns": INT, "device": INT, "metric": TEXT, "value": "float64"},
     # counters of kernels, or of ranges of the program, that a profiler collected without times; range: its number
     "range_counters": {"range": INT, "name": TEXT, "device": INT, "metric": TEXT, "value": "float64"},
-    # the most telling frame of the call stack of the CUDA call that this thread began at this time
+    # the most informative frame in the call stack of the CUDA call that this thread made at this time
     "call_frames": {"thread": INT, "start_ns": INT, "frame": TEXT},
-    # calls of Python functions that are not of a library, with the line where they are defined: "load (train.py:12)"
+    # calls of Python functions outside libraries, with the line of their definition: "load (train.py:12)"
     "python_functions": {**_SPAN, **_ON_THREAD, "function": TEXT},
-    # where Python was when it was looked at: the innermost function that is not of a library, and the line in it; and
-    # all frames (nightsight.events.stacks)
+    # samples of the Python stack: the innermost function outside libraries with the current line, and all frames
+    # (nightsight.events.stacks)
     "python_samples": {"start_ns": INT, **_ON_THREAD, "function": TEXT, "stack": TEXT},
-    # what ncu replayed, in that order; kind: "kernel", "range", "graph" or "command list" (grid and block are 0 for
+    # what ncu replayed, in this order; kind: "kernel", "range", "graph" or "command list" (grid and block are 0 for
     # all but kernels); range_path: the NVTX push/pop ranges around it, "step / forward"
     "profiled_launches": {
         "launch": INT,
@@ -200,7 +199,7 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = {
         "range_path": TEXT,
         "compute_capability": TEXT,
     },
-    # value: in base units (bytes, ns, Hz and their quotients), NaN if the value is words, which are in `text`;
+    # value: in base units (bytes, ns, Hz and their quotients), NaN if the value is text, which is in `text`;
     # instance: the name of a part ("FMUL" of sass__inst_executed_per_opcode), otherwise empty; no row: not collected
     "kernel_metrics": {
         "launch": INT,
@@ -236,7 +235,7 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = {
         "stall_samples": NULLABLE,
         "instructions": NULLABLE,
     },
-    # uuid: equal for numbers that are of one GPU, "" if unknown; it is in no report
+    # uuid: equal for numbers of the same GPU, "" if unknown; never part of a report
     "devices": {
         "device": INT,
         "uuid": TEXT,
@@ -248,30 +247,29 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = {
         "memory_bandwidth_bytes_per_s": NULLABLE,
         "clock_hz": NULLABLE,
     },
-    # what the file contains but no reader asked for; source: its name in the file
+    # events in the file that readers ignore; source: their name in the file
     "unread": {"kind": TEXT, "events": INT, "source": TEXT},
-    # operations that ran on a stream, although their recorded times are impossible; start_ns: when they began, if that
-    # can be
+    # operations that ran on a stream but have impossible times; start_ns: their start, if it is possible
     "untimed": {**_ON_STREAM, "start_ns": NULLABLE},
     # messages of the profiler; severity: "info", "warning" or "error"
     "diagnostics": {"time_ns": INT, "severity": TEXT, "text": TEXT},
     "overheads": {**_SPAN, "process": INT, "thread": INT, "name": TEXT},
-    # measured outside the capture (runs/unprofiled.py): what the profiler adds to a call of each kind on its machine,
-    # and how long it then records such a call to take
+    # measured outside the capture (runs/unprofiled.py): the time that the profiler adds to a call of each kind on its
+    # machine, and the duration that it records for such a call
     "profiler_costs": {"kind": TEXT, "added_ns": "float64", "recorded_ns": "float64"},
-    # the same: ranges that repeat, by path with `#` for numbers, in a run without the profiler; med_ns: from the
-    # beginning of one to that of the next; on_gpu: when the GPU reached them, otherwise when the CPU did
+    # likewise: repeated ranges in a run without the profiler, by path with `#` for numbers; med_ns: from one start to
+    # the next; on_gpu: whether starts are times on the GPU or on the CPU
     "timed_ranges": {"path": TEXT, "instances": INT, "med_ns": "float64", "on_gpu": "bool"},
-    # the same: what a serving benchmark measured; metric, measured: as in the result `serving`, of which statistic is a
-    # column; source: the program whose file it is, or a workload
+    # likewise: figures of serving benchmarks; metric, measured: as in the result `serving`; statistic: a column of it;
+    # source: the program that wrote the file, or a workload
     "serving_figures": {"metric": TEXT, "measured": TEXT, "source": TEXT, "statistic": TEXT, "value": "float64"},
-    # the same: which rank the launcher said that the program is, and of how many; source: which launcher; node: on
-    # which of its machines, counted from 0
+    # likewise: the rank of the program and the number of ranks by its launcher; source: the launcher; node: the number
+    # of its machine, from 0
     "launched_as": {"rank": INT, "world_size": INT, "source": TEXT, "node": NULLABLE},
 }
 
 UNPROFILED: Final = ("profiler_costs", "timed_ranges", "serving_figures", "launched_as")
-"""The tables that no capture holds."""
+"""The tables that are not part of any capture."""
 
 SHAPE: Final = ["grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"]
 RESOURCES: Final = ["registers", "static_shared_bytes", "dynamic_shared_bytes"]
@@ -283,7 +281,7 @@ DETAILS: Final[Mapping[str, frozenset[str]]] = {
     "api_calls": frozenset({"status", "tid"}),
     "ranges": frozenset({"domain_start_ns"}),
 }
-"""Columns that only NVIDIA's tables need, and our reports do not: most of the data of a large capture."""
+"""Columns that only NVIDIA's tables need: most of the data of a large capture."""
 
 PUSH_POP: Final = "PushPop"
 START_END: Final = "StartEnd"
@@ -293,13 +291,13 @@ FUNCTION: Final = "Function"
 """The styles of ranges: the two of NVTX, that of torch.profiler, and calls of modules and functions of PyTorch."""
 
 AS_RECORDED: Final = "ranges as recorded"
-"""Not a column but one of the details that can be asked for: every range by its full name, as in NVIDIA's tables."""
+"""A detail to request that is not a column: every range by its full name, as in NVIDIA's tables."""
 
 Details = bool | frozenset[str]
-"""Which columns of DETAILS are read: all, none, or those of these names."""
+"""The columns of DETAILS to read: all, none, or these."""
 
 HOST_MEMORY: Final = "Host"
-"""The kind of memory of the CPU that PyTorch gave to tensors; it has -1 for a device."""
+"""The kind of CPU memory that PyTorch allocated for tensors; its device is -1."""
 ON_DEVICE: Final = ("Device", "Device Static", "Array")
 """The kinds of memory of a GPU."""
 
@@ -311,7 +309,7 @@ NOT_REPLAYED: Final = "no kernel was replayed with ncu"
 NO_RANKS: Final = "the capture does not tell which rank of a job a process is"
 """Why a capture lacks the table `ranks`."""
 
-_UNLESS_RECORDED: Final[Mapping[str, Any]] = {
+_DEFAULTS: Final[Mapping[str, Any]] = {
     "mangled_name": None,
     **dict.fromkeys(("shapes", "types", "inputs", "strides", "module", "type", "group", "ranks", "uuid"), ""),
     "is_whole": False,
@@ -324,18 +322,18 @@ STATISTICS: Final = ("count", "total", "avg", "med", "min", "max", "stddev")
 
 
 def empty(table: str) -> pd.DataFrame:
-    """Return a canonical table without rows, for events that were looked for and did not occur."""
-    return _made_once(table).copy(deep=False)
+    """Return a canonical table without rows, for events that were searched and did not occur."""
+    return _empty_table(table).copy(deep=False)
 
 
 @cache
-def _made_once(table: str) -> pd.DataFrame:
-    # the types of some columns take milliseconds, and most analyses ask for tables that a capture may lack
+def _empty_table(table: str) -> pd.DataFrame:
+    # creating columns of some types takes milliseconds, and most analyses need tables that a capture may lack
     return conform(table, pd.DataFrame(columns=list(TABLES[table])))
 
 
 def detail_columns(table: str, details: Details) -> frozenset[str]:
-    """Return the columns of DETAILS that are to be read."""
+    """Return the columns of DETAILS to read."""
     names = DETAILS.get(table, frozenset())
     return names & details if isinstance(details, frozenset) else names if details else frozenset()
 
@@ -343,9 +341,8 @@ def detail_columns(table: str, details: Details) -> frozenset[str]:
 def conform(table: str, frame: pd.DataFrame, *, details: Details = True) -> pd.DataFrame:
     """Return `frame` with exactly the columns, order and types of a canonical table; KeyError if it lacks one.
 
-    Nullable numbers and optional texts that it lacks are filled with missing values, texts that can be empty with "",
-    what few captures tell with False. The ordinal is the device unless told.
-    Columns of DETAILS that `details` does not ask for are dropped.
+    Absent columns get defaults: nullable numbers and optional texts are missing, other texts are "", and flags False.
+    An absent ordinal is the device. Columns of DETAILS that `details` excludes are dropped.
     """
     left_out = DETAILS.get(table, frozenset()) - detail_columns(table, details)
     if not (isinstance(frame.index, pd.RangeIndex) and (frame.index.start, frame.index.step) == (0, 1)):
@@ -357,13 +354,13 @@ def conform(table: str, frame: pd.DataFrame, *, details: Details = True) -> pd.D
             continue
         if name == "ordinal" and name not in frame:
             columns[name] = columns["device"]
-        elif name not in frame and (kind == NULLABLE or name in _UNLESS_RECORDED):
+        elif name not in frame and (kind == NULLABLE or name in _DEFAULTS):
             columns[name] = _absent(name, kind, len(frame))
         else:
             column = frame[name]
-            # many columns have their type: those of what is put together of canonical tables
+            # columns from canonical tables have their type already
             columns[name] = column if column.dtype == kind else column.astype(kind)
-    # a column at a time, as pandas takes milliseconds for what it does to whole tables
+    # column by column: operations on whole tables take pandas milliseconds
     return pd.DataFrame(columns, index=frame.index, copy=False)
 
 
@@ -371,8 +368,8 @@ def _absent(name: str, kind: str, rows: int) -> Any:  # noqa: ANN401 (any array)
     if kind == NULLABLE:
         return pd.array(pa.nulls(rows, pa.int64()), dtype=NULLABLE)
     if kind == TEXT:
-        return pd.Categorical(pd.Series([_UNLESS_RECORDED[name]] * rows, dtype="str"))
-    return np.full(rows, _UNLESS_RECORDED[name])
+        return pd.Categorical(pd.Series([_DEFAULTS[name]] * rows, dtype="str"))
+    return np.full(rows, _DEFAULTS[name])
 
 
 def categorical(values: np.ndarray[Any, Any], codes: np.ndarray[Any, Any]) -> "pd.Categorical[Any]":
@@ -387,7 +384,7 @@ def renamed(texts: "pd.Series[Any]", change: Callable[["pd.Index[Any]"], "pd.Ind
 
 
 def used_devices(tables: Mapping[str, pd.DataFrame]) -> set[int]:
-    """Return the GPUs that anything in these tables ran on."""
+    """Return the GPUs with work in these tables."""
     return {device for name in _OF_GPU if name in tables for device in tables[name]["device"].unique().tolist()}
 
 
@@ -416,7 +413,7 @@ def total(sizes: "pd.Series[Any]", by: Sequence[Any]) -> "pd.Series[Any]":
 
 
 def memory_levels(events: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
-    """Return the bytes allocated after each time at which memory_usage has a change, per group of `keys`, in order.
+    """Return the bytes allocated after each change in memory_usage, per group of `keys`, in order of time.
 
     `earlier` is the memory allocated before the capture: the level before the first change of each process if the
     profiler recorded levels, otherwise the memory that was freed without an allocation in the capture.
@@ -429,8 +426,10 @@ def memory_levels(events: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
     level = grouped["change"].cumsum()
     lowest = level.groupby([levels[key] for key in keys], observed=True).transform("min")
     first = events.sort_values("start_ns", kind="stable").drop_duplicates([*keys, "process"])
-    told = first.groupby(keys, observed=True)["before"].agg(lambda before: before.sum(min_count=1)).rename("told")
-    earlier = levels.join(told, on=keys)["told"].astype("float64").fillna(-lowest.clip(upper=0)).astype("int64")
+    recorded = (
+        first.groupby(keys, observed=True)["before"].agg(lambda before: before.sum(min_count=1)).rename("recorded")
+    )
+    earlier = levels.join(recorded, on=keys)["recorded"].astype("float64").fillna(-lowest.clip(upper=0)).astype("int64")
     return levels.assign(bytes=level + earlier, earlier=earlier)
 
 
@@ -476,19 +475,19 @@ def nest(spans: pd.DataFrame) -> pd.DataFrame:
 def innermost_of(spans: pd.DataFrame, thread: Ints, time: Ints) -> Ints:
     """Return the row of the innermost of `spans` that is open on a thread at each of these times, -1 for none."""
     row = np.full(len(time), -1, dtype=np.int64)
-    asking: Any = pd.DataFrame({"thread": thread}).groupby("thread").indices
+    requests: Any = pd.DataFrame({"thread": thread}).groupby("thread").indices
     starts, ends = spans["start_ns"].to_numpy(), spans["end_ns"].to_numpy()
     threads: Any = spans.groupby("thread").indices
-    for key, mine in threads.items():
-        if key in asking:
-            ordered = mine[np.lexsort((-ends[mine], starts[mine]))]
-            inner = innermost(starts[ordered], ends[ordered], outer(ends[ordered]), time[asking[key]])
-            row[asking[key]] = np.where(inner >= 0, ordered[inner], -1)
+    for key, rows in threads.items():
+        if key in requests:
+            ordered = rows[np.lexsort((-ends[rows], starts[rows]))]
+            inner = innermost(starts[ordered], ends[ordered], outer(ends[ordered]), time[requests[key]])
+            row[requests[key]] = np.where(inner >= 0, ordered[inner], -1)
     return row
 
 
 def levels(parent: Ints) -> Ints:
-    """Count the ancestors of each row; every round looks twice as far up."""
+    """Count the ancestors of each row; each round doubles the distance."""
     level, above = (parent >= 0).astype(np.int64), parent.copy()
     rows = np.flatnonzero(above >= 0)
     while len(rows):
@@ -499,18 +498,18 @@ def levels(parent: Ints) -> Ints:
     return level
 
 
-def nearest(parent: Ints, is_passed: Flags) -> Ints:
-    """Return for each row itself or its nearest ancestor that is not passed over, -1 for none, as fast as `levels`."""
-    # one entry more, so that -1 leads to itself
-    is_passed = np.append(is_passed, False)
-    found = np.append(np.where(is_passed[:-1], parent, np.arange(len(parent))), -1)
-    while is_passed[found].any():
-        found = found[found]
-    return found[:-1]
+def nearest(parent: Ints, is_skipped: Flags) -> Ints:
+    """Return for each row its nearest ancestor or itself that is not skipped, -1 for none, as fast as `levels`."""
+    # one more entry, so that -1 leads to itself
+    is_skipped = np.append(is_skipped, False)
+    target = np.append(np.where(is_skipped[:-1], parent, np.arange(len(parent))), -1)
+    while is_skipped[target].any():
+        target = target[target]
+    return target[:-1]
 
 
 def ancestors(parent: Ints) -> Iterator[tuple[Ints, Ints]]:
-    """Yield, level by level upwards, the rows that still have an ancestor there, and the rows of those ancestors."""
+    """Yield, level by level upwards, the rows that have an ancestor there, and the rows of these ancestors."""
     rows = np.flatnonzero(parent >= 0)
     above = parent[rows]
     while len(rows):

@@ -1,6 +1,6 @@
-"""Texts that are safe to print: names in captures are untrusted, can be of any length, and can tell of the machine.
+"""Makes texts safe to print, and suggests names for mistyped ones.
 
-And what a mistyped name meant.
+Names in captures are untrusted: they can have any length, and can reveal hosts and users.
 """
 
 import difflib
@@ -18,7 +18,7 @@ _OF_HANDLER: Final = re.compile(r"([^\s/\\]+)_(\d+\.\d{10,20})(?=\.pt\.trace)")
 _WORKER: Final = re.compile(
     r"(?:(?:local|global|dp|tp|pp|ep)[_-])?(?:rank|worker|gpu|node|process|trainer|device|stage)", re.IGNORECASE
 )
-# anything with a slash, anything quoted, and option values: the rest are the profiler's own words
+# anything with a slash, anything quoted, and option values: the rest is the profiler's text
 _PRIVATE: Final = re.compile(r"\"[^\"]*\"|'[^']*'|\S*[/\\]\S*|--?\w[\w-]*=\S+|~\S*")
 
 
@@ -31,7 +31,7 @@ def printable(text: object) -> str:
 
 
 def log_line(text: str) -> str:
-    """Make a text one line of a log: no control characters, and nothing that a CI service takes for a command."""
+    """Make a text one line of a log, without control characters and commands of CI services."""
     return _COMMAND.sub(r"\g<0> ", _on_one_line(text))
 
 
@@ -48,19 +48,19 @@ def middle_cut(text: str, length: int) -> str:
 
 
 def did_you_mean(name: str, known: Iterable[str], *, most: int = 1) -> str:
-    """Return "Did you mean ...? " for a mistyped name, with a space to go on after; "" if no known name is near."""
+    """Return "Did you mean ...? " for a mistyped name, with a trailing space; "" if no known name is similar."""
     near = difflib.get_close_matches(name, list(known), n=most)
     return f"Did you mean {' or '.join(near)}? " if near else ""
 
 
 def without_private(text: str) -> str:
-    """Mask paths, quoted text and option values: messages of profilers may name files and users of the machine."""
+    """Mask paths, quoted text and option values: messages of profilers may name files and users."""
     return _PRIVATE.sub("<…>", text)
 
 
 def without_host(text: str) -> str:
-    """Take host names out of names of files, as torch's tensorboard_trace_handler makes them: HOST_PID.TIME.pt.trace.
+    """Remove host names from file names of torch's tensorboard_trace_handler: HOST_PID.TIME.pt.trace.
 
-    A worker name of somebody's own, such as rank_3, has that form too, and stays.
+    Names that a user gave to workers, such as rank_3, have the same form, and stay.
     """
     return _OF_HANDLER.sub(lambda name: name[0] if _WORKER.fullmatch(name[1]) else f"trace_{name[2]}", text)

@@ -34,7 +34,7 @@ SCALES: Final[dict[str, tuple[tuple[float, str], ...]]] = {
         (1e12, "TFLOP/s"),
         (1e15, "PFLOP/s"),
     ),
-    # of arithmetic on integers too
+    # also for integer arithmetic
     "op": ((1, "OP"), (1e3, "kOP"), (1e6, "MOP"), (1e9, "GOP"), (1e12, "TOP"), (1e15, "POP")),
     "op_per_byte": ((1, "OP/byte"),),
     "op_per_s": ((1, "OP/s"), (1e3, "kOP/s"), (1e6, "MOP/s"), (1e9, "GOP/s"), (1e12, "TOP/s"), (1e15, "POP/s")),
@@ -113,7 +113,7 @@ def split(column: str) -> tuple[str, str]:
 
 
 def arithmetic(name: str, kinds: Iterable[str]) -> str:
-    """Return a unit or column of floating-point operations, or that of operations if a type of arithmetic is integers.
+    """Return a unit or column of floating-point operations, or that of operations if any type is an integer type.
 
     `flop_per_s` is `op_per_s` for INT8.
     """
@@ -121,7 +121,7 @@ def arithmetic(name: str, kinds: Iterable[str]) -> str:
 
 
 def of_operations(column: str) -> str:
-    """Return what a column of floating-point operations is called if some are on integers."""
+    """Return the name of a column of floating-point operations if some operations are on integers."""
     unit = split(column)[1]
     return f"{column.removesuffix(unit)}{unit.replace('flop', 'op')}"
 
@@ -149,7 +149,7 @@ def format_value(value: float | None, column: str) -> str:
 
 
 def format_cell(value: float | None, column: str, *, scale: Scale) -> str:
-    """Format a number at its column's scale without the unit; if that gives only `<0.001`, at its own with unit."""
+    """Format a number at its column's scale without the unit, or at its own scale with unit instead of `<0.001`."""
     text = scale.format(value)
     if not text.startswith(_SLIVERS):
         return text
@@ -167,7 +167,7 @@ def _suits(divisor: float, sizes: list[float]) -> bool:
 
 
 def _spares_rates(unit: str, divisor: float, sizes: list[float]) -> bool:
-    """Whether a unit keeps the digits of the smallest rate of a column, or is needed because the largest is too long.
+    """Whether a unit preserves the digits of the smallest rate in a column, or is needed to shorten the largest.
 
     Rates are not parts of a sum: the small ones matter as much as the large ones.
     """
@@ -196,8 +196,8 @@ def _magnitude(value: float) -> int:
 
 def format_ranks(ranks: Sequence[int], count: int = 0) -> str:
     """Name ranks, `count` in all: "Rank 3", "Ranks 0 and 1", "Ranks 0, 2, 5 and 7 more"."""
-    named, more = [str(rank) for rank in ranks[:_MOST_RANKS]], max(count, len(ranks)) - min(len(ranks), _MOST_RANKS)
-    if len(named) == 1 and not more:
-        return f"Rank {named[0]}"
-    last = f"{more:,} more" if more else named.pop()
-    return f"Ranks {', '.join(named)} and {last}"
+    names, more = [str(rank) for rank in ranks[:_MOST_RANKS]], max(count, len(ranks)) - min(len(ranks), _MOST_RANKS)
+    if len(names) == 1 and not more:
+        return f"Rank {names[0]}"
+    last = f"{more:,} more" if more else names.pop()
+    return f"Ranks {', '.join(names)} and {last}"

@@ -46,7 +46,7 @@ from nightsight.errors import PipelineError
 from nightsight.model.compare import Comparison, Measures
 from nightsight.model.report import Capture, Report
 from nightsight.read import read
-from nightsight.runs.noise import SAID
+from nightsight.runs.noise import METRIC_LABELS
 from nightsight.workflows.analysis import build_report
 from nightsight.workflows.trials import gate_value
 
@@ -483,7 +483,7 @@ _SHARES: Final = ("change_pct", "low_pct", "high_pct")
 def _spread(baseline: Sequence[Measures], candidate: Sequence[Measures]) -> str:
     """Return by how much pairs differ, and the standard deviation of that, of each metric."""
     texts = []
-    for metric in SAID:
+    for metric in METRIC_LABELS:
         values = ([gate_value(run, metric) for run in side] for side in (baseline, candidate))
         shares = [100 * (other / one - 1) for one, other in zip(*values, strict=True) if one > 0]
         if len(shares) > 1:

@@ -15,7 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from nightsight.collect.workloads import registered
+from nightsight.collect.workloads import registered_workloads
 from nightsight.model.report import Report
 from nightsight.results.program import UNIFIED_MEMORY
 from nightsight.results.ranges import NVTX_RANGES
@@ -111,7 +111,7 @@ def _error(text: str) -> str:
 
 def missing() -> set[str]:
     """Return the workloads of the registry that no run here is for."""
-    return {workload.name for workload in registered()} - {name for name, *_ in RUNS}
+    return {workload.name for workload in registered_workloads()} - {name for name, *_ in RUNS}
 
 
 if __name__ == "__main__":

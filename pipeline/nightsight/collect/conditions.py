@@ -76,7 +76,7 @@ class Log:
 def logging_gpus(every_s: float = _EVERY_S) -> Iterator[Log]:
     """Log the GPUs until the end of the block; without NVML, the log stays empty."""
     log, end = Log(), threading.Event()
-    thread = threading.Thread(target=_fill, args=(log, end, every_s), name="conditions", daemon=True)
+    thread = threading.Thread(target=_log_samples, args=(log, end, every_s), name="conditions", daemon=True)
     thread.start()
     try:
         yield log
@@ -85,10 +85,10 @@ def logging_gpus(every_s: float = _EVERY_S) -> Iterator[Log]:
         thread.join(_PATIENCE_S)
 
 
-def first_look() -> tuple[Sample, ...]:
+def current_state() -> tuple[Sample, ...]:
     """Return a sample of each GPU that programs can see; raise ToolError if NVML does not answer."""
     with _nvml() as nvml:
-        return _look(nvml, _visible(nvml))
+        return _take_samples(nvml, _visible_gpus(nvml))
 
 
 def conditions_of(samples: Sequence[Sample]) -> tuple[Conditions, ...]:
@@ -100,7 +100,7 @@ def conditions_of(samples: Sequence[Sample]) -> tuple[Conditions, ...]:
     used = {sample.device for sample in samples if sample.is_ours} or {s.device for s in samples if s.busy_pct}
     relevant = [sample for sample in samples if not used or sample.device in used]
     return tuple(
-        _of_device([sample for sample in relevant if sample.device == device])
+        _device_conditions([sample for sample in relevant if sample.device == device])
         for device in sorted({sample.device for sample in relevant})
     )
 
@@ -143,15 +143,15 @@ def _slowdown(gpu: Conditions) -> str:
     return f"GPU {gpu.device} ran{clocks} (median{lowest}): {', '.join(gpu.throttled)}."
 
 
-def _of_device(samples: Sequence[Sample]) -> Conditions:
+def _device_conditions(samples: Sequence[Sample]) -> Conditions:
     busy = [sample for sample in samples if sample.busy_pct]
-    counted = busy if any(sample.busy_pct is not None for sample in samples) else samples
+    relevant = busy if any(sample.busy_pct is not None for sample in samples) else samples
     reasons = 0
-    for sample in counted:
+    for sample in relevant:
         reasons |= sample.reasons
 
     def middle(name: str) -> float | None:
-        values = [value for sample in counted if (value := getattr(sample, name)) is not None]
+        values = [value for sample in relevant if (value := getattr(sample, name)) is not None]
         return round(median(values), 1) if values else None
 
     is_locked = bool(reasons & _SET_CLOCKS) or any(sample.has_set_clocks for sample in samples)
@@ -166,7 +166,7 @@ def _of_device(samples: Sequence[Sample]) -> Conditions:
         mig=samples[0].mig,
         is_shared=any(sample.is_shared for sample in samples),
         clock_policy=_LOCKED if is_locked else "default",
-        samples=len(counted),
+        samples=len(relevant),
     )
 
 
@@ -183,12 +183,12 @@ class _Gpu:
     has_set_clocks: bool = False
 
 
-def _fill(log: Log, end: threading.Event, every_s: float) -> None:
+def _log_samples(log: Log, end: threading.Event, every_s: float) -> None:
     try:
         with _nvml() as nvml:
-            gpus = _visible(nvml)
+            gpus = _visible_gpus(nvml)
             while True:
-                log.samples += _look(nvml, gpus)
+                log.samples += _take_samples(nvml, gpus)
                 if end.wait(every_s):
                     return
     except ToolError as error:
@@ -217,7 +217,7 @@ def _nvml() -> Iterator[Nvml]:
 _DRIVER: Final = "NVML is part of the NVIDIA driver. In a container, pass the GPUs through: --gpus all"
 
 
-def _visible(nvml: Nvml) -> tuple[_Gpu, ...]:
+def _visible_gpus(nvml: Nvml) -> tuple[_Gpu, ...]:
     """Return the GPUs that CUDA_VISIBLE_DEVICES allows; all GPUs if it names none of them."""
     allowed = allowed_environment().get("CUDA_VISIBLE_DEVICES", "")
     names = [name.strip() for name in allowed.split(",") if name.strip()]
@@ -258,7 +258,7 @@ def _has_set_clocks(nvml: Nvml, handle: Nvml) -> bool:
     return target is not None and default is not None and target != default
 
 
-def _look(nvml: Nvml, gpus: Sequence[_Gpu]) -> tuple[Sample, ...]:
+def _take_samples(nvml: Nvml, gpus: Sequence[_Gpu]) -> tuple[Sample, ...]:
     owned: dict[int, bool | None] = {}
     return tuple(_sample(nvml, gpu, owned) for gpu in gpus)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from nightsight.collect import conditions, tools
-from nightsight.collect.interpreter import Interpreter, how_to_get, interpreter
+from nightsight.collect.interpreter import Interpreter, install_hint, interpreter
 from nightsight.collect.isolation import isolation
 from nightsight.errors import ToolError
 from nightsight.system.installing import Place, for_programs
@@ -182,14 +182,14 @@ def _gpu() -> Check:
 def _conditions() -> Check:
     """Check NVML, which reports the state of the GPUs during a measurement."""
     try:
-        gpus = conditions.first_look()
+        gpus = conditions.current_state()
     except ToolError as error:
         return Check("conditions", "broken" if tools.has_gpu() else "missing", error.message, error.hint)
     if not gpus:
         return Check("conditions", "missing", "NVML lists no GPU", "In a container, pass the GPUs through: --gpus all")
-    unsaid = [name for name in ("busy_pct", "sm_mhz", "temperature_c", "power_w") if getattr(gpus[0], name) is None]
+    unreported = [name for name in ("busy_pct", "sm_mhz", "temperature_c", "power_w") if getattr(gpus[0], name) is None]
     facts = [f"logs clocks, temperature, power and other processes of {len(gpus)} GPU{'s' * (len(gpus) != 1)}"]
-    facts += [f"not reported by the driver: {', '.join(unsaid)}"] * bool(unsaid)
+    facts += [f"not reported by the driver: {', '.join(unreported)}"] * bool(unreported)
     facts += [f"MIG {gpu.mig}" for gpu in gpus if gpu.mig]
     facts += [f"GPU {gpu.device} is shared with other processes" for gpu in gpus if gpu.is_shared]
     return Check("conditions", "ok", "; ".join(facts))
@@ -200,9 +200,9 @@ def _python(chosen: Interpreter) -> tuple[Check, Place, dict[str, str]]:
     try:
         facts = json.loads(tools.ask_python(chosen.path, _PROBE))
     except ToolError as error:
-        nowhere = Place(chosen.path, "", "", has_pip=False)
+        unknown = Place(chosen.path, "", "", has_pip=False)
         remedy = "Activate another environment, or choose a working Python: --python PATH"
-        return Check("python", "broken", f"{chosen.path} ({chosen.reason}): {error.message}", remedy), nowhere, {}
+        return Check("python", "broken", f"{chosen.path} ({chosen.reason}): {error.message}", remedy), unknown, {}
     whose = "" if chosen.is_own else ", not nightsight's own"
     versions: dict[str, str] = facts["versions"]
     check = Check("python", "ok", f"{versions['python']} at {chosen.path} ({chosen.reason}){whose}")
@@ -211,7 +211,7 @@ def _python(chosen: Interpreter) -> tuple[Check, Place, dict[str, str]]:
 
 def _torch(place: Place, versions: Mapping[str, str]) -> Check:
     if "torch" not in versions:
-        return _missing("torch", place, "The workloads need it.")
+        return _missing_package("torch", place, "The workloads need it.")
     try:
         # the last three words: importing torch may print something first
         version, cuda, available = tools.ask_python(place.python, _ASK_TORCH).split()[-3:]
@@ -231,8 +231,8 @@ def _torch(place: Place, versions: Mapping[str, str]) -> Check:
 
 
 def _package(name: str, place: Place, versions: Mapping[str, str], reason: str) -> Check:
-    return Check(name, "ok", versions[name]) if name in versions else _missing(name, place, reason)
+    return Check(name, "ok", versions[name]) if name in versions else _missing_package(name, place, reason)
 
 
-def _missing(name: str, place: Place, reason: str) -> Check:
-    return Check(name, "missing", f"not installed for {place.python}", f"{reason} {how_to_get(name, place)}")
+def _missing_package(name: str, place: Place, reason: str) -> Check:
+    return Check(name, "missing", f"not installed for {place.python}", f"{reason} {install_hint(name, place)}")

@@ -13,24 +13,24 @@ from nightsight.collect.tools import ask_python
 from nightsight.errors import ToolError
 from nightsight.system.installing import Place, for_programs
 
-_LACKING: Final = """
+_FIND_MISSING: Final = """
 import importlib.util, json
-def is_there(name):
+def is_installed(name):
     try:
         return importlib.util.find_spec(name) is not None
     except (ImportError, ValueError):
         return False
-print(json.dumps([name for name in {names!r} if not is_there(name)]))
+print(json.dumps([name for name in {names!r} if not is_installed(name)]))
 """
 
 
 @dataclass(frozen=True)
 class Interpreter:
-    """A Python, and why it was chosen, without a path. `is_instead`: the usual one lacks something."""
+    """A Python, and why it was chosen, without a path. `is_substitute`: used because the default one lacks a module."""
 
     path: str
     reason: str
-    is_instead: bool = False
+    is_substitute: bool = False
 
     @property
     def is_own(self) -> bool:
@@ -46,7 +46,7 @@ class Interpreter:
     @property
     def remark(self) -> str:
         """The line that tells users which Python runs their program; "" if it is nightsight's own, as usual."""
-        if self.is_own and not self.is_instead:
+        if self.is_own and not self.is_substitute:
             return ""
         whose = "" if self.is_own else ", not nightsight's own"
         return f"Python: {self.path} ({self.reason}){whose}"
@@ -72,30 +72,31 @@ def interpreter(requested: str | None = None, needs: Callable[[], Collection[str
     return Interpreter(sys.executable, "nightsight's own")
 
 
-def lacking(python: str, modules: Collection[str]) -> set[str]:
+def missing_modules(python: str, modules: Collection[str]) -> set[str]:
     """Return which of these modules a Python cannot import: all of them if it cannot be run."""
     try:
-        missing: list[str] = json.loads(ask_python(python, _LACKING.format(names=sorted(modules)))) if modules else []
+        code = _FIND_MISSING.format(names=sorted(modules))
+        missing: list[str] = json.loads(ask_python(python, code)) if modules else []
     except (ToolError, ValueError):
         return set(modules)
     return set(missing)
 
 
-def how_to_get(package: str, place: Place) -> str:
+def install_hint(package: str, place: Place) -> str:
     """Return how to install a package, whose module has the same name, for programs of a Python."""
-    if lacking(sys.executable, (package,)):
+    if missing_modules(sys.executable, (package,)):
         return for_programs(place, package)
     own = f"nightsight's own Python has it: --python {sys.executable}"
     return f"{own}. Or install it there: {place.command(package)}" if place.is_environment else own
 
 
 def _unless_own_is_better(chosen: Interpreter, needs: Collection[str]) -> Interpreter:
-    missing = lacking(chosen.path, needs)
-    still = lacking(sys.executable, needs) if missing else missing
-    if not still < missing:
+    missing = missing_modules(chosen.path, needs)
+    missing_in_own = missing_modules(sys.executable, needs) if missing else missing
+    if not missing_in_own < missing:
         return chosen
-    reason = f"nightsight's own: {chosen.reason} lacks {', '.join(sorted(missing - still))}"
-    return Interpreter(sys.executable, reason, is_instead=True)
+    reason = f"nightsight's own: {chosen.reason} lacks {', '.join(sorted(missing - missing_in_own))}"
+    return Interpreter(sys.executable, reason, is_substitute=True)
 
 
 def _places(path: str) -> tuple[Path, Path]:

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from nightsight.errors import UsageError, WorkloadError
 
 
-class Launched(NamedTuple):
+class LaunchedRank(NamedTuple):
     """A rank, the world size, the launcher that set them, and the number of the machine, from 0; None if unknown."""
 
     rank: int
@@ -26,12 +26,12 @@ _LAUNCHERS: Final = (
 )
 
 
-def launched(environment: Mapping[str, str] = os.environ) -> Launched | None:
+def launched_rank(environment: Mapping[str, str] = os.environ) -> LaunchedRank | None:
     """Return which rank this process is; None if unknown, or if it is the only one."""
     for rank, size, source, node in _LAUNCHERS:
         numbers = [_number(environment.get(name, "")) for name in (rank, size, node)]
         if numbers[0] is not None and numbers[1] is not None:
-            rank_of_process = Launched(numbers[0], numbers[1], source, numbers[2])
+            rank_of_process = LaunchedRank(numbers[0], numbers[1], source, numbers[2])
             if rank_of_process.rank < rank_of_process.world_size and rank_of_process.world_size > 1:
                 return rank_of_process
     return None
@@ -48,7 +48,7 @@ def run_unless_chosen(command: tuple[str, ...], ranks: Collection[int] | None) -
     """
     if ranks is None:
         return
-    this_rank = launched()
+    this_rank = launched_rank()
     if this_rank is None:
         variables = ", ".join(name for name, *_ in _LAUNCHERS)
         raise UsageError(

@@ -1,4 +1,4 @@
-"""Annotates programs that have no ranges: what nsys and our own hook can name, and what a run uses.
+"""Annotates programs without NVTX ranges: what nsys and our own hook can name, and which of it a run uses.
 
 A hook inside the program (workloads/injected/naming.py) names `modules`; nsys names `operators` (and their `shapes`)
 and `python` functions. By default, a Python program gets what costs less than 2 % of its time: samples of the Python
@@ -30,26 +30,26 @@ _HEAD_BYTES: Final = 256
 
 
 @dataclass(frozen=True)
-class Naming:
+class Annotation:
     """How to annotate a program: nsys options, variables for the program, what is named, and what cannot be."""
 
     options: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
-    said: str = ""
+    description: str = ""
     findings: tuple[Finding, ...] = ()
 
 
-def naming(program: Program, request: Request, *, help_text: str) -> Naming:
+def annotation_of(program: Program, request: Request, *, help_text: str) -> Annotation:
     """Return how to annotate a program; `help_text`: the help of `nsys profile`.
 
     Options that the user passes to nsys directly are left alone.
     """
     is_auto = request.names is None
-    chosen = _usual(program) if request.names is None else [name for name in NAMES if name in request.names]
-    given = [argument.partition("=")[0] for argument in request.nsys_arguments]
-    chosen = [name for name in chosen if _NEEDED.get(name) not in given]
-    lacking = [name for name in chosen if name in _NEEDED and not _knows(help_text, _NEEDED[name])]
-    chosen = [name for name in chosen if name not in lacking]
+    chosen = _default_names(program) if request.names is None else [name for name in NAMES if name in request.names]
+    nsys_options = [argument.partition("=")[0] for argument in request.nsys_arguments]
+    chosen = [name for name in chosen if _NEEDED.get(name) not in nsys_options]
+    unsupported = [name for name in chosen if name in _NEEDED and not _knows(help_text, _NEEDED[name])]
+    chosen = [name for name in chosen if name not in unsupported]
     options = []
     if "shapes" in chosen or "operators" in chosen:
         options.append(f"{_OPERATORS}=autograd-{'shapes-' if 'shapes' in chosen else ''}nvtx")
@@ -58,15 +58,15 @@ def naming(program: Program, request: Request, *, help_text: str) -> Naming:
         if is_auto and _knows(help_text, _FREQUENCY):
             options.append(f"{_FREQUENCY}={_SAMPLES_PER_S}")
     environment = child_environment(request)
-    return Naming(
+    return Annotation(
         tuple(options),
-        _hook_variables(chosen, environment, is_sparing=is_auto) if "modules" in chosen or _takes_hook(program) else {},
+        _hook_variables(chosen, environment, is_cheap=is_auto) if "modules" in chosen or _takes_hook(program) else {},
         ", ".join(chosen) + " (auto)" * bool(chosen and is_auto),
-        (_UNKNOWN.filled(names=", ".join(lacking)),) if lacking and not is_auto else (),
+        (_UNKNOWN.filled(names=", ".join(unsupported)),) if unsupported and not is_auto else (),
     )
 
 
-def _usual(program: Program) -> list[str]:
+def _default_names(program: Program) -> list[str]:
     """Return what to annotate by default: nothing in built-in workloads, which have their own ranges.
 
     While nsys samples Python, it loses all kernels of a JAX program (nsys 2025.3 on an H100).
@@ -77,7 +77,7 @@ def _usual(program: Program) -> list[str]:
 
 
 def _uses_jax(program: Program) -> bool:
-    """Whether a script among the arguments imports JAX or what is built on it."""
+    """Whether a script among the arguments imports JAX or a library that is built on it."""
     scripts = [Path(word) for word in program.command if word.endswith(".py")]
     texts = (script.read_text(errors="replace") for script in scripts if script.is_file())
     return any(re.search(rf"^\s*(?:import|from)\s+(?:{_ON_JAX})\b", text, re.MULTILINE) for text in texts)
@@ -107,12 +107,12 @@ def _knows(help_text: str, option: str) -> bool:
     return re.search(rf"{option}(?![\w-])", help_text) is not None
 
 
-def _hook_variables(chosen: Sequence[str], environment: Mapping[str, str], *, is_sparing: bool) -> dict[str, str]:
+def _hook_variables(chosen: Sequence[str], environment: Mapping[str, str], *, is_cheap: bool) -> dict[str, str]:
     """Return the variables that make Python load our hook; without commas, which nsys reads as separators."""
     path = [str(PACKAGE / "timed"), *filter(None, [environment.get("PYTHONPATH", "")])]
     variables = {_SAVES: "1", "PYTHONPATH": os.pathsep.join(path)}
     if "modules" in chosen:
-        words = ["modules", *["sparing"] * is_sparing, *["annotated"] * any(name in chosen for name in _BY_TORCH)]
+        words = ["modules", *["sparing"] * is_cheap, *["annotated"] * any(name in chosen for name in _BY_TORCH)]
         variables[_VARIABLE] = " ".join(words)
     return variables
 

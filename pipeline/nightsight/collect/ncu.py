@@ -22,10 +22,10 @@ from nightsight.collect.tools import (
 from nightsight.collect.workloads import (
     Program,
     Request,
-    captured_by,
+    capture_range_of,
     child_environment,
+    delete_old,
     environment_of,
-    fresh,
     partial_capture,
     program_failure,
 )
@@ -34,7 +34,7 @@ from nightsight.model.report import Capture, Finding
 from nightsight.progress import Progress
 
 # messages of ncu
-_BEGUN: Final = '==PROF== Profiling "'
+_STARTED: Final = '==PROF== Profiling "'
 _DONE: Final = re.compile(r"100% - \d+ pass(?:es)?$")
 _RUN: Final = re.compile(r"==PROF== Profiling .*Application replay pass (\d+)$")
 _ERROR: Final = "==ERROR=="
@@ -68,7 +68,7 @@ _FAILURES: Final = (
 
 
 @dataclass(frozen=True)
-class Replayed:
+class ReplayResult:
     """The result of a replay: the report, or None, and findings for what failed or was cut short.
 
     `outcome`: how ncu ended, None if it was not started; `broke_off`: the program failed or was interrupted.
@@ -80,9 +80,9 @@ class Replayed:
     outcome: Outcome | None = None
     broke_off: bool = False
 
-    def described(self, replay: Replay) -> dict[str, str]:
+    def description(self, replay: Replay) -> dict[str, str]:
         """How the metrics were measured, for the reader of a report; empty without a report."""
-        return {**replay.described, "ncu version": self.version} if self.report else {}
+        return {**replay.description, "ncu version": self.version} if self.report else {}
 
     @property
     def seconds(self) -> float:
@@ -103,61 +103,59 @@ def collect_ncu(program: Program, request: Request) -> Capture:
             f"Omit --collector ncu. {COMMUNICATING} must not be replayed, and only a timeline shows where they are.",
         )
     started = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}"
-    replayed = replay_kernels(program, request, replay)
-    if replayed.report is None:
-        raise _nothing_captured(program, request, replayed)
-    failure, findings = "", replayed.findings
-    if replayed.broke_off and replayed.outcome:
-        failure, partial = partial_capture(program, replayed.outcome)
+    result = replay_kernels(program, request, replay)
+    if result.report is None:
+        raise _nothing_captured(program, request, result)
+    failure, findings = "", result.findings
+    if result.broke_off and result.outcome:
+        failure, partial = partial_capture(program, result.outcome)
         findings = (*partial, *findings)
     return Capture(
         workload=program.name,
         collector="ncu",
-        files=(replayed.report,),
-        environment=replace(environment_of("ncu", replayed.version, {}), captured_utc=started),
+        files=(result.report,),
+        environment=replace(environment_of("ncu", result.version, {}), captured_utc=started),
         # without a timeline, we do not know which kernels take most of the time
-        parameters=replayed.described(replace(replay, everything=True)),
+        parameters=result.description(replace(replay, everything=True)),
         findings=findings,
-        stages_s={"replay": replayed.seconds},
+        stages_s={"replay": result.seconds},
         failure=failure,
     )
 
 
-def replay_kernels(program: Program, request: Request, replay: Replay) -> Replayed:
+def replay_kernels(program: Program, request: Request, replay: Replay) -> ReplayResult:
     """Run a program under ncu. A failure is returned as a finding: other captures are complete without the replay."""
     tool = find_ncu(request.ncu)
     if tool is None:
         hint = f"Searched --ncu, $NCU, PATH and /{', /'.join(NCU_PLACES)}."
-        return not_replayed("ncu was not found", f"{hint} Install Nsight Compute, or give its path with --ncu.")
+        return no_replay("ncu was not found", f"{hint} Install Nsight Compute, or give its path with --ncu.")
     if not may_read_counters():
-        return not_replayed(_NO_COUNTERS, ALLOW_COUNTERS)
+        return no_replay(_NO_COUNTERS, ALLOW_COUNTERS)
     limit = min(replay.budget_s, request.timeout_s)
     if limit <= 0:
-        return not_replayed(
-            "No time was left to replay kernels", "Allow more time for the whole run: --timeout SECONDS."
-        )
+        return no_replay("No time was left to replay kernels", "Allow more time for the whole run: --timeout SECONDS.")
     try:
         version = tool_version(tool)
     except ToolError:
         # not quoted: its message contains paths
-        return not_replayed("ncu does not run", "Try it by hand: ncu --version. To use another one: --ncu PATH.")
+        return no_replay("ncu does not run", "Try it by hand: ncu --version. To use another one: --ncu PATH.")
     report, log = request.captures / f"{program.name}.ncu-rep", request.logs / "ncu.log"
-    fresh(report)
+    delete_old(report)
     child = _child(tool, program, request, replay, report=report)
-    heard = _NcuOutput(request.progress, replay)
-    outcome = run_logged(child, log=log, timeout_s=limit, verbose=request.verbose, listen=heard.hear)
-    heard.hear("\n")
+    output = _NcuOutput(request.progress, replay)
+    outcome = run_logged(child, log=log, timeout_s=limit, verbose=request.verbose, listen=output.listen)
+    output.listen("\n")
     if report.is_file() and report.stat().st_size > 0:
-        findings = tuple(_incomplete(outcome, heard, replay))
-        return Replayed(report, version, findings, outcome, broke_off=not outcome.ok and not outcome.timed_out)
+        findings = tuple(_incomplete(outcome, output, replay))
+        return ReplayResult(report, version, findings, outcome, broke_off=not outcome.ok and not outcome.timed_out)
     refuse_lost_folder(report.parent)
-    broke_off = not heard.failure and (outcome.interrupted or heard.program_failed)
-    return Replayed(None, version, (_nothing(outcome, heard, replay),), outcome, broke_off)
+    broke_off = not output.failure and (outcome.interrupted or output.program_failed)
+    return ReplayResult(None, version, (_no_report(outcome, output, replay),), outcome, broke_off)
 
 
-def not_replayed(title: str, remedy: str) -> Replayed:
+def no_replay(title: str, remedy: str) -> ReplayResult:
     """Return the result of a replay that was not started: a finding with the reason and the remedy."""
-    return Replayed(None, "", (Finding("no_kernel_metrics", "info", title, _NO_METRICS, remedy),))
+    return ReplayResult(None, "", (Finding("no_kernel_metrics", "info", title, _NO_METRICS, remedy),))
 
 
 class _NcuOutput:
@@ -169,14 +167,14 @@ class _NcuOutput:
     def __init__(self, progress: Progress, replay: Replay) -> None:
         self._progress, self._replay = progress, replay
         self._rest = ""
-        self._begun = self._ended = self._run = 0
+        self._started = self._ended = self._run = 0
         self.errors: list[str] = []
         self.available: list[str] | None = None
 
     @property
     def done(self) -> int:
         """The number of replayed launches."""
-        return min(self._begun, self._ended)
+        return min(self._started, self._ended)
 
     @property
     def failure(self) -> tuple[str, str, str] | None:
@@ -189,20 +187,20 @@ class _NcuOutput:
         """Whether ncu reported that the program failed."""
         return any(_PROGRAM_FAILED in line for line in self.errors)
 
-    def hear(self, text: str) -> bool:
+    def listen(self, text: str) -> bool:
         """Process new output of ncu and the program; return whether ncu can be stopped."""
         *lines, self._rest = (self._rest + text).split("\n")
         self._rest = self._rest[-_LONGEST_LINE:]
-        before = self.done, self._run, self._begun > 0
+        before = self.done, self._run, self._started > 0
         for line in lines:
             self._take(line.rstrip("\r"))
-        if (self.done, self._run, self._begun > 0) != before:
-            self._tell()
+        if (self.done, self._run, self._started > 0) != before:
+            self._report_progress()
         return self.failure is not None or 0 < self._replay.most_launches <= self.done
 
     def _take(self, line: str) -> None:
-        if _BEGUN in line:
-            self._begun += 1
+        if _STARTED in line:
+            self._started += 1
         self._ended += bool(_DONE.search(line))
         run = _RUN.search(line)
         self._run = max(self._run, int(run[1])) if run else self._run
@@ -213,7 +211,7 @@ class _NcuOutput:
         elif self.available is not None and (kernel := _AVAILABLE.fullmatch(line)):
             self.available.append(kernel[1])
 
-    def _tell(self) -> None:
+    def _report_progress(self) -> None:
         if not self.done and self._run:
             self._progress(f"replaying kernels with ncu: run {self._run} of the program")
             return
@@ -224,18 +222,19 @@ class _NcuOutput:
 
 
 def _child(ncu: Path, program: Program, request: Request, replay: Replay, *, report: Path) -> Child:
-    known, captured = _known_options(ncu), captured_by(program, request) == "cudaProfilerApi"
+    help_text, has_range = _help_text(ncu), capture_range_of(program, request) == "cudaProfilerApi"
     # in file names, ncu expands patterns that start with %
-    output = str(report.with_suffix("")).replace("%", "%%")
-    options = ["-o", output, "--force-overwrite", "--target-processes", "all", *replay.collected, *replay.chosen]
+    target = str(report.with_suffix("")).replace("%", "%%")
+    options = ["-o", target, "--force-overwrite", "--target-processes", "all"]
+    options += [*replay.collected, *replay.filter_options]
     options += ["--clock-control", replay.clock_control, "--cache-control", replay.cache_control, "--nvtx"]
-    if "--nvtx-push-pop-scope" in known:
+    if "--nvtx-push-pop-scope" in help_text:
         options += ["--nvtx-push-pop-scope", "process"]
-    if "--import-source" in known and not replay.is_range:
+    if "--import-source" in help_text and not replay.is_range:
         options += ["--import-source", "yes"]
     if replay.nvtx_range:
         options += ["--nvtx-include", f"{_quote(replay.nvtx_range)}/"]
-    if captured and not replay.is_range:
+    if has_range and not replay.is_range:
         options += ["--profile-from-start", "off"]
     environment = child_environment(request)
     # signal only ncu: it ends the program and keeps its results; in slim containers, only the shell has `kill`
@@ -248,49 +247,49 @@ def _quote(name: str) -> str:
     return re.sub(r"([@,\[\]/*+\\])", r"\\\1", name)
 
 
-def _known_options(ncu: Path) -> str:
+def _help_text(ncu: Path) -> str:
     try:
         return ask([str(ncu), "--help"])
     except ToolError:
         return ""
 
 
-def _nothing_captured(program: Program, request: Request, replayed: Replayed) -> PipelineError:
+def _nothing_captured(program: Program, request: Request, result: ReplayResult) -> PipelineError:
     """Turn the finding of a replay into an error, for runs without other results."""
     log = request.logs / "ncu.log"
-    (problem,) = replayed.findings
-    if replayed.outcome is None:
+    (problem,) = result.findings
+    if result.outcome is None:
         return ToolError(problem.title, problem.remedy)
-    if replayed.broke_off:
-        return program_failure(program, replayed.outcome, log)
-    output = last_lines(log)
-    return ToolError(f"{problem.title}. {problem.detail}", f"{problem.remedy}\nThe last lines of {log}:\n{output}")
+    if result.broke_off:
+        return program_failure(program, result.outcome, log)
+    lines = last_lines(log)
+    return ToolError(f"{problem.title}. {problem.detail}", f"{problem.remedy}\nThe last lines of {log}:\n{lines}")
 
 
-def _nothing(outcome: Outcome, heard: _NcuOutput, replay: Replay) -> Finding:
+def _no_report(outcome: Outcome, output: _NcuOutput, replay: Replay) -> Finding:
     """Return the finding for a replay that left no report."""
-    if heard.failure:
-        title, detail, remedy = heard.failure[1], _refused_names(heard, replay), heard.failure[2]
+    if output.failure:
+        title, detail, remedy = output.failure[1], _refused_names(output, replay), output.failure[2]
     elif outcome.interrupted:
         title, detail, remedy = f"The replay {outcome.ending}; nothing was replayed", _NO_METRICS, "Run it again."
     elif outcome.timed_out:
         title, detail = f"ncu replayed nothing within {outcome.limit_s:.4g} s", _NO_METRICS
         remedy = _more_time(outcome, replay)
-    elif heard.program_failed:
+    elif output.program_failed:
         title, remedy = f"The program under ncu {outcome.ending}; nothing was replayed", _SEE_LOG
         detail = "ncu needs GPU memory in addition to the program's, and slows it down. " + _NO_METRICS
-    elif heard.available is not None:
+    elif output.available is not None:
         what = "range" if replay.is_range else "kernel"
-        title, (detail, remedy) = f"No {what} was replayed", _why_none_matched(heard.available, replay)
+        title, (detail, remedy) = f"No {what} was replayed", _why_none_matched(output.available, replay)
     else:
         title, detail, remedy = f"ncu {outcome.ending}; nothing was replayed", _NO_METRICS, _SEE_LOG
     return Finding("no_kernel_metrics", "warning", title, detail, remedy)
 
 
-def _refused_names(heard: _NcuOutput, replay: Replay) -> str:
+def _refused_names(output: _NcuOutput, replay: Replay) -> str:
     """List what ncu refused to collect. Does not quote ncu, since the program's output may be mixed in."""
     requested = [name for value in replay.collected[1::2] for name in value.split(",")]
-    refused = [name for name in requested if any(name in line for line in heard.errors)]
+    refused = [name for name in requested if any(name in line for line in output.errors)]
     return f"It refused {', '.join(refused)}. {_NO_METRICS}" if refused else _NO_METRICS
 
 
@@ -316,20 +315,20 @@ def _why_none_matched(available: list[str], replay: Replay) -> tuple[str, str]:
     return f"The program launched no replayable kernel while ncu was profiling.{there}", remedy
 
 
-def _incomplete(outcome: Outcome, heard: _NcuOutput, replay: Replay) -> Iterator[Finding]:
+def _incomplete(outcome: Outcome, output: _NcuOutput, replay: Replay) -> Iterator[Finding]:
     """Yield findings for what is missing from the report."""
     if outcome.timed_out:
         of = f" of {replay.expected}" if replay.expected else ""
-        title = f"{heard.done}{of} chosen launches were replayed within {outcome.limit_s:.4g} s"
+        title = f"{output.done}{of} chosen launches were replayed within {outcome.limit_s:.4g} s"
         remedy = f"{_more_time(outcome, replay)} Or collect less: --ncu-set basic."
         yield Finding("replay_cut_short", "info", title, "The other launches have no ncu metrics.", remedy)
-    elif heard.failure or not outcome.ok:
-        title = heard.failure[1] if heard.failure else f"The program under ncu {outcome.ending}"
-        refused = _refused_names(heard, replay) if heard.failure else ""
-        detail = f"{heard.done} launches were replayed first. {refused}".strip()
-        yield Finding("replay_failed", "warning", title, detail, heard.failure[2] if heard.failure else _SEE_LOG)
+    elif output.failure or not outcome.ok:
+        title = output.failure[1] if output.failure else f"The program under ncu {outcome.ending}"
+        refused = _refused_names(output, replay) if output.failure else ""
+        detail = f"{output.done} launches were replayed first. {refused}".strip()
+        yield Finding("replay_failed", "warning", title, detail, output.failure[2] if output.failure else _SEE_LOG)
     elif outcome.satisfied and not replay.names:
-        title, detail = f"Only the first {heard.done} launches were replayed", "The others have no ncu metrics."
+        title, detail = f"Only the first {output.done} launches were replayed", "The others have no ncu metrics."
         remedy = "To replay more: --ncu-kernels N; to replay all: --ncu-all."
         yield Finding("replay_cut_short", "info", title, detail, remedy)
 

@@ -10,10 +10,10 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from nightsight.collect.names import Naming, naming
+from nightsight.collect.names import Annotation, annotation_of
 from nightsight.collect.process import Child, Outcome, last_lines, run_logged
 from nightsight.collect.recordings import missing_recordings, recording_options, remedy_for
-from nightsight.collect.session import Session, conductor_of, new_session
+from nightsight.collect.session import Session, new_session, recorder_of
 from nightsight.collect.tools import (
     NSYS_PLACES,
     allowed_environment,
@@ -21,16 +21,16 @@ from nightsight.collect.tools import (
     find_nsys,
     refuse_lost_folder,
     tool_version,
-    unwritable,
     writable_folder,
+    write_error,
 )
 from nightsight.collect.workloads import (
     Program,
     Request,
-    captured_by,
+    capture_range_of,
     child_environment,
+    delete_old,
     environment_of,
-    fresh,
     partial_capture,
     program_failure,
     run_benchmark,
@@ -53,7 +53,7 @@ _RECORDED: Final = re.compile(r"^(Generated:|Generating |Processing events)", re
 
 
 @dataclass(frozen=True)
-class Recorded:
+class RecordedRun:
     """How a recorded run ended; `failure` and `findings` as in a Capture."""
 
     outcome: Outcome
@@ -72,15 +72,15 @@ def collect_nsys(program: Program, request: Request) -> Capture:
     measured = run_benchmark(program, request)
     report = request.captures / f"{program.name}.nsys-rep"
     database = report.with_suffix(".sqlite")
-    fresh(report, report.with_suffix(".qdstrm"), database)
+    delete_old(report, report.with_suffix(".qdstrm"), database)
     started = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}"
     remaining = replace(request, timeout_s=request.timeout_s - measured.seconds)
-    annotation = naming_of(nsys, program, request)
-    if annotation.said:
-        request.progress(f"annotating: {annotation.said}")
-    recorded = record(nsys, program, remaining, report=report)
-    failure, first_words = recorded.failure, _first_words(request.logs / "profile.log")
-    findings = (*recorded.findings, *annotation.findings, *missing_recordings(request.recordings, first_words))
+    annotation = annotation_for(nsys, program, request)
+    if annotation.description:
+        request.progress(f"annotating: {annotation.description}")
+    run = record(nsys, program, remaining, report=report)
+    failure, first_output = run.failure, _first_output(request.logs / "profile.log")
+    findings = (*run.findings, *annotation.findings, *missing_recordings(request.recordings, first_output))
     request.progress(f"exporting {report.name}")
     exported_s = _export_part(report, database, nsys=nsys, log=request.logs / "export.log", failure=failure)
     return Capture(
@@ -88,10 +88,10 @@ def collect_nsys(program: Program, request: Request) -> Capture:
         collector="nsys",
         files=(report, database),
         environment=replace(environment_of("nsys", version, measured.facts), captured_utc=started),
-        parameters={**measured.parameters, **({"names": annotation.said} if annotation.said else {})},
+        parameters={**measured.parameters, **({"names": annotation.description} if annotation.description else {})},
         benchmark=measured.benchmark,
         findings=(*measured.findings, *findings),
-        stages_s={**measured.stages_s, "profile": recorded.outcome.seconds, "export": exported_s},
+        stages_s={**measured.stages_s, "profile": run.outcome.seconds, "export": exported_s},
         failure=failure,
         serving=measured.serving,
     )
@@ -118,11 +118,11 @@ def export_sqlite(report: Path, target: Path, *, nsys: Path, log: Path) -> None:
     writable_folder(target.parent)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".export-") as folder:
         # run in this folder: nsys fails without its working directory, and the program may have deleted ours
-        there = Path(folder).absolute()
-        aside = there / "export.sqlite"
+        absolute = Path(folder).absolute()
+        aside = absolute / "export.sqlite"
         options = ("--type", "sqlite", "--force-overwrite=true", *_payload_options(nsys), "-o", str(aside))
         command = (str(nsys.absolute()), "export", *options, str(report.absolute()))
-        outcome = run_logged(Child(command, allowed_environment(), folder=there), log=log, timeout_s=_EXPORT_LIMIT_S)
+        outcome = run_logged(Child(command, allowed_environment(), folder=absolute), log=log, timeout_s=_EXPORT_LIMIT_S)
         if outcome.interrupted:
             raise KeyboardInterrupt
         if not outcome.ok or not _has_content(aside):
@@ -133,45 +133,45 @@ def export_sqlite(report: Path, target: Path, *, nsys: Path, log: Path) -> None:
         try:
             aside.replace(target)
         except OSError as error:
-            raise unwritable(target.parent, error) from error
+            raise write_error(target.parent, error) from error
 
 
-def naming_of(nsys: Path, program: Program, request: Request) -> Naming:
-    """Return how to annotate a program, as far as this nsys can and its trace holds ranges."""
+def annotation_for(nsys: Path, program: Program, request: Request) -> Annotation:
+    """Return how to annotate a program with this nsys; nothing if its trace has no NVTX ranges."""
     if "nvtx" not in request.trace.split(","):
-        return Naming()
-    return naming(program, request, help_text=_known_options(nsys, "profile"))
+        return Annotation()
+    return annotation_of(program, request, help_text=_known_options(nsys, "profile"))
 
 
-def record(nsys: Path, program: Program, request: Request, *, report: Path) -> Recorded:
+def record(nsys: Path, program: Program, request: Request, *, report: Path) -> RecordedRun:
     """Run a program under nsys, which writes `report`; see `collect_nsys` for what can go wrong."""
-    capture_range = captured_by(program, request)
+    capture_range = capture_range_of(program, request)
     log = request.logs / "profile.log"
     with scratch() as folder:
         session = new_session(nsys, request, folder)
-        conductor = conductor_of(program, request, session)
+        recorder = recorder_of(program, request, session)
         request.progress(f"profiling {program.name} with nsys")
         child = _child(program, session, report=report, capture_range=capture_range)
-        if conductor:
-            child = replace(child, watch=conductor.watch)
+        if recorder:
+            child = replace(child, watch=recorder.watch)
         outcome = run_logged(
             child,
             log=log,
             timeout_s=request.timeout_s,
             verbose=request.verbose,
-            listen=conductor.listen if conductor else None,
+            listen=recorder.listen if recorder else None,
         )
-    if conductor and not session.has_begun:
-        raise conductor.not_begun(outcome, log)
+    if recorder and not session.has_begun:
+        raise recorder.not_started_error(outcome, log)
     if not _has_content(report):
         refuse_lost_folder(report.parent)
         raise _nothing_captured(program, outcome, report=report, log=log, capture_range=capture_range)
-    return Recorded(outcome, *(conductor.judged(outcome) if conductor else partial_capture(program, outcome)))
+    return RecordedRun(outcome, *(recorder.judge(outcome) if recorder else partial_capture(program, outcome)))
 
 
 def _child(program: Program, session: Session, *, report: Path, capture_range: str) -> Child:
     nsys, request = session.nsys, session.request
-    annotation = naming_of(nsys, program, request)
+    annotation = annotation_for(nsys, program, request)
     environment = {**child_environment(request), **annotation.environment}
     help_text = _known_options(nsys, "profile")
     # in file names, nsys expands patterns that start with %
@@ -181,10 +181,10 @@ def _child(program: Program, session: Session, *, report: Path, capture_range: s
     if capture_range != "none":
         options += [f"--capture-range={capture_range}", "--capture-range-end=stop"]
     options += [*_environment_options(environment, known=help_text), *request.nsys_arguments]
-    if not session.isolated:
+    if not session.namespace:
         request.progress("nsys will also record the environment of other processes: do not publish capture/")
-    command = (*session.isolated, str(nsys), "profile", *options, *program.command)
-    return Child(command, environment, session.stopping, saving=_SAVING)
+    command = (*session.namespace, str(nsys), "profile", *options, *program.command)
+    return Child(command, environment, session.stop_command, saving=_SAVING)
 
 
 def _payload_options(nsys: Path) -> list[str]:
@@ -256,7 +256,7 @@ def _export_part(report: Path, target: Path, *, nsys: Path, log: Path, failure: 
     return time.monotonic() - started
 
 
-def _first_words(log: Path) -> str:
+def _first_output(log: Path) -> str:
     try:
         with log.open("rb") as file:
             return file.read(_HEAD_BYTES).decode(errors="replace")

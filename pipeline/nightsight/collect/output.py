@@ -1,4 +1,4 @@
-"""The output of a command: read at once, kept in a log of limited size, and passed on to listeners."""
+"""The output of a command: read as it comes, kept in a log of limited size, and passed to listeners."""
 
 import codecs
 import os
@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Final, Self
 
-from nightsight.collect.tools import unwritable, writable_folder
+from nightsight.collect.tools import writable_folder, write_error
 
 _MOST_BYTES: Final = 32_000_000
 _FIRST_BYTES: Final = 16_000_000
@@ -29,17 +29,17 @@ class Output:
     omitted.
     """
 
-    def __init__(self, log: Path, *, is_heard: bool) -> None:
-        self._folder, self._is_heard = log.parent, is_heard
+    def __init__(self, log: Path, *, has_listeners: bool) -> None:
+        self._folder, self._has_listeners = log.parent, has_listeners
         writable_folder(log.parent)
         try:
             # keep this descriptor open to the end: the program may delete the folder
             self._log: BinaryIO = log.open("w+b")
         except OSError as error:
-            raise unwritable(log.parent, error) from error
+            raise write_error(log.parent, error) from error
         self._printed = 0
         self._failure: OSError | None = None
-        self._heard: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        self._new: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._drained_by = float("inf")
         self._reader, self.writer = os.pipe()
@@ -54,14 +54,14 @@ class Output:
         with suppress(OSError):
             self._log.close()
         if self._failure and not error:
-            raise unwritable(self._folder, self._failure)
+            raise write_error(self._folder, self._failure)
 
-    def heard(self) -> str:
+    def new_text(self) -> str:
         """Return what was printed since the last call."""
         chunks = []
         with suppress(queue.Empty):
             while True:
-                chunks.append(self._heard.get_nowait())
+                chunks.append(self._new.get_nowait())
         return self._decoder.decode(b"".join(chunks))
 
     def finish(self) -> None:
@@ -83,8 +83,8 @@ class Output:
         os.close(self._reader)
 
     def _take(self, chunk: bytes) -> None:
-        if self._is_heard:
-            self._heard.put(chunk)
+        if self._has_listeners:
+            self._new.put(chunk)
         self._printed += len(chunk)
         if self._failure:
             return
@@ -101,8 +101,8 @@ class Output:
         self._log.seek(-_LAST_BYTES, os.SEEK_END)
         last = self._log.read(_LAST_BYTES)
         last = last[last.find(b"\n") + 1 :]
-        left_out = self._printed - _FIRST_BYTES - len(last)
+        omitted = self._printed - _FIRST_BYTES - len(last)
         self._log.seek(_FIRST_BYTES)
         self._log.truncate()
-        self._log.write(f"\n[nightsight omitted {left_out:,} bytes here]\n".encode() + last)
+        self._log.write(f"\n[nightsight omitted {omitted:,} bytes here]\n".encode() + last)
         self._log.flush()

@@ -20,12 +20,12 @@ from typing import Final
 
 from nightsight.collect import guard
 from nightsight.collect.output import Output
-from nightsight.collect.tools import not_started
+from nightsight.collect.tools import start_error
 
 Listener = Callable[[str], bool]
 """Takes new output of a process; returns True when the process can be stopped."""
-Watcher = Callable[["Running"], bool]
-"""Looks at a process every _POLL_S; returns True when it can be stopped."""
+Watcher = Callable[["RunningCommand"], bool]
+"""Checks a process every _POLL_S; returns True when it can be stopped."""
 # limit for all saving; nsys may take minutes to write a large report
 SAVE_S = 120.0
 # time to start saving, or to end: Python handles a signal only when a call into a library returns
@@ -80,7 +80,7 @@ class Child:
 
     `ask_to_end` returns, for its process id, a command that asks it to end; it then has `patience_s` to do so. `saving`
     is a regular expression: while it matches the latest output, the command is saving its files. `watch` is called
-    again and again while it runs, and can stop it.
+    repeatedly while it runs, and can stop it.
     """
 
     command: Sequence[str]
@@ -92,7 +92,7 @@ class Child:
     watch: Watcher = lambda _: False
 
 
-class Running:
+class RunningCommand:
     """A running command, started by the guard `process`; `pid` is the command's process id.
 
     is_interrupted: Ctrl-C came while it was started; the first wait for its end raises KeyboardInterrupt.
@@ -136,11 +136,11 @@ def run_logged(
     listeners = ([_to_stderr] if verbose else []) + ([listen] if listen else [])
     timed_out = interrupted = satisfied = False
     started, status = time.monotonic(), None
-    with Output(log, is_heard=bool(listeners)) as output:
+    with Output(log, has_listeners=bool(listeners)) as output:
         try:
             with _start(child, output) as running:
                 try:
-                    satisfied = _enough(running, output, timeout_s=timeout_s, listeners=listeners, watch=child.watch)
+                    satisfied = _wait(running, output, timeout_s=timeout_s, listeners=listeners, watch=child.watch)
                     timed_out = not satisfied and running.status is None
                 except KeyboardInterrupt:
                     interrupted = True
@@ -150,7 +150,7 @@ def run_logged(
         except KeyboardInterrupt:
             # it came while the child was started, or again while its last processes were killed
             interrupted = True
-    # leaving _started killed what was left; if even that has not ended it, report it as killed
+    # leaving _start killed the rest; if it still runs, report it as killed
     status = 128 + signal.SIGKILL if status is None else status
     return Outcome(status, timed_out, interrupted, time.monotonic() - started, timeout_s, satisfied)
 
@@ -172,7 +172,7 @@ def _tail(log: Path) -> str:
 
 
 @contextmanager
-def _start(child: Child, output: Output) -> Iterator[Running]:
+def _start(child: Child, output: Output) -> Iterator[RunningCommand]:
     """Start a child; on exit, kill whatever is left of it."""
     own_end, guard_end = socket.socketpair()
     with own_end, guard_end:
@@ -188,9 +188,9 @@ def _start(child: Child, output: Output) -> Iterator[Running]:
                 start_new_session=True,
             )
         except OSError as error:
-            raise not_started(sys.executable, error) from error
+            raise start_error(sys.executable, error) from error
         guard_end.close()
-        running = Running(process)
+        running = RunningCommand(process)
         try:
             try:
                 own_end.recv(32, socket.MSG_PEEK)
@@ -199,7 +199,7 @@ def _start(child: Child, output: Output) -> Iterator[Running]:
                 running.is_interrupted = True
             answer = int(own_end.recv(32) or -errno.EIO)
             if answer < 0:
-                raise not_started(child.command[0], OSError(-answer, os.strerror(-answer)))
+                raise start_error(child.command[0], OSError(-answer, os.strerror(-answer)))
             running.pid = answer
             yield running
         finally:
@@ -207,20 +207,20 @@ def _start(child: Child, output: Output) -> Iterator[Running]:
             running.ends(_TERMINATE_S)
 
 
-def _enough(
-    running: Running, output: Output, *, timeout_s: float, listeners: Sequence[Listener], watch: Watcher
+def _wait(
+    running: RunningCommand, output: Output, *, timeout_s: float, listeners: Sequence[Listener], watch: Watcher
 ) -> bool:
-    """Wait until the process ends or its time is up; return whether anyone asked to stop it before that."""
+    """Wait for the end of the command or of its time; return whether a listener or watcher asked to stop it."""
     deadline = time.monotonic() + timeout_s
     has_ended = False
     while not has_ended and (left_s := deadline - time.monotonic()) > 0:
         has_ended = running.ends(min(left_s, _POLL_S))
         if has_ended:
             output.finish()
-        text = output.heard()
-        # all of them hear all of it
-        enough = [listener(text) for listener in listeners if text]
-        if not has_ended and (any(enough) or watch(running)):
+        text = output.new_text()
+        # call all listeners, even after one asks to stop
+        requests = [listener(text) for listener in listeners if text]
+        if not has_ended and (any(requests) or watch(running)):
             return True
     return False
 
@@ -231,7 +231,7 @@ def _to_stderr(text: str) -> bool:
     return False
 
 
-def _stop(running: Running, child: Child, output: Output, *, log: Path) -> None:
+def _stop(running: RunningCommand, child: Child, output: Output, *, log: Path) -> None:
     saved_by = time.monotonic() + SAVE_S
     try:
         is_saved = _ask_to_end(running, child, output)
@@ -250,14 +250,14 @@ def _stop(running: Running, child: Child, output: Output, *, log: Path) -> None:
         pass  # the second Ctrl-C: stop waiting
 
 
-def _ask_to_end(running: Running, child: Child, output: Output) -> bool:
+def _ask_to_end(running: RunningCommand, child: Child, output: Output) -> bool:
     """Ask a child to end, if possible; return whether that succeeded."""
     command = child.ask_to_end(running.pid)
     if not command:
         return False
-    with _start(replace(child, command=command), output) as asking:
-        asking.ends(SAVE_S)
-    return asking.status == 0
+    with _start(replace(child, command=command), output) as request:
+        request.ends(SAVE_S)
+    return request.status == 0
 
 
 def _saves(child: Child, log: Path) -> bool:

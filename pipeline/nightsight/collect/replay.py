@@ -22,7 +22,7 @@ class Replay:
     - For each kernel, grid and block, the first `skip` launches are skipped and the next `launches` replayed. `most`
       limits the number of kernels, grids and blocks (0: no limit). `expected`: the likely number of launches to replay
       (0: unknown).
-    - Unless `is_chosen`, names come from the timeline: the fewest kernels that make up `coverage_pct` of the time.
+    - Unless `is_selected`, names come from the timeline: the fewest kernels that make up `coverage_pct` of the time.
     - Ranges and graphs as a whole are not chosen by name: the first `launches` of them are replayed.
     - `ranges`: the known names of the program's ranges, for messages.
     """
@@ -46,7 +46,7 @@ class Replay:
     graph_profiling: str = "node"
 
     @property
-    def is_chosen(self) -> bool:
+    def is_selected(self) -> bool:
         """Whether the user selected what to replay."""
         return bool(self.pattern or self.nvtx_range or self.everything)
 
@@ -77,8 +77,8 @@ class Replay:
         return ("function" if self.pattern else "mangled"), f"^{NO_PEERS}.*(?:{self.pattern or '.'})"
 
     @property
-    def chosen(self) -> tuple[str, ...]:
-        """The options by which ncu chooses what to replay. ncu refuses kernel filters when it replays ranges."""
+    def filter_options(self) -> tuple[str, ...]:
+        """The ncu options that filter what to replay. ncu rejects kernel filters when it replays ranges."""
         options = {"--replay-mode": self.replay_mode, "--launch-count": str(self.launches)}
         if self.skip:
             options["--launch-skip"] = str(self.skip)
@@ -97,7 +97,7 @@ class Replay:
         inside = f" in the range {self.nvtx_range}" if self.nvtx_range else ""
         if self.is_range:
             return f"{self.launches} of {self.nvtx_range or 'the ranges of cudaProfilerStart'}, as a whole"
-        if self.is_chosen:
+        if self.is_selected:
             most = f", at most {self.most_launches} launches" if self.most else ""
             return f"kernels{matching}{inside}, {self.launches} per grid and block{most}"
         if self.graph_profiling == "graph":
@@ -106,8 +106,8 @@ class Replay:
         return f"{share}, {self.launches} per grid and block, at most {self.most_launches} launches"
 
     @property
-    def described(self) -> dict[str, str]:
-        """How the metrics were measured, for the reader of a report."""
+    def description(self) -> dict[str, str]:
+        """How the metrics were measured, for readers of a report."""
         return {
             "ncu replays": self._selection,
             "ncu collects": " ".join(self.collected).replace("--", ""),

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from nightsight.collect.isolation import inside, isolation
-from nightsight.collect.process import SAVE_S, Child, Outcome, Running, last_lines, run_logged
+from nightsight.collect.process import SAVE_S, Child, Outcome, RunningCommand, last_lines, run_logged
 from nightsight.collect.ready import Readiness
 from nightsight.collect.workloads import (
     Load,
@@ -41,11 +41,11 @@ Judgement = tuple[str, tuple[Finding, ...]]
 
 @dataclass
 class Session:
-    """A session of nsys, in the namespace that the prefix `isolated` creates; `is_later`: started by `begin`."""
+    """A session of nsys. namespace: the prefix that creates its namespace; is_later: `begin` starts the recording."""
 
     nsys: Path
     request: Request
-    isolated: tuple[str, ...]
+    namespace: tuple[str, ...]
     is_later: bool
     name: str
     has_begun: bool = False
@@ -56,34 +56,34 @@ class Session:
         """The options of `nsys profile` for it."""
         return [f"--session-new={self.name}", *(["--start-later=true"] if self.is_later else [])]
 
-    def begin(self, running: Running) -> None:
-        """Start recording, unless the program has ended; raise ToolError if nsys cannot start."""
+    def begin(self, running: RunningCommand) -> None:
+        """Start recording, unless the program has ended; raise ToolError if nsys fails to."""
         log = self.request.logs / "start.log"
-        outcome = self._ask(("start",), running, log, _BEGIN_S)
+        outcome = self._run(("start",), running, log, _BEGIN_S)
         # on a busy machine, the session may appear late
-        late_s = time.monotonic() + _APPEARS_S
-        while outcome and not outcome.ok and _NO_SESSION in last_lines(log) and time.monotonic() < late_s:
+        deadline_s = time.monotonic() + _APPEARS_S
+        while outcome and not outcome.ok and _NO_SESSION in last_lines(log) and time.monotonic() < deadline_s:
             if running.ends(_AGAIN_S):
                 break
-            outcome = self._ask(("start",), running, log, _BEGIN_S)
+            outcome = self._run(("start",), running, log, _BEGIN_S)
         if outcome and not outcome.ok and not running.ends(1.0):
             output = last_lines(log) or "nothing"
             raise ToolError(f"nsys could not start recording: nsys start {outcome.ending}", f"nsys said:\n{output}")
         self.has_begun = outcome is not None and outcome.ok
 
-    def save(self, running: Running) -> None:
+    def save(self, running: RunningCommand) -> None:
         """Stop recording, and wait until the report is written; the program continues."""
-        outcome = self._ask(("stop",), running, self.request.logs / "stop.log", SAVE_S)
+        outcome = self._run(("stop",), running, self.request.logs / "stop.log", SAVE_S)
         self.is_saved = outcome is not None and outcome.ok
 
-    def stopping(self, pid: int) -> Sequence[str]:
+    def stop_command(self, pid: int) -> Sequence[str]:
         """Return the command that stops recording before the program is stopped; () if there is nothing to save.
 
         On a signal, nsys ends the program before its buffers are saved, and the report has no kernels.
         """
         return self._inside(pid, "stop") if self.has_begun and not self.is_saved else ()
 
-    def _ask(self, words: tuple[str, ...], running: Running, log: Path, limit_s: float) -> Outcome | None:
+    def _run(self, words: tuple[str, ...], running: RunningCommand, log: Path, limit_s: float) -> Outcome | None:
         command = self._inside(running.pid, *words)
         if not command:
             return None
@@ -94,7 +94,7 @@ class Session:
 
     def _inside(self, pid: int, *words: str) -> tuple[str, ...]:
         try:
-            return inside(self.isolated, pid, (str(self.nsys), *words, f"--session={self.name}"))
+            return inside(self.namespace, pid, (str(self.nsys), *words, f"--session={self.name}"))
         except OSError:
             # the program has just ended
             return ()
@@ -107,32 +107,32 @@ def new_session(nsys: Path, request: Request, folder: Path) -> Session:
     return Session(nsys, request, isolation(folder), is_later, name, has_begun=not is_later)
 
 
-class Conductor(Protocol):
+class Recorder(Protocol):
     """Starts and stops the recording of a run, and judges the result."""
 
     def listen(self, text: str) -> bool:
         """Take new output of the program; return whether it can be ended."""
 
-    def watch(self, running: Running) -> bool:
+    def watch(self, running: RunningCommand) -> bool:
         """Start or stop recording if it is time; return whether the program can be ended."""
 
-    def not_begun(self, outcome: Outcome, log: Path) -> PipelineError:
-        """Return the error if nothing was recorded."""
+    def not_started_error(self, outcome: Outcome, log: Path) -> PipelineError:
+        """Return the error for a run in which recording never started."""
 
-    def judged(self, outcome: Outcome) -> Judgement:
+    def judge(self, outcome: Outcome) -> Judgement:
         """Return what is wrong with the capture."""
 
 
-def conductor_of(program: Program, request: Request, session: Session) -> Conductor | None:
-    """Return the conductor for part of a run; None for a whole run. Raise UsageError if a server runs already."""
+def recorder_of(program: Program, request: Request, session: Session) -> Recorder | None:
+    """Return the recorder for part of a run; None for a whole run. Raise UsageError if a server runs already."""
     if isinstance(request.part, Span):
-        return _Timed(program, request.part, session)
+        return _SpanRecorder(program, request.part, session)
     if isinstance(request.part, Load):
-        return _Loaded(program, request.part, session)
+        return _LoadRecorder(program, request.part, session)
     return None
 
 
-class _Timed:
+class _SpanRecorder:
     """Records a span of a run; the program continues to its end, because it may write its results there."""
 
     def __init__(self, program: Program, span: Span, session: Session) -> None:
@@ -144,7 +144,7 @@ class _Timed:
     def listen(self, _: str) -> bool:
         return False
 
-    def watch(self, running: Running) -> bool:
+    def watch(self, running: RunningCommand) -> bool:
         session, now = self._session, time.monotonic()
         if not session.has_begun and now - self._run_began >= self._span.delay_s:
             session.begin(running)
@@ -155,7 +155,7 @@ class _Timed:
             session.save(running)
         return False
 
-    def not_begun(self, outcome: Outcome, log: Path) -> PipelineError:
+    def not_started_error(self, outcome: Outcome, log: Path) -> PipelineError:
         if not outcome.ok:
             return program_failure(self._program, outcome, log)
         return CaptureError(
@@ -164,7 +164,7 @@ class _Timed:
             "Use a shorter --delay.",
         )
 
-    def judged(self, outcome: Outcome) -> Judgement:
+    def judge(self, outcome: Outcome) -> Judgement:
         # the span is whole, however the program was ended
         if not self._session.is_saved:
             return partial_capture(self._program, outcome)
@@ -175,7 +175,7 @@ class _Timed:
         return failure, (Finding("failed_later", "warning", "The program failed after the recorded span", detail),)
 
 
-class _Loaded:
+class _LoadRecorder:
     """Records a server while a client loads it, then ends the server."""
 
     def __init__(self, program: Program, load: Load, session: Session) -> None:
@@ -191,7 +191,7 @@ class _Loaded:
         self._ready.hear(text)
         return False
 
-    def watch(self, running: Running) -> bool:
+    def watch(self, running: RunningCommand) -> bool:
         if not self._ready.now():
             self._is_late = time.monotonic() - self._began >= self._load.ready_within_s
             return self._is_late
@@ -217,20 +217,20 @@ class _Loaded:
         self._is_whole = has_ended or self._session.is_saved
         return True
 
-    def _is_gone(self, server: Running) -> bool:
+    def _is_gone(self, server: RunningCommand) -> bool:
         """Whether the server ended long ago, so that the client will probably not end by itself."""
         if server.status is None:
             self._last_seen = time.monotonic()
         return time.monotonic() - self._last_seen > _GRACE_S
 
-    def _has_ended(self, server: Running) -> bool:
+    def _has_ended(self, server: RunningCommand) -> bool:
         """Whether the server ended. nsys outlives it until the report is written, and must not be disturbed."""
         deadline = time.monotonic() + SAVE_S
         while server.status is None and not self._ready.is_there() and time.monotonic() < deadline:
             server.ends(0.2)
         return server.status is not None
 
-    def not_begun(self, outcome: Outcome, log: Path) -> PipelineError:
+    def not_started_error(self, outcome: Outcome, log: Path) -> PipelineError:
         name, output = self._program.name, last_lines(log)
         words = f"Its last lines:\n{output}\n" if output else "It printed nothing.\n"
         if self._is_late:
@@ -242,7 +242,7 @@ class _Loaded:
         message = f"the server {name} {outcome.ending} before it was ready; nothing was captured"
         return WorkloadError(message, f"{words}{log}")
 
-    def judged(self, outcome: Outcome) -> Judgement:
+    def judge(self, outcome: Outcome) -> Judgement:
         if self._died:
             failure = f"the server {self._program.name} {outcome.ending} while the client was loading it"
             detail = f"{failure[0].upper()}{failure[1:]}. The capture ends there."

@@ -24,7 +24,7 @@ _COLUMNS: Final = ["path", "thread", "cpu_ns", "gpu_ns"]
 
 
 @dataclass(frozen=True)
-class Timed:
+class RangeTimes:
     """The table `timed_ranges` of a run, its duration, and findings that explain missing rows."""
 
     ranges: pd.DataFrame
@@ -40,7 +40,7 @@ def of_benchmark(benchmark: Benchmark) -> pd.DataFrame:
     return conform("timed_ranges", pd.DataFrame([row]))
 
 
-def time_ranges(program: Program, request: Request) -> Timed:
+def time_ranges(program: Program, request: Request) -> RangeTimes:
     """Run a program without a profiler and record when its ranges start; a failure becomes a finding."""
     request.progress(f"timing {program.name} without a profiler")
     folder = writable_folder(request.logs / "times").absolute()
@@ -58,14 +58,14 @@ def time_ranges(program: Program, request: Request) -> Timed:
         )
     except ToolError:
         # not quoted: its message names a path
-        return Timed(_NOTHING, findings=(_not_timed(f"{program.name} could not be started"),))
+        return RangeTimes(_NOTHING, findings=(_not_timed(f"{program.name} could not be started"),))
     if outcome.interrupted:
         raise KeyboardInterrupt
     table = summarize_ranges(folder)
     if len(table):
-        return Timed(table, outcome.seconds)
+        return RangeTimes(table, outcome.seconds)
     reason = "no range repeats often enough" if outcome.ok else f"{program.name} {outcome.ending}"
-    return Timed(_NOTHING, outcome.seconds, (_not_timed(reason),))
+    return RangeTimes(_NOTHING, outcome.seconds, (_not_timed(reason),))
 
 
 def summarize_ranges(folder: Path) -> pd.DataFrame:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from nightsight.collect.variables import is_allowed, is_secret_name, is_secret_value, of_a_family
+from nightsight.collect.variables import is_allowed, is_secret_name, is_secret_value, known_settings
 from nightsight.errors import CaptureError, ToolError
 
 ROOT = Path("/")
@@ -73,7 +73,7 @@ def ask(command: Sequence[str], *, environment: Mapping[str, str] | None = None)
             env=allowed_environment() if environment is None else dict(environment),
         )
     except OSError as error:
-        raise not_started(command[0], error) from error
+        raise start_error(command[0], error) from error
     except subprocess.TimeoutExpired as error:
         raise ToolError(f"{name} did not answer within {error.timeout:g} s", f"Try it by hand: {command[0]}") from error
     if answer.returncode != 0:
@@ -144,9 +144,9 @@ def allowed_environment(keep: Sequence[str] = ()) -> dict[str, str]:
     }
 
 
-def withheld(keep: Sequence[str] = ()) -> list[str]:
+def withheld_variables(keep: Sequence[str] = ()) -> list[str]:
     """Return the names of variables that look like settings of CUDA or torch but are not passed to a child."""
-    return of_a_family(os.environ.keys() - allowed_environment(keep).keys())
+    return known_settings(os.environ.keys() - allowed_environment(keep).keys())
 
 
 def writable_folder(folder: Path) -> Path:
@@ -156,7 +156,7 @@ def writable_folder(folder: Path) -> Path:
         with tempfile.TemporaryFile(dir=folder):
             return folder
     except OSError as error:
-        raise unwritable(folder, error) from error
+        raise write_error(folder, error) from error
 
 
 def refuse_lost_folder(folder: Path) -> None:
@@ -167,12 +167,12 @@ def refuse_lost_folder(folder: Path) -> None:
         hint = "If the program deletes its working directory, keep the reports elsewhere: --reports DIR."
         raise CaptureError(f"{folder} was deleted while the program ran", hint) from error
     except OSError as error:
-        raise unwritable(folder, error) from error
+        raise write_error(folder, error) from error
     if free < _LEAST_FREE_BYTES:
-        raise unwritable(folder, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+        raise write_error(folder, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
 
 
-def unwritable(folder: Path, error: OSError) -> CaptureError:
+def write_error(folder: Path, error: OSError) -> CaptureError:
     """Return the CaptureError for a folder that cannot be written to."""
     reason = error.strerror or str(error)
     return CaptureError(f"cannot write to {folder}: {reason}", "Free some space, or choose another folder.")
@@ -201,6 +201,6 @@ def _newest_first(place: str) -> list[Path]:
     return sorted(ROOT.glob(place), key=lambda path: [int(number) for number in re.findall(r"\d+", str(path))])[::-1]
 
 
-def not_started(program: str, error: OSError) -> ToolError:
+def start_error(program: str, error: OSError) -> ToolError:
     """Return the ToolError for a program that could not be started."""
     return ToolError(f"cannot start {program}: {error.strerror}", "Does it exist, and is it built for this machine?")

@@ -7,18 +7,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from nightsight.collect.interpreter import how_to_get
+from nightsight.collect.interpreter import install_hint
 from nightsight.collect.process import Child, run_logged
 from nightsight.collect.tools import ask_python, refuse_lost_folder
-from nightsight.collect.tracing import FEATURES, Traced
+from nightsight.collect.tracing import FEATURES, TraceFacts
 from nightsight.collect.workloads import (
     PACKAGE,
     OnlyTimed,
     Program,
     Request,
     child_environment,
+    delete_old,
     environment_of,
-    fresh,
     partial_capture,
     program_failure,
     run_benchmark,
@@ -64,7 +64,7 @@ def collect_torch(program: Program, request: Request) -> Capture:
     python = _interpreter(program, child_environment(request))
     tracing.refuse_unknown(python.torch, python.known)
     measured = run_benchmark(program, request)
-    fresh(trace, facts, *request.captures.glob(f"{program.name}.*.json.gz"))
+    delete_old(trace, facts, *request.captures.glob(f"{program.name}.*.json.gz"))
     started = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}"
     request.progress(f"profiling {program.name} with torch.profiler")
     outcome = run_logged(
@@ -73,31 +73,31 @@ def collect_torch(program: Program, request: Request) -> Capture:
         timeout_s=request.timeout_s - measured.seconds,
         verbose=request.verbose,
     )
-    traced = _written_files(trace, facts)
-    files = [path for name, _ in traced.traces if (path := trace.with_name(name)).is_file() and path.stat().st_size]
+    result = _written_files(trace, facts)
+    files = [path for name, _ in result.traces if (path := trace.with_name(name)).is_file() and path.stat().st_size]
     if not files:
         refuse_lost_folder(trace.parent)
         if outcome.stopped and measured.benchmark:
             raise OnlyTimed(program_failure(program, outcome, log), measured)
         if not outcome.ok:
             raise program_failure(program, outcome, log)
-        if tracing.schedule and traced.is_known:
-            traced.refuse_nothing(program.name, tracing.schedule)
+        if tracing.schedule and result.is_known:
+            result.refuse_empty(program.name, tracing.schedule)
         raise CaptureError(f"{program.name} ran, but torch.profiler wrote no trace", f"Its output: {log}")
-    if traced.steps:
-        request.progress(f"{program.name} ran {traced.found}")
+    if result.steps:
+        request.progress(f"{program.name} ran {result.steps_text}")
     failure, findings = partial_capture(program, outcome)
     return Capture(
         workload=program.name,
         collector="torch",
-        files=tuple(sorted(files, key=lambda path: path.name == traced.chosen)),
+        files=tuple(sorted(files, key=lambda path: path.name == result.chosen)),
         environment=replace(
             environment_of("torch", python.torch, {"torch": python.torch, "python": python.version, **measured.facts}),
             captured_utc=started,
         ),
         parameters={**measured.parameters, **tracing.parameters},
         benchmark=measured.benchmark,
-        findings=(*measured.findings, *findings, *traced.findings(tracing)),
+        findings=(*measured.findings, *findings, *result.findings(tracing)),
         stages_s={**measured.stages_s, "profile": outcome.seconds},
         failure=failure,
         serving=measured.serving,
@@ -123,14 +123,14 @@ def _tracing_command(program: Program, request: Request, trace: Path, facts: Pat
     )
 
 
-def _written_files(trace: Path, facts: Path) -> Traced:
+def _written_files(trace: Path, facts: Path) -> TraceFacts:
     """Return what the program wrote; without its facts, only its traces."""
     try:
         document: dict[str, Any] = json.loads(facts.read_bytes())
-        return Traced.of_facts(document)
+        return TraceFacts.of_facts(document)
     except _DAMAGED:
         names = [path.name for path in (trace, *sorted(trace.parent.glob(f"{trace.name[:-8]}.*.json.gz")))]
-        return Traced(tuple((name, 0) for name in names), is_known=False)
+        return TraceFacts(tuple((name, 0) for name in names), is_known=False)
 
 
 @dataclass(frozen=True)
@@ -147,5 +147,5 @@ def _interpreter(program: Program, environment: Mapping[str, str]) -> _Interpret
     python = program.command[0]
     facts: dict[str, Any] = json.loads(ask_python(python, _PROBE, environment=environment))
     if not facts["torch"]:
-        raise ToolError(f"torch is not installed in {python}", how_to_get("torch", Place(python, *facts["place"])))
+        raise ToolError(f"torch is not installed in {python}", install_hint("torch", Place(python, *facts["place"])))
     return _Interpreter(facts["torch"], facts["python"], tuple(facts["known"]))

@@ -83,25 +83,26 @@ WHOLE_RUN: Final = Tracing()
 
 
 @dataclass(frozen=True)
-class Traced:
+class TraceFacts:
     """The result of workloads/traced.py: traces with their steps, the number of steps, and how they were detected.
 
-    threads: how many the program started; ranged: how many of them had ranges. is_known: whether it wrote its facts,
+    step_source, step_name: how steps were detected, and the range, optimizer or module. threads: the number of threads
+    that the program started; threads_with_ranges: those of them that had ranges. is_known: whether it wrote its facts,
     which it does last.
     """
 
     traces: tuple[tuple[str, int], ...] = ()
     steps: int = 0
-    by: str = ""
-    of: str = ""
+    step_source: str = ""
+    step_name: str = ""
     skipped: Mapping[str, int] = field(default_factory=dict)
     own_profiler: bool = False
     threads: int = 0
-    ranged: int = 0
+    threads_with_ranges: int = 0
     is_known: bool = True
 
     @classmethod
-    def of_facts(cls, document: Mapping[str, Any]) -> "Traced":
+    def of_facts(cls, document: Mapping[str, Any]) -> "TraceFacts":
         """Read the facts that traced.py writes at its end."""
         traces = tuple((Path(str(name)).name, int(steps)) for name, steps in document["traces"])
         names = ("steps", "by", "of", "skipped", "own_profiler", "threads", "ranged")
@@ -116,15 +117,15 @@ class Traced:
         return next(name for name, steps in reversed(self.traces) if steps == most)
 
     @property
-    def found(self) -> str:
+    def steps_text(self) -> str:
         """The number of steps, and how they were detected."""
-        by = {"range": f"the range {self.of}", "optimizer": f"calls of {self.of}.step()"}
-        steps = f"{self.steps} step{'s' * (self.steps != 1)}"
-        return (
-            f"{steps}, detected from {by.get(self.by, f'calls of the module {self.of}')}" if self.steps else "no steps"
-        )
+        if not self.steps:
+            return "no steps"
+        sources = {"range": f"the range {self.step_name}", "optimizer": f"calls of {self.step_name}.step()"}
+        source = sources.get(self.step_source, f"calls of the module {self.step_name}")
+        return f"{self.steps} step{'s' * (self.steps != 1)}, detected from {source}"
 
-    def refuse_nothing(self, name: str, schedule: Schedule) -> None:
+    def refuse_empty(self, name: str, schedule: Schedule) -> None:
         """Raise CaptureError if the schedule recorded nothing, although the program succeeded."""
         if self.traces:
             return
@@ -135,7 +136,7 @@ class Traced:
                 "with an optimizer's step(), a call of the model, or a range named step.",
             )
         raise CaptureError(
-            f"{name} has {self.found}; --wait {schedule.wait} --warmup {schedule.warmup} skip the first "
+            f"{name} has {self.steps_text}; --wait {schedule.wait} --warmup {schedule.warmup} skip the first "
             f"{schedule.wait + schedule.warmup}, so nothing was recorded",
             "Run more steps, or reduce --wait and --warmup.",
         )
@@ -153,12 +154,12 @@ class Traced:
                 "few_steps",
                 "warning",
                 f"{recorded} of {tracing.schedule.active} steps were recorded",
-                f"The program ran {self.found}, and ended before the schedule did: {tracing.schedule}.",
+                f"The program ran {self.steps_text}, and ended before the schedule did: {tracing.schedule}.",
                 "Run more steps, or record fewer.",
             )
-        elif tracing.schedule or self.by in ("optimizer", "module"):
+        elif tracing.schedule or self.step_source in ("optimizer", "module"):
             sentence = f"{recorded} of them {'is' if recorded == 1 else 'are'} in the trace."
-            yield Finding("steps_found", "info", f"The program ran {self.found}", sentence if self.steps else "")
+            yield Finding("steps_found", "info", f"The program ran {self.steps_text}", sentence if self.steps else "")
         if unused and not self.own_profiler:
             yield Finding(
                 "other_cycles",
@@ -168,7 +169,7 @@ class Traced:
                 "For their reports, run nightsight report FILE in the folder `capture` of this run.",
             )
         if self.threads and "threads" not in tracing.recorded and not self.own_profiler:
-            yield _other_threads(self.threads, self.ranged)
+            yield _other_threads(self.threads, self.threads_with_ranges)
         for name, count in self.skipped.items():
             yield _skipped(name, count)
 
@@ -184,12 +185,13 @@ def _used_by_the_program(traces: int) -> Finding:
     )
 
 
-def _other_threads(started: int, ranged: int) -> Finding:
+def _other_threads(started: int, with_ranges: int) -> Finding:
     """Return a warning if threads have ranges; otherwise only an info, as they may belong to a library."""
+    count = f"{with_ranges:,} have ranges" if with_ranges else f"{started:,} were started"
     return Finding(
         "other_threads",
-        "warning" if ranged else "info",
-        f"Work of other threads was not recorded: {ranged or started:,} {'have ranges' if ranged else 'were started'}",
+        "warning" if with_ranges else "info",
+        f"Work of other threads was not recorded: {count}",
         "torch.profiler records the thread that starts it, and its backward pass. The report includes the GPU work of "
         "other threads, but not their operators and ranges.",
         "Record all threads: nightsight profile --record threads.",

@@ -216,6 +216,6 @@ def is_secret_value(value: str) -> bool:
     return bool(_URL_WITH_USER.search(value))
 
 
-def of_a_family(names: Iterable[str]) -> list[str]:
+def known_settings(names: Iterable[str]) -> list[str]:
     """Return the names that look like settings of CUDA, torch or their libraries, sorted."""
     return sorted(name for name in names if _FAMILIES.match(name))

@@ -19,7 +19,7 @@ from typing import Final, Literal
 from nightsight.collect.own import OwnWorkload, own_workloads
 from nightsight.collect.process import Child, Outcome, last_lines, run_logged
 from nightsight.collect.replay import Replay
-from nightsight.collect.tools import allowed_environment, commit, has_gpu, unwritable, writable_folder
+from nightsight.collect.tools import allowed_environment, commit, has_gpu, writable_folder, write_error
 from nightsight.collect.tracing import WHOLE_RUN, Tracing
 from nightsight.collect.variables import is_secret_name, is_secret_value
 from nightsight.errors import CaptureError, UsageError, WorkloadError
@@ -53,7 +53,7 @@ class Program:
     """A program to profile. `name` is safe as a folder name and in a report; `command` includes its arguments.
 
     The command of a workload or script starts with the Python that runs it. `recordings`: what nsys records by default.
-    `given`: the arguments as given; in `command`, they may name files of one commit.
+    `arguments`: the arguments as given; in `command`, they may name files of one commit.
     """
 
     name: str
@@ -61,7 +61,7 @@ class Program:
     command: tuple[str, ...]
     is_native: bool = False
     recordings: tuple[str, ...] = ()
-    given: tuple[str, ...] = field(default=(), compare=False)
+    arguments: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def is_for_torch(self) -> bool:
@@ -169,7 +169,7 @@ class OnlyTimed(WorkloadError):
         )
 
 
-def registered() -> tuple[Workload, ...]:
+def registered_workloads() -> tuple[Workload, ...]:
     """Return the workloads in the order of the registry."""
     tables = tomllib.loads((PACKAGE / "registry.toml").read_text(encoding="utf-8"))
     return tuple(
@@ -203,14 +203,14 @@ def resolve(
     own = {workload.name: workload for workload in own_workloads(folder)}
     if target in own:
         return _own_program(own[target], arguments, python)
-    for workload in registered():
+    for workload in registered_workloads():
         if workload.name == target:
             # run by path: with the parent folder on sys.path, this Python could import modules not meant for it
             command = (python, str(PACKAGE), workload.module, *arguments)
             return Program(target, "workload", command, workload.is_native, workload.recordings)
     if path.is_file() or os.sep in target:
         return _command((str(path.absolute()), *arguments))
-    raise _unknown(target, own)
+    raise _unknown_workload(target, own)
 
 
 def modules_of(target: str | None, folder: Path | None = None, *, is_traced: bool) -> set[str]:
@@ -224,7 +224,7 @@ def modules_of(target: str | None, folder: Path | None = None, *, is_traced: boo
     scripts = {} if target.endswith(".py") else {own.name: own.script for own in own_workloads(folder)}
     if target.endswith(".py") or target in scripts:
         return _imported_modules(scripts.get(target, Path(target))) | ({"torch"} if is_traced else set())
-    return {"torch" for workload in registered() if workload.name == target and not workload.is_native}
+    return {"torch" for workload in registered_workloads() if workload.name == target and not workload.is_native}
 
 
 def safe_name(text: str) -> str:
@@ -240,13 +240,13 @@ def arguments_of(program: Program, request: Request) -> dict[str, str]:
     """
     if program.kind == "workload":
         return {}
-    client = request.part.client.given if isinstance(request.part, Load) else ()
-    options = ["", *program.given, "", *client]
-    words = [_comparable(option, word) for option, word in pairwise(options)]
+    client = request.part.client.arguments if isinstance(request.part, Load) else ()
+    options = ["", *program.arguments, "", *client]
+    words = [_portable_part(option, word) for option, word in pairwise(options)]
     return {ARGUMENTS: f"digest {digest(json.dumps(words), 4)}" if any(words) else "none"}
 
 
-def _comparable(before: str, word: str) -> str:
+def _portable_part(before: str, word: str) -> str:
     """Return the part of an argument that is portable and not secret; `before`: the argument before it."""
     name, is_given, value = word.rpartition("=")
     if not is_given and before.startswith("-"):
@@ -265,7 +265,7 @@ def child_environment(request: Request) -> dict[str, str]:
     return allowed_environment(request.keep_env)
 
 
-def captured_by(program: Program, request: Request) -> str:
+def capture_range_of(program: Program, request: Request) -> str:
     """Return the requested capture range, otherwise cudaProfilerApi for built-in workloads on a GPU, otherwise none."""
     if request.part:
         return "none"
@@ -284,7 +284,7 @@ def run_benchmark(program: Program, request: Request) -> Measured:
         return Measured()
     request.progress(f"timing {program.name} without a profiler")
     answer, log = request.logs / "benchmark.json", request.logs / "benchmark.log"
-    fresh(answer)
+    delete_old(answer)
     outcome = run_logged(
         Child((*program.command, "--benchmark", str(answer)), child_environment(request)),
         log=log,
@@ -315,7 +315,7 @@ def read_benchmark(path: Path) -> Measured:
             raise ValueError("step times must be positive")
         benchmark = Benchmark(step_ns, int(document["steps_per_trial"]))
         facts, serving = _texts(document["facts"]), dict(document.get("serving", {}))
-        findings = _left_out([str(note) for note in document.get("notes", [])])
+        findings = _skipped_work([str(note) for note in document.get("notes", [])])
         return Measured(benchmark, _texts(document["parameters"]), facts, findings, serving=serving)
     except OSError as error:
         raise CaptureError("the workload wrote no benchmark", "Does it support --benchmark?") from error
@@ -336,14 +336,14 @@ def environment_of(collector: str, version: str, facts: Mapping[str, str]) -> En
     )
 
 
-def fresh(*paths: Path) -> None:
+def delete_old(*paths: Path) -> None:
     """Delete old files of these names, so that files found later are new; CaptureError if that fails."""
     for path in paths:
         writable_folder(path.parent)
         try:
             path.unlink(missing_ok=True)
         except OSError as error:
-            raise unwritable(path.parent, error) from error
+            raise write_error(path.parent, error) from error
 
 
 def program_failure(program: Program, outcome: Outcome, log: Path) -> WorkloadError:
@@ -382,7 +382,7 @@ _NOT_TIMED: Final = Finding(
 )
 
 
-def _left_out(notes: Sequence[str]) -> tuple[Finding, ...]:
+def _skipped_work(notes: Sequence[str]) -> tuple[Finding, ...]:
     """Return a finding with what a workload skipped, without file names, which compiler messages contain."""
     if not notes:
         return ()
@@ -395,7 +395,7 @@ def _script(path: Path, arguments: Sequence[str], python: str) -> Program:
         raise UsageError(f"script {path} does not exist", f"Looked in {Path.cwd()}. Check the path.")
     # absolute, because Python would read a name that starts with a dash as an option
     command = (python, str(path.absolute()), *arguments)
-    return Program(_own_name(path.stem), "script", command, given=tuple(arguments))
+    return Program(_own_name(path.stem), "script", command, arguments=tuple(arguments))
 
 
 def _imported_modules(script: Path) -> set[str]:
@@ -410,8 +410,8 @@ def _imported_modules(script: Path) -> set[str]:
 
 
 def _own_program(workload: OwnWorkload, arguments: Sequence[str], python: str) -> Program:
-    everything = (*workload.arguments, *arguments)
-    return Program(_own_name(workload.name), "script", (python, str(workload.script), *everything), given=everything)
+    every = (*workload.arguments, *arguments)
+    return Program(_own_name(workload.name), "script", (python, str(workload.script), *every), arguments=every)
 
 
 def _command(arguments: Sequence[str]) -> Program:
@@ -425,18 +425,18 @@ def _command(arguments: Sequence[str]) -> Program:
     executable = str(Path(path).absolute())
     if re.fullmatch(r"python[\d.]*", Path(first).name) and further and further[0].endswith(".py"):
         return _script(Path(further[0]), further[1:], executable)
-    return Program(_own_name(first), "command", (executable, *further), given=tuple(further))
+    return Program(_own_name(first), "command", (executable, *further), arguments=tuple(further))
 
 
 def _own_name(text: str) -> str:
     """Return a name for a program that differs from the names of workloads and of the sample."""
     name = safe_name(text)
-    reserved = {"sample", *(workload.name for workload in registered())}
+    reserved = {"sample", *(workload.name for workload in registered_workloads())}
     return f"{name}_file" if name in reserved else name
 
 
-def _unknown(target: str, own: Collection[str]) -> UsageError:
-    names = list(dict.fromkeys((*own, *(workload.name for workload in registered()))))
+def _unknown_workload(target: str, own: Collection[str]) -> UsageError:
+    names = list(dict.fromkeys((*own, *(workload.name for workload in registered_workloads()))))
     listed = f"{did_you_mean(target, names, most=3)}Workloads: {', '.join(names)}."
     return UsageError(
         f"unknown workload {target!r}", f"{listed} For other programs, give a path, or a command after `--`."

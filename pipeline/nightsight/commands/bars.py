@@ -11,7 +11,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Column
 from rich.text import Text
 
-from nightsight.progress import Clock, Reporter, written
+from nightsight.progress import Clock, Reporter, clock_text
 from nightsight.texts import printable
 
 _WIDTH: Final = 20
@@ -20,40 +20,40 @@ _WIDTH: Final = 20
 class Bars(Reporter):
     """Shows the current activity."""
 
-    def __init__(self, shown: Progress) -> None:
+    def __init__(self, bars: Progress) -> None:
         super().__init__()
-        self._shown = shown
+        self._bars = bars
         self._tasks: dict[bool, TaskID] = {}
 
     def __call__(self, message: str, /, *, done: float = 0, of: float = 0, is_series: bool = False) -> None:
         """Show this message until the next one."""
         self.doing = message
-        self._shown.start()
+        self._bars.start()
         clock, is_new = self._clock(done, of, is_series=is_series)
         if is_series:
             self._end(is_series=False)
         if is_new:
             self._end(is_series=is_series)
-            self._tasks[is_series] = self._shown.add_task(printable(message), total=None, clock=clock)
+            self._tasks[is_series] = self._bars.add_task(printable(message), total=None, clock=clock)
         else:
-            self._shown.update(self._tasks[is_series], description=printable(message))
+            self._bars.update(self._tasks[is_series], description=printable(message))
 
     def _end(self, *, is_series: bool) -> None:
         if is_series in self._tasks:
-            self._shown.remove_task(self._tasks.pop(is_series))
+            self._bars.remove_task(self._tasks.pop(is_series))
 
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Hide the bars while something is printed, until the next message."""
         self._clocks.pop(False, None)
         self._end(is_series=False)
-        self._shown.stop()
+        self._bars.stop()
         yield
 
 
 class _Bar(ProgressColumn):
     def render(self, task: Task) -> ProgressBar:
-        """Draw the share that is done; a pulsing bar if unknown."""
+        """Draw the share that is done; a pulsing bar if it is unknown."""
         share = _clock(task).share
         return ProgressBar(1.0, share or 0.0, width=_WIDTH, pulse=share is None, animation_time=task.get_time())
 
@@ -63,8 +63,8 @@ class _Times(ProgressColumn):
         """Write the time spent and the time left."""
         now_s, clock = time.monotonic(), _clock(task)
         left_s = clock.left_s(now_s)
-        left = "" if left_s is None else f", about {written(left_s)} left"
-        return Text(f"{written(now_s - clock.began_s)}{left}", no_wrap=True)
+        left = "" if left_s is None else f", about {clock_text(left_s)} left"
+        return Text(f"{clock_text(now_s - clock.began_s)}{left}", no_wrap=True)
 
 
 def _clock(task: Task) -> Clock:
@@ -74,7 +74,7 @@ def _clock(task: Task) -> Clock:
 
 
 @contextmanager
-def shown_bars() -> Iterator[Bars]:
+def show_bars() -> Iterator[Bars]:
     """Show bars on standard error, and remove them at the end."""
     words = TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis"))
     with Progress(
@@ -86,5 +86,5 @@ def shown_bars() -> Iterator[Bars]:
         # redirected standard output would end up on standard error
         redirect_stdout=False,
         refresh_per_second=4,
-    ) as shown:
-        yield Bars(shown)
+    ) as bars:
+        yield Bars(bars)

@@ -2,6 +2,7 @@
 
 import datetime as dt
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -17,14 +18,9 @@ _AGE: Final = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)([smhdw])")
 def _age(_: click.Context, __: click.Parameter, value: str | None) -> dt.timedelta | None:
     if value is None:
         return None
-    match = _AGE.fullmatch(value)
-    try:
-        return dt.timedelta(seconds=float(match[1]) * _UNITS[match[2]]) if match else _no_age(value)
-    except OverflowError:
-        return _no_age(value)
-
-
-def _no_age(value: str) -> dt.timedelta:
+    if match := _AGE.fullmatch(value):
+        with suppress(OverflowError):
+            return dt.timedelta(seconds=float(match[1]) * _UNITS[match[2]])
     raise click.BadParameter(f"{value!r} is not an age such as 30d, 12h or 2w.")
 
 
@@ -47,9 +43,9 @@ def sanitize(*, capture: Path, output: Path, max_input: int) -> None:
 
     Example: nightsight sanitize train.sqlite -o attached.sqlite
     """
-    from nightsight.sanitize import sanitize as sanitized
+    from nightsight.sanitize import sanitize as write_sanitized
 
-    removed = sanitized(capture, output, most_bytes=max_input)
+    removed = write_sanitized(capture, output, most_bytes=max_input)
     for kind, count in sorted(removed.items()):
         say(f"removed: {count:,} {kind}", err=True)
     say(f"capture: {output}")
@@ -84,21 +80,21 @@ def prune(
     """
     from nightsight.units import format_value
     from nightsight.workflows.index import list_runs
-    from nightsight.workflows.prune import Choice, Skipped
-    from nightsight.workflows.prune import prune as pruned
+    from nightsight.workflows.prune import PruneRules, SkipCounts
+    from nightsight.workflows.prune import prune as prune_runs
 
     if keep_runs is None and older_than is None and not captures:
         raise click.UsageError(
             "Choose runs with --keep-runs N or --older-than AGE, or delete only their captures with --captures."
         )
-    skipped, freed, count = Skipped(), 0, 0
-    choice = Choice(keep_runs, older_than, captures, latest)
-    would = "would delete" if dry_run else "deleted"
-    for done in pruned(reports, choice, now=dt.datetime.now(dt.UTC), skipped=skipped, is_dry=dry_run):
-        freed, count = freed + done.freed_bytes, count + 1
-        what = f" ({', '.join(done.names)})" if captures or done.left else ""
-        kept_files = f"; kept other files: {', '.join(done.left)}" if done.left else ""
-        say(f"{would}: {done.folder}{what}, {format_value(done.freed_bytes, 'freed_bytes')}{kept_files}")
+    skipped, freed, count = SkipCounts(), 0, 0
+    rules = PruneRules(keep_runs, older_than, captures, latest)
+    verb = "would delete" if dry_run else "deleted"
+    for run in prune_runs(reports, rules, now=dt.datetime.now(dt.UTC), skipped=skipped, is_dry=dry_run):
+        freed, count = freed + run.freed_bytes, count + 1
+        files = f" ({', '.join(run.names)})" if captures or run.left else ""
+        kept_files = f"; kept other files: {', '.join(run.left)}" if run.left else ""
+        say(f"{verb}: {run.folder}{files}, {format_value(run.freed_bytes, 'freed_bytes')}{kept_files}")
     index = reports / "index.html"
     # keep a page that nightsight did not write
     if count and not dry_run and (not index.exists() or b"nightsight" in index.read_bytes()):

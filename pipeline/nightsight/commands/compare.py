@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import click
 
-from nightsight.commands.console import put, say, shown_progress, width_of
+from nightsight.commands.console import put, say, show_progress, width_of
 from nightsight.commands.shared import input_option, keep_memory, nsys_option, window_option, workload_option
 from nightsight.options import CompareOptions, standard_output
 
@@ -83,7 +83,7 @@ def compare(ctx: click.Context, /, pair: tuple[Path, ...], **values: Any) -> Non
     from nightsight.render.compare import comparison_lines
     from nightsight.runs.layout import write_file
     from nightsight.workflows.compare import STYLES as WRITERS
-    from nightsight.workflows.compare import chosen, compared, load_sides, sources_of, style_of
+    from nightsight.workflows.compare import compare_runs, load_sides, select_runs, sources_of, style_of
     from nightsight.workflows.opening import Reading
 
     options = CompareOptions(**{**values, **_sides(pair, values)})
@@ -91,13 +91,13 @@ def compare(ctx: click.Context, /, pair: tuple[Path, ...], **values: Any) -> Non
     if options.strict and not options.gate:
         raise click.UsageError("--strict needs --gate.")
     # read first, to report mistakes in them before reading captures
-    settings, sides = settings_of(Path.cwd()), [chosen(paths) for paths in (options.baseline, options.candidate)]
+    settings, sides = settings_of(Path.cwd()), [select_runs(paths) for paths in (options.baseline, options.candidate)]
     for skipped in dict.fromkeys(text for side in sides for text in side.skipped):
         say(f"Skipped: {skipped}", err=True)
-    with shown_progress() as progress:
+    with show_progress() as progress:
         reading = Reading(options.nsys, options.max_input, progress, options.window)
         baseline, candidate = load_sides([side.runs for side in sides], reading, workload=options.workload)
-        comparison = compared(baseline, candidate, settings=settings)
+        comparison = compare_runs(baseline, candidate, settings=settings)
         sources = sources_of(baseline, candidate, reading) if style == "html" else ((), ())
     if not style:
         say(*comparison_lines(comparison, width=width_of()))

@@ -1,4 +1,4 @@
-"""All output of the command line: messages, whose lines are made harmless, and requested output, unchanged.
+"""All output of the command line: messages, with control characters removed, and requested output, unchanged.
 
 Standard output holds only what was requested: paths, tables, reports. Scripts read these. Messages for people go to
 standard error, including the first screen of a report.
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import click
 
-from nightsight.progress import Reporter, written
+from nightsight.progress import Reporter, clock_text
 from nightsight.texts import log_line
 
 if TYPE_CHECKING:
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from nightsight.render.terminal import ScreenLine
 
 PROGRESS: Final = "nightsight.progress"
-"""The key under which a command's context holds its `Told`."""
-_PIPED: Final = 100
-_UNKNOWN: Final = 80
+"""The key under which a command's context holds its `Reporter`."""
+_PIPE_WIDTH: Final = 100
+_USUAL_WIDTH: Final = 80
 _NARROWEST: Final = 40
 _WIDEST: Final = 300
 # each replaced by one character, so that columns stay aligned
-_TYPED: Final = str.maketrans("−–—µ…→×·“”’", '---u~>x*""\'')
+_ASCII: Final = str.maketrans("−–—µ…→×·“”’", '---u~>x*""\'')
 _CONTROLS: Final = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
 _STYLES: Final[dict[str, dict[str, Any]]] = {
     "": {},
@@ -77,12 +77,12 @@ def width_of(*, err: bool = False) -> int:
         return min(max(int(columns), _NARROWEST), _WIDEST)
     stream = _stream(err=err)
     if not stream.isatty():
-        return _PIPED
+        return _PIPE_WIDTH
     try:
         # some terminals report zero columns
-        wide = os.get_terminal_size(stream.fileno()).columns or _UNKNOWN
+        wide = os.get_terminal_size(stream.fileno()).columns or _USUAL_WIDTH
     except OSError:
-        wide = _UNKNOWN
+        wide = _USUAL_WIDTH
     return min(max(wide, _NARROWEST), _WIDEST)
 
 
@@ -91,7 +91,7 @@ def encodable(text: str, encoding: str) -> str:
     try:
         text.encode(encoding)
     except UnicodeEncodeError:
-        signs = (sign if _has(encoding, sign) else sign.translate(_TYPED) for sign in text)
+        signs = (sign if _has(encoding, sign) else sign.translate(_ASCII) for sign in text)
         return "".join(signs).encode(encoding, "replace").decode(encoding)
     return text
 
@@ -131,19 +131,19 @@ class _Lines(Reporter):
             return
         clock, _ = self._clock(done, of, is_series=is_series)
         left_s = clock.left_s(time.monotonic()) if done < of else None
-        say(f"{message}{'' if left_s is None else f', about {written(left_s)} left'} ...", err=True)
+        say(f"{message}{'' if left_s is None else f', about {clock_text(left_s)} left'} ...", err=True)
 
 
 @contextmanager
-def shown_progress(*, is_quiet: bool = False) -> Iterator[Reporter]:
+def show_progress(*, is_quiet: bool = False) -> Iterator[Reporter]:
     """Show progress on stderr: bars with times on a terminal, plain lines elsewhere, nothing if `is_quiet`."""
     with ExitStack() as stack:
         if is_quiet or _is_dumb() or not sys.stderr.isatty():
             progress: Reporter = _Lines(is_quiet=is_quiet)
         else:
-            from nightsight.commands.bars import shown_bars
+            from nightsight.commands.bars import show_bars
 
-            progress = stack.enter_context(shown_bars())
+            progress = stack.enter_context(show_bars())
         if context := click.get_current_context(silent=True):
             context.meta[PROGRESS] = progress
         yield progress

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import click
 
-from nightsight.commands.console import say, shown_progress
+from nightsight.commands.console import say, show_progress
 from nightsight.commands.shared import input_option, nsys_option, quiet_option, window_option
 
-_MOST_TOLD = 5
+_MOST_LISTED = 5
 
 
 @click.command(short_help="Summarize many captures on one page.")
@@ -82,21 +82,21 @@ def fleet(  # noqa: PLR0913 (Click's)
 
     from nightsight.fleet import LOCAL, Cluster
     from nightsight.runs.layout import write_file
-    from nightsight.workflows.fleet import Asked, survey, verdict_of
+    from nightsight.workflows.fleet import SurveyRequest, survey, verdict_of
     from nightsight.workflows.opening import Reading
 
     if scheduler != LOCAL and (workers or memory):
         raise click.UsageError("--workers and --memory apply only to local workers, without --scheduler.")
     # a long-lived process: the objects of thousands of messages must be collected
     gc.enable()
-    request = Asked(patterns, output, summaries, workload, Cluster(scheduler, workers or 0, memory))
-    with shown_progress(is_quiet=quiet) as progress:
+    request = SurveyRequest(patterns, output, summaries, workload, Cluster(scheduler, workers or 0, memory))
+    with show_progress(is_quiet=quiet) as progress:
         overview, page = survey(request, Reading(nsys, max_input, progress, window))
         write_file(output, page.encode())
-    for failure in overview.failures[:_MOST_TOLD]:
+    for failure in overview.failures[:_MOST_LISTED]:
         say(f"Not read: {failure.name}: {failure.reason}", err=True)
-    if len(overview.failures) > _MOST_TOLD:
-        say(f"Not read: {len(overview.failures) - _MOST_TOLD} more, listed on the page", err=True)
+    if len(overview.failures) > _MOST_LISTED:
+        say(f"Not read: {len(overview.failures) - _MOST_LISTED} more, listed on the page", err=True)
     if not quiet:
         verdict = verdict_of(overview)
         say(" ".join(filter(None, (verdict.state, verdict.cause, verdict.first))), err=True)

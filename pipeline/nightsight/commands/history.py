@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import click
 
-from nightsight.commands.console import put, say, shown_progress
+from nightsight.commands.console import put, say, show_progress
 from nightsight.commands.shared import input_option, keep_memory, nsys_option, window_option, workload_option
 
 _EXPORTS: Final = ("openmetrics", "otava-csv")
@@ -82,12 +82,12 @@ def add(  # noqa: PLR0913 (Click's)
       nightsight history add --workload train night1.sqlite night2.sqlite
     """
     keep_memory()
-    from nightsight.workflows.history import Called, add_runs
+    from nightsight.workflows.history import SeriesNames, add_runs
     from nightsight.workflows.opening import Reading
 
-    with shown_progress() as progress:
+    with show_progress() as progress:
         reading = Reading(nsys, max_input, progress, window)
-        lines = list(add_runs(runs, place, reading, Called(name, workload, link)))
+        lines = list(add_runs(runs, place, reading, SeriesNames(name, workload, link)))
     say(*lines)
 
 
@@ -107,9 +107,9 @@ def show(*, workloads: tuple[str, ...], place: str, canaries: tuple[str, ...], s
       nightsight history show
       nightsight history show mlp --canary matmul --format json
     """
-    from nightsight.workflows.history import Asked, as_json, as_text, read_trends
+    from nightsight.workflows.history import TrendRequest, as_json, as_text, read_trends
 
-    trends = _complaining(read_trends(Asked(place, workloads, canaries)))
+    trends = _warn_of_problems(read_trends(TrendRequest(place, workloads, canaries)))
     if style == "json":
         put(as_json(trends, is_complete=not workloads))
     else:
@@ -147,9 +147,9 @@ def report(
       nightsight history report
       nightsight history report --canary matmul --repository https://example.com/team/project -o trend.html
     """
-    from nightsight.workflows.history import Asked, read_trends, write_page
+    from nightsight.workflows.history import TrendRequest, read_trends, write_page
 
-    trends = _complaining(read_trends(Asked(place, workloads, canaries)))
+    trends = _warn_of_problems(read_trends(TrendRequest(place, workloads, canaries)))
     write_page(trends, output, reports=reports, repository=repository)
     say(f"report: {output}")
 
@@ -173,14 +173,14 @@ def export(*, workloads: tuple[str, ...], place: str, style: str, output: Path |
       nightsight history export --format openmetrics -o nights.om
       nightsight history export mlp --format otava-csv -o otava/
     """
-    from nightsight.workflows.history import Asked, read_trends, write_export
+    from nightsight.workflows.history import TrendRequest, read_trends, write_export
 
-    trends = _complaining(read_trends(Asked(place, workloads)))
+    trends = _warn_of_problems(read_trends(TrendRequest(place, workloads)))
     if written := write_export(trends, style, output):
         say(f"export: {written}")
 
 
-def _complaining(trends: Any) -> Any:  # noqa: ANN401 (Trends, not imported for --help)
+def _warn_of_problems(trends: Any) -> Any:  # noqa: ANN401 (Trends, not imported for --help)
     """Report the unreadable parts of the history on stderr."""
     for problem in trends.problems:
         say(f"Warning: {problem}", err=True)

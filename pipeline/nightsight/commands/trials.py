@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from nightsight.commands.console import say, shown_progress, width_of
+from nightsight.commands.console import say, show_progress, width_of
 from nightsight.commands.shared import nsys_option, window_option
 from nightsight.errors import ToolError
 from nightsight.options import Number, TrialOptions, names
@@ -17,9 +17,9 @@ from nightsight.progress import Reporter
 
 if TYPE_CHECKING:
     from nightsight.progress import Progress
-    from nightsight.workflows.trials import Compared, Trial
+    from nightsight.workflows.trials import Trial, TrialResult
 
-REST: Final = "nightsight.rest"
+AFTER_DASHES: Final = "nightsight.rest"
 _FILES: Final = {
     "html": "comparison.html",
     "markdown": "comparison.md",
@@ -29,13 +29,13 @@ _FILES: Final = {
 }
 
 
-class WithRest(click.Command):
-    """A command that keeps everything after `--` for the program it starts."""
+class ProgramCommand(click.Command):
+    """A command that runs a program, and keeps all words after `--` for it."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Keep the words after `--`, and parse the others; for an unknown option, suggest to put it after `--`."""
         cut = args.index("--") if "--" in args else len(args)
-        ctx.meta[REST] = tuple(args[cut + 1 :])
+        ctx.meta[AFTER_DASHES] = tuple(args[cut + 1 :])
         try:
             return super().parse_args(ctx, args[:cut])
         except click.UsageError as error:
@@ -108,7 +108,7 @@ _BUILD: Final = "Run this command with sh in each commit's checkout before measu
 _COLLECTOR: Final = "As in `profile`, without replays by ncu."
 
 
-@click.command(cls=WithRest, options_metavar="[OPTIONS]", short_help="Compare two commits.")
+@click.command(cls=ProgramCommand, options_metavar="[OPTIONS]", short_help="Compare two commits.")
 @click.option("--base", required=True, metavar="REF", help="Commit to compare with. A dot: the checkout as it is.")
 @click.option("--head", default="", metavar="REF", help="Commit to judge. A dot: the checkout as it is.")
 @click.option("--aa", is_flag=True, help="Compare the base with itself, to measure and store the noise.")
@@ -140,7 +140,7 @@ def ab(ctx: click.Context, /, target: str | None, **values: Any) -> None:  # noq
     """
     from nightsight.compare import settings_of
     from nightsight.render.compare import comparison_lines
-    from nightsight.workflows.trials import compared
+    from nightsight.workflows.trials import compare_commits
 
     base, head, pairs, output = (values.pop(name) for name in ("base", "head", "pairs", "output"))
     is_itself, is_gate, is_strict = (values.pop(name) for name in ("aa", "gate", "strict"))
@@ -148,9 +148,9 @@ def ab(ctx: click.Context, /, target: str | None, **values: Any) -> None:  # noq
         raise click.UsageError("Name the commit to judge with --head, or compare the base with itself: --aa.")
     if is_strict and not is_gate:
         raise click.UsageError("--strict needs --gate.")
-    with shown_progress() as progress:
+    with show_progress() as progress:
         trial = _trial(ctx, target, TrialOptions(**values), progress)
-        result = compared(trial, base, head, pairs, settings=settings_of(Path.cwd()))
+        result = compare_commits(trial, base, head, pairs, settings=settings_of(Path.cwd()))
         page = _write(result, output, trial.reports, progress)
     say(*comparison_lines(result.comparison, width=width_of()))
     say(f"comparison: {page}")
@@ -159,7 +159,7 @@ def ab(ctx: click.Context, /, target: str | None, **values: Any) -> None:  # noq
         ctx.exit(1 if is_strict and status == 4 else status)
 
 
-@click.command(cls=WithRest, options_metavar="[OPTIONS]", short_help="Find the commit that changed a metric.")
+@click.command(cls=ProgramCommand, options_metavar="[OPTIONS]", short_help="Find the commit that changed a metric.")
 @click.option("--good", required=True, metavar="REF", help="Commit before the change.")
 @click.option("--bad", required=True, metavar="REF", help="Commit after the change.")
 @click.option(
@@ -187,12 +187,12 @@ def bisect(ctx: click.Context, /, target: str | None, **values: Any) -> None:  #
       nightsight bisect --good HEAD~20 --bad HEAD --metric kernel_ns mlp
     """
     from nightsight.compare import settings_of
-    from nightsight.workflows.bisect import bisected
+    from nightsight.workflows.bisect import find_first_bad
 
     good, bad, metric, pairs = (values.pop(name) for name in ("good", "bad", "metric", "pairs"))
-    with shown_progress() as progress:
+    with show_progress() as progress:
         trial = _trial(ctx, target, TrialOptions(**values), progress)
-        culprit = bisected(trial, (good, bad), metric, pairs, settings=settings_of(Path.cwd()))
+        culprit = find_first_bad(trial, (good, bad), metric, pairs, settings=settings_of(Path.cwd()))
     say(f"first bad commit: {culprit.commit} {culprit.subject}", culprit.sentence)
 
 
@@ -200,12 +200,12 @@ def _trial(ctx: click.Context, target: str | None, options: TrialOptions, progre
     """Return the measurement to make at each commit."""
     from nightsight.collect import needs_of
     from nightsight.collect.interpreter import interpreter
-    from nightsight.collect.worktrees import Asked
+    from nightsight.collect.worktrees import ProgramRequest
     from nightsight.workflows.trials import Trial
 
     if sys.platform != "linux":
         raise ToolError("profiling needs Linux", "To compare runs made on Linux: nightsight compare")
-    rest = ctx.meta[REST]
+    rest = ctx.meta[AFTER_DASHES]
     if target is None and not rest:
         raise click.UsageError("Name a workload or script, or give a command after `--`.")
     needs = partial(needs_of, options.collector, target, options.workloads, options.nsys)
@@ -213,13 +213,13 @@ def _trial(ctx: click.Context, target: str | None, options: TrialOptions, progre
     if target and python.remark:
         with progress.paused():
             say(python.remark, err=True)
-    request = Asked(target, rest, python.path, options.workloads)
+    request = ProgramRequest(target, rest, python.path, options.workloads)
     return Trial(
         request, options.reports.resolve(), options.request(progress), options.collector, options.window, options.build
     )
 
 
-def _write(result: "Compared", output: Path | None, reports: Path, progress: "Progress") -> Path:
+def _write(result: "TrialResult", output: Path | None, reports: Path, progress: "Progress") -> Path:
     """Write a comparison in all formats; return the path of its page."""
     from nightsight.read import MOST_BYTES
     from nightsight.runs.layout import write_file

@@ -29,7 +29,7 @@ from nightsight.model.compare import (
     STEP,
     SYNCS,
     UNPROFILED,
-    Accepted,
+    AcceptedChange,
     Decision,
     Difference,
     Verdict,
@@ -194,7 +194,7 @@ class Gate:
         limit = self._limit(metric)
         return limit.most is not None and limit.most_pct is None and metric.name not in self.settings.deciding
 
-    def _excuse(self, metric: Metric) -> Accepted | None:
+    def _excuse(self, metric: Metric) -> AcceptedChange | None:
         """Return the accepted change that covers this one."""
         names = (metric.name, _general(metric.name))
         covering = (

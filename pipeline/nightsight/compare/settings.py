@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from nightsight.errors import UsageError
-from nightsight.model.compare import COUNTS, EXPOSED, GATE, KERNELS, KINDS, STEP, UNPROFILED, Accepted, Noise
+from nightsight.model.compare import COUNTS, EXPOSED, GATE, KERNELS, KINDS, STEP, UNPROFILED, AcceptedChange, Noise
 from nightsight.results.categories import BUSY, IDLE
 from nightsight.system.settings_file import PYPROJECT, document_of, refuse_unknown
 
@@ -48,7 +48,7 @@ class Settings:
     least_total_ns: float = 50_000.0
     deciding: tuple[str, ...] = (UNPROFILED, STEP, KERNELS, EXPOSED, *COUNTS)
     limits: Mapping[str, Limit] = field(default_factory=dict)
-    accepted: tuple[Accepted, ...] = ()
+    accepted: tuple[AcceptedChange, ...] = ()
 
     @property
     def judged(self) -> tuple[str, ...]:
@@ -171,10 +171,10 @@ class _File:
             raise self.refusal(f"{what} says nothing", "Write { most_pct = 5 } or { most = 40 }.")
         return Limit(**{name: self._number(value, f"{what}.{name}") for name, value in values.items()})
 
-    def _accepted(self, entry: object, place: int) -> Accepted:
+    def _accepted(self, entry: object, place: int) -> AcceptedChange:
         what = f"accepted change {place}"
         values = dict(self._a_table(entry, what))
-        refuse_unknown(values, [part.name for part in fields(Accepted)], f"{what}: ", self.refusal)
+        refuse_unknown(values, [part.name for part in fields(AcceptedChange)], f"{what}: ", self.refusal)
         if lacking := [name for name in ("name", "reason", "date") if not values.get(name)]:
             raise self.refusal(f"{what} has no {lacking[0]}", 'Write name = "step_ns", reason = "..." and a date.')
         date = values["date"]
@@ -190,7 +190,7 @@ class _File:
         ]:
             raise self.refusal(f"{wrong[0]} of {what} is not a text")
         refuse_unknown({values.get("kind", "gate"): ""}, KINDS, f"kind of {what}: ", self.refusal)
-        return Accepted(**values)
+        return AcceptedChange(**values)
 
     def _a_table(self, value: object, what: str) -> Mapping[str, Any]:
         if not isinstance(value, dict):

@@ -1,25 +1,25 @@
-"""A fleet: the captures that patterns name, the workers that read them, what is kept of each, and all together."""
+"""A fleet: finding captures by patterns, the workers that read them, their summaries, and the survey of all."""
 
-from nightsight.fleet.cluster import LOCAL, Cluster, done, reason
+from nightsight.fleet.cluster import LOCAL, Cluster, map_files, reason
 from nightsight.fleet.overall import survey_of
-from nightsight.fleet.places import REPORT, Found, at_hand, digest, found
-from nightsight.fleet.store import Packed, Store, packed, unpacked
+from nightsight.fleet.places import REPORT, InputFile, digest, find_files, local_copy
+from nightsight.fleet.store import Packed, Store, pack, unpack
 from nightsight.fleet.summary import summary_of
 
 __all__ = [
     "LOCAL",
     "REPORT",
     "Cluster",
-    "Found",
+    "InputFile",
     "Packed",
     "Store",
-    "at_hand",
     "digest",
-    "done",
-    "found",
-    "packed",
+    "find_files",
+    "local_copy",
+    "map_files",
+    "pack",
     "reason",
     "summary_of",
     "survey_of",
-    "unpacked",
+    "unpack",
 ]

@@ -16,7 +16,7 @@ from typing import Any, Final
 from nightsight.errors import CaptureError, PipelineError, ToolError, UsageError
 from nightsight.progress import Progress
 from nightsight.system.installing import EXTRAS, for_nightsight
-from nightsight.system.processes import Died, Processes, cores, memory_of_machine
+from nightsight.system.processes import ProcessDied, Processes, cores, memory_of_machine
 
 LOCAL: Final = "local"
 _MOST_MEMORY: Final = 1_500_000_000
@@ -51,7 +51,7 @@ class Done:
     reason: str = ""
 
 
-def done(
+def map_files(
     function: Callable[..., Any], inputs: Mapping[str, Sequence[Any]], cluster: Cluster, progress: Progress
 ) -> Generator[Done]:
     """Apply a function to inputs by their keys, in this order; yield what became of each, as soon as that is known.
@@ -80,7 +80,7 @@ def _reason(error: BaseException) -> str:
     if isinstance(error, PipelineError):
         raise error
     # Dask's says the same, and is there only with Dask
-    if isinstance(error, Died) or type(error).__name__ == "KilledWorker":
+    if isinstance(error, ProcessDied) or type(error).__name__ == "KilledWorker":
         return "each worker that read it died: it may need more memory"
     if isinstance(error, ModuleNotFoundError) and (error.name or "").startswith("nightsight"):
         raise ToolError("nightsight is not installed on the workers of the cluster", "Install this version there.")
@@ -116,10 +116,10 @@ def _bytes(size: str) -> int:
     if not read:
         raise UsageError(f"{size!r} is not a memory size", "Write it like 2GB or 900MB.")
     number, unit, is_binary = read.groups()
-    found = int(float(number) * (1024 if is_binary else 1000) ** " kmgt".index(unit.lower() or " "))
-    if found < _LEAST_MEMORY:
+    limit = int(float(number) * (1024 if is_binary else 1000) ** " kmgt".index(unit.lower() or " "))
+    if limit < _LEAST_MEMORY:
         raise UsageError(f"{size} is too little memory for a worker", "It needs at least 300 MB.")
-    return found
+    return limit
 
 
 @contextmanager

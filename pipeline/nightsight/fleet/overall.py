@@ -1,7 +1,7 @@
 """What many captures say together: sums weighted by GPU time, what they share, and those that are unlike the others.
 
 A cause counts with what it would gain, in percent of the GPU time of the captures that have it. Several causes of one
-rule in a capture count as the largest of them, since gains overlap; so what is said is what is lost at least.
+rule in a capture count as the largest of them, since gains overlap; so lost times are lower bounds.
 """
 
 import re
@@ -56,8 +56,8 @@ def survey_of(files: pd.DataFrame, summaries: Sequence[Summary]) -> Survey:
 def _notes(captures: pd.DataFrame) -> tuple[str, ...]:
     count = int(captures["lone"].sum())
     who = "1 capture waits for ranks" if count == 1 else f"{count:,} captures wait for ranks"
-    said = f"{who} outside of it: nightsight report rank* makes one report of a job, which names these ranks"
-    return (said,) * (count > 0)
+    note = f"{who} outside of it: nightsight report rank* makes one report of a job, which names these ranks"
+    return (note,) * (count > 0)
 
 
 def workload_of(file: str) -> str:
@@ -100,7 +100,7 @@ def _known(captures: pd.DataFrame, fact: str) -> "pd.Series[str]":
 
 def _common(captures: pd.DataFrame) -> tuple[tuple[str, str], ...]:
     values = ((title, _known(captures, fact).unique()) for fact, title in FACTS.items())
-    return tuple((title, found[0]) for title, found in values if len(found) == 1 and found[0])
+    return tuple((title, facts[0]) for title, facts in values if len(facts) == 1 and facts[0])
 
 
 def _differing(captures: pd.DataFrame) -> pd.DataFrame:
@@ -131,9 +131,9 @@ def _causes(causes: pd.DataFrame, captures: pd.DataFrame) -> pd.DataFrame:
         return pd.DataFrame(columns=columns)
     ordered = causes.sort_values(["lost_ns", "gain_pct", "cause", "capture"], ascending=[False, False, True, True])
     largest = ordered.drop_duplicates(["capture", "rule"])
-    # of all that are said of a rule, the one that costs most
-    said = largest.groupby(["rule", "cause", "action"])["lost_ns"].sum().reset_index()
-    said = said.sort_values(["lost_ns", "cause", "action"], ascending=[False, True, True]).drop_duplicates("rule")
+    # the cause and action of each rule that cost the most
+    texts = largest.groupby(["rule", "cause", "action"])["lost_ns"].sum().reset_index()
+    texts = texts.sort_values(["lost_ns", "cause", "action"], ascending=[False, True, True]).drop_duplicates("rule")
     summed = largest.groupby("rule").agg(
         captures=("capture", "nunique"),
         lost_ns=("lost_ns", "sum"),
@@ -141,7 +141,7 @@ def _causes(causes: pd.DataFrame, captures: pd.DataFrame) -> pd.DataFrame:
         gain_max_pct=("gain_pct", "max"),
         others=("cause", "nunique"),
     )
-    joined = summed.reset_index().merge(said[["rule", "cause", "action"]], on="rule", validate="one_to_one")
+    joined = summed.reset_index().merge(texts[["rule", "cause", "action"]], on="rule", validate="one_to_one")
     whole = float(captures["gpu_ns"].sum())
     share = 100 * joined["lost_ns"] / whole if whole else joined["gain_med_pct"]
     shared = joined.assign(share_pct=share, others=joined["others"] - 1)

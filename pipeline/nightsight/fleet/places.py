@@ -27,7 +27,7 @@ _PIECE: Final = 1 << 20
 
 
 @dataclass(frozen=True)
-class Found:
+class InputFile:
     """A file: its path in a file system of fsspec (None: on this machine), its name on pages, and its size if known.
 
     stamp: changes when the file does; "" if the place does not tell.
@@ -55,7 +55,7 @@ class Found:
 class Listing:
     """The files that patterns name, each once and by name; what could not be listed; and notes on what was left out."""
 
-    files: tuple[Found, ...]
+    files: tuple[InputFile, ...]
     failures: tuple[Failure, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -78,28 +78,28 @@ def system_of(url: str) -> tuple[Any, str]:
     try:
         system, path = url_to_fs(url)
     except ImportError as error:
-        raise CaptureError(f"a package is missing: {said(error, url)}") from None
+        raise CaptureError(f"a package is missing: {error_text(error, url)}") from None
     except Exception as error:  # each kind of store has its own errors
-        raise CaptureError(f"cannot be opened: {said(error, url)}") from error
+        raise CaptureError(f"cannot be opened: {error_text(error, url)}") from error
     return system, str(path)
 
 
-def said(error: BaseException, url: str) -> str:
-    """Return what an error says in one line, without secrets of the address that it is about."""
-    told = getattr(error, "strerror", None) or str(error).strip() or type(error).__name__
-    return str(told).replace(url, shown(url)).splitlines()[0]
+def error_text(error: BaseException, url: str) -> str:
+    """Return the text of an error in one line, without the secrets in its address."""
+    text = getattr(error, "strerror", None) or str(error).strip() or type(error).__name__
+    return str(text).replace(url, shown(url)).splitlines()[0]
 
 
-def found(patterns: Sequence[str]) -> Listing:
+def find_files(patterns: Sequence[str]) -> Listing:
     """List the captures that patterns name: files, folders, and expressions with `*`, `?`, `[]` and `**`.
 
-    Of a folder these are the files that are called like captures, and of runs in it their report.json.
+    A folder means its files that are named like captures, and the report.json of each run in it.
     """
-    files: dict[str, Found] = {}
+    files: dict[str, InputFile] = {}
     failures = []
     for pattern in patterns:
         try:
-            listed = _listed(pattern)
+            listed = _list_pattern(pattern)
         except PipelineError as error:
             failures.append(Failure(shown(pattern), error.message))
             continue
@@ -115,18 +115,18 @@ def found(patterns: Sequence[str]) -> Listing:
         *([f"{_counted(len(others), 'file')} skipped: not from a profiler"] if others else []),
     )
     kept = [file for place, file in files.items() if place not in {*twice, *others}]
-    return Listing(_named(kept), tuple(failures), notes)
+    return Listing(_with_names(kept), tuple(failures), notes)
 
 
 def _counted(count: int, noun: str) -> str:
     return f"{count} {noun}{'s' * (count != 1)}"
 
 
-def _stem(file: Found) -> str:
+def _stem(file: InputFile) -> str:
     return file.address.removesuffix(NSYS_EXPORT).removesuffix(NSYS_REPORT)
 
 
-def _listed(pattern: str) -> list[Found]:
+def _list_pattern(pattern: str) -> list[InputFile]:
     system, path = system_of(pattern)
     try:
         if _MAGIC.search(path) and not system.exists(path):
@@ -142,7 +142,7 @@ def _listed(pattern: str) -> list[Found]:
     except FileNotFoundError:
         raise CaptureError("there is no such file") from None
     except Exception as error:  # each kind of store has its own errors
-        raise CaptureError(f"cannot be read: {said(error, pattern)}") from error
+        raise CaptureError(f"cannot be read: {error_text(error, pattern)}") from error
     return [_file(system, name, infos[name]) for name in sorted(infos) if name not in folders]
 
 
@@ -157,20 +157,21 @@ def _captures_in(infos: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[st
     return {name: infos[name] for name, path in paths.items() if is_capture(path)}
 
 
-def _file(system: Any, path: str, info: Mapping[str, Any]) -> Found:  # noqa: ANN401 (fsspec)
+def _file(system: Any, path: str, info: Mapping[str, Any]) -> InputFile:  # noqa: ANN401 (fsspec)
     if "file" in system.protocol:
         # a link is the file that it leads to
         real = os.path.realpath(path)
         try:
             status = Path(real).stat()
         except OSError:
-            return Found(real)
-        return Found(real, None, "", status.st_size, digest(f"{status.st_size} {status.st_mtime_ns} {status.st_ino}"))
+            return InputFile(real)
+        stamp = digest(f"{status.st_size} {status.st_mtime_ns} {status.st_ino}")
+        return InputFile(real, None, "", status.st_size, stamp)
     size, times = info.get("size"), [str(info[name]) for name in _TIMES if info.get(name)]
-    return Found(path, system, "", size, digest(f"{size} {times}") if times and size is not None else "")
+    return InputFile(path, system, "", size, digest(f"{size} {times}") if times and size is not None else "")
 
 
-def _named(files: Sequence[Found]) -> tuple[Found, ...]:
+def _with_names(files: Sequence[InputFile]) -> tuple[InputFile, ...]:
     """Name files below the folder that they have in common; a run is named by its folder."""
     parts = [file.address.removesuffix(f"/{REPORT}").split("/") for file in files]
     folders = [path[:-1] for path in parts]
@@ -182,7 +183,7 @@ def _named(files: Sequence[Found]) -> tuple[Found, ...]:
 
 
 @contextmanager
-def at_hand(file: Found) -> Iterator[tuple[Path, str]]:
+def local_copy(file: InputFile) -> Iterator[tuple[Path, str]]:
     """Yield a file on this machine, and a digest of its content and of the files that nightsight keeps next to it.
 
     A file elsewhere is copied piece by piece to a temporary folder, which is deleted in the end. CaptureError if it
@@ -204,7 +205,7 @@ def _beside(path: Path) -> Iterator[Path]:
         yield path.with_name("run.json")
 
 
-def _fetch(file: Found, path: Path) -> None:
+def _fetch(file: InputFile, path: Path) -> None:
     try:
         with file.system.open(file.path, "rb") as source, path.open("wb") as target:
             shutil.copyfileobj(source, target, _PIECE)
@@ -213,7 +214,7 @@ def _fetch(file: Found, path: Path) -> None:
             if file.system.exists(f"{folder}/{extra.name}"):
                 extra.write_bytes(file.system.cat_file(f"{folder}/{extra.name}"))
     except Exception as error:  # each kind of store has its own errors
-        raise CaptureError(f"cannot be read: {said(error, file.path)}") from error
+        raise CaptureError(f"cannot be read: {error_text(error, file.path)}") from error
 
 
 def _digest(paths: Sequence[Path]) -> str:

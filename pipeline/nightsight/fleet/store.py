@@ -14,7 +14,7 @@ import pandas as pd
 import pyarrow as pa
 
 from nightsight.errors import CaptureError
-from nightsight.fleet.places import said, shown, system_of
+from nightsight.fleet.places import error_text, shown, system_of
 from nightsight.model.fleet import FILES, SUMMARY, TABLES, Summary, conform, empty
 from nightsight.results.entry import Column
 
@@ -27,12 +27,12 @@ Packed = Mapping[str, bytes]
 """A summary as it travels and is kept: the content of each Parquet file by table."""
 
 
-def packed(summary: Summary) -> Packed:
+def pack(summary: Summary) -> Packed:
     """Return a summary as Parquet files; the same summary gives the same bytes."""
     return {name: _parquet(summary[name]) for name in _WITHIN}
 
 
-def unpacked(files: Packed) -> Summary | None:
+def unpack(files: Packed) -> Summary | None:
     """Return the summary in Parquet files, None if they are damaged, incomplete or of another version."""
     try:
         return Summary({name: _frame(files[name], columns) for name, columns in TABLES.items()})
@@ -60,7 +60,7 @@ class Store:
         for path, content in self._contents(list(paths)).items():
             capture, name = paths[path]
             files.setdefault(capture, {})[name] = content
-        read = ((capture, unpacked(files[capture])) for capture in wanted if capture in files)
+        read = ((capture, unpack(files[capture])) for capture in wanted if capture in files)
         return {capture: summary for capture, summary in read if summary is not None}
 
     def write(self, capture: str, files: Packed) -> None:
@@ -114,7 +114,7 @@ class Store:
     def _broken(self, what: str, error: Exception) -> CaptureError:
         place = shown(self._place)
         hint = "Free some space, or choose another place: --summaries"
-        return CaptureError(f"the summaries in {place} cannot be {what}: {said(error, self._place)}", hint)
+        return CaptureError(f"the summaries in {place} cannot be {what}: {error_text(error, self._place)}", hint)
 
 
 def _bytes(path: Path) -> bytes | None:

@@ -20,7 +20,7 @@ from nightsight.events.kernel_names import base_name
 from nightsight.history.levels import NIGHTS, changes, rule
 from nightsight.history.rows import HistoryRow, stored_name
 from nightsight.history.store import HistoryRows
-from nightsight.model.compare import GATE, Accepted
+from nightsight.model.compare import GATE, AcceptedChange
 from nightsight.model.history import (
     LEAST_PCT,
     TOGETHER,
@@ -48,7 +48,7 @@ _LEAST_EPOCH: Final = 3  # nights: one run with another driver ends no series
 _GIVEN_UP: Final = dt.timedelta(days=30)
 
 
-def trends(rows: HistoryRows, *, canaries: Sequence[str] = (), accepted: Sequence[Accepted] = ()) -> Trends:
+def trends(rows: HistoryRows, *, canaries: Sequence[str] = (), accepted: Sequence[AcceptedChange] = ()) -> Trends:
     """Return the trends in the rows of a history."""
     tracks = tuple(map(_track, _by_key(rows.rows)))
     level_changes = [_with_acceptance(change, accepted) for track in tracks for change in _changes(track)]
@@ -161,7 +161,7 @@ def _suspect(track: Track, series: Series, undisturbed: "np.typing.NDArray[np.bo
         yield LevelChange(track, series, int(places[-count]), before, after, "suspect")
 
 
-def _with_acceptance(change: LevelChange, accepted: Sequence[Accepted]) -> LevelChange:
+def _with_acceptance(change: LevelChange, accepted: Sequence[AcceptedChange]) -> LevelChange:
     night, series, of = change.night.time[:10], change.series, change.track.workload
     in_force = [replace(each, name=stored_name(each.name)) for each in accepted if night <= each.date]
     by = next((each for each in in_force if each.covers(series.kind, series.name, of, change.change_pct)), None)

@@ -65,7 +65,7 @@ CHANGES: Final = (
     "kind", "name", "baseline", "candidate", "change_pct", "low_pct", "high_pct", "most_pct", "most_by", "p",
     "is_fact", "verdict", "needed_runs", "baseline_count", "candidate_count", "count_part", "time_part", "note",
 )  # fmt: skip
-"""Columns of `Comparison.changes`, sorted by impact: |candidate - baseline| weighted by what is known of it.
+"""Columns of `Comparison.changes`, sorted by impact: |candidate - baseline|, weighted by its certainty.
 
 baseline, candidate: medians over runs, NaN if a side lacks the measure; change_pct with its 90 % interval low_pct to
 high_pct (NaN with one run per side); most_pct: the upper bound of the growth, and most_by: the evidence for it other
@@ -131,7 +131,7 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class Accepted:
+class AcceptedChange:
     """An accepted change: the measure, the reason, and the date (ISO). workload: "" for all.
 
     up_to_pct: the largest accepted change; None for any.
@@ -212,8 +212,8 @@ def unit_of(kind: str, name: str) -> str:
 def machine_key(measures: Measures) -> str:
     """Return the facts that must be equal for times to be comparable: GPU, MIG slice, driver, CUDA and clock policy."""
     environment, conditions = measures.environment, measures.conditions
-    mig = ",".join(sorted({one.mig for one in conditions if one.mig}))
-    policy = ",".join(sorted({one.clock_policy for one in conditions if one.clock_policy}))
+    mig = ",".join(sorted({gpu.mig for gpu in conditions if gpu.mig}))
+    policy = ",".join(sorted({gpu.clock_policy for gpu in conditions if gpu.clock_policy}))
     # only the branch of the driver counts, because patches do not change speed
     driver = environment.driver.partition(".")[0]
     parts = {"GPU": environment.gpu, "MIG": mig, "driver": driver, "CUDA": environment.cuda, "clocks": policy}

@@ -18,7 +18,7 @@ FORMAT: Final = 2
 SUMMARY: Final = f"nightsight {VERSION}, summary {FORMAT}"
 """The writer of a summary. Summaries by other writers are recomputed, because their numbers may differ in meaning."""
 
-_CAPTURE: Final = Column("capture", TEXT, "digest of what the file holds and of the window that was asked for")
+_CAPTURE: Final = Column("capture", TEXT, "digest of the content of the file and of the requested window")
 _MACHINE: Final = (
     Column("gpu", TEXT, "name of the GPU"),
     Column("mig", TEXT, "profile of the MIG slice"),
@@ -29,32 +29,32 @@ _MACHINE: Final = (
     Column("os", TEXT, "operating system"),
     Column("python", TEXT, "version of Python"),
     Column("torch", TEXT, "version of PyTorch"),
-    Column("collector", TEXT, "what made the capture"),
+    Column("collector", TEXT, "the collector of the capture"),
     Column("collector_version", TEXT, "its version"),
 )
 
 TABLES: Final[Mapping[str, tuple[Column, ...]]] = {
     "captures": (
         _CAPTURE,
-        Column("workload", TEXT, "what ran, if `nightsight profile` made the capture"),
+        Column("workload", TEXT, "the workload, if `nightsight profile` made the capture"),
         Column("captured_utc", TEXT, "when it was made"),
         Column("commit", TEXT, "the commit of the program"),
         Column("arguments", TEXT, "digest of the program's arguments"),
         *_MACHINE,
         Column("disturbed", TEXT, "`throttled`, `shared`, both, or empty"),
-        Column("asked", TEXT, "the window that was asked for"),
-        Column("lone", WHOLE, "1 if it waits for ranks that are not in it, else 0"),
-        Column("repeated", TEXT, "what repeats in the window"),
-        Column("repetitions", WHOLE, "how often; 0 if nothing does"),
+        Column("asked", TEXT, "the requested window"),
+        Column("lone", WHOLE, "1 if it waits for ranks that it does not contain, else 0"),
+        Column("repeated", TEXT, "the name of what repeats in the window"),
+        Column("repetitions", WHOLE, "how often it repeats; 0 if nothing does"),
         Column("gpus", WHOLE, "GPUs with work in the window"),
         Column("gpu_ns", WHOLE, "GPU time: the length of the window, for each of these GPUs"),
-        Column("busy_ns", WHOLE, "the part of it in which a GPU had work"),
+        Column("busy_ns", WHOLE, "the part of it in which a GPU was busy"),
         Column("kernels", WHOLE, "kernels that ran"),
         Column("kernel_ns", WHOLE, "their time"),
         Column("copies", WHOLE, "copies"),
         Column("copy_ns", WHOLE, "their time"),
         Column("copied_bytes", WHOLE, "bytes that they copied"),
-        Column("step_ns", NUMBER, "time of a repetition: the median, mean of the GPUs; missing if nothing repeats"),
+        Column("step_ns", NUMBER, "time of a repetition: the median, averaged over GPUs; missing if nothing repeats"),
         Column("unprofiled_step_ns", NUMBER, "the same without the profiler, if it was measured"),
     ),
     "split": (
@@ -62,30 +62,30 @@ TABLES: Final[Mapping[str, tuple[Column, ...]]] = {
         Column("group", TEXT, "`busy` or `idle`"),
         Column("category", TEXT, "as in *Where the time went* of a report"),
         Column("time_ns", WHOLE, "its part of the GPU time; the parts add up to `gpu_ns`"),
-        Column("step_ns", NUMBER, "its time in a repetition: the median, mean of the GPUs"),
+        Column("step_ns", NUMBER, "its time in a repetition: the median, averaged over GPUs"),
     ),
     "causes": (
         _CAPTURE,
         Column("rule", TEXT, "the rule of the advice"),
-        Column("cause", TEXT, "what costs time, without its amounts"),
+        Column("cause", TEXT, "the cause of lost time, without its amounts"),
         Column("action", TEXT, "what to do"),
-        Column("gain_pct", NUMBER, "how much shorter a repetition gets, or the window if nothing repeats"),
+        Column("gain_pct", NUMBER, "how much shorter a repetition becomes, or the window if nothing repeats"),
         Column("lost_ns", NUMBER, "the same in GPU time"),
     ),
     "kernels": (
         _CAPTURE,
-        Column("name", TEXT, "the kernel, spelled as all profilers' names are"),
-        Column("family", TEXT, "what it does"),
-        Column("instances", WHOLE, "how many ran"),
+        Column("name", TEXT, "the kernel, spelled alike for all profilers"),
+        Column("family", TEXT, "its kind"),
+        Column("instances", WHOLE, "number of executions"),
         Column("total_ns", WHOLE, "their time"),
     ),
 }
 """The tables of a summary. `captures` has one row."""
 
 FILES: Final = (
-    Column("place", TEXT, "digest of where the file is"),
-    Column("stamp", TEXT, "digest of its size and time: another one means that it is read again"),
-    Column("file", TEXT, "its name below the folder that the files of its run had in common"),
+    Column("place", TEXT, "digest of the path of the file"),
+    Column("stamp", TEXT, "digest of its size and time: if it changes, the file is read again"),
+    Column("file", TEXT, "its name below the common folder of the files of its run"),
     Column("bytes", WHOLE, "its size"),
     _CAPTURE,
 )
@@ -110,9 +110,9 @@ FACTS: Final[Mapping[str, str]] = {
     "repeated": "What repeats",
     "disturbed": "Disturbed",
 }
-"""The columns of `captures` that captures can share or differ in, with their titles."""
+"""The columns of `captures` that a survey compares, with their titles."""
 SPLIT: Final = tuple((group_of(name), name) for name in (*BUSY, *IDLE))
-"""The categories of the time of GPUs, in their order."""
+"""The categories of GPU time, in order."""
 
 _TYPES: Final = {TEXT: "str", WHOLE: "int64[pyarrow]", NUMBER: "float64"}
 

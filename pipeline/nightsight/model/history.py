@@ -55,15 +55,15 @@ class Key:
         # replays by ncu, and annotated names, hardly affect times
         relevant = {name: text for name, text in (parameters or {}).items() if not name.startswith(_WITHOUT_EFFECT)}
         if relevant.get(ARGUMENTS) == "none":
-            # like in a report without arguments
+            # as in a report without arguments
             del relevant[ARGUMENTS]
         text = json.dumps(relevant, sort_keys=True) if relevant else ""
         return cls(
             gpu=environment.gpu,
-            mig=",".join(sorted({each.mig for each in conditions if each.mig})),
+            mig=",".join(sorted({gpu.mig for gpu in conditions if gpu.mig})),
             driver=environment.driver.partition(".")[0],
             cuda=environment.cuda,
-            clocks=",".join(sorted({each.clock_policy for each in conditions if each.clock_policy})),
+            clocks=",".join(sorted({gpu.clock_policy for gpu in conditions if gpu.clock_policy})),
             collector=environment.collector,
             arguments=digest(text, 8) if text else "",
         )

@@ -63,7 +63,7 @@ class Environment:
 
 @dataclass(frozen=True)
 class Finding:
-    """One fact that the reader of a report should know, and what to do about it.
+    """A fact that the reader of a report should know, and what to do about it.
 
     `evidence`: cases that support it; `source`: the name of the result that lists all of them. `gain_ns`: the predicted
     gain in the window, over all repetitions; `gain_pct`: in percent of the window, or of a repetition, without the
@@ -356,7 +356,7 @@ def gpu_name(device: object, ranks: Mapping[str, int] | None = None) -> str:
 
 @dataclass(frozen=True)
 class Report:
-    """All data of one run that is shown, compared or kept. The same input gives the same bytes.
+    """All data of one run that is shown, compared or stored. The same input gives the same bytes.
 
     `unchecked`: the advice rules that could not be checked, with the reasons. `windows`: the window that all results
     are about, and others of the same capture. `ranks`: the rank of each GPU by its number, if each rank has its own

@@ -22,14 +22,14 @@ _ATTEMPTS: Final = 12
 _ATTRIBUTES: Final = "*.jsonl merge=union\n"
 _FETCHED: Final = "refs/worktree/nightsight-fetched"
 """The commit of the branch when the folder was fetched; every worktree has its own such reference."""
-_SOMEBODY_ELSE: Final = re.compile(
+_CONFLICT: Final = re.compile(
     r"\[rejected\]|cannot lock ref|reference already exists|failed to update ref|incorrect old"
 )
-_ME: Final = {"NAME": "nightsight", "EMAIL": "nightsight@localhost"}
-_FIRST: Final = {
+_IDENTITY: Final = {"NAME": "nightsight", "EMAIL": "nightsight@localhost"}
+_FIRST_COMMIT: Final = {
     f"GIT_{who}_{what}": value
     for who in ("AUTHOR", "COMMITTER")
-    for what, value in (*_ME.items(), ("DATE", "2000-01-01T00:00:00Z"))
+    for what, value in (*_IDENTITY.items(), ("DATE", "2000-01-01T00:00:00Z"))
 }
 _NO_HOOKS: Final = ("-c", "core.hooksPath=/dev/null", "-c", "commit.gpgSign=false", "-c", "core.autocrlf=false")
 
@@ -63,12 +63,12 @@ def push_branch(folder: Path, branch: str, *, remote: str, message: str) -> bool
         return False
     for attempt in range(_ATTEMPTS):
         commit = _git(folder, "rev-parse", "HEAD")
-        pushed = _run(root, "push", "--quiet", "--no-verify", remote, f"{commit}:refs/heads/{branch}")
-        if pushed.returncode == 0:
+        push = _run(root, "push", "--quiet", "--no-verify", remote, f"{commit}:refs/heads/{branch}")
+        if push.returncode == 0:
             _git(folder, "update-ref", _FETCHED, commit)
             return True
-        if not _SOMEBODY_ELSE.search(pushed.stderr):
-            raise _failure(f"cannot push to the branch {branch}", pushed.stderr, _MAY_PUSH)
+        if not _CONFLICT.search(push.stderr):
+            raise _failure(f"cannot push to the branch {branch}", push.stderr, _MAY_PUSH)
         _LOG.info("%s: somebody else has pushed meanwhile (%d)", branch, attempt + 1)
         # jobs that collided once would collide again
         time.sleep(random.uniform(0, min(10, 0.1 * 2**attempt)))  # noqa: S311 (no secret)
@@ -85,12 +85,12 @@ _MAY_PUSH: Final = "The job needs write access: `permissions: contents: write`, 
 def _rebase(root: Path, folder: Path, branch: str, remote: str, base: str) -> str:
     """Rebase the commits since `base` onto the remote's branch, and return the commit of that branch."""
     tip = _tip(root, branch, remote) or base
-    done = _run(folder, "rebase", "--quiet", "--no-verify", "--onto", tip, base)
-    if done.returncode:
+    result = _run(folder, "rebase", "--quiet", "--no-verify", "--onto", tip, base)
+    if result.returncode:
         _run(folder, "rebase", "--abort")
         raise _failure(
             f"new commits in {folder} conflict with what others pushed to {branch}",
-            done.stdout + done.stderr,
+            result.stdout + result.stderr,
             "Both changed the same lines of a file. Fetch the branch into another folder and add the runs again.",
         )
     _git(folder, "update-ref", _FETCHED, tip)
@@ -99,13 +99,15 @@ def _rebase(root: Path, folder: Path, branch: str, remote: str, base: str) -> st
 
 def _tip(root: Path, branch: str, remote: str) -> str:
     """Fetch the branch and return its last commit, or "" if the remote has none."""
-    done = _run(root, "ls-remote", "--exit-code", "--heads", remote, f"refs/heads/{branch}")
-    if done.returncode == 2:  # documented for --exit-code
+    result = _run(root, "ls-remote", "--exit-code", "--heads", remote, f"refs/heads/{branch}")
+    if result.returncode == 2:  # documented for --exit-code
         return ""
-    if done.returncode == 0:
-        done = _run(root, "fetch", "--quiet", "--no-tags", remote, f"refs/heads/{branch}")
-    if done.returncode:
-        raise _failure(f"cannot fetch the branch {branch}", done.stderr, "Check the name of the remote: git remote -v")
+    if result.returncode == 0:
+        result = _run(root, "fetch", "--quiet", "--no-tags", remote, f"refs/heads/{branch}")
+    if result.returncode:
+        raise _failure(
+            f"cannot fetch the branch {branch}", result.stderr, "Check the name of the remote: git remote -v"
+        )
     return _git(root, "rev-parse", "FETCH_HEAD")
 
 
@@ -113,7 +115,7 @@ def _first_commit(root: Path) -> str:
     """Create a commit without parents that contains only the merge rule."""
     blob = _git(root, "hash-object", "-w", "--stdin", input_text=_ATTRIBUTES)
     tree = _git(root, "mktree", input_text=f"100644 blob {blob}\t.gitattributes\n")
-    return _git(root, "commit-tree", tree, "-m", "A branch for results", environment=_FIRST)
+    return _git(root, "commit-tree", tree, "-m", "A branch for results", environment=_FIRST_COMMIT)
 
 
 def _check(branch: str) -> None:
@@ -130,17 +132,17 @@ def _root() -> Path:
 
 def _git(folder: Path, *arguments: str, input_text: str = "", environment: Mapping[str, str] | None = None) -> str:
     """Return the output of git; PipelineError if it fails."""
-    done = _run(folder, *arguments, input_text=input_text, environment=environment)
-    if done.returncode:
-        raise _failure(f"git {arguments[0]} failed in {folder}", done.stderr, "")
-    return done.stdout.strip()
+    result = _run(folder, *arguments, input_text=input_text, environment=environment)
+    if result.returncode:
+        raise _failure(f"git {arguments[0]} failed in {folder}", result.stderr, "")
+    return result.stdout.strip()
 
 
 def _run(
     folder: Path, *arguments: str, input_text: str = "", environment: Mapping[str, str] | None = None
 ) -> "subprocess.CompletedProcess[str]":
     # commits need an author, which CI machines lack, and nobody could answer a prompt for a password
-    own = {f"GIT_{who}_{what}": value for who in ("AUTHOR", "COMMITTER") for what, value in _ME.items()}
+    own = {f"GIT_{who}_{what}": value for who in ("AUTHOR", "COMMITTER") for what, value in _IDENTITY.items()}
     variables = {**own, **os.environ, "LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0", **(environment or {})}
     try:
         return subprocess.run(

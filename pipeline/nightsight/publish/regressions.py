@@ -15,7 +15,7 @@ _MOST_CHANGES: Final = 20
 _LENGTH: Final = 80
 _STATES: Final = {
     "accepted": "**Closed**: it was accepted in the settings.",
-    "recovered": "**Closed**: it has recovered, the level is back where it was.",
+    "recovered": "**Closed**: it has recovered to the previous level.",
     "ended": "**Closed**: further nights cannot show whether it recovers, for the reason above. If the first level of "
     "the new epoch is too slow, look for the commit anyway.",
 }
@@ -56,16 +56,16 @@ class Regressions:
                 return "", facts
             for event in self._slower:
                 if key in map(_key, event["ids"]) and not set(workloads).isdisjoint(event["workloads"]):
-                    return f"it is a part of another change now. {_sentence(event['sentence'])}", facts
+                    return f"it is part of another change now. {_sentence(event['sentence'])}", facts
             if all(since > time for since, _ in tracks):
                 return (
-                    "it lies before the last nights that are tested, so its level counts as how the program is.",
+                    "it is older than the nights that are tested, so its level counts as normal.",
                     facts,
                 )
             newest = max(last for _, last in tracks)
             missing = facts.get("missing", newest)
             if dt.datetime.fromisoformat(newest) - dt.datetime.fromisoformat(missing) >= _SETTLED:
-                return f"no night since {missing[:10]} shows it any more.", facts
+                return f"no night since {missing[:10]} shows it.", facts
         except (KeyError, TypeError, ValueError):  # somebody edited them
             return "", facts
         return "", {**facts, "missing": missing}
@@ -93,7 +93,7 @@ def _why_closed(event: Mapping[str, Any]) -> str:
     if event["state"] in _STATES:
         return _STATES[event["state"]]
     if event["direction"] != "slower":
-        return "**Closed**: it is not slower any more."
+        return "**Closed**: it is no longer slower."
     # a change that the canary shares was not caused by a commit
     return "**Closed**: it was not the code." if event["cause"] == "environment" else ""
 

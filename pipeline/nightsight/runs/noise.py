@@ -11,7 +11,7 @@ from nightsight.errors import CaptureError
 from nightsight.model.compare import Noise
 from nightsight.units import format_value
 
-SAID: Final = {
+METRIC_LABELS: Final = {
     "unprofiled_step_ns": "step without the profiler",
     "step_ns": "step",
     "kernel_ns": "GPU kernels of a step",
@@ -28,9 +28,9 @@ def noise_of(reports: Path, workload: str, machine: str) -> Noise:
     if not rows:
         return Noise()
     flagged = sum(row["flagged"] > 0 for row in rows)
-    spreads = {name: [row["spread_pct"][name] for row in rows if name in row["spread_pct"]] for name in SAID}
+    spreads = {name: [row["spread_pct"][name] for row in rows if name in row["spread_pct"]] for name in METRIC_LABELS}
     medians = {name: statistics.median(values) for name, values in spreads.items() if values}
-    texts = [f"{SAID[name]} {format_value(value, 'share_pct')}" for name, value in medians.items()]
+    texts = [f"{METRIC_LABELS[name]} {format_value(value, 'share_pct')}" for name, value in medians.items()]
     count = f"{len(rows)} comparisons" if len(rows) > 1 else "1 comparison"
     summary = f"{count} of unchanged code on this machine: {flagged} flagged"
     return Noise(f"{summary}; pairs differ by (standard deviation): {', '.join(texts)}" if texts else summary, medians)

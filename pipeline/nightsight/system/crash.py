@@ -21,8 +21,8 @@ _FOLDERS: Final = re.compile(r"(?<![\w.:/\\])(?:[A-Za-z]:)?[\\/](?:[^\s\\/:\"']+
 
 
 @contextmanager
-def about(path: Path, stage: str = "") -> Iterator[None]:
-    """Add the file, and the stage if progress does not show it, as a note to exceptions from the block."""
+def naming_file(path: Path, stage: str = "") -> Iterator[None]:
+    """Add the file to exceptions from the block, and the stage if progress does not show it."""
     try:
         yield
     except Exception as error:

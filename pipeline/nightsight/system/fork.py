@@ -1,6 +1,6 @@
-"""Computes values in a copy of this process: a small report is Python code, for which threads only wait for each other.
+"""Computes values in a copy of this process, since Python code gains nothing from threads.
 
-A copy starts with everything that is loaded and read, in a few milliseconds.
+A copy starts within a few milliseconds, with everything that this process has loaded and read.
 """
 
 import os
@@ -18,7 +18,7 @@ _allowed: Final = [False]
 
 @contextmanager
 def fork_allowed() -> Iterator[None]:
-    """Let `forked` copy this process: for commands, whose threads and open files are known."""
+    """Let `compute_in_fork` copy this process: for commands, whose threads and open files are known."""
     # on macOS, system libraries do not work in a copied process
     _allowed[0] = sys.platform == "linux" and len(os.sched_getaffinity(0)) > 1
     try:
@@ -27,7 +27,7 @@ def fork_allowed() -> Iterator[None]:
         _allowed[0] = False
 
 
-def forked(compute: Callable[[], _Value]) -> Callable[[], _Value] | None:
+def compute_in_fork(compute: Callable[[], _Value]) -> Callable[[], _Value] | None:
     """Start a computation in a copy of this process; return a function that returns its value, which is pickled.
 
     If the copy fails, the function computes the value itself. None if this process may not be copied.

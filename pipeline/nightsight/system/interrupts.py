@@ -12,7 +12,7 @@ _ENDING: Final = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHU
 
 
 @contextmanager
-def noting_interrupts() -> Iterator[list[int]]:
+def recording_interrupts() -> Iterator[list[int]]:
     """Record the signals that arrive, because the exceptions that they raise may be caught or replaced.
 
     A canceled CI job (SIGTERM) and a closed terminal (SIGHUP) raise KeyboardInterrupt as well. Ignored signals, as

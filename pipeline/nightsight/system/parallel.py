@@ -19,7 +19,7 @@ _Value = TypeVar("_Value")
 
 
 def use_one_thread() -> None:
-    """Limit `mapped` to one thread, for processes that have one core each."""
+    """Limit `thread_map` to one thread, for processes with one core each."""
     _allowed[0] = 1
 
 
@@ -39,17 +39,17 @@ def thread_map(function: Callable[[_Item], _Value], items: Iterable[_Item], *, r
 def background(compute: Callable[[], _Value], *, rows: int) -> Callable[[], _Value]:
     """Start a computation in a thread if there are many rows of events; return a function that returns its value.
 
-    One computation runs at a time. Its value is handed over once, so that it can be released; further calls compute it
-    again.
+    One computation runs at a time. The first call returns its value, which can then be released; further calls compute
+    it again.
     """
     if min(os.cpu_count() or 1, _allowed[0]) < 2 or rows < MANY_ROWS:
         return compute
-    started = [_in_background().submit(compute)]
-    return lambda: started.pop().result() if started else compute()
+    futures = [_background_pool().submit(compute)]
+    return lambda: futures.pop().result() if futures else compute()
 
 
 @cache
-def _in_background() -> ThreadPoolExecutor:
+def _background_pool() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(1)
 
 

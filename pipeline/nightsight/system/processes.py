@@ -1,6 +1,6 @@
-"""Calls in processes, as a `concurrent.futures.Executor`: a process that dies takes nothing along but its own call.
+"""Runs calls in processes, as a `concurrent.futures.Executor`. If a process dies, only its call fails.
 
-Python's own pool breaks as a whole if one of its processes dies. Here each call has a process and a pipe to itself.
+Python's own pool breaks as a whole if one of its processes dies. Here each process has its own pipe.
 """
 
 import gc
@@ -26,31 +26,31 @@ if TYPE_CHECKING:
 _LOOK_S: Final = 0.1
 _CGROUP: Final = Path("/sys/fs/cgroup")
 _MEMORY: Final = ("memory.max", "memory.high", "memory/memory.limit_in_bytes")
-# what libraries read when they are loaded
+# read by libraries when they are loaded
 _ENVIRONMENT: Final[Mapping[str, str]] = {
     "ARROW_DEFAULT_MEMORY_POOL": "system",
     "OMP_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
 }
-# of glibc: M_TRIM_THRESHOLD, M_MMAP_MAX and M_ARENA_MAX. Freed memory is used again, and given back when a call ends
-# (`as_worker`): a quarter less CPU time
+# M_TRIM_THRESHOLD, M_MMAP_MAX and M_ARENA_MAX of glibc: freed memory is reused, and returned when a call ends
+# (`as_worker`), which takes a quarter less CPU time
 _MALLOC: Final = ((-1, 2**31 - 1), (-4, 0), (-8, 1))
 
-_Given = ParamSpec("_Given")
+_Arguments = ParamSpec("_Arguments")
 _Value = TypeVar("_Value")
 _Answer = tuple[Any, Exception | None]
 
 
-class Died(Exception):
-    """The process that made a call died, or was ended because it took more memory than it may."""
+class ProcessDied(Exception):
+    """The process of a call died, or was killed because it exceeded its memory limit."""
 
 
 class Processes(Executor):
-    """Makes each call in one of `count` processes, which start when they are needed.
+    """Runs each call in one of `count` processes, which start on demand.
 
-    most_bytes: what a process may take, on Linux; it is ended when it takes more. 0: no limit. A call whose process
-    dies, or that has too little memory, is made once more while no other is: then all memory is its own.
+    most_bytes: the memory limit of a process on Linux; it is killed if it exceeds that. 0: no limit. A call whose
+    process dies or runs out of memory is retried once, alone, so that it can use all memory.
     """
 
     def __init__(self, count: int, most_bytes: int = 0) -> None:
@@ -61,13 +61,13 @@ class Processes(Executor):
         self._is_over = False
 
     def submit(
-        self, function: Callable[_Given, _Value], /, *given: _Given.args, **named: _Given.kwargs
+        self, function: Callable[_Arguments, _Value], /, *args: _Arguments.args, **kwargs: _Arguments.kwargs
     ) -> Future[_Value]:
-        """Make a call, in the order of submission. Its error is that of the function, `Died` or MemoryError."""
-        return self._threads.submit(self._made, partial(function, *given, **named))
+        """Run calls in the order of submission. Errors are those of the function, `ProcessDied` or MemoryError."""
+        return self._threads.submit(self._run, partial(function, *args, **kwargs))
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = True) -> None:  # noqa: ARG002
-        """End all processes at once, whatever they do: nobody waits for them any more."""
+        """Kill all processes at once, because nobody waits for them."""
         with self._lock:
             self._is_over = True
         for process in self._all:
@@ -76,18 +76,18 @@ class Processes(Executor):
         for process in self._all:
             process.end()
 
-    def _made(self, call: Callable[[], _Value]) -> _Value:
-        with self._turn, suppress(Died, MemoryError):
-            return self._tried(call)
+    def _run(self, call: Callable[[], _Value]) -> _Value:
+        with self._turn, suppress(ProcessDied, MemoryError):
+            return self._try(call)
         with self._alone, ExitStack() as turns:
             for _ in range(self._count):
                 turns.enter_context(self._turn)
-            return self._tried(call)
+            return self._try(call)
 
-    def _tried(self, call: Callable[[], _Value]) -> _Value:
+    def _try(self, call: Callable[[], _Value]) -> _Value:
         process = self._process()
-        value, error = process.asked(call)
-        if isinstance(error, Died | MemoryError):
+        value, error = process.call(call)
+        if isinstance(error, ProcessDied | MemoryError):
             process.end()
         else:
             self._idle.append(process)
@@ -107,28 +107,28 @@ class Processes(Executor):
 
 
 class _Process:
-    """A process that makes one call after the other."""
+    """A process that runs one call after the other."""
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
         # forks of a process with threads can hang
         context = get_context("spawn")
-        self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=_work, args=(theirs,), daemon=True)
-        with _deaf_children():
+        self._pipe, other_end = context.Pipe()
+        self._process = context.Process(target=_work, args=(other_end,), daemon=True)
+        with _blocking_interrupts():
             self._process.start()
-        theirs.close()
+        other_end.close()
 
-    def asked(self, call: Callable[[], object]) -> _Answer:
-        """Make a call; return its value, or its error."""
+    def call(self, call: Callable[[], object]) -> _Answer:
+        """Run a call; return its value, or its error."""
         try:
             self._pipe.send(call)
             while not self._pipe.poll(_LOOK_S if self._most_bytes else None):
                 if self._bytes() > self._most_bytes:
-                    return None, Died()
+                    return None, ProcessDied()
             answer: _Answer = self._pipe.recv()
         except (EOFError, OSError):
-            return None, Died()
+            return None, ProcessDied()
         except Exception as error:  # noqa: BLE001 (whatever cannot be sent)
             return None, error
         return answer
@@ -142,7 +142,7 @@ class _Process:
         self._pipe.close()
 
     def _bytes(self) -> int:
-        """Return how much memory it has; 0 where the system does not say."""
+        """Return its memory in bytes; 0 if unknown."""
         with suppress(OSError):
             pages = Path(f"/proc/{self._process.pid}/statm").read_text(encoding="ascii").split()[1]
             return int(pages) * os.sysconf("SC_PAGE_SIZE")
@@ -150,38 +150,38 @@ class _Process:
 
 
 def _work(pipe: "Connection") -> None:
-    """Make the calls that come through a pipe, until nobody is at its other end."""
+    """Run the calls that come through a pipe, until its other end is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.environ.update(_ENVIRONMENT)
     for setting in _MALLOC:
-        _of_glibc("mallopt", *setting)
+        _call_glibc("mallopt", *setting)
     with suppress(EOFError, OSError):
         while True:
-            pipe.send_bytes(_answered(pipe.recv_bytes()))
+            pipe.send_bytes(_answer(pipe.recv_bytes()))
 
 
-def _answered(call: bytes) -> bytes:
+def _answer(call: bytes) -> bytes:
     try:
         return pickle.dumps((pickle.loads(call)(), None))  # noqa: S301 (from the process that started this one)
-    except Exception as error:  # noqa: BLE001 (whatever it is, it is told)
+    except Exception as error:  # noqa: BLE001 (any error is reported)
         # a traceback cannot be sent
         error.add_note("".join(traceback.format_exception(error)))
         return pickle.dumps((None, error))
 
 
-def _of_glibc(function: str, *given: int) -> None:
-    """Call a function of glibc, if this process has that."""
+def _call_glibc(function: str, *arguments: int) -> None:
+    """Call a function of glibc, if this process uses glibc."""
     with suppress(ImportError, OSError, AttributeError):
         import ctypes  # noqa: PLC0415 (only in workers)
 
-        getattr(ctypes.CDLL(None), function)(*given)
+        getattr(ctypes.CDLL(None), function)(*arguments)
 
 
 @contextmanager
 def as_worker() -> Iterator[None]:
-    """Work as one process of many: in one thread, and give memory back in the end, as it would be missing elsewhere.
+    """Work as one of many processes: in one thread, and return memory at the end, because others need it.
 
-    Collecting garbage meanwhile takes a fifth of the time, and one input leaves little.
+    Garbage is collected only at the end: collecting takes a fifth of the time, and one input leaves little garbage.
     """
     use_one_thread()
     gc.disable()
@@ -190,12 +190,12 @@ def as_worker() -> Iterator[None]:
     finally:
         gc.enable()
         gc.collect()
-        _of_glibc("malloc_trim", 0)
+        _call_glibc("malloc_trim", 0)
 
 
 @contextmanager
-def _deaf_children() -> Iterator[None]:
-    """Let processes that are started meanwhile miss Ctrl-C, which a terminal sends them too, until they ignore it."""
+def _blocking_interrupts() -> Iterator[None]:
+    """Block Ctrl-C for processes started here, to which a terminal also sends it, until they ignore it themselves."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
@@ -207,7 +207,7 @@ def _deaf_children() -> Iterator[None]:
 
 
 def cores() -> int:
-    """Return how many cores this process may use at a time, in a container too."""
+    """Return the number of cores that this process may use, also in a container."""
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     for names in (("cpu.max",), ("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us")):
         # "max" means that there is no limit
@@ -218,7 +218,7 @@ def cores() -> int:
 
 
 def memory_of_machine() -> int:
-    """Return how many bytes of memory this machine has, or the container that this process is in; 0 if unknown."""
+    """Return the memory of this machine, or of the container of this process, in bytes; 0 if unknown."""
     limits = []
     with suppress(AttributeError, ValueError):
         limits.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))

@@ -24,11 +24,11 @@ def document_of(path: Path) -> Mapping[str, Any] | None:
     if path.name == PYPROJECT and b"nightsight" not in content.replace(b"\0", b""):
         return None
     if b"\0" in content:
-        raise UsageError(f"{path} is not in UTF-8", "Save it in UTF-8, which TOML asks for.")
+        raise UsageError(f"{path} is not in UTF-8", "Save it in UTF-8, as TOML requires.")
     try:
         return tomllib.loads(content.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
-        raise UsageError(f"{path} is not in UTF-8", "Save it in UTF-8, which TOML asks for.") from error
+        raise UsageError(f"{path} is not in UTF-8", "Save it in UTF-8, as TOML requires.") from error
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path} is not valid TOML: {error}", "Correct it.") from error
 
@@ -36,7 +36,7 @@ def document_of(path: Path) -> Mapping[str, Any] | None:
 def refuse_unknown(
     table: Mapping[str, object], known: Collection[str], prefix: str, refusal: Callable[[str, str], UsageError]
 ) -> None:
-    """Raise what `refusal` makes of a reason and a hint, if a key is not known."""
+    """Raise `refusal(reason, hint)` if a key is unknown."""
     for key in table:
         if key not in known:
             raise refusal(f"unknown key {prefix + key!r}", f"{did_you_mean(key, known)}Known: {', '.join(known)}.")

@@ -1,4 +1,4 @@
-"""Makes a report of a profile: results, findings, and the windows that a reader can choose."""
+"""Makes the report of a profile: results, findings, and the windows that a reader can choose."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
@@ -26,12 +26,12 @@ from nightsight.render.page.summary import benchmark_doubts, numbers
 from nightsight.results import RESULTS
 from nightsight.results.gpu_time import TIME_SPLIT
 from nightsight.results.ranges import NVTX_RANGES
-from nightsight.system.fork import forked
+from nightsight.system.fork import compute_in_fork
 from nightsight.system.parallel import MANY_ROWS, background
 from nightsight.version import VERSION
 
 
-def analyzed(
+def analyze_profile(
     profile: Profile,
     title: str,
     form: Format,
@@ -41,7 +41,7 @@ def analyzed(
 ) -> Source:
     """Analyze a profile as `build_report` does, and meanwhile prepare the events for an output format."""
     timeline, is_large = Timeline.of(profile), profile.rows >= MANY_ROWS
-    other_half = None if is_large or not form.has_windows else forked(partial(_other_half, timeline))
+    other_half = None if is_large or not form.has_windows else compute_in_fork(partial(_other_half, timeline))
     prepared = form.prepare and background(partial(form.prepare, profile), rows=profile.rows)
     of_devices = background(partial(activities, profile), rows=profile.rows) if prepared else None
     report = build_report(profile, title, capture=capture, findings=findings)
@@ -49,7 +49,7 @@ def analyzed(
         makers = {entry.name: partial(_result, other_half, entry.name) for entry in _OTHER_RESULTS}
         windows = Windows(next(iter(report.windows)), lambda: other_half()[1])
         report = replace(report, results=report.results.replaced(makers), windows=windows)
-    source = source_of(report, profile)
+    source = make_source(report, profile)
     return replace(source, prepared=prepared, activities=of_devices or source.activities)
 
 
@@ -58,7 +58,7 @@ _OtherHalf = tuple[dict[str, Result], tuple[View, ...]]
 
 
 def _other_half(timeline: Timeline) -> _OtherHalf:
-    """Return what takes about as long as the rest of a report: some of its results, and its other windows."""
+    """Return some results and the other windows, which together take about as long as the rest of the report."""
     results = {result.name: result for result in analyze(timeline, _OTHER_RESULTS)}
     return results, tuple(_other_views(timeline))
 
@@ -70,17 +70,17 @@ def _result(other_half: Callable[[], _OtherHalf], name: str) -> Result:
 def build_report(
     profile: Profile, title: str, *, capture: Capture | None = None, findings: tuple[Finding, ...] = ()
 ) -> Report:
-    """Analyze a profile. A `capture` that we collected adds parameters, step times, stage times and findings."""
+    """Analyze a profile. A `capture` from `nightsight profile` adds parameters, step and stage times, and findings."""
     capture = capture or Capture(title, "", ())
     timeline = Timeline.of(profile)
     results = analyze(timeline)
     results.make(entry.name for entry in NEEDS)
-    trusted = (*capture.findings, *findings, *doubts(timeline), *profile.findings, *advise(results))
+    all_findings = (*capture.findings, *findings, *doubts(timeline), *profile.findings, *advise(results))
     report = Report(
         title=title,
         environment=_merge(profile.environment, capture.environment),
         results=results,
-        findings=by_severity(trusted),
+        findings=by_severity(all_findings),
         parameters=dict(capture.parameters),
         benchmark=capture.benchmark,
         stages_s={stage: round(seconds, 3) for stage, seconds in capture.stages_s.items()},
@@ -92,7 +92,7 @@ def build_report(
         shared=tuple(map(tuple, shared_numbers(timeline))),
     )
     if capture.benchmark and (reasons := benchmark_doubts(numbers(report))):
-        return replace(report, findings=by_severity((*report.findings, _doubtful(reasons))))
+        return replace(report, findings=by_severity((*report.findings, _unreliable_benchmark(reasons))))
     return report
 
 
@@ -102,52 +102,51 @@ def _windows(timeline: Timeline) -> Windows:
 
 
 def _other_views(timeline: Timeline) -> Iterator[View]:
-    """Yield the windows that the report is not about, with their split and the advice on them."""
+    """Yield the windows that the report does not cover, with their time split and advice."""
     needed = {TIME_SPLIT, *NEEDS}
-    found = dict(analyze_others(timeline, needed))
-    advice = {window: advise(results, is_start_up=window.name == START_UP) for window, results in found.items()}
-    for start_up in [window for window in found if window.name == START_UP]:
-        for window in found:
+    by_window = dict(analyze_others(timeline, needed))
+    advice = {window: advise(results, is_start_up=window.name == START_UP) for window, results in by_window.items()}
+    for start_up in [window for window in by_window if window.name == START_UP]:
+        for window in by_window:
             if window is not start_up and window.start_ns < start_up.end_ns:
                 advice[window] = advise_on_whole(advice[window], advice[start_up])
     for window in offered_windows(timeline.profile)[1:]:
-        yield view_of(window, found[window], advice[window])
+        yield view_of(window, by_window[window], advice[window])
 
 
 def by_severity(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Return findings, the gravest first."""
+    """Return findings, the most severe first."""
     return tuple(sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity)))
 
 
-def _doubtful(doubts: Sequence[str]) -> Finding:
-    said = " and ".join(doubts)
+def _unreliable_benchmark(reasons: Sequence[str]) -> Finding:
+    text = " and ".join(reasons)
     return Finding(
         "doubtful_benchmark",
         "warning",
         "The step times without the profiler are unreliable",
-        f"{said[:1].upper()}{said[1:]}. Something other than the program affected them: other work on the machine, "
+        f"{text[:1].upper()}{text[1:]}. Something other than the program affected them: other work on the machine, "
         "changing clocks, or too short a warm-up.",
         "Run it again on an idle machine, with more steps per trial.",
     )
 
 
-def released(source: Source) -> Source:
-    """Let go of what was computed on the way to the results so far, which takes as much memory as the events."""
+def without_intermediates(source: Source) -> Source:
+    """Drop intermediate values, which take as much memory as the events; further results compute them again."""
     results = source.report.results
     if source.profile is None or not isinstance(results, Results):
         return source
     timeline = Timeline(source.profile)
-    fresh = replace(source.report, results=results.continued(analyze(timeline)), windows=_windows(timeline))
-    return replace(source, report=fresh)
+    report = replace(source.report, results=results.continued(analyze(timeline)), windows=_windows(timeline))
+    return replace(source, report=report)
 
 
-def source_of(report: Report, profile: Profile) -> Source:
-    """Return what output formats render: a report, and the profile that it was made of."""
+def make_source(report: Report, profile: Profile) -> Source:
+    """Return what output formats render: a report, and the profile from which it was made."""
     return Source(report, profile, activities=partial(activities, profile))
 
 
-def _merge(read_off: Environment, said: Environment) -> Environment:
-    """Prefer the facts in the capture file, except the collector's version, which its runner knows best."""
-    filled = {name: value or getattr(said, name) for name, value in asdict(read_off).items()}
-    version = said.collector_version or read_off.collector_version
-    return replace(Environment(**filled), collector_version=version)
+def _merge(in_file: Environment, in_run: Environment) -> Environment:
+    """Prefer the facts in the capture file, except the collector's version, which the run knows best."""
+    facts = {name: value or getattr(in_run, name) for name, value in asdict(in_file).items()}
+    return Environment(**{**facts, "collector_version": in_run.collector_version or in_file.collector_version})

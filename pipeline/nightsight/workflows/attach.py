@@ -1,9 +1,9 @@
-"""Adds the result files of serving benchmarks to a profile: `--attach`, and what the benchmark of a workload measured.
+"""Adds figures of serving benchmarks to a profile: from result files (`--attach`), or from a workload's benchmark.
 
-A file that cannot be taken must not cost the capture: after a run it becomes a finding.
+A file that cannot be read must not cost the capture: after a run, it becomes a finding.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, count
 from pathlib import Path
@@ -21,14 +21,14 @@ _NAME: Final = "serving_figures"
 
 
 @dataclass(frozen=True)
-class Awaited:
-    """Result files that a run is to write, each with what was there before it."""
+class ResultFiles:
+    """Result files that a run is to write, each with its state before the run."""
 
-    files: Mapping[Path, tuple[int, ...]]
+    states: Mapping[Path, tuple[int, ...]]
 
-    def taken(self) -> Iterator[pd.DataFrame | Finding]:
-        """Yield the figures of each file, and findings for those that cannot be taken or are older than the run."""
-        for path, before in self.files.items():
+    def read(self) -> Iterator[pd.DataFrame | Finding]:
+        """Yield the figures in each file; a finding for each that cannot be read or is older than the run."""
+        for path, before in self.states.items():
             is_new = _state(path) != before
             try:
                 yield read_serving(path, PROFILED_RUN if is_new else UNKNOWN_RUN)
@@ -40,62 +40,61 @@ class Awaited:
                         "old_results",
                         "warning",
                         "An attached result file is older than this run",
-                        f"{path.name} existed before, and the program did not write it. Its figures are shown as "
-                        "those of an unknown run.",
+                        f"{path.name} existed before the run, and the program did not write it. Its figures are "
+                        "shown as those of an unknown run.",
                         "Pass the path that the program writes its results to.",
                     )
 
 
-def awaited(paths: Sequence[Path]) -> Awaited:
-    """Record the state of files before a run; absolute, since the run may delete the working folder."""
-    return Awaited({path.absolute(): _state(path) for path in paths})
+def watch_results(paths: Sequence[Path]) -> ResultFiles:
+    """Record the state of files before a run. Makes their paths absolute: the run may delete the working folder."""
+    return ResultFiles({path.absolute(): _state(path) for path in paths})
 
 
-def measured_by(capture: Capture, results: Awaited) -> tuple[Capture, pd.DataFrame]:
-    """Return the table `serving_figures` of a run, and the capture with findings about files that are not in it."""
-    found = list(results.taken())
+def add_serving_figures(capture: Capture, results: ResultFiles) -> tuple[Capture, pd.DataFrame]:
+    """Return the capture of a run, with findings about unread result files, and its table `serving_figures`."""
+    contents = list(results.read())
     if capture.serving:
         try:
-            found.append(serving_of(capture.serving, capture.workload, UNPROFILED_RUN))
+            contents.append(serving_of(capture.serving, capture.workload, UNPROFILED_RUN))
         except CaptureError as error:
-            found.append(_not_attached(error, ""))
-    findings = (item for item in found if isinstance(item, Finding))
-    tables = [item for item in found if isinstance(item, pd.DataFrame)]
-    return replace(capture, findings=(*capture.findings, *findings)), _joined(tables)
+            contents.append(_not_attached(error, ""))
+    findings = (item for item in contents if isinstance(item, Finding))
+    tables = [item for item in contents if isinstance(item, pd.DataFrame)]
+    return replace(capture, findings=(*capture.findings, *findings)), _concatenate(tables)
 
 
 def with_attached(profile: Profile, paths: Sequence[Path]) -> Profile:
-    """Add result files to a profile that was captured earlier; CaptureError if one cannot be taken."""
+    """Add result files to a profile that was captured earlier; CaptureError if one cannot be read."""
     if not paths:
         return profile
-    kept = [profile.tables[_NAME]] if _NAME in profile.tables else []
-    table = _joined([*kept, *(read_serving(path, UNKNOWN_RUN) for path in paths)])
+    existing = [profile.tables[_NAME]] if _NAME in profile.tables else []
+    table = _concatenate([*existing, *(read_serving(path, UNKNOWN_RUN) for path in paths)])
     return replace(profile, tables={**profile.tables, _NAME: table})
 
 
-def _joined(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """Return tables as one; a second file of the same program is a separate source."""
+def _concatenate(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """Return one table; a second file of the same program becomes a separate source."""
     used: set[str] = set()
     plain = []
     for table in tables:
         texts = table.astype({"metric": "str", "measured": "str", "source": "str", "statistic": "str"})
-        names = {name: _unused(name, used) for name in texts["source"].unique()}
+        names = {}
+        for name in texts["source"].unique():
+            candidates = chain([name], (f"{name} ({number})" for number in count(2)))
+            names[name] = next(candidate for candidate in candidates if candidate not in used)
         used |= set(names.values())
         plain.append(texts.assign(source=texts["source"].map(names)))
     return conform(_NAME, pd.concat(plain)) if plain else empty(_NAME)
 
 
-def _unused(name: str, used: Collection[str]) -> str:
-    return next(text for text in chain([name], (f"{name} ({number})" for number in count(2))) if text not in used)
-
-
-def _not_attached(error: CaptureError, more: str) -> Finding:
-    detail = f"{error.message[:1].upper()}{error.message[1:]}.{more} Its figures are not in this report."
+def _not_attached(error: CaptureError, note: str) -> Finding:
+    detail = f"{error.message[:1].upper()}{error.message[1:]}.{note} Its figures are not in this report."
     return Finding("results_not_attached", "warning", "A result file is not in this report", detail, error.hint)
 
 
 def _state(path: Path) -> tuple[int, ...]:
-    """Return what differs once a file is written; () if there is none."""
+    """Return facts that change when a file is written; () if it does not exist."""
     try:
         status = path.stat()
     except OSError:

@@ -17,9 +17,9 @@ from nightsight.render.compare import comparison_json, comparison_markdown, rend
 from nightsight.render.gates import junit, openmetrics
 from nightsight.runs.layout import captures_of, refuse_no_run
 from nightsight.runs.noise import noise_of
-from nightsight.system.crash import about
+from nightsight.system.crash import naming_file
 from nightsight.texts import without_host
-from nightsight.workflows.analysis import released
+from nightsight.workflows.analysis import without_intermediates
 from nightsight.workflows.opening import Reading, open_file
 
 Sources = tuple[Sequence[Source], Sequence[Source]]
@@ -35,10 +35,10 @@ _SUFFIXES: Final = {".html": "html", ".htm": "html", ".md": "markdown", ".json":
 
 
 @dataclass(frozen=True, eq=False)
-class Loaded:
-    """A run that was opened: what it measured, and its report, with events if they were read.
+class LoadedRun:
+    """A run that was opened: its measures, and its report, with events if they were read.
 
-    path: as it was named; file: what was read of it.
+    path: as given by the user; file: the file that was read.
     """
 
     measures: Measures
@@ -48,17 +48,17 @@ class Loaded:
 
 
 @dataclass(frozen=True)
-class Chosen:
-    """The runs among the paths of a side, each once; skipped: each other path with the reason."""
+class RunSelection:
+    """The runs among the paths of a side, without duplicates; skipped: the other paths, each with the reason."""
 
     runs: tuple[Path, ...]
     skipped: tuple[str, ...] = ()
 
 
-def chosen(paths: Sequence[Path]) -> Chosen:
-    """Choose the runs among paths that a shell made of a pattern: `latest` and pages lie next to the runs.
+def select_runs(paths: Sequence[Path]) -> RunSelection:
+    """Select the runs among the paths to which a shell expanded a pattern, such as `latest` and pages next to runs.
 
-    If none is one, all are returned: opening them says what they are.
+    If no path is a run, returns all: opening them gives a precise error.
     """
     runs: dict[Path, Path] = {}
     skipped = []
@@ -68,48 +68,48 @@ def chosen(paths: Sequence[Path]) -> Chosen:
         elif (first := runs.setdefault(path.resolve(), path)) is not path:
             skipped.append(f"{path} is the same run as {first}")
     if not runs:
-        return Chosen(tuple({path.resolve(): path for path in paths}.values()))
-    return Chosen(tuple(runs.values()), tuple(skipped))
+        return RunSelection(tuple({path.resolve(): path for path in paths}.values()))
+    return RunSelection(tuple(runs.values()), tuple(skipped))
 
 
 def _may_be_run(path: Path) -> bool:
-    """Whether a path could be meant as a run: those of a folder of runs, and a run that is incomplete, are refused."""
+    """Whether a path may be a run. An incomplete run or a folder of runs may: opening it gives a precise error."""
     if path.is_dir():
         return (path / "capture").is_dir() or any(path.glob("report.json")) or any(path.glob("*/report.json"))
     return not path.name.startswith(".") and not is_never_capture(path.name)
 
 
-def load_sides(sides: Sequence[Sequence[Path]], reading: Reading, *, workload: str = "") -> list[list[Loaded]]:
-    """Open the runs of both sides; what is told counts them as one series."""
-    of = sum(map(len, sides))
+def load_sides(sides: Sequence[Sequence[Path]], reading: Reading, *, workload: str = "") -> list[list[LoadedRun]]:
+    """Open the runs of both sides; progress counts them as one series."""
+    total = sum(map(len, sides))
     return [
-        load(side, reading, workload=workload, done=sum(map(len, sides[:place])), of=of)
+        load(side, reading, workload=workload, done=sum(map(len, sides[:place])), of=total)
         for place, side in enumerate(sides)
     ]
 
 
 def load(
     paths: Sequence[Path], reading: Reading, *, workload: str = "", done: int = 0, of: int | None = None
-) -> list[Loaded]:
+) -> list[LoadedRun]:
     """Open run folders, report.json files or captures; CaptureError names the one that cannot be read.
 
-    UsageError if one is named twice, which would count one run as two. `workload`: what a capture that was not made by
-    `profile` is of, since it does not say so. `done` of `of` runs: how many were opened before, of how many in all.
+    UsageError if a run is named twice. `workload`: the workload of captures that `profile` did not make. `done`: the
+    number of runs opened before these; `of`: the number of all runs.
     """
-    known: dict[Path, Path] = {}
+    first_names: dict[Path, Path] = {}
     for path in paths:
-        if (place := path.resolve()) in known:
-            raise UsageError(f"{path} is the same run as {known[place]}", "Name each run once: it counts once.")
-        known[place] = path
-    loaded = []
-    every = len(paths) if of is None else of
+        first = first_names.setdefault(path.resolve(), path)
+        if first is not path:
+            raise UsageError(f"{path} is the same run as {first}", "Name each run once: it counts once.")
+    total = len(paths) if of is None else of
+    runs = []
     for number, path in enumerate(paths, start=done):
-        reading.progress(f"run {number + 1} of {every}: {path}", done=number, of=every, is_series=True)
-        loaded.append(_loaded(path, reading, workload))
-    return loaded
+        reading.progress(f"run {number + 1} of {total}: {path}", done=number, of=total, is_series=True)
+        runs.append(_load_run(path, reading, workload))
+    return runs
 
 
-def _loaded(path: Path, reading: Reading, workload: str) -> Loaded:
+def _load_run(path: Path, reading: Reading, workload: str) -> LoadedRun:
     folder = path if path.is_dir() else path.parent
     file = _report_of(path) if path.is_dir() else path
     try:
@@ -123,23 +123,25 @@ def _loaded(path: Path, reading: Reading, workload: str) -> Loaded:
     order = place if isinstance(place := run.get("order"), int) else -1
     # latest is a link to the folder of a run
     name = folder.resolve().name if file.name == "report.json" else without_host(file.name)
-    with about(file):
-        found = measures(source.report, source=name, order=order, **texts)
-    # what we collected says how long that took
-    is_ours = bool(source.report.stages_s or run)
-    return Loaded(replace(found, workload=found.workload if is_ours else workload), released(source), path, file)
+    with naming_file(file):
+        run_measures = measures(source.report, source=name, order=order, **texts)
+    # only runs of `profile` have times of stages
+    if not (source.report.stages_s or run):
+        run_measures = replace(run_measures, workload=workload)
+    return LoadedRun(run_measures, without_intermediates(source), path, file)
 
 
 def _report_of(folder: Path) -> Path:
-    if (folder / "report.json").is_file():
-        return folder / "report.json"
+    report = folder / "report.json"
+    if report.is_file():
+        return report
     refuse_no_run(folder)
     files = captures_of(folder)
     raise CaptureError(f"{folder} has no report.json", f"Name its capture: {files[0]}" if files else "Run it again.")
 
 
 def _run_json(folder: Path) -> Mapping[str, Any]:
-    """Return run.json; nothing if there is none, or if it is damaged: it only says more about a run."""
+    """Return the content of run.json; {} if it is missing or damaged, because its facts are optional."""
     try:
         document = json.loads((folder / "run.json").read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
@@ -147,10 +149,10 @@ def _run_json(folder: Path) -> Mapping[str, Any]:
     return document if isinstance(document, dict) else {}
 
 
-def compared(
-    baseline: Sequence[Loaded], candidate: Sequence[Loaded], *, settings: Callable[[str], Settings]
+def compare_runs(
+    baseline: Sequence[LoadedRun], candidate: Sequence[LoadedRun], *, settings: Callable[[str], Settings]
 ) -> Comparison:
-    """Compare runs with the settings of their workload; captures without a workload are of that of the others."""
+    """Compare runs with the settings of their workload; captures without a workload get that of the others."""
     runs = [*baseline, *candidate]
     names = [run.measures.workload for run in runs if run.measures.workload]
     fallback = candidate[0].source.report.title if candidate else ""
@@ -162,44 +164,44 @@ def compared(
     return compare(*sides, settings=settings(workload), noise=_noise(runs, workload))
 
 
-def _noise(runs: Sequence[Loaded], workload: str) -> Noise:
-    """Return what comparisons of unchanged code showed, if the runs are in a folder of reports that knows."""
+def _noise(runs: Sequence[LoadedRun], workload: str) -> Noise:
+    """Return the noise of unchanged code that a reports folder of these runs has recorded, if any."""
     folders = dict.fromkeys(run.path.resolve().parents[1] for run in runs if run.path.is_dir())
-    told = (noise_of(folder, workload, machine_key(run.measures)) for folder in folders for run in runs[-1:])
-    return next((noise for noise in told if noise.text), Noise())
+    noises = (noise_of(folder, workload, machine_key(run.measures)) for folder in folders for run in runs[-1:])
+    return next((noise for noise in noises if noise.text), Noise())
 
 
 def style_of(output: Path | None, style: str | None) -> str:
-    """Return the format: as asked for, else by the name of the file; "" for the terminal."""
+    """Return the requested format, or that of the file name extension; "" for the terminal."""
     if style or output is None or str(output) == "-":
         return style or ("markdown" if output else "")
-    found = _SUFFIXES.get(output.suffix.lower())
-    if found is None:
+    style = _SUFFIXES.get(output.suffix.lower())
+    if style is None:
         raise UsageError(f"unknown format of {output.name}", "Add --format html, markdown or json.")
-    return found
+    return style
 
 
-def sources_of(baseline: Sequence[Loaded], candidate: Sequence[Loaded], reading: Reading) -> Sources:
-    """Return the reports of both sides; of the median run of each the events too, if its capture was kept."""
-    chosen = []
+def sources_of(baseline: Sequence[LoadedRun], candidate: Sequence[LoadedRun], reading: Reading) -> Sources:
+    """Return the reports of both sides, each with the events of its median run if that capture was kept."""
+    both = []
     for side in (baseline, candidate):
         sources = [run.source for run in side]
         if all(source.profile is None for source in sources):
-            place = _median(side)
+            place = _median_run(side)
             sources[place] = _with_events(side[place], reading)
-        chosen.append(sources)
-    return chosen[0], chosen[1]
+        both.append(sources)
+    return both[0], both[1]
 
 
-def _median(runs: Sequence[Loaded]) -> int:
-    """Return the place of the run whose step is the median one."""
+def _median_run(runs: Sequence[LoadedRun]) -> int:
+    """Return the position of the run with the median step time."""
     tables = [run.measures.table for run in runs]
     steps = [table.loc[(table["kind"] == "gate") & (table["name"] == STEP), "value"].max() for table in tables]
     order = pd.Series(steps, dtype="float64").sort_values(kind="stable").index
     return int(order[(len(order) - 1) // 2])
 
 
-def _with_events(run: Loaded, reading: Reading) -> Source:
+def _with_events(run: LoadedRun, reading: Reading) -> Source:
     for file in captures_of(run.path if run.path.is_dir() else run.path.parent):
         try:
             return replace(open_file(file, FORMATS["html"], reading), report=run.source.report)

@@ -1,4 +1,4 @@
-"""The command `fleet`: captures anywhere are summarized where workers are, and the summaries make one page."""
+"""The command `fleet`: workers summarize captures, and the summaries make one page."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,7 +13,7 @@ import pandas as pd
 from nightsight import fleet
 from nightsight.errors import CaptureError, Interrupted, PipelineError, ToolError, UsageError
 from nightsight.events.window import check_window
-from nightsight.fleet import Cluster, Found, Packed, Store
+from nightsight.fleet import Cluster, InputFile, Packed, Store
 from nightsight.model.fleet import FILES, SUMMARY, Failure, Survey, conform
 from nightsight.progress import silent
 from nightsight.render.fleet import render_survey, verdict_of
@@ -22,18 +22,18 @@ from nightsight.texts import without_host
 from nightsight.workflows.compare import load
 from nightsight.workflows.opening import Reading, title_of
 
-__all__ = ["Asked", "Reduced", "summarized", "survey", "verdict_of"]
+__all__ = ["FileSummary", "SurveyRequest", "summarize_file", "survey", "verdict_of"]
 
-_TOLD: Final = 40
-"""How often progress is told, and the list of files kept, at most."""
-_MOST_TOLD: Final = 5
+_UPDATES: Final = 40
+"""The maximum number of times that progress is reported and the list of files is stored."""
+_MOST_LISTED: Final = 5
 
 
 @dataclass(frozen=True)
-class Asked:
-    """Which captures: patterns of files; where their summaries are kept; and where they are read.
+class SurveyRequest:
+    """Which captures to survey (patterns of files), where to store their summaries, and where to read them.
 
-    workload: what captures are of that do not say so; "" for their file names. page: the page that is to be written.
+    workload: the workload of captures that do not name one; "" for their file names. page: the page to write.
     """
 
     patterns: tuple[str, ...]
@@ -49,92 +49,95 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Reduced:
-    """What a worker returns of a file: the digest of its content, and its summary, {} if that was known."""
+class FileSummary:
+    """What a worker returns for a file: the digest of its content, and its summary, {} if that was in the store."""
 
     capture: str
     summary: Packed
     version: str = SUMMARY
 
 
-def summarized(file: Found, known: frozenset[str], reading: Reading) -> Reduced:
-    """Read a file on a worker, and reduce it; not if what it holds is `known`. PipelineError if it cannot be read."""
-    with as_worker(), fleet.at_hand(file) as (path, content):
+def summarize_file(file: InputFile, known: frozenset[str], reading: Reading) -> FileSummary:
+    """Read a file on a worker and summarize it, unless its content is `known`. PipelineError if it cannot be read."""
+    with as_worker(), fleet.local_copy(file) as (path, content):
         capture = fleet.digest(f"{content} {reading.window}")
         if capture in known:
-            return Reduced(capture, {})
+            return FileSummary(capture, {})
         try:
             (loaded,) = load([path], reading)
         except PipelineError as error:
             raise type(error)(error.message.removeprefix(f"{path}: "), error.hint) from None
-        measured = loaded.measures
-        if path.name == fleet.REPORT and not measured.workload:
-            measured = replace(measured, workload=loaded.source.report.title)
-        summary = fleet.summary_of(loaded.source.report, measured, capture, asked=reading.window)
-        return Reduced(capture, fleet.packed(summary))
+        measures = loaded.measures
+        if path.name == fleet.REPORT and not measures.workload:
+            measures = replace(measures, workload=loaded.source.report.title)
+        summary = fleet.summary_of(loaded.source.report, measures, capture, asked=reading.window)
+        return FileSummary(capture, fleet.pack(summary))
 
 
-def survey(asked: Asked, reading: Reading) -> tuple[Survey, str]:
-    """Summarize what has no summary yet; return what all summaries say together, and the page on it.
+def survey(request: SurveyRequest, reading: Reading) -> tuple[Survey, str]:
+    """Summarize the captures without a summary; return the survey of all summaries, and its page.
 
-    CaptureError if nothing can be read; Interrupted on a signal, after which the same command goes on.
+    CaptureError if no capture can be read; Interrupted on a signal, after which the same command continues.
     """
     check_window(reading.window)
-    listing = fleet.found(asked.patterns)
-    page = str(asked.page.resolve())
+    listing = fleet.find_files(request.patterns)
+    page = str(request.page.resolve())
     if any(file.path == page for file in listing.files if not file.system):
-        raise UsageError(f"{asked.page} is one of the captures: writing would destroy it", "Name another file with -o.")
-    kept = _Kept(asked.store, {fleet.digest(f"{file.place} {reading.window}"): file for file in listing.files})
+        raise UsageError(
+            f"{request.page} is one of the captures: writing would destroy it", "Name another file with -o."
+        )
+    files = {fleet.digest(f"{file.place} {reading.window}"): file for file in listing.files}
+    cache = _SummaryCache(request.store, files)
     try:
-        failures = (*listing.failures, *_summarize(kept, asked.cluster, reading))
+        failures = (*listing.failures, *_summarize(cache, request.cluster, reading))
     except KeyboardInterrupt:
-        many = f"{len(kept.captures)} of {len(kept.files)} captures"
+        count = f"{len(cache.captures)} of {len(cache.files)} captures"
         hint = "Their summaries are kept: run the same command again."
-        raise Interrupted(f"interrupted after {many}", hint) from None
+        raise Interrupted(f"interrupted after {count}", hint) from None
     finally:
-        kept.note()
-    if not kept.captures:
-        raise _nothing(failures, listing.notes)
-    rows, notes = _rows(kept, asked)
-    reading.progress(f"writing {asked.page.name}")
+        cache.note()
+    if not cache.captures:
+        raise _nothing_read(failures, listing.notes)
+    rows, notes = _rows(cache, request)
+    reading.progress(f"writing {request.page.name}")
 
-    def made(chosen: pd.DataFrame, unfit: Sequence[Failure] = ()) -> tuple[Survey, str]:
-        found = fleet.survey_of(chosen, [kept.summaries[capture] for capture in chosen["capture"]])
-        found = replace(found, failures=(*failures, *unfit), notes=(*listing.notes, *notes, *found.notes))
-        return found, render_survey(found)
+    def make_page(rows: pd.DataFrame, broken: Sequence[Failure] = ()) -> tuple[Survey, str]:
+        result = fleet.survey_of(rows, [cache.summaries[capture] for capture in rows["capture"]])
+        result = replace(result, failures=(*failures, *broken), notes=(*listing.notes, *notes, *result.notes))
+        return result, render_survey(result)
 
     try:
-        return made(rows)
+        return make_page(rows)
     except Exception:
-        # a bug, but the page of a thousand captures must not be lost over one of them
-        unfit = dict(_unfit(rows, made))
-        rest = rows[~rows["capture"].isin(unfit)]
-        if not unfit or not len(rest):
+        # a bug, but one capture must not cost the page of a thousand
+        broken = dict(_broken_captures(rows, make_page))
+        rest = rows[~rows["capture"].isin(broken)]
+        if not broken or not len(rest):
             raise
-        return made(rest, tuple(unfit.values()))
+        return make_page(rest, tuple(broken.values()))
 
 
-def _unfit(rows: pd.DataFrame, made: Callable[[pd.DataFrame], object]) -> Iterator[tuple[str, Failure]]:
-    """Yield the captures of which no page can be made even alone, and why: a half that has a page has none of them."""
+def _broken_captures(rows: pd.DataFrame, make_page: Callable[[pd.DataFrame], object]) -> Iterator[tuple[str, Failure]]:
+    """Yield the captures for which no page can be made, with the reason. Halves that make a page contain none."""
     try:
-        made(rows)
-    except Exception as error:  # noqa: BLE001 (whatever it is, it is told)
+        make_page(rows)
+    except Exception as error:  # noqa: BLE001 (any error is reported)
         half = len(rows) // 2
         if half:
-            yield from _unfit(rows[:half], made)
-            yield from _unfit(rows[half:], made)
+            yield from _broken_captures(rows[:half], make_page)
+            yield from _broken_captures(rows[half:], make_page)
         else:
             reason = f"no page can be made of it: {fleet.reason(error)}"
             yield rows["capture"].iloc[0], Failure(rows["file"].iloc[0], reason)
 
 
-class _Kept:
-    """What is known of the files of a run: the capture that each is, and the summary of each capture.
+class _SummaryCache:
+    """The files of a survey, the capture in each file, and the summary of each capture, as far as known.
 
-    files: by the digest of where they are and of the window that was asked for.
+    files: by the digest of their place and of the requested window.
     """
 
-    def __init__(self, store: Store, files: Mapping[str, Found]) -> None:
+    def __init__(self, store: Store, files: Mapping[str, InputFile]) -> None:
         self.files = files
         self._store = store
         noted = store.files()
@@ -150,30 +153,28 @@ class _Kept:
         self.captures = {place: capture for place, capture in unchanged.items() if capture in self.summaries}
 
     @property
-    def waiting(self) -> dict[str, Found]:
-        """The files of which nothing is known, the largest first, so that no large one is left at the end."""
+    def waiting(self) -> dict[str, InputFile]:
+        """The files without a summary, the largest first, so that no large one is left for the end."""
         places = sorted(self.files.keys() - self.captures, key=lambda place: (-(self.files[place].size or 0), place))
         return {place: self.files[place] for place in places}
 
-    def like(self, file: Found) -> frozenset[str]:
-        """Return the captures with a summary that this file may be."""
+    def like(self, file: InputFile) -> frozenset[str]:
+        """Return the captures with a summary that this file may contain, by its size."""
         return frozenset(self.summaries.keys() & self._of_size.get(file.size, frozenset()))
 
-    def add(self, place: str, reduced: Reduced) -> None:
-        """Keep what a worker returned. ToolError if that is another version of nightsight."""
-        if reduced.version != SUMMARY:
-            raise ToolError(
-                f"the workers have {reduced.version}, and this is {SUMMARY}", "Install one version on both."
-            )
-        if reduced.summary:
-            summary = fleet.unpacked(reduced.summary)
-            assert summary is not None  # as it is of this version
-            self.summaries[reduced.capture] = summary
-            self._store.write(reduced.capture, reduced.summary)
-        self.captures[place] = reduced.capture
+    def add(self, place: str, result: FileSummary) -> None:
+        """Store the result of a worker. ToolError if the worker has another version of nightsight."""
+        if result.version != SUMMARY:
+            raise ToolError(f"the workers have {result.version}, and this is {SUMMARY}", "Install one version on both.")
+        if result.summary:
+            summary = fleet.unpack(result.summary)
+            assert summary is not None  # because it is of this version
+            self.summaries[result.capture] = summary
+            self._store.write(result.capture, result.summary)
+        self.captures[place] = result.capture
 
     def note(self) -> None:
-        """Keep which file is which capture: one that did not change need not be read to know that."""
+        """Store which capture each file contains, so that unchanged files need not be read again."""
         rows = [
             (place, self.files[place].stamp, self.files[place].name, self.files[place].size, capture)
             for place, capture in self.captures.items()
@@ -182,64 +183,64 @@ class _Kept:
             self._store.write_files(conform(pd.DataFrame(rows, columns=[column.name for column in FILES]), FILES))
 
 
-def _summarize(kept: _Kept, cluster: Cluster, reading: Reading) -> Iterator[Failure]:
-    """Summarize the files that wait for it; yield those that cannot be read, and why, without where they are."""
-    waiting, known = kept.waiting, len(kept.captures)
+def _summarize(cache: _SummaryCache, cluster: Cluster, reading: Reading) -> Iterator[Failure]:
+    """Summarize the waiting files; yield the ones that cannot be read, with the reason but without their folders."""
+    waiting, known = cache.waiting, len(cache.captures)
     if not waiting:
         return
-    elsewhere = replace(reading, progress=silent)
-    inputs = {place: (file, kept.like(file), elsewhere) for place, file in waiting.items()}
-    every = -(-len(waiting) // _TOLD)
-    # whatever happens, the workers end
-    with closing(fleet.done(summarized, inputs, cluster, reading.progress)) as found:
-        for count, each in enumerate(found, start=1):
-            file = waiting[each.key]
-            if each.reason:
-                yield Failure(file.name, without_host(each.reason.replace(f"{Path(file.path).parent}{os.sep}", "")))
+    worker_reading = replace(reading, progress=silent)
+    inputs = {place: (file, cache.like(file), worker_reading) for place, file in waiting.items()}
+    interval = -(-len(waiting) // _UPDATES)
+    # end the workers in any case
+    with closing(fleet.map_files(summarize_file, inputs, cluster, reading.progress)) as answers:
+        for count, answer in enumerate(answers, start=1):
+            file = waiting[answer.key]
+            if answer.reason:
+                yield Failure(file.name, without_host(answer.reason.replace(f"{Path(file.path).parent}{os.sep}", "")))
             else:
-                kept.add(each.key, each.value)
-            if count % every == 0 or count == len(waiting):
-                kept.note()
-                what = f"{known + count} of {len(kept.files)} captures"
+                cache.add(answer.key, answer.value)
+            if count % interval == 0 or count == len(waiting):
+                cache.note()
+                what = f"{known + count} of {len(cache.files)} captures"
                 reading.progress(what, done=count, of=len(waiting), is_series=True)
 
 
-def _nothing(failures: Sequence[Failure], notes: Sequence[str]) -> CaptureError:
-    told = [f"{each.name}: {each.reason}" for each in failures[:_MOST_TOLD]]
-    more = len(failures) - len(told)
-    rest = [f"and {more} more"] if more > 0 else []
+def _nothing_read(failures: Sequence[Failure], notes: Sequence[str]) -> CaptureError:
+    reasons = [f"{failure.name}: {failure.reason}" for failure in failures[:_MOST_LISTED]]
+    if len(failures) > _MOST_LISTED:
+        reasons.append(f"and {len(failures) - _MOST_LISTED} more")
     hint = "" if failures else "Put patterns in quotes: 'nights/**/*.sqlite'"
-    return CaptureError(f"no capture could be read: {'; '.join([*told, *rest, *notes])}", hint)
+    return CaptureError(f"no capture could be read: {'; '.join([*reasons, *notes])}", hint)
 
 
-def _rows(kept: _Kept, asked: Asked) -> tuple[pd.DataFrame, list[str]]:
-    """Return the first file of each capture, by name, with the address of its report; and a note on the others."""
-    ordered = sorted(kept.captures, key=lambda place: (kept.files[place].name, place))
+def _rows(cache: _SummaryCache, request: SurveyRequest) -> tuple[pd.DataFrame, list[str]]:
+    """Return the first file of each capture, by name, with the address of its report; and a note on each duplicate."""
+    ordered = sorted(cache.captures, key=lambda place: (cache.files[place].name, place))
     first: dict[str, str] = {}
-    twice = []
+    duplicates = []
     for place in ordered:
-        capture = kept.captures[place]
+        capture = cache.captures[place]
         if first.setdefault(capture, place) != place:
-            twice.append(
-                f"{kept.files[place].name} holds the same as {kept.files[first[capture]].name}, and counts once"
+            duplicates.append(
+                f"{cache.files[place].name} holds the same as {cache.files[first[capture]].name}, and counts once"
             )
     rows = [
-        (capture, kept.files[place].name, _report(kept.files[place], asked.page), asked.workload)
+        (capture, cache.files[place].name, _report_address(cache.files[place], request.page), request.workload)
         for capture, place in first.items()
     ]
-    return pd.DataFrame(rows, columns=["capture", "file", "report", "workload"]), twice
+    return pd.DataFrame(rows, columns=["capture", "file", "report", "workload"]), duplicates
 
 
-def _report(file: Found, page: Path) -> str:
+def _report_address(file: InputFile, page: Path) -> str:
     """Return the address of the report of a capture, relative to the page; "" if there is none in a folder below it.
 
-    An address that leads out of that folder would tell where it is.
+    An address outside that folder would reveal where the folder is.
     """
     if file.system:
         return ""
     path, folder = Path(file.path), page.absolute().parent.resolve()
-    near = [path.with_name(f"{title_of(path)}.report.html")]
+    candidates = [path.with_name(f"{title_of(path)}.report.html")]
     if path.name == fleet.REPORT or path.parent.name == "capture":
-        near.insert(0, (path.parent.parent if path.parent.name == "capture" else path.parent) / "report.html")
-    there = (each for each in near if each.is_file() and each.is_relative_to(folder))
-    return next((quote(each.relative_to(folder).as_posix(), safe="/") for each in there), "")
+        candidates.insert(0, (path.parent.parent if path.parent.name == "capture" else path.parent) / "report.html")
+    reports = (report for report in candidates if report.is_file() and report.is_relative_to(folder))
+    return next((quote(report.relative_to(folder).as_posix(), safe="/") for report in reports), "")

@@ -1,4 +1,4 @@
-"""The commands of `history`: runs become rows, and rows trends: in words, as JSON, as a page or for other tools."""
+"""The commands of `history`: add runs as rows, and write trends as text, as JSON, as a page, or for other tools."""
 
 import datetime as dt
 import json
@@ -16,17 +16,17 @@ from nightsight.model.history import TOGETHER, Event, Track, Trends
 from nightsight.render.history import Links, render_trends
 from nightsight.runs.layout import RUN_NAME, write_file
 from nightsight.units import format_value
-from nightsight.workflows.compare import Loaded, load
+from nightsight.workflows.compare import LoadedRun, load
 from nightsight.workflows.opening import Reading
 
 FORMAT: Final = 1
 
 
 @dataclass(frozen=True)
-class Asked:
-    """Which trends: of a history in a folder or at a URL, of these workloads (all if none is named).
+class TrendRequest:
+    """Which trends to compute: of a history in a folder or at a URL, for these workloads (all if none is named).
 
-    canaries: workloads whose code never changes. folder: where the settings are looked for.
+    canaries: workloads whose code never changes. folder: where to look for the settings.
     """
 
     place: str
@@ -36,91 +36,90 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Called:
-    """What the series of runs is called, if not by the workload; what captures are of that do not say so; a link."""
+class SeriesNames:
+    """The name of the series (default: the workload), the workload of captures that do not name one, and a link."""
 
     name: str = ""
     workload: str = ""
     link: str = ""
 
 
-def add_runs(paths: Sequence[Path], place: str, reading: Reading, called: Called) -> Iterator[str]:
-    """Add runs to a history; yield a line about each row. Runs of one workload, machine, commit and night are one.
+def add_runs(paths: Sequence[Path], place: str, reading: Reading, names: SeriesNames) -> Iterator[str]:
+    """Add runs to a history, one row per workload, machine, commit and night; yield a line about each row.
 
-    UsageError if a name is given to several workloads.
+    UsageError if one name is given for several workloads.
     """
     now = dt.datetime.now(dt.UTC)
-    loaded = load(paths, reading, workload=called.workload)
+    loaded = load(paths, reading, workload=names.workload)
     # a capture that `profile` did not make is named after its file, unless its workload is given
     workloads = [run.measures.workload or run.source.report.title for run in loaded]
-    if called.name and len(several := list(dict.fromkeys(workloads))) > 1:
+    if names.name and len(several := list(dict.fromkeys(workloads))) > 1:
         raise UsageError(
             f"--name is for one workload, but the runs have {len(several)}",
             f"They are {', '.join(several)}. Captures that nightsight profile did not make are named after their "
             "files: name their workload with --workload.",
         )
-    named = [
-        replace(run, measures=replace(run.measures, workload=called.name or workload))
+    runs_of_series = [
+        replace(run, measures=replace(run.measures, workload=names.name or workload))
         for run, workload in zip(loaded, workloads, strict=True)
     ]
-    for runs in _nights(named):
-        row = history.row_of([run.measures for run in runs], link=called.link or _own_link(runs), now=now)
+    for runs in _group_by_night(runs_of_series):
+        row = history.row_of([run.measures for run in runs], link=names.link or _run_link(runs), now=now)
         is_new = history.append(place, row)
         count = f"{len(runs)} run{'s' * (len(runs) > 1)}"
-        disturbed = f"; {' and '.join(row.flags)}, so it is not tested" if row.flags else ""
-        what = f"{row.workload} on {row.key.gpu_name}, {row.time}, {count}{disturbed}"
-        yield f"{'added' if is_new else 'already there'}: {what}"
+        note = f"; {' and '.join(row.flags)}, so it is not tested" if row.flags else ""
+        verb = "added" if is_new else "already there"
+        yield f"{verb}: {row.workload} on {row.key.gpu_name}, {row.time}, {count}{note}"
 
 
-def _nights(loaded: Sequence[Loaded]) -> list[list[Loaded]]:
-    groups: list[list[Loaded]] = []
-    for run in sorted(loaded, key=lambda run: (_group(run), history.time_of(run.measures))):
-        if not (groups and _are_together(groups[-1][0], run)):
+def _group_by_night(loaded: Sequence[LoadedRun]) -> list[list[LoadedRun]]:
+    groups: list[list[LoadedRun]] = []
+    for run in sorted(loaded, key=lambda run: (_series_key(run), history.time_of(run.measures))):
+        if not (groups and _is_same_night(groups[-1][0], run)):
             groups.append([])
         groups[-1].append(run)
     return groups
 
 
-def _group(run: Loaded) -> tuple[Any, ...]:
+def _series_key(run: LoadedRun) -> tuple[Any, ...]:
     measures = run.measures
     return (measures.workload, history.key_of(measures), measures.environment.commit, measures.series)
 
 
-def _are_together(first: Loaded, run: Loaded) -> bool:
-    """Whether two runs measured the same program in one night: that of a clean commit, or one series of repeats."""
+def _is_same_night(first: LoadedRun, run: LoadedRun) -> bool:
+    """Whether two runs measured the same program in one night: a clean commit, or one series of repeats."""
     commit = run.measures.environment.commit
     is_one = bool(run.measures.series or (commit and not commit.endswith("+")))
     began, time = (history.time_of(each.measures) for each in (first, run))
     is_near = bool(began and time) and dt.datetime.fromisoformat(time) - dt.datetime.fromisoformat(began) <= TOGETHER
-    return is_one and is_near and _group(first) == _group(run)
+    return is_one and is_near and _series_key(first) == _series_key(run)
 
 
-def _own_link(runs: Sequence[Loaded]) -> str:
-    """Return WORKLOAD/RUN of the last run that has a page: no more of its path."""
+def _run_link(runs: Sequence[LoadedRun]) -> str:
+    """Return WORKLOAD/RUN of the last run that has a page, and nothing else of its path."""
     # latest is a link to a run
     folders = [(run.path if run.path.is_dir() else run.path.parent).resolve() for run in runs]
     pages = [folder for folder in folders if (folder / "run.json").is_file() and (folder / "report.html").is_file()]
-    # a folder of another name may be called after anybody
-    own = [page for page in pages if RUN_NAME.fullmatch(page.name) and page.parent.name == runs[-1].measures.workload]
-    return "/".join(own[-1].parts[-2:]) if own else ""
+    # other folders may be named after anybody
+    links = [page for page in pages if RUN_NAME.fullmatch(page.name) and page.parent.name == runs[-1].measures.workload]
+    return "/".join(links[-1].parts[-2:]) if links else ""
 
 
-def read_trends(asked: Asked) -> Trends:
+def read_trends(request: TrendRequest) -> Trends:
     """Read a history and find what changed; CaptureError if it holds none of the workloads."""
-    rows = history.read_rows(asked.place)
-    known = sorted({row.workload for row in rows.rows})
-    if unknown := [name for name in asked.workloads if name not in known]:
-        raise CaptureError(f"the history has no workload {unknown[0]!r}", f"It has: {', '.join(known) or 'none'}.")
-    strangers = [f"no canary: the history has no workload {name!r}" for name in asked.canaries if name not in known]
-    rows = history.HistoryRows(rows.rows, (*rows.problems, *strangers))
-    if asked.workloads:
-        wanted = (*asked.workloads, *asked.canaries)
-        rows = history.HistoryRows(tuple(row for row in rows.rows if row.workload in wanted), rows.problems)
-    return history.trends(rows, canaries=asked.canaries, accepted=settings(asked.folder, "").accepted)
+    rows = history.read_rows(request.place)
+    names = sorted({row.workload for row in rows.rows})
+    if unknown := [name for name in request.workloads if name not in names]:
+        raise CaptureError(f"the history has no workload {unknown[0]!r}", f"It has: {', '.join(names) or 'none'}.")
+    missing = [f"no canary: the history has no workload {name!r}" for name in request.canaries if name not in names]
+    chosen = (*request.workloads, *request.canaries) if request.workloads else names
+    kept = tuple(row for row in rows.rows if row.workload in chosen)
+    rows = history.HistoryRows(kept, (*rows.problems, *missing))
+    return history.trends(rows, canaries=request.canaries, accepted=settings(request.folder, "").accepted)
 
 
 def as_text(trends: Trends) -> Iterator[str]:
-    """Yield the lines of `history show`: events first, then where each workload stands."""
+    """Yield the lines of `history show`: the events, then the state of each workload."""
     for event in trends.events:
         yield f"{event.state:10} {event.main.night.time[:10] or 'no date':11} {event.sentence}"
     if not trends.events:
@@ -135,7 +134,7 @@ def as_text(trends: Trends) -> Iterator[str]:
 
 
 def as_json(trends: Trends, *, is_complete: bool = True) -> str:
-    """Return the trends as JSON (docs/history.md). `is_complete`: they are of all workloads of the history."""
+    """Return the trends as JSON (docs/history.md). `is_complete`: they cover all workloads of the history."""
     document = {
         "format": FORMAT,
         "complete": is_complete,
@@ -195,14 +194,14 @@ def _track(track: Track) -> dict[str, Any]:
 
 
 def write_page(trends: Trends, path: Path, *, reports: str = "", repository: str = "") -> None:
-    """Write the trend page. `reports`: the URL of the reports; by default those next to the page."""
+    """Write the trend page. `reports`: the URL of the reports (default: those next to the page)."""
     names = {night.link for track in trends.tracks for night in track.nights if night.link}
-    at_hand = {name for name in names if reports or (path.parent / name / "report.html").is_file()}
-    write_file(path, render_trends(trends, Links(reports, repository, frozenset(at_hand))).encode())
+    available = {name for name in names if reports or (path.parent / name / "report.html").is_file()}
+    write_file(path, render_trends(trends, Links(reports, repository, frozenset(available))).encode())
 
 
 def write_export(trends: Trends, style: str, path: Path | None) -> str:
-    """Write what another tool reads; return where, "" for standard output. `style`: openmetrics or otava-csv."""
+    """Write the export for another tool; return its path, "" for standard output. `style`: openmetrics or otava-csv."""
     if style == "otava-csv":
         folder = path or Path("otava")
         for name, text in otava_files(trends).items():

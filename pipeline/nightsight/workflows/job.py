@@ -1,6 +1,6 @@
 """Opens captures as the ranks of one job; those of a large job are read in separate processes."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -17,12 +17,12 @@ from nightsight.model.report import Finding, Profile
 from nightsight.progress import silent
 from nightsight.read import recognize
 from nightsight.render import Format, Source
-from nightsight.system.processes import Died, Processes, as_worker, cores
+from nightsight.system.processes import ProcessDied, Processes, as_worker, cores
 from nightsight.texts import without_host
-from nightsight.workflows.analysis import analyzed
+from nightsight.workflows.analysis import analyze_profile
 from nightsight.workflows.opening import Reading, is_small, profile_of, title_of
 
-# of jobs with larger captures (as .sqlite exports, in total), only this much is held: it takes 8 times the memory
+# the most to hold of a large job, in bytes of .sqlite exports; reports need 8 times as much memory
 _MOST_HELD_BYTES: Final = 200_000_000
 _FEWEST_HELD: Final = 2
 _MOST_READERS: Final = 4
@@ -30,56 +30,55 @@ _OF_RANKS: Final = ("nsys-rep", "nsys-sqlite", "kineto")
 
 
 def open_job(paths: Sequence[Path], form: Format, reading: Reading) -> Source | None:
-    """Read captures as the ranks of one job, and make one report of them; None if they are not of one.
+    """Read captures as the ranks of one job, and make one report; None if they do not belong to one job.
 
-    A capture that cannot be read, or does not communicate, is left out if others are of a job. Of a large job, captures
-    are read in separate processes, and only a few of them are kept.
+    Captures that cannot be read or do not communicate are left out if the others form a job. The captures of a large
+    job are read in separate processes, and only a few are kept.
     """
     check_window(reading.window)
     # a folder of runs also has a link to its latest one
     paths = list({path.resolve(): path for path in paths}.values())
     is_large = sum(map(export_bytes, paths)) > _MOST_HELD_BYTES
     details = form.of_events or all(map(is_small, paths))
-    every, kept, findings, unreadable = list[RankCapture | RankSummary](), list[Path](), list[Finding](), 0
-    with _apart(paths, reading) if is_large else nullcontext(_parts(paths, reading, details=details)) as found:
+    ranks, kept, findings, unreadable = list[RankCapture | RankSummary](), list[Path](), list[Finding](), 0
+    here: Iterator[Callable[[], RankCapture | None]] = (
+        partial(_read_rank, path, reading, details=details) for path in paths
+    )
+    with _summaries(paths, reading) if is_large else nullcontext(here) as readers:
         for done, path in enumerate(paths):
             reading.progress(f"rank {done + 1} of {len(paths)}", done=done, of=len(paths), is_series=True)
             try:
-                one = next(found)()
+                rank = next(readers)()
             except CaptureError as error:
-                title, said = f"{without_host(path.name)} was left out", f"{without_host(error.message)}."
-                findings.append(Finding("unread_rank", "warning", title, said, error.hint))
+                findings.append(_left_out(path, f"{without_host(error.message)}.", error.hint))
                 unreadable += 1
                 continue
-            if one is None:
+            if rank is None:
                 return None
-            if one.facts.is_of_job:
-                every.append(one)
+            if rank.facts.is_of_job:
+                ranks.append(rank)
                 kept.append(path)
                 continue
-            said = "Its program does not communicate, and its rank is unknown."
-            findings.append(Finding("unread_rank", "warning", f"{without_host(path.name)} was left out", said))
-            if not every and len(findings) > 1:
+            findings.append(_left_out(path, "Its program does not communicate, and its rank is unknown."))
+            if not ranks and len(findings) > 1:
                 return None
-    facts = [one.facts for one in every]
+    facts = [rank.facts for rank in ranks]
     if not facts or not are_of_one_job(facts) or len(facts) + unreadable < 2:
         return None
-    profile = _joined(every, kept, reading, details=details)
-    # half of the memory
-    every.clear()
+    profile = replace(_merge(ranks, kept, reading, details=details), window=reading.window)
+    # this frees half of the memory
+    ranks.clear()
     reading.progress("looking for causes in all ranks")
-    chosen = replace(profile, window=reading.window)
-    title = name_of_job([one.name for one in facts])
-    return analyzed(chosen, title, form, findings=tuple(findings))
+    title = name_of_job([rank.name for rank in facts])
+    return analyze_profile(profile, title, form, findings=tuple(findings))
 
 
-def _parts(paths: Iterable[Path], reading: Reading, *, details: bool) -> Iterator[Callable[[], RankCapture | None]]:
-    """Yield for each capture what reads it; that returns None if it cannot be of a rank."""
-    yield from (partial(_part, path, reading, details=details) for path in paths)
+def _left_out(path: Path, reason: str, hint: str = "") -> Finding:
+    return Finding("unread_rank", "warning", f"{without_host(path.name)} was left out", reason, hint)
 
 
-def _part(path: Path, reading: Reading, *, details: bool) -> RankCapture | None:
-    """Read a capture as a part of a job; None if it cannot be of a rank."""
+def _read_rank(path: Path, reading: Reading, *, details: bool) -> RankCapture | None:
+    """Read a capture as a rank of a job; None if it is of a kind that cannot be one."""
     if recognize(path) not in _OF_RANKS:
         return None
     with profile_of(path, reading, details=details) as profile:
@@ -87,40 +86,40 @@ def _part(path: Path, reading: Reading, *, details: bool) -> RankCapture | None:
 
 
 @contextmanager
-def _apart(paths: Sequence[Path], reading: Reading) -> Iterator[Iterator[Callable[[], RankSummary | None]]]:
-    """Read captures in separate processes; yield functions that return the facts of each, or raise its error."""
+def _summaries(paths: Sequence[Path], reading: Reading) -> Iterator[Iterator[Callable[[], RankSummary | None]]]:
+    """Read captures in separate processes; yield functions that return the summary of each, or raise its error."""
     at_once = 2 * _MOST_HELD_BYTES // max(*map(export_bytes, paths), 1)
     count = max(min(cores(), len(paths), _MOST_READERS, at_once), 1)
     try:
         with Processes(count) as readers:
-            asked = [readers.submit(_read_apart, path, replace(reading, progress=silent)) for path in paths]
-            yield (future.result for future in asked)
-    except Died:
+            futures = [readers.submit(_summarize_rank, path, replace(reading, progress=silent)) for path in paths]
+            yield (future.result for future in futures)
+    except ProcessDied:
         raise CaptureError(
-            "a process that read captures has died, maybe for want of memory",
+            "a process that read captures died, perhaps because it ran out of memory",
             "Pass the captures of fewer ranks, or use a machine with more memory.",
         ) from None
 
 
-def _read_apart(path: Path, reading: Reading) -> RankSummary | None:
+def _summarize_rank(path: Path, reading: Reading) -> RankSummary | None:
     with as_worker():
-        part = _part(path, reading, details=False)
-        return None if part is None else rank_summary(part)
+        rank = _read_rank(path, reading, details=False)
+        return None if rank is None else rank_summary(rank)
 
 
-def _joined(
-    every: Sequence[RankCapture | RankSummary], paths: Sequence[Path], reading: Reading, *, details: bool
+def _merge(
+    ranks: Sequence[RankCapture | RankSummary], paths: Sequence[Path], reading: Reading, *, details: bool
 ) -> Profile:
-    """Return one profile of all ranks; for a large job, with the events of representative ranks."""
-    parts = [one for one in every if isinstance(one, RankCapture)]
-    if len(parts) == len(every):
-        return merge_ranks(parts)
-    others = [one for one in every if isinstance(one, RankSummary)]
+    """Return one profile of all ranks; for a large job, with the events of only some representative ranks."""
+    captures = [rank for rank in ranks if isinstance(rank, RankCapture)]
+    if len(captures) == len(ranks):
+        return merge_ranks(captures)
+    summaries = [rank for rank in ranks if isinstance(rank, RankSummary)]
     most = int(_MOST_HELD_BYTES / max(sum(map(export_bytes, paths)) / len(paths), 1))
 
-    def held(number: int) -> Profile:
+    def read_again(number: int) -> Profile:
         reading.progress(f"reading {paths[number].name}")
         with profile_of(paths[number], reading, details=details) as profile:
             return with_own_gpus(profile)
 
-    return merge_some_ranks(others, held, max(most, _FEWEST_HELD))
+    return merge_some_ranks(summaries, read_again, max(most, _FEWEST_HELD))

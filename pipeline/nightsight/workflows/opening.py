@@ -1,4 +1,4 @@
-"""Opens what a report can be made of: a capture, a report.json, the folder of a run."""
+"""Opens the sources of reports: captures, report.json files, and run folders."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,11 +16,11 @@ from nightsight.read import read, recognize
 from nightsight.render import Format, Source
 from nightsight.runs.layout import captures_of, refuse_no_run
 from nightsight.runs.unprofiled import with_unprofiled
-from nightsight.system.crash import about
+from nightsight.system.crash import naming_file
 from nightsight.system.scratch import scratch
 from nightsight.tables import Details
 from nightsight.texts import without_host
-from nightsight.workflows.analysis import analyzed, by_severity
+from nightsight.workflows.analysis import analyze_profile, by_severity
 from nightsight.workflows.attach import with_attached
 
 _SMALL_BYTES: Final = 60_000_000
@@ -30,8 +30,8 @@ _SMALL_BYTES: Final = 60_000_000
 class Reading:
     """How to read captures: the nsys that exports a .nsys-rep, and the size limit of an uncompressed trace in bytes.
 
-    window: the part of a capture that its report is about, as on the command line. attach: result files of serving
-    benchmarks. is_apart: captures get a report each, even those of the ranks of one job.
+    window: the part of a capture to report on, as on the command line. attach: result files of serving benchmarks.
+    is_per_file: each capture gets its own report, even if the captures are ranks of one job.
     """
 
     nsys: Path | None
@@ -39,13 +39,13 @@ class Reading:
     progress: Progress
     window: str = AUTO
     attach: tuple[Path, ...] = ()
-    is_apart: bool = False
+    is_per_file: bool = False
 
 
 def title_of(path: Path) -> str:
-    """Return the title of a report: the file name without the usual extensions, and without the name of a host.
+    """Return the title of a report: the file name without its usual extensions and host names.
 
-    Of a run, it is the workload and its id.
+    For a run folder, it is the workload and the id of the run.
     """
     if path.is_dir():
         run = path.resolve()
@@ -54,40 +54,32 @@ def title_of(path: Path) -> str:
 
 
 def open_file(path: Path, form: Format, reading: Reading) -> Source:
-    """Read a capture, a report.json, or the folder of a run, with what the output format `form` needs."""
+    """Open a capture, a report.json, or a run folder, and prepare what the output format `form` needs."""
     check_window(reading.window)
     if path.is_dir():
         return _open_run(path, form, reading)
     if recognize(path) == "report":
-        if reading.window != AUTO:
-            raise UsageError(
-                "a report.json has the window that it was made with", "Pass the capture that it was made from."
-            )
-        if reading.attach:
-            raise UsageError(
-                "a report.json has the figures that it was made with", "Pass the capture that it was made from."
-            )
-        from nightsight.render.table.layouts import refuse_incomplete  # noqa: PLC0415 (most reports are of captures)
+        if reading.window != AUTO or reading.attach:
+            problem = "its window cannot be changed" if reading.window != AUTO else "figures cannot be added to it"
+            raise UsageError(f"a report.json is complete: {problem}", "Pass the capture from which it was made.")
+        from nightsight.render.table.layouts import refuse_incomplete  # noqa: PLC0415 (most reports are made from captures)
 
-        with about(path, "reading"):
+        with naming_file(path, "reading"):
             report = Report.from_json(path.read_bytes())
             refuse_incomplete(report)
         return Source(report)
     with profile_of(path, reading, details=form.of_events or is_small(path)) as profile:
         reading.progress(f"looking for causes in {path.name}")
         chosen = with_attached(replace(with_own_gpus(profile), window=reading.window), reading.attach)
-        return analyzed(chosen, title_of(path), form)
+        return analyze_profile(chosen, title_of(path), form)
 
 
 def _open_run(folder: Path, form: Format, reading: Reading) -> Source:
-    """Read the capture of a run, ncu's report next to it, and further facts from its report.json.
-
-    Without a capture it is the report.json alone.
-    """
+    """Open the capture of a run with ncu's report next to it and the facts in report.json, or report.json alone."""
     refuse_no_run(folder)
-    files, told = captures_of(folder), folder / "report.json"
+    files, report_file = captures_of(folder), folder / "report.json"
     if not files:
-        return open_file(told, form, reading)
+        return open_file(report_file, form, reading)
     details = form.of_events or is_small(files[0])
     replays = [] if files[0].suffix == NCU_REPORT else sorted((folder / "capture").glob(f"*{NCU_REPORT}"))
     with profile_of(files[0], reading, details=details) as timeline:
@@ -98,9 +90,9 @@ def _open_run(folder: Path, form: Format, reading: Reading) -> Source:
             profile, findings = with_replayed(timeline, replays[0])
         reading.progress(f"looking for causes in {files[0].name}")
         chosen = with_attached(replace(with_own_gpus(profile), window=reading.window), reading.attach)
-        if not told.is_file():
-            return analyzed(chosen, title_of(files[0]), form, findings=findings)
-        run = Report.from_json(told.read_bytes())
+        if not report_file.is_file():
+            return analyze_profile(chosen, title_of(files[0]), form, findings=findings)
+        run = Report.from_json(report_file.read_bytes())
         capture = Capture(
             run.title,
             run.environment.collector,
@@ -111,34 +103,34 @@ def _open_run(folder: Path, form: Format, reading: Reading) -> Source:
             stages_s=run.stages_s,
             conditions=run.conditions,
         )
-        source = analyzed(chosen, run.title, form, capture=capture, findings=findings)
-        # what only the collector knew; of another window nothing else holds
-        known = {"unknown_window", *(finding.rule for finding in source.report.findings)}
-        kept = [finding for finding in run.findings if finding.severity != "advice" and finding.rule not in known]
+        source = analyze_profile(chosen, run.title, form, capture=capture, findings=findings)
+        # keep what only the collector knew; advice may be about another window
+        repeated = {"unknown_window", *(finding.rule for finding in source.report.findings)}
+        kept = [finding for finding in run.findings if finding.severity != "advice" and finding.rule not in repeated]
         findings = by_severity((*kept, *source.report.findings))
         return replace(source, report=replace(source.report, findings=findings))
 
 
 def is_small(path: Path) -> bool:
-    """Whether a capture is read with grids and blocks, which a page can do without, and which cost time and memory."""
+    """Whether to read grids and blocks of a capture, which cost time and memory, and which a page can do without."""
     return path.stat().st_size < _SMALL_BYTES
 
 
 @contextmanager
 def profile_of(path: Path, reading: Reading, *, details: Details = True) -> Iterator[Profile]:
-    """Read a capture; a .nsys-rep is exported to a temporary folder first. For `details` see `read`."""
+    """Read a capture; a .nsys-rep is first exported to a temporary folder. `details`: see `read`."""
     if recognize(path) != "nsys-rep":
         if not is_small(path):
             reading.progress(f"reading {path.name}")
-        with about(path, "reading"):
+        with naming_file(path, "reading"):
             profile = with_unprofiled(read(path, details=details, most_bytes=reading.most_bytes), path)
-        with about(path):
+        with naming_file(path):
             yield profile
         return
     from nightsight.collect.nsys import export_sqlite, required_nsys  # noqa: PLC0415 (most captures are exported)
 
     tool = required_nsys(reading.nsys)
-    with about(path), scratch() as folder:
+    with naming_file(path), scratch() as folder:
         reading.progress(f"exporting {path.name}")
         database = folder / "export.sqlite"
         export_sqlite(path, database, nsys=tool, log=folder / "export.log")

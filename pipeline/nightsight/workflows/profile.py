@@ -14,7 +14,7 @@ from nightsight.captures import NSYS_REPORT, unprofiled_file
 from nightsight.collect import COLLECTORS, Choice, choose_collector
 from nightsight.collect.calibrate import calibration_of
 from nightsight.collect.conditions import findings_of, logging_gpus
-from nightsight.collect.launched import launched
+from nightsight.collect.launched import launched_rank
 from nightsight.collect.timing import of_benchmark, time_ranges
 from nightsight.collect.workloads import OnlyTimed, Program, Request, arguments_of
 from nightsight.errors import Interrupted, UsageError, WorkloadError
@@ -28,22 +28,22 @@ from nightsight.runs.layout import Turn, captures_of, new_run, publish, runs, wr
 from nightsight.runs.unprofiled import to_text, with_unprofiled
 from nightsight.system.crash import note
 from nightsight.tables import TABLES
-from nightsight.workflows.analysis import build_report, by_severity, source_of
-from nightsight.workflows.attach import awaited, measured_by
+from nightsight.workflows.analysis import build_report, by_severity, make_source
+from nightsight.workflows.attach import add_serving_figures, watch_results
 from nightsight.workflows.index import OF_FOLDER, list_runs
 from nightsight.workflows.opening import is_small
 from nightsight.workflows.prune import Keep, discard
-from nightsight.workflows.replay import not_collected, usable_ncu, with_replay
-from nightsight.workflows.report import Made
+from nightsight.workflows.replay import uncollected_metrics, usable_ncu, with_replay
+from nightsight.workflows.report import WrittenReport
 
 
 @dataclass(frozen=True)
 class Plan:
     """What to profile, with which collector, and where the report goes. `parameters` extend the measured ones.
 
-    window: the part of the run that the report is about, as on the command line. attach: result files that the program
-    is to write. turn: its place in a series. remarks: findings to add, about a report without them. show: gets the
-    report when it is written, even if the program failed.
+    window: the part of the run to report on, as on the command line. attach: result files that the program will write.
+    turn: its place in a series. remarks: returns findings to add to a report. show: takes the written report, even if
+    the program failed.
     """
 
     program: Program
@@ -54,49 +54,51 @@ class Plan:
     attach: tuple[Path, ...] = ()
     turn: Turn = field(default_factory=Turn)
     remarks: Callable[[Report], tuple[Finding, ...]] = lambda _: ()
-    show: Callable[[Made, Turn], None] = lambda _, __: None
+    show: Callable[[WrittenReport, Turn], None] = lambda _, __: None
 
 
-def profile_program(plan: Plan, request: Request) -> Made:
+def profile_program(plan: Plan, request: Request) -> WrittenReport:
     """Run a program under a profiler, and write its report.
 
-    Sets the folders of `request`. WorkloadError if the program failed or was interrupted (the report of what was
-    captured is written first); Interrupted after the program ended: the message names the capture.
+    Sets the folders of `request`. WorkloadError if the program failed or was interrupted, after writing the report of
+    what was captured; Interrupted if that happens after the program ended: the message names the capture.
     """
     program = plan.program
     check_window(plan.window)
-    collector, fallback, request = _chosen(plan, request)
+    collector, fallback, request = _choose_collector(plan, request)
     ncu = usable_ncu(collector, request)
     # absolute: the program may delete its working directory
     reports = plan.reports.resolve()
     run = new_run(reports, program.name, started=dt.datetime.now(dt.UTC))
     request = replace(request, captures=run.captures, logs=run.logs, ncu=ncu)
-    results = awaited(plan.attach)
+    results = watch_results(plan.attach)
     with _errors_name_the_capture(request):
-        capture = _collected(collector, plan, request)
-        # before any other run of the program writes its results again
-        capture, serving = measured_by(capture, results)
-        capture = _measured_beside(program, request, capture, serving)
+        capture = _collect(collector, plan, request)
+        # before another run of the program overwrites its results
+        capture, serving = add_serving_figures(capture, results)
+        capture = _measure_overhead(program, request, capture, serving)
         file = capture.files[-1] if capture.files else None
         profile, unknown = _read(file, request, plan.window)
         if collector == "nsys" and not capture.failure:
             capture, profile = with_replay(program, request, capture, profile)
-        findings = (*not_collected(request, profile), *unknown, *((fallback,) if fallback else ()))
+        findings = (*uncollected_metrics(request, profile), *unknown, *((fallback,) if fallback else ()))
         request.progress("looking for causes")
-        report = _remarked(plan, capture, build_report(profile, capture.workload, capture=capture, findings=findings))
-        publish(run, _run_files(source_of(report, profile), plan.turn, failed=bool(capture.failure)))
+        report = build_report(profile, capture.workload, capture=capture, findings=findings)
+        if not capture.failure and (remarks := plan.remarks(report)):
+            report = replace(report, findings=by_severity((*report.findings, *remarks)))
+        publish(run, _run_files(make_source(report, profile), plan.turn, failed=bool(capture.failure)))
         list_runs(reports)
     path = plan.reports / run.folder.relative_to(reports) / "report.html"
-    made = Made(path, report, file)
-    plan.show(made, plan.turn)
+    written = WrittenReport(path, report, file)
+    plan.show(written, plan.turn)
     if capture.failure:
         covers = "covers what was captured until then" if file else "has only step times"
         raise WorkloadError(f"{capture.failure}; the report {covers}: {path}", f"Its output: {run.logs}")
-    return made
+    return written
 
 
 def _read(file: Path | None, request: Request, window: str) -> tuple[Profile, tuple[Finding, ...]]:
-    """Read a capture, with the window that was asked for, or else with a finding that there is none."""
+    """Read a capture and choose the requested window; return a finding if it has no such window."""
     if file is None:
         return Profile({}, dict.fromkeys(TABLES, "nothing was profiled")), ()
     request.progress(f"reading {file.name}")
@@ -105,43 +107,37 @@ def _read(file: Path | None, request: Request, window: str) -> tuple[Profile, tu
 
 
 def warm_up(plan: Plan, request: Request) -> None:
-    """Run a program under a profiler only to compile and load what it needs the first time.
+    """Run a program under a profiler without a report, so that later runs find compiled code and loaded files.
 
-    What it leaves is in `plan.reports`. WorkloadError if it failed.
+    Its files stay in `plan.reports`. WorkloadError if it failed.
     """
-    collector, _, request = _chosen(plan, request)
+    collector, _, request = _choose_collector(plan, request)
     run = new_run(plan.reports.resolve(), plan.program.name, started=dt.datetime.now(dt.UTC))
     capture = COLLECTORS[collector](plan.program, replace(request, captures=run.captures, logs=run.logs))
     if capture.failure:
         raise WorkloadError(capture.failure, f"Its output: {run.logs}")
 
 
-def _chosen(plan: Plan, request: Request) -> tuple[str, Finding | None, Request]:
-    """Return the collector, a finding if it is not the best one, and the request with what it records."""
+def _choose_collector(plan: Plan, request: Request) -> tuple[str, Finding | None, Request]:
+    """Return the collector, a finding if it is only a fallback, and the request with its recordings."""
     program = plan.program
     only_nsys = (*request.recordings, *["names"] * bool(request.names))
     collector, fallback = choose_collector(
         plan.collector, program, nsys=request.nsys, recordings=only_nsys, tracing=request.tracing
     )
     if collector == "nsys":
-        # what the program's story needs, and what was asked for, each once
+        # the recordings that the workload needs and the requested ones, without duplicates
         request = replace(request, recordings=tuple(dict.fromkeys((*program.recordings, *request.recordings))))
     return collector, fallback, request
 
 
-def _remarked(plan: Plan, capture: Capture, report: Report) -> Report:
-    """Add what the series of a run says about it; nothing is said of a run that failed."""
-    remarks = () if capture.failure else plan.remarks(report)
-    return replace(report, findings=by_severity((*report.findings, *remarks))) if remarks else report
-
-
-def _collected(collector: str, plan: Plan, request: Request) -> Capture:
-    """Run a program under a collector, and log how the GPUs run meanwhile."""
+def _collect(collector: str, plan: Plan, request: Request) -> Capture:
+    """Run a program under a collector, and log the state of the GPUs meanwhile."""
     with logging_gpus() as log:
         try:
             capture = COLLECTORS[collector](plan.program, request)
-        except OnlyTimed as stopped:
-            capture = stopped.capture(plan.program, collector)
+        except OnlyTimed as error:
+            capture = error.capture(plan.program, collector)
     return replace(
         capture,
         parameters={**capture.parameters, **plan.parameters, **arguments_of(plan.program, request)},
@@ -150,13 +146,14 @@ def _collected(collector: str, plan: Plan, request: Request) -> Capture:
     )
 
 
-def _measured_beside(program: Program, request: Request, capture: Capture, serving: pd.DataFrame) -> Capture:
-    """Measure the profiler's overhead and the program's time without it; keep both next to the capture.
+def _measure_overhead(program: Program, request: Request, capture: Capture, serving: pd.DataFrame) -> Capture:
+    """Measure the overhead of the profiler and the step times without it, and store both next to the capture.
 
-    `serving`: figures that the program measured itself. Nothing else is measured of a program that failed.
+    `serving`: figures that the program measured itself. For a program that failed, only these are stored.
     """
-    told = [one] if (one := launched()) else []
-    tables = {"serving_figures": serving, "launched_as": pd.DataFrame(told, columns=list(TABLES["launched_as"]))}
+    rank = launched_rank()
+    ranks = pd.DataFrame([rank] if rank else [], columns=list(TABLES["launched_as"]))
+    tables = {"serving_figures": serving, "launched_as": ranks}
     is_whole = capture.collector != "ncu" and not capture.failure
     if is_whole and capture.collector == "nsys":
         calibration = calibration_of(program, request)
@@ -181,22 +178,22 @@ def _with_stage(capture: Capture, stage: str, seconds: float) -> Capture:
     return replace(capture, stages_s={**capture.stages_s, stage: seconds}) if seconds else capture
 
 
-def _with_window(profile: Profile, asked: str) -> tuple[Profile, tuple[Finding, ...]]:
-    """Choose a window of the run; if it has none of that name, return a finding, and the report gets the usual one."""
-    chosen = replace(profile, window=asked)
+def _with_window(profile: Profile, window: str) -> tuple[Profile, tuple[Finding, ...]]:
+    """Choose a window of the run; if it has no such window, return a finding and keep the default."""
+    chosen = replace(profile, window=window)
     try:
         chosen_window(chosen)
     except UsageError as error:
-        detail = f"{error.message[:1].upper()}{error.message[1:]}. The report is about the usual window."
+        detail = f"{error.message[:1].upper()}{error.message[1:]}. The report covers the default window."
         finding = Finding("unknown_window", "warning", "The window was not found", detail, error.hint)
         return profile, (finding,)
     return chosen, ()
 
 
 def keep_of_run(path: Path, keep: Keep) -> str:
-    """Delete what is not to be kept of the run whose report.html is `path`; return what to print of it.
+    """Delete the files of a run that `keep` excludes; return the text to print. `path`: its report.html.
 
-    If nothing is kept, that is its report as Markdown.
+    The text is the path of the report, or the report as Markdown if nothing is kept.
     """
     if keep == "captures":
         # the working folder may be gone
@@ -212,22 +209,22 @@ def keep_of_run(path: Path, keep: Keep) -> str:
     if not runs(reports):
         (reports / "index.html").unlink()
         with suppress(OSError):
-            # it holds something else
+            # it contains other files
             reports.rmdir()
     return FORMATS["markdown"].render(Source(report))[""].decode().rstrip("\n")
 
 
 @contextmanager
 def _errors_name_the_capture(request: Request) -> Iterator[None]:
-    """Note on errors which capture is kept; turn an interrupt into an Interrupted with the command for its report."""
+    """Add the capture that is kept to errors; turn an interrupt into an Interrupted with the command for its report."""
     try:
         yield
     except Exception as error:
-        if capture := _kept(request):
+        if capture := _kept_capture(request):
             note(error, capture)
         raise
     except KeyboardInterrupt:
-        capture = _kept(request)
+        capture = _kept_capture(request)
         if capture is None:
             raise Interrupted("interrupted before anything was captured") from None
         tool = ("--nsys", str(request.nsys)) if request.nsys and capture.suffix == NSYS_REPORT else ()
@@ -238,8 +235,8 @@ def _errors_name_the_capture(request: Request) -> Iterator[None]:
         ) from None
 
 
-def _kept(request: Request) -> Path | None:
-    """Return the capture of a run, an export before the file that it was made from; None if there is none yet."""
+def _kept_capture(request: Request) -> Path | None:
+    """Return the capture of a run, preferably an export; None if there is none yet."""
     return next(iter(captures_of(request.captures.parent)), None)
 
 

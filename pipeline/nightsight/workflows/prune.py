@@ -1,4 +1,4 @@
-"""Which runs in reports/ may go: what is a run, how old it is, which is the latest, and which files in it are ours."""
+"""Deletes old runs in reports/: knows what is a run, how old it is, which is the latest, and which files are ours."""
 
 import datetime as dt
 import json
@@ -17,15 +17,15 @@ Keep = Literal["captures", "reports", "nothing"]
 
 # as `new_run` names them
 _CAPTURED: Final = ("capture", "log")
-# run.json at the end: as long as it is there, another `prune` finds the folder again
+# run.json last: while it exists, another `prune` finds the folder
 _OURS: Final = (*_CAPTURED, "report.html", "report.json", "run.json")
 
 
 @dataclass(frozen=True)
-class Choice:
-    """Which runs to prune: those beyond the newest `runs` of a workload, older than `age`; None asks for neither.
+class PruneRules:
+    """Which runs to prune: those that are not among the newest `runs` of a workload, and older than `age`.
 
-    captures: of the runs, only captures and logs. latest: also the latest run of a workload.
+    None means no limit. captures: delete only captures and logs. latest: also delete the latest run of a workload.
     """
 
     runs: int | None = None
@@ -35,8 +35,8 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Pruned:
-    """What was deleted of a run, or would be: names in its folder, and their size. left: names that are not ours."""
+class PrunedRun:
+    """The files of a run that were deleted, or would be, and their size. left: the names of files that are not ours."""
 
     folder: Path
     names: tuple[str, ...]
@@ -45,47 +45,46 @@ class Pruned:
 
 
 @dataclass
-class Skipped:
-    """What was not touched, counted by reason."""
+class SkipCounts:
+    """The number of folders that were not touched, by reason."""
 
     reasons: Counter[str] = field(default_factory=Counter)
 
 
 def prune(
-    reports: Path, choice: Choice, *, now: dt.datetime, skipped: Skipped, is_dry: bool = False
-) -> Iterator[Pruned]:
-    """Delete the chosen runs below `reports`, oldest first; yield what was deleted, or with `is_dry` would be.
+    reports: Path, rules: PruneRules, *, now: dt.datetime, skipped: SkipCounts, is_dry: bool = False
+) -> Iterator[PrunedRun]:
+    """Delete runs below `reports`, oldest first; yield what was deleted, or would be with `is_dry`.
 
-    Only folders of runs: named like one, with run.json, below a folder that is not a link. Links are left, and so is a
-    run that is still being written, which has no run.json yet. CaptureError if something cannot be
-    deleted.
+    A run is a folder with the name of a run and a run.json, so a run that is still being written is left alone, and so
+    are links. CaptureError if something cannot be deleted.
     """
     for workload in _folders(reports):
         latest = latest_of(workload)
-        found = [run for run in _folders(workload) if _is_run(run, skipped)]
-        newest_first = sorted(found, key=_started, reverse=True)
+        runs = [run for run in _folders(workload) if _is_run(run, skipped)]
+        newest_first = sorted(runs, key=_started, reverse=True)
         if latest is None and newest_first:
             latest = newest_first[0].name
-        has_gone = False
+        has_deleted = False
         for place, run in reversed(list(enumerate(newest_first))):
-            is_kept = choice.runs is not None and place < choice.runs
-            is_young = choice.age is not None and now - _started(run)[0] <= choice.age
+            is_kept = rules.runs is not None and place < rules.runs
+            is_young = rules.age is not None and now - _started(run)[0] <= rules.age
             if is_kept or is_young:
                 continue
-            if run.name == latest and not choice.latest:
+            if run.name == latest and not rules.latest:
                 skipped.reasons["runs that are the latest of their workload (--latest deletes them too)"] += 1
                 continue
-            done = _prune(run, captures=choice.captures, is_dry=is_dry)
-            if done.names:
-                has_gone = True
-                yield done
-        # an empty folder may be anybody's
-        if has_gone and not is_dry and not choice.captures:
+            pruned = _prune(run, captures=rules.captures, is_dry=is_dry)
+            if pruned.names:
+                has_deleted = True
+                yield pruned
+        # an empty folder that we did not empty may be anybody's
+        if has_deleted and not is_dry and not rules.captures:
             _tidy(workload, latest)
 
 
 def discard(run: Path, keep: Keep) -> None:
-    """Delete what is not to be kept of a run that has just been written: its captures and logs, or all of it."""
+    """Delete the files of a new run that `keep` excludes: its captures and logs, or all of it."""
     _prune(run, captures=keep == "reports", is_dry=False)
     if keep == "nothing":
         _tidy(run.parent, run.name)
@@ -98,15 +97,15 @@ def _folders(parent: Path) -> list[Path]:
         raise CaptureError(f"cannot list {parent}: {error.strerror}", "Check path and permissions.") from error
 
 
-def _is_run(folder: Path, skipped: Skipped) -> bool:
+def _is_run(folder: Path, skipped: SkipCounts) -> bool:
     if not RUN_NAME.fullmatch(folder.name):
-        # notes, copies: anything may be in reports/
+        # reports/ may contain notes and copies
         skipped.reasons["folders that are not runs"] += 1
         return False
     path = folder / "run.json"
     try:
         if not stat.S_ISREG(path.lstat().st_mode):
-            raise ValueError("a link, or a folder")
+            raise ValueError("not a regular file")
         document = json.loads(path.read_text(encoding="utf-8"))
         # as `publish` writes it, whatever its version
         is_run = isinstance(document, dict) and isinstance(document.get("workload"), str)
@@ -121,40 +120,39 @@ def _is_run(folder: Path, skipped: Skipped) -> bool:
 
 
 def _started(run: Path) -> tuple[dt.datetime, int]:
-    """Return when a run started, and which of that second it is."""
+    """Return the start of a run, and its number among the runs of that second."""
     match = RUN_NAME.fullmatch(run.name)
     try:
         started = dt.datetime.strptime(match[1] if match else "", "%Y%m%d-%H%M%S").replace(tzinfo=dt.UTC)
     except ValueError:
-        # no such day: it may be as new as can be
+        # an invalid date: treat the run as new, so that it is kept
         started = dt.datetime.max.replace(tzinfo=dt.UTC)
     return started, int(match[2] or 1) if match else 1
 
 
-def _prune(run: Path, *, captures: bool, is_dry: bool) -> Pruned:
-    wanted = _CAPTURED if captures else _OURS
+def _prune(run: Path, *, captures: bool, is_dry: bool) -> PrunedRun:
+    ours = _CAPTURED if captures else _OURS
     names, freed = [], 0
     try:
-        there = {path.name: path for path in run.iterdir()}
-        for name in wanted:
-            path = there.pop(name, None)
+        paths = {path.name: path for path in run.iterdir()}
+        for name in ours:
+            path = paths.get(name)
             if path is None or path.is_symlink() or path.is_dir() != (name in _CAPTURED):
-                if path is not None:
-                    there[name] = path
                 continue
+            del paths[name]
             names.append(name)
             freed += _size(path)
             if not is_dry:
                 _delete(path)
-        left = () if captures else tuple(sorted(there))
+        left = () if captures else tuple(sorted(paths))
         if not (captures or left or is_dry):
             run.rmdir()
     except FileNotFoundError:
-        # another `prune` is at it
+        # another `prune` deletes it at the same time
         left = ()
     except OSError as error:
         raise CaptureError(f"cannot delete {run}: {error.strerror}", "Check who owns it.") from error
-    return Pruned(run, tuple(names), freed, left)
+    return PrunedRun(run, tuple(names), freed, left)
 
 
 def _delete(path: Path) -> None:
@@ -166,7 +164,7 @@ def _delete(path: Path) -> None:
 
 
 def _size(path: Path) -> int:
-    """Return how much room a file or folder takes that would be free without it; links and shared files have none."""
+    """Return the disk space that deleting a file or folder frees; links and hard-linked files free none."""
     status = path.lstat()
     if stat.S_ISDIR(status.st_mode):
         return sum(map(_size, path.iterdir()))
@@ -174,12 +172,12 @@ def _size(path: Path) -> int:
 
 
 def _tidy(workload: Path, latest: str | None) -> None:
-    """Let `latest` name the newest run that is left, and delete the folder of a workload without runs."""
+    """Point `latest` to the newest remaining run, and delete the folder of a workload without runs."""
     if latest is not None and not (workload / latest).exists():
-        left = sorted((run for run in _folders(workload) if _is_run(run, Skipped())), key=_started)
+        left = sorted((run for run in _folders(workload) if _is_run(run, SkipCounts())), key=_started)
         make_latest(Run(left[-1]) if left else None, workload)
     try:
         workload.rmdir()
     except OSError:
-        # it holds something
+        # it is not empty
         return

@@ -83,9 +83,9 @@ def forest(comparison: Comparison, names: MeasureNames) -> Forest | None:
     )
     least, same = ((place(-limit), place(limit)) for limit in (comparison.least_pct, comparison.same_pct))
     note = (
-        "Dots: median of the candidate against that of the baseline; lines: 90 % intervals. Dark band: changes of up "
-        f"to {comparison.least_pct:g} %, which no test looks for. Light band: an interval inside it shows that nothing "
-        f"changed (±{comparison.same_pct:g} %)."
+        "Dots: change from the baseline to the candidate; lines: 90 % intervals. Dark band: changes of up to "
+        f"{comparison.least_pct:g} %, the minimum effect. Light band: an interval inside it shows that nothing changed "
+        f"(±{comparison.same_pct:g} %)."
     )
     return Forest(bars, place(0.0), least, same, ticks, note)
 
