@@ -335,7 +335,7 @@ def _made_once(table: str) -> pd.DataFrame:
 
 
 @cache
-def _no_values(kind: str) -> "pd.Series[Any]":
+def _no_values(kind: Any) -> "pd.Series[Any]":  # noqa: ANN401 (any type of pandas)
     # some types take a millisecond, and most analyses ask for tables that a capture may lack
     return pd.Series([], dtype="object").astype(kind)
 
