@@ -29,6 +29,7 @@ UNUSED = (
     *("dask", "distributed", "fsspec", "matplotlib", "pynvml", "rich", "ruptures", "scipy", "torch", "triton"),
     *("nightsight.collect", "nightsight.compare", "nightsight.fleet", "nightsight.history", "nightsight.job"),
     *("nightsight.publish", "nightsight.sanitize", "nightsight.stats", "nightsight.workflows.profile"),
+    *("nightsight.read.kineto", "nightsight.read.ncu"),
     *("nightsight.model.compare", "nightsight.model.fleet", "nightsight.model.history"),
     *("nightsight.render.export.markdown", "nightsight.render.export.perfetto", "nightsight.render.export.speedscope"),
 )

@@ -328,8 +328,14 @@ def empty(table: str) -> pd.DataFrame:
 
 @cache
 def _empty_table(table: str) -> pd.DataFrame:
-    # creating columns of some types takes milliseconds, and most analyses need tables that a capture may lack
-    return conform(table, pd.DataFrame(columns=list(TABLES[table])))
+    columns = {name: _no_values(kind) for name, kind in TABLES[table].items()}
+    return pd.DataFrame(columns, index=pd.RangeIndex(0), copy=False)
+
+
+@cache
+def _no_values(kind: Any) -> "pd.Series[Any]":  # noqa: ANN401 (any type of pandas)
+    # some types take a millisecond, and most analyses ask for tables that a capture may lack
+    return pd.Series([], dtype="object").astype(kind)
 
 
 def detail_columns(table: str, details: Details) -> frozenset[str]:

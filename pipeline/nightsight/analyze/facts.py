@@ -18,7 +18,7 @@ from nightsight.events.communication import are_ranks_known, of_all_ranks, ranks
 from nightsight.events.launches import GPU_TABLES, find_keys
 from nightsight.events.sharing import sharing
 from nightsight.events.timeline import Timeline, distinct, operation_column
-from nightsight.intervals import Flags, Ints
+from nightsight.intervals import Flags, Ints, in_order
 from nightsight.model.report import Finding, Profile
 from nightsight.results.capture import DEVICES, DIAGNOSTICS, NOT_SHOWN, PROFILER_OVERHEAD
 from nightsight.tables import empty, time_summary, used_devices
@@ -127,7 +127,8 @@ def _calls(timeline: Timeline) -> pd.DataFrame:
     keys = np.append(
         distinct(np.append(timeline.operations.launch, _untimed_launches(timeline))), np.iinfo(np.int64).max
     )
-    has_work: Flags = keys[find_keys(keys, launch)] == launch
+    has_work: Flags = np.zeros(len(calls), dtype=bool)
+    has_work[gives] = keys[find_keys(keys, launch[gives])] == launch[gives]
     if has_work[gives].all():
         return _no_calls()
     if _matches(calls, _BEGIN).any():
@@ -135,14 +136,14 @@ def _calls(timeline: Timeline) -> pd.DataFrame:
     start, end = timeline.call_times
     process = calls["process"].to_numpy(dtype=np.int64)
     columns = {"start": start, "time": end - start, "process": process, "is_copy": is_copy, "has_work": has_work}
-    submitting = pd.DataFrame({name: values[gives] for name, values in columns.items()}).assign(launch=launch[gives])
     # of calls with the same id the outermost is first
-    submitting = submitting.sort_values(["start", "time"], ascending=[True, False]).drop_duplicates("launch")
+    order = np.flatnonzero(gives)
+    order = order[in_order(start[order], start[order] - end[order])]
+    order = order[~pd.Series(launch[order]).duplicated().to_numpy()]
+    submitting = pd.DataFrame({name: values[order] for name, values in columns.items()})
     # copies and memsets of 0 bytes return at once; calls that submit work take their time even if the work is lost
     is_brief = submitting["time"] < submitting["time"][submitting["has_work"]].min() / 2
-    counted: pd.DataFrame = submitting[submitting["has_work"] | ~submitting["is_copy"] | ~is_brief].drop(
-        columns="launch"
-    )
+    counted: pd.DataFrame = submitting[submitting["has_work"] | ~submitting["is_copy"] | ~is_brief]
     return counted.reset_index(drop=True)
 
 

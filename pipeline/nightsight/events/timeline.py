@@ -204,6 +204,9 @@ def operation_column(timeline: Timeline, column: str) -> Ints:
 
 def positions(values: Ints) -> dict[int, Ints]:
     """Return the positions of each value, in ascending order of values: one pass over the array instead of one each."""
+    # one GPU, one process, one thread: often there is only one value
+    if len(values) and (values == values[0]).all():
+        return {int(values[0]): np.arange(len(values))}
     codes, distinct_values = pd.factorize(values, sort=True)
     # numpy sorts short numbers by counting
     order = np.argsort(codes.astype(np.int16) if len(distinct_values) < 1 << 15 else codes, kind="stable")

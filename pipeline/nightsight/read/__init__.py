@@ -1,4 +1,7 @@
-"""Readers: turn a profiler's file into a Profile. The content decides which profiler it was, not the file name."""
+"""Readers: turn a profiler's file into a Profile. The content decides which profiler it was, not the file name.
+
+A reader is imported when a file of its kind is read.
+"""
 
 import re
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE
@@ -12,11 +15,6 @@ from nightsight.errors import CaptureError
 from nightsight.model.report import Profile
 from nightsight.read.chrome import GZIP, MOST_BYTES
 from nightsight.read.impossible import without_impossible
-from nightsight.read.kineto import read_kineto
-from nightsight.read.ncu.blocks import MAGIC as NCU_REPORT
-from nightsight.read.ncu.csv import CSV_PATTERN, read_ncu_csv, text_of
-from nightsight.read.ncu.report import read_ncu_report
-from nightsight.read.nsys.tables import read_nsys
 from nightsight.read.sqlite import MAGIC as SQLITE
 from nightsight.tables import AS_RECORDED, Details, duration
 
@@ -25,7 +23,7 @@ Kind = Literal["nsys-rep", "nsys-sqlite", "ncu-rep", "ncu-csv", "kineto", "repor
 _SIGNATURES: Final[tuple[tuple[bytes, Kind], ...]] = (
     (SQLITE, "nsys-sqlite"),
     (b"NVIDIA Tegra Profiler Report", "nsys-rep"),
-    (NCU_REPORT, "ncu-rep"),
+    (b"NVR\0", "ncu-rep"),
     (GZIP, "kineto"),
     (b"{", "kineto"),
     (b"[", "kineto"),
@@ -58,6 +56,8 @@ def recognize(path: Path) -> Kind:
     except OSError as error:
         raise CaptureError(f"cannot open {path}: {error.strerror}", _SUPPORTED) from error
     if start.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
+        from nightsight.read.ncu.csv import text_of
+
         start = text_of(start).encode()
     head = start[:64]
     if not head:
@@ -65,7 +65,7 @@ def recognize(path: Path) -> Kind:
     if _REPORT.match(head):
         return "report"
     # checked before the signatures: the output of the program may look like JSON
-    if b"\0" not in start and CSV_PATTERN.search(start):
+    if b"\0" not in start and _has_table_of_ncu(start):
         return "ncu-csv"
     for signature, kind in _SIGNATURES:
         if head.lstrip().startswith(signature):
@@ -74,6 +74,12 @@ def recognize(path: Path) -> Kind:
         if head.startswith(signature):
             raise CaptureError(f"{path.name} is compressed", f"Decompress it first: {command} {quote(path.name)}")
     raise CaptureError(f"{path.name} is not a capture that nightsight can read", _SUPPORTED)
+
+
+def _has_table_of_ncu(start: bytes) -> bool:
+    from nightsight.read.ncu.csv import CSV_PATTERN
+
+    return CSV_PATTERN.search(start) is not None
 
 
 def read(path: Path, *, details: Details = True, most_bytes: int = MOST_BYTES) -> Profile:
@@ -87,15 +93,23 @@ def read(path: Path, *, details: Details = True, most_bytes: int = MOST_BYTES) -
     """
     kind = recognize(path)
     if kind == "nsys-sqlite":
+        from nightsight.read.nsys.tables import read_nsys
+
         profile = read_nsys(path, details=details)
         # the tables of `nsys stats` contain all rows, like NVIDIA's
         if not (isinstance(details, frozenset) and AS_RECORDED in details):
             profile = without_impossible(profile)
     elif kind == "kineto":
+        from nightsight.read.kineto import read_kineto
+
         profile = without_impossible(read_kineto(path, most_bytes=most_bytes))
     elif kind == "ncu-rep":
+        from nightsight.read.ncu.report import read_ncu_report
+
         profile = read_ncu_report(path)
     elif kind == "ncu-csv":
+        from nightsight.read.ncu.csv import read_ncu_csv
+
         profile = read_ncu_csv(path)
     else:
         raise CaptureError(f"{path.name} is a {kind} file, which has no tables to read", _SUPPORTED)

@@ -46,9 +46,7 @@ def analyze_profile(
     of_devices = background(partial(activities, profile), rows=profile.rows) if prepared else None
     report = build_report(profile, title, capture=capture, findings=findings)
     if other_half and isinstance(report.results, Results):
-        makers = {entry.name: partial(_result, other_half, entry.name) for entry in _OTHER_RESULTS}
-        windows = Windows(next(iter(report.windows)), lambda: other_half()[1])
-        report = replace(report, results=report.results.replaced(makers), windows=windows)
+        report = _with_other_half(report, report.results, other_half)
     source = make_source(report, profile)
     return replace(source, prepared=prepared, activities=of_devices or source.activities)
 
@@ -61,6 +59,19 @@ def _other_half(timeline: Timeline) -> _OtherHalf:
     """Return some results and the other windows, which together take about as long as the rest of the report."""
     results = {result.name: result for result in analyze(timeline, _OTHER_RESULTS)}
     return results, tuple(_other_views(timeline))
+
+
+def _with_other_half(report: Report, results: Results, other_half: Callable[[], _OtherHalf]) -> Report:
+    """Return the report with what a copy of this process computes."""
+    others = [entry.name for entry in _OTHER_RESULTS]
+
+    def finished() -> _OtherHalf:
+        # outputs ask in their own order; the copy is done at about the time at which this half is
+        joined.make(name for name in joined.names if name not in others)
+        return other_half()
+
+    joined = results.replaced({name: partial(_result, finished, name) for name in others})
+    return replace(report, results=joined, windows=Windows(next(iter(report.windows)), lambda: finished()[1]))
 
 
 def _result(other_half: Callable[[], _OtherHalf], name: str) -> Result:

@@ -37,7 +37,7 @@ from nightsight.events.communication import are_ranks_known, called_by_rank, com
 from nightsight.events.loops import loops_of
 from nightsight.events.peaks import published
 from nightsight.events.ranges import nested_ranges, without_numbers
-from nightsight.events.timeline import Timeline, operation_column, positions
+from nightsight.events.timeline import Timeline, of_capture, operation_column, positions
 from nightsight.intervals import Flags, Ints, Spans, covered, union, without
 from nightsight.results.categories import ALLOCATION, BLOCKING_COPY, IDLE, MODULE, SYNC
 from nightsight.results.rules import KERNEL_WORDS, RULE
@@ -356,7 +356,8 @@ def _is_eager_jax(scene: Scene) -> bool:
     """Whether JAX runs operations one by one: XLA marks each program, and these have few launches."""
     ranges, window = scene.timeline.profile.tables.get("ranges", empty("ranges")), scene.timeline.window
     started = ranges[(ranges["start_ns"] >= window.start_ns) & (ranges["start_ns"] < window.end_ns)]
-    is_program = (started["domain"] == "TSL") & started["name"].astype("str").str.startswith("XlaModule:")
+    marked = started["name"][started["domain"] == "TSL"]
+    is_program = marked.astype("str").str.startswith("XlaModule:")
     return 0 < int(scene.launching[scene.in_calls].sum()) < _EAGER_PROGRAM * int(is_program.sum())
 
 
@@ -576,6 +577,7 @@ def _shorten(
     return (*changes, Change(bypasses, "earlier", reduction))
 
 
+@of_capture
 def link_rate(timeline: Timeline) -> float:
     """Return the rate of copies of pinned memory in bytes per ns: measured, or published for the link of the GPU."""
     table = timeline.profile.tables.get("memory_ops")

@@ -78,6 +78,17 @@ class Model:
         """All edges of kind BYPASS."""
         return np.flatnonzero(self.kind == BYPASS)
 
+    @cached_property
+    def chains(self) -> list[tuple[int, int]]:
+        """All events, as the first and the end of chains: each event but the first follows only the one before it.
+
+        Most events of a program are in long chains, whose times are sums.
+        """
+        follows = (np.diff(self.first, append=len(self.source)) == 1) & (self.source[self.first] >= 0)
+        follows &= self.source[self.first] == np.arange(len(self.first)) - 1
+        heads = np.flatnonzero(~follows).tolist()
+        return list(pairwise([*heads, len(self.first)]))
+
     def has(self, kind: int) -> Flags:
         """Return which calls or operations have an edge of this kind."""
         return self.edges[kind][:-1] >= 0
@@ -108,19 +119,17 @@ class Model:
 
     def replay(self, lags: Floats) -> Floats:
         """Return the time of each event in ns from the start of the stretch, one column per column of `lags`."""
-        times = np.zeros((len(self.first), lags.shape[1]))
+        times = lags[self.first]
         source, edges = self.source.tolist(), [*self.first.tolist(), len(self.source)]
-        for event, (low, high) in enumerate(pairwise(edges)):
-            row = times[event]
-            for edge in range(low, high):
+        for head, end in self.chains:
+            row, low = times[head], edges[head]
+            if source[low] >= 0:
+                row += times[source[low]]
+            for edge in range(low + 1, edges[head + 1]):
                 origin = source[edge]
-                if edge == low:
-                    if origin < 0:
-                        row[:] = lags[edge]
-                    else:
-                        np.add(times[origin], lags[edge], out=row)
-                else:
-                    np.maximum(row, times[origin] + lags[edge] if origin >= 0 else lags[edge], out=row)
+                np.maximum(row, times[origin] + lags[edge] if origin >= 0 else lags[edge], out=row)
+            if end > head + 1:
+                np.add.accumulate(times[head:end], axis=0, out=times[head:end])
         return times
 
     def lengths(self, times: Floats) -> Floats:

@@ -317,12 +317,14 @@ class Export:
 def repeats(values: "pd.Series[Any]") -> np.ndarray[Any, Any]:
     """Return where a value occurs more than once."""
     numbers = values.to_numpy(dtype=np.int64)
-    # the profiler mostly writes in ascending order, in which equal values are next to each other
-    if (numbers[1:] < numbers[:-1]).any():
-        return np.asarray(pd.Series(numbers).duplicated(keep=False))
-    is_same = numbers[1:] == numbers[:-1]
-    flags: np.ndarray[Any, Any] = np.append(False, is_same) | np.append(is_same, False)
-    return flags[: len(numbers)]
+    # the profiler writes in almost ascending order, which numpy sorts fast; then equal values are next to each other
+    order = None if (numbers[1:] >= numbers[:-1]).all() else np.argsort(numbers, kind="stable")
+    ordered = numbers if order is None else numbers[order]
+    is_same = ordered[1:] == ordered[:-1]
+    flags: np.ndarray[Any, Any] = (np.append(False, is_same) | np.append(is_same, False))[: len(numbers)]
+    if order is not None:
+        flags[order] = flags.copy()
+    return flags
 
 
 def process_id(ids: "pd.Series[Any]") -> np.ndarray[Any, Any]:

@@ -224,6 +224,8 @@ def floats(column: "pd.Series[Any]") -> Floats:
     """Return a column as floats, NaN for missing values."""
     if isinstance(column.dtype, np.dtype) and column.dtype.kind in "iuf":
         return column.to_numpy(dtype=np.float64)
+    if isinstance(column.dtype, pd.ArrowDtype) and column.dtype.kind in "iuf":
+        return column.to_numpy(dtype=np.float64, na_value=np.nan)
     return pd.to_numeric(column, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
 
 
