@@ -2,7 +2,7 @@
 
 import pytest
 
-from nightsight.analyze.replay.groups import Chosen, choose_kernels
+from nightsight.analyze.replay.groups import KernelChoice, choose_kernels
 from nightsight.events.window import WHOLE
 from nightsight.model.report import Profile
 from nightsight.tables import conform
@@ -16,7 +16,7 @@ def sized(picture: str, *grids: int) -> Profile:
     return Profile({**drawn.tables, "kernels": conform("kernels", kernels)}, window=WHOLE)
 
 
-def choose(profile: Profile, *, coverage_pct: float = 90, most: int = 12) -> Chosen:
+def choose(profile: Profile, *, coverage_pct: float = 90, most: int = 12) -> KernelChoice:
     return choose_kernels(profile, coverage_pct=coverage_pct, most=most)
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nightsight.analyze.operator_work.formulas import _FORMULAS, Work, work_of
+from nightsight.analyze.operator_work.formulas import _FORMULAS, OperatorWork, operator_work
 from nightsight.analyze.operator_work.roofline import operator_roofline, operator_roofs
 from nightsight.events.timeline import Timeline
 from nightsight.events.window import Window
@@ -379,8 +379,8 @@ kinds = st.lists(st.sampled_from(["float", "c10::Half", "long int", "Scalar", ""
 @examples(300)
 @given(st.sampled_from(sorted(_FORMULAS)), texts, kinds.map(json.dumps) | texts, values | texts)
 def test_arguments_that_make_no_sense_are_unknown(name: str, shapes: str, types: str, inputs: str) -> None:
-    found = work_of(f"aten::{name}", shapes, types, inputs, element="float")
-    assert isinstance(found, Work)
+    found = operator_work(f"aten::{name}", shapes, types, inputs, element="float")
+    assert isinstance(found, OperatorWork)
     for amount in (found.flop, found.data_bytes):
         assert amount is None or 0 <= amount < 1 << 63
 
@@ -404,20 +404,20 @@ def test_arguments_that_make_no_sense_are_unknown(name: str, shapes: str, types:
     ],
 )
 def test_shapes_that_do_not_fit_are_unknown(name: str, shapes: str) -> None:
-    found = work_of(name, shapes, '["float","float"]', '["",""]')
+    found = operator_work(name, shapes, '["float","float"]', '["",""]')
     assert found is not None
     assert found[:2] == (None, None)
 
 
 def test_what_is_no_operator_of_pytorch_is_not_known() -> None:
-    assert work_of("mm", "[[4,5],[5,6]]", "", "") is None
-    assert work_of("mine::mm", "[[4,5],[5,6]]", "", "") is None
-    assert work_of("aten::nonzero", "[[4,5]]", "", "") is None
+    assert operator_work("mm", "[[4,5],[5,6]]", "", "") is None
+    assert operator_work("mine::mm", "[[4,5],[5,6]]", "", "") is None
+    assert operator_work("aten::nonzero", "[[4,5]]", "", "") is None
 
 
 def test_more_operations_than_a_column_holds_are_unknown() -> None:
     most = 1 << 24
-    found = work_of("aten::mm", json.dumps([[most, most], [most, most]]), '["float","float"]', '["",""]')
+    found = operator_work("aten::mm", json.dumps([[most, most], [most, most]]), '["float","float"]', '["",""]')
     assert found is not None
     assert found.flop is None
 

@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from nightsight.analyze.operator_work import formulas
-from nightsight.analyze.operator_work.formulas import Work, work_of
+from nightsight.analyze.operator_work.formulas import OperatorWork, operator_work
 from nightsight.read import read
 from tests.gpu.roofline import trace
 from tests.properties import examples
@@ -26,8 +26,8 @@ few = st.integers(1, 9)
 bits = st.booleans()
 
 
-def work(name: str, *arguments: Any) -> Work:
-    found = work_of(f"aten::{name}", *described(*arguments))
+def work(name: str, *arguments: Any) -> OperatorWork:
+    found = operator_work(f"aten::{name}", *described(*arguments))
     assert found is not None
     return found
 
@@ -68,7 +68,7 @@ def test_products_in_eight_bits_give_the_type_that_is_asked_for(rows: int, inner
     left, right = (meta(*shape, dtype=torch.float8_e4m3fn) for shape in ((rows, inner), (inner, columns)))
     number = {torch.bfloat16: 15, torch.float32: 6}[kind]
     found = work("_scaled_mm", left, right, meta(), meta(), None, None, number, False)
-    assert found == Work(
+    assert found == OperatorWork(
         2 * rows * inner * columns, size(left, right, meta(rows, columns, dtype=kind)), True, "c10::Float8_e4m3fn"
     )
 
@@ -175,9 +175,9 @@ def test_sequences_of_different_lengths_in_one_tensor_are_known_by_their_bytes_o
 def test_what_strides_say_is_repeated_counts_once() -> None:
     texts = described(value(4, 6), value(4, 6), 1)
     for strides, elements in (([6, 1], 24), ([0, 1], 6), ([1, 0], 4), ([0, 0], 1), ([0], 24), (None, 24)):
-        found = work_of("aten::add", *texts, written([strides, [6, 1], []]))
-        assert found == Work(None, 4 * (elements + 24 + 24), False, "float")
-    found = work_of("aten::_softmax", *described(value(4, 6), -1, False), "[[0,1],[],[]]")
+        found = operator_work("aten::add", *texts, written([strides, [6, 1], []]))
+        assert found == OperatorWork(None, 4 * (elements + 24 + 24), False, "float")
+    found = operator_work("aten::_softmax", *described(value(4, 6), -1, False), "[[0,1],[],[]]")
     assert found is not None
     assert found.data_bytes == 4 * (6 + 24)
 
@@ -190,7 +190,7 @@ def test_a_mask_can_be_smaller_than_its_shape_so_bytes_are_not_known() -> None:
     assert found.data_bytes is None
     texts = described(query, query, query, bias, False, 0.0, False, None)
     strides = written([[96, 32, 4, 1]] * 3 + [[0, 0, 8, 1]] + [[]] * 4)
-    known = work_of("aten::_scaled_dot_product_efficient_attention", *texts, strides)
+    known = operator_work("aten::_scaled_dot_product_efficient_attention", *texts, strides)
     assert known is not None
     assert known.data_bytes == size([query] * 4) + 64 * 4
 
@@ -275,7 +275,7 @@ def called(name: str, *arguments: Any) -> Any:
 
 
 def moved(name: str, *arguments: Any, element: str = "") -> int | None:
-    found = work_of(f"aten::{name}", *described(*arguments), element=element)
+    found = operator_work(f"aten::{name}", *described(*arguments), element=element)
     assert found is not None
     assert found.flop is None
     return found.data_bytes
@@ -323,7 +323,7 @@ def test_lists_of_tensors_are_summed_if_the_type_of_their_elements_is_known() ->
 def test_where_arguments_have_different_elements_types_have_to_be_recorded() -> None:
     def bytes_of(name: str, *arguments: Any) -> int | None:
         shapes, _, inputs = described(*arguments)
-        found = work_of(f"aten::{name}", shapes, "", inputs, element="float")
+        found = operator_work(f"aten::{name}", shapes, "", inputs, element="float")
         assert found is not None
         return found.data_bytes
 
@@ -398,17 +398,17 @@ def test_a_trace_gives_the_work_of_what_ran(tmp_path: Path) -> None:
     profiler.export_chrome_trace(str(tmp_path / "trace.json"))
     columns = ["name", "shapes", "types", "inputs", "strides"]
     calls: Any = read(tmp_path / "trace.json").table("cpu_ops")[columns].astype("str").to_numpy().tolist()
-    found = {name: work for name, *texts in calls if (work := work_of(name, *texts))}
-    assert found["aten::addmm"] == Work(2 * 8 * 16 * 32, size(data, weight, bias, product), True, "float")
+    found = {name: work for name, *texts in calls if (work := operator_work(name, *texts))}
+    assert found["aten::addmm"] == OperatorWork(2 * 8 * 16 * 32, size(data, weight, bias, product), True, "float")
     flop = 2 * taps.numel() * 2 * image_out.shape[2:].numel()
-    assert found["aten::convolution"] == Work(flop, size(image, taps, image_out), True, "float")
-    assert found["aten::sum"] == Work(None, size(product), False, "float")
-    assert found["aten::copy_"] == Work(None, size(data, half), False, "c10::BFloat16")
-    assert found["aten::mul"] == Work(None, size(half, half, more), False, "c10::BFloat16")
-    assert found["aten::native_layer_norm"] == Work(None, size(data, data, weight[:2]), False, "float")
+    assert found["aten::convolution"] == OperatorWork(flop, size(image, taps, image_out), True, "float")
+    assert found["aten::sum"] == OperatorWork(None, size(product), False, "float")
+    assert found["aten::copy_"] == OperatorWork(None, size(data, half), False, "c10::BFloat16")
+    assert found["aten::mul"] == OperatorWork(None, size(half, half, more), False, "c10::BFloat16")
+    assert found["aten::native_layer_norm"] == OperatorWork(None, size(data, data, weight[:2]), False, "float")
     # what is repeated is read once
-    assert found["aten::neg"] == Work(None, size(bias[:16], data), False, "float")
-    assert found["aten::_softmax"] == Work(None, size(data, data), False, "float")
+    assert found["aten::neg"] == OperatorWork(None, size(bias[:16], data), False, "float")
+    assert found["aten::_softmax"] == OperatorWork(None, size(data, data), False, "float")
 
 
 @pytest.mark.nightly
@@ -416,7 +416,7 @@ def test_the_program_for_a_gpu_host_runs_what_is_known(tmp_path: Path) -> None:
     trace(tmp_path / "trace.json", "cpu", scale=64)
     columns = ["name", "shapes", "types", "inputs", "strides"]
     calls: Any = read(tmp_path / "trace.json").table("cpu_ops")[columns].astype("str").drop_duplicates().to_numpy()
-    found = {name: work for name, *texts in calls.tolist() if (work := work_of(name, *texts, element="float"))}
+    found = {name: work for name, *texts in calls.tolist() if (work := operator_work(name, *texts, element="float"))}
     assert {"aten::mm", "aten::bmm", "aten::addmm", "aten::convolution_backward", "aten::cat"} <= found.keys()
     assert {"aten::native_layer_norm_backward", "aten::_softmax", "aten::gelu", "aten::_foreach_add_"} <= found.keys()
     assert all(work.is_product == (work.flop is not None) and work.data_bytes is not None for work in found.values())

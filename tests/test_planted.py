@@ -11,7 +11,7 @@ import pytest
 from nightsight.analyze.causes.reductions import unneeded_reductions
 from nightsight.analyze.causes.scene import Scene
 from nightsight.events.kernel_labels import FOREACH, family_of
-from nightsight.events.loops import work_of
+from nightsight.events.loops import launched_work
 from nightsight.events.timeline import Timeline
 from nightsight.events.window import chosen_window
 from nightsight.render.page.summary import numbers
@@ -146,7 +146,7 @@ def test_reductions_of_each_backward_pass_are_repeated_if_only_their_sum_is_used
     assert unneeded_reductions(Scene(Timeline(profile)))[1] == 0
     # as if an update followed each fourth backward pass only
     kernels, window = profile.table("kernels"), chosen_window(profile)
-    launched, updates = work_of(profile).launched[: len(kernels)], kernels["name"].astype("str").map(family_of)
+    launched, updates = launched_work(profile).launch_ns[: len(kernels)], kernels["name"].astype("str").map(family_of)
     step = np.concatenate([np.searchsorted(starts, launched, side="right")[None] for starts in window.steps.values()])
     of_process = np.array([(kernels["process"] == process).to_numpy() for process in window.steps])
     left_out = (updates == FOREACH).to_numpy() & (of_process & (step % 4 != 0)).any(axis=0)

@@ -25,7 +25,7 @@ _MOST_NAMED: Final = 8
 
 
 @memoize
-def _in_window(timeline: Timeline) -> pd.DataFrame:
+def _window_communication(timeline: Timeline) -> pd.DataFrame:
     """Return the communication that ends in the window, with its waits and the work that hides it; times in ns.
 
     Columns added to those of `communication`: rank, late (after the first of its collective), waits (for the last),
@@ -39,48 +39,48 @@ def _in_window(timeline: Timeline) -> pd.DataFrame:
     )
     start, end = kernels["start_ns"].to_numpy(), kernels["end_ns"].to_numpy()
     collective = kernels["collective"].to_numpy()
-    own = np.where(collective >= 0, collective, -1 - np.arange(len(kernels)))
-    by_start = kernels.assign(own=own).groupby("own")["start_ns"]
+    key = np.where(collective >= 0, collective, -1 - np.arange(len(kernels)))
+    by_start = kernels.assign(own=key).groupby("own")["start_ns"]
     first, last = by_start.transform("min").to_numpy(), by_start.transform("max").to_numpy()
     # pairwise communication does not wait for all ranks
-    together = (collective >= 0) & ~kernels["name"].isin(PAIRWISE).to_numpy()
+    is_joint = (collective >= 0) & ~kernels["name"].isin(PAIRWISE).to_numpy()
     # a kernel that ended before the last one began did not wait for it: small messages are sent ahead
-    waits = np.where(together, np.minimum(last, end) - start, 0)
+    waits = np.where(is_joint, np.minimum(last, end) - start, 0)
     # the time since the previous rank of the same collective arrived, -1 for the first
     since = np.full(len(kernels), -1, dtype=np.int64)
-    order = np.lexsort((start, own))
-    follows = np.flatnonzero(own[order][1:] == own[order][:-1]) + 1
+    order = np.lexsort((start, key))
+    follows = np.flatnonzero(key[order][1:] == key[order][:-1]) + 1
     since[order[follows]] = start[order[follows]] - start[order[follows - 1]]
-    is_last = together & (start == last) & (since > 0)
+    is_last = is_joint & (start == last) & (since > 0)
     hidden, hidden_wait = np.zeros((2, len(kernels)), dtype=np.int64)
     for device, rows in positions(kernels["device"].to_numpy()).items():
         spans = overlapping_work(timeline)[device]
         hidden[rows] = covered(spans, start[rows], end[rows])
         hidden_wait[rows] = covered(spans, start[rows], start[rows] + waits[rows])
     only = np.where(is_last, np.iinfo(np.int64).max, waits - hidden_wait)
-    least = pd.Series(only).groupby(own).transform("min").to_numpy()
-    members = kernels.assign(own=own).groupby("own")["device"].transform("nunique")
+    least_wait = pd.Series(only).groupby(key).transform("min").to_numpy()
+    members = kernels.assign(own=key).groupby("own")["device"].transform("nunique")
     lacks = (members < kernels["group_size"]).fillna(value=False).to_numpy(dtype=bool)
     return kernels.assign(
         is_lone=lacks & ~kernels["name"].isin(PAIRWISE).to_numpy(),
         rank=ranks_of(timeline, kernels["device"].to_numpy()),
-        late=np.where(together, start - first, 0),
+        late=np.where(is_joint, start - first, 0),
         waits=waits,
         exposed=end - start - hidden,
         exposed_wait=waits - hidden_wait,
         is_last=is_last,
-        awaited=np.where(is_last, np.minimum(since, least), 0),
-        is_decided=pd.Series(is_last).groupby(own).transform("any").to_numpy(),
+        awaited=np.where(is_last, np.minimum(since, least_wait), 0),
+        is_decided=pd.Series(is_last).groupby(key).transform("any").to_numpy(),
     )
 
 
 def collectives(timeline: Timeline) -> Table:
     """Return one row per collective, size of its message and communicator, the one with the most time first."""
-    kernels, without_kernels = _in_window(timeline), _called_only(timeline)
+    kernels, without_kernels = _window_communication(timeline), _calls_without_kernels(timeline)
     if not len(kernels):
         return Table(without_kernels)
-    kernels, without_kernels = _with_mean_sizes(kernels, without_kernels)
-    table = _of_kernels(timeline, kernels)
+    kernels, without_kernels = _use_mean_sizes(kernels, without_kernels)
+    table = _sum_kernels(timeline, kernels)
     notes = [] if table["skew_ns"].notna().any() else ["Only one rank is known, so its waits for others are unknown."]
     if not notes and (table["members"] < table["group_size"].astype("float64")).any():
         notes.append("Collectives with unknown ranks have neither transfer time nor bandwidth.")
@@ -97,26 +97,26 @@ def collectives(timeline: Timeline) -> Table:
     return Table(table[[name for name in COLLECTIVES.column_names if name in table]], tuple(notes))
 
 
-def _with_mean_sizes(rows: pd.DataFrame, called: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+def _use_mean_sizes(rows: pd.DataFrame, calls: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Replace sizes that differ between ranks, as in all-to-alls of experts, by the mean size of their kind.
 
-    `called`: the calls in the capture, from which such collectives are removed because each of them has kernels.
+    `calls`: the calls in the capture, from which such collectives are removed because each of them has kernels.
     """
     # a sender has a size, and a receiver has none
-    together = (rows["collective"] >= 0) & ~rows["name"].isin(PAIRWISE)
-    by_collective = rows[together].groupby("collective")["bytes"]
+    is_joint = (rows["collective"] >= 0) & ~rows["name"].isin(PAIRWISE)
+    by_collective = rows[is_joint].groupby("collective")["bytes"]
     differs = (by_collective.transform("min") != by_collective.transform("max")).fillna(value=False)
     kinds = rows.loc[differs[differs].index, ["name", "group"]].drop_duplicates()
     if not len(kinds):
-        return rows, called
+        return rows, calls
     key = pd.MultiIndex.from_frame(rows[["name", "group"]].astype("str"))
     is_kind = key.isin(pd.MultiIndex.from_frame(kinds.astype("str")))
     means = rows["bytes"].astype("float64").groupby(key.codes[0] * len(key.levels[1]) + key.codes[1]).transform("mean")
     sizes = rows["bytes"].mask(is_kind, means.round().astype("Int64").astype(NULLABLE))
-    return rows.assign(bytes=sizes), called[~called["name"].isin(kinds["name"])]
+    return rows.assign(bytes=sizes), calls[~calls["name"].isin(kinds["name"])]
 
 
-def _of_kernels(timeline: Timeline, kernels: pd.DataFrame) -> pd.DataFrame:
+def _sum_kernels(timeline: Timeline, kernels: pd.DataFrame) -> pd.DataFrame:
     """Return one row per collective, size and communicator; members: the number of devices on which it is known."""
     kernels = kernels.rename(columns={"bytes": "message_bytes"})
     kernels["ns"] = kernels["end_ns"] - kernels["start_ns"]
@@ -149,18 +149,18 @@ def _of_kernels(timeline: Timeline, kernels: pd.DataFrame) -> pd.DataFrame:
     is_near = _is_on_one_host(timeline, kernels, table)
     if is_near.any() and (link := _link_bytes_per_s(timeline)) is not None:
         table["link_pct"] = (100.0 * table["bus_bytes_per_s"] / link).where(is_near)
-    table["last_rank"], table["last_pct"] = _usually_last(kernels, table)
+    table["last_rank"], table["last_pct"] = _most_frequent_last(kernels, table)
     table["group_size"] = members.astype("Int64").astype(NULLABLE)
     return table
 
 
-def _called_only(timeline: Timeline) -> pd.DataFrame:
+def _calls_without_kernels(timeline: Timeline) -> pd.DataFrame:
     """Return one row per collective and size that was called in the capture, without the columns that need kernels."""
-    called = timeline.profile.tables.get("collectives", empty("collectives")).rename(columns={"bytes": "message_bytes"})
-    grouped = called.groupby(["name", "message_bytes", "group_size"], dropna=False, observed=True)
+    calls = timeline.profile.tables.get("collectives", empty("collectives")).rename(columns={"bytes": "message_bytes"})
+    grouped = calls.groupby(["name", "message_bytes", "group_size"], dropna=False, observed=True)
     steps = max(len(timeline.window.repetitions), 1)
     table = grouped.size().rename("size").reset_index()
-    table["calls"] = table["size"] / max(called["process"].nunique(), 1) / steps
+    table["calls"] = table["size"] / max(calls["process"].nunique(), 1) / steps
     table = table.sort_values(["size", "name", "message_bytes"], ascending=[False, True, True], ignore_index=True)
     types = dict.fromkeys(("total_ns", "group_size", "last_rank"), NULLABLE)
     names = [column.name for column in COLLECTIVES.columns if not column.is_optional]
@@ -208,7 +208,7 @@ def _message_bytes(table: pd.DataFrame, members: "pd.Series[float]") -> tuple["p
     return sent.where(~compact.str.contains("allgather"), sent * members), factor
 
 
-def _usually_last(kernels: pd.DataFrame, table: pd.DataFrame) -> tuple["pd.Series[int]", Floats]:
+def _most_frequent_last(kernels: pd.DataFrame, table: pd.DataFrame) -> tuple["pd.Series[int]", Floats]:
     """Return, for each row, the rank that arrived last most often, and how often, in percent."""
     last = kernels[kernels["is_last"]]
     counts = last.groupby([*_KEYS, "rank"], dropna=False, observed=True).size().rename("times").reset_index()
@@ -229,7 +229,7 @@ def _steps(timeline: Timeline) -> pd.DataFrame:
     only waited for it), work_ns (the rest, except time that may be waiting for ranks without a capture). A window
     without steps counts as one step. The last step ends with the last work of the rank.
     """
-    kernels, rows = _in_window(timeline), []
+    kernels, rows = _window_communication(timeline), []
     steps = {device: steps_in_window(timeline, device) for device in kernels["device"].unique().tolist()}
     first = first_numbers(timeline, steps)
     for device, (begin, end) in steps.items():
@@ -253,7 +253,7 @@ def _steps(timeline: Timeline) -> pd.DataFrame:
 
 def ranks(timeline: Timeline) -> Table:
     """Return one row per rank, the one that the others wait for the longest first; no rows without collectives."""
-    kernels = _in_window(timeline)
+    kernels = _window_communication(timeline)
     if not (kernels["collective"] >= 0).any():
         return Table(pd.DataFrame(columns=RANKS.column_names), (_ALONE,))
     steps = _steps(timeline)
@@ -266,11 +266,12 @@ def ranks(timeline: Timeline) -> Table:
     facts["awaited_ns"] = by_step["awaited_ns"].mean()
     # share of the collectives in which the rank takes part
     facts["last_pct"] = 100.0 * by_rank["is_last"].sum() / by_rank["is_decided"].sum().clip(lower=1)
-    whole = whole_window(timeline.profile)
-    of_all = _in_window(timeline.at(whole)).sort_values(["awaited", "start_ns"], ascending=[False, True], kind="stable")
-    latest = of_all.drop_duplicates("rank").set_index("rank")
+    whole_capture = whole_window(timeline.profile)
+    all_kernels = _window_communication(timeline.at(whole_capture))
+    all_kernels = all_kernels.sort_values(["awaited", "start_ns"], ascending=[False, True], kind="stable")
+    latest = all_kernels.drop_duplicates("rank").set_index("rank")
     facts["late_ns"] = latest["awaited"]
-    facts["late_at_ns"] = latest["start_ns"] - whole.start_ns
+    facts["late_at_ns"] = latest["start_ns"] - whole_capture.start_ns
     process = by_rank["process"].first()
     if (hosts := _hosts(timeline)) is not None and mapping is not None and len(mapping):
         facts["host"] = process.map(hosts)
@@ -283,7 +284,7 @@ def ranks(timeline: Timeline) -> Table:
         facts[name] = facts[name].astype(NULLABLE)
     table = facts.reset_index().sort_values(["awaited_ns", "rank"], ascending=[False, True], ignore_index=True)
     lone = (_LONE,) if kernels["is_lone"].any() else ()
-    return Table(table[[name for name in RANKS.column_names if name in table]], (*_who_is_who(timeline), *lone))
+    return Table(table[[name for name in RANKS.column_names if name in table]], (*_rank_notes(timeline), *lone))
 
 
 _LONE: Final = "Collectives with uncaptured ranks do not count as work: they may be waiting for those ranks."
@@ -292,7 +293,7 @@ _ALONE: Final = (
 )
 
 
-def _who_is_who(timeline: Timeline) -> tuple[str, ...]:
+def _rank_notes(timeline: Timeline) -> tuple[str, ...]:
     """Return notes on the source of the rank numbers, and on how the clocks were aligned."""
     table = timeline.profile.tables.get("ranks")
     if table is None or not len(table):
@@ -318,7 +319,7 @@ def _who_is_who(timeline: Timeline) -> tuple[str, ...]:
 
 def rank_steps(timeline: Timeline) -> Table:
     """Return one row per rank and step; if there are many steps, per group of consecutive steps."""
-    if not (_in_window(timeline)["collective"] >= 0).any():
+    if not (_window_communication(timeline)["collective"] >= 0).any():
         return Table(pd.DataFrame(columns=RANK_STEPS.column_names), (_ALONE,))
     steps = _steps(timeline)
     size = -(-int(steps["number"].max() + 1) // _MOST_STEPS)

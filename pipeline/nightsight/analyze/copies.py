@@ -117,8 +117,8 @@ def slow_copies(timeline: Timeline) -> Table:
     frame = pd.DataFrame(keys).assign(call=call, bytes=slow_rows["bytes"].array, copy=duration(slow_rows).to_numpy())
     start, end = (np.append(times, 0)[call] for times in timeline.call_times)
     # a call can copy in several pieces: count its CPU time once
-    counted = ~frame.duplicated([*keys, "call"]) & (call >= 0)
-    frame = frame.assign(cpu=np.where(counted, end - start, 0), exposed=_exposed(timeline, positions[slow]))
+    is_first = ~frame.duplicated([*keys, "call"]) & (call >= 0)
+    frame = frame.assign(cpu=np.where(is_first, end - start, 0), exposed=_exposed(timeline, positions[slow]))
     grouped = frame.groupby(list(keys), observed=True, dropna=False)
     table = grouped.agg(
         count=("bytes", "size"), copy_ns=("copy", "sum"), cpu_ns=("cpu", "sum"), exposed_ns=("exposed", "sum")
@@ -170,8 +170,8 @@ def waiting_calls(timeline: Timeline) -> Ints:
     # a blocking copy call without a recorded copy counts too: it may have waited; memsets mostly do not wait
     copies = np.setdiff1d(np.flatnonzero(_is_blocking(timeline, _BLOCKING_COPY)), call[_within_gpus(operations)])
     to_host = is_pageable(operations) & operations["operation"].isin(["Device-to-Host", "Array-to-Host"]).to_numpy()
-    waited = call[(to_host | _is_waited_for(timeline, call)) & (call >= 0)]
-    return np.union1d(copies, waited)
+    of_operations = call[(to_host | _is_waited_for(timeline, call)) & (call >= 0)]
+    return np.union1d(copies, of_operations)
 
 
 def _is_waited_for(timeline: Timeline, call: Ints) -> Flags:
@@ -238,13 +238,13 @@ def _time_at_peak(timeline: Timeline) -> pd.DataFrame:
     table = copies.merge(_peaks(devices), on="device", how="left", validate="m:1")
     operation, target = table["operation"].astype("str"), table["target_kind"]
     peak = np.select([operation.isin(kinds) for kinds in _CROSSED.values()], [table[name] for name in _CROSSED], np.nan)
-    uncertain = (operation == "memset") & ~target.isin(_OF_DEVICE) | target.isin(_MANAGED)
-    uncertain |= table["source_kind"].isin(_MANAGED)
+    is_uncertain = (operation == "memset") & ~target.isin(_OF_DEVICE) | target.isin(_MANAGED)
+    is_uncertain |= table["source_kind"].isin(_MANAGED)
     # a copy within a device moves each byte twice: it reads and writes the same memory
-    times = np.where(operation == "Device-to-Device", 2, 1)
+    passes = np.where(operation == "Device-to-Device", 2, 1)
     # infinity marks unknown parts, because a sum skips NaN; a sum with one is unknown
     size = table["bytes"].to_numpy(dtype=np.float64, na_value=np.nan)
-    parts = table.assign(at_peak=pd.Series(size * times * 1e9 / peak).mask(uncertain).fillna(np.inf))
+    parts = table.assign(at_peak=pd.Series(size * passes * 1e9 / peak).mask(is_uncertain).fillna(np.inf))
     sums = parts.groupby(_KINDS, observed=True)["at_peak"].sum()
     return sums.where(np.isfinite(sums)).reset_index()
 

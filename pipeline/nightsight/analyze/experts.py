@@ -75,8 +75,8 @@ def all_to_all(timeline: Timeline) -> Table:
         return Table(pd.DataFrame(columns=ALL_TO_ALL.column_names))
     keys = ["group", "device"]
     steps = max(len(timeline.window.repetitions), 1)
-    sized = calls.assign(given=calls["bytes"].astype("float64"), got=calls["received_bytes"].astype("float64"))
-    table = sized.groupby(keys).agg(
+    with_sizes = calls.assign(given=calls["bytes"].astype("float64"), got=calls["received_bytes"].astype("float64"))
+    table = with_sizes.groupby(keys).agg(
         count=("start_ns", "size"),
         given_bytes=("given", "mean"),
         received_bytes=("got", "mean"),

@@ -63,16 +63,16 @@ def trust(timeline: Timeline) -> tuple[Finding, ...]:
     if (few := next_to_none(profile)) is not None:
         return (few,)
     graphs = _GRAPHS if len(profile.tables.get("graph_launches", ())) else None
-    calls = _calls(timeline)
-    edges = _edges(timeline, calls)
+    calls = _submitting_calls(timeline)
+    edges = _cut_ends(timeline, calls)
     calls_cut, operations_cut = int(edges.calls.sum()), int(edges.operations.sum())
     cut = _CUT.filled(calls=calls_cut, operations=operations_cut) if operations_cut else None
-    lost = _lost_work(timeline, calls[~edges.calls])
+    lost = _find_lost_work(timeline, calls[~edges.calls])
     findings = (
         lost,
         cut,
-        _lost_calls(timeline, edges.operations),
-        _early_work(timeline),
+        _find_lost_calls(timeline, edges.operations),
+        _find_early_work(timeline),
         graphs,
         *unseen_work(timeline),
     )
@@ -112,7 +112,7 @@ def shared_gpus(timeline: Timeline) -> Iterator[Finding]:
     )
 
 
-def _calls(timeline: Timeline) -> pd.DataFrame:
+def _submitting_calls(timeline: Timeline) -> pd.DataFrame:
     """Return the calls that submit work to a GPU in order of time: start, time (ns), process, is_copy and has_work.
 
     A driver call and the runtime call around it have the same id and count as one. Calls into a graph being captured,
@@ -120,31 +120,31 @@ def _calls(timeline: Timeline) -> pd.DataFrame:
     """
     calls = timeline.profile.tables.get("api_calls")
     if calls is None:
-        return _no_calls()
+        return _empty_calls()
     is_copy, launch = _matches(calls, _COPYING), timeline.call_launch
-    gives = (is_copy | _matches(calls, _LAUNCHING)) & (launch >= 0)
+    submits = (is_copy | _matches(calls, _LAUNCHING)) & (launch >= 0)
     # isin by sorting: numpy's own hashes, which is ten times slower on ids; what ran at an unknown time was not lost
     keys = np.append(
         distinct(np.append(timeline.operations.launch, _untimed_launches(timeline))), np.iinfo(np.int64).max
     )
     has_work: Flags = np.zeros(len(calls), dtype=bool)
-    has_work[gives] = keys[find_keys(keys, launch[gives])] == launch[gives]
-    if has_work[gives].all():
-        return _no_calls()
+    has_work[submits] = keys[find_keys(keys, launch[submits])] == launch[submits]
+    if has_work[submits].all():
+        return _empty_calls()
     if _matches(calls, _BEGIN).any():
-        gives &= ~_calls_of_captures(calls, gives, has_work)
+        submits &= ~_calls_of_captures(calls, submits, has_work)
     start, end = timeline.call_times
     process = calls["process"].to_numpy(dtype=np.int64)
     columns = {"start": start, "time": end - start, "process": process, "is_copy": is_copy, "has_work": has_work}
     # of calls with the same id the outermost is first
-    order = np.flatnonzero(gives)
+    order = np.flatnonzero(submits)
     order = order[in_order(start[order], start[order] - end[order])]
     order = order[~pd.Series(launch[order]).duplicated().to_numpy()]
     submitting = pd.DataFrame({name: values[order] for name, values in columns.items()})
     # copies and memsets of 0 bytes return at once; calls that submit work take their time even if the work is lost
     is_brief = submitting["time"] < submitting["time"][submitting["has_work"]].min() / 2
-    counted: pd.DataFrame = submitting[submitting["has_work"] | ~submitting["is_copy"] | ~is_brief]
-    return counted.reset_index(drop=True)
+    relevant: pd.DataFrame = submitting[submitting["has_work"] | ~submitting["is_copy"] | ~is_brief]
+    return relevant.reset_index(drop=True)
 
 
 def _untimed_launches(timeline: Timeline) -> Ints:
@@ -158,7 +158,7 @@ def _untimed_launches(timeline: Timeline) -> Ints:
     return timeline.call_launch[(matched["_merge"] == "both").to_numpy()]
 
 
-def _no_calls() -> pd.DataFrame:
+def _empty_calls() -> pd.DataFrame:
     return pd.DataFrame({name: pd.Series(dtype=kind) for name, kind in _CALL.items()})
 
 
@@ -173,61 +173,62 @@ def _unknown_activities(profile: Profile) -> list[tuple[str, int]]:
 
 
 @dataclass(frozen=True)
-class _Edges:
-    """Which of `_calls` lack their work, and which operations lack their call, because the capture was cut there."""
+class _CutEnds:
+    """Which of `_submitting_calls` lack their work, and which operations their call, because the capture was cut."""
 
     calls: Flags
     operations: Flags
 
 
-def _edges(timeline: Timeline, calls: pd.DataFrame) -> _Edges:
+def _cut_ends(timeline: Timeline, calls: pd.DataFrame) -> _CutEnds:
     """Find processes in which only the first operations lack a call, and only the last calls lack work.
 
     Only both together prove a cut: if the last calls alone lack work, the program may have been killed.
     """
     operations, process = timeline.operations, operation_column(timeline, "process")
-    has_call, lacking = operations.call >= 0, timeline.is_launched & (operations.launch >= 0) & (operations.call < 0)
+    has_call, lacks_call = operations.call >= 0, timeline.is_launched & (operations.launch >= 0) & (operations.call < 0)
     first = pd.Series(operations.start[has_call]).groupby(process[has_call]).min()
-    in_head = lacking & (operations.start < pd.Series(process).map(first).fillna(_NEVER).to_numpy())
+    in_head = lacks_call & (operations.start < pd.Series(process).map(first).fillna(_NEVER).to_numpy())
     last = calls["start"][calls["has_work"]].groupby(calls["process"]).max()
-    without = ~calls["has_work"].to_numpy(dtype=bool)
-    in_tail = without & np.asarray(calls["start"] > calls["process"].map(last), dtype=bool)
+    lacks_work = ~calls["has_work"].to_numpy(dtype=bool)
+    in_tail = lacks_work & np.asarray(calls["start"] > calls["process"].map(last), dtype=bool)
     callers = calls["process"].to_numpy()
-    cut = np.intersect1d(process[in_head], callers[in_tail])
+    cut_processes = np.intersect1d(process[in_head], callers[in_tail])
     # something missing in the middle is a loss, not a cut
-    cut = np.setdiff1d(cut, np.append(process[lacking & ~in_head], callers[without & ~in_tail]))
+    lossy = np.append(process[lacks_call & ~in_head], callers[lacks_work & ~in_tail])
+    cut_processes = np.setdiff1d(cut_processes, lossy)
     if _has_diagnostic(timeline.profile, _LOST_WORDS) and not _has_capture_range(timeline.profile):
-        cut = cut[:0]
-    return _Edges(in_tail & np.isin(callers, cut), in_head & np.isin(process, cut))
+        cut_processes = cut_processes[:0]
+    return _CutEnds(in_tail & np.isin(callers, cut_processes), in_head & np.isin(process, cut_processes))
 
 
-def _lost_work(timeline: Timeline, calls: pd.DataFrame) -> Finding | None:
+def _find_lost_work(timeline: Timeline, calls: pd.DataFrame) -> Finding | None:
     """Return a finding if calls lack their work, or if the profiler reports a loss that no capture range explains."""
     profile, operations = timeline.profile, timeline.operations
     # operations without an id may be the missing work
     unknown, is_copy = timeline.is_launched & (operations.launch < 0), operations.of("memory_ops")
     launching = _without_work(calls[~calls["is_copy"]], unknown & ~is_copy)
     copying = _without_work(calls[calls["is_copy"]], unknown & is_copy)
-    is_said = _has_diagnostic(profile, _LOST_WORDS)
+    is_reported = _has_diagnostic(profile, _LOST_WORDS)
     lost = []
     # a few launches fail or are cut off at the end; the profiler's own report of a loss leaves no tolerance
-    if launching[0] > (0 if is_said else _TOLERATED * launching[1]):
+    if launching[0] > (0 if is_reported else _TOLERATED * launching[1]):
         lost.append(("launch calls", *launching))
-    if copying[0] > _TOLERATED * copying[1] and (is_said or launching[0] or not _is_scattered(calls)):
+    if copying[0] > _TOLERATED * copying[1] and (is_reported or launching[0] or not _is_scattered(calls)):
         lost.append(("copy or memset calls", *copying))
     unread = _unknown_activities(profile)
     if not any(len(profile.tables.get(name, ())) for name in GPU_TABLES):
         if unread:
-            return _not_read("No kernel, copy or memset was found.", unread)
+            return _unknown_tables("No kernel, copy or memset was found.", unread)
         # calls were saved, and none of them gives work: the program did nothing on the GPU
         is_idle = _has_capture_range(profile) and len(profile.tables.get("api_calls", ())) > 0
-        return no_work(profile, are_lost=bool(lost) or (is_said and not is_idle))
+        return no_work(profile, are_lost=bool(lost) or (is_reported and not is_idle))
     if lost:
         missing = sum(unmatched for _, unmatched, _ in lost)
         is_there = sum(rows for _, rows in unread) >= missing
         text = _lost_text(lost)
-        return _not_read(f"No GPU work is recorded for {text}.", unread) if is_there else _LOST.filled(calls=text)
-    return _SAID_LOST if is_said and not _has_capture_range(profile) else None
+        return _unknown_tables(f"No GPU work is recorded for {text}.", unread) if is_there else _LOST.filled(calls=text)
+    return _POSSIBLE_LOSS if is_reported and not _has_capture_range(profile) else None
 
 
 def _without_work(calls: pd.DataFrame, unknown: Flags) -> tuple[int, int]:
@@ -298,7 +299,7 @@ def _matches(calls: pd.DataFrame, pattern: str) -> Flags:
     return flags
 
 
-def _lost_calls(timeline: Timeline, cut_off: Flags) -> Finding | None:
+def _find_lost_calls(timeline: Timeline, cut_off: Flags) -> Finding | None:
     """Return a finding if operations lack their launching calls although calls were traced; `cut_off` ones are fine."""
     if "api_calls" not in timeline.profile.tables:
         return None
@@ -307,15 +308,15 @@ def _lost_calls(timeline: Timeline, cut_off: Flags) -> Finding | None:
     return _WITHOUT_CALLS.filled(lacking=lacking, total=total) if lacking > _TOLERATED * total else None
 
 
-def _early_work(timeline: Timeline) -> Finding | None:
+def _find_early_work(timeline: Timeline) -> Finding | None:
     """Return a finding if operations start before the calls that launched them."""
     operations = timeline.operations
     has_call = operations.call >= 0
     if not has_call.any():
         return None
     lead = timeline.call_times[0][operations.call[has_call]] - operations.start[has_call]
-    early = int((lead > _CLOCK_SKEW_NS).sum())
-    return _EARLY.filled(count=early, total=int(has_call.sum())) if early else None
+    count = int((lead > _CLOCK_SKEW_NS).sum())
+    return _EARLY.filled(count=count, total=int(has_call.sum())) if count else None
 
 
 _LOST_WORDS: Final = "might have been|events? (?:were )?(?:lost|dropped)"
@@ -351,7 +352,7 @@ _GRAPHS: Final = Finding(
 )
 
 
-_SAID_LOST: Final = Finding(
+_POSSIBLE_LOSS: Final = Finding(
     "lost_events",
     "warning",
     "The profiler reports that events may be missing",
@@ -374,14 +375,14 @@ _LOST: Final = Finding(
 )
 
 
-def _not_read(seen: str, unread: list[tuple[str, int]]) -> Finding:
+def _unknown_tables(sentence: str, unread: list[tuple[str, int]]) -> Finding:
     tables = ", ".join(f"{name} ({count:,} rows)" for name, count in unread)
     return Finding(
         "unknown_tables",
         "warning",
         "GPU work may be in tables that nightsight does not know",
-        f"{seen} The capture has events that are not read: {tables}. If they are the missing work, sums, counts and "
-        "advice are wrong.",
+        f"{sentence} The capture has events that are not read: {tables}. If they are the missing work, sums, counts "
+        "and advice are wrong.",
         "Update nightsight. If it is up to date, report the names of these tables (docs/support.md).",
     )
 

@@ -29,7 +29,7 @@ def gpu_gaps(timeline: Timeline) -> Table:
         piece = _longest(idle, least=_LEAST * window.length_ns)
         start, end = idle[0][piece], idle[1][piece]
         causes = idle_causes(timeline, device=int(device), piece=piece)
-        before, after = _neighbours(timeline, by_device(timeline)[int(device)], start, end)
+        before, after = _neighbors(timeline, by_device(timeline)[int(device)], start, end)
         which, share = causes.argmax(axis=1), causes.max(axis=1)
         gaps_of_devices.append((np.full(len(start), device), start, end, which, share, before, after))
     if not gaps_of_devices:
@@ -77,10 +77,11 @@ def _longest(idle: Spans, *, least: float) -> Ints:
     return np.sort(order[length[order] >= min(least, length.max(initial=0))])
 
 
-def _neighbours(timeline: Timeline, here: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints]:
+def _neighbors(timeline: Timeline, of_device: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints]:
     """Return the last operation to end before each gap and the first to begin after it; -1 for none."""
     operations = timeline.operations
-    by_end, by_start = (here[np.argsort(times[here], kind="stable")] for times in (operations.end, operations.start))
+    by_end = of_device[np.argsort(operations.end[of_device], kind="stable")]
+    by_start = of_device[np.argsort(operations.start[of_device], kind="stable")]
     before = np.searchsorted(operations.end[by_end], start, side="right") - 1
     after = np.searchsorted(operations.start[by_start], end, side="left")
     # without an operation before, the index is -1; without one after, the length: both find the appended -1

@@ -20,16 +20,16 @@ def gpu_time(timeline: Timeline) -> Table:
     inside = (operations.start < window.end_ns) & (operations.end > window.start_ns)
     rows = []
     for device, of_device in by_device(timeline).items():
-        here = of_device[inside[of_device]]
-        if not len(here):
+        rows_of_device = of_device[inside[of_device]]
+        if not len(rows_of_device):
             continue
         covered = length(busy_spans(timeline)[int(device)])
         rows.append(
             {
                 "device": device,
-                **_shares(timeline, device, covered),
-                **_sums(timeline, here, end - start),
-                **_launching(timeline, device),
+                **_busy_columns(timeline, device, covered),
+                **_sums_by_kind(timeline, rows_of_device, end - start),
+                **_launch_columns(timeline, device),
             }
         )
     notes: tuple[str, ...] = ()
@@ -39,7 +39,7 @@ def gpu_time(timeline: Timeline) -> Table:
     return Table(table if table["unseen_ns"].any() else table.drop(columns="unseen_ns"), notes)
 
 
-def _shares(timeline: Timeline, device: int, covered: int) -> dict[str, object]:
+def _busy_columns(timeline: Timeline, device: int, covered: int) -> dict[str, object]:
     window, unknown = timeline.window, unseen(timeline.profile)[device].spans
     bounds = np.array([window.start_ns]), np.array([window.end_ns])
     hidden = length(shared(bounds, unknown))
@@ -53,8 +53,8 @@ def _shares(timeline: Timeline, device: int, covered: int) -> dict[str, object]:
     }
 
 
-def _sums(timeline: Timeline, here: Ints, length: Ints) -> dict[str, object]:
-    kind, is_set = timeline.operations.kind[here], timeline.is_set[here]
+def _sums_by_kind(timeline: Timeline, operations: Ints, length: Ints) -> dict[str, object]:
+    kind, is_set = timeline.operations.kind[operations], timeline.is_set[operations]
     kernels, memory, graphs = (kind == position for position in range(len(GPU_TABLES)))
     kinds = {
         ("kernels", "kernel_ns"): kernels,
@@ -63,21 +63,21 @@ def _sums(timeline: Timeline, here: Ints, length: Ints) -> dict[str, object]:
         ("graph_launches", "graph_ns"): graphs,
     }
     sums: dict[str, object] = {}
-    for (count, time), chosen in kinds.items():
-        sums |= {count: int(chosen.sum()), time: int(length[here[chosen]].sum())}
+    for (count, time), is_kind in kinds.items():
+        sums |= {count: int(is_kind.sum()), time: int(length[operations[is_kind]].sum())}
     # operations are in the order of their tables, memory_ops after kernels
-    rows = here[memory & ~is_set] - np.count_nonzero(timeline.operations.of("kernels"))
+    rows = operations[memory & ~is_set] - np.count_nonzero(timeline.operations.of("kernels"))
     size = timeline.profile.table("memory_ops")["bytes"].iloc[rows]
     # one unknown size makes the sum unknown
     return sums | {"copied_bytes": None if size.hasnans else int(size.sum())}
 
 
-def _launching(timeline: Timeline, device: int) -> dict[str, object]:
+def _launch_columns(timeline: Timeline, device: int) -> dict[str, object]:
     """Return the launches whose work began in the window, and the median CPU time of their calls in ns."""
     window, launches = timeline.window, timeline.launches
-    here = np.flatnonzero(launches["device"].to_numpy() == device)
-    starts = launches["start_ns"].to_numpy()[here]
-    calls = launches["call"].to_numpy()[here[(starts >= window.start_ns) & (starts < window.end_ns)]]
+    of_device = np.flatnonzero(launches["device"].to_numpy() == device)
+    starts = launches["start_ns"].to_numpy()[of_device]
+    calls = launches["call"].to_numpy()[of_device[(starts >= window.start_ns) & (starts < window.end_ns)]]
     call = calls[calls >= 0]
     if not len(call):
         return {"launches": len(calls), "launch_api_med_ns": None}

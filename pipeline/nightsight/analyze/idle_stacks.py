@@ -98,11 +98,11 @@ def idle_stacks(timeline: Timeline) -> Table:
     if recorded_stacks is None:
         return Table(pd.DataFrame(columns=_columns(tid=False, samples=False)), (_NO_STACKS,), title)
     pieces_by_key = (
-        _idle(timeline, set(recorded_stacks.threads))
+        _idle_pieces(timeline, set(recorded_stacks.threads))
         if has_work
-        else _of_threads(timeline, set(recorded_stacks.threads))
+        else _thread_pieces(timeline, set(recorded_stacks.threads))
     )
-    rows = [{**key, **row} for key, pieces in pieces_by_key for row in _rows(recorded_stacks, pieces)]
+    rows = [{**key, **row} for key, pieces in pieces_by_key for row in _stack_rows(recorded_stacks, pieces)]
     frame = pd.DataFrame(rows, columns=IDLE_STACKS.column_names)
     if not has_work:
         # a thread that ran Python only outside of the window
@@ -112,7 +112,7 @@ def idle_stacks(timeline: Timeline) -> Table:
         ["device", "tid", "time_ns", "cause", "stack"], ascending=[True, True, False, True, True], ignore_index=True
     )
     columns = _columns(tid=not has_work, samples=isinstance(recorded_stacks, _Samples))
-    return Table(frame[columns], _notes(recorded_stacks, frame, "idle time" if has_work else "time"), title)
+    return Table(frame[columns], _stack_notes(recorded_stacks, frame, "idle time" if has_work else "time"), title)
 
 
 def _columns(*, tid: bool, samples: bool) -> list[str]:
@@ -120,7 +120,7 @@ def _columns(*, tid: bool, samples: bool) -> list[str]:
     return [name for name in IDLE_STACKS.column_names if optional.get(name, True)]
 
 
-def _notes(stacks: _Samples | _RecordedCalls, frame: pd.DataFrame, time: str) -> tuple[str, ...]:
+def _stack_notes(stacks: _Samples | _RecordedCalls, frame: pd.DataFrame, time: str) -> tuple[str, ...]:
     """Return notes on the number of samples, and on the share of the `time` without a stack."""
     notes = []
     if isinstance(stacks, _Samples):
@@ -150,19 +150,20 @@ def _recorded_stacks(timeline: Timeline) -> _Samples | _RecordedCalls | None:
 def _samples_by_thread(samples: pd.DataFrame, window: Window) -> _Samples | None:
     """Return the samples in the window by thread; None if no thread has two, because their distance is then unknown."""
     time, stack = (np.asarray(values, dtype=np.int64) for values in (samples["start_ns"], samples["stack"].cat.codes))
-    here = np.flatnonzero((time >= window.start_ns) & (time < window.end_ns))
-    here = here[np.argsort(time[here], kind="stable")]
-    ordered = {thread: here[mine] for thread, mine in positions(samples["thread"].to_numpy()[here]).items()}
-    distances = np.concatenate([np.empty(0, dtype=np.int64), *(np.diff(time[mine]) for mine in ordered.values())])
+    in_window = np.flatnonzero((time >= window.start_ns) & (time < window.end_ns))
+    in_window = in_window[np.argsort(time[in_window], kind="stable")]
+    ordered = {thread: in_window[rows] for thread, rows in positions(samples["thread"].to_numpy()[in_window]).items()}
+    distances = np.concatenate([np.empty(0, dtype=np.int64), *(np.diff(time[rows]) for rows in ordered.values())])
     distances = distances[distances > 0]
     if not len(distances):
         return None
-    usual = distances[distances <= _MOST_MISSED * np.median(distances)]
+    typical = distances[distances <= _MOST_MISSED * np.median(distances)]
     texts = samples["stack"].cat.categories.to_list()
     # a stack without names is useless
     has_names = np.array([bool(text) for text in texts])[stack]
-    rows = {thread: mine[has_names[mine]] for thread, mine in ordered.items()}
-    return _Samples({thread: (time[mine], stack[mine]) for thread, mine in rows.items()}, texts, float(usual.mean()))
+    named_rows = {thread: rows[has_names[rows]] for thread, rows in ordered.items()}
+    threads = {thread: (time[rows], stack[rows]) for thread, rows in named_rows.items()}
+    return _Samples(threads, texts, float(typical.mean()))
 
 
 def _calls_by_thread(calls: pd.DataFrame) -> _RecordedCalls:
@@ -172,18 +173,18 @@ def _calls_by_thread(calls: pd.DataFrame) -> _RecordedCalls:
     names = [framed(name, is_of_library=False) for name in calls["function"].cat.categories]
     threads, texts = {}, list[str]()
     for thread, of_thread in positions(calls["thread"].to_numpy()).items():
-        here = of_thread[np.lexsort((-end[of_thread], start[of_thread]))]
-        parent = outer(end[here])
-        stack, stack_texts = _paths(function[here], parent, names)
-        edges = np.unique(np.concatenate([start[here], end[here]]))
-        inner = innermost(start[here], end[here], parent, edges[:-1])
+        by_start = of_thread[np.lexsort((-end[of_thread], start[of_thread]))]
+        parent = outer(end[by_start])
+        stack, stack_texts = _call_stacks(function[by_start], parent, names)
+        edges = np.unique(np.concatenate([start[by_start], end[by_start]]))
+        inner = innermost(start[by_start], end[by_start], parent, edges[:-1])
         is_open = inner >= 0
         threads[thread] = edges[:-1][is_open], edges[1:][is_open], stack[inner[is_open]] + len(texts)
         texts += stack_texts
     return _RecordedCalls(threads, texts)
 
 
-def _paths(function: Ints, parent: Ints, names: list[str]) -> tuple[Ints, list[str]]:
+def _call_stacks(function: Ints, parent: Ints, names: list[str]) -> tuple[Ints, list[str]]:
     """Return the stack of each call as a position in the distinct stacks; and these stacks.
 
     Calls more than _DEEPEST levels deep count for their ancestor on the last level.
@@ -196,8 +197,8 @@ def _paths(function: Ints, parent: Ints, names: list[str]) -> tuple[Ints, list[s
         above = np.where(parent[rows] >= 0, stack[parent[rows]], -1)
         codes, distinct = pd.factorize((above + 1) * len(names) + function[rows])
         stack[rows] = codes + len(texts)
-        caller, called = (part.tolist() for part in np.divmod(distinct, len(names)))
-        texts += [joined([texts[up - 1] if up else "", names[name]]) for up, name in zip(caller, called, strict=True)]
+        caller, callee = (part.tolist() for part in np.divmod(distinct, len(names)))
+        texts += [joined([texts[up - 1] if up else "", names[name]]) for up, name in zip(caller, callee, strict=True)]
     return stack[nearest(parent, level >= _DEEPEST)], texts
 
 
@@ -222,7 +223,7 @@ def _stand_ins(timeline: Timeline, recorded: set[int]) -> dict[int, int]:
 # -- pieces of time ---------------------------------------------------------------------------------------------------
 
 
-def _idle(timeline: Timeline, recorded: set[int]) -> Iterator[tuple[dict[str, int], _PieceSet]]:
+def _idle_pieces(timeline: Timeline, recorded: set[int]) -> Iterator[tuple[dict[str, int], _PieceSet]]:
     """Yield the idle time of each device, with the thread that launched the next operation."""
     stand_in = _stand_ins(timeline, recorded)
     for device in devices_at_work(timeline):
@@ -232,7 +233,7 @@ def _idle(timeline: Timeline, recorded: set[int]) -> Iterator[tuple[dict[str, in
         yield {"device": device}, _PieceSet(explained.start, explained.end, explained.cause, thread, IDLE)
 
 
-def _of_threads(timeline: Timeline, recorded: set[int]) -> Iterator[tuple[dict[str, int], _PieceSet]]:
+def _thread_pieces(timeline: Timeline, recorded: set[int]) -> Iterator[tuple[dict[str, int], _PieceSet]]:
     """Yield the window for each Python thread, divided into time inside and outside of operators."""
     bounds = (timeline.window.start_ns, timeline.window.end_ns)
     tables = {name: timeline.profile.tables.get(name, empty(name)) for name in ("cpu_ops", *_OF_PYTHON)}
@@ -252,18 +253,18 @@ def _of_threads(timeline: Timeline, recorded: set[int]) -> Iterator[tuple[dict[s
 # -- stacks -----------------------------------------------------------------------------------------------------------
 
 
-def _rows(stacks: _Samples | _RecordedCalls, pieces: _PieceSet) -> Iterator[dict[str, Any]]:
+def _stack_rows(stacks: _Samples | _RecordedCalls, pieces: _PieceSet) -> Iterator[dict[str, Any]]:
     """Yield the rows of a device, or of a thread."""
     times_of = np.bincount(pieces.cause, pieces.end - pieces.start, len(pieces.causes)).astype(np.int64)
-    whole, unit = int(times_of.sum()), stacks.distance_ns if isinstance(stacks, _Samples) else 1.0
+    total_ns, unit = int(times_of.sum()), stacks.distance_ns if isinstance(stacks, _Samples) else 1.0
     cause, stack, weight = _weights(stacks, pieces)
     for category in np.flatnonzero(times_of).tolist():
-        tree = _Tree(keeps_lines=isinstance(stacks, _RecordedCalls))
+        tree = _StackTree(keeps_lines=isinstance(stacks, _RecordedCalls))
         has_cause = cause == category
         for text, amount in zip(stack[has_cause].tolist(), weight[has_cause].tolist(), strict=True):
             tree.add(stacks.texts[text], amount)
         ways = Counter[tuple[str, ...]]()
-        for frames, amount in tree.stacks(least=_LEAST * whole / unit):
+        for frames, amount in tree.stacks(least=_LEAST * total_ns / unit):
             ways[frames] += amount
         amounts = np.array(list(ways.values()), dtype=np.int64)
         # sampling is random: the samples of a cause can add up to more than its time
@@ -274,7 +275,7 @@ def _rows(stacks: _Samples | _RecordedCalls, pieces: _PieceSet) -> Iterator[dict
                 yield {
                     "cause": pieces.causes[category],
                     "time_ns": time,
-                    "share_pct": 100.0 * time / whole,
+                    "share_pct": 100.0 * time / total_ns,
                     "samples": amount,
                     **_own_function(frames),
                     "stack": joined(frames),
@@ -298,9 +299,9 @@ def _weights(stacks: _Samples | _RecordedCalls, pieces: _PieceSet) -> tuple[Ints
 
 def _own_function(frames: tuple[str, ...]) -> dict[str, str]:
     """Return the innermost function that is not from a library, else the innermost function, and what it calls."""
-    own = next((place for place in reversed(range(len(frames))) if not of_library(frames[place])), len(frames) - 1)
-    called = [frame.strip("[]") for frame in frames[own + 1 :]]
-    return {"function": (_NOT_RECORDED, *frames)[own + 1], "calls": " → ".join(called)}
+    position = next((place for place in reversed(range(len(frames))) if not of_library(frames[place])), len(frames) - 1)
+    callees = [frame.strip("[]") for frame in frames[position + 1 :]]
+    return {"function": (_NOT_RECORDED, *frames)[position + 1], "calls": " → ".join(callees)}
 
 
 @dataclass
@@ -312,7 +313,7 @@ class _CallNode:
     total: int = 0
 
 
-class _Tree:
+class _StackTree:
     """Stacks merged by their outermost frames, as in a flame graph.
 
     Samples contain the current line of a function, not its first line. All lines of one function become one frame;

@@ -97,10 +97,11 @@ def memory_over_time(timeline: Timeline) -> Table:
     levels = levels.assign(piece=(levels["start_ns"] - begin) * _PIECES // length)
     pieces = levels.groupby(["device", "piece"])["bytes"]
     rows = np.union1d(pieces.idxmax(), levels.index[~levels.duplicated(["device", "piece"], keep="last")])
-    chosen = levels.loc[rows]
-    chosen = chosen.assign(time_ns=chosen["start_ns"] - timeline.window.start_ns, device=_numbers(chosen["device"]))
+    extremes = levels.loc[rows]
+    time_ns = extremes["start_ns"] - timeline.window.start_ns
+    extremes = extremes.assign(time_ns=time_ns, device=_numbers(extremes["device"]))
     columns = ["device", "time_ns", "bytes", *(["reserved_bytes"] if len(reserved) else [])]
-    return Table(chosen[columns].reset_index(drop=True))
+    return Table(extremes[columns].reset_index(drop=True))
 
 
 def unified_memory(timeline: Timeline) -> Table:
@@ -142,8 +143,8 @@ def gpu_metrics(timeline: Timeline) -> Table:
 
 def range_counters(timeline: Timeline) -> Table:
     """Return one row per device, name and metric: the number of kernels or ranges, and their values."""
-    counted = timeline.profile.table("range_counters")
-    grouped = counted.groupby(["device", "metric", "name"], observed=True)["value"]
+    counters = timeline.profile.table("range_counters")
+    grouped = counters.groupby(["device", "metric", "name"], observed=True)["value"]
     table = grouped.agg(ranges="size", mean="mean", min="min", max="max").reset_index()
     return Table(table[list(RANGE_COUNTERS.column_names)])
 

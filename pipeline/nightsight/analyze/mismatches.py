@@ -107,20 +107,20 @@ def _compare_calls(timeline: Timeline) -> _Mismatches:
         # how long each continues after its last call, without collectives
         alone_ns = last.get(int(process[first[-1]]), 0) - int(start[first[-1]])
         for rank in others:
-            place, alike = _differing(call_codes, first, rank)
+            place, matches = _differing(call_codes, first, rank)
             if len(place):
                 result.unlike.append(len(place))
-                one, other = (_case(timeline, calls, int(row)) for row in (rank[place[0]], alike[place[0]]))
+                one, other = (_case(timeline, calls, int(row)) for row in (rank[place[0]], matches[place[0]]))
                 result.cases.append(f"call {place[0] + 1:,}: {one}, {other}")
-            lacking = len(first) - 1 - int(np.flatnonzero(first == alike[-1])[0])
+            lacking = len(first) - 1 - int(np.flatnonzero(first == matches[-1])[0])
             if not lacking:
                 continue
-            number, whose = int(process[rank[-1]]), _rank_of(timeline, calls, int(rank[-1]))
-            awaited = int(first[-lacking])
-            wait_ns = _longest_since(timeline, int(process[awaited]), int(start[awaited]))
+            number, owner = int(process[rank[-1]]), _rank_of(timeline, calls, int(rank[-1]))
+            waiting_call = int(first[-lacking])
+            wait_ns = _longest_since(timeline, int(process[waiting_call]), int(start[waiting_call]))
             if wait_ns > max(_HANGS_NS, _HANGS * every_ns):
-                waits = f"{_case(timeline, calls, awaited)} waits for {format_value(wait_ns, 'length_ns')}"
-                result.hanging[number] = wait_ns, f"{waits}; {whose} never calls it"
+                waits = f"{_case(timeline, calls, waiting_call)} waits for {format_value(wait_ns, 'length_ns')}"
+                result.hanging[number] = wait_ns, f"{waits}; {owner} never calls it"
             after_ns = last.get(number, 0) - int(start[rank[-1]])
             if lacking >= _GOES_ON and after_ns > max(alone_ns, 0) + _GOES_ON * every_ns:
                 one = _case(timeline, calls, int(rank[-1]))

@@ -61,10 +61,8 @@ def no_work(profile: Profile, *, are_lost: bool) -> Finding:
     if not calls and quote:
         return Finding(NO_WORK, "warning", "No CUDA work was recorded", quote, _ANOTHER)
     if are_lost:
-        counted = (
-            f"{calls:,} CUDA call{' was' if calls == 1 else 's were'} recorded" if calls else "No call was recorded"
-        )
-        detail = f"{quote} {counted}, but no kernel, copy or memset.".strip()
+        count = f"{calls:,} CUDA call{' was' if calls == 1 else 's were'}" if calls else "No call was"
+        detail = f"{quote} {count} recorded, but no kernel, copy or memset.".strip()
         remedy = f"{_UNSAMPLED} {_ENDS}" if len(profile.tables.get("python_samples", ())) else _ENDS
         return Finding(LOST, "warning", "No GPU work was saved", detail, remedy)
     return Finding(
@@ -99,8 +97,8 @@ def next_to_none(profile: Profile) -> Finding | None:
         return None
     time = format_value(copy_ns, "time_ns")
     work = "1 copy or memset" if len(copies) == 1 else f"{len(copies)} copies and memsets"
-    called = f"{len(calls):,} CUDA call{'' if len(calls) == 1 else 's'}"
-    detail = f"The only GPU work in the capture: {work} ({time}), with {called}."
+    call_count = f"{len(calls):,} CUDA call{'' if len(calls) == 1 else 's'}"
+    detail = f"The only GPU work in the capture: {work} ({time}), with {call_count}."
     quote = _diagnostic(profile, _NOT_STARTED, _NOT_ALL, _NO_EVENTS)
     remedy = _newer_driver(profile.environment) if _NOT_STARTED in quote else _ENDS if quote else ""
     record = "Record the part of the program that computes: a longer run, or a capture range (cudaProfilerStart/Stop)."

@@ -58,11 +58,11 @@ def kernel_operators(timeline: Timeline) -> Table:
     functions = timeline.profile.tables.get("python_functions", empty("python_functions"))
     if len(functions) and len(operators):
         # the operator that the program called: the forward one, in the backward pass
-        called = np.where(np.append(forward, -1)[row] >= 0, np.append(forward, -1)[row], row)
-        outermost = operators.iloc[called.clip(0)]
+        forward_operator = np.where(np.append(forward, -1)[row] >= 0, np.append(forward, -1)[row], row)
+        outermost = operators.iloc[forward_operator.clip(0)]
         inside = innermost_of(functions, outermost["thread"].to_numpy(), outermost["start_ns"].to_numpy())
         of_functions = np.append(np.asarray(functions["function"], dtype=object), "")
-        launched["function"] = of_functions[np.where(called >= 0, inside, -1)]
+        launched["function"] = of_functions[np.where(forward_operator >= 0, inside, -1)]
         keys.append("function")
     launched = launched[begun(timeline, launched["start_ns"])]
     summed = time_summary(launched, ["name", *keys]).rename(columns={"count": "instances"})
@@ -158,11 +158,11 @@ def _changes(events: pd.DataFrame, process: Ints, start: Ints, end: Ints) -> Int
 def _flops(operators: pd.DataFrame) -> np.ndarray[Any, Any]:
     """Return the floating-point operations of each call, like torch's `with_flops`; 0 for other operators."""
     flops = np.zeros(len(operators))
-    counted = np.flatnonzero(operators["name"].isin(list(_FORMULAS)) & (operators["shapes"] != ""))
-    candidates = operators.iloc[counted]
+    rows = np.flatnonzero(operators["name"].isin(list(_FORMULAS)) & (operators["shapes"] != ""))
+    candidates = operators.iloc[rows]
     group = candidates.groupby(["name", "shapes", "inputs"], observed=True, sort=False)
     values = [_flops_of_call(*map(str, key)) for key, _ in group]
-    flops[counted] = np.array(values)[group.ngroup().to_numpy()] if values else 0
+    flops[rows] = np.array(values)[group.ngroup().to_numpy()] if values else 0
     return flops
 
 

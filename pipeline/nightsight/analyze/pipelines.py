@@ -73,10 +73,9 @@ def sends(timeline: Timeline) -> Table:
     table["bytes_per_s"] = table["message_bytes"] / table["transfer_ns"].clip(lower=1) * 1e9
     for name, column in (("from_rank", "sender"), ("to_rank", "receiver")):
         table[name] = ranks_of(timeline, table[column].to_numpy())
-    waited = table["to_waited_ns"] + table["from_waited_ns"]
-    table = table.assign(waited=waited).sort_values(
-        ["waited", "from_rank", "to_rank"], ascending=[False, True, True], ignore_index=True
-    )
+    wait_ns = table["to_waited_ns"] + table["from_waited_ns"]
+    order = ["wait_ns", "from_rank", "to_rank"]
+    table = table.assign(wait_ns=wait_ns).sort_values(order, ascending=[False, True, True], ignore_index=True)
     return Table(table[SENDS.column_names], () if arrived["is_directed"].all() else (_UNDIRECTED,))
 
 
@@ -112,11 +111,11 @@ def chains(timeline: Timeline) -> list[list[int]]:
 
 def _chain_from(neighbors: dict[int, set[int]], first: int) -> Iterator[int]:
     """Yield the chain of devices that starts with one, until it branches or ends."""
-    before, here = -1, first
-    while here >= 0:
-        yield here
-        ahead = neighbors[here] - {before}
-        before, here = here, ahead.pop() if len(ahead) == 1 else -1
+    previous, device = -1, first
+    while device >= 0:
+        yield device
+        ahead = neighbors[device] - {previous}
+        previous, device = device, ahead.pop() if len(ahead) == 1 else -1
 
 
 def _begins(timeline: Timeline, directed: pd.DataFrame) -> "pd.Series[float]":
@@ -155,20 +154,23 @@ def _stages(timeline: Timeline, chain: list[int]) -> Iterator[dict[str, float | 
     even = 100 * (len(chain) - 1) / (count + len(chain) - 1) if count is not None and goes_back else None
     for device, rank in zip(chain, ranks_of(timeline, np.array(chain)).tolist(), strict=True):
         begin, end = steps_in_window(timeline, device)
-        sent, got = (timed[timed[name] == device] for name in ("sender", "receiver"))
+        sent, received = (timed[timed[name] == device] for name in ("sender", "receiver"))
         other_work = overlapping_work(timeline)[device]
-        until = [np.minimum(sent["got_ns"], sent["sent_end_ns"]), np.minimum(got["sent_ns"], got["got_end_ns"])]
-        starts = np.concatenate([sent["sent_ns"], got["got_ns"]])
+        until = [
+            np.minimum(sent["got_ns"], sent["sent_end_ns"]),
+            np.minimum(received["sent_ns"], received["got_end_ns"]),
+        ]
+        starts = np.concatenate([sent["sent_ns"], received["got_ns"]])
         waits = without(_spans(starts, np.concatenate(until)), other_work)
-        ends = np.concatenate([sent["sent_end_ns"], got["got_end_ns"]])
+        ends = np.concatenate([sent["sent_end_ns"], received["got_end_ns"]])
         exposed = without(_spans(starts, ends), other_work)
-        waited, step = float(covered(waits, begin, end).mean()), float((end - begin).mean())
+        wait_ns, step = float(covered(waits, begin, end).mean()), float((end - begin).mean())
         yield {
             "rank": rank,
             "step_ns": step,
             "work_ns": step - float(covered(exposed, begin, end).mean()),
-            "waited_ns": waited,
-            "bubble_pct": 100 * waited / max(step, 1),
+            "waited_ns": wait_ns,
+            "bubble_pct": 100 * wait_ns / max(step, 1),
             "microbatches": count,
             "even_pct": even,
         }
@@ -177,8 +179,8 @@ def _stages(timeline: Timeline, chain: list[int]) -> Iterator[dict[str, float | 
 def _spans(
     start: np.ndarray[tuple[int, ...], np.dtype[np.int64]], end: np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 ) -> Spans:
-    lasting = end > start
-    return union(start[lasting], end[lasting])
+    is_long = end > start
+    return union(start[is_long], end[is_long])
 
 
 def _microbatches(timeline: Timeline, chain: list[int]) -> tuple[int | None, bool]:
@@ -187,8 +189,8 @@ def _microbatches(timeline: Timeline, chain: list[int]) -> tuple[int | None, boo
     place = pd.Series(range(len(chain)), index=chain)
     ahead = arrived["receiver"].map(place) - arrived["sender"].map(place)
     forward = arrived[ahead == 1]
-    sized = forward.assign(size=forward["bytes"].astype("float64").fillna(-1.0))
-    by_size = sized.groupby(["sender", "size"]).size().rename("count").reset_index()
+    messages_with_size = forward.assign(size=forward["bytes"].astype("float64").fillna(-1.0))
+    by_size = messages_with_size.groupby(["sender", "size"]).size().rename("count").reset_index()
     # the shape of a tensor may be sent ahead of it
     by_size["moved"] = by_size["count"] * by_size["size"].abs()
     most = by_size.sort_values("moved", ascending=False, kind="stable").drop_duplicates("sender")
@@ -196,7 +198,7 @@ def _microbatches(timeline: Timeline, chain: list[int]) -> tuple[int | None, boo
     counts = (most["count"] / steps).round(1)
     is_one = (
         len(most) == len(chain) - 1
-        and (np.abs(counts - counts.round()) <= _ALIKE).all()
+        and (np.abs(counts - counts.round()) <= _MOST_DEVIATION).all()
         and counts.round().nunique() == 1
     )
     count = int(counts.round().iloc[0]) if is_one else 0
@@ -204,5 +206,5 @@ def _microbatches(timeline: Timeline, chain: list[int]) -> tuple[int | None, boo
 
 
 # deviation of the number of messages per step: some may be missing at the ends of the recording
-_ALIKE: Final = 0.2
+_MOST_DEVIATION: Final = 0.2
 ANALYSES: Final = (Analysis(SENDS, sends), Analysis(PIPELINE_STAGES, pipeline_stages))

@@ -46,7 +46,7 @@ _LEAST_OFFSET_NS: Final = 2_000
 _MOST_FUNCTIONS: Final = 3
 
 
-class Calls(NamedTuple):
+class CauseCalls(NamedTuple):
     """CUDA calls by the idle category they cause: `cause` is a position in IDLE, `name` one in `names`; times in ns.
 
     `rows`: those of each process and cause that take any time.
@@ -62,7 +62,7 @@ class Calls(NamedTuple):
     rows: dict[tuple[int, int], Ints]
 
 
-class _Facts(NamedTuple):
+class _Kinds(NamedTuple):
     """For every operation its category, as a position in BUSY, and its process."""
 
     kind: Ints
@@ -177,27 +177,27 @@ def device_splits(timeline: Timeline) -> dict[int, Split]:
     # nothing may run during the start-up, but all GPUs wait for it
     is_start = timeline.window.name == START_UP
     devices = list(by_device(timeline)) if is_start else devices_at_work(timeline).tolist()
-    split = _of_pieces if timeline.pieces else _of_device
+    split = _split_pieces if timeline.pieces else _split_device
     return {device: split(timeline, device) for device in devices}
 
 
-def _of_device(timeline: Timeline, device: int) -> Split:
-    calls, facts, steps = causing_calls(timeline), _facts(timeline), device_steps(timeline, device)
-    parts, idle = _busy(timeline, facts, steps, device=device)
-    gaps = _gaps(timeline, facts, calls, device=device, idle=idle)
-    taken = []
+def _split_device(timeline: Timeline, device: int) -> Split:
+    calls, kinds, steps = causing_calls(timeline), _kinds(timeline), device_steps(timeline, device)
+    parts, idle = _split_busy(timeline, kinds, steps, device=device)
+    gaps = _find_gaps(timeline, kinds, calls, device=device, idle=idle)
+    layers = []
     # one layer after the other: all of them take much memory
-    for category, spans, by_function in _layers(timeline, gaps, calls, device=device):
+    for category, spans, by_function in _cause_layers(timeline, gaps, calls, device=device):
         parts.append(SplitPart(category, length(spans), 0, by_function, covered(spans, *steps)))
-        taken.append((category, spans))
-    return Split(list(_merge_parts(parts)), steps, _as_waits(gaps, taken))
+        layers.append((category, spans))
+    return Split(list(_merge_parts(parts)), steps, _as_waits(gaps, layers))
 
 
-def _of_pieces(timeline: Timeline, device: int) -> Split:
+def _split_pieces(timeline: Timeline, device: int) -> Split:
     """Add up the splits of the pieces of the window: the category of an instant does not depend on the window."""
     parts = []
     for sign, piece in timeline.pieces:
-        split = device_splits(piece).get(device) or _of_device(piece, device)
+        split = device_splits(piece).get(device) or _split_device(piece, device)
         parts += [
             SplitPart(part.category, sign * part.time_ns, sign * part.hidden_ns, sign * part.by_function, _NONE)
             for part in split.parts
@@ -205,11 +205,12 @@ def _of_pieces(timeline: Timeline, device: int) -> Split:
     return Split(list(_merge_parts(parts)), (_NONE, _NONE))
 
 
-def waits(timeline: Timeline, *, device: int, idle: Spans) -> Waits:
+def find_waits(timeline: Timeline, *, device: int, idle: Spans) -> Waits:
     """Return the cause of each instant of the idle pieces of a device."""
     calls = causing_calls(timeline)
-    gaps = _gaps(timeline, _facts(timeline), calls, device=device, idle=idle)
-    return _as_waits(gaps, [(category, spans) for category, spans, _ in _layers(timeline, gaps, calls, device=device)])
+    gaps = _find_gaps(timeline, _kinds(timeline), calls, device=device, idle=idle)
+    layers = _cause_layers(timeline, gaps, calls, device=device)
+    return _as_waits(gaps, [(category, spans) for category, spans, _ in layers])
 
 
 def _as_waits(gaps: _Gaps, layers: Sequence[tuple[str, Spans]]) -> Waits:
@@ -226,7 +227,7 @@ def window_waits(timeline: Timeline, *, device: int) -> Waits:
     if split is not None and split.waits is not None:
         return split.waits
     window = (timeline.window.start_ns, timeline.window.end_ns)
-    return waits(timeline, device=device, idle=gaps(busy_spans(timeline)[device], window))
+    return find_waits(timeline, device=device, idle=gaps(busy_spans(timeline)[device], window))
 
 
 def idle_causes(timeline: Timeline, *, device: int, piece: Ints) -> Ints:
@@ -234,11 +235,11 @@ def idle_causes(timeline: Timeline, *, device: int, piece: Ints) -> Ints:
 
     piece: their positions among the pieces of the window in which nothing ran on the device, in ascending order.
     """
-    explained = window_waits(timeline, device=device)
-    place = np.searchsorted(piece, explained.piece)
-    chosen = np.flatnonzero(np.append(piece, -1)[place] == explained.piece)
+    found_waits = window_waits(timeline, device=device)
+    place = np.searchsorted(piece, found_waits.piece)
+    rows = np.flatnonzero(np.append(piece, -1)[place] == found_waits.piece)
     times = np.zeros((len(piece), len(IDLE)), dtype=np.int64)
-    np.add.at(times, (place[chosen], explained.cause[chosen]), (explained.end - explained.start)[chosen])
+    np.add.at(times, (place[rows], found_waits.cause[rows]), (found_waits.end - found_waits.start)[rows])
     return times
 
 
@@ -256,21 +257,21 @@ def activities(profile: Profile) -> dict[int, Activity]:
 
 
 def _activity(timeline: Timeline, device: int, bounds: tuple[int, int]) -> Activity:
-    operations, kind, here = timeline.operations, _facts(timeline).kind, by_device(timeline)[device]
+    operations, kind, of_device = timeline.operations, _kinds(timeline).kind, by_device(timeline)[device]
     unassigned: Spans = (np.array([bounds[0]]), np.array([bounds[1]]))
     pieces = []
     for position in range(len(BUSY)):
-        rows = here[kind[here] == position]
+        rows = of_device[kind[of_device] == position]
         spans = clipped_union(operations.start[rows], operations.end[rows], bounds)
         pieces.append((shared(unassigned, spans)[0], position))
         unassigned = without(unassigned, spans)
     # the causes in the window are known
     window = (np.array([timeline.window.start_ns]), np.array([timeline.window.end_ns]))
-    for waited in (
+    for explained in (
         window_waits(timeline, device=device),
-        waits(timeline, device=device, idle=without(unassigned, window)),
+        find_waits(timeline, device=device, idle=without(unassigned, window)),
     ):
-        pieces += [(waited.start[waited.cause == cause], len(BUSY) + cause) for cause in range(len(IDLE))]
+        pieces += [(explained.start[explained.cause == cause], len(BUSY) + cause) for cause in range(len(IDLE))]
     start = np.concatenate([starts for starts, _ in pieces])
     category = np.repeat([position for _, position in pieces], [len(starts) for starts, _ in pieces]).astype(np.int8)
     order = np.argsort(start, kind="stable")
@@ -300,17 +301,18 @@ def clock_notes(timeline: Timeline) -> tuple[str, ...]:
 @memoize
 def _offset_clocks(timeline: Timeline) -> dict[int, Latency]:
     """Return the GPUs whose median launch latency differs from another GPU's by more than either of them varies."""
-    whole: Spans = (np.array([timeline.window.start_ns]), np.array([timeline.window.end_ns]))
+    window: Spans = (np.array([timeline.window.start_ns]), np.array([timeline.window.end_ns]))
     latencies, devices = [], devices_at_work(timeline)
     if len(devices) < 2:
         return {}
     for device in devices:
-        idle = without(whole, busy_spans(timeline)[int(device)])
-        endings = _endings(timeline, _facts(timeline), causing_calls(timeline), device=device, idle=idle)
+        idle = without(window, busy_spans(timeline)[int(device)])
+        kinds, calls = _kinds(timeline), causing_calls(timeline)
+        endings = _end_operations(timeline, kinds, calls, device=device, idle=idle)
         # if the GPU was already idle when the call began, its work waited for nothing: this is pure latency
-        chosen = endings.is_launch & (endings.call_start >= endings.start)
-        if chosen.sum() >= _LEAST_LAUNCHES:
-            latencies.append([device, *np.percentile((endings.end - endings.call_start)[chosen], [5, 50, 95])])
+        is_pure = endings.is_launch & (endings.call_start >= endings.start)
+        if is_pure.sum() >= _LEAST_LAUNCHES:
+            latencies.append([device, *np.percentile((endings.end - endings.call_start)[is_pure], [5, 50, 95])])
     device, low, middle, high = np.array(latencies).reshape(-1, 4).T
     spread = np.maximum(high - low, _LEAST_OFFSET_NS)
     # compare every GPU with every other one
@@ -321,11 +323,11 @@ def _offset_clocks(timeline: Timeline) -> dict[int, Latency]:
 
 def busy_categories(timeline: Timeline) -> Ints:
     """Return the category of every operation, as a position in BUSY."""
-    return _facts(timeline).kind
+    return _kinds(timeline).kind
 
 
 @of_capture
-def causing_calls(timeline: Timeline) -> Calls:
+def causing_calls(timeline: Timeline) -> CauseCalls:
     """Return all CUDA calls with the idle category they cause; none if the API was not traced."""
     table = timeline.profile.tables.get("api_calls", empty("api_calls"))
     names = renamed(table["name"], api_names)
@@ -333,24 +335,24 @@ def causing_calls(timeline: Timeline) -> Calls:
     start, end, process, thread = (table[column].to_numpy() for column in ("start_ns", "end_ns", "process", "thread"))
     rows: dict[tuple[int, int], Ints] = {}
     for key, calls_of_process in positions(process).items():
-        lasting = calls_of_process[end[calls_of_process] > start[calls_of_process]]
-        rows |= {(key, position): lasting[cause[lasting] == position] for position in range(len(IDLE))}
-    return Calls(start, end, process, thread, cause, names.codes, names.categories, rows)
+        long_calls = calls_of_process[end[calls_of_process] > start[calls_of_process]]
+        rows |= {(key, position): long_calls[cause[long_calls] == position] for position in range(len(IDLE))}
+    return CauseCalls(start, end, process, thread, cause, names.codes, names.categories, rows)
 
 
 @of_capture
-def _facts(timeline: Timeline) -> _Facts:
-    return _Facts(operation_categories(timeline.profile), operation_column(timeline, "process"))
+def _kinds(timeline: Timeline) -> _Kinds:
+    return _Kinds(operation_categories(timeline.profile), operation_column(timeline, "process"))
 
 
-def _busy(timeline: Timeline, facts: _Facts, steps: Spans, *, device: int) -> tuple[list[SplitPart], Spans]:
+def _split_busy(timeline: Timeline, kinds: _Kinds, steps: Spans, *, device: int) -> tuple[list[SplitPart], Spans]:
     """Return the busy parts of the window, and the spans in which nothing ran."""
     operations, window = timeline.operations, timeline.window
     bounds = (window.start_ns, window.end_ns)
     unassigned: Spans = (np.array([window.start_ns]), np.array([window.end_ns]))
     parts = []
-    here = by_device(timeline)[device]
-    start, end, kind = operations.start[here], operations.end[here], facts.kind[here]
+    of_device = by_device(timeline)[device]
+    start, end, kind = operations.start[of_device], operations.end[of_device], kinds.kind[of_device]
     for position, category in enumerate(BUSY):
         has_category = kind == position
         spans = clipped_union(start[has_category], end[has_category], bounds)
@@ -362,32 +364,32 @@ def _busy(timeline: Timeline, facts: _Facts, steps: Spans, *, device: int) -> tu
     return parts, unassigned
 
 
-def _gaps(timeline: Timeline, facts: _Facts, calls: Calls, *, device: int, idle: Spans) -> _Gaps:
+def _find_gaps(timeline: Timeline, kinds: _Kinds, calls: CauseCalls, *, device: int, idle: Spans) -> _Gaps:
     """Find the operation that ends each idle piece; `late` allows for the offset of the device's clock."""
-    endings, offset = _endings(timeline, facts, calls, device=device, idle=idle), _offset_clocks(timeline)
+    endings, offset = _end_operations(timeline, kinds, calls, device=device, idle=idle), _offset_clocks(timeline)
     if device not in offset:
         return endings
     latest = endings.call_start + round(offset[device].p95_ns)
     return endings._replace(late=np.maximum(endings.call_end, latest))
 
 
-def _endings(timeline: Timeline, facts: _Facts, calls: Calls, *, device: int, idle: Spans) -> _Gaps:
+def _end_operations(timeline: Timeline, kinds: _Kinds, calls: CauseCalls, *, device: int, idle: Spans) -> _Gaps:
     """Find the operation that ends each idle piece: the next to start, even if after the window."""
-    operations, (start, end), here = timeline.operations, idle, _in_order(timeline)[device]
-    following = np.searchsorted(operations.start[here], end, side="left")
-    ends = following < len(here)
-    ending = here[np.minimum(following, len(here) - 1)]
+    operations, (start, end), of_device = timeline.operations, idle, _in_order(timeline)[device]
+    following = np.searchsorted(operations.start[of_device], end, side="left")
+    ends = following < len(of_device)
+    ending = of_device[np.minimum(following, len(of_device) - 1)]
     call = np.where(ends, operations.call[ending], -1)
-    call_end = _of_calls(calls.end, call, end)
+    call_end = _look_up(calls.end, call, end)
     return _Gaps(
         start,
         end,
-        facts.process[ending],
+        kinds.process[ending],
         call,
-        _of_calls(calls.thread, call, -1),
-        _of_calls(calls.start, call, end),
+        _look_up(calls.thread, call, -1),
+        _look_up(calls.start, call, end),
         call_end,
-        _of_calls(calls.name, call, 0),
+        _look_up(calls.name, call, 0),
         ends & (call < 0) & timeline.is_launched[ending],
         (call >= 0) & (operations.start[ending] == end) & ~operations.of("memory_ops")[ending],
         call_end + _LATENCY_NS,
@@ -399,23 +401,25 @@ def _in_order(timeline: Timeline) -> dict[int, Ints]:
     """Return the operations of each device, in order of start; of those that start together, by their calls."""
     operations, calls, latest = timeline.operations, causing_calls(timeline), np.iinfo(np.int64).max
     ordered = {}
-    for device, here in by_device(timeline).items():
-        times = (_of_calls(times, operations.call[here], latest) for times in (calls.start, calls.end))
-        ordered[device] = here[in_order(operations.start[here], *times)]
+    for device, of_device in by_device(timeline).items():
+        times = (_look_up(times, operations.call[of_device], latest) for times in (calls.start, calls.end))
+        ordered[device] = of_device[in_order(operations.start[of_device], *times)]
     return ordered
 
 
-def _of_calls(values: Ints, call: Ints, otherwise: Ints | int) -> Ints:
-    """Look up the value of each call; `otherwise` without a call (-1)."""
+def _look_up(values: Ints, call: Ints, default: Ints | int) -> Ints:
+    """Look up the value of each call; `default` without a call (-1)."""
     has_call = call >= 0
     if has_call.all():
         return values[call]
-    looked_up = np.broadcast_to(np.asarray(otherwise, dtype=np.int64), call.shape).copy()
-    looked_up[has_call] = values[call[has_call]]
-    return looked_up
+    result = np.broadcast_to(np.asarray(default, dtype=np.int64), call.shape).copy()
+    result[has_call] = values[call[has_call]]
+    return result
 
 
-def _layers(timeline: Timeline, gaps: _Gaps, calls: Calls, *, device: int) -> Iterator[tuple[str, Spans, Ints]]:
+def _cause_layers(
+    timeline: Timeline, gaps: _Gaps, calls: CauseCalls, *, device: int
+) -> Iterator[tuple[str, Spans, Ints]]:
     """Assign the idle pieces to one category after the other: yield category, spans, and its time by function in ns.
 
     Only calls of the process whose operation ends a piece can explain that piece. Functions that run at the same time
@@ -423,15 +427,15 @@ def _layers(timeline: Timeline, gaps: _Gaps, calls: Calls, *, device: int) -> It
     """
     hidden = unseen(timeline.profile).get(device)
     for process in np.unique(gaps.process):
-        here = gaps.process == process
-        of_process = gaps if here.all() else _Gaps(*(column[here] for column in gaps))
+        is_own = gaps.process == process
+        of_process = gaps if is_own.all() else _Gaps(*(column[is_own] for column in gaps))
         unassigned: Spans = (of_process.start, of_process.end)
         for category in IDLE[:-1]:
             by_function = _NONE
             if category == UNSEEN:
                 spans = _NO_SPANS if hidden is None else hidden.spans
             else:
-                layer = _layer(category, of_process, calls, process=process)
+                layer = _cause_layer(category, of_process, calls, process=process)
                 if category == CAPTURE:
                     layer = _with_captures(layer, graph_captures(timeline.profile).get(int(process)))
                 if len(layer.name):
@@ -447,7 +451,7 @@ def _layers(timeline: Timeline, gaps: _Gaps, calls: Calls, *, device: int) -> It
         yield IDLE[-1], unassigned, _NONE
 
 
-def _layer(category: str, gaps: _Gaps, calls: Calls, *, process: int) -> _CauseLayer:
+def _cause_layer(category: str, gaps: _Gaps, calls: CauseCalls, *, process: int) -> _CauseLayer:
     """Return the spans that explain idle time by `category`."""
     if category == LAUNCH:
         start, end = np.maximum(gaps.start, gaps.call_start), np.minimum(gaps.end, gaps.late)
@@ -459,8 +463,8 @@ def _layer(category: str, gaps: _Gaps, calls: Calls, *, process: int) -> _CauseL
         # a process without any recorded call was not traced
         lost = gaps.is_lost | ((process, 0) not in calls.rows)
         return _CauseLayer(gaps.start[lost], gaps.end[lost], _NONE)
-    chosen = calls.rows.get((process, IDLE.index(category)), _NONE)
-    return _CauseLayer(calls.start[chosen], calls.end[chosen], calls.name[chosen])
+    rows = calls.rows.get((process, IDLE.index(category)), _NONE)
+    return _CauseLayer(calls.start[rows], calls.end[rows], calls.name[rows])
 
 
 def _with_captures(layer: _CauseLayer, spans: Spans | None) -> _CauseLayer:
@@ -483,7 +487,7 @@ def _merge_parts(parts: list[SplitPart]) -> Iterator[SplitPart]:
             yield SplitPart(category, time, hidden, by_function, np.sum([part.by_step for part in of_category], axis=0))
 
 
-def _row(part: SplitPart, calls: Calls, window_ns: int) -> dict[str, object]:
+def _row(part: SplitPart, calls: CauseCalls, window_ns: int) -> dict[str, object]:
     functions = np.flatnonzero(part.by_function > 0)
     by_function = dict(zip(calls.names[functions], part.by_function[functions].tolist(), strict=True))
     largest = sorted(by_function, key=lambda name: (-by_function[name], name))[:_MOST_FUNCTIONS]

@@ -15,7 +15,7 @@ import pandas as pd
 from nightsight.analyze.analysis import Analysis, Table
 from nightsight.analyze.ranges.callers import OUTSIDE, owner_rows
 from nightsight.analyze.ranges.owners import owners_at
-from nightsight.analyze.split import Waits, busy_categories, device_splits, waits
+from nightsight.analyze.split import Waits, busy_categories, device_splits, find_waits
 from nightsight.analyze.step_work import copy_names
 from nightsight.events.categories import Categories
 from nightsight.events.kernel_labels import family_of
@@ -44,7 +44,7 @@ _LEAST_THREAD: Final = 0.01
 
 
 @dataclass(frozen=True)
-class _Names:
+class _PartNames:
     """Names of parts, each with its family; the families of kernels are computed lazily, because that takes time."""
 
     names: list[str] = field(default_factory=list)
@@ -78,7 +78,7 @@ class _Pieces:
 
 
 @dataclass(frozen=True, eq=False)
-class _Divided:
+class _Whole:
     """A device or thread (`key`) that is divided into parts: its bounds, repetitions, and the sums of its pieces."""
 
     key: Mapping[str, int]
@@ -89,7 +89,7 @@ class _Divided:
 
 def step_parts(timeline: Timeline) -> Table:
     """Return the parts of each device, else of each thread with operators, in the order of the program."""
-    names = _Names()
+    names = _PartNames()
     wholes = list(_devices(timeline, names))
     places = _places(timeline)[1] if wholes else _paths(timeline)[1]
     wholes = wholes or list(_threads(timeline, names))
@@ -106,7 +106,7 @@ def step_parts(timeline: Timeline) -> Table:
 # -- devices ----------------------------------------------------------------------------------------------------------
 
 
-def _devices(timeline: Timeline, names: _Names) -> Iterator[_Divided]:
+def _devices(timeline: Timeline, names: _PartNames) -> Iterator[_Whole]:
     """Yield the devices at work, and add the names of their operations to `names`."""
     if not {"kernels", "memory_ops"} <= timeline.profile.tables.keys() or not len(timeline.operations.start):
         return
@@ -116,9 +116,9 @@ def _devices(timeline: Timeline, names: _Names) -> Iterator[_Divided]:
         begin, end = split.steps
         bounds = (int(begin[0]), int(end[-1])) if len(begin) else (window.start_ns, window.end_ns)
         if bounds[0] < bounds[1]:
-            busy = _busy(timeline, bounds, place, name, device=device)
-            idle = _idle(timeline, bounds, names, device=device, reasons=split.waits)
-            yield _Divided({"device": device}, bounds, len(begin), _sum_pieces(chain(busy, idle), names))
+            busy = _busy_pieces(timeline, bounds, place, name, device=device)
+            idle = _idle_pieces(timeline, bounds, names, device=device, reasons=split.waits)
+            yield _Whole({"device": device}, bounds, len(begin), _sum_pieces(chain(busy, idle), names))
 
 
 def _paths(timeline: Timeline) -> tuple[Ints, list[str]]:
@@ -139,9 +139,9 @@ def _places(timeline: Timeline) -> tuple[Ints, list[str]]:
     place = paths[owner_rows(timeline, timeline.operations.call)]
     if not len(timeline.profile.tables.get("cpu_ops", ())):
         return place, texts
-    around, operators = _operators(timeline)
+    enclosing, operators = _operators(timeline)
     operator = launching_operators(timeline)
-    inner = np.where(operator >= 0, np.append(around, 0)[operator], 0)
+    inner = np.where(operator >= 0, np.append(enclosing, 0)[operator], 0)
     # the outermost ranges are the steps themselves
     step = timeline.window.family
     is_bare = np.array([text in (OUTSIDE, step) or text.endswith(f"{_SEPARATOR}{step}") for text in texts])
@@ -152,7 +152,7 @@ def _places(timeline: Timeline) -> tuple[Ints, list[str]]:
         else operators[new]
         if texts[old] == OUTSIDE
         else f"{texts[old]}{_SEPARATOR}{operators[new]}"
-        for new, old in (divmod(one, len(texts)) for one in distinct.tolist())
+        for new, old in (divmod(code, len(texts)) for code in distinct.tolist())
     ]
     return key + len(texts), [*texts, *extended]
 
@@ -180,7 +180,7 @@ def _outermost(parent: Ints, is_operator: Flags) -> Ints:
     return above
 
 
-def _operation_names(timeline: Timeline, names: _Names) -> Ints:
+def _operation_names(timeline: Timeline, names: _PartNames) -> Ints:
     """Return the name of each operation as a position in `names`, to which the distinct ones are added."""
     tables, operations = timeline.profile.tables, timeline.operations
     name = np.zeros(len(operations.start), dtype=np.int64)
@@ -201,33 +201,35 @@ def _copy(operation: str, source: str, target: str) -> str:
     return f"{operation}, {kinds}" if kinds else operation
 
 
-def _busy(timeline: Timeline, bounds: tuple[int, int], place: Ints, name: Ints, *, device: int) -> Iterator[_Pieces]:
+def _busy_pieces(
+    timeline: Timeline, bounds: tuple[int, int], place: Ints, name: Ints, *, device: int
+) -> Iterator[_Pieces]:
     """Yield the operations of a device; lazily, because they take much memory."""
     operations, category = timeline.operations, busy_categories(timeline)
-    here = by_device(timeline)[device]
-    here = here[(operations.start[here] < bounds[1]) & (operations.end[here] > bounds[0])]
-    start, end = np.maximum(operations.start[here], bounds[0]), np.minimum(operations.end[here], bounds[1])
-    own = np.zeros(len(here))
+    of_device = by_device(timeline)[device]
+    of_device = of_device[(operations.start[of_device] < bounds[1]) & (operations.end[of_device] > bounds[0])]
+    start, end = np.maximum(operations.start[of_device], bounds[0]), np.minimum(operations.end[of_device], bounds[1])
+    own = np.zeros(len(of_device))
     unassigned: Spans = (np.array(bounds[:1]), np.array(bounds[1:]))
     for position in range(len(BUSY)):
-        has_category = category[here] == position
+        has_category = category[of_device] == position
         if has_category.any():
             own[has_category] = shares(start[has_category], end[has_category], unassigned)
             unassigned = without(unassigned, clipped_union(start[has_category], end[has_category], bounds))
-    yield _Pieces(place[here], category[here], name[here], start, end - start, own)
+    yield _Pieces(place[of_device], category[of_device], name[of_device], start, end - start, own)
 
 
-def _idle(
-    timeline: Timeline, bounds: tuple[int, int], names: _Names, *, device: int, reasons: Waits | None
+def _idle_pieces(
+    timeline: Timeline, bounds: tuple[int, int], names: _PartNames, *, device: int, reasons: Waits | None
 ) -> Iterator[_Pieces]:
     """Yield the idle spans of a device, cut where the CPU enters or leaves a range.
 
     reasons: the causes of the idle time of the window, if known.
     """
     if reasons is None:
-        operations, here = timeline.operations, by_device(timeline)[device]
-        busy = clipped_union(operations.start[here], operations.end[here], bounds)
-        reasons = waits(timeline, device=device, idle=gaps(busy, bounds))
+        operations, of_device = timeline.operations, by_device(timeline)[device]
+        busy = clipped_union(operations.start[of_device], operations.end[of_device], bounds)
+        reasons = find_waits(timeline, device=device, idle=gaps(busy, bounds))
     # the cause of an instant does not depend on the bounds
     begin, finish = np.maximum(reasons.start, bounds[0]), np.minimum(reasons.end, bounds[1])
     is_here, is_launched = begin < finish, _OF_LAUNCHED[reasons.cause] & (reasons.call >= 0)[reasons.piece]
@@ -260,7 +262,7 @@ def _edges(timeline: Timeline, process: int) -> Ints:
 # -- threads ----------------------------------------------------------------------------------------------------------
 
 
-def _threads(timeline: Timeline, names: _Names) -> Iterator[_Divided]:
+def _threads(timeline: Timeline, names: _PartNames) -> Iterator[_Whole]:
     """Yield the threads that spend the most time in operators; the family of an operator is the outermost around it."""
     window = timeline.window
     bounds = (window.start_ns, window.end_ns)
@@ -286,40 +288,40 @@ def _threads(timeline: Timeline, names: _Names) -> Iterator[_Divided]:
         outside = gaps(clipped_union(begin[first], until[first], bounds), bounds)
         spans = paused.get(process, (outside[0][:0], outside[0][:0]))
         (start, end, _), (low, high) = cut(without(outside, spans), edges), shared(outside, spans)
-        yield _Divided(
+        yield _Whole(
             {"tid": int(_column(timeline, "tid")[rows[0]])},
             bounds,
             0,
             _sum_pieces(
                 (
-                    _on_thread(timeline, of, OPERATORS, name[rows], (begin[rows], until[rows], own[rows])),
-                    _on_thread(timeline, of, HOST, idle_name, (start, end, end - start)),
-                    _on_thread(timeline, of, UNSEEN, idle_name + 1, (low, high, high - low)),
+                    _thread_pieces(timeline, of, OPERATORS, name[rows], (begin[rows], until[rows], own[rows])),
+                    _thread_pieces(timeline, of, HOST, idle_name, (start, end, end - start)),
+                    _thread_pieces(timeline, of, UNSEEN, idle_name + 1, (low, high, high - low)),
                 ),
                 names,
             ),
         )
 
 
-def _on_thread(
-    timeline: Timeline, of: tuple[int, int], category: str, name: Ints | int, spans: tuple[Ints, Ints, Ints]
+def _thread_pieces(
+    timeline: Timeline, owner_of: tuple[int, int], category: str, name: Ints | int, spans: tuple[Ints, Ints, Ints]
 ) -> _Pieces:
-    """Return the pieces of a thread of a process (`of`), from their starts, ends and own times."""
-    (thread, process), (start, end, own) = of, spans
-    here, mother, kind = (np.full(len(start), value) for value in (thread, process, _CATEGORIES.index(category)))
-    owner = owners_at(timeline, here, mother, start)[0]
+    """Return the pieces of a thread of a process (`owner_of`), from their starts, ends and own times."""
+    (thread, process), (start, end, own) = owner_of, spans
+    threads, processes, kind = (np.full(len(start), value) for value in (thread, process, _CATEGORIES.index(category)))
+    row = owners_at(timeline, threads, processes, start)[0]
     name_of_span = np.broadcast_to(np.asarray(name, dtype=np.int64), start.shape)
-    return _Pieces(_paths(timeline)[0][owner], kind, name_of_span, start, end - start, own)
+    return _Pieces(_paths(timeline)[0][row], kind, name_of_span, start, end - start, own)
 
 
-def _operator_names(timeline: Timeline, outermost: Ints, names: _Names) -> Ints:
+def _operator_names(timeline: Timeline, outermost: Ints, names: _PartNames) -> Ints:
     """Return the name of each span of `nested_operators`, which are added to `names`; any for other spans."""
     row, operators = nested_operators(timeline).row, timeline.profile.table("cpu_ops")["name"].cat
     texts, codes = operators.categories.tolist(), np.append(np.asarray(operators.codes, dtype=np.int64), 0)
     name, distinct = pd.factorize(codes[row[outermost]] * len(texts) + codes[row])
     pairs = [divmod(key, len(texts)) for key in distinct.tolist()]
-    combined: Ints = name + names.add((texts[inner] for _, inner in pairs), (texts[around] for around, _ in pairs))
-    return combined
+    families, inner = ([texts[pair[place]] for pair in pairs] for place in (0, 1))
+    return np.asarray(name + names.add(inner, families), dtype=np.int64)
 
 
 def _column(timeline: Timeline, column: str) -> Ints:
@@ -332,7 +334,7 @@ def _column(timeline: Timeline, column: str) -> Ints:
 # -- rows -------------------------------------------------------------------------------------------------------------
 
 
-def _part_rows(timeline: Timeline, whole: _Divided, places: list[str], names: _Names) -> pd.DataFrame:
+def _part_rows(timeline: Timeline, whole: _Whole, places: list[str], names: _PartNames) -> pd.DataFrame:
     """Add up the pieces of a device or thread by place, category and name."""
     table = whole.sums.assign(longest_at_ns=whole.sums["longest_at_ns"] - timeline.window.start_ns)
     table["path"] = [places[place] for place in table["place"]]
@@ -348,7 +350,7 @@ def _part_rows(timeline: Timeline, whole: _Divided, places: list[str], names: _N
         **{name: key for name, key in whole.key.items() if name != "device"},
         step=timeline.window.family if whole.steps else "",
         steps=whole.steps,
-        group=["busy" if one == OPERATORS else group_of(one) for one in categories],
+        group=["busy" if category == OPERATORS else group_of(category) for category in categories],
         category=categories,
         time_ns=table["own"] / steps,
         time_pct=100.0 * table["own"] / bounded,
@@ -357,16 +359,16 @@ def _part_rows(timeline: Timeline, whole: _Divided, places: list[str], names: _N
     )
 
 
-def _sum_pieces(whole: Iterable[_Pieces], names: _Names) -> pd.DataFrame:
+def _sum_pieces(whole: Iterable[_Pieces], names: _PartNames) -> pd.DataFrame:
     """Return rows of places, categories and names, in order; pieces are dropped as soon as they are added up.
 
     Consecutive pieces can have the same values, in separate rows; `_merge_rows` combines these.
     """
-    table = pd.concat([_sums(pieces, len(names.names)) for pieces in whole], ignore_index=True)
+    table = pd.concat([_sum_by_part(pieces, len(names.names)) for pieces in whole], ignore_index=True)
     return table.sort_values(["place", "category", "name"], kind="stable", ignore_index=True)
 
 
-def _sums(pieces: _Pieces, names: int) -> pd.DataFrame:
+def _sum_by_part(pieces: _Pieces, names: int) -> pd.DataFrame:
     """Sum pieces with the same place, category and name; `names`: the number of names."""
     key = (pieces.place.astype(np.int64) * len(_CATEGORIES) + pieces.category) * names + pieces.name
     part, keys = pd.factorize(key)

@@ -34,7 +34,7 @@ class _Steps(NamedTuple):
     device: int | None
     begin: Ints
     time: Ints
-    spent: Mapping[str, Ints]
+    by_category: Mapping[str, Ints]
 
 
 def _steps(timeline: Timeline) -> Iterator[_Steps]:
@@ -72,9 +72,9 @@ def step_split(timeline: Timeline) -> Table:
     Without rows if the window does not consist of repetitions.
     """
     rows = []
-    for device, begin, whole, by_category in _steps(timeline):
+    for device, begin, step_ns, by_category in _steps(timeline):
         common = {"device": device, "step": timeline.window.family, "steps": len(begin)}
-        times = {WHOLE_STEP: whole, **{category: time for category, time in by_category.items() if time.any()}}
+        times = {WHOLE_STEP: step_ns, **{category: time for category, time in by_category.items() if time.any()}}
         rows += [{**common, "category": category, **_statistics(time)} for category, time in times.items()]
     notes = () if rows else (_NO_STEPS,)
     return Table(pd.DataFrame(rows, columns=STEP_SPLIT.column_names).astype({"device": NULLABLE}), notes)
@@ -95,7 +95,7 @@ def _statistics(time: Ints) -> dict[str, float | int]:
 def step_times(timeline: Timeline) -> Table:
     """Return, for each device, else the CPU, a row per step; if there are many, per group of consecutive steps."""
     tables = [pd.DataFrame(columns=[column.name for column in STEP_TIMES.columns if not column.is_optional])]
-    left_out = _left_out(timeline)
+    first_of_window = _first_number(timeline)
     for device, begin, time, by_category in _steps(timeline):
         size = -(-len(begin) // COLUMNS)
         first = np.arange(0, len(begin), size)
@@ -107,7 +107,7 @@ def step_times(timeline: Timeline) -> Table:
         columns = {
             "device": device,
             "number": first,
-            **({"of_program": first + left_out} if left_out else {}),
+            **({"of_program": first + first_of_window} if first_of_window else {}),
             "steps": steps,
             "start_ns": begin[first] - timeline.window.start_ns,
             "time_ns": np.add.reduceat(time, first) / steps,
@@ -120,13 +120,13 @@ def step_times(timeline: Timeline) -> Table:
     table = pd.concat(tables, ignore_index=True) if len(tables) > 1 else tables[0]
     names = [name for name in STEP_TIMES.column_names if name in table]
     of_categories = [name for name in STEP_CATEGORIES.values() if name in table]
-    whole = {"device": NULLABLE} | dict.fromkeys(("number", "steps", "start_ns", "outliers", "slowest"), "int64")
-    whole |= dict.fromkeys(("slowest_start_ns", "slowest_ns", *(["of_program"] if left_out else [])), "int64")
-    table = table[names].astype({**whole, "time_ns": "float64"}).fillna(dict.fromkeys(of_categories, 0.0))
+    types = {"device": NULLABLE} | dict.fromkeys(("number", "steps", "start_ns", "outliers", "slowest"), "int64")
+    types |= dict.fromkeys(("slowest_start_ns", "slowest_ns", *(["of_program"] if first_of_window else [])), "int64")
+    table = table[names].astype({**types, "time_ns": "float64"}).fillna(dict.fromkeys(of_categories, 0.0))
     return Table(table, () if len(table) else (_NO_STEPS,))
 
 
-def _left_out(timeline: Timeline) -> int:
+def _first_number(timeline: Timeline) -> int:
     """Return the program's number of the first step of the window; 0 if it is unknown.
 
     It is in the name of the step's range if these count up; otherwise it is the position of the step in the capture.
@@ -135,11 +135,12 @@ def _left_out(timeline: Timeline) -> int:
     paths = ranges["path"].cat
     is_step = without_numbers(paths.categories).str.removeprefix(f"{MEASURED_RANGE} / ") == window.family
     steps = ranges[np.append(is_step, False)[paths.codes]]
-    first_numbers = {_first(steps[steps["process"] == process], starts) for process, starts in window.steps.items()}
+    by_process = ((steps[steps["process"] == process], starts) for process, starts in window.steps.items())
+    first_numbers = {_number_of_first(*pair) for pair in by_process}
     return first_numbers.pop() if len(first_numbers) == 1 else 0
 
 
-def _first(steps: pd.DataFrame, starts: Ints) -> int:
+def _number_of_first(steps: pd.DataFrame, starts: Ints) -> int:
     steps = steps.sort_values("start_ns", kind="stable").drop_duplicates("start_ns")
     of_window = steps[steps["start_ns"].isin(starts)]
     if not len(starts) or len(of_window) != len(starts):

@@ -29,7 +29,7 @@ _DENSE: Final = 4_000_000
 
 def step_work(timeline: Timeline) -> Table:
     """Return one row per kind and name."""
-    tables = [_per_repetition(timeline, work) for work in _works(timeline)]
+    tables = [_per_repetition(timeline, work) for work in _kinds_of_work(timeline)]
     table = pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=STEP_WORK.column_names)
     place = table["name"].map(_places(timeline)).where(table["kind"] == "kernel")
     table = table.assign(place=place.astype("object").fillna(""))
@@ -52,13 +52,13 @@ class _StepEvents:
     bytes: Floats | None = None
 
 
-def _works(timeline: Timeline) -> Iterator[_StepEvents]:
+def _kinds_of_work(timeline: Timeline) -> Iterator[_StepEvents]:
     """Yield each kind of work that the capture has."""
     tables, operations = timeline.profile.tables, timeline.operations
     length, begin = operations.end - operations.start, operations.start
     if "api_calls" in tables and len(operations.call):
-        called = np.append(tables["api_calls"]["start_ns"].to_numpy(dtype=np.int64), 0)[operations.call]
-        begin = np.where(operations.call >= 0, called, begin)
+        call_start = np.append(tables["api_calls"]["start_ns"].to_numpy(dtype=np.int64), 0)[operations.call]
+        begin = np.where(operations.call >= 0, call_start, begin)
     for kind, table in (("kernel", "kernels"), ("copy", "memory_ops"), ("kernel", "graph_launches")):
         rows = np.flatnonzero(operations.of(table))
         if len(rows):
@@ -83,7 +83,7 @@ def _names(table: str, frame: pd.DataFrame) -> "pd.Categorical[Any]":
     if table == "api_calls":
         return pd.Categorical(renamed(frame["name"], api_names))
     if table == "memory_ops":
-        return copy_names(frame, _copy)
+        return copy_names(frame, _copy_text)
     if table == "graph_launches":
         return categorical(np.array([GRAPH], dtype=object), np.zeros(len(frame), dtype=np.int64))
     names: pd.Categorical[Any] = frame["path" if table == "ranges" else "name"].array
@@ -104,7 +104,7 @@ def copy_names(copies: pd.DataFrame, write: Callable[[str, str, str], str]) -> "
     return categorical(np.array(names, dtype=object), code)
 
 
-def _copy(operation: str, source: str, target: str) -> str:
+def _copy_text(operation: str, source: str, target: str) -> str:
     return operation if operation == "memset" or not (source or target) else f"{operation} ({source} to {target})"
 
 
@@ -114,13 +114,13 @@ def _repetition(timeline: Timeline, process: Ints, time: Ints) -> Ints:
     A process without repetitions uses those of the process with the most GPU work.
     """
     window = timeline.window
-    usual = window.repetitions if len(window.repetitions) else np.array([window.start_ns])
-    numbers = np.searchsorted(usual, time, side="right") - 1
-    for own, starts in window.steps.items():
-        is_of_process = process == own
+    of_busiest = window.repetitions if len(window.repetitions) else np.array([window.start_ns])
+    numbers = np.searchsorted(of_busiest, time, side="right") - 1
+    for key, starts in window.steps.items():
+        is_of_process = process == key
         numbers[is_of_process] = np.searchsorted(starts, time[is_of_process], side="right") - 1
-    inside = (time >= window.start_ns) & (time < window.end_ns)
-    return np.where(inside & (numbers >= 0), np.minimum(numbers, len(usual) - 1), -1)
+    is_inside = (time >= window.start_ns) & (time < window.end_ns)
+    return np.where(is_inside & (numbers >= 0), np.minimum(numbers, len(of_busiest) - 1), -1)
 
 
 def _per_repetition(timeline: Timeline, work: _StepEvents) -> pd.DataFrame:
@@ -131,18 +131,18 @@ def _per_repetition(timeline: Timeline, work: _StepEvents) -> pd.DataFrame:
     size, name_count = max(len(timeline.window.repetitions), 1), len(work.names.categories)
     step = _repetition(timeline, work.process, work.start)
     code = np.asarray(work.names.codes, dtype=np.int64)
-    inside = (step >= 0) & (code >= 0)
-    code, time = code[inside], work.length[inside].astype(np.float64)
-    key = code * size + step[inside]
+    is_inside = (step >= 0) & (code >= 0)
+    code, time = code[is_inside], work.length[is_inside].astype(np.float64)
+    key = code * size + step[is_inside]
     count = np.bincount(code, minlength=name_count)
     total = np.bincount(code, weights=time, minlength=name_count)
     if name_count * size <= _DENSE:
-        there = np.flatnonzero(np.bincount(key, minlength=name_count * size))
-        sums = np.bincount(key, weights=time, minlength=name_count * size)[there]
+        keys = np.flatnonzero(np.bincount(key, minlength=name_count * size))
+        sums = np.bincount(key, weights=time, minlength=name_count * size)[keys]
     else:
-        there, place = np.unique(key, return_inverse=True)
+        keys, place = np.unique(key, return_inverse=True)
         sums = np.bincount(place, weights=time)
-    of = there // size
+    of = keys // size
     order = np.lexsort((sums, of))
     step_count = np.bincount(of, minlength=name_count)
     first = np.cumsum(step_count) - step_count
@@ -154,7 +154,7 @@ def _per_repetition(timeline: Timeline, work: _StepEvents) -> pd.DataFrame:
     texts = np.asarray(work.names.categories, dtype=object)[rows]
     columns = {"kind": work.kind, "name": texts, "count": count[rows] / size, "time_ns": mean[rows]}
     if work.bytes is not None:
-        columns["copied_bytes"] = np.bincount(code, weights=work.bytes[inside], minlength=name_count)[rows] / size
+        columns["copied_bytes"] = np.bincount(code, weights=work.bytes[is_inside], minlength=name_count)[rows] / size
     return pd.DataFrame(columns)
 
 

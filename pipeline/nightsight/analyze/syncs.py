@@ -50,7 +50,7 @@ def synchronizations(timeline: Timeline) -> Table:
             "path": call_paths(timeline, call),
             "pid": timeline.profile.table("api_calls")["pid"].to_numpy()[call],
             "cpu": end - start,
-            "idle": _idle(timeline, call),
+            "idle": _idle_time(timeline, call),
             **_cost(timeline, call, waits),
             **step_columns(timeline, call),
         }
@@ -82,15 +82,15 @@ def os_calls(timeline: Timeline) -> Table:
 def _calls_named(timeline: Timeline, pattern: str) -> Ints:
     """Return the rows of api_calls whose function name, without its version, matches `pattern`."""
     names = timeline.profile.table("api_calls")["name"].cat
-    chosen = np.asarray(api_names(names.categories).str.contains(pattern), dtype=bool)
-    return np.flatnonzero(chosen[names.codes])
+    is_match = np.asarray(api_names(names.categories).str.contains(pattern), dtype=bool)
+    return np.flatnonzero(is_match[names.codes])
 
 
 def _implicit(timeline: Timeline) -> Ints:
     """Return the calls that wait for the GPU implicitly: blocking copies, frees, and allocations that did wait."""
     allocating = _calls_named(timeline, _ALLOCATES)
-    waited = allocating[_waits(timeline, allocating)]
-    return np.unique(np.concatenate([waiting_calls(timeline), _calls_named(timeline, _FREES), waited]))
+    waiting = allocating[_waits(timeline, allocating)]
+    return np.unique(np.concatenate([waiting_calls(timeline), _calls_named(timeline, _FREES), waiting]))
 
 
 def _waits(timeline: Timeline, call: Ints) -> Flags:
@@ -111,7 +111,7 @@ def _waits(timeline: Timeline, call: Ints) -> Flags:
     return has_waited
 
 
-def _idle(timeline: Timeline, call: Ints) -> Ints:
+def _idle_time(timeline: Timeline, call: Ints) -> Ints:
     """Return, for each call, the ns during which no GPU operation of its process is known to have run."""
     operations, process = timeline.operations, operation_column(timeline, "process")
     start, end = (times[call] for times in timeline.call_times)
@@ -129,18 +129,18 @@ def _cost(timeline: Timeline, call: Ints, waits: Ints) -> dict[str, Ints]:
 
     The cost of waits that count as one is assigned to the longest of them; the others get 0.
     """
-    group = _groups(timeline, call, waits)
+    group = _number_waits(timeline, call, waits)
     start, end = (times[call] for times in timeline.call_times)
     # the first of each group is its longest: `start - end` is the negative length
     by_length = np.lexsort((start, start - end, group))
     longest = by_length[np.diff(group[by_length], prepend=-1) > 0]
     lost, others = np.zeros((2, len(call)), dtype=np.int64)
-    lost[longest] = _lost(timeline, call, group)
+    lost[longest] = _lost_time(timeline, call, group)
     others[longest] = np.bincount(group) - 1
     return {"lost": lost, "others": others}
 
 
-def _groups(timeline: Timeline, call: Ints, waits: Ints) -> Ints:
+def _number_waits(timeline: Timeline, call: Ints, waits: Ints) -> Ints:
     """Number the waits by thread and time; waits of a thread with no launch in between get the same number.
 
     For a thread that launches nothing at all, the launches of its whole process count. Waits that also launch (blocking
@@ -153,14 +153,14 @@ def _groups(timeline: Timeline, call: Ints, waits: Ints) -> Ints:
     launches[timeline.operations.call[timeline.operations.call >= 0]] = True
     launches[waits] = False
     launching = np.flatnonzero(launches)
-    by_thread, by_process = (positions(of[launching]) for of in (thread, process))
+    by_thread, by_process = (positions(values[launching]) for values in (thread, process))
     order = np.lexsort((start[call], thread[call]))
     begins = np.ones(len(call), dtype=bool)
     for key, places in positions(thread[call[order]]).items():
         rows = call[order[places]]
         # a wait begins a new group if a launch began between the end of the wait before it and its own start
-        own = by_thread.get(key, by_process.get(process[rows[0]], _NONE))
-        launched = np.sort(start[launching[own]], kind="stable")
+        launches_of = by_thread.get(key, by_process.get(process[rows[0]], _NONE))
+        launched = np.sort(start[launching[launches_of]], kind="stable")
         before, until = np.searchsorted(launched, end[rows[:-1]]), np.searchsorted(launched, start[rows[1:]])
         begins[places[1:]] = until > before
     group = np.empty(len(call), dtype=np.int64)
@@ -168,7 +168,7 @@ def _groups(timeline: Timeline, call: Ints, waits: Ints) -> Ints:
     return group
 
 
-def _lost(timeline: Timeline, call: Ints, group: Ints) -> Ints:
+def _lost_time(timeline: Timeline, call: Ints, group: Ints) -> Ints:
     """Return, for each group of waits, an upper bound of its cost in ns.
 
     Without the waits, their thread would be ahead by their duration until it waits again. This lead can only fill time
@@ -208,9 +208,9 @@ def _uncovered_length(start: Ints, end: Ints) -> Ints:
     """Return the length of each span without the parts that spans with an earlier start cover."""
     order = np.argsort(start, kind="stable")
     reached = np.maximum.accumulate(end[order])
-    counted = np.zeros(len(start), dtype=np.int64)
-    counted[order] = np.maximum(end[order] - np.maximum(start[order], np.append(start[order[:1]], reached[:-1])), 0)
-    return counted
+    uncovered = np.zeros(len(start), dtype=np.int64)
+    uncovered[order] = np.maximum(end[order] - np.maximum(start[order], np.append(start[order[:1]], reached[:-1])), 0)
+    return uncovered
 
 
 def _by_process(timeline: Timeline, call: Ints) -> dict[int, Ints]:

@@ -21,15 +21,15 @@ def other_timelines(timeline: Timeline) -> Iterator[Timeline]:
 
     The whole window is combined from the timeline and the parts before and after it.
     """
-    chosen, *offered = offered_windows(timeline.profile)
+    current, *offered = offered_windows(timeline.profile)
     before: Timeline | None = None
     # the start-up is a piece of the whole
     for window in sorted(offered, key=lambda window: window.name != START_UP):
         if window.name == START_UP:
             before = timeline.at(window)
             yield before
-        elif window.name == GPU_WORK and before is not None and _fits(before.window, chosen, window):
-            low, high = sorted((chosen.end_ns, window.end_ns))
+        elif window.name == GPU_WORK and before is not None and _fits(before.window, current, window):
+            low, high = sorted((current.end_ns, window.end_ns))
             # named so that it covers all GPUs, as the start-up does
             last = (1 if high == window.end_ns else -1, timeline.at(Window(low, high, START_UP)))
             yield timeline.at(window, ((1, before), (1, timeline), last))
@@ -37,9 +37,9 @@ def other_timelines(timeline: Timeline) -> Iterator[Timeline]:
             yield timeline.at(window)
 
 
-def _fits(before: Window, chosen: Window, whole: Window) -> bool:
+def _fits(before: Window, current: Window, whole: Window) -> bool:
     """Whether the start-up and the chosen window follow one another, and begin with the whole."""
-    return before.start_ns == whole.start_ns and before.end_ns == chosen.start_ns and chosen.end_ns != whole.end_ns
+    return before.start_ns == whole.start_ns and before.end_ns == current.start_ns and current.end_ns != whole.end_ns
 
 
 def view_of(window: Window, results: Sequence[Result] | None, findings: tuple[Finding, ...] = ()) -> View:

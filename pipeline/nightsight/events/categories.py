@@ -59,15 +59,15 @@ def operation_categories(profile: Profile) -> Ints:
     kernels, copies, graphs = (profile.tables.get(name, empty(name)) for name in GPU_TABLES)
     names, directions = kernels["name"].cat, copies["operation"].cat
     categories = (
-        _of(COMPUTE, map(communicates, names.categories))[names.codes],
-        _of(COPIES, directions.categories == "Peer-to-Peer")[directions.codes],
+        _positions_in_busy(COMPUTE, map(communicates, names.categories))[names.codes],
+        _positions_in_busy(COPIES, directions.categories == "Peer-to-Peer")[directions.codes],
         np.full(len(graphs), BUSY.index(GRAPHS)),
     )
     return np.concatenate(categories)
 
 
-def _of(usual: str, with_peers: Iterable[bool]) -> Ints:
-    places = [BUSY.index(COMMUNICATION) if is_peer else BUSY.index(usual) for is_peer in with_peers]
+def _positions_in_busy(category: str, with_peers: Iterable[bool]) -> Ints:
+    places = [BUSY.index(COMMUNICATION) if is_peer else BUSY.index(category) for is_peer in with_peers]
     return np.array(places, dtype=np.int64)
 
 

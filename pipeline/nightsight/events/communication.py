@@ -20,7 +20,7 @@ from nightsight.tables import NULLABLE, empty, innermost_of
 PAIRWISE: Final = ("send", "recv", "send and recv")
 """Operations between two ranks of a communicator, independent of the other ranks."""
 # PyTorch's name for the operation of an NCCL kernel
-_OF_KERNELS: Final = {
+_KERNEL_OPERATIONS: Final = {
     "allreduce": "allreduce",
     "allgather": "allgather",
     "reducescatter": "reduce_scatter",
@@ -29,26 +29,26 @@ _OF_KERNELS: Final = {
     "sendrecv": "send and recv",
     "reduce": "reduce",
 }
-_KERNEL: Final = re.compile(rf"nccl\w*?kernel\w*?_({'|'.join(_OF_KERNELS)})", re.IGNORECASE)
+_KERNEL: Final = re.compile(rf"nccl\w*?kernel\w*?_({'|'.join(_KERNEL_OPERATIONS)})", re.IGNORECASE)
 # the recording of a rank may start at a later collective: the largest offset to try
 _MOST_SHIFTED: Final = 2_000
-_AROUND: Final = 3
+_NEAREST_OFFSETS: Final = 3
 # the calls of a group launch one kernel, at most this long after the last call
 _MOST_GROUPED_NS: Final = 1_000_000
-_OF_CALLS: Final = ("bytes", "received_bytes", "group_size", "place")
+_CALL_COLUMNS: Final = ("bytes", "received_bytes", "group_size", "place")
 # the tolerance for ends of one collective, in ns and as a multiple of the usual one; how many to compare at most
 _TOGETHER_NS: Final = 20_000
 _LOOSE: Final = 4
 _SAMPLED: Final = 64
 # share of the longest stream that two captures have in common: shorter streams say nothing about clocks
-_ENOUGH: Final = 0.25
+_LEAST_COMMON: Final = 0.25
 _MOST_PAIRS: Final = 16
-_SURE: Final = 32
+_FEWEST_CERTAIN: Final = 32
 # how close the ends of collectives are once clocks are aligned correctly, and how far apart clocks may be
 _FITS_NS: Final = 200_000
 _PLAUSIBLE_NS: Final = 1_000_000_000
 # how many kernels that end at about the same time to compare on either side
-_NEIGHBOURS: Final = 4
+_NEIGHBORS: Final = 4
 # a rank that exchanges with this many others at once exchanges with all of them; in a pipeline there are two
 _MANY_PEERS: Final = 3
 ONE_CLOCK_NS: Final = 50_000
@@ -84,14 +84,14 @@ def communication(timeline: Timeline) -> pd.DataFrame:
             "called_ns": np.where(call >= 0, np.append(_call_starts(timeline), 0)[call], start),
             "group": "",
             "name": kinds[np.asarray(names.codes, dtype=np.int64)[row]] if names is not None else kinds,
-            **{name: pd.array([None] * len(row), dtype=NULLABLE) for name in _OF_CALLS},
+            **{name: pd.array([None] * len(row), dtype=NULLABLE) for name in _CALL_COLUMNS},
             "pairs": "",
             "is_whole": False,
         }
     )
-    kernels = _with_calls(timeline, kernels, call)
+    kernels = _add_calls(timeline, kernels, call)
     kernels = kernels.sort_values(["device", "called_ns", "start_ns"], kind="stable", ignore_index=True)
-    kernels["collective"] = matched(kernels)
+    kernels["collective"] = number_collectives(kernels)
     return kernels
 
 
@@ -110,12 +110,14 @@ def kinds_of_calls(kernels: pd.DataFrame) -> "pd.Series[str]":
 @of_capture
 def collective_of_operations(timeline: Timeline) -> Ints:
     """Return the `collective` of each operation in `of_all_ranks`; -1 if it has none."""
-    own, collective = communication(timeline), np.full(len(timeline.operations.kind), -1, dtype=np.int64)
+    own_ranks, collective = communication(timeline), np.full(len(timeline.operations.kind), -1, dtype=np.int64)
     all_ranks = of_all_ranks(timeline)
     # for the devices of this capture, both have the same rows in the same order
-    here = all_ranks if len(all_ranks) == len(own) else all_ranks[all_ranks["device"].isin(own["device"].unique())]
-    if np.array_equal(here["start_ns"], own["start_ns"]):
-        collective[own["operation"].to_numpy()] = here["collective"].to_numpy()
+    own_rows = all_ranks
+    if len(all_ranks) != len(own_ranks):
+        own_rows = all_ranks[all_ranks["device"].isin(own_ranks["device"].unique())]
+    if np.array_equal(own_rows["start_ns"], own_ranks["start_ns"]):
+        collective[own_ranks["operation"].to_numpy()] = own_rows["collective"].to_numpy()
     return collective
 
 
@@ -127,8 +129,8 @@ def overlapping_work(timeline: Timeline) -> Mapping[int, Spans]:
     operations, kernels, overlapping = timeline.operations, communication(timeline), {}
     is_other = ~communicating(timeline)
     for device, rows in positions(kernels["device"].to_numpy()).items():
-        here = by_device(timeline)[device]
-        busy = here[is_other[here]]
+        of_device = by_device(timeline)[device]
+        busy = of_device[is_other[of_device]]
         spans = union(kernels["start_ns"].to_numpy()[rows], kernels["end_ns"].to_numpy()[rows])
         overlapping[device] = shared(union(operations.start[busy], operations.end[busy]), spans)
     return overlapping
@@ -156,11 +158,11 @@ def pids(timeline: Timeline) -> Mapping[int, int]:
 
 def ranks_of(timeline: Timeline, device: Ints) -> Ints:
     """Return the rank of each device, or the device number if the capture does not identify ranks."""
-    ranks = _ranks(timeline)
+    ranks = _rank_by_device(timeline)
     return np.asarray(ranks.reindex(device).to_numpy(), dtype=np.int64) if len(ranks) else device
 
 
-def stands_for(timeline: Timeline, device: Ints) -> Ints:
+def ranks_represented(timeline: Timeline, device: Ints) -> Ints:
     """Return how many ranks each device represents, including its own."""
     if (job := timeline.profile.job) is None:
         return np.ones(len(device), dtype=np.int64)
@@ -171,17 +173,17 @@ def stands_for(timeline: Timeline, device: Ints) -> Ints:
 
 def are_ranks_known(timeline: Timeline) -> bool:
     """Whether the capture gives each communicating device a distinct rank."""
-    return len(_ranks(timeline)) > 0
+    return len(_rank_by_device(timeline)) > 0
 
 
 def called_by_rank(timeline: Timeline, device: int) -> str:
     """Return the label of a device: "Rank 3", or "GPU 3" if the capture does not identify ranks."""
-    ranks = _ranks(timeline)
+    ranks = _rank_by_device(timeline)
     return f"Rank {ranks[device]}" if device in ranks.index else f"GPU {device}"
 
 
 @of_capture
-def _ranks(timeline: Timeline) -> "pd.Series[int]":
+def _rank_by_device(timeline: Timeline) -> "pd.Series[int]":
     """Return the rank of each communicating device; empty unless all are different."""
     used = of_all_ranks(timeline)[["device", "process"]].drop_duplicates()
     ranks = timeline.profile.tables.get("ranks", empty("ranks"))
@@ -194,7 +196,7 @@ def _ranks(timeline: Timeline) -> "pd.Series[int]":
 
 def _collective_name(name: str) -> str:
     match = _KERNEL.search(name)
-    return _OF_KERNELS[match[1].lower()] if match else ""
+    return _KERNEL_OPERATIONS[match[1].lower()] if match else ""
 
 
 def _call_starts(timeline: Timeline) -> Ints:
@@ -202,16 +204,16 @@ def _call_starts(timeline: Timeline) -> Ints:
     return np.empty(0, dtype=np.int64) if calls is None else calls["start_ns"].to_numpy()
 
 
-def _with_calls(timeline: Timeline, kernels: pd.DataFrame, call: Ints) -> pd.DataFrame:
+def _add_calls(timeline: Timeline, kernels: pd.DataFrame, call: Ints) -> pd.DataFrame:
     """Add the program's call of each kernel: the call around its launch, else the calls before it on the thread.
 
     Calls between ncclGroupStart and ncclGroupEnd launch one kernel at the end, so their arguments are combined.
     """
-    called = timeline.profile.tables.get("collectives")
-    if called is None or not len(called) or not (call >= 0).any():
+    calls = timeline.profile.tables.get("collectives")
+    if calls is None or not len(calls) or not (call >= 0).any():
         return kernels
-    kernel = _kernels_of(timeline, called, kernels, call)
-    texts = called.astype({"group": "str", "ranks": "str", "name": "str"})
+    kernel = _kernels_of(timeline, calls, kernels, call)
+    texts = calls.astype({"group": "str", "ranks": "str", "name": "str"})
     grouped = texts.assign(kernel=kernel)[kernel >= 0].groupby("kernel")
     facts = pd.DataFrame(
         {
@@ -233,51 +235,52 @@ def _with_calls(timeline: Timeline, kernels: pd.DataFrame, call: Ints) -> pd.Dat
     is_pairs = texts["name"].isin(PAIRWISE).groupby(kernel).all().reindex(rows)
     several = is_pairs.map({True: "send and recv", False: "several"})
     name = facts["name"].where(facts["names"] == 1, several).where(facts["name"] != "", kernels["name"].iloc[rows])
-    pairs = _pairs(texts.assign(kernel=kernel)[kernel >= 0]).reindex(rows, fill_value="")
+    pairs = _pair_texts(texts.assign(kernel=kernel)[kernel >= 0]).reindex(rows, fill_value="")
     # an all-to-all can also be requested as one send to and one receive from each rank
-    is_all = is_pairs & (pairs == "")
-    facts = facts.assign(name=name.mask(is_all, "all_to_all"), pairs=pairs)
-    for column in ("group", "name", "pairs", "is_whole", *_OF_CALLS):
+    is_all_to_all = is_pairs & (pairs == "")
+    facts = facts.assign(name=name.mask(is_all_to_all, "all_to_all"), pairs=pairs)
+    for column in ("group", "name", "pairs", "is_whole", *_CALL_COLUMNS):
         kernels.loc[rows, column] = facts[column].array
     return kernels
 
 
-def _kernels_of(timeline: Timeline, called: pd.DataFrame, kernels: pd.DataFrame, call: Ints) -> Ints:
+def _kernels_of(timeline: Timeline, calls: pd.DataFrame, kernels: pd.DataFrame, call: Ints) -> Ints:
     """Return the kernel of each call of a collective, a position in `kernels`; -1 if it launched none."""
     threads = timeline.profile.table("api_calls")["thread"].to_numpy()
     thread = np.where(call >= 0, threads[call], -1)
-    launched = kernels["called_ns"].to_numpy()
-    of_kernel = np.where(call >= 0, innermost_of(called, thread, launched), -1)
+    launch_ns = kernels["called_ns"].to_numpy()
+    of_kernel = np.where(call >= 0, innermost_of(calls, thread, launch_ns), -1)
     # a graph replays calls from the time when it was recorded
     can_follow = (of_kernel < 0) & ~timeline.operations.in_graph[kernels["operation"].to_numpy()]
-    kernel = np.full(len(called), -1, dtype=np.int64)
+    kernel = np.full(len(calls), -1, dtype=np.int64)
     kernel[of_kernel[of_kernel >= 0]] = np.flatnonzero(of_kernel >= 0)
     by_thread = positions(thread[can_follow])
-    waiting = np.flatnonzero(can_follow)
-    ends = called["end_ns"].to_numpy()
-    for key, rows in positions(called["thread"].to_numpy()).items():
+    candidates = np.flatnonzero(can_follow)
+    ends = calls["end_ns"].to_numpy()
+    for key, rows in positions(calls["thread"].to_numpy()).items():
         if key in by_thread:
-            later = waiting[by_thread[key]]
-            later = later[np.argsort(launched[later], kind="stable")]
+            later = candidates[by_thread[key]]
+            later = later[np.argsort(launch_ns[later], kind="stable")]
             unmatched = rows[kernel[rows] < 0]
-            following = np.append(later, -1)[np.searchsorted(launched[later], ends[unmatched])]
-            kernel[unmatched] = np.where(launched[following] - ends[unmatched] < _MOST_GROUPED_NS, following, -1)
+            following = np.append(later, -1)[np.searchsorted(launch_ns[later], ends[unmatched])]
+            kernel[unmatched] = np.where(launch_ns[following] - ends[unmatched] < _MOST_GROUPED_NS, following, -1)
     return kernel
 
 
-def _pairs(called: pd.DataFrame) -> "pd.Series[str]":
+def _pair_texts(calls: pd.DataFrame) -> "pd.Series[str]":
     """Return the sends and receives of each kernel as text (see `communication`); "" of an all-to-all made of them."""
-    pairwise = called[called["name"].isin(PAIRWISE)]
+    pairwise = calls[calls["name"].isin(PAIRWISE)]
     facts = pairwise[["kernel", "name"]].assign(
         **{name: pairwise[name].to_numpy(dtype=np.float64, na_value=np.nan) for name in ("peer", "rank", "group_size")}
     )
-    of_others = facts[facts["peer"] != facts["rank"]].groupby(["kernel", "name"])["peer"].nunique()
-    peers = of_others.groupby("kernel").agg(["min", "size"])
+    peer_counts = facts[facts["peer"] != facts["rank"]].groupby(["kernel", "name"])["peer"].nunique()
+    peers = peer_counts.groupby("kernel").agg(["min", "size"])
     size = facts.groupby("kernel")["group_size"].first().reindex(peers.index)
     # with two ranks, only messages that ranks send to themselves show an all-to-all
-    own = facts[facts["peer"] == facts["rank"]]["kernel"].unique()
-    enough = (size - 1).where((size > 2) | peers.index.isin(own)).fillna(_MANY_PEERS).clip(upper=_MANY_PEERS)
-    is_all = peers.index[(peers["min"] >= enough) & (peers["size"] > 1)]
+    self_messages = facts[facts["peer"] == facts["rank"]]["kernel"].unique()
+    fewest_peers = (size - 1).where((size > 2) | peers.index.isin(self_messages))
+    fewest_peers = fewest_peers.fillna(_MANY_PEERS).clip(upper=_MANY_PEERS)
+    all_to_alls = peers.index[(peers["min"] >= fewest_peers) & (peers["size"] > 1)]
     is_send = (pairwise["name"] == "send").to_numpy()
     payload = pairwise["bytes"].where(is_send, pairwise["received_bytes"])
     peer, size_of = (
@@ -286,10 +289,10 @@ def _pairs(called: pd.DataFrame) -> "pd.Series[str]":
     sign = pd.Series(np.where(is_send, ">", "<"), index=pairwise.index, dtype="str")
     entries = sign + (peer + ":" + size_of)
     texts: pd.Series[str] = entries.groupby(pairwise["kernel"]).agg(" ".join)
-    return texts.mask(texts.index.isin(is_all), "")
+    return texts.mask(texts.index.isin(all_to_alls), "")
 
 
-def matched(kernels: pd.DataFrame) -> Ints:
+def number_collectives(kernels: pd.DataFrame) -> Ints:
     """Number collectives by their position in a known communicator, else by name and time.
 
     Takes the rows of `communication`; -1 for a kernel without a counterpart. Sends and receives match if each of the
@@ -302,14 +305,16 @@ def matched(kernels: pd.DataFrame) -> Ints:
     # if one device lacks communicators, all devices are matched by names
     has_groups = (kernels["group"] != "").groupby(kernels["device"]).any()
     group = kernels["group"] if has_groups.all() else pd.Series("", index=kernels.index)
-    codes = pd.factorize((group + "\0" + kernels["name"].where(group == "", "")).to_numpy(dtype=object))[0]
+    group_codes = pd.factorize((group + "\0" + kernels["name"].where(group == "", "")).to_numpy(dtype=object))[0]
     start, end, stream = (kernels[name].to_numpy() for name in ("start_ns", "end_ns", "stream"))
     pairwise, is_known = kernels["name"].isin(PAIRWISE).to_numpy(), (group != "").to_numpy()
-    of_all = _of_all(kernels)
-    for alike in positions(codes).values():
-        together = alike[~pairwise[alike] | of_all[alike]]
+    is_all_to_all = _is_all_to_all(kernels)
+    for of_group in positions(group_codes).values():
+        of_all_ranks = of_group[~pairwise[of_group] | is_all_to_all[of_group]]
         communicators = (
-            [together] if is_known[alike[0]] else _probable_communicators(together, device, stream, start, end)
+            [of_all_ranks]
+            if is_known[of_group[0]]
+            else _probable_communicators(of_all_ranks, device, stream, start, end)
         )
         for communicator in communicators:
             ranks = sorted(
@@ -317,7 +322,7 @@ def matched(kernels: pd.DataFrame) -> Ints:
             )
             if len(ranks) < 2:
                 continue
-            if is_known[alike[0]] or _are_together(ranks, start, end):
+            if is_known[of_group[0]] or _have_equal_ends(ranks, start, end):
                 _number_by_place(collective, ranks, end, kernels["is_whole"].to_numpy())
             else:
                 _number_by_time(collective, ranks, start, end)
@@ -333,13 +338,13 @@ def _unknown_pairs(kernels: pd.DataFrame) -> Flags:
     return np.asarray((kernels["pairs"] == "") & (kernels["name"] == "send and recv"), dtype=bool)
 
 
-def _of_all(kernels: pd.DataFrame) -> Flags:
+def _is_all_to_all(kernels: pd.DataFrame) -> Flags:
     """Return which of the unknown pairs belong to an all-to-all: if all of more than two devices end together."""
     is_unknown = _unknown_pairs(kernels)
     unknown = np.flatnonzero(is_unknown)
     start, end, device = (kernels[name].to_numpy() for name in ("start_ns", "end_ns", "device"))
     ranks = [unknown[rows] for rows in positions(device[unknown]).values()]
-    return is_unknown & (len(ranks) > 2 and _are_together(ranks, start, end))
+    return is_unknown & (len(ranks) > 2 and _have_equal_ends(ranks, start, end))
 
 
 def _number_pairs(collective: Ints, exchanges: pd.DataFrame, start: Ints, end: Ints) -> None:
@@ -365,7 +370,7 @@ def messages(kernels: pd.DataFrame) -> pd.DataFrame:
     """
     pairs = kernels["pairs"].to_numpy(dtype=object)
     rows = np.flatnonzero(pairs != "")
-    parts = [_match_undirected(kernels, np.flatnonzero(_unknown_pairs(kernels) & ~_of_all(kernels)))]
+    parts = [_match_undirected(kernels, np.flatnonzero(_unknown_pairs(kernels) & ~_is_all_to_all(kernels)))]
     if len(rows):
         parts.append(_match_directed(kernels, rows))
     matches = pd.concat([part for part in parts if len(part)] or parts[:1], ignore_index=True)
@@ -421,10 +426,10 @@ def _peers(kernels: pd.DataFrame, group: Ints, row: Ints, peer: Floats) -> Ints:
     places = members.dropna().drop_duplicates(["group", "place"]).set_index(["group", "place"])["device"]
     other = places.reindex(pd.MultiIndex.from_arrays([group[row], peer])).to_numpy(dtype=np.float64)
     # a group of two has only one other member, unless that member is known not to have been recorded
-    is_told = np.isin(group[row], places.index.get_level_values("group")) & ~np.isnan(peer)
+    is_recorded = np.isin(group[row], places.index.get_level_values("group")) & ~np.isnan(peer)
     ends = members.groupby("group")["device"].agg(["min", "max", "nunique"]).reindex(group[row])
     device = kernels["device"].to_numpy()[row]
-    only_other = np.where((ends["nunique"] == 2).to_numpy() & ~is_told, ends["min"] + ends["max"] - device, np.nan)
+    only_other = np.where((ends["nunique"] == 2).to_numpy() & ~is_recorded, ends["min"] + ends["max"] - device, np.nan)
     other = np.where(np.isnan(other), only_other, other)
     return np.where(np.isnan(other) | (other == device), -1, other).astype(np.int64)
 
@@ -435,20 +440,21 @@ def _match_undirected(kernels: pd.DataFrame, rows: Ints) -> pd.DataFrame:
     order = rows[np.lexsort((device[rows], end[rows]))]
     places = np.arange(len(order))
     nearest, distance = np.full(len(order), -1, dtype=np.int64), np.full(len(order), np.iinfo(np.int64).max)
-    for step in range(1, min(_NEIGHBOURS, len(order) - 1) + 1):
-        for one, other in ((places[:-step], places[step:]), (places[step:], places[:-step])):
-            here, there = order[one], order[other]
-            difference = np.abs(end[there] - end[here])
-            better = (device[here] != device[there]) & (start[here] < end[there]) & (start[there] < end[here])
-            better &= difference < distance[one]
-            distance[one] = np.where(better, difference, distance[one])
-            nearest[one] = np.where(better, other, nearest[one])
+    for step in range(1, min(_NEIGHBORS, len(order) - 1) + 1):
+        for first_places, second_places in ((places[:-step], places[step:]), (places[step:], places[:-step])):
+            kernel, neighbor = order[first_places], order[second_places]
+            difference = np.abs(end[neighbor] - end[kernel])
+            better = (start[kernel] < end[neighbor]) & (start[neighbor] < end[kernel])
+            better &= device[kernel] != device[neighbor]
+            better &= difference < distance[first_places]
+            distance[first_places] = np.where(better, difference, distance[first_places])
+            nearest[first_places] = np.where(better, second_places, nearest[first_places])
     mutual = np.flatnonzero((nearest >= 0) & (np.append(nearest, -1)[nearest] == places))
     before, after = order[mutual], order[nearest[mutual]]
     first = device[before] < device[after]
-    one, other = before[first], after[first]
-    unknown = pd.array([None] * len(one), dtype=NULLABLE)
-    facts = {"sender": device[one], "receiver": device[other], "sent": one, "got": other, "bytes": unknown}
+    lower, higher = before[first], after[first]
+    unknown = pd.array([None] * len(lower), dtype=NULLABLE)
+    facts = {"sender": device[lower], "receiver": device[higher], "sent": lower, "got": higher, "bytes": unknown}
     return pd.DataFrame({**facts, "is_directed": False})
 
 
@@ -459,47 +465,47 @@ def _probable_communicators(kernels: Ints, device: Ints, stream: Ints, start: In
     by one, belong to one communicator. Kernels that match no others form one group.
     """
     ids = pd.MultiIndex.from_arrays([device[kernels], stream[kernels]]).factorize()[0]
-    lines = [kernels[rows] for rows in positions(ids).values()]
-    of_line = np.array([device[line[0]] for line in lines])
-    if len(pd.unique(of_line)) < 3:
+    streams = [kernels[rows] for rows in positions(ids).values()]
+    device_of = np.array([device[number[0]] for number in streams])
+    if len(pd.unique(device_of)) < 3:
         return [kernels]
-    near = np.zeros((len(lines), len(lines)), dtype=bool)
-    for rows in positions(np.array([len(line) for line in lines])).values():
-        near[np.ix_(rows, rows)] = _ends_with([lines[row] for row in rows.tolist()], of_line[rows], start, end)
-    label = np.arange(len(lines))
-    for line in range(len(lines)):
+    near = np.zeros((len(streams), len(streams)), dtype=bool)
+    for rows in positions(np.array([len(number) for number in streams])).values():
+        near[np.ix_(rows, rows)] = _end_together([streams[row] for row in rows.tolist()], device_of[rows], start, end)
+    label = np.arange(len(streams))
+    for number in range(len(streams)):
         # all lines near this one, directly or through others, become one communicator
-        joined = np.isin(label, label[near[line]])
-        label[joined] = label[joined].min(initial=len(lines))
+        is_joined = np.isin(label, label[near[number]])
+        label[is_joined] = label[is_joined].min(initial=len(streams))
     communicators, unmatched = list[Ints](), list[Ints]()
     for rows in positions(label).values():
-        is_one = len(rows) > 1 and len(pd.unique(of_line[rows])) == len(rows)
-        (communicators if is_one else unmatched).append(np.concatenate([lines[row] for row in rows.tolist()]))
+        is_one = len(rows) > 1 and len(pd.unique(device_of[rows])) == len(rows)
+        (communicators if is_one else unmatched).append(np.concatenate([streams[row] for row in rows.tolist()]))
     return [*communicators, *([np.sort(np.concatenate(unmatched))] if unmatched else [])]
 
 
-def _ends_with(lines: list[Ints], device: Ints, start: Ints, end: Ints) -> Flags:
+def _end_together(streams: list[Ints], device: Ints, start: Ints, end: Ints) -> Flags:
     """Return which streams with equal numbers of kernels end together; each stream does so with itself."""
-    chosen = np.unique(np.linspace(0, len(lines[0]) - 1, _SAMPLED).astype(np.int64))
-    ends = np.array([end[line[chosen]] for line in lines])
-    length = np.median(np.array([end[line[chosen]] - start[line[chosen]] for line in lines]), axis=1)
+    sample = np.unique(np.linspace(0, len(streams[0]) - 1, _SAMPLED).astype(np.int64))
+    ends = np.array([end[line[sample]] for line in streams])
+    length = np.median(np.array([end[line[sample]] - start[line[sample]] for line in streams]), axis=1)
     distance = np.array([np.median(np.abs(ends - one), axis=1) for one in ends])
     distance[device[:, None] == device] = np.inf
     # clocks of different machines differ by a constant
     most = max(_TOGETHER_NS, _LOOSE * float(np.median(distance.min(axis=1, initial=np.inf))))
     near: Flags = (distance <= most) & (distance < np.minimum(length[:, None], length))
-    return near | np.eye(len(lines), dtype=bool)
+    return near | np.eye(len(streams), dtype=bool)
 
 
-def _are_together(ranks: list[Ints], start: Ints, end: Ints) -> bool:
-    """Whether all ranks have the same number of kernels, which end nearly together in order."""
+def _have_equal_ends(ranks: list[Ints], start: Ints, end: Ints) -> bool:
+    """Whether all ranks have the same number of kernels, and these end nearly together, one by one."""
     first = ranks[0]
     length = np.median(end[first] - start[first])
     return all(len(rank) == len(first) and np.median(np.abs(end[rank] - end[first])) < length for rank in ranks[1:])
 
 
 def _number_by_place(collective: Ints, ranks: list[Ints], end: Ints, is_whole: Flags) -> None:
-    """Match collectives by their order on each rank; a recording that starts later, or ends early, is shifted."""
+    """Match collectives by their order on each rank; shift a rank whose recording starts later or ends early."""
     reference = ranks[0]
     collective[reference] = reference
     for rank in ranks[1:]:
@@ -512,14 +518,14 @@ def _number_by_place(collective: Ints, ranks: list[Ints], end: Ints, is_whole: F
 def _offset(many: Ints, few: Ints) -> int:
     """Return by how many places the ends in `few` must be shifted to match the ends in `many`."""
     nearest = np.searchsorted((many[1:] + many[:-1]) // 2, few) - np.arange(len(few))
-    around = int(np.median(nearest))
-    ways = {}
-    for offset in range(around - _AROUND, around + _AROUND + 1):
+    middle = int(np.median(nearest))
+    deviations = {}
+    for offset in range(middle - _NEAREST_OFFSETS, middle + _NEAREST_OFFSETS + 1):
         place = np.arange(len(few)) + offset
-        inside = (place >= 0) & (place < len(many))
-        if inside.sum() >= len(few) / 2:
-            ways[offset] = float(np.median(np.abs(many[place[inside]] - few[inside])))
-    return min(ways, key=lambda offset: (ways[offset], abs(offset))) if ways else 0
+        is_inside = (place >= 0) & (place < len(many))
+        if is_inside.sum() >= len(few) / 2:
+            deviations[offset] = float(np.median(np.abs(many[place[is_inside]] - few[is_inside])))
+    return min(deviations, key=lambda offset: (deviations[offset], abs(offset))) if deviations else 0
 
 
 def _number_by_time(collective: Ints, ranks: list[Ints], start: Ints, end: Ints) -> None:
@@ -540,9 +546,9 @@ def shift_between(reference: pd.DataFrame, other: pd.DataFrame) -> tuple[int, in
     collective. A collective ends on all ranks at the same time, so its ends give the difference; without collectives,
     it follows from messages, none of which arrives before it is sent.
     """
-    is_told = all((frame["group"] != "").any() for frame in (reference, other))
+    has_groups = all((frame["group"] != "").any() for frame in (reference, other))
     # a stream belongs to one communicator, even if the capture does not identify it
-    keys = ["group", "name"] if is_told else ["name", "stream"]
+    keys = ["group", "name"] if has_groups else ["name", "stream"]
     ends: list[dict[Any, Ints]] = [{}, {}]
     for frame, of_frame in zip((reference, other), ends, strict=True):
         for (*key, _), times in frame[~frame["name"].isin(PAIRWISE)].groupby([*keys, "device"])["end_ns"]:
@@ -554,14 +560,15 @@ def shift_between(reference: pd.DataFrame, other: pd.DataFrame) -> tuple[int, in
         (own_ends, other_times)
         for key, own_ends in ends[0].items()
         for other_key, other_times in ends[1].items()
-        if (key == other_key if is_told else key[0] == other_key[0])
+        if (key == other_key if has_groups else key[0] == other_key[0])
     ]
     if not pairs:
         return _shift_of_messages(reference, other)
-    is_whole = is_told and all(frame["is_whole"].to_numpy()[frame["group"] != ""].all() for frame in (reference, other))
+    grouped = (frame[frame["group"] != ""] for frame in (reference, other))
+    is_whole = has_groups and all(frame["is_whole"].all() for frame in grouped)
     pairs.sort(key=lambda pair: min(map(len, pair)), reverse=True)
-    enough = _ENOUGH * min(map(len, pairs[0]))
-    pairs = pairs[:1] if is_told else [pair for pair in pairs[:_MOST_PAIRS] if min(map(len, pair)) >= enough]
+    fewest = _LEAST_COMMON * min(map(len, pairs[0]))
+    pairs = pairs[:1] if has_groups else [pair for pair in pairs[:_MOST_PAIRS] if min(map(len, pair)) >= fewest]
     # a fit without a shift comes first: steps are alike, so a shifted one may fit as well
     fitting = (fit for pair in pairs if (fit := _unshifted(*pair)) is not None)
     if (fit := next(fitting, None)) is not None:
@@ -569,7 +576,7 @@ def shift_between(reference: pd.DataFrame, other: pd.DataFrame) -> tuple[int, in
     most_shifted = 0 if is_whole else _MOST_SHIFTED // len(pairs)
     spread, shift = min(_shift(*pair, most_shifted) for pair in pairs)
     # a few collectives on several streams can fit by chance: another rank may be more certain
-    is_sure = len(pairs) == 1 or min(map(len, pairs[0])) >= _SURE
+    is_sure = len(pairs) == 1 or min(map(len, pairs[0])) >= _FEWEST_CERTAIN
     return shift, spread if is_sure else max(spread, ONE_CLOCK_NS)
 
 
@@ -612,16 +619,16 @@ def _shift(many: Ints, few: Ints, most_shifted: int) -> tuple[int, int]:
     if len(many) == len(few) and (unshifted := _spread(many - few))[0] < ONE_CLOCK_NS:
         return unshifted
     most = min(max(len(many), len(few)) - 1, most_shifted)
-    ways = []
+    fits = []
     for offset in sorted(range(-most, most + 1), key=abs):
         place = np.arange(len(few)) + offset
         inside = (place >= 0) & (place < len(many))
         if 2 * inside.sum() >= min(len(many), len(few)):
-            ways.append(_spread(many[place[inside]] - few[inside]))
-    best = min(ways, key=lambda way: way[0])
-    near = [way for way in ways if abs(way[1]) < _PLAUSIBLE_NS]
-    # if nothing fits, as on a GPU that ranks share, the clocks are the best source: steps are alike
-    return best if best[0] < _FITS_NS or not near else min(near, key=lambda way: abs(way[1]))
+            fits.append(_spread(many[place[inside]] - few[inside]))
+    best = min(fits, key=lambda fit: fit[0])
+    near = [fit for fit in fits if abs(fit[1]) < _PLAUSIBLE_NS]
+    # if nothing fits, as on a GPU that ranks share, trust the clocks: steps are alike
+    return best if best[0] < _FITS_NS or not near else min(near, key=lambda fit: abs(fit[1]))
 
 
 def _spread(differences: Ints) -> tuple[int, int]:

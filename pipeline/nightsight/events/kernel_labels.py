@@ -559,12 +559,12 @@ _ADDED_LENGTH: Final = 24
 
 def _distinct_labels(kernels: Sequence[str], length: int) -> dict[str, str]:
     """Return a label for each kernel, by its normalized name; in alphabetical order, so that numbers are stable."""
-    alike: dict[str, list[str]] = {}
+    same_label: dict[str, list[str]] = {}
     for name in kernels:
-        alike.setdefault(label_of(name, length), []).append(name)
+        same_label.setdefault(label_of(name, length), []).append(name)
     label_of_name: dict[str, str] = {}
-    used = {label for label, names in alike.items() if len(names) == 1}
-    for label, names in alike.items():
+    used = {label for label, names in same_label.items() if len(names) == 1}
+    for label, names in same_label.items():
         if len(names) == 1:
             label_of_name[names[0]] = label
             continue
@@ -593,7 +593,7 @@ def _with_words(label: str, words: str, length: int) -> str:
 
 
 def _differing(tokens: Sequence[Sequence[str]], added: int = 0) -> list[str]:
-    """Return, for each name, as many of its first differing words as are needed to tell it from the others."""
+    """Return the first differing words of each name, enough to distinguish it from the others."""
     first = next(
         (
             at
@@ -607,7 +607,7 @@ def _differing(tokens: Sequence[Sequence[str]], added: int = 0) -> list[str]:
     words = [words_of_name[first] if first < len(words_of_name) else "" for words_of_name in tokens]
     differing = [middle_cut(word, _ADDED_LENGTH) for word in words]
     for word in dict.fromkeys(words):
-        places = [place for place, own in enumerate(words) if own == word]
+        places = [place for place, other in enumerate(words) if other == word]
         if len(places) > 1:
             rest = _differing([tokens[place][first + 1 :] for place in places], added + 1)
             for place, more in zip(places, rest, strict=True):

@@ -77,11 +77,11 @@ _WORDS: Final = {"true": "1", "false": "0"}
 
 
 @dataclass
-class _Part:
+class _Token:
     """A word or symbol, or a bracket with its content, split at commas."""
 
     text: str
-    items: "list[list[_Part]] | None" = None
+    items: "list[list[_Token]] | None" = None
 
     @property
     def is_word(self) -> bool:
@@ -92,7 +92,7 @@ class _Part:
 class _Name:
     """A qualified name: its components, each with the brackets after it (`a::f<int>(T1)` has two components)."""
 
-    components: list[list[_Part]] = field(default_factory=lambda: [[]])
+    components: list[list[_Token]] = field(default_factory=lambda: [[]])
 
     def is_scope_of_function(self) -> bool:
         return any(part.text == "(" for component in self.components[:-1] for part in component)
@@ -103,9 +103,9 @@ class _Name:
         return len(own) > 1 and own[-1].text in "(<"
 
 
-_CONST: Final = [[_Part("const")]]
+_CONST: Final = [[_Token("const")]]
 # what may follow the parameters of a function
-_AFTER: Final = [[[_Part(word)]] for word in ("const", "volatile", "noexcept", "&")]
+_AFTER: Final = [[[_Token(word)]] for word in ("const", "volatile", "noexcept", "&")]
 
 
 class _NotCpp(ValueError):
@@ -140,26 +140,26 @@ def _settle_step(name: str, *, qualified: bool) -> str:
     return ",".join(_write(item, qualified=qualified, whole=True) for item in items)
 
 
-def _parse(words: Iterator[str], closing: str) -> list[list[_Part]]:
+def _parse(words: Iterator[str], closing: str) -> list[list[_Token]]:
     """Parse up to `closing`; _NotCpp if another bracket closes first, or it is missing."""
-    items: list[list[_Part]] = [[]]
+    items: list[list[_Token]] = [[]]
     for word in words:
         if word == closing:
             return items
         if word in ")>]}":
             raise _NotCpp
         if word in _CLOSING:
-            items[-1].append(_Part(word, _parse(words, _CLOSING[word])))
+            items[-1].append(_Token(word, _parse(words, _CLOSING[word])))
         elif word == ",":
             items.append([])
         elif not word.isspace():
-            items[-1].append(_Part(word))
+            items[-1].append(_Token(word))
     if closing:
         raise _NotCpp
     return items
 
 
-def _write(parts: list[_Part], *, qualified: bool, whole: bool = False) -> str:
+def _write(parts: list[_Token], *, qualified: bool, whole: bool = False) -> str:
     """Format one item of a list: a type, a value, or (`whole`) the name of the kernel itself."""
     names = _without_return_type(_group(_uncast(parts)), whole=whole)
     texts = [_write_name(name, qualified=qualified, whole=whole) for name in names]
@@ -169,14 +169,14 @@ def _write(parts: list[_Part], *, qualified: bool, whole: bool = False) -> str:
     return written
 
 
-def _uncast(parts: list[_Part]) -> list[_Part]:
+def _uncast(parts: list[_Token]) -> list[_Token]:
     """Drop the type of a cast: `(int)4` becomes `4`."""
     if len(parts) > 1 and parts[0].text == "(" and (parts[1].text in "-(" or parts[1].is_word):
         return parts[1:]
     return parts
 
 
-def _group(parts: list[_Part]) -> list[_Name]:
+def _group(parts: list[_Token]) -> list[_Name]:
     """Join the parts of each qualified name; a symbol (`*`, `&`, `...`) is a separate name."""
     names: list[_Name] = []
     is_open = False
@@ -197,7 +197,7 @@ def _group(parts: list[_Part]) -> list[_Name]:
     return names
 
 
-def _continues(part: _Part, names: list[_Name], following: str) -> bool:
+def _continues(part: _Token, names: list[_Name], following: str) -> bool:
     """Whether a part belongs to the name before it: a bracket, or the `const` of a method that is a scope."""
     last = names[-1].components[-1][-1] if names and names[-1].components[-1] else None
     if last is None:
@@ -213,7 +213,7 @@ def _without_return_type(names: list[_Name], *, whole: bool) -> list[_Name]:
     last = names[-1] if names else _Name()
     if last.is_scope_of_function() or (whole and last.is_function()):
         return [last]
-    is_void = whole and len(names) > 1 and names[0].components == [[_Part("void")]]
+    is_void = whole and len(names) > 1 and names[0].components == [[_Token("void")]]
     return names[1:] if is_void else names
 
 
@@ -240,11 +240,11 @@ def _write_name(name: _Name, *, qualified: bool, whole: bool) -> str:
     )
 
 
-def _is_version(parts: list[_Part]) -> bool:
+def _is_version(parts: list[_Token]) -> bool:
     return len(parts) == 1 and parts[0].items is None and bool(_VERSION.fullmatch(parts[0].text))
 
 
-def _write_component(parts: list[_Part], *, qualified: bool, is_function: bool) -> str:
+def _write_component(parts: list[_Token], *, qualified: bool, is_function: bool) -> str:
     """Format a component without ABI tags, and for template functions without parameters."""
     texts: list[str] = []
     for place, part in enumerate(parts):
@@ -254,7 +254,7 @@ def _write_component(parts: list[_Part], *, qualified: bool, is_function: bool) 
     return "".join(texts)
 
 
-def _write_part(part: _Part, *, qualified: bool) -> str:
+def _write_part(part: _Token, *, qualified: bool) -> str:
     if part.items is None:
         number = _NUMBER.fullmatch(part.text)
         return number[1] if number else _WORDS.get(part.text, part.text)
@@ -264,7 +264,7 @@ def _write_part(part: _Part, *, qualified: bool) -> str:
     return f"{{{inside}#{instance}}}" if instance else f"{part.text}{inside}{_CLOSING[part.text]}"
 
 
-def _instance(part: _Part) -> str:
+def _instance(part: _Token) -> str:
     """Return N in `[lambda(int) (instance N)]`, which nvcc writes; other tools write `{lambda(int)#N}`."""
     if part.text != "[" or not part.items or len(part.items) != 1 or not part.items[0]:
         return ""

@@ -70,16 +70,16 @@ def _join_graphs(launches: Ints, without_id: Ints, frames: list[pd.DataFrame], p
     for process in np.unique(processes[0][without_id]).tolist():
         launching = np.flatnonzero(is_graph & (processes[-1] == process) & (numbers > 0))
         launching = launching[np.argsort(call_start[launching], kind="stable")]
-        here = without_id[processes[0][without_id] == process]
-        place = np.searchsorted(call_start[launching], start[here], side="right") - 1
+        of_process = without_id[processes[0][without_id] == process]
+        place = np.searchsorted(call_start[launching], start[of_process], side="right") - 1
         # the key of a call differs from its number by the part for the process
-        offset, graph = launches[here], np.append(numbers[launching], -1)[place]
+        offset, graph = launches[of_process], np.append(numbers[launching], -1)[place]
         heads = np.flatnonzero((processes[0] == process) & np.isin(ids, numbers[launching]))
         heads = heads[np.argsort(start[heads], kind="stable")]
-        before = np.searchsorted(start[heads], start[here], side="right") - 1
+        before = np.searchsorted(start[heads], start[of_process], side="right") - 1
         graph = np.where(before >= 0, np.append(ids[heads], -1)[before], graph)
         has_graph = graph > 0
-        launches[here[has_graph]] = offset[has_graph] + graph[has_graph]
+        launches[of_process[has_graph]] = offset[has_graph] + graph[has_graph]
 
 
 @memoize

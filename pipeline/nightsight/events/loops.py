@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from nightsight.events.launches import GPU_TABLES, launch_keys, launching_calls
-from nightsight.events.ranges import LEAST, counted, nested
+from nightsight.events.ranges import LEAST, count_instances, nested
 from nightsight.intervals import Flags, Ints, Spans, touches, union
 from nightsight.model.report import Profile
 from nightsight.system.parallel import memoize
@@ -37,15 +37,15 @@ class Loop(NamedTuple):
     slow: int = 0
 
 
-class Work(NamedTuple):
-    """GPU operations in the order of GPU_TABLES: times on the GPU, and when and where the CPU launched them.
+class LaunchedWork(NamedTuple):
+    """GPU operations in the order of GPU_TABLES: their times, and when and where the CPU launched them.
 
-    Without a recorded call, an operation counts as launched when it began, by one separate thread per process.
+    Without a recorded call, an operation counts as launched at its start, by one separate thread per process.
     """
 
     start: Ints
     end: Ints
-    launched: Ints
+    launch_ns: Ints
     process: Ints
     thread: Ints
 
@@ -56,31 +56,31 @@ def loops_of(profile: Profile) -> list[Loop]:
 
     The first method that finds a loop in any process is used for all.
     """
-    work, all_ranges = work_of(profile), profile.tables.get("ranges", empty("ranges"))
-    ranges = all_ranges[~_of_library(all_ranges)]
-    own = _is_own(ranges)
+    work, all_ranges = launched_work(profile), profile.tables.get("ranges", empty("ranges"))
+    ranges = all_ranges[~_is_of_library(all_ranges)]
+    is_of_program = _is_of_program(ranges)
     loops = (
-        _range_loops(ranges[own], work)
+        _range_loops(ranges[is_of_program], work)
         or _optimizer_loops(ranges, work)
-        or (_range_loops(ranges, work) if not own.all() else [])
+        or (_range_loops(ranges, work) if not is_of_program.all() else [])
         or _xla_loops(all_ranges, work)
         or _launch_loops(profile, work)
     )
-    complete = [loop._replace(end_ns=_work_end(work, loop), slow=_slow(work, loop)) for loop in loops]
+    complete = [loop._replace(end_ns=_work_end(work, loop), slow=_slow_count(work, loop)) for loop in loops]
     return sorted(complete, key=lambda loop: (-loop.gpu_ns, loop.process))
 
 
-def _complete(work: Work, loop: Loop, ends: Ints) -> Loop:
-    """Leave out the last repetition if it launches much less than the others and its range does not contain all of it.
+def _drop_cut_repetition(work: LaunchedWork, loop: Loop, ends: Ints) -> Loop:
+    """Leave out the last repetition if it launches much less than the others, unless its range contains all of it.
 
     Ranges that mark only a part of a repetition, such as an optimizer's, do not show where the last one ends.
     """
-    launched = work.launched[_of_process(work, loop.process)]
-    inside = launched[(launched >= loop.starts[0]) & (launched < loop.end_ns)]
-    step = np.searchsorted(loop.starts, inside, side="right") - 1
+    launch_ns = work.launch_ns[_is_of_process(work, loop.process)]
+    launches = launch_ns[(launch_ns >= loop.starts[0]) & (launch_ns < loop.end_ns)]
+    step = np.searchsorted(loop.starts, launches, side="right") - 1
     counts = np.bincount(step, minlength=len(loop.starts))
-    are_held = len(inside) and (inside < ends[step]).mean() >= _AS_GOOD
-    if are_held or len(counts) < LEAST or counts[-1] >= _CUT * np.median(counts[:-1]):
+    is_enclosed = len(launches) and (launches < ends[step]).mean() >= _NEARLY_BEST
+    if is_enclosed or len(counts) < LEAST or counts[-1] >= _CUT * np.median(counts[:-1]):
         return loop
     return loop._replace(starts=loop.starts[:-1], end_ns=int(loop.starts[-1]))
 
@@ -88,57 +88,57 @@ def _complete(work: Work, loop: Loop, ends: Ints) -> Loop:
 _CUT: Final = 0.5
 
 
-def between(profile: Profile, loop: Loop, spans: Spans) -> Loop:
+def longest_part_without(profile: Profile, loop: Loop, spans: Spans) -> Loop:
     """Return the longest part of a loop whose repetitions touch none of these spans; of equally long parts, the last.
 
     Returns the whole loop if that part would have fewer than LEAST repetitions.
     """
-    until = np.append(loop.starts[1:], loop.end_ns)
-    whole = np.flatnonzero(~touches(spans, loop.starts, until))
-    parts = np.split(whole, np.flatnonzero(np.diff(whole) > 1) + 1)
+    ends = np.append(loop.starts[1:], loop.end_ns)
+    untouched = np.flatnonzero(~touches(spans, loop.starts, ends))
+    parts = np.split(untouched, np.flatnonzero(np.diff(untouched) > 1) + 1)
     longest = max(parts, key=lambda part: (len(part), part[-1:].tolist()))
     if len(longest) < LEAST or len(longest) == len(loop.starts):
         return loop
-    work, last = work_of(profile), int(longest[-1])
-    part = loop._replace(starts=loop.starts[longest], end_ns=int(until[last]))
-    return part._replace(end_ns=_work_end(work, part), slow=_slow(work, part))
+    work, last = launched_work(profile), int(longest[-1])
+    part = loop._replace(starts=loop.starts[longest], end_ns=int(ends[last]))
+    return part._replace(end_ns=_work_end(work, part), slow=_slow_count(work, part))
 
 
-def _work_end(work: Work, loop: Loop) -> int:
-    is_own = (work.launched >= loop.starts[0]) & (work.launched < loop.end_ns) & _of_process(work, loop.process)
+def _work_end(work: LaunchedWork, loop: Loop) -> int:
+    is_own = (work.launch_ns >= loop.starts[0]) & (work.launch_ns < loop.end_ns) & _is_of_process(work, loop.process)
     return int(work.end[is_own].max(initial=loop.end_ns))
 
 
-def _slow(work: Work, loop: Loop) -> int:
-    """Count the repetitions at the beginning that took much longer than usual; at least two remain.
+def _slow_count(work: LaunchedWork, loop: Loop) -> int:
+    """Count the repetitions at the start that took much longer than the median; at least two remain.
 
     On the CPU and on the GPU: slow launches cost nothing while the GPU still has work to do.
     """
     starts = loop.starts
     # the first operation of each repetition, by its launch
-    operations = np.flatnonzero((work.launched >= starts[0]) & _of_process(work, loop.process))
-    operations = operations[np.argsort(work.launched[operations], kind="stable")]
-    first = np.searchsorted(work.launched[operations], starts)
-    on_cpu = _slow_beginning(starts)
+    operations = np.flatnonzero((work.launch_ns >= starts[0]) & _is_of_process(work, loop.process))
+    operations = operations[np.argsort(work.launch_ns[operations], kind="stable")]
+    first = np.searchsorted(work.launch_ns[operations], starts)
+    on_cpu = _slow_at_start(starts)
     if (np.diff(np.append(first, len(operations))) == 0).any():
         return on_cpu
-    return min(on_cpu, _slow_beginning(work.start[operations[first]]))
+    return min(on_cpu, _slow_at_start(work.start[operations[first]]))
 
 
-def _slow_beginning(starts: Ints) -> int:
+def _slow_at_start(starts: Ints) -> int:
     times = np.diff(starts)
     if len(times) < LEAST - 1:
         return 0
-    # the usual time is that of the second half: a long warm-up must not decide what is usual
-    usual = np.median(times[len(times) // 2 :])
-    is_slow = times > _FACTOR * usual
+    # only the second half counts: a long warm-up must not affect the typical time
+    typical = np.median(times[len(times) // 2 :])
+    is_slow = times > _SLOW_FACTOR * typical
     return min(int(np.argmin(is_slow)) if not is_slow.all() else 0, len(starts) // 2)
 
 
-_FACTOR: Final = 1.5
+_SLOW_FACTOR: Final = 1.5
 
 
-def _of_library(ranges: pd.DataFrame) -> Flags:
+def _is_of_library(ranges: pd.DataFrame) -> Flags:
     """Return which ranges libraries open around their work: they are never the loop of a program."""
     names, domains = (ranges[name].cat for name in ("name", "domain"))
     by_domain = np.asarray(domains.categories.str.fullmatch(_LIBRARY_DOMAIN, case=False), dtype=bool)
@@ -157,21 +157,21 @@ _LIBRARY_DOMAIN: Final = (
 _LIBRARY_RANGE: Final = r"nccl[A-Z]\w*$|cub::|thrust::|XlaModule:|XlaPass|XlaEmit"
 
 
-def _is_own(ranges: pd.DataFrame) -> Flags:
-    """Return which of these ranges the program itself made, not PyTorch."""
+def _is_of_program(ranges: pd.DataFrame) -> Flags:
+    """Return which of these ranges the program made, not PyTorch."""
     names, styles = (ranges[name].cat for name in ("name", "style"))
-    of_torch = np.asarray(names.categories.str.match(_OF_TORCH), dtype=bool)[names.codes]
-    return ~(of_torch | np.isin(styles.categories, (MODULE, FUNCTION))[styles.codes])
+    is_of_torch = np.asarray(names.categories.str.match(_TORCH_RANGE), dtype=bool)[names.codes]
+    return ~(is_of_torch | np.isin(styles.categories, (MODULE, FUNCTION))[styles.codes])
 
 
 # what PyTorch annotates by itself
-_OF_TORCH: Final = (
+_TORCH_RANGE: Final = (
     r"Optimizer\.(?:step|zero_grad)#|enumerate\(DataLoader\)#|(?:DistributedDataParallel|FullyShardedDataParallel|FSDP)\b|"
     r"nccl:|Torch-Compiled Region|## Call "
 )
 
 
-def _optimizer_loops(ranges: pd.DataFrame, work: Work) -> list[Loop]:
+def _optimizer_loops(ranges: pd.DataFrame, work: LaunchedWork) -> list[Loop]:
     """Return the steps of each process: each ends with the step of its optimizer, where the next one begins.
 
     The first step is left out, because its start is unknown.
@@ -181,23 +181,23 @@ def _optimizer_loops(ranges: pd.DataFrame, work: Work) -> list[Loop]:
     steps = steps[steps["parent"] < 0].sort_values("end_ns")
     loops = []
     for process in np.unique(steps["process"]).tolist():
-        own = steps[steps["process"] == process]
+        of_process = steps[steps["process"] == process]
         # of several optimizers, the last one ends the step
-        own = own[own["name"] == own["name"].iloc[-1]]
-        start, end = (own[name].to_numpy() for name in ("start_ns", "end_ns"))
-        between = start[1:] - end[:-1]
-        end = end[np.append(between >= _LEAST_BETWEEN * between.mean(), True)] if len(between) else end
+        of_process = of_process[of_process["name"] == of_process["name"].iloc[-1]]
+        start, end = (of_process[name].to_numpy() for name in ("start_ns", "end_ns"))
+        distance = start[1:] - end[:-1]
+        end = end[np.append(distance >= _LEAST_BETWEEN * distance.mean(), True)] if len(distance) else end
         if len(end) < LEAST:
             continue
         span = pd.DataFrame({"start": end[:1], "end": end[-1:]})
         (gpu_ns,), total = _gpu_time_in(ranges, work, process, span)
         if gpu_ns > _LEAST_SHARE * total:
-            family = f"step (ends with {str(own['name'].iloc[0]).partition('#')[2]})"
+            family = f"step (ends with {str(of_process['name'].iloc[0]).partition('#')[2]})"
             loops.append(Loop(process, family, end[:-1], int(end[-1]), int(gpu_ns), is_named=True))
     return loops
 
 
-def _xla_loops(ranges: pd.DataFrame, work: Work) -> list[Loop]:
+def _xla_loops(ranges: pd.DataFrame, work: LaunchedWork) -> list[Loop]:
     """Return for each process the executions of the program of XLA with most of the work: a jitted function of JAX.
 
     Other programs run between them, and while XLA compiles and tunes, threads launch work that belongs to no step.
@@ -212,19 +212,21 @@ def _xla_loops(ranges: pd.DataFrame, work: Work) -> list[Loop]:
     loops = []
     for process in np.unique(executions["process"]).tolist():
         best: Loop | None = None
-        own = executions[executions["process"] == process]
-        for (name, _), of_program in own.groupby(["label", "program"]):
+        of_process = executions[executions["process"] == process]
+        for (name, _), of_program in of_process.groupby(["label", "program"]):
             if len(of_program) < LEAST:
                 continue
             instances = one_thread(of_program)
-            start, end = _bounds(instances)
-            mine = _of_process(work, process) & (work.thread == instances["thread"].iloc[0])
-            mine &= (work.launched >= start[0]) & (work.launched < end[-1])
-            launched, length = work.launched[mine], (work.end - work.start)[mine]
-            place = np.searchsorted(start, launched, side="right") - 1
-            inside = launched < end[place]
+            (start, end), thread = _bounds(instances), instances["thread"].iloc[0]
+            is_on_thread = _is_of_process(work, process) & (work.thread == thread)
+            is_on_thread &= (work.launch_ns >= start[0]) & (work.launch_ns < end[-1])
+            launch_ns, length = work.launch_ns[is_on_thread], (work.end - work.start)[is_on_thread]
+            place = np.searchsorted(start, launch_ns, side="right") - 1
+            inside = launch_ns < end[place]
             gpu_ns = int(length[inside].sum())
-            among = own["start_ns"].between(start[0], start[-1]) & (own["thread"] == instances["thread"].iloc[0])
+            among = of_process["start_ns"].between(start[0], start[-1]) & (
+                of_process["thread"] == instances["thread"].iloc[0]
+            )
             is_step = inside.sum() >= _LEAST_OF_PROGRAM * len(start) or len(start) >= _LEAST_OF_EXECUTIONS * among.sum()
             if is_step and gpu_ns >= LEAST_OF_WORK * length.sum() and (best is None or gpu_ns > best.gpu_ns):
                 best = Loop(process, str(name), start, int(end[-1]), gpu_ns, is_named=True)
@@ -242,7 +244,7 @@ OPTIMIZER_STEP: Final = r"Optimizer\.step#\w+\.step$"
 _LEAST_BETWEEN: Final = 0.1
 
 
-def _range_loops(ranges: pd.DataFrame, work: Work) -> list[Loop]:
+def _range_loops(ranges: pd.DataFrame, work: LaunchedWork) -> list[Loop]:
     """Return for each process the outermost family of repeated ranges that covers the most GPU work."""
     outermost = _outermost(ranges)
     if not len(outermost):
@@ -258,9 +260,9 @@ def _range_loops(ranges: pd.DataFrame, work: Work) -> list[Loop]:
             continue
         # of siblings in a cycle, such as forward and backward, the first one marks where it begins; brief ones,
         # such as separate operators, could be anywhere in it
-        lasting = (candidates["own"] >= _LEAST_COVER * (candidates["end"] - candidates["start"])).to_numpy()
-        good = gpu_ns >= _AS_GOOD * gpu_ns.max()
-        cycle = candidates[good & lasting if (good & lasting).any() else good].sort_values(["start", "end"])
+        is_long = (candidates["own"] >= _LEAST_COVER * (candidates["end"] - candidates["start"])).to_numpy()
+        is_good = gpu_ns >= _NEARLY_BEST * gpu_ns.max()
+        cycle = candidates[is_good & is_long if (is_good & is_long).any() else is_good].sort_values(["start", "end"])
         path = cycle["path"].iloc[0]
         instances = outermost[(outermost["process"] == process) & (outermost["path"] == path)]
         instances = one_thread(instances).sort_values("start_ns")
@@ -268,20 +270,20 @@ def _range_loops(ranges: pd.DataFrame, work: Work) -> list[Loop]:
         # `ProfilerStep#7` is `ProfilerStep##`
         family = str(path).replace("##", "#")
         loop = Loop(process, family, starts, int(cycle["end"].max()), int(gpu_ns.max()), is_named=True)
-        loops.append(_complete(work, loop, instances["end_ns"].to_numpy()))
+        loops.append(_drop_cut_repetition(work, loop, instances["end_ns"].to_numpy()))
     return loops
 
 
 # share of the process's GPU time, or of the time of its ranges: a family that covers less is not the program's loop
 _LEAST_SHARE: Final = 0.25
 # families that cover this share of what the best one covers belong to the same loop
-_AS_GOOD: Final = 0.9
+_NEARLY_BEST: Final = 0.9
 _LEAST_COVER: Final = 0.05
 _PREPARES: Final = r"(?<![a-z])(?:warm[ _-]?ups?|warming|compil(?:e|ing|ation))(?![a-z])"
 
 
 def prepares(names: "pd.Series[str]") -> Flags:
-    """Return which (categorical) names or paths of ranges say warm-up or compilation: these do not count."""
+    """Return which (categorical) names or paths of ranges contain warm-up or compilation: these do not count."""
     is_named = np.asarray(names.cat.categories.str.contains(_PREPARES, case=False, regex=True), dtype=bool)
     # no name has the code -1
     return np.append(is_named, False)[names.cat.codes]
@@ -292,7 +294,7 @@ def _outermost(ranges: pd.DataFrame) -> pd.DataFrame:
 
     In `path`, `#` replaces numbers. Ranges that never ended do not count: they would enclose all that follows.
     """
-    ranges = counted(nested(ranges[~ranges["is_open"]]))
+    ranges = count_instances(nested(ranges[~ranges["is_open"]]))
     repeated: Flags = (ranges["instances"].to_numpy() >= LEAST) & ~prepares(ranges["path"])
     inner = np.zeros(len(ranges), dtype=bool)
     for rows, above in ancestors(ranges["parent"].to_numpy()):
@@ -314,13 +316,13 @@ def one_thread(instances: pd.DataFrame) -> pd.DataFrame:
     return one
 
 
-def _of_process(work: Work, process: int) -> Flags:
+def _is_of_process(work: LaunchedWork, process: int) -> Flags:
     """Return which operations a process launched; in old exports, which lack processes, all operations."""
     flags: Flags = (work.process == process) | (work.process < 0)
     return flags
 
 
-def _gpu_time_in(ranges: pd.DataFrame, work: Work, process: int, spans: pd.DataFrame) -> tuple[Ints, int]:
+def _gpu_time_in(ranges: pd.DataFrame, work: LaunchedWork, process: int, spans: pd.DataFrame) -> tuple[Ints, int]:
     """Return the GPU time in ns that the process launched in each of `spans`, and in total without warm-up.
 
     Without GPU work in the capture, these are the lengths of `spans`, and the time of all ranges of the process.
@@ -340,20 +342,20 @@ def _bounds(ranges: pd.DataFrame) -> Spans:
     return ranges["start_ns"].to_numpy(), ranges["end_ns"].to_numpy()
 
 
-def _launched_between(work: Work, process: int, spans: pd.DataFrame) -> tuple[Ints, int]:
+def _launched_between(work: LaunchedWork, process: int, spans: pd.DataFrame) -> tuple[Ints, int]:
     """Return the GPU time in ns that the process launched in each of `spans`, and in total."""
-    is_own = _of_process(work, process)
-    launched, length = work.launched[is_own], (work.end - work.start)[is_own]
-    order = np.argsort(launched, kind="stable")
-    launched, before = launched[order], np.concatenate(([0], np.cumsum(length[order])))
-    low = np.searchsorted(launched, spans["start"].to_numpy(), side="left")
-    high = np.searchsorted(launched, spans["end"].to_numpy(), side="left")
-    return before[high] - before[low], int(before[-1])
+    is_of_process = _is_of_process(work, process)
+    launch_ns, length = work.launch_ns[is_of_process], (work.end - work.start)[is_of_process]
+    order = np.argsort(launch_ns, kind="stable")
+    launch_ns, gpu_ns_before = launch_ns[order], np.concatenate(([0], np.cumsum(length[order])))
+    low = np.searchsorted(launch_ns, spans["start"].to_numpy(), side="left")
+    high = np.searchsorted(launch_ns, spans["end"].to_numpy(), side="left")
+    return gpu_ns_before[high] - gpu_ns_before[low], int(gpu_ns_before[-1])
 
 
-def _launch_loops(profile: Profile, work: Work) -> list[Loop]:
+def _launch_loops(profile: Profile, work: LaunchedWork) -> list[Loop]:
     """Return the loop of each process that repeatedly launches the same kernels in the same order."""
-    names, launch, loads = _names(profile), launch_keys(profile)[0], _loads(profile)
+    names, launch, loads = _name_codes(profile), launch_keys(profile)[0], _loads(profile)
     loops = []
     for process in np.unique(work.process).tolist():
         rows = np.flatnonzero((names >= 0) & (work.process == process))
@@ -362,12 +364,12 @@ def _launch_loops(profile: Profile, work: Work) -> list[Loop]:
         # each of several threads can have its own loop, and some may only compile and tune: the busiest that has one
         thread_of_row = np.unique(work.thread[rows], return_inverse=True)[1]
         busy_ns = np.bincount(thread_of_row, (work.end - work.start)[rows])
-        for place in np.argsort(-busy_ns, kind="stable")[:_MOST_THREADS].tolist():
-            mine = rows[thread_of_row == place]
-            mine = mine[np.lexsort((work.start[mine], work.launched[mine]))]
+        for thread in np.argsort(-busy_ns, kind="stable")[:_MOST_THREADS].tolist():
+            on_thread = rows[thread_of_row == thread]
+            on_thread = on_thread[np.lexsort((work.start[on_thread], work.launch_ns[on_thread]))]
             # the kernels of a graph have one launch, represented by the first of them
-            mine = mine[np.append(True, launch[mine[1:]] != launch[mine[:-1]])]
-            if loop := _launch_loop(work, process, names[mine], work.launched[mine], loads):
+            on_thread = on_thread[np.append(True, launch[on_thread[1:]] != launch[on_thread[:-1]])]
+            if loop := _launch_loop(work, process, names[on_thread], work.launch_ns[on_thread], loads):
                 loops.append(loop)
                 break
     return loops
@@ -386,20 +388,20 @@ def _loads(profile: Profile) -> Ints:
 _LOADS: Final = "^cu(?:Module|Library)Load"
 
 
-def _launch_loop(work: Work, process: int, names: Ints, launched: Ints, loads: Ints) -> Loop | None:
+def _launch_loop(work: LaunchedWork, process: int, names: Ints, launch_ns: Ints, loads: Ints) -> Loop | None:
     """Return the loop of one thread from its launches, in order: a number for the name, and the time."""
     repeated = _period(names)
     if repeated is None:
         return None
     period, first, count = repeated
-    phase = _phase(launched[first : first + count], period)
-    often = (count - phase) // period
-    launches = launched[first + phase : first + phase + often * period]
+    phase = _phase(launch_ns[first : first + count], period)
+    count_of_periods = (count - phase) // period
+    launches = launch_ns[first + phase : first + phase + count_of_periods * period]
     starts, end = launches[::period], int(launches[-1]) + 1
     before = int(loads[: np.searchsorted(loads, starts[0])].max(initial=np.iinfo(np.int64).min))
     spans = pd.DataFrame({"start": [starts[0], before], "end": [end, np.iinfo(np.int64).max]})
     (gpu_ns, total), _ = _launched_between(work, process, spans)
-    if often < LEAST - 1 or gpu_ns < LEAST_OF_WORK * total:
+    if count_of_periods < LEAST - 1 or gpu_ns < LEAST_OF_WORK * total:
         return None
     of_what = f"{UNNAMED} {period:,} launches" if period > 1 else f"{UNNAMED} launch"
     return Loop(process, of_what, starts, end, int(gpu_ns), is_named=False)
@@ -411,7 +413,7 @@ UNNAMED: Final = "the same"
 """The beginning of the family of a loop that was found in launches (`the same 29 launches`)."""
 
 
-def _names(profile: Profile) -> Ints:
+def _name_codes(profile: Profile) -> Ints:
     """Return a number for the name of each operation: -1 for copies and memsets, one for all whole graphs."""
     tables = profile.tables
     kernels = tables["kernels"]["name"].cat.codes.to_numpy().astype(np.int64) if "kernels" in tables else _NOTHING
@@ -429,7 +431,7 @@ def _period(names: Ints) -> tuple[int, int, int] | None:
     longest = max((count for _, count in runs.values()), default=0)
     for period, (first, count) in sorted(runs.items()):
         repeated = count + period
-        if count >= _AS_GOOD * longest and repeated >= max(LEAST * period, _LEAST_LAUNCHES):
+        if count >= _NEARLY_BEST * longest and repeated >= max(LEAST * period, _LEAST_LAUNCHES):
             return period, first, repeated
     return None
 
@@ -446,7 +448,7 @@ def _distances(names: Ints) -> list[int]:
     return [int(distance) for distance in np.unique(np.concatenate(distances))]
 
 
-# fewer in a row prove nothing
+# fewer consecutive launches prove nothing
 _LEAST_LAUNCHES: Final = 20
 _RAREST: Final = 4
 _MOST_SUMMED: Final = 4
@@ -466,30 +468,30 @@ def _longest_run(names: Ints, period: int) -> tuple[int, int]:
     return int(edges[longest]) + 1, int(edges[longest + 1] - edges[longest]) - 1
 
 
-def _phase(launched: Ints, period: int) -> int:
+def _phase(launch_ns: Ints, period: int) -> int:
     """Return the position in the period before which the CPU usually pauses longest: the start of a repetition."""
-    whole = len(launched) // period
-    pauses = np.diff(launched, prepend=launched[:1])[: whole * period].reshape(whole, period)
+    periods = len(launch_ns) // period
+    pauses = np.diff(launch_ns, prepend=launch_ns[:1])[: periods * period].reshape(periods, period)
     # the first has nothing before it
     return int(np.median(pauses[1:], axis=0).argmax())
 
 
-_NO_WORK: Final = pd.DataFrame({name: [] for name in ("start_ns", "end_ns", "process")}, dtype=np.int64)
+_NO_OPERATIONS: Final = pd.DataFrame({name: [] for name in ("start_ns", "end_ns", "process")}, dtype=np.int64)
 
 
-def work_of(profile: Profile) -> Work:
+def launched_work(profile: Profile) -> LaunchedWork:
     """Return all GPU operations with their launches."""
-    tables = [profile.tables.get(name, _NO_WORK) for name in GPU_TABLES]
+    tables = [profile.tables.get(name, _NO_OPERATIONS) for name in GPU_TABLES]
     start, end = (np.concatenate([table[name].to_numpy(dtype=np.int64) for table in tables]) for name in _TIMES)
     process = np.concatenate([integers(table["process"]) for table in tables])
     call = launching_calls(profile)
     if not (call >= 0).any():
-        return Work(start, end, start, process, process)
+        return LaunchedWork(start, end, start, process, process)
     calls = profile.table("api_calls")
     is_known = call >= 0
-    launched = np.where(is_known, calls["start_ns"].to_numpy()[call], start)
+    launch_ns = np.where(is_known, calls["start_ns"].to_numpy()[call], start)
     thread = np.where(is_known, calls["thread"].to_numpy()[call], process)
-    return Work(start, end, launched, process, thread)
+    return LaunchedWork(start, end, launch_ns, process, thread)
 
 
 _TIMES: Final = ("start_ns", "end_ns")

@@ -17,7 +17,7 @@ from nightsight.tables import empty
 _LEAST_NS: Final = 1_000_000
 # all ranks return together, within this time and this share of the wait
 _TOGETHER_NS: Final = 2_000_000
-_TOGETHER: Final = 0.1
+_TOGETHER_SHARE: Final = 0.1
 
 
 @of_capture
@@ -27,17 +27,17 @@ def meetings(timeline: Timeline) -> pd.DataFrame:
     Columns: process, thread, begin_ns, last, met_ns. Calls can be matched if the captures have all calls of a
     communicator, starting with the one that created it.
     """
-    called = timeline.profile.tables.get("collectives", empty("collectives"))
-    called = called[called["is_whole"].to_numpy() & ~called["name"].isin(PAIRWISE).to_numpy()]
-    called = called.assign(group=called["group"].astype("str") + " " + called["ranks"].astype("str"))
-    called = called.sort_values("start_ns", kind="stable", ignore_index=True)
-    called = called.assign(number=called.groupby(["process", "group"]).cumcount())
-    last = called.groupby(["group", "number"])["start_ns"].transform("idxmax").to_numpy(dtype=np.int64)
-    start, end, thread = (called[name].to_numpy() for name in ("start_ns", "end_ns", "thread"))
-    met = start[last]
-    waited = met - np.minimum(start, met)
-    returns = np.abs(end - end[last]) <= _TOGETHER_NS + _TOGETHER * waited
-    waits = np.flatnonzero((waited >= _LEAST_NS) & (end >= met) & returns)
-    process = called["process"].to_numpy()[waits]
-    facts = {"begin_ns": start[waits], "last": thread[last[waits]], "met_ns": met[waits]}
+    calls = timeline.profile.tables.get("collectives", empty("collectives"))
+    calls = calls[calls["is_whole"].to_numpy() & ~calls["name"].isin(PAIRWISE).to_numpy()]
+    calls = calls.assign(group=calls["group"].astype("str") + " " + calls["ranks"].astype("str"))
+    calls = calls.sort_values("start_ns", kind="stable", ignore_index=True)
+    calls = calls.assign(number=calls.groupby(["process", "group"]).cumcount())
+    last = calls.groupby(["group", "number"])["start_ns"].transform("idxmax").to_numpy(dtype=np.int64)
+    start, end, thread = (calls[name].to_numpy() for name in ("start_ns", "end_ns", "thread"))
+    met_ns = start[last]
+    wait_ns = met_ns - np.minimum(start, met_ns)
+    returns = np.abs(end - end[last]) <= _TOGETHER_NS + _TOGETHER_SHARE * wait_ns
+    waits = np.flatnonzero((wait_ns >= _LEAST_NS) & (end >= met_ns) & returns)
+    process = calls["process"].to_numpy()[waits]
+    facts = {"begin_ns": start[waits], "last": thread[last[waits]], "met_ns": met_ns[waits]}
     return pd.DataFrame({"process": process, "thread": thread[waits], **facts})

@@ -68,14 +68,14 @@ def nested_operators(timeline: Timeline) -> Operators:
     tables = timeline.profile.tables
     operators = timeline.profile.table("cpu_ops")
     names = operators["name"].cat
-    counted = np.flatnonzero(~np.isin(names.codes, np.flatnonzero(names.categories.isin(_LEFT_OUT))))
+    rows_in_tables = np.flatnonzero(~np.isin(names.codes, np.flatnonzero(names.categories.isin(_LEFT_OUT))))
     other_tables = [tables[name] for name in ("ranges", "api_calls") if name in tables]
-    frames = [operators.iloc[counted], *other_tables]
+    frames = [operators.iloc[rows_in_tables], *other_tables]
     process, thread, start, end = (
         np.concatenate([frame[name].to_numpy(dtype=np.int64) for frame in frames])
         for name in ("process", "thread", "start_ns", "end_ns")
     )
-    row = np.concatenate([counted, np.full(len(start) - len(counted), -1, dtype=np.int64)])
+    row = np.concatenate([rows_in_tables, np.full(len(start) - len(rows_in_tables), -1, dtype=np.int64)])
     order = in_order(start, -end)
     order = order[np.argsort(thread[order], kind="stable")]
     row, process, thread, start, end = (column[order] for column in (row, process, thread, start, end))

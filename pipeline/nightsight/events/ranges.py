@@ -89,11 +89,11 @@ def range_labels(ranges: pd.DataFrame) -> tuple[Ints, np.ndarray[Any, Any]]:
 
 @memoize
 def repetitions(profile: Profile) -> pd.DataFrame:
-    """Return `nested_ranges` with the result of `counted`."""
-    return counted(nested_ranges(profile))
+    """Return `nested_ranges` with the result of `count_instances`."""
+    return count_instances(nested_ranges(profile))
 
 
-def counted(ranges: pd.DataFrame) -> pd.DataFrame:
+def count_instances(ranges: pd.DataFrame) -> pd.DataFrame:
     """Return nested ranges with `#` for numbers in `path`, and `instances`: the number of them in the process."""
     paths = ranges["path"].cat
     path = categorical(without_numbers(paths.categories).to_numpy(dtype=object), paths.codes.to_numpy())

@@ -30,8 +30,8 @@ def with_own_gpus(profile: Profile) -> Profile:
     if "devices" in tables:
         devices = tables["devices"]
         # a GPU without an identifier is still unique in this capture
-        own = f"{uuid4()} " + devices["device"].astype("str")
-        devices = devices.assign(uuid=devices["uuid"].astype("str").where(devices["uuid"] != "", own))
+        identifiers = f"{uuid4()} " + devices["device"].astype("str")
+        devices = devices.assign(uuid=devices["uuid"].astype("str").where(devices["uuid"] != "", identifiers))
         copies = later_ranks.merge(devices, on="device").assign(device=lambda merged: merged["number"])
         tables["devices"] = conform("devices", pd.concat([devices, copies[devices.columns]]))
     return replace(profile, tables=tables)

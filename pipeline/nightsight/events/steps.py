@@ -21,19 +21,19 @@ def device_steps(timeline: Timeline, device: int) -> tuple[Ints, Ints]:
     device begins when the CPU begins it. The repetitions of the process with the most work count.
     """
     window, operations = timeline.window, timeline.operations
-    here = by_device(timeline)[device]
+    of_device = by_device(timeline)[device]
     if len(window.steps) > 1:
-        processes = operation_column(timeline, "process")[here]
+        processes = operation_column(timeline, "process")[of_device]
         process = next((process for process in window.steps if (processes == process).any()), -1)
-        here, starts = here[processes == process], window.steps.get(process, _NONE)
+        of_device, starts = of_device[processes == process], window.steps.get(process, _NONE)
     else:
         starts = window.repetitions
     if not len(starts):
         return _NONE, _NONE
-    launched = _launch_times(timeline)[here]
+    launched = _launch_times(timeline)[of_device]
     step = np.searchsorted(starts, launched, side="right") - 1
     begin = np.full(len(starts) + 1, _LATEST)
-    np.minimum.at(begin, step, operations.start[here])
+    np.minimum.at(begin, step, operations.start[of_device])
     # the last entry is for work from before the first repetition
     begin = np.where(begin[:-1] == _LATEST, starts, begin[:-1])
     begin = np.clip(np.maximum.accumulate(begin), window.start_ns, window.end_ns)

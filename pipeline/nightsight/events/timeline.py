@@ -245,8 +245,8 @@ def busy_spans(timeline: Timeline) -> dict[int, Spans]:
     operations, window = timeline.operations, timeline.window
     bounds = (window.start_ns, window.end_ns)
     return {
-        device: clipped_union(operations.start[here], operations.end[here], bounds)
-        for device, here in by_device(timeline).items()
+        device: clipped_union(operations.start[of_device], operations.end[of_device], bounds)
+        for device, of_device in by_device(timeline).items()
     }
 
 

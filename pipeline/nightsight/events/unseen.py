@@ -45,7 +45,7 @@ _FEW_PAUSES: Final = 2
 # without ids: the only stretch without any event that is most of the loop and this many times as long as a step
 _MOST_OF_LOOP: Final = 0.5
 _STEPS_LONG: Final = 20
-_ALONE: Final = 10
+_LONGEST_FACTOR: Final = 10
 _LEAST_SILENCE_NS: Final = 10_000_000
 # share of the operations: a single wrong time says nothing about a clock
 _FEW_EARLY: Final = 0.01
@@ -83,7 +83,7 @@ class Unseen:
 
 @dataclass(frozen=True, eq=False)
 class _Operations:
-    """The operations of a GPU in order of start; asked, called: start and end (ns) of the call of each, -1 if unknown.
+    """The operations of a GPU in order of start; call_start, call_end: of the call of each in ns, -1 if unknown.
 
     is_launched: migrations of managed memory are launched by no call.
     """
@@ -92,8 +92,8 @@ class _Operations:
     end: Ints
     process: Ints
     stream: Ints
-    asked: Ints
-    called: Ints
+    call_start: Ints
+    call_end: Ints
     is_launched: Flags
 
 
@@ -105,17 +105,17 @@ def unseen(profile: Profile) -> dict[int, Unseen]:
         return {}
     operations = dict(_by_gpu(profile))
     untimed, by_gpu = _untimed_spans(profile, operations), {}
-    waited = {process: _late_waits(profile, process, operations) for process in _processes(operations)}
-    for gpu, own in operations.items():
-        idle = gaps(union(own.start, own.end), bounds)
-        processes = np.unique(own.process)
+    late_waits = {process: _late_wait_spans(profile, process, operations) for process in _process_numbers(operations)}
+    for gpu, of_gpu in operations.items():
+        idle = gaps(union(of_gpu.start, of_gpu.end), bounds)
+        processes = np.unique(of_gpu.process)
         paused = [spans for process, spans in pauses(profile).items() if process in processes]
         layers = (
             union_of(paused),
             untimed.get(gpu, _NO_SPANS),
-            _before(profile, gpu, operations, bounds[0]),
-            _after(profile, own, bounds[1]),
-            union_of(waited[process] for process in processes.tolist()),
+            _time_before(profile, gpu, operations, bounds[0]),
+            _time_after(profile, of_gpu, bounds[1]),
+            union_of(late_waits[process] for process in processes.tolist()),
         )
         parts = []
         for reason, spans in enumerate(layers):
@@ -176,25 +176,25 @@ def _launches_elsewhere(profile: Profile, process: int, spans: Spans) -> Flags:
     calls = calls[_calls_matching(calls, _LAUNCHES) & (calls["process"] == process).to_numpy()]
     is_launching = np.zeros(len(spans[0]), dtype=bool)
     for table in (profile.tables.get(name, empty(name)) for name in ("cpu_ops", "ranges")):
-        own = table[(table["process"] == process).to_numpy()]
-        if not len(own) or not len(calls):
+        of_process = table[(table["process"] == process).to_numpy()]
+        if not len(of_process) or not len(calls):
             continue
-        start, end = (own[name].to_numpy(dtype=np.int64) for name in _SPAN)
-        launches = np.zeros(len(own), dtype=np.int64)
-        threads = own["thread"].to_numpy()
+        start, end = (of_process[name].to_numpy(dtype=np.int64) for name in _SPAN)
+        launches = np.zeros(len(of_process), dtype=np.int64)
+        threads = of_process["thread"].to_numpy()
         for thread in pd.unique(threads):
-            launched = np.sort(calls["start_ns"].to_numpy()[(calls["thread"] == thread).to_numpy()])
+            launch_times = np.sort(calls["start_ns"].to_numpy()[(calls["thread"] == thread).to_numpy()])
             rows = threads == thread
-            launches[rows] = np.searchsorted(launched, end[rows]) - np.searchsorted(launched, start[rows])
-        place, inside_one = _within(spans, own)
-        name = own["name"].cat.codes.to_numpy(dtype=np.int64)
+            launches[rows] = np.searchsorted(launch_times, end[rows]) - np.searchsorted(launch_times, start[rows])
+        place, inside_one = _place_in_spans(spans, of_process)
+        name = of_process["name"].cat.codes.to_numpy(dtype=np.int64)
         elsewhere, most = name[~inside_one], int(name.max()) + 1
         count, launching = (np.bincount(elsewhere, weight, most) for weight in (None, launches[~inside_one] > 0))
         is_launching[place[inside_one & (launching > count / 2)[name]]] = True
     return is_launching
 
 
-def _within(spans: Spans, table: pd.DataFrame) -> tuple[Ints, Flags]:
+def _place_in_spans(spans: Spans, table: pd.DataFrame) -> tuple[Ints, Flags]:
     """Return the last span that begins before each row, -1 for none, and whether the row lies fully inside it."""
     start = table["start_ns"].to_numpy(dtype=np.int64)
     end = table["end_ns"].to_numpy(dtype=np.int64) if "end_ns" in table else start
@@ -209,14 +209,14 @@ def _are_silent(profile: Profile, process: int, spans: Spans) -> Flags:
     each step and is hardly longer than one. It may still be a pause if operators or calls of the operating system are
     recorded elsewhere.
     """
-    silent, is_told = np.ones(len(spans[0]), dtype=bool), len(spans[0]) <= _FEW_PAUSES
+    silent, is_certain = np.ones(len(spans[0]), dtype=bool), len(spans[0]) <= _FEW_PAUSES
     for name in (*_CONTINUOUS, "ranges", "marks"):
         table = profile.tables.get(name, empty(name))
         table = table[(table["process"] == process).to_numpy()]
-        place, is_inside = _within(spans, table)
+        place, is_inside = _place_in_spans(spans, table)
         silent[place[is_inside]] = False
-        is_told |= name in _CONTINUOUS and len(table) > 0
-    if is_told:
+        is_certain |= name in _CONTINUOUS and len(table) > 0
+    if is_certain:
         return silent
     steps = [np.diff(loop.starts) for loop in loops_of(profile) if loop.process == process and len(loop.starts) > 1]
     return silent & (spans[1] - spans[0] > max((2 * float(np.median(step)) for step in steps), default=0.0))
@@ -234,13 +234,13 @@ def silences(profile: Profile) -> dict[int, Spans]:
     if loops:
         (loop,) = loops
         process, bounds = loop.process, (int(loop.starts[0]), max(loop.end_ns, int(loop.starts[-1])))
-        usual = float(np.median(np.diff(loop.starts))) if len(loop.starts) > 1 else np.inf
+        step_ns = float(np.median(np.diff(loop.starts))) if len(loop.starts) > 1 else np.inf
     elif profile.environment.collector != "nsys" and not any(
         len(profile.tables.get(name, ())) for name in (*GPU_TABLES, "api_calls")
     ):
         # torch.profiler does not record how the program starts up, in which nothing happens for long; nsys does
         owners = [profile.tables[name]["process"] for name in _ON_HOST if len(profile.tables.get(name, ()))]
-        process, bounds, usual = int(owners[0].iloc[0]) if owners else -1, recorded, 0.0
+        process, bounds, step_ns = int(owners[0].iloc[0]) if owners else -1, recorded, 0.0
     else:
         return {}
     tables = [profile.tables[name] for name in _BUSY_TABLES if len(profile.tables.get(name, ()))]
@@ -249,13 +249,15 @@ def silences(profile: Profile) -> dict[int, Spans]:
     spans = [(edges, edges + 1), *((table["start_ns"], table["end_ns"]) for table in tables)]
     start, end = (np.concatenate([np.asarray(span[place], dtype=np.int64) for span in spans]) for place in (0, 1))
     silent = gaps(clipped_union(start, end, bounds), bounds)
-    lasting = silent[1] - silent[0]
-    if len(lasting) < 2:
+    silent_ns = silent[1] - silent[0]
+    if len(silent_ns) < 2:
         return {}
-    second, first = np.partition(lasting, -2)[-2:].tolist()
-    if first <= max(_MOST_OF_LOOP * (bounds[1] - bounds[0]), _STEPS_LONG * usual, _ALONE * second, _LEAST_SILENCE_NS):
+    second, first = np.partition(silent_ns, -2)[-2:].tolist()
+    if first <= max(
+        _MOST_OF_LOOP * (bounds[1] - bounds[0]), _STEPS_LONG * step_ns, _LONGEST_FACTOR * second, _LEAST_SILENCE_NS
+    ):
         return {}
-    place = int(lasting.argmax())
+    place = int(silent_ns.argmax())
     if touches(_uncounted_spans(profile).get(process, _NO_SPANS), *(edge[place : place + 1] for edge in silent)).any():
         return {}
     return {process: (silent[0][place : place + 1], silent[1][place : place + 1])}
@@ -312,25 +314,25 @@ def _by_gpu(profile: Profile) -> Iterator[tuple[int, _Operations]]:
         yield number, _Operations(*times, process[rows], stream[rows], *of_call, is_launched[rows])
 
 
-def _processes(operations: dict[int, _Operations]) -> list[int]:
-    processes: list[int] = np.unique(np.concatenate([_NONE, *(own.process for own in operations.values())])).tolist()
-    return processes
+def _process_numbers(operations: dict[int, _Operations]) -> list[int]:
+    processes = np.concatenate([_NONE, *(of_gpu.process for of_gpu in operations.values())])
+    return [int(process) for process in np.unique(processes)]
 
 
-def _before(profile: Profile, gpu: int, operations: dict[int, _Operations], first: int) -> Spans:
+def _time_before(profile: Profile, gpu: int, operations: dict[int, _Operations], first: int) -> Spans:
     """Return the time before the first operation of a GPU if that operation begins long after its launch, or has none.
 
     Empty if a wait returned before the launch, because the GPU had then finished all work, or if an operation on
     another GPU of the process had just ended, because the first operation then waited for that.
     """
-    own = operations[gpu]
-    first_start, called, process = int(own.start[0]), int(own.called[0]), int(own.process[0])
-    if not own.is_launched[0] or first_start - max(called, first) <= _LATE_NS:
+    of_gpu = operations[gpu]
+    first_start, call_end, process = int(of_gpu.start[0]), int(of_gpu.call_end[0]), int(of_gpu.process[0])
+    if not of_gpu.is_launched[0] or first_start - max(call_end, first) <= _LATE_NS:
         return _NO_SPANS
     calls = profile.tables.get("api_calls", empty("api_calls"))
     # without recorded calls, the work before is unknown
     is_traced = bool((calls["process"] == process).any())
-    has_waited = called >= 0 and bool((_waits(profile, process)[1] <= called).any())
+    has_waited = call_end >= 0 and bool((_waits_of(profile, process)[1] <= call_end).any())
     follows = any(
         bool(((first_start - _LATE_NS < other.end) & (other.end <= first_start) & (other.process == process)).any())
         for number, other in operations.items()
@@ -339,24 +341,25 @@ def _before(profile: Profile, gpu: int, operations: dict[int, _Operations], firs
     return _NO_SPANS if has_waited or follows or not is_traced else (np.array([first]), np.array([first_start]))
 
 
-def _after(profile: Profile, own: _Operations, last: int) -> Spans:
+def _time_after(profile: Profile, of_gpu: _Operations, last: int) -> Spans:
     """Return the time after the last operation of a GPU if its process launched more work, missing in the capture."""
-    last_end, process = int(own.end.max()), int(own.process[-1])
+    last_end, process = int(of_gpu.end.max()), int(of_gpu.process[-1])
     calls = profile.tables.get("api_calls", empty("api_calls"))
-    if last - last_end <= _LATE_NS or not len(calls) or own.called.max() < 0:
+    if last - last_end <= _LATE_NS or not len(calls) or of_gpu.call_end.max() < 0:
         return _NO_SPANS
     start = calls["start_ns"].to_numpy()
-    gives = _calls_matching(calls, _LAUNCHES) & (calls["process"] == process).to_numpy() & (start > own.called.max())
-    launched, keys = launch_keys(profile)
-    known_keys = np.append(np.sort(launched), np.iinfo(np.int64).max)
-    unseen_launches = np.flatnonzero(gives)
+    is_launch = _calls_matching(calls, _LAUNCHES) & (calls["process"] == process).to_numpy()
+    is_launch &= start > of_gpu.call_end.max()
+    launches, keys = launch_keys(profile)
+    known_keys = np.append(np.sort(launches), np.iinfo(np.int64).max)
+    unseen_launches = np.flatnonzero(is_launch)
     unseen_launches = start[
         unseen_launches[known_keys[find_keys(known_keys, keys[unseen_launches])] != keys[unseen_launches]]
     ]
     low, high = graph_captures(profile).get(process, _NO_SPANS)
     place = np.searchsorted(low, unseen_launches, side="right") - 1
     unseen_launches = unseen_launches[(place < 0) | (unseen_launches >= np.append(high, 0)[place])]
-    if len(unseen_launches) <= _FEW_LOST * len(own.start):
+    if len(unseen_launches) <= _FEW_LOST * len(of_gpu.start):
         return _NO_SPANS
     return np.array([max(last_end, int(unseen_launches.min()))]), np.array([last])
 
@@ -370,27 +373,27 @@ def _all_waits(profile: Profile) -> tuple[Ints, Ints, Ints]:
     return process[order], start[order], end[order]
 
 
-def _waits(profile: Profile, process: int) -> Spans:
+def _waits_of(profile: Profile, process: int) -> Spans:
     """Return when a process waited for the GPU, in order of the ends."""
     owner, start, end = _all_waits(profile)
     return start[owner == process], end[owner == process]
 
 
-def _late_waits(profile: Profile, process: int, operations: dict[int, _Operations]) -> Spans:
+def _late_wait_spans(profile: Profile, process: int, operations: dict[int, _Operations]) -> Spans:
     """Return the last part of each wait that returned long after the last operation of its process.
 
     If nsys recorded the program from its start, the first call does not count, because it sets up CUDA.
     """
-    start, end = _waits(profile, process)
+    start, end = _waits_of(profile, process)
     calls = profile.tables.get("api_calls", empty("api_calls"))
     if profile.environment.collector == "nsys" and len(start):
-        later = start > calls["start_ns"].to_numpy()[(calls["process"] == process).to_numpy()].min()
-        start, end = start[later], end[later]
-    names = ("start", "end", "asked")
-    is_of_process = [own.process == process for own in operations.values()]
+        is_later = start > calls["start_ns"].to_numpy()[(calls["process"] == process).to_numpy()].min()
+        start, end = start[is_later], end[is_later]
+    names = ("start", "end", "call_start")
+    is_of_process = [of_gpu.process == process for of_gpu in operations.values()]
     starts, ends, call_starts = (
         np.concatenate(
-            [getattr(own, name)[flags] for own, flags in zip(operations.values(), is_of_process, strict=True)]
+            [getattr(of_gpu, name)[flags] for of_gpu, flags in zip(operations.values(), is_of_process, strict=True)]
         )
         for name in names
     )
@@ -399,13 +402,13 @@ def _late_waits(profile: Profile, process: int, operations: dict[int, _Operation
     order = np.argsort(starts, kind="stable")
     reach = np.maximum.accumulate(ends[order])
     place = np.searchsorted(starts[order], end) - 1
-    since = np.maximum(np.where(place >= 0, reach[np.maximum(place, 0)], start), start)
+    work_end = np.maximum(np.where(place >= 0, reach[np.maximum(place, 0)], start), start)
     # operations that begin before they are launched: the clock of the GPU is behind
     ahead = (starts - call_starts)[call_starts >= 0]
-    behind = max(0, -int(np.quantile(ahead, _FEW_EARLY, method="lower"))) if len(ahead) else 0
-    late = end - since > _LATE_NS + behind
+    clock_lag = max(0, -int(np.quantile(ahead, _FEW_EARLY, method="lower"))) if len(ahead) else 0
+    is_late = end - work_end > _LATE_NS + clock_lag
     # another GPU of the process may still be at work
-    return without(union(since[late], end[late]), union(starts, ends)) if late.any() else _NO_SPANS
+    return without(union(work_end[is_late], end[is_late]), union(starts, ends)) if is_late.any() else _NO_SPANS
 
 
 def _untimed_spans(profile: Profile, operations: dict[int, _Operations]) -> dict[int, Spans]:
@@ -418,8 +421,8 @@ def _untimed_spans(profile: Profile, operations: dict[int, _Operations]) -> dict
     if not len(untimed):
         return {}
     calls, keys = profile.tables.get("api_calls", empty("api_calls")), ["process", "correlation"]
-    called = calls[[*keys, "start_ns"]].dropna().drop_duplicates(keys).astype("float64")
-    launch = untimed[keys].astype("float64").merge(called, on=keys, how="left", validate="m:1")["start_ns"]
+    call_starts = calls[[*keys, "start_ns"]].dropna().drop_duplicates(keys).astype("float64")
+    launch = untimed[keys].astype("float64").merge(call_starts, on=keys, how="left", validate="m:1")["start_ns"]
     earliest = untimed["start_ns"].astype("float64").reset_index(drop=True).fillna(launch)
     by_gpu: dict[int, list[Spans]] = {}
     place = ["device", "stream", "process"]
@@ -427,16 +430,12 @@ def _untimed_spans(profile: Profile, operations: dict[int, _Operations]) -> dict
         {**{name: integers(untimed[name]) for name in place}, "begun": earliest.to_numpy()}
     ).dropna()
     for gpu, stream, process in set(zip(*(operations_without_times[name].tolist() for name in place), strict=True)):
-        if (own := operations.get(gpu)) is None:
+        if (of_gpu := operations.get(gpu)) is None:
             continue
-        alike = (
-            (operations_without_times["device"] == gpu)
-            & (operations_without_times["stream"] == stream)
-            & (operations_without_times["process"] == process)
-        )
-        low = operations_without_times.loc[alike, "begun"].to_numpy(dtype=np.int64)
-        ends = (np.sort(own.start[own.stream == stream]), _waits(profile, process)[1])
-        high = np.full(len(low), int(own.end.max()))
+        is_same_stream = (operations_without_times[place] == [gpu, stream, process]).all(axis=1)
+        low = operations_without_times.loc[is_same_stream, "begun"].to_numpy(dtype=np.int64)
+        ends = (np.sort(of_gpu.start[of_gpu.stream == stream]), _waits_of(profile, process)[1])
+        high = np.full(len(low), int(of_gpu.end.max()))
         for times in ends:
             high = np.minimum(high, np.append(times, _LATEST)[np.searchsorted(times, low, side="right")])
         by_gpu.setdefault(gpu, []).append(union(low[high > low], high[high > low]))

@@ -16,7 +16,15 @@ import pandas as pd
 
 from nightsight.errors import UsageError
 from nightsight.events.launches import GPU_TABLES
-from nightsight.events.loops import LEAST_OF_WORK, Loop, between, loops_of, one_thread, prepares, work_of
+from nightsight.events.loops import (
+    LEAST_OF_WORK,
+    Loop,
+    launched_work,
+    longest_part_without,
+    loops_of,
+    one_thread,
+    prepares,
+)
 from nightsight.events.ranges import LEAST, without_numbers
 from nightsight.events.selection import RANGE_HINT, TIME_HINT, as_range, as_span, instances, known_ranges
 from nightsight.events.unseen import AFTER, BEFORE, pauses, unseen
@@ -112,14 +120,14 @@ def check_window(text: str) -> None:
 def chosen_window(profile: Profile) -> Window:
     """Return the requested window (`Profile.window`); UsageError if the profile has no such range or span."""
     if profile.window == AUTO:
-        window = _usual(profile)
+        window = _default_window(profile)
         return window if window.name != GPU_WORK else replace(window, sentence=f"{_NO_LOOP} {window.sentence}")
     if profile.window == WHOLE:
         return whole_window(profile)
     check_window(profile.window)
     if span := as_span(profile.window):
-        return _with_whole_steps(profile, _of_span(profile, *span))
-    window = _of_range(profile)
+        return _with_whole_steps(profile, _span_window(profile, *span))
+    window = _range_window(profile)
     return window if window.steps else _with_steps(profile, window)
 
 
@@ -129,8 +137,8 @@ def offered_windows(profile: Profile) -> tuple[Window, ...]:
 
     Windows that hardly differ from an earlier one are left out.
     """
-    usual, offered = _usual(profile), [chosen_window(profile)]
-    for window in (usual, whole_window(profile), _start_up(profile, usual)):
+    default, offered = _default_window(profile), [chosen_window(profile)]
+    for window in (default, whole_window(profile), _start_up(profile, default)):
         if window is not None and not any(_are_alike(window, earlier) for earlier in offered):
             offered.append(window)
     return tuple(offered)
@@ -145,11 +153,11 @@ def whole_window(profile: Profile) -> Window:
     return Window(*bounds, RECORDED, "The window is everything recorded: there is no GPU work.")
 
 
-def _usual(profile: Profile) -> Window:
-    return _measured_range(profile) or _without_unseen_ends(profile) or whole_window(profile)
+def _default_window(profile: Profile) -> Window:
+    return _measured_range(profile) or _steady_part(profile) or whole_window(profile)
 
 
-def _without_unseen_ends(profile: Profile) -> Window | None:
+def _steady_part(profile: Profile) -> Window | None:
     """Return the steady part without the ends in which the GPU ran work that is not in the capture.
 
     A host that is ahead launches the first recorded steps while the GPU still runs earlier ones. The remaining steps
@@ -159,7 +167,7 @@ def _without_unseen_ends(profile: Profile) -> Window | None:
     ends = {gpu: [hidden.of(reason) for reason in (BEFORE, AFTER)] for gpu, hidden in unseen_by_gpu.items()}
     if window is None or not any(len(start) for spans in ends.values() for start, _ in spans):
         return window
-    low, high, work = window.start_ns, window.end_ns, work_of(profile)
+    low, high, work = window.start_ns, window.end_ns, launched_work(profile)
     begins, ended = [], []
     number = np.concatenate([profile.tables[name]["device"] for name in GPU_TABLES if name in profile.tables])
     for gpu in np.unique(number[(work.end > low) & (work.start < high)]).tolist():
@@ -174,41 +182,41 @@ def _without_unseen_ends(profile: Profile) -> Window | None:
         return window
     steps = {}
     for process, starts in window.steps.items():
-        rows = np.flatnonzero((work.process == process) & (work.launched >= starts[0]))
-        step = np.searchsorted(starts, work.launched[rows], side="right") - 1
+        rows = np.flatnonzero((work.process == process) & (work.launch_ns >= starts[0]))
+        step = np.searchsorted(starts, work.launch_ns[rows], side="right") - 1
         first = np.full(len(starts), np.iinfo(np.int64).max)
         np.minimum.at(first, step, work.start[rows])
         steps[process] = np.unique(first[(first >= start) & (first < end)])
     has_steps = all(len(starts) >= LEAST for starts in steps.values())
     count = max(map(len, steps.values()), default=0)
-    cut = "GPU work from before or after the recording is not in the capture, so that time is excluded"
+    explanation = "GPU work from before or after the recording is not in the capture, so that time is excluded"
     remain = f"; {count:,} repetitions remain" if has_steps and count != len(window.repetitions) else ""
     return replace(
         window,
         start_ns=start,
         end_ns=end,
-        sentence=f"{window.sentence} {cut}{remain}.",
+        sentence=f"{window.sentence} {explanation}{remain}.",
         steps=steps if has_steps else {},
         ends={process: min(until, end) for process, until in window.ends.items()} if has_steps else {},
         family=window.family if has_steps else "",
     )
 
 
-def _start_up(profile: Profile, usual: Window) -> Window | None:
+def _start_up(profile: Profile, default: Window) -> Window | None:
     """Return the part before the usual window; None if the usual window is everything, or if the part is brief.
 
     It begins with the first GPU operation, like the whole window, or with the first event if no operation comes before.
     """
     bounds = _bounds(profile, (*GPU_TABLES, *_ON_CPU))
-    if bounds is None or usual.name in (GPU_WORK, RECORDED):
+    if bounds is None or default.name in (GPU_WORK, RECORDED):
         return None
     start = whole_window(profile).start_ns
-    start = start if start < usual.start_ns else bounds[0]
-    length = usual.start_ns - start
-    if length < _ALIKE * usual.length_ns:
+    start = start if start < default.start_ns else bounds[0]
+    length = default.start_ns - start
+    if length < _ALIKE * default.length_ns:
         return None
-    until = f"the range `{usual.name}`" if usual.name == MEASURED_RANGE else f"the {usual.name}"
-    return Window(start, usual.start_ns, START_UP, f"{format_value(length, 'length_ns')} until {until}.")
+    until = f"the range `{default.name}`" if default.name == MEASURED_RANGE else f"the {default.name}"
+    return Window(start, default.start_ns, START_UP, f"{format_value(length, 'length_ns')} until {until}.")
 
 
 def _are_alike(first: Window, second: Window) -> bool:
@@ -228,8 +236,8 @@ def steady_window(profile: Profile) -> Window | None:
     """
     loops, paused = loops_of(profile), pauses(profile)
     if len(loops) == 1 and loops[0].process in paused:
-        loops = [between(profile, loops[0], paused[loops[0].process])]
-    return _of_loops(profile, loops) if loops else _annotated_part(profile) or _after_pause(profile)
+        loops = [longest_part_without(profile, loops[0], paused[loops[0].process])]
+    return _loop_window(profile, loops) if loops else _annotated_part(profile) or _part_after_pause(profile)
 
 
 def _measured_range(profile: Profile) -> Window | None:
@@ -272,14 +280,14 @@ def _with_whole_steps(profile: Profile, window: Window) -> Window:
     return replace(window, steps=steps, ends=ends, family=loops[0].family) if steps else window
 
 
-def _of_loops(profile: Profile, loops: list[Loop]) -> Window:
+def _loop_window(profile: Profile, loops: list[Loop]) -> Window:
     """Return the window of the loops of all processes: from the first usual repetition to the end of their work."""
     # ranks with equal step counts run in lockstep, so a step that is slow for one is slow for all
-    together = {len(loop.starts): 0 for loop in loops}
+    slow_of = {len(loop.starts): 0 for loop in loops}
     for loop in loops:
-        together[len(loop.starts)] = max(together[len(loop.starts)], loop.slow)
-    slow = max(together[len(loop.starts)] for loop in loops)
-    steps = {loop.process: loop.starts[together[len(loop.starts)] :] for loop in loops}
+        slow_of[len(loop.starts)] = max(slow_of[len(loop.starts)], loop.slow)
+    slow = max(slow_of[len(loop.starts)] for loop in loops)
+    steps = {loop.process: loop.starts[slow_of[len(loop.starts)] :] for loop in loops}
     ends = {loop.process: loop.end_ns for loop in loops}
     start, end = min(int(starts[0]) for starts in steps.values()), max(ends.values())
     sentence = f"{_describe(profile, loops, steps, slow)}{_describe_rest(profile, end)}"
@@ -288,9 +296,9 @@ def _of_loops(profile: Profile, loops: list[Loop]) -> Window:
 
 def _describe_rest(profile: Profile, end_ns: int) -> str:
     """Return a sentence on what the GPU did after the loop, if that took long; it may be another loop."""
-    whole = whole_window(profile)
-    rest = whole.end_ns - end_ns
-    if rest < LONG_REST * whole.length_ns:
+    whole_capture = whole_window(profile)
+    rest = whole_capture.end_ns - end_ns
+    if rest < LONG_REST * whole_capture.length_ns:
         return ""
     return f" The {format_value(rest, 'rest_ns')} of GPU work after it are not part of it."
 
@@ -317,7 +325,7 @@ def _describe(profile: Profile, loops: list[Loop], steps: Mapping[int, Ints], sl
         sentences.append(f"{first} skipped as warm-up (much slower than the others).")
     if loop.is_named and ranges["is_open"].any():
         sentences.append("Ranges that never ended are ignored.")
-    if len(work_of(profile).start) and not len(profile.tables.get("api_calls", ())):
+    if len(launched_work(profile).start) and not len(profile.tables.get("api_calls", ())):
         sentences.append(
             "No CUDA calls were recorded, so work counts toward the repetition in which it began on the GPU."
         )
@@ -329,26 +337,26 @@ def _annotated_part(profile: Profile) -> Window | None:
 
     None if that is nearly the whole, or if most of the GPU work was launched elsewhere.
     """
-    ranges, work = profile.tables.get("ranges", empty("ranges")), work_of(profile)
+    ranges, work = profile.tables.get("ranges", empty("ranges")), launched_work(profile)
     ranges = ranges[~prepares(ranges["name"]) & ~ranges["is_open"].to_numpy()]
-    inside = (work.launched >= ranges["start_ns"].min()) & (work.launched < ranges["end_ns"].max())
+    inside = (work.launch_ns >= ranges["start_ns"].min()) & (work.launch_ns < ranges["end_ns"].max())
     length = work.end - work.start
     if not inside.any() or length[inside].sum() < LEAST_OF_WORK * length.sum():
         return None
     sentence = "Nothing repeats, so the window covers the ranges: from their first launch to the end of their work."
-    window = Window(int(work.launched[inside].min()), int(work.end[inside].max()), ANNOTATED, sentence)
+    window = Window(int(work.launch_ns[inside].min()), int(work.end[inside].max()), ANNOTATED, sentence)
     return None if _are_alike(window, whole_window(profile)) else window
 
 
-def _after_pause(profile: Profile) -> Window | None:
+def _part_after_pause(profile: Profile) -> Window | None:
     """Return the part after the last pause of all GPUs that dwarfs the others, if most of the work is in that part."""
-    work = work_of(profile)
+    work = launched_work(profile)
     start, end = union(work.start, work.end)
     if len(start) < _LEAST_STRETCHES:
         return None
     pauses = start[1:] - end[:-1]
     ordered = np.sort(pauses)[::-1][: _MOST_PAUSES + 1]
-    dwarfs = np.flatnonzero(ordered[:-1] >= _DWARFS * ordered[1:])
+    dwarfs = np.flatnonzero(ordered[:-1] >= _DWARF_FACTOR * ordered[1:])
     if not len(dwarfs) or ordered[dwarfs[-1]] < _LEAST_PAUSE * (end[-1] - start[0]):
         return None
     last = int(np.flatnonzero(pauses >= ordered[dwarfs[-1]])[-1]) + 1
@@ -364,12 +372,12 @@ def _after_pause(profile: Profile) -> Window | None:
 _LEAST_STRETCHES: Final = 3
 # at most this many pauses can each dwarf the rest
 _MOST_PAUSES: Final = 8
-_DWARFS: Final = 10
+_DWARF_FACTOR: Final = 10
 # share of the time from the first to the last operation
 _LEAST_PAUSE: Final = 0.1
 
 
-def _of_span(profile: Profile, start: int | None, end: int | None) -> Window:
+def _span_window(profile: Profile, start: int | None, end: int | None) -> Window:
     """Return the part of the capture between two times; UsageError if it is empty or nothing was recorded in it."""
     first, last = _bounds(profile, (*GPU_TABLES, *_ON_CPU)) or _bounds(profile, _PYTHON) or (0, 0)
     recorded = f"Recorded: {format_value(first, 'time_ns')} to {format_value(last, 'time_ns')}."
@@ -380,7 +388,7 @@ def _of_span(profile: Profile, start: int | None, end: int | None) -> Window:
     return Window(low, high, span, f"The window is the requested span, in capture time: {span}.")
 
 
-def _of_range(profile: Profile) -> Window:
+def _range_window(profile: Profile) -> Window:
     """Return the window of the ranges `NAME[@DOMAIN][/FIRST[:LAST]]`; UsageError if there are none."""
     request = profile.window
     name, domain, first, last = as_range(request)

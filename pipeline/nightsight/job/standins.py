@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from nightsight.events.communication import kinds_of_calls, matched
+from nightsight.events.communication import kinds_of_calls, number_collectives
 from nightsight.job.ranks import RankedCaptures
 
 
@@ -20,7 +20,7 @@ def communication_of(captures: RankedCaptures) -> pd.DataFrame:
             )
         )
     kernels = pd.concat(frames).sort_values(["device", "called_ns", "start_ns"], kind="stable", ignore_index=True)
-    return kernels.assign(collective=matched(kernels))
+    return kernels.assign(collective=number_collectives(kernels))
 
 
 def stand_ins(communication: pd.DataFrame, captures: RankedCaptures, most: int) -> pd.DataFrame:

@@ -12,19 +12,19 @@ SIMULATED: Final = "The simulation of {one} without any change differs from the 
 REPLAY: Final = Entry(
     "replay",
     "How reliable the simulation is",
-    "The window, or as many of its repetitions as are quick to simulate, recomputed from what waited for what and a "
-    "few typical latencies. The difference from the measurement is unexplained.",
+    "The window, or as many of its repetitions as are quick to simulate, recomputed from its dependencies and a few "
+    "typical latencies. The difference from the measurement is unexplained.",
     LAUNCH_TABLES,
     (
         Column("repetitions", WHOLE, "whole repetitions that were simulated; 0: a stretch of the window"),
         Column(
             "of_repetitions",
             WHOLE,
-            "repetitions in the window; 0 if fewer than three: times then refer to the window",
+            "repetitions in the window; 0 if there are fewer than three: times then refer to the window",
         ),
         Column("family", TEXT, "what repeats: the ranges, or the number of launches"),
         Column("calls", WHOLE, "CUDA calls that were simulated; if 0, nothing is known about the host"),
-        Column("events", WHOLE, "beginnings and ends that were simulated"),
+        Column("events", WHOLE, "starts and ends that were simulated"),
         Column("measured_ns", NUMBER, "one repetition, or the window, as measured"),
         Column("replayed_ns", NUMBER, "the same as simulated"),
         Column("unexplained_pct", NUMBER, "the difference, relative to the measured time"),
@@ -36,7 +36,7 @@ REPLAY: Final = Entry(
             "timed_ns", NUMBER, "one repetition in a run without the profiler: median; missing if there was no such run"
         ),
         Column("unprofiled_ns", NUMBER, "one repetition without the profiler, which gains refer to: as timed if known"),
-        Column("doubt", TEXT, "why the simulation is not trusted and promises no gain; empty if it is"),
+        Column("doubt", TEXT, "why no gain is given; empty if the simulation is reliable"),
     ),
     rows="simulations",
     place="points",
@@ -45,7 +45,7 @@ REPLAY: Final = Entry(
 WHAT_IF: Final = Entry(
     "what_if",
     "Predicted gain of each fix",
-    "Each row changes what waits for what, as its fix would, and simulates the result: the gain is the difference. "
+    "Each row changes the dependencies as its fix would, and simulates the result: the gain is the difference. "
     "Gains refer to the program without the profiler, each for this change alone; changes in the best sequence also "
     "show the time left after them and all before them.",
     LAUNCH_TABLES,
@@ -60,9 +60,9 @@ WHAT_IF: Final = Entry(
         Column("waits_in", TEXT, "the operating system call where most of this host code waits, if recorded"),
         Column("cases", NUMBER, "number of calls, pieces of host code or operations it changes, per repetition"),
         Column("time_ns", NUMBER, "their time, per repetition"),
-        Column("gain_ns", NUMBER, "how much shorter a repetition gets; missing if the simulation is not trusted"),
+        Column("gain_ns", NUMBER, "how much shorter a repetition gets; missing if the simulation is not reliable"),
         Column("gain_pct", NUMBER, "the same, relative to a repetition without the profiler"),
-        Column("order", WHOLE, "its place in the best sequence, from 1; missing if it is not part of it"),
+        Column("order", WHOLE, "its place in the best sequence, from 1; missing if it is not in it"),
         Column("after_ns", NUMBER, "one repetition after this and all before it in the sequence"),
         Column(
             "kernels",

@@ -16,7 +16,7 @@ AT_START: Final = "One-time cost; matters only for short or frequently restarted
 
 
 @dataclass(frozen=True, kw_only=True)
-class Words:
+class CauseTexts:
     """The texts about a cause of lost time.
 
     looks_for, simulated: for docs/advice.md. action: what to do, in a few words. title: the cause. detail: why it costs
@@ -33,7 +33,7 @@ class Words:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rule(Words):
+class Rule(CauseTexts):
     """A remedy that is simulated on the timeline. Its title may have {where}, {name}, {cases}, {each} and {most}.
 
     change: what is different, for readers of `what_if`. done: the action as a gerund ("pinning memory"). things: the
@@ -699,7 +699,7 @@ KERNEL_WORDS: Final = {
     words.name: words
     for words in (
         *(rule for rule in RULES if rule.of_kernels),
-        Words(
+        CauseTexts(
             name="tail",
             looks_for="ncu: the last wave of blocks wastes 10 % or more",
             simulated="whole waves, within what the busiest unit has left",
@@ -711,7 +711,7 @@ KERNEL_WORDS: Final = {
                 "the tiles (a persistent kernel, stream-K)."
             ),
         ),
-        Words(
+        CauseTexts(
             name="uncoalesced",
             looks_for="ncu: a cache is the limit, and 30 % of the sectors are unnecessary",
             simulated="without these, as far as SMs and DRAM allow",
@@ -723,7 +723,7 @@ KERNEL_WORDS: Final = {
                 "memory, or keep the tensor in the layout that the kernel reads (contiguous, channels_last)."
             ),
         ),
-        Words(
+        CauseTexts(
             name="registers",
             looks_for="ncu: registers limit occupancy to less than half of the warps, and no unit is 60 % busy",
             simulated="bounded by the busiest unit",
@@ -735,7 +735,7 @@ KERNEL_WORDS: Final = {
                 "tiles."
             ),
         ),
-        Words(
+        CauseTexts(
             name="shared_memory",
             looks_for="ncu: shared memory limits occupancy to less than half of the warps, and no unit is 60 % busy",
             simulated="bounded by the busiest unit",
@@ -744,7 +744,7 @@ KERNEL_WORDS: Final = {
             detail="The kernel waits on latencies, and too few warps are resident to hide them.",
             remedy="Use less shared memory per block: smaller tiles, or fewer stages (num_stages in Triton).",
         ),
-        Words(
+        CauseTexts(
             name="at_roof",
             looks_for=("ncu: the busiest unit is at 80 % or more; a note if such kernels take a quarter of the window"),
             simulated="none: only less work for that unit helps",

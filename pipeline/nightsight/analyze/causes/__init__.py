@@ -1,1 +1,1 @@
-"""Why the window takes as long as it does: what waited for what, the critical path, and what remedies would gain."""
+"""Why the window takes as long as it does: its dependencies, the critical path, and the predicted gain of each fix."""

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from nightsight.analyze.ranges.owners import call_owners
-from nightsight.analyze.replay.join import stands_for
+from nightsight.analyze.replay.join import replay_of_kernels
 from nightsight.analyze.replay.limits import MEMORIES, ncu_limits
 from nightsight.events.kernel_kinds import Kind, converts, is_named_product, is_softmax, kind_of, listed, operation
 from nightsight.events.kernel_labels import label_of
@@ -388,7 +388,7 @@ def _ncu_rows(timeline: Timeline) -> tuple[pd.DataFrame, Ints]:
         return pd.DataFrame(columns=NCU_LIMITS.column_names), np.full(len(timeline.profile.table("kernels")), -1)
     table = ncu_limits(timeline).frame
     row_of = dict(zip(table["launch"].tolist(), range(len(table)), strict=True))
-    launches, codes = np.unique(stands_for(timeline), return_inverse=True)
+    launches, codes = np.unique(replay_of_kernels(timeline), return_inverse=True)
     return table, np.array([row_of.get(launch, -1) for launch in launches.tolist()], dtype=np.int64)[codes]
 
 

@@ -86,14 +86,14 @@ def critical_path(timeline: Timeline) -> Pieces:
     operations = np.flatnonzero(operation >= 0)
     cause[operations] = _operation_causes(timeline, work)[operation[operations]]
     # before it starts, an operation is on its way to the GPU, or waits there
-    began = np.append(work_start, 0)[operation]
-    waited = np.flatnonzero((operation >= 0) & (began > start) & (began < end))
-    by_call = (chain[waited] >= 0) & (chain[waited] < first)
+    work_start_of = np.append(work_start, 0)[operation]
+    is_late = np.flatnonzero((operation >= 0) & (work_start_of > start) & (work_start_of < end))
+    by_call = (chain[is_late] >= 0) & (chain[is_late] < first)
     on_way, unknown, on_gpu = (PATH_CAUSES.index(cause) for cause in (LAUNCH, UNKNOWN, DEPENDENCY))
-    wait_cause = np.select([by_call, chain[waited] < 0], [on_way, unknown], on_gpu)
-    launch = np.where(by_call, chain[waited] // 2, -1)
-    waits = (start[waited].copy(), began[waited], wait_cause, launch, np.full(len(waited), -1))
-    start[waited] = began[waited]
+    wait_cause = np.select([by_call, chain[is_late] < 0], [on_way, unknown], on_gpu)
+    launch = np.where(by_call, chain[is_late] // 2, -1)
+    waits = (start[is_late].copy(), work_start_of[is_late], wait_cause, launch, np.full(len(is_late), -1))
+    start[is_late] = work_start_of[is_late]
     # host code belongs to the next call, at the end of the window to the last call
     call[0] = next(iter(call[call >= 0]), -1)
     columns = zip((start, end, cause, call, operation), waits, strict=True)

@@ -33,7 +33,7 @@ from nightsight.analyze.causes.scene import Change, Edit, Scene
 from nightsight.analyze.experts import stretches
 from nightsight.analyze.pipelines import chains
 from nightsight.analyze.ranges.callers import OUTSIDE
-from nightsight.events.communication import are_ranks_known, called_by_rank, communication, ranks_of, stands_for
+from nightsight.events.communication import are_ranks_known, called_by_rank, communication, ranks_of, ranks_represented
 from nightsight.events.loops import loops_of
 from nightsight.events.peaks import published
 from nightsight.events.ranges import nested_ranges, without_numbers
@@ -788,7 +788,7 @@ def straggler(scene: Scene) -> Iterator[Remedy]:
     times, devices = compute.time_ns, compute.devices
     even, longest = np.zeros_like(times), np.zeros_like(times)
     for columns in positions(compute.stage).values():
-        weights = stands_for(scene.timeline, devices[columns])
+        weights = ranks_represented(scene.timeline, devices[columns])
         even[:, columns] = np.average(times[:, columns], axis=1, weights=weights)[:, None]
         longest[:, columns] = times[:, columns].max(axis=1)[:, None]
     if not longest.sum() or longest.sum() < _UNEVEN * even.sum():
@@ -825,7 +825,7 @@ def uneven_experts(scene: Scene) -> Iterator[Remedy]:
     # devices of other communicators compute at other times; in a large job, some ranks represent others
     devices_of = stretches(scene.timeline).groupby("key")["device"].agg(list)
     is_member = np.array([np.isin(devices, devices_of[key]) for key in keys.tolist()])
-    weights = is_member * stands_for(scene.timeline, devices)
+    weights = is_member * ranks_represented(scene.timeline, devices)
     even = (weights * times).sum(axis=1, keepdims=True) / np.maximum(weights.sum(axis=1, keepdims=True), 1)
     longest = times.max(axis=1)
     if longest.sum() < _UNEVEN * even.sum():

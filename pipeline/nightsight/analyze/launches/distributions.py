@@ -26,19 +26,21 @@ def kernel_durations(timeline: Timeline) -> Table:
     # kernels are the first operations, and a slice, unlike a mask, does not copy
     time, device = operations.end[:kernels] - operations.start[:kernels], operations.device[:kernels]
     inside = begun(timeline, operations.start[:kernels])
-    return _histogram_table(_classes(DURATION, *((device, time) if inside.all() else (device[inside], time[inside]))))
+    return _histogram_table(
+        _histograms(DURATION, *((device, time) if inside.all() else (device[inside], time[inside])))
+    )
 
 
 def launch_latencies(timeline: Timeline) -> Table:
     """Return the histograms of API time and launch latency in ns: one row per device, figure and non-empty bin."""
     times = launch_times(timeline)
     is_shown = times.met_idle & (times.wait >= 0)
-    latency = _classes(LATENCY, times.device[is_shown], times.wait[is_shown])
-    early = int((times.met_idle & ~is_shown).sum())
+    latency = _histograms(LATENCY, times.device[is_shown], times.wait[is_shown])
+    early_count = int((times.met_idle & ~is_shown).sum())
     # clocks that are offset give negative latencies, which a log axis cannot show
-    problem = "launch began before its call did" if early == 1 else "launches began before their calls did"
-    note = f"{early:,} {problem}, by the clock of the GPU; not counted in any bin."
-    return _histogram_table([*_classes(API, times.device, times.api), *latency], (note,) if early else ())
+    problem = "launch began before its call did" if early_count == 1 else "launches began before their calls did"
+    note = f"{early_count:,} {problem}, by the clock of the GPU; not counted in any bin."
+    return _histogram_table([*_histograms(API, times.device, times.api), *latency], (note,) if early_count else ())
 
 
 def _histogram_table(frames: Iterable[pd.DataFrame], notes: tuple[str, ...] = ()) -> Table:
@@ -46,14 +48,14 @@ def _histogram_table(frames: Iterable[pd.DataFrame], notes: tuple[str, ...] = ()
     return Table(rows.sort_values(["device", "figure", "from_ns"], ignore_index=True)[_COLUMNS], notes)
 
 
-def _classes(figure: str, device: Ints, time: Ints) -> Iterator[pd.DataFrame]:
+def _histograms(figure: str, device: Ints, time: Ints) -> Iterator[pd.DataFrame]:
     """Yield the histogram of `time` (ns) for each device; the last bin has no upper edge."""
-    for number, here in positions(device).items():
-        times = time if len(here) == len(time) else time[here]
+    for number, rows in positions(device).items():
+        times = time if len(rows) == len(time) else time[rows]
         place = np.searchsorted(_EDGES[1:-1], times, side="right")
         count = np.bincount(place, minlength=len(_EDGES) - 1)
         median, high = np.percentile(times, [50, 95])
-        classes = pd.DataFrame(
+        bins = pd.DataFrame(
             {
                 "from_ns": _EDGES[:-1],
                 "below_ns": _EDGES[1:],
@@ -61,7 +63,7 @@ def _classes(figure: str, device: Ints, time: Ints) -> Iterator[pd.DataFrame]:
                 "total_ns": np.bincount(place, times, len(count)).astype(np.int64),
             }
         )
-        yield classes[count > 0].assign(device=number, figure=figure, med_ns=median, p95_ns=high)
+        yield bins[count > 0].assign(device=number, figure=figure, med_ns=median, p95_ns=high)
 
 
 ANALYSES: Final = (

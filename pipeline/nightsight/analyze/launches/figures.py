@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from nightsight.analyze.analysis import Analysis, Table
-from nightsight.analyze.split import Calls, causing_calls, clock_notes, devices_at_work, idle_causes, time_split
+from nightsight.analyze.split import CauseCalls, causing_calls, clock_notes, devices_at_work, idle_causes, time_split
 from nightsight.events.timeline import Operations, Timeline, busy_spans, of_capture, operation_column, positions
 from nightsight.intervals import Flags, Ints, depth, divided, gaps, in_order, open_time, union
 from nightsight.results.categories import IDLE, LAUNCH, SYNC
@@ -45,7 +45,7 @@ class _SubmittedWork(NamedTuple):
     call_end: Ints
 
     @property
-    def handed(self) -> Ints:
+    def submit_ns(self) -> Ints:
         """When each entry was in flight from: the end of its call, or its start if that was earlier."""
         return np.minimum(self.call_end, self.start)
 
@@ -68,22 +68,22 @@ class LaunchTimes(NamedTuple):
 def launch_phases(timeline: Timeline) -> Table:
     """Return one row per device, figure and `first` or `steady`: count, sum, median, 95th percentile, maximum in ns."""
     times, rows = launch_times(timeline), []
-    for device, here in positions(times.device).items():
-        of_device = LaunchTimes._make(column[here] for column in times)
+    for device, launches in positions(times.device).items():
+        of_device = LaunchTimes._make(column[launches] for column in times)
         figures = {
-            API: (of_device.api, np.ones(len(here), dtype=bool)),
+            API: (of_device.api, np.ones(len(launches), dtype=bool)),
             LATENCY: (of_device.wait, of_device.met_idle),
             QUEUE: (of_device.wait, ~of_device.met_idle),
         }
         for figure, (time, which) in figures.items():
-            for launch, chosen in (("first", which & of_device.is_first), ("steady", which & ~of_device.is_first)):
-                if chosen.any():
-                    rows.append([device, figure, launch, *_statistics(time[chosen])])
-    work = _work(timeline)
-    launched = _is_launch(timeline, work)
+            for launch, is_chosen in (("first", which & of_device.is_first), ("steady", which & ~of_device.is_first)):
+                if is_chosen.any():
+                    rows.append([device, figure, launch, *_statistics(time[is_chosen])])
+    work = _submitted_work(timeline)
+    is_launch = _is_launch(timeline, work)
     notes = (
-        *_unmatched(int((launched & ~work.is_known).sum()), launched),
-        *_begun_early(int((times.wait < times.api).sum()), len(times.wait)),
+        *_unmatched_notes(int((is_launch & ~work.is_known).sum()), is_launch),
+        *_early_notes(int((times.wait < times.api).sum()), len(times.wait)),
         *clock_notes(timeline),
     )
     return Table(pd.DataFrame(rows, columns=LAUNCH_PHASES.column_names), notes)
@@ -91,15 +91,15 @@ def launch_phases(timeline: Timeline) -> Table:
 
 def launch_bound(timeline: Timeline) -> Table:
     """Return one row per device: idle time due to launches, operations in flight, and how often the queue was empty."""
-    work, window, calls = _work(timeline), timeline.window, causing_calls(timeline)
+    work, window, calls = _submitted_work(timeline), timeline.window, causing_calls(timeline)
     split = time_split(timeline).frame
     rows = []
     for device in devices_at_work(timeline):
         idle = int(split["time_ns"][(split["device"] == device) & (split["category"] == LAUNCH)].sum())
-        of_device = _on(work, device)
+        of_device = _work_of_device(work, device)
         average, most = _in_flight(of_device, np.array([window.start_ns, window.end_ns]))
         # the queue runs empty at the end of each merged stretch in flight
-        drained = union(of_device.handed, of_device.end)[1]
+        drained = union(of_device.submit_ns, of_device.end)[1]
         drained = drained[(drained >= window.start_ns) & (drained < window.end_ns)]
         count, functions = _synchronizing(calls, drained, pd.unique(of_device.process))
         rows.append(
@@ -121,21 +121,21 @@ def launch_bound(timeline: Timeline) -> Table:
 
 def in_flight(timeline: Timeline) -> Table:
     """Return up to POINTS equal stretches of the window per device: mean and maximum of operations in flight."""
-    work, window = _work(timeline), timeline.window
+    work, window = _submitted_work(timeline), timeline.window
     points = min(POINTS, window.length_ns)
     edges = divided(window.start_ns, window.length_ns, points)
     frames = [pd.DataFrame(columns=IN_FLIGHT.column_names)]
     for device in devices_at_work(timeline):
-        average, most = _in_flight(_on(work, device), edges)
+        average, most = _in_flight(_work_of_device(work, device), edges)
         time = edges[:-1] - window.start_ns
         frames.append(pd.DataFrame(dict(zip(IN_FLIGHT.column_names, (device, time, average, most), strict=True))))
     return Table(pd.concat(frames[1:] or frames, ignore_index=True))
 
 
-def _on(work: _SubmittedWork, device: int) -> _SubmittedWork:
+def _work_of_device(work: _SubmittedWork, device: int) -> _SubmittedWork:
     """Return the work of one device."""
-    here = np.flatnonzero(work.device == device)
-    return work if len(here) == len(work.device) else _SubmittedWork._make(column[here] for column in work)
+    rows = np.flatnonzero(work.device == device)
+    return work if len(rows) == len(work.device) else _SubmittedWork._make(column[rows] for column in work)
 
 
 def _first_idle(timeline: Timeline, work: _SubmittedWork, *, device: int) -> int:
@@ -144,11 +144,11 @@ def _first_idle(timeline: Timeline, work: _SubmittedWork, *, device: int) -> int
     First launches load or compile the kernel. `work` is the work of this device.
     """
     window, api = timeline.window, work.call_end - work.call_start
-    chosen = _is_launch(timeline, work) & work.is_known
-    first = _first(work)
-    if not (chosen & ~first).any():
+    is_launch = _is_launch(timeline, work) & work.is_known
+    first = _is_first_launch(work)
+    if not (is_launch & ~first).any():
         return 0
-    surplus = np.where(chosen & first, np.maximum(api - np.median(api[chosen & ~first]), 0), 0).astype(np.int64)
+    surplus = np.where(is_launch & first, np.maximum(api - np.median(api[is_launch & ~first]), 0), 0).astype(np.int64)
     # as in `split`: of work that starts together, the one whose call came first ends the gap
     order = in_order(work.start, work.call_start, work.call_end)
     _, end = gaps(busy_spans(timeline)[device], (window.start_ns, window.end_ns))
@@ -163,19 +163,19 @@ def _first_idle(timeline: Timeline, work: _SubmittedWork, *, device: int) -> int
 @memoize
 def launch_times(timeline: Timeline) -> LaunchTimes:
     """Return the API time of each launch and the time until it started."""
-    work = _work(timeline)
-    chosen = _is_launch(timeline, work) & work.is_known
+    work = _submitted_work(timeline)
+    is_launch = _is_launch(timeline, work) & work.is_known
     return LaunchTimes(
-        work.device[chosen],
-        (work.call_end - work.call_start)[chosen],
-        (work.start - work.call_start)[chosen],
-        _met_idle_gpu(work)[chosen],
-        _first(work)[chosen],
+        work.device[is_launch],
+        (work.call_end - work.call_start)[is_launch],
+        (work.start - work.call_start)[is_launch],
+        _met_idle_gpu(work)[is_launch],
+        _is_first_launch(work)[is_launch],
     )
 
 
 @of_capture
-def _work(timeline: Timeline) -> _SubmittedWork:
+def _submitted_work(timeline: Timeline) -> _SubmittedWork:
     operations = timeline.operations
     process, context = (operation_column(timeline, column) for column in ("process", "context"))
     queue = _combination(process, operations.device, context, operations.stream)
@@ -247,14 +247,14 @@ def _met_idle_gpu(work: _SubmittedWork) -> Flags:
     reached = np.maximum.accumulate(work.end[order] + shift)
     flags[order] = np.concatenate(([-1], reached[:-1])) <= (work.call_start[order] + shift)
     for device in np.unique(work.device):
-        here = np.flatnonzero(flags & (work.device == device))
+        rows = np.flatnonzero(flags & (work.device == device))
         ends = np.sort(work.end[work.device == device], kind="stable")
-        by_start, by_call = (np.searchsorted(ends, time[here], side="right") for time in (work.start, work.call_start))
-        flags[here[by_start > by_call]] = False
+        by_start, by_call = (np.searchsorted(ends, time[rows], side="right") for time in (work.start, work.call_start))
+        flags[rows[by_start > by_call]] = False
     return flags
 
 
-def _first(work: _SubmittedWork) -> Flags:
+def _is_first_launch(work: _SubmittedWork) -> Flags:
     """Return which are the first recorded launch of a kernel in a process and on a device."""
     time = pd.Series(work.call_start)
     earliest = time.groupby(_combination(work.process, work.device, work.name), sort=False).transform("min")
@@ -267,39 +267,39 @@ def _statistics(time: Ints) -> tuple[int, int, float, float, int]:
     return len(time), int(time.sum()), float(median), float(high), int(time.max())
 
 
-def _unmatched(count: int, launched: Flags) -> tuple[str, ...]:
+def _unmatched_notes(count: int, is_launch: Flags) -> tuple[str, ...]:
     if not count:
         return ()
-    return (f"{count:,} of {launched.sum():,} launches have no recorded API call and are not in these figures.",)
+    return (f"{count:,} of {is_launch.sum():,} launches have no recorded API call and are not in these figures.",)
 
 
-def _begun_early(count: int, total: int) -> tuple[str, ...]:
+def _early_notes(count: int, total: int) -> tuple[str, ...]:
     return (f"{count:,} of {total:,} launches began on the GPU before their call returned.",) if count else ()
 
 
 def _in_flight(work: _SubmittedWork, edges: Ints) -> tuple[Floats, Ints]:
     """Return the mean and the maximum number of operations in flight between consecutive edges."""
-    handed, end = np.sort(work.handed, kind="stable"), np.sort(work.end, kind="stable")
-    average = np.diff(open_time(handed, end, edges)) / np.diff(edges)
-    most = depth(handed, end, edges[:-1])
+    submit_ns, end = np.sort(work.submit_ns, kind="stable"), np.sort(work.end, kind="stable")
+    average = np.diff(open_time(submit_ns, end, edges)) / np.diff(edges)
+    most = depth(submit_ns, end, edges[:-1])
     # the maximum is reached at an edge or when an operation is added
-    within = handed[(handed >= edges[0]) & (handed < edges[-1])]
-    np.maximum.at(most, np.searchsorted(edges, within, side="right") - 1, depth(handed, end, within))
+    added = submit_ns[(submit_ns >= edges[0]) & (submit_ns < edges[-1])]
+    np.maximum.at(most, np.searchsorted(edges, added, side="right") - 1, depth(submit_ns, end, added))
     return average, most
 
 
-def _synchronizing(calls: Calls, time: Ints, processes: Ints) -> tuple[int, str]:
+def _synchronizing(calls: CauseCalls, time: Ints, processes: Ints) -> tuple[int, str]:
     """Return how many of the times are inside a synchronizing call, and the functions, the most frequent first."""
     rows = np.concatenate([_NONE, *(calls.rows.get((int(key), IDLE.index(SYNC)), _NONE) for key in processes)])
     counts = {}
     for name in np.unique(calls.name[rows]):
         which = rows[calls.name[rows] == name]
-        counts[calls.names[name]] = int(_within(calls.start[which], calls.end[which], time).sum())
+        counts[calls.names[name]] = int(_inside_spans(calls.start[which], calls.end[which], time).sum())
     functions = sorted((name for name, count in counts.items() if count), key=lambda name: (-counts[name], name))
-    return int(_within(calls.start[rows], calls.end[rows], time).sum()), ", ".join(functions)
+    return int(_inside_spans(calls.start[rows], calls.end[rows], time).sum()), ", ".join(functions)
 
 
-def _within(start: Ints, end: Ints, time: Ints) -> Flags:
+def _inside_spans(start: Ints, end: Ints, time: Ints) -> Flags:
     """Return which times are inside one of the spans."""
     starts, ends = union(start, end)
     return depth(starts, ends, time) > 0

@@ -1,7 +1,7 @@
-"""The arguments of a PyTorch operator, as profilers record them: shapes, types and values, if recorded.
+"""The recorded arguments of a PyTorch operator: shapes, types and values.
 
-They are numbered as in PyTorch's declarations. Types are its own words ("c10::BFloat16"), or numbers where a type is an
-argument; "2 bytes" is a type of which only the size is known.
+Arguments are numbered as in PyTorch's declarations. Types have PyTorch's names ("c10::BFloat16"), or numbers if a type
+is an argument; "2 bytes" is a type of which only the size is known.
 """
 
 import json
@@ -14,11 +14,11 @@ Shape = tuple[int, ...]
 
 
 class Unknown(Exception):
-    """What was asked for was not recorded, or makes no sense."""
+    """An argument was not recorded, or is not valid."""
 
 
 class Tensor(NamedTuple):
-    """The shape and type of a tensor; "" if the type is not known.
+    """The shape and type of a tensor; "" if the type is unknown.
 
     stored: the number of elements with separate storage, if it repeats some; -1: all.
     """
@@ -29,18 +29,18 @@ class Tensor(NamedTuple):
 
     @property
     def elements(self) -> int:
-        """How many numbers it holds."""
+        """The number of elements."""
         return prod(self.shape)
 
     @property
     def bytes(self) -> int:
-        """What it takes in memory."""
+        """The size in memory."""
         if self.type not in SIZES:
             raise Unknown
         return SIZES[self.type] * (self.elements if self.stored < 0 else self.stored)
 
     @property
-    def fresh(self) -> "Tensor":
+    def result(self) -> "Tensor":
         """A new tensor of the same shape and type."""
         return self._replace(stored=-1)
 
@@ -48,7 +48,7 @@ class Tensor(NamedTuple):
 class Arguments(NamedTuple):
     """The arguments of a call; `types`, `inputs` and `strides` are empty if they were not recorded.
 
-    element: the type of tensors whose type was not recorded, if it is known otherwise.
+    element: the type of tensors without a recorded type, if it is known.
     """
 
     operator: str
@@ -59,21 +59,21 @@ class Arguments(NamedTuple):
     element: str
 
     def tensors(self, places: Iterable[int] | None = None) -> list[Tensor]:
-        """Return those of these arguments, or of all, that have dimensions, also those in lists."""
+        """Return the tensors with dimensions among these arguments, or among all; also those in lists."""
         tensors = []
         for place in range(len(self.shapes)) if places is None else places:
             if shape := self._shape(place):
                 tensors.append(self._tensor(place, shape))
             elif place < len(self.shapes):
-                # a list of tensors, whose types are never recorded
+                # the types of tensors in lists are never recorded
                 parts = (shape_of(part) for part in self.shapes[place] if isinstance(part, list))
                 tensors += [Tensor(part, self.element) for part in parts if part]
         return tensors
 
     def tensor(self, place: int, *ranks: int) -> Tensor:
-        """Return a tensor, which has to have one of these numbers of dimensions, if any are given.
+        """Return a tensor; raise Unknown if it has none of these numbers of dimensions.
 
-        Whether an argument without dimensions is a tensor or a number, only its type tells.
+        Only the type shows whether an argument without dimensions is a tensor or a number.
         """
         shape = self._shape(place)
         if not (shape or self.type(place) in SIZES) or (ranks and len(shape) not in ranks):
@@ -93,23 +93,23 @@ class Arguments(NamedTuple):
         return prod(size for size, stride in zip(shape, strides, strict=True) if stride != 0)
 
     def type(self, place: int) -> str:
-        """Return the type of an argument in PyTorch's words, "" if not recorded."""
-        given = self.types[place] if place < len(self.types) else ""
-        return given if isinstance(given, str) else ""
+        """Return PyTorch's name of the type of an argument; "" if not recorded."""
+        type_ = self.types[place] if place < len(self.types) else ""
+        return type_ if isinstance(type_, str) else ""
 
     @property
     def first_type(self) -> str:
-        """The type that an operator calculates with: the first one that is a number with a point, or else the first."""
-        known = [kind for kind in self.types if isinstance(kind, str) and kind in SIZES]
-        points = [kind for kind in known if category(kind) not in WHOLE_NUMBERS]
-        return (points or known or [self.element])[0]
+        """The type that an operator computes with: the first floating-point type, else the first type."""
+        recorded = [kind for kind in self.types if isinstance(kind, str) and kind in SIZES]
+        points = [kind for kind in recorded if category(kind) not in WHOLE_NUMBERS]
+        return (points or recorded or [self.element])[0]
 
     def value(self, place: int) -> str:
-        """Return the value of an argument that is not a tensor, as a text; "" for None."""
+        """Return the value of an argument that is not a tensor as text; "" for None."""
         if not place < len(self.inputs):
             raise Unknown
-        given = self.inputs[place]
-        return given if isinstance(given, str) else ""
+        text = self.inputs[place]
+        return text if isinstance(text, str) else ""
 
     def flag(self, place: int) -> bool:
         """Return a boolean."""
@@ -130,7 +130,7 @@ class Arguments(NamedTuple):
         return numbers[0]
 
     def wholes(self, place: int) -> list[int]:
-        """Return whole numbers: a list of them, a single one, or none for None."""
+        """Return whole numbers: those of a list, a single one, or none for None."""
         text = self.value(place)
         if not _WHOLES.fullmatch(text):
             raise Unknown
@@ -143,8 +143,8 @@ _MOST: Final = 1 << 48
 _MOST_DIMENSIONS: Final = 64
 
 
-def loaded(text: str) -> list[Any]:
-    """Return the list that a text holds; an empty one if nothing was recorded."""
+def parse_list(text: str) -> list[Any]:
+    """Return the list in a text; an empty list if nothing was recorded."""
     try:
         value = json.loads(text) if text else []
     except (ValueError, RecursionError):
@@ -154,16 +154,16 @@ def loaded(text: str) -> list[Any]:
     return value
 
 
-def shape_of(given: object) -> Shape:
-    """Return a shape; one without dimensions for lists of tensors, and for other arguments."""
-    if not isinstance(given, list):
+def shape_of(argument: object) -> Shape:
+    """Return a shape; without dimensions for lists of tensors, and for arguments that are not tensors."""
+    if not isinstance(argument, list):
         raise Unknown
-    if any(isinstance(size, list) for size in given):
+    if any(isinstance(size, list) for size in argument):
         return ()
-    are_sizes = len(given) <= _MOST_DIMENSIONS and all(type(size) is int and 0 <= size <= _MOST for size in given)
-    if not are_sizes or prod(given) > _MOST:
+    are_sizes = len(argument) <= _MOST_DIMENSIONS and all(type(size) is int and 0 <= size <= _MOST for size in argument)
+    if not are_sizes or prod(argument) > _MOST:
         raise Unknown
-    return tuple(given)
+    return tuple(argument)
 
 
 SIZES: Final = {
@@ -188,8 +188,8 @@ SIZES: Final = {
     "c10::complex<float>": 8,
     "c10::complex<double>": 16,
 }
-# PyTorch's numbers of types, as arguments give them
-_NUMBERED: Final = {
+# PyTorch's numbers of types in arguments
+_TYPE_NUMBERS: Final = {
     0: "unsigned char",
     1: "signed char",
     2: "short int",
@@ -208,14 +208,14 @@ _NUMBERED: Final = {
     25: "c10::Float8_e5m2fnuz",
     26: "c10::Float8_e4m3fnuz",
 }
-NOT_KNOWN: Final = "not known"
-"""A type that was recorded, or follows from what was, but is not one of these."""
+UNKNOWN_TYPE: Final = "not known"
+"""A type that is recorded, or follows from a recorded one, but is not one of these."""
 BOOLEAN, WHOLE, POINT, COMPLEX = range(4)
 WHOLE_NUMBERS: Final = (BOOLEAN, WHOLE)
 
 
 def category(kind: object) -> int:
-    """Return the category of a type: the higher one decides about the type of a result."""
+    """Return the category of a type; the highest category of the arguments determines the type of the result."""
     if not isinstance(kind, str):
         return POINT
     if kind.startswith("c10::complex"):
@@ -225,7 +225,7 @@ def category(kind: object) -> int:
     return WHOLE if kind in SIZES and not kind.startswith("c10::") and kind not in ("float", "double") else POINT
 
 
-def numbered(given: Arguments, place: int, otherwise: str) -> str:
-    """Return the type whose number an argument is; `otherwise` if it is None."""
-    numbers = given.wholes(place)
-    return _NUMBERED.get(numbers[0], NOT_KNOWN) if numbers else otherwise
+def type_of_number(arguments: Arguments, place: int, default: str) -> str:
+    """Return the type whose number is in an argument; `default` for None."""
+    numbers = arguments.wholes(place)
+    return _TYPE_NUMBERS.get(numbers[0], UNKNOWN_TYPE) if numbers else default

@@ -161,13 +161,13 @@ def owners_at(timeline: Timeline, thread: Ints, process: Ints, time: Ints) -> tu
     return row, on_thread
 
 
-def _innermost_by(key: str, ranges: pd.DataFrame, of: Ints, time: Ints) -> Ints:
+def _innermost_by(key: str, ranges: pd.DataFrame, keys: Ints, time: Ints) -> Ints:
     innermost_rows = np.full(len(time), -1, dtype=np.int64)
     spans = ranges.sort_values(["start_ns", "end_ns"], ascending=[True, False], kind="stable")
     starts, ends, index = (values.to_numpy() for values in (spans["start_ns"], spans["end_ns"], spans.index))
-    asking = positions(of)
+    places_of = positions(keys)
     for value, rows in positions(spans[key].to_numpy()).items():
-        places = asking.get(value, _NOBODY)
+        places = places_of.get(value, _NOBODY)
         start, end = starts[rows], ends[rows]
         local = innermost(start, end, outer(end), time[places])
         innermost_rows[places] = np.where(local >= 0, index[rows][local], -1)
@@ -182,50 +182,50 @@ def range_work(timeline: Timeline) -> pd.DataFrame:
     """
     ranges, operations = nested_ranges(timeline.profile), timeline.operations
     row = np.where(operations.call >= 0, np.append(call_owners(timeline)[0], -1)[operations.call], -1)
-    owned = row >= 0
+    has_range = row >= 0
     length = operations.end - operations.start
     sums: dict[str, Ints] = {}
-    for kind, chosen in _kinds(timeline).items():
-        is_owned = chosen & owned
+    for kind, is_kind in _kinds(timeline).items():
+        is_owned = is_kind & has_range
         if kind in _ALWAYS or is_owned.any():
             sums[kind] = _with_enclosing(ranges, row[is_owned])
             sums[_TIMES[kind]] = _with_enclosing(ranges, row[is_owned], length[is_owned])
-    sums |= _gpu_spans(timeline, ranges, np.flatnonzero(owned), row[owned])
+    sums |= _gpu_spans(timeline, ranges, np.flatnonzero(has_range), row[has_range])
     return pd.DataFrame(sums)
 
 
-def _gpu_spans(timeline: Timeline, ranges: pd.DataFrame, chosen: Ints, row: Ints) -> dict[str, Ints]:
+def _gpu_spans(timeline: Timeline, ranges: pd.DataFrame, operation: Ints, row: Ints) -> dict[str, Ints]:
     """Return per range, including inner ranges: launches, and GPU busy and idle time from first to last operation.
 
     Devices are added up: their times do not merge. Unknown time is neither busy nor idle.
     """
     operations = timeline.operations
-    device, devices = pd.factorize(operations.device[chosen])
+    device, devices = pd.factorize(operations.device[operation])
     # ranges of a device mostly follow one another in time, so that groups need no further sorting
-    order = np.lexsort((operations.start[chosen], device))
-    chosen, row, device = chosen[order], row[order], device[order]
-    start, end = operations.start[chosen], operations.end[chosen]
+    order = np.lexsort((operations.start[operation], device))
+    operation, row, device = operation[order], row[order], device[order]
+    start, end = operations.start[operation], operations.end[operation]
     totals = np.zeros((2, len(devices) * len(ranges)), dtype=np.int64)
     unknown = [unseen_by(timeline.profile, np.array([gpu])) for gpu in devices.tolist()]
     first, has_unknown = np.full(totals.shape[1], np.iinfo(np.int64).max), any(len(spans[0]) for spans in unknown)
     level, parent = (ranges[name].to_numpy() for name in ("level", "parent"))
     # one pass per level, from the inside out: each operation counts for its range, then moves up to the parent
     for depth in range(int(level.max(initial=0)), -1, -1):
-        here = level[row] == depth
-        group = device[here] * len(ranges) + row[here]
-        totals += grouped_busy(group, start[here], end[here], totals.shape[1])
+        is_level = level[row] == depth
+        group = device[is_level] * len(ranges) + row[is_level]
+        totals += grouped_busy(group, start[is_level], end[is_level], totals.shape[1])
         if has_unknown:
-            np.minimum.at(first, group, start[here])
-        row = np.where(here & (parent[row] >= 0), parent[row], row)
+            np.minimum.at(first, group, start[is_level])
+        row = np.where(is_level & (parent[row] >= 0), parent[row], row)
     busy, extent = totals.reshape(2, len(devices), len(ranges))
     idle = extent - busy
     for begin, length, own, hidden in zip(first.reshape(extent.shape), extent, idle, unknown, strict=True):
-        lasting = np.flatnonzero(length)
-        own[lasting] -= covered(hidden, begin[lasting], begin[lasting] + length[lasting]) if len(hidden[0]) else 0
+        nonempty = np.flatnonzero(length)
+        own[nonempty] -= covered(hidden, begin[nonempty], begin[nonempty] + length[nonempty]) if len(hidden[0]) else 0
     of_call = call_owners(timeline)[0]
     # a graph launch has many operations and one call
     launching = np.zeros(len(of_call), dtype=bool)
-    launching[operations.call[chosen]] = True
+    launching[operations.call[operation]] = True
     launches = _with_enclosing(ranges, of_call[launching])
     return {"launches": launches, "gpu_busy_ns": busy.sum(axis=0), "gpu_idle_ns": idle.sum(axis=0)}
 

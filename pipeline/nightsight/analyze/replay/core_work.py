@@ -63,14 +63,14 @@ def _real_half(timeline: Timeline, figures: Frame) -> "pd.Series[float]":
     return real
 
 
-def counted(timeline: Timeline) -> "pd.Series[bool]":
+def has_known_work(timeline: Timeline) -> "pd.Series[bool]":
     """Return whether the arithmetic on CUDA cores of each launch (index) was counted."""
     figures = figures_of(timeline, ["ffma", "ffma_per_cycle"])
     is_known: pd.Series[bool] = figures.notna().any(axis=1)
     return is_known | figures.index.isin(parts(timeline, THREAD_OPCODES)["launch"])
 
 
-def unknown(timeline: Timeline) -> tuple[str, ...]:
+def unknown_work_notes(timeline: Timeline) -> tuple[str, ...]:
     """Return notes on the number of launches whose arithmetic on CUDA cores is unknown, and the reason."""
     figures, opcodes = figures_of(timeline, ["hfma", "hfma_per_cycle"]), parts(timeline, THREAD_OPCODES)
     half = figures["hfma"].fillna(figures["hfma_per_cycle"])
@@ -79,7 +79,7 @@ def unknown(timeline: Timeline) -> tuple[str, ...]:
     sampled = timeline.profile.tables.get("kernel_lines", empty("kernel_lines"))["launch"]
     notes = {
         "Launches whose arithmetic on CUDA cores was not counted (sections SpeedOfLight_RooflineChart and "
-        "InstructionStats): {:,}.": int((~counted(timeline)).sum()),
+        "InstructionStats): {:,}.": int((~has_known_work(timeline)).sum()),
         "Launches whose FP16 arithmetic on CUDA cores is not known: {:,}. Compilers also load constants with these "
         "instructions, and only their operands tell (section SourceCounters).": int(
             (does_half & ~figures.index.isin(sampled)).sum()

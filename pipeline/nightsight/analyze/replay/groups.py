@@ -21,7 +21,7 @@ _LEAST_TO_SKIP: Final = 2
 
 
 @dataclass(frozen=True)
-class Chosen:
+class KernelChoice:
     """The kernels to replay, and what replaying them covers.
 
     `names`: the names for ncu's filter; `base`: their --kernel-name-base, "mangled" or "function". `launches`: the
@@ -56,7 +56,7 @@ def kernel_groups(timeline: Timeline, name: str) -> pd.DataFrame:
     return groups.reset_index(drop=True)
 
 
-def choose_kernels(profile: Profile, *, coverage_pct: float, most: int) -> Chosen:
+def choose_kernels(profile: Profile, *, coverage_pct: float, most: int) -> KernelChoice:
     """Choose the fewest launches, at most `most`, that represent `coverage_pct` of the kernel time.
 
     ncu filters by name and not by grid, so a name comes with all of its groups. Needs DETAILS of nightsight.tables.
@@ -68,15 +68,15 @@ def choose_kernels(profile: Profile, *, coverage_pct: float, most: int) -> Chose
     order = (names["total_ns"] / names["count"]).sort_values(ascending=False, kind="stable").index
     names = names.loc[order]
     positions = _fewest(names["total_ns"].to_numpy(), names["count"].to_numpy(), coverage_pct=coverage_pct, most=most)
-    chosen = groups[groups[column].isin(names.index[positions])]
+    covered = groups[groups[column].isin(names.index[positions])]
     total = int(groups["total_ns"].sum())
-    return Chosen(
+    return KernelChoice(
         tuple(str(value) for value in names.index[positions]),
         base,
-        min(len(chosen), most),
+        min(len(covered), most),
         # one filter serves all groups, so the group with the fewest launches to skip decides
-        int((chosen["before"] + (chosen["launches"] >= _LEAST_TO_SKIP)).min()) if len(chosen) else 0,
-        100.0 * int(chosen["total_ns"].sum()) / total if total else 0.0,
+        int((covered["before"] + (covered["launches"] >= _LEAST_TO_SKIP)).min()) if len(covered) else 0,
+        100.0 * int(covered["total_ns"].sum()) / total if total else 0.0,
     )
 
 
@@ -86,21 +86,21 @@ def _fewest(time: Ints, count: Ints, *, coverage_pct: float, most: int) -> list[
     If a kernel with many groups does not fit, but as many of its groups as fit would probably take more time than all
     that did, it comes first.
     """
-    wanted_ns = time.sum() * coverage_pct / 100
-    positions = _take(range(len(time)), time, count, (wanted_ns, most))
+    target_ns = time.sum() * coverage_pct / 100
+    positions = _fit(range(len(time)), time, count, (target_ns, most))
     # the time that `most` groups of one kernel take on average
     most_time = time * np.minimum(1.0, most / count)
     if most_time.max(initial=0.0) <= time[positions].sum():
         return positions
     best = int(most_time.argmax())
-    return _take([best, *(place for place in range(len(time)) if place != best)], time, count, (wanted_ns, most))
+    return _fit([best, *(place for place in range(len(time)) if place != best)], time, count, (target_ns, most))
 
 
-def _take(order: Iterable[int], time: Ints, count: Ints, limits: tuple[float, int]) -> list[int]:
+def _fit(order: Iterable[int], time: Ints, count: Ints, limits: tuple[float, int]) -> list[int]:
     positions: list[int] = []
-    covered, used, (wanted_ns, most) = 0, 0, limits
+    covered, used, (target_ns, most) = 0, 0, limits
     for position in order:
-        if covered >= wanted_ns or used >= most:
+        if covered >= target_ns or used >= most:
             break
         if not positions or used + count[position] <= most:
             positions.append(position)

@@ -12,7 +12,7 @@ import pandas as pd
 
 from nightsight.analyze.analysis import Analysis, Table
 from nightsight.analyze.replay.metrics import KERNEL, figures_of
-from nightsight.analyze.replay.ranges import PART, told_apart, with_paths
+from nightsight.analyze.replay.ranges import PART, split_by_range, with_paths
 from nightsight.events.kernel_names import normalised, unqualified
 from nightsight.events.timeline import Timeline
 from nightsight.intervals import Ints
@@ -68,7 +68,7 @@ def replays(timeline: Timeline) -> Frame:
     return _join(timeline)[1]
 
 
-def stands_for(timeline: Timeline) -> Ints:
+def replay_of_kernels(timeline: Timeline) -> Ints:
     """Return the replayed launch that represents each row of `kernels`, -1 if none does."""
     replay_of_kernel = np.full(len(timeline.profile.tables.get("kernels", ())), -1, dtype=np.int64)
     if "profiled_launches" in timeline.profile.tables:
@@ -87,8 +87,9 @@ def _join(timeline: Timeline) -> tuple[Frame, Frame]:
     launches = launches.astype({"name": "str"}).join(figures_of(timeline, ["replay_ns"]), on="launch", validate="m:1")
     kernels, total_ns = _timed_kernels(timeline, launches)
     groups = kernels.drop_duplicates("group")[[*_GROUP, "group"]].astype({"name": "str"})
-    launches = _in_full(launches, groups).merge(groups, on=_GROUP, how="left", validate="m:1")
-    kernels, launches = told_apart(timeline, kernels[_TIMED], launches.fillna({"group": -1}).astype({"group": "int64"}))
+    launches = _complete_names(launches, groups).merge(groups, on=_GROUP, how="left", validate="m:1")
+    launches = launches.fillna({"group": -1}).astype({"group": "int64"})
+    kernels, launches = split_by_range(timeline, kernels[_TIMED], launches)
     launches = with_paths(timeline, kernels, launches)
     joined: Frame = launches.merge(_figures(kernels, total_ns), on=PART, how="left", validate="m:1")
     order = ["gpu_total_ns", "replay_ns", "launch"]
@@ -136,7 +137,7 @@ def _figures(kernels: Frame, total_ns: int) -> Frame:
     return figures
 
 
-def _in_full(launches: Frame, groups: Frame) -> Frame:
+def _complete_names(launches: Frame, groups: Frame) -> Frame:
     """Return launches with full names: those without namespaces (ncu's CSV) are completed if only one group fits."""
     shorter = groups[_GROUP].assign(short=groups["name"].map(unqualified), full=groups["name"])
     shorter = shorter.drop_duplicates([*SHAPE, "short"], keep=False).drop(columns="name")
@@ -144,8 +145,8 @@ def _in_full(launches: Frame, groups: Frame) -> Frame:
     full = short.merge(shorter, on=[*SHAPE, "short"], how="left", validate="m:1")["full"]
     # every word of the printed name must occur in the full one: namespaces may be cut, but not changed
     full_names = [
-        whole if isinstance(whole, str) and _words(name) <= _words(whole) else name
-        for name, whole in zip(launches["name"], full, strict=True)
+        full_name if isinstance(full_name, str) and _words(name) <= _words(full_name) else name
+        for name, full_name in zip(launches["name"], full, strict=True)
     ]
     return launches.assign(name=pd.Series(full_names, launches.index, dtype="str"))
 
@@ -158,9 +159,9 @@ def _unmatched(names: "pd.Series[str]") -> tuple[str, ...]:
     if not len(names):
         return ()
     distinct = names.drop_duplicates()
-    cut = distinct.where(distinct.str.len() <= _NAME_LENGTH, distinct.str.slice(0, _NAME_LENGTH - 1) + "…")
-    more = f" and {len(cut) - _MOST_NAMED} more" if len(cut) > _MOST_NAMED else ""
-    listed = "; ".join(cut.head(_MOST_NAMED))
+    shortened = distinct.where(distinct.str.len() <= _NAME_LENGTH, distinct.str.slice(0, _NAME_LENGTH - 1) + "…")
+    more = f" and {len(shortened) - _MOST_NAMED} more" if len(shortened) > _MOST_NAMED else ""
+    listed = "; ".join(shortened.head(_MOST_NAMED))
     return (f"Not in the window with this name, grid and block: {listed}{more}.",)
 
 

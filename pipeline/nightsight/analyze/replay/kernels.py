@@ -51,7 +51,7 @@ def ncu_kernels(timeline: Timeline) -> Table:
         # a chip may have only one of these pipes, or a kernel may use only one: take the busiest
         tensor_pct=values[_TENSOR].max(axis=1),
         limiter=_limiter(values),
-        tail_pct=_tail(values["waves"]),
+        tail_pct=_tail_share(values["waves"]),
         sectors_per_request=_sectors_per_request(values),
         excessive_pct=_share(values["sectors"] - values["ideal_sectors"], values["sectors"]),
     )
@@ -72,12 +72,12 @@ def _limiter(values: Frame) -> "pd.Series[str]":
     limits = values[list(_LIMITS)]
     least, text = limits.min(axis=1), pd.Series("", index=values.index, dtype="str")
     for column, word in _LIMITS.items():
-        joined = (text + ", ").where(text != "", "") + word
-        text = text.where(limits[column] != least, joined)
+        extended = (text + ", ").where(text != "", "") + word
+        text = text.where(limits[column] != least, extended)
     return text
 
 
-def _tail(waves: "pd.Series[float]") -> "pd.Series[float]":
+def _tail_share(waves: "pd.Series[float]") -> "pd.Series[float]":
     """Return the share of a partial last wave in all waves, in percent: an upper bound of its cost."""
     partial = waves % 1
     # a few blocks are a partial wave too: ncu's CSV rounds them to 0.00

@@ -42,8 +42,8 @@ _FP32_BUSY_PCT: Final = 40.0
 _TENSOR_IDLE_PCT: Final = 5.0
 _EXCESSIVE_PCT: Final = 30.0
 _FEW_WARPS_PCT: Final = 50.0
-_MOST_OF_THEM: Final = 0.8
-_FILLED: Final = 0.5
+_NEARLY_ALL: Final = 0.8
+_FILLED_SHARE: Final = 0.5
 # the shortest time that a launch can reach with more blocks
 _LEAST_NS: Final = 6_000.0
 # products of matrices, written by hand or not, hardly do other arithmetic than FFMA, on operands from shared memory
@@ -83,12 +83,12 @@ def ncu_limits(timeline: Timeline) -> Table:
     is_known = ~np.isnan(used)
     gains = np.array([np.where((change.gain >= _LEAST_PCT) & is_known, change.gain, -1.0) for change in changes])
     best, gain = gains.argmax(axis=0), gains.max(axis=0)
-    chosen = [changes[place] if most > 0 else None for place, most in zip(best, gain, strict=True)]
-    rules = [change.rule if change else "" for change in chosen]
-    reasons = [change.reason[row] if change else "" for row, change in enumerate(chosen)]
+    best_changes = [changes[place] if most > 0 else None for place, most in zip(best, gain, strict=True)]
+    rules = [change.rule if change else "" for change in best_changes]
+    reasons = [change.reason[row] if change else "" for row, change in enumerate(best_changes)]
     for row in np.flatnonzero((gain <= 0) & (used >= _AT_ROOF_PCT)):
-        helps = "only less traffic helps" if unit[row] in MEMORIES else "only less work for it helps"
-        rules[row], reasons[row] = "at_roof", f"{used[row]:.0f} % of {unit[row]}: {helps}"
+        remedy = "only less traffic helps" if unit[row] in MEMORIES else "only less work for it helps"
+        rules[row], reasons[row] = "at_roof", f"{used[row]:.0f} % of {unit[row]}: {remedy}"
     table = kernels[["launch", "name", "gpu_pct", "replay_ns"]].assign(
         unit=pd.Series(unit, kernels.index, dtype="str"),
         used_pct=used,
@@ -152,8 +152,11 @@ def _multiplies(timeline: Timeline, kernels: Frame) -> Flags:
     counts = parts(timeline, OPCODES)
     is_fp32 = kind_of_opcode(counts["instance"]) == "fp32"
     total, fp32, fused, shared = (
-        kernels["launch"].map(counts[chosen].groupby("launch")["value"].sum()).fillna(0.0).to_numpy(dtype=np.float64)
-        for chosen in (counts["value"] > 0, is_fp32, counts["instance"] == "FFMA", counts["instance"] == "LDS")
+        kernels["launch"]
+        .map(counts[is_counted].groupby("launch")["value"].sum())
+        .fillna(0.0)
+        .to_numpy(dtype=np.float64)
+        for is_counted in (counts["value"] > 0, is_fp32, counts["instance"] == "FFMA", counts["instance"] == "LDS")
     )
     is_mix: Flags = (fused > 0) & (fused >= _FFMA_SHARE * fp32) & (fp32 >= _FP32_SHARE * total) & (shared > 0)
     return is_named | is_mix
@@ -180,7 +183,7 @@ def _small_grid(timeline: Timeline, kernels: Frame, figures: Mapping[str, Floats
     share = blocks / np.where(sms > 0, sms, np.nan)
     replay = figures["replay_ns"]
     floor = np.fmin(_LEAST_NS / np.where(replay > 0, replay, np.nan), 1.0)
-    applies = (launches["kind"] == KERNEL).to_numpy(dtype=bool) & (share > 0) & (share < _FILLED)
+    applies = (launches["kind"] == KERNEL).to_numpy(dtype=bool) & (share > 0) & (share < _FILLED_SHARE)
     gain = np.fmin(100.0 * (1.0 - np.fmax(share, floor)), 100.0 - used)
     reason = [f"{count:,.0f} blocks on {number:,.0f} SMs" for count, number in zip(blocks, sms, strict=True)]
     return _Change("small_grid", np.where(applies, gain, np.nan), reason)
@@ -189,10 +192,10 @@ def _small_grid(timeline: Timeline, kernels: Frame, figures: Mapping[str, Floats
 def _tail(figures: Mapping[str, Floats], used: Floats) -> _Change:
     """Let the last wave of blocks fill the GPU like the others."""
     waves = figures["waves"]
-    whole = np.ceil(waves - _NO_PART)
-    gain = np.fmin(100.0 * (1.0 - waves / np.where(whole > 1, whole, np.nan)), 100.0 - used)
+    whole_waves = np.ceil(waves - _NO_PART)
+    gain = np.fmin(100.0 * (1.0 - waves / np.where(whole_waves > 1, whole_waves, np.nan)), 100.0 - used)
     reason = [f"{count:.2f} waves of blocks" for count in waves]
-    return _Change("tail", np.where((whole > 1) & (gain >= _LEAST_TAIL_PCT), gain, np.nan), reason)
+    return _Change("tail", np.where((whole_waves > 1) & (gain >= _LEAST_TAIL_PCT), gain, np.nan), reason)
 
 
 def _few_warps(figures: Mapping[str, Floats], used: Floats, limiter: "np.ndarray[Any, Any]") -> Iterator[_Change]:
@@ -200,7 +203,7 @@ def _few_warps(figures: Mapping[str, Floats], used: Floats, limiter: "np.ndarray
     theory = figures["theoretical_pct"]
     waits = (used < _WAITS_PCT) & (theory < _FEW_WARPS_PCT) & ~(figures["tensor_pct"] >= _TENSOR_IDLE_PCT)
     # a grid that does not fill the SMs gains nothing from a higher limit
-    waits &= (figures["waves"] >= 1) & (figures["occupancy_pct"] >= _MOST_OF_THEM * theory)
+    waits &= (figures["waves"] >= 1) & (figures["occupancy_pct"] >= _NEARLY_ALL * theory)
     gain = 100.0 - np.fmax(used, theory)
     for rule, word in (("registers", "registers"), ("shared_memory", "shared memory")):
         reason = [f"{share:.0f} % of the warps fit, limited by {word}" for share in theory]

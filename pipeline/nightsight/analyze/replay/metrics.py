@@ -175,13 +175,13 @@ def device_names(timeline: Timeline) -> "pd.Series[str]":
 @memoize
 def _totals(timeline: Timeline) -> Frame:
     metrics, launches = _metric_values(timeline), timeline.profile.table("profiled_launches")
-    chosen = np.asarray(metrics["instance"] == "", dtype=bool)
+    is_total = np.asarray(metrics["instance"] == "", dtype=bool)
     # leave out metrics that do not cover the whole range or graph
-    whole = launches["launch"][launches["kind"] != KERNEL]
-    if len(whole):
+    combined = launches["launch"][launches["kind"] != KERNEL]
+    if len(combined):
         of_one = metrics["metric"].cat.categories.str.match(_OF_ONE)[metrics["metric"].cat.codes]
-        chosen = chosen & ~(of_one & metrics["launch"].isin(whole))
-    return metrics[chosen]
+        is_total = is_total & ~(of_one & metrics["launch"].isin(combined))
+    return metrics[is_total]
 
 
 def _metric_values(timeline: Timeline) -> Frame:

@@ -20,7 +20,7 @@ PART: Final = ["group", "part"]
 """The key that joins replays and timeline: number of the kernel (name, grid, block), and range path if it matters."""
 
 
-def told_apart(timeline: Timeline, kernels: Frame, launches: Frame) -> tuple[Frame, Frame]:
+def split_by_range(timeline: Timeline, kernels: Frame, launches: Frame) -> tuple[Frame, Frame]:
     """Return kernels (columns group and row, in their table) and replayed launches (group, range_path) with `part`.
 
     `part` is the range path for kernels that were replayed in several ranges, with `#` for the numbers of repetitions,

@@ -6,10 +6,10 @@ import pandas as pd
 
 from nightsight.analyze.analysis import Analysis, Table
 from nightsight.analyze.replay import core_work, tensor_work
-from nightsight.analyze.replay.core_work import core_rates, unknown
+from nightsight.analyze.replay.core_work import core_rates
 from nightsight.analyze.replay.join import in_order
 from nightsight.analyze.replay.metrics import device_names, figures_of
-from nightsight.analyze.replay.tensor_work import tensor_peaks, tensor_rates, uncounted
+from nightsight.analyze.replay.tensor_work import tensor_peaks, tensor_rates
 from nightsight.events.peaks import published
 from nightsight.events.timeline import Timeline
 from nightsight.results.ncu import NCU_ROOFLINE, NCU_ROOFS
@@ -48,7 +48,8 @@ def ncu_roofline(timeline: Timeline) -> Table:
     work_keys, roof_keys = ["device", "gpu", "kind"], ["device", "gpu", "roof"]
     table = table.merge(roofs, how="left", left_on=work_keys, right_on=roof_keys, validate="m:1")
     table = table.assign(peak_pct=100.0 * table["flop_per_s"] / table["peak"])
-    return Table(in_order(timeline, table)[NCU_ROOFLINE.column_names], (*unknown(timeline), *uncounted(timeline)))
+    notes = (*core_work.unknown_work_notes(timeline), *tensor_work.unknown_work_notes(timeline))
+    return Table(in_order(timeline, table)[NCU_ROOFLINE.column_names], notes)
 
 
 def measured_work(timeline: Timeline) -> Frame:
@@ -60,7 +61,7 @@ def measured_work(timeline: Timeline) -> Frame:
     seconds = figures["replay_ns"] / 1e9
     rates = pd.concat([core_rates(timeline), tensor_rates(timeline)], ignore_index=True)
     flop = rates.groupby("launch")["flop_per_s"].sum().reindex(figures.index, fill_value=0.0) * seconds
-    are_counted = core_work.counted(timeline) & tensor_work.counted(timeline)
+    are_counted = core_work.has_known_work(timeline) & tensor_work.has_known_work(timeline)
     bytes_per_s = _bytes_per_s(figures, "dram_{}bytes", parts=("read", "written"))
     return Frame(
         {
@@ -79,9 +80,9 @@ def _bytes_per_s(figures: Frame, name: str, *, parts: tuple[str, ...] = ()) -> "
         figures[[f"{share}{ending}" for share in shares]].sum(axis=1, skipna=False, min_count=1)
         for ending in ("_per_s", "")
     )
-    whole = name.format("")
-    ways = [figures[f"{whole}_per_s"], rates, figures[whole] / seconds, counts / seconds]
-    return pd.concat(ways, axis=1).bfill(axis=1).iloc[:, 0]
+    total = name.format("")
+    sources = [figures[f"{total}_per_s"], rates, figures[total] / seconds, counts / seconds]
+    return pd.concat(sources, axis=1).bfill(axis=1).iloc[:, 0]
 
 
 def ncu_roofs(timeline: Timeline) -> Table:
@@ -136,12 +137,12 @@ def _differing(roofs: Frame) -> tuple[str, ...]:
     """Return a note for each roof that differs from the published peak by more than 10 %."""
     notes = []
     for name, (published_as, unit, column, symbol) in _PUBLISHED.items():
-        chosen = roofs[roofs["roof"] == name].drop_duplicates("gpu")
-        for gpu, value in zip(chosen["gpu"], chosen[column] / unit, strict=True):
+        of_roof = roofs[roofs["roof"] == name].drop_duplicates("gpu")
+        for gpu, value in zip(of_roof["gpu"], of_roof[column] / unit, strict=True):
             peak = getattr(published(gpu), published_as)
             if peak and abs(value / peak - 1) > _DIFFERS:
-                is_said = f"{value:,.4g} {symbol}; NVIDIA publishes {peak:,.4g} {symbol}"
-                notes.append(f"The {name} roof of {gpu} is {is_said}.")
+                values = f"{value:,.4g} {symbol}; NVIDIA publishes {peak:,.4g} {symbol}"
+                notes.append(f"The {name} roof of {gpu} is {values}.")
     return tuple(notes)
 
 

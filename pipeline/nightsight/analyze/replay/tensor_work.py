@@ -32,9 +32,9 @@ _ROUNDING: Final = 0.01
 
 def tensor_rates(timeline: Timeline) -> Frame:
     """Return launch, type ("bf16") and flop_per_s of tensor cores; no row for launches that did not use them."""
-    counted, executed = _by_counters(timeline), _by_opcodes(timeline)
+    counters, executed = _by_counters(timeline), _by_opcodes(timeline)
     executed = executed[~executed["launch"].isin(_counters(timeline)["launch"])]
-    rates = pd.concat([counted, executed], ignore_index=True)
+    rates = pd.concat([counters, executed], ignore_index=True)
     return rates[rates["flop_per_s"] > 0].reset_index(drop=True)
 
 
@@ -50,7 +50,7 @@ def tensor_peaks(timeline: Timeline) -> Frame:
     return rows.groupby(_KEYS)["flop_per_s"].max().reset_index()
 
 
-def counted(timeline: Timeline) -> "pd.Series[bool]":
+def has_known_work(timeline: Timeline) -> "pd.Series[bool]":
     """Return for each launch (index) whether the work of tensor cores is known."""
     launches = timeline.profile.table("profiled_launches")["launch"]
     opcodes = parts(timeline, OPCODES_IN_FULL)
@@ -60,14 +60,14 @@ def counted(timeline: Timeline) -> "pd.Series[bool]":
     return (launches.isin(_counters(timeline)["launch"]) | has_shapes).set_axis(launches.to_numpy())
 
 
-def uncounted(timeline: Timeline) -> tuple[str, ...]:
+def unknown_work_notes(timeline: Timeline) -> tuple[str, ...]:
     """Return notes: for how many launches the tensor core work is not known, and how many multiply sparse matrices."""
     counters = _counters(timeline)
     sparse = counters["launch"][(counters["sparsity"] == "_sparsity_on") & (counters["flop_per_s"] > 0)]
     notes = {
         "Launches whose tensor-core work is not known: {:,}. Neither sm__ops_path_tensor metrics (section "
         "SpeedOfLight_HierarchicalTensorRooflineChart) nor opcodes that tell it were collected.": int(
-            (~counted(timeline)).sum()
+            (~has_known_work(timeline)).sum()
         ),
         "Launches that multiply sparse matrices: {:,}. Zeros count as work, so these can exceed the roof, which is for "
         "dense matrices.": sparse.nunique(),
