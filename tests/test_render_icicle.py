@@ -156,7 +156,7 @@ def test_the_first_devices_are_drawn_and_others_counted() -> None:
     of_six = pd.concat([table(("step #", "compute", "a", 1), device=device) for device in range(6)])
     (shown,) = icicles(of_six, same)
     assert [one.heading.split(":")[0] for one in shown.trees] == ["GPU 0", "GPU 1", "GPU 2", "GPU 3"]
-    assert shown.notes[-1] == "The first 4 of 6; the table has them all."
+    assert shown.notes[-1] == "The first 4 of 6; the table has all."
 
 
 @pytest.mark.parametrize(

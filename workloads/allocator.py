@@ -27,7 +27,7 @@ def prepare(options: argparse.Namespace) -> Step:
     require_memory(options.size * MIB, options.device)
 
     def use() -> None:
-        # freed at once, when nothing refers to it any more
+        # freed at once, because nothing refers to it
         torch.empty(options.size * MIB, dtype=torch.uint8, device=options.device).zero_()
 
     def step() -> None:

@@ -30,7 +30,7 @@ def prepare(options: argparse.Namespace) -> Step:
     """Create queries, keys and values, and return a step that computes the attention."""
     dtype = getattr(torch, options.dtype)
     heads = options.batch * options.heads
-    # three matrices of scores are alive at once: the products, those without what comes later, and the weights
+    # three matrices of scores exist at once: the products, the masked products, and the weights
     require_memory(dtype.itemsize * heads * options.seq * (5 * options.dim + 3 * options.seq), options.device)
     shape = (options.batch, options.heads, options.seq, options.dim)
     inputs = tuple(torch.randn(*shape, device=options.device, dtype=dtype) for _ in range(3))
@@ -50,7 +50,7 @@ def fused(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> to
 
 
 def exact(dtype: str) -> Exact:
-    """Return what is right for a type. Errors are relative to the largest value that a result is a mean of."""
+    """Return the exact result for a type. Errors are relative to the largest value in the mean that forms a result."""
     return Exact(
         _head_by_head, lambda _wanted, _queries, _keys, values: values.abs().amax(-2, keepdim=True), TYPES[dtype]
     )

@@ -1,4 +1,4 @@
-"""Times CUDA calls of each kind, for nightsight to run without and with nsys: the difference is what nsys adds.
+"""Times CUDA calls of each kind. nightsight runs it without and with nsys: the difference is the overhead of nsys.
 
 It is started by path, with the Python of the program that is profiled. Calls come in bursts that fit into the GPU's
 queue, and only giving work is timed, so that the GPU is never what limits. The kind `host` makes no calls: it says how

@@ -1,4 +1,4 @@
-"""What every workload agrees on with nightsight: the shared options, refusals in one line, and the benchmark's file.
+"""The contract between workloads and nightsight: shared options, one-line refusals, and the file of the benchmark.
 
 It needs no torch, so that native programs need none either. Workloads in torch have all of it from `workloads.runner`.
 """
@@ -19,7 +19,7 @@ _ERROR = re.compile(r"error:|^\s*fatal\b|\bfatal +:|: No such file or directory$
 
 
 class CannotRun(Exception):
-    """What the options ask for is not possible on this machine. Says so in one line, which is shown with status 2."""
+    """The machine cannot do what the options request. The message is one line; the program ends with status 2."""
 
 
 def first_line(error: BaseException) -> str:
@@ -28,7 +28,7 @@ def first_line(error: BaseException) -> str:
 
 
 def compiler_said(output: str) -> str:
-    """Return the first line of a build's output that is a compiler's error, "" if none is: before it come commands."""
+    """Return the first compiler error in the output of a build, which begins with commands; "" without one."""
     return next((line.strip() for line in output.splitlines() if _ERROR.search(line)), "")
 
 
@@ -43,7 +43,7 @@ def natural(text: str) -> int:
 
 
 def at_most(most: int, parse: Callable[[str], int]) -> Callable[[str], int]:
-    """Return the `type` of an option whose numbers beyond `most` no machine could use."""
+    """Return the `type` of an option with numbers up to `most`, the limit of any machine."""
 
     def number(text: str) -> int:
         value = parse(text)
@@ -124,7 +124,7 @@ class WorkloadParser(argparse.ArgumentParser):
 
 
 def note(options: argparse.Namespace, text: str) -> None:
-    """Print what this run does not do that another machine could. The report says so, too."""
+    """Print what this run skips although another machine could do it. The report shows it, too."""
     print(text, flush=True)
     vars(options).setdefault("notes", []).append(text)
 

@@ -12,11 +12,11 @@ from workloads.runner import CannotRun, Step, WorkloadParser, annotate, at_most,
 _MOST_WORKERS = 256
 _MINUTE_US = 60_000_000
 _ENDLESS = 1 << 40
-"""Samples in the data set: a step never meets its end."""
+"""Samples in the data set: enough for all steps."""
 
 
 class Samples(Dataset[torch.Tensor]):
-    """Rows that each take the host some time to make, as decoding a picture does."""
+    """Rows that each take the host some time, like decoding a picture."""
 
     def __init__(self, dim: int, sample_us: int) -> None:
         self._dim = dim
@@ -26,7 +26,7 @@ class Samples(Dataset[torch.Tensor]):
         return _ENDLESS
 
     def __getitem__(self, index: int) -> torch.Tensor:
-        """Keep a core busy, since a process that sleeps would not slow down another one on the same core."""
+        """Keep a core busy: sleeping would not slow down another process on the same core."""
         end = time.perf_counter() + self._sample_s
         row = torch.full((self._dim,), float(index % 7))
         while time.perf_counter() < end:
@@ -68,7 +68,7 @@ def prepare(options: argparse.Namespace) -> Step:
         batch_size=options.batch,
         num_workers=options.workers,
         pin_memory=options.pin,
-        # newer Pythons start workers another way, which could not find the data set of a program run by path
+        # newer versions of Python start workers in another way, which cannot find the data set of a program run by path
         multiprocessing_context="fork" if options.workers else None,
     )
     batches = iter(loader)

@@ -21,7 +21,7 @@ from workloads.variants import (
 )
 
 _COPIES = 8
-"""Matrices that are alive at once: the input, what the eager operations hold, and the float64 check of a part."""
+"""Matrices that exist at once: the input, those of the eager operations, and the float64 check of a part."""
 
 _DECLARATION = "torch::Tensor gelu(torch::Tensor x);"
 _CUDA = r"""
@@ -85,7 +85,7 @@ def naive(x: torch.Tensor) -> torch.Tensor:
 
 
 def fused(x: torch.Tensor) -> torch.Tensor:
-    """Compute it with the one kernel that torch has for it."""
+    """Compute it with torch's kernel for it."""
     return functional.gelu(x, approximate="tanh")
 
 

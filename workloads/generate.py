@@ -24,17 +24,17 @@ _ROUNDING = 0.25
 
 
 class Model(Protocol):
-    """What generates: both give the most likely next token of each sequence, as (sequences, 1)."""
+    """A generator of text. Both methods return the most likely next token of each sequence, as (sequences, 1)."""
 
     def prefill(self, prompt: torch.Tensor) -> torch.Tensor:
-        """Take the whole prompt (sequences, tokens), and forget what was before it."""
+        """Process the whole prompt (sequences, tokens), and forget earlier tokens."""
 
     def decode(self, token: torch.Tensor) -> torch.Tensor:
-        """Take the last token of each sequence (sequences, 1)."""
+        """Process the last token of each sequence (sequences, 1)."""
 
 
 class Layer(nn.Module):
-    """A block of a transformer that keeps the keys and values of what it has seen."""
+    """A block of a transformer with a cache of keys and values."""
 
     keys: torch.Tensor
     values: torch.Tensor
@@ -74,7 +74,7 @@ class Gpt(nn.Module):
         self.tokens, self.positions = nn.Embedding(options.vocab, options.dim), nn.Embedding(most, options.dim)
         self.layers = nn.ModuleList(Layer(options) for _ in range(options.layers))
         self.norm, self.head = nn.LayerNorm(options.dim), nn.Linear(options.dim, options.vocab, bias=False)
-        # where the next token goes: on the device, since a graph has no other way to know
+        # the position of the next token: on the device, where a graph can read it
         self.register_buffer("position", torch.zeros(1, dtype=torch.int64), persistent=False)
         self.register_buffer("every", torch.arange(most), persistent=False)
 
@@ -90,7 +90,7 @@ class Gpt(nn.Module):
         return logits
 
     def prefill(self, prompt: torch.Tensor) -> torch.Tensor:
-        """Take the prompt; each token sees those before it and itself."""
+        """Process the prompt; each token sees itself and the tokens before it."""
         length = prompt.shape[1]
         positions = self.every[:length]
         self.position.fill_(length)
@@ -98,11 +98,11 @@ class Gpt(nn.Module):
         return best
 
     def decode(self, token: torch.Tensor) -> torch.Tensor:
-        """Take one token."""
+        """Process one token."""
         return self.decoded(token).argmax(-1)
 
     def decoded(self, token: torch.Tensor) -> torch.Tensor:
-        """Take one token, return logits; what is kept beyond its position is of an earlier batch, and not seen."""
+        """Process one token, return logits. Cache entries beyond its position are of an earlier batch, and masked."""
         logits: torch.Tensor = self(token, self.position, (self.every <= self.position)[None])
         self.position.add_(1)
         return logits
@@ -116,7 +116,7 @@ class Graphed:
         self._token = torch.zeros(batch, 1, dtype=torch.int64, device=device)
         aside = torch.cuda.Stream()
         aside.wait_stream(torch.cuda.current_stream())
-        # libraries allocate what they need in the first calls, which a graph could not record
+        # libraries allocate memory in their first calls, which a graph cannot record
         with torch.inference_mode(), torch.cuda.stream(aside):
             for _ in range(3):
                 model.position.zero_()
@@ -127,11 +127,11 @@ class Graphed:
             self._next = model.decode(self._token)
 
     def prefill(self, prompt: torch.Tensor) -> torch.Tensor:
-        """Take the prompt as the model does: prompts of other lengths could not use the same graph."""
+        """Process the prompt without a graph, because prompts differ in length."""
         return self._model.prefill(prompt)
 
     def decode(self, token: torch.Tensor) -> torch.Tensor:
-        """Take one token."""
+        """Process one token."""
         self._token.copy_(token)
         self._graph.replay()
         return self._next.clone()
@@ -155,12 +155,12 @@ class HuggingFace:
         self._cache: object = None
 
     def prefill(self, prompt: torch.Tensor) -> torch.Tensor:
-        """Take the prompt, with an empty cache."""
+        """Process the prompt, with an empty cache."""
         self._cache = None
         return self.decode(prompt)
 
     def decode(self, token: torch.Tensor) -> torch.Tensor:
-        """Take tokens after those in the cache."""
+        """Process tokens that follow those in the cache."""
         output = self._model(token, past_key_values=self._cache, use_cache=True)
         self._cache = output.past_key_values
         best: torch.Tensor = output.logits[:, -1:].argmax(-1)
@@ -169,7 +169,7 @@ class HuggingFace:
 
 @dataclass(frozen=True)
 class Answered:
-    """When the tokens of one batch of requests were there, in seconds from its beginning; the last: on the host."""
+    """The times of the tokens of one batch of requests, in seconds from its start; the last one: on the host."""
 
     token_s: tuple[float, ...]
     end_s: float
@@ -177,14 +177,14 @@ class Answered:
 
 @dataclass
 class Clock:
-    """Notes when tokens are there: on a GPU with events, because waiting for each token would slow down the next."""
+    """Records the times of tokens, on a GPU with events, because waiting for a token would delay the next one."""
 
     on_gpu: bool
     _marks: list[Any] = field(default_factory=list)
     _began_s: float = 0.0
 
     def mark(self, *, is_first: bool = False) -> None:
-        """Note that what was given to the GPU until now is done; the first one begins a batch, on an idle GPU."""
+        """Record when all work submitted so far is done; the first call begins a batch, on an idle GPU."""
         if is_first:
             self._marks, self._began_s = [], time.perf_counter()
         if self.on_gpu:
@@ -281,7 +281,7 @@ def generated(
 
 
 def figures(answered: Sequence[Answered], options: argparse.Namespace) -> Mapping[str, float]:
-    """Return what serving benchmarks report, by the names that `vllm bench serve` gives them.
+    """Return the figures of serving benchmarks, by their names in `vllm bench serve`.
 
     All requests of a batch have the same times. Time per output token: that after the first, divided by the tokens
     after the first. Throughput: of what was asked for, over the sum of the times of the batches.
@@ -318,7 +318,7 @@ def _statistics(metric: str, times_s: Sequence[float]) -> Iterator[tuple[str, fl
 
 
 def _model(options: argparse.Namespace, prompts: torch.Tensor) -> Model:
-    """Create the model; with a graph, check that it generates what the model does without it."""
+    """Create the model; with a graph, check that it generates the same tokens as without it."""
     if options.model == "hf":
         return HuggingFace(options)
     own = Gpt(options)
@@ -366,13 +366,13 @@ def _refuse(options: argparse.Namespace) -> None:
     most = options.prompt + options.tokens
     parameters = options.dim * (16 * options.layers * options.dim + 2 * options.vocab + most)
     kept = 2 * options.layers * options.batch * most * options.dim
-    # of what lives only for a moment, the widest: the perceptron of the prompt; attention may write its scores
+    # the largest temporary: that of the perceptron for the prompt; attention may write its scores
     wide = options.batch * options.prompt * (4 * options.dim + options.heads * options.prompt)
     require_memory(getattr(torch, options.dtype).itemsize * (parameters + kept + wide), options.device)
 
 
 def _unmarked(*, is_first: bool = False) -> None:
-    """Note nothing."""
+    """Record nothing."""
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Runs what must first be loaded or compiled, and runs it again: cold start and steady state.
+"""Runs code that must first be loaded or compiled, twice: cold start and steady state.
 
 Each step is cold, not only the first: it takes a kernel that was not loaded, and compiles code that no cache holds.
 """
@@ -84,7 +84,7 @@ def _compile(rows: torch.Tensor) -> Step:
 
     def step() -> None:
         factor = _never_seen()
-        # without this, torch.compile would take another factor for a variable, and compile no more
+        # without this, torch.compile would treat the factor as a variable, and not compile again
         torch.compiler.reset()
         function = torch.compile(lambda x: torch.tanh(x * factor) + factor)
         with compiling():
@@ -100,7 +100,7 @@ def _twice(name: str, work: Callable[[], object]) -> None:
 
 
 def _never_seen() -> float:
-    """Return a number that no run had before, whatever the seed: the caches of compilers outlive the process."""
+    """Return a number that no earlier run used, whatever the seed, because caches of compilers outlive the process."""
     return random.SystemRandom().uniform(1, 2)
 
 

@@ -36,7 +36,7 @@ def prepare(options: argparse.Namespace) -> Step:
 
 
 def _recorded(work: Step, device: str) -> torch.cuda.CUDAGraph:
-    """Record the work as a graph, after it has run once, which a graph could not record."""
+    """Run the work once, because a graph cannot record first calls, then record it as a graph."""
     if device != "cuda":
         raise CannotRun("a CUDA graph needs a GPU")
     work()

@@ -1,4 +1,4 @@
-"""Multiplies square matrices of several sizes and data types: other sizes and types choose other kernels."""
+"""Multiplies square matrices of several sizes and data types, which select different kernels."""
 
 import argparse
 from collections.abc import Iterator

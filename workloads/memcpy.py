@@ -72,14 +72,14 @@ def _copies(options: argparse.Namespace, *, waits: bool) -> Step:
     def step() -> None:
         for name, target, source in copies:
             with annotate(name):
-                # pageable memory is copied while the host waits, whatever is asked for: that is what to see
+                # the host waits for copies of pageable memory in any mode: this is what the workload shows
                 target.copy_(source, non_blocking=not waits)
 
     return step
 
 
 def _overlap(options: argparse.Namespace) -> Step:
-    """Return a step that brings chunks to the device, works on them and fetches them, on one stream and on two."""
+    """Return a step that copies chunks to the device, processes them and copies them back, on one and two streams."""
     on_gpu = options.device == "cuda"
     numbers = max(options.sizes) * MIB // _FLOAT_BYTES // _CHUNKS
     hosts = [torch.zeros(numbers, pin_memory=on_gpu) for _ in range(_CHUNKS)]

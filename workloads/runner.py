@@ -77,7 +77,7 @@ def start_range(name: str, domain: str | None = None) -> Step:
 
 @contextmanager
 def forked(streams: Sequence[torch.cuda.Stream]) -> Iterator[None]:
-    """Let streams begin when what the current one was given is done, and let it wait for them afterwards."""
+    """Let streams begin after the work of the current stream, which waits for them afterwards."""
     for stream in streams:
         stream.wait_stream(torch.cuda.current_stream())
     yield
@@ -96,7 +96,7 @@ def needed(module: str, package: str) -> ModuleType:
 
 
 def require_memory(needed_bytes: int, device: str) -> None:
-    """Raise CannotRun before the machine is brought to its knees by sizes that cannot fit."""
+    """Raise CannotRun for sizes that do not fit, before they exhaust the machine."""
     free_bytes = torch.cuda.mem_get_info()[0] if device == "cuda" else _available_bytes()
     if needed_bytes > free_bytes:
         needed_gb, free_gb = (min(size, _LARGEST_SHOWN) / 1e9 for size in (needed_bytes, free_bytes))
@@ -127,7 +127,7 @@ def run(
 
 @contextmanager
 def _explaining(parser: WorkloadParser) -> Iterator[None]:
-    """Report what the machine cannot do in one line, with status 2 as for an invalid option: retrying cannot help."""
+    """Report a CannotRun in one line, with status 2 like for an invalid option: retrying cannot help."""
     try:
         yield
     except CannotRun as reason:
@@ -163,7 +163,7 @@ def _benchmark(
             step_ns.append(trial_ns / options.iterations)  # noqa: PERF401 (an interrupt leaves those until then)
         write_benchmark(options, parameters, step_ns, _facts(options.device), serving(options) if serving else None)
     except KeyboardInterrupt:
-        # what was measured is worth more than what is missing
+        # keep the measurements, even if some are missing
         if step_ns:
             write_benchmark(options, parameters, step_ns, _facts(options.device))
         sys.exit(_INTERRUPTED)
@@ -187,7 +187,7 @@ def _trials(step: Step, options: argparse.Namespace) -> Iterator[int]:
 
 
 def _repeat(step: Step, count: int, device: str, deadline_ns: float = inf) -> int:
-    """Do a step `count` times, or until the deadline, but at least once; return how often it was done."""
+    """Run a step `count` times or until the deadline, but at least once; return the number of runs."""
     done = 0
     while done < count and (not done or time.perf_counter_ns() < deadline_ns):
         step()
@@ -208,7 +208,7 @@ def _watched(device: str) -> AbstractContextManager[None]:
 
 
 def _available_bytes() -> int:
-    """Return what programs can still have without swapping; where the system does not say, no size is refused."""
+    """Return the free memory without swapping; if unknown, a number so large that no size is refused."""
     try:
         found = re.search(r"^MemAvailable:\s*(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
     except OSError:

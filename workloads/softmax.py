@@ -17,7 +17,7 @@ from workloads.variants import (
 )
 
 _COPIES = 6
-"""Matrices that are alive at once: the input, what the eager operations hold, and the float64 check of a part."""
+"""Matrices that exist at once: the input, those of the eager operations, and the float64 check of a part."""
 
 
 def main() -> None:
@@ -44,7 +44,7 @@ def naive(rows: torch.Tensor) -> torch.Tensor:
 
 
 def fused(rows: torch.Tensor) -> torch.Tensor:
-    """Compute it with the one kernel that torch has for it."""
+    """Compute it with torch's kernel for it."""
     return torch.softmax(rows, dim=1)
 
 

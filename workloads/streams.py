@@ -29,10 +29,10 @@ def main() -> None:
 
 
 def prepare(options: argparse.Namespace) -> Step:
-    """Start the threads, and return a step in which each gives work to its streams."""
+    """Start the threads, and return a step in which each one submits work to its streams."""
     require_memory(4 * 3 * options.dim**2 * options.threads * options.streams, options.device)
     pool = ThreadPoolExecutor(options.threads, "launcher")
-    # tasks of a pool go to any free thread: all wait here, so that each thread has one
+    # a pool gives tasks to any free thread: all wait here, so that each thread gets one
     together = threading.Barrier(options.threads)
     launchers = [_launcher(number, options, together) for number in range(options.threads)]
 
@@ -62,7 +62,7 @@ def _launcher(number: int, options: argparse.Namespace, together: threading.Barr
         ends = []
         with annotate("products", domain), forked(streams):
             for index, (left, right, product) in enumerate(matrices):
-                # start/end ranges of one thread, which overlap: each goes on until all work is given
+                # overlapping start/end ranges of one thread: each lasts until all work is submitted
                 ends.append(start_range(f"stream {index}", domain))
                 with torch.cuda.stream(streams[index]) if streams else nullcontext():
                     for _ in range(_PRODUCTS):

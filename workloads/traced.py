@@ -1,4 +1,4 @@
-"""Runs any Python script under torch.profiler, as `python script.py` would, and exports the trace however that ends.
+"""Runs a Python script under torch.profiler like `python script.py`, and exports the trace however the script ends.
 
 It is started by path and adds nothing to the script's path: the script's imports find the script's modules. The script
 is not changed, so its steps must be found. What happens first decides what ends a step:
@@ -109,17 +109,17 @@ class Tracer:
             wait, warmup, active, repeat = options.schedule
             arguments["schedule"] = schedule(wait=wait, warmup=warmup, active=active, repeat=repeat)
         self.profiler = profile(activities=self.activities, on_trace_ready=self.save, **arguments)
-        # not before it is known where steps end: torch's range around each would begin in one range, and end in another
+        # not before the ends of steps are known: torch's range of a step would begin in one range and end in another
         self.profiler.record_steps = False
 
     @property
     def is_here(self) -> bool:
-        """Whether this is where the profiler was started: no fork and no other thread can stop it."""
+        """Whether this process and thread started the profiler: forks and other threads cannot stop it."""
         return os.getpid() == self.process and threading.get_ident() == self.thread
 
     @contextmanager
     def tracing(self) -> Iterator[None]:
-        """Record what is enclosed, and save what was recorded however it ends."""
+        """Record the enclosed code, and save the trace however it ends."""
         self.watch()
         self.profiler.start()
         self.is_running = True
@@ -132,10 +132,10 @@ class Tracer:
             self.finish()
 
     def finish(self) -> None:
-        """Save what was recorded: whoever wants to end us then waits."""
+        """Save the trace: a process that asks us to end then waits."""
         if not self.is_here:
             return
-        # already ending: no second request is needed
+        # already ending: ignore a second request
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         print("nightsight: saving the trace", file=sys.stderr, flush=True)
         try:
@@ -154,14 +154,14 @@ class Tracer:
         """End the recording, and save it."""
         if self.is_running and self.is_here:
             self.is_running = False
-            # what follows the last step is none: its range is not ended
+            # the code after the last step is not a step: do not end its range
             last, self.profiler.step_rec_fn = self.profiler.step_rec_fn, None
             self.recorded += self.steps.is_begun
             self.profiler.stop()
             del last
 
     def step(self) -> None:
-        """A step has ended: go on in the schedule, and end the program if that has ended."""
+        """Continue the schedule after a step, and end the program after the schedule."""
         if not self.is_running:
             return
         self.recorded += self.profiler.current_action in _RECORDS
@@ -175,13 +175,13 @@ class Tracer:
             sys.exit()
 
     def save(self, profiler: profile) -> None:
-        """Export what was recorded, unless it is what remained after the last step."""
+        """Export the trace, unless it contains only the rest after the last step."""
         if self.recorded or not self.traces:
             self._add(lambda aside: profiler.export_chrome_trace(str(aside)))
         self.recorded = self.off = 0
 
     def _add(self, export: Callable[[Path], object]) -> None:
-        """Let a trace be written. The file appears complete or not at all."""
+        """Write a trace. The file appears complete or not at all."""
         out: Path = self.options.out
         number = f".{len(self.traces) + 1}" if self.traces else ""
         path = out.with_name(out.name.replace(".json", f"{number}.json", 1))
@@ -191,7 +191,7 @@ class Tracer:
         self.traces.append((path.name, self.recorded))
 
     def watch(self) -> None:
-        """Note the ranges, steps and modules of the program, its own profilers, and its end."""
+        """Observe the ranges, steps and modules of the program, its own profilers, and its end."""
         open_ranges = threading.local()
         watching, modules = _injected("watching"), _injected("modules")
 
@@ -229,7 +229,7 @@ class Tracer:
                 self.steps.range_begins(annotation.name)
                 self.depth += 1
             elif not self.is_here and not self.known.__dict__:
-                # the ident of a thread that has ended is used again
+                # the ident of an ended thread is reused
                 self.known.is_counted = True
                 self.ranged += 1
             entered = enter(annotation)
@@ -248,7 +248,7 @@ class Tracer:
         record_function.__enter__, record_function.__exit__ = begin, end
 
     def _switch(self, name: str, *, is_inside: bool) -> None:
-        """Record nothing inside a range that is to be left out; the range itself is recorded."""
+        """Record nothing inside a skipped range; the range itself is recorded."""
         if name not in self.skipped or not self.is_running or self.profiler.current_action not in _RECORDS:
             return
         if self.is_here and (is_inside or self.off):
@@ -289,7 +289,7 @@ class Tracer:
         kind._prepare_trace, kind.__exit__, kind.export_chrome_trace = preparing, left, exported
 
     def _watch_threads(self) -> None:
-        """Count the threads that the program starts: torch records only this one, unless it is asked for all."""
+        """Count the threads that the program starts: by default, torch records only this one."""
         start = threading.Thread.start
 
         @wraps(start)
@@ -314,12 +314,12 @@ class Tracer:
                 leave(self.status)
 
         os._exit = end  # type: ignore[assignment]
-        # a fork inherits a profiler that runs; torch would crash or hang when it takes that down
+        # a fork inherits the running profiler; torch would crash or hang when it shuts it down
         atexit.register(end_fork)
 
 
 class Steps:
-    """Finds the steps of a program, and calls `ended` when one has; only in one thread.
+    """Detects the steps of a program in one thread, and calls `ended` at the end of each.
 
     by: what they were found by, "" before the first. name: of the range, or of the class of the optimizer or module.
     """
@@ -336,11 +336,11 @@ class Steps:
 
     @property
     def is_begun(self) -> bool:
-        """Whether a step is under way that has not ended: of those that begin with their mark."""
+        """Whether a step has begun but not ended, for steps that begin with their mark."""
         return bool(self.count) and self.by != "optimizer"
 
     def watch(self, on_call: Callable[..., Callable[[], None]]) -> None:
-        """Watch optimizers and modules, unless it was said which range is a step."""
+        """Observe optimizers and modules, unless the range of a step is given."""
         if self.named:
             return
         kind = torch.optim.Optimizer
@@ -359,13 +359,13 @@ class Steps:
         self.forget = on_call(self._called, lambda _: None)
 
     def range_begins(self, name: str) -> None:
-        """Note that a range begins."""
+        """Handle the start of a range."""
         family = _NUMBER.sub("", name)
         if self.named in (name, family) if self.named else _STEP.fullmatch(family):
             self._begins("range", self.named or family, self.named or family)
 
     def range_ends(self, name: str) -> None:
-        """Note that a range ends: optimizers open one around their step()."""
+        """Handle the end of a range: optimizers open one around their step()."""
         found = _OPTIMIZER.fullmatch(name)
         if found and not self.named and self._is("optimizer", found[1], id(self.stepped)):
             self.count += 1
@@ -384,7 +384,7 @@ class Steps:
                 self.ended()
 
     def _is(self, by: str, name: str, mark: object) -> bool:
-        """Return whether this is what marks steps; the first decides."""
+        """Return whether this marks steps: the first mark decides."""
         if not self.by:
             self.by, self.name, self.mark = by, name, mark
             if by != "module":
@@ -393,7 +393,7 @@ class Steps:
 
 
 def _opened(name: str) -> Any:  # noqa: ANN401
-    """Open an annotation: the quick one that torch has since 2.2, as there are many modules."""
+    """Open an annotation: the fast kind of torch 2.2, because there are many modules."""
     quick = getattr(torch._C._profiler, "_RecordFunctionFast", None)
     opened = (quick or record_function)(name)
     opened.__enter__()
@@ -401,7 +401,7 @@ def _opened(name: str) -> Any:  # noqa: ANN401
 
 
 def _export_plain(profiler: Any, path: Path) -> None:  # noqa: ANN401
-    """Export a trace with what does not compress it."""
+    """Export a trace with a method that does not compress it."""
     plain = path.with_name(f"{path.name}.plain")
     profiler.export_chrome_trace(str(plain))
     _copy(plain, path)
@@ -409,7 +409,7 @@ def _export_plain(profiler: Any, path: Path) -> None:  # noqa: ANN401
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Copy a trace, compressed."""
+    """Copy and compress a trace."""
     with source.open("rb") as read:
         is_compressed = read.read(2) == b"\x1f\x8b"
         read.seek(0)
@@ -418,18 +418,18 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def _injected(name: str) -> Any:  # noqa: ANN401
-    """Load one of the modules that are made for any program, by path."""
+    """Load a module for arbitrary programs by its path."""
     spec: Any = importlib.util.spec_from_file_location(
         f"nightsight_{name}", Path(__file__).resolve().parent / "injected" / f"{name}.py"
     )
-    # torch.compile finds what it meets by name
+    # torch.compile finds functions by name
     sys.modules[spec.name] = module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
 def _status(error: BaseException) -> int:
-    """Return the exit status that Python gives this."""
+    """Return the exit status of Python for this value."""
     code = error.code if isinstance(error, SystemExit) else 1
     return code if isinstance(code, int) else int(code is not None)
 

@@ -26,7 +26,7 @@ CAPABILITIES = {
     r"\bG?B200\b": "10.0",
     r"\bGeForce RTX 50\d\d\b": "12.0",
 }
-"""The compute capability of a GPU, by a part of its name: what the driver says is checked against it."""
+"""The compute capability of a GPU, by a part of its name: the driver's answer is checked against it."""
 _MOST = 1 << 48
 
 
@@ -67,8 +67,8 @@ def main() -> None:
 
 
 def gpus() -> dict[str, str]:
-    """Return the compute capability of each kind of GPU here: what the driver says, else what the table says."""
-    # older drivers do not know the second field
+    """Return the compute capability of each kind of GPU here, from the driver, otherwise from the table."""
+    # older drivers lack the second field
     answers = (said("nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader") for fields in _FIELDS)
     listed = next(filter(None, answers), "")
     found = {}
@@ -100,13 +100,13 @@ def find_nvcc() -> str:
 
 
 def version(nvcc: str) -> str:
-    """Return the release of an nvcc, such as 13.0; "" if it does not say."""
+    """Return the release of an nvcc, such as 13.0; "" if unknown."""
     release = re.search(r"release (\d+\.\d+)", said(nvcc, "--version"))
     return release[1] if release else ""
 
 
 def architectures(found: dict[str, str], nvcc: str, *, is_fat: bool) -> list[str]:
-    """Return the options of nvcc that say what to build for: the GPUs found, or with `is_fat` what is in the table."""
+    """Return the nvcc options for the target GPUs: those of this machine, or with `is_fat` those in the table."""
     listed = re.findall(r"compute_(\d+)(\d)\b", said(nvcc, "--list-gpu-arch"))
     known = {f"{major}.{minor}" for major, minor in listed}
     newest = max(known, key=_number, default="")
@@ -127,7 +127,7 @@ def architectures(found: dict[str, str], nvcc: str, *, is_fat: bool) -> list[str
 
 
 def build(nvcc: str, wanted: list[str]) -> Path:
-    """Return the program, built if it was not built yet from the same source, for the same GPUs, with the same nvcc."""
+    """Return the program; build it unless it exists for this source, these GPUs and this nvcc."""
     compiler = shutil.which(os.environ.get("CXX", ""))
     options = ["-O3", "-lineinfo", *(["-ccbin", compiler] if compiler else []), *wanted]
     identity = json.dumps([SOURCE.read_text(encoding="utf-8"), options, said(nvcc, "--version")])

@@ -17,18 +17,18 @@ from workloads.runner import CannotRun, Step, WorkloadParser, annotate, first_li
 
 Function = Callable[..., torch.Tensor]
 Builder = Callable[[str], Function]
-"""Makes an implementation for "cuda" or "cpu", and raises CannotRun where there can be none."""
+"""Creates an implementation for "cuda" or "cpu", or raises CannotRun."""
 
 _CHECKED_ELEMENTS = 1 << 24
-"""How many elements are compared at a time: in float64, a large result and its inputs would not fit."""
+"""The number of elements to compare at a time: in float64, a large result and its inputs would not fit."""
 
 
 @dataclass(frozen=True)
 class Exact:
-    """What an operation should give. Its first dimension is that of its inputs, whose rows do not affect one another.
+    """The expected result of an operation. Its first dimension is that of the inputs, whose rows are independent.
 
-    `scale` is what an error is relative to, from the exact result and the inputs: the result itself would not do where
-    it is the small difference of large numbers.
+    `scale` returns what errors are relative to, from the exact result and the inputs. The result itself is unsuitable
+    if it is a small difference of large numbers.
     """
 
     result: Function
@@ -49,7 +49,7 @@ def add_implementations(parser: WorkloadParser, names: Mapping[str, Builder]) ->
 def prepare_variants(
     options: argparse.Namespace, builders: Mapping[str, Builder], inputs: tuple[torch.Tensor, ...], exact: Exact
 ) -> Step:
-    """Build and check what --impl asks for, and return a step that runs each in a range of its name."""
+    """Build and check the implementations of --impl; return a step that runs each in a range of its name."""
     functions = {}
     for name in builders if options.impl == "all" else (options.impl,):
         try:
@@ -76,7 +76,7 @@ def prepare_variants(
 
 
 def largest_relative_error(result: torch.Tensor, exact: Exact, inputs: tuple[torch.Tensor, ...]) -> float:
-    """Compare a result with the exact one; infinite if a number of it is none."""
+    """Return the error of a result; infinite if it contains NaN."""
     rows = max(1, _CHECKED_ELEMENTS // max(1, result[0].numel()))
     worst = 0.0
     for part, *parts in zip(result.split(rows), *(tensor.split(rows) for tensor in inputs), strict=True):

@@ -1,4 +1,4 @@
-"""Runs one function on many inputs: in processes of this machine, or on a Dask cluster that is there.
+"""Runs a function on many inputs: in processes of this machine, or on an existing Dask cluster.
 
 Each worker works on one input at a time, so that its memory is that of one input, and what kills it is known.
 """
@@ -21,11 +21,11 @@ from nightsight.system.processes import ProcessDied, Processes, cores, memory_of
 LOCAL: Final = "local"
 _MOST_MEMORY: Final = 1_500_000_000
 _LEAST_MEMORY: Final = 300_000_000
-# the share of the memory that workers may have together
+# the share of the memory that all workers may use together
 _OF_MEMORY: Final = 0.8
 _SIZE: Final = re.compile(r"(\d+\.?\d*)\s*([kmgt]?)(i?)b?", re.IGNORECASE)
 _ANSWER_S: Final = "10s"
-# what is asked for at a time: more than any cluster has workers
+# the number of pending inputs: more than any cluster has workers
 _MOST_ASKED: Final = 1000
 
 
@@ -44,7 +44,7 @@ class Cluster:
 
 @dataclass(frozen=True)
 class Done:
-    """What became of an input: what the function returned, or why it could not."""
+    """The result of an input: the value of the function, or the reason of its failure."""
 
     key: str
     value: Any = None
@@ -54,7 +54,7 @@ class Done:
 def map_files(
     function: Callable[..., Any], inputs: Mapping[str, Sequence[Any]], cluster: Cluster, progress: Progress
 ) -> Generator[Done]:
-    """Apply a function to inputs by their keys, in this order; yield what became of each, as soon as that is known.
+    """Apply a function to inputs by their keys, in this order; yield each result as soon as it is known.
 
     ToolError if there is no such cluster, or it goes away.
     """
@@ -74,12 +74,12 @@ def map_files(
 
 
 def _reason(error: BaseException) -> str:
-    """Return in one line why an input failed; raise what is not its fault."""
+    """Return in one line why an input failed; raise errors that it did not cause."""
     if isinstance(error, CaptureError | UsageError | ToolError):
         return error.message
     if isinstance(error, PipelineError):
         raise error
-    # Dask's says the same, and is there only with Dask
+    # the error of Dask means the same, and exists only with Dask
     if isinstance(error, ProcessDied) or type(error).__name__ == "KilledWorker":
         return "each worker that read it died: it may need more memory"
     if isinstance(error, ModuleNotFoundError) and (error.name or "").startswith("nightsight"):
@@ -90,7 +90,7 @@ def _reason(error: BaseException) -> str:
 
 
 def reason(error: BaseException) -> str:
-    """Return in one line what a bug says."""
+    """Return the text of an unexpected error in one line."""
     return f"{type(error).__name__}: {(str(error).strip() or 'no message').splitlines()[0]}"
 
 
@@ -111,7 +111,7 @@ def _executor(cluster: Cluster, count: int, progress: Progress) -> Iterator[Exec
 
 
 def _bytes(size: str) -> int:
-    """Return a memory size as people write it. UsageError if it is none, or too little for a worker."""
+    """Parse a memory size such as 2GB. UsageError if it is invalid, or too little for a worker."""
     read = _SIZE.fullmatch(size.strip())
     if not read:
         raise UsageError(f"{size!r} is not a memory size", "Write it like 2GB or 900MB.")
@@ -143,7 +143,7 @@ def _connected(scheduler: str, progress: Progress) -> Iterator[Executor]:
             if not client.scheduler_info()["workers"]:
                 progress("the cluster has no workers yet: waiting for one")
             try:
-                # impure: a run that is repeated must not get what an earlier one left on a cluster
+                # impure: a repeated run must not get results that an earlier one left on a cluster
                 yield client.get_executor(pure=False)
             except Exception as error:
                 if isinstance(error, CancelledError) or client.status != "running":
@@ -154,7 +154,7 @@ def _connected(scheduler: str, progress: Progress) -> Iterator[Executor]:
 
 @contextmanager
 def _silent() -> Iterator[None]:
-    """Keep the logs of Dask to itself: what went wrong is told by what becomes of each input."""
+    """Silence the logs of Dask: the result of each input reports its errors."""
     # each has its own level
     known = [name for name in logging.root.manager.loggerDict if name.partition(".")[0] in ("distributed", "tornado")]
     loggers = [logging.getLogger(name) for name in known]

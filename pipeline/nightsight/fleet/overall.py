@@ -1,4 +1,4 @@
-"""What many captures say together: sums weighted by GPU time, what they share, and those that are unlike the others.
+"""The survey of many captures: sums weighted by GPU time, common facts, and outliers.
 
 A cause counts with what it would gain, in percent of the GPU time of the captures that have it. Several causes of one
 rule in a capture count as the largest of them, since gains overlap; so lost times are lower bounds.
@@ -17,11 +17,11 @@ from nightsight.model.fleet import FACTS, SPLIT, TABLES, Summary, Survey, empty
 from nightsight.results.entry import WHOLE
 
 _LEAST: Final = 5
-"""Captures that a group needs before one of them can be unlike the others."""
+"""The minimum number of captures in a group with outliers."""
 _FAR: Final = 3.5
 _NARROWEST: Final = 0.01
 _TOGETHER: Final = ("workload", "gpu", "mig", "driver", "cuda", "clocks", "gpus", "repeated", "asked")
-"""What captures of a group have in common: of the driver only the branch, as patches do not change speed."""
+"""The facts that define a group: only the branch of the driver, because patches do not change speed."""
 _COUNTS: Final = ("lone", "repetitions", "gpus")
 _NUMBER: Final = re.compile(r"\d+")
 RULE: Final = (
@@ -34,7 +34,7 @@ _OUTLIERS: Final = ("capture", "file", "report", "group", "of", "step_ns", "usua
 
 
 def survey_of(files: pd.DataFrame, summaries: Sequence[Summary]) -> Survey:
-    """Put summaries together. `files`: columns capture, file, report (its address) and workload, a row for each."""
+    """Combine summaries. `files`: columns capture, file, report (its address) and workload, a row for each."""
     tables = {name: _below([each[name] for each in summaries], name) for name in TABLES}
     captures = _with_cause(_captures(tables["captures"], files), tables["causes"])
     outliers = _outliers(captures, tables["split"])
@@ -61,12 +61,12 @@ def _notes(captures: pd.DataFrame) -> tuple[str, ...]:
 
 
 def workload_of(file: str) -> str:
-    """Return what a capture is of that does not say so: its file name, with # for each number."""
+    """Return the workload of a capture that does not name one: its file name, with # for each number."""
     return _NUMBER.sub("#", stem(file.rpartition("/")[2]))
 
 
 def _below(tables: Sequence[pd.DataFrame], name: str) -> pd.DataFrame:
-    """Put tables below one another; numbers that are added up or divided are floats.
+    """Concatenate tables; numbers that are added up or divided become floats.
 
     int64 cannot hold what a fleet adds up, and Arrow divides no integer beyond 2^53: 100 times 25 GPU-hours.
     """
@@ -88,7 +88,7 @@ def _captures(captures: pd.DataFrame, files: pd.DataFrame) -> pd.DataFrame:
 
 
 def _with_cause(captures: pd.DataFrame, causes: pd.DataFrame) -> pd.DataFrame:
-    """Add the cause that costs most in each capture: columns cause, gain_pct."""
+    """Add the largest cause of each capture: columns cause, gain_pct."""
     ordered = causes.sort_values(["gain_pct", "cause"], ascending=[False, True]).drop_duplicates("capture")
     joined = captures.merge(ordered[["capture", "cause", "gain_pct"]], on="capture", how="left", validate="one_to_one")
     return joined.assign(cause=joined["cause"].astype("object").fillna("").astype("str"))
@@ -125,7 +125,7 @@ def _split(split: pd.DataFrame) -> pd.DataFrame:
 
 
 def _causes(causes: pd.DataFrame, captures: pd.DataFrame) -> pd.DataFrame:
-    """Return a row for each rule, what costs most first."""
+    """Return a row for each rule, the largest loss first."""
     columns = ["rule", "cause", "others", "action", "captures", "share_pct", "lost_ns", "gain_med_pct", "gain_max_pct"]
     if not len(causes):
         return pd.DataFrame(columns=columns)
@@ -176,7 +176,7 @@ def _kernels(kernels: pd.DataFrame) -> pd.DataFrame:
 
 
 def _outliers(captures: pd.DataFrame, split: pd.DataFrame) -> pd.DataFrame:
-    """Return the captures that are unlike the others of their group, the farthest first."""
+    """Return the outliers among the captures of each group, the farthest first."""
     judged = captures[captures["step_ns"] > 0]
     logs = pd.Series(np.log(judged["step_ns"]), index=judged.index)
     middle = logs.groupby(judged["group"]).transform("median")

@@ -1,4 +1,4 @@
-"""Files anywhere: what a pattern names, in a folder or at any URL that fsspec opens, and its content on this machine.
+"""Files in folders or at URLs that fsspec opens: finds those that patterns name, and makes local copies.
 
 What users see of a place is a name below the folder that all files have in common, and an address without user names,
 passwords and signatures.
@@ -30,7 +30,7 @@ _PIECE: Final = 1 << 20
 class InputFile:
     """A file: its path in a file system of fsspec (None: on this machine), its name on pages, and its size if known.
 
-    stamp: changes when the file does; "" if the place does not tell.
+    stamp: changes when the file does; "" if unknown.
     """
 
     path: str
@@ -41,19 +41,19 @@ class InputFile:
 
     @property
     def address(self) -> str:
-        """Where it is, without secrets."""
+        """The address of the file, without secrets."""
         return shown(str(self.system.unstrip_protocol(self.path))) if self.system else Path(self.path).as_posix()
 
     @property
     def place(self) -> str:
-        """A digest of where it is."""
+        """A digest of the address."""
         system = self.system
         return digest(f"{system and (system.protocol, system.storage_args, system.storage_options)} {self.path}")
 
 
 @dataclass(frozen=True)
 class Listing:
-    """The files that patterns name, each once and by name; what could not be listed; and notes on what was left out."""
+    """The files that patterns name, without duplicates; the patterns that failed; and notes on skipped files."""
 
     files: tuple[InputFile, ...]
     failures: tuple[Failure, ...] = ()
@@ -66,7 +66,7 @@ def digest(text: str) -> str:
 
 
 def shown(url: str) -> str:
-    """Return an address without what could be secret in it: user, password and signature."""
+    """Return an address without possible secrets: user, password and signature."""
     bare = re.sub(r"(?<=://)[^/@]*@", "", url)
     return re.sub(r"(?<=^http)(s?://[^?#]*)[?#].*", r"\1", bare, flags=re.DOTALL)
 
@@ -135,7 +135,7 @@ def _list_pattern(pattern: str) -> list[InputFile]:
             infos = _captures_in(system.find(path, detail=True))
         else:
             infos = {path: system.info(path)}
-        # of the folders that an expression names, those of runs
+        # only the run folders among those that an expression names
         folders = [name for name, info in infos.items() if info.get("type") != "file" and system.isdir(name)]
         reports = [f"{name}/{REPORT}" for name in folders]
         infos.update({name: system.info(name) for name in reports if system.exists(name)})
@@ -147,7 +147,7 @@ def _list_pattern(pattern: str) -> list[InputFile]:
 
 
 def _captures_in(infos: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
-    """Return of all files of a folder the report.json of each run, and what else is called like a capture."""
+    """Return the report.json of each run in a folder, and the other files that are named like captures."""
     paths = {path: PurePosixPath(path) for path in infos}
     runs = {path.parent for path in paths.values() if path.name == REPORT}
 
@@ -159,7 +159,7 @@ def _captures_in(infos: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[st
 
 def _file(system: Any, path: str, info: Mapping[str, Any]) -> InputFile:  # noqa: ANN401 (fsspec)
     if "file" in system.protocol:
-        # a link is the file that it leads to
+        # a link means its target
         real = os.path.realpath(path)
         try:
             status = Path(real).stat()
@@ -172,7 +172,7 @@ def _file(system: Any, path: str, info: Mapping[str, Any]) -> InputFile:  # noqa
 
 
 def _with_names(files: Sequence[InputFile]) -> tuple[InputFile, ...]:
-    """Name files below the folder that they have in common; a run is named by its folder."""
+    """Name files below their common folder; a run is named after its folder."""
     parts = [file.address.removesuffix(f"/{REPORT}").split("/") for file in files]
     folders = [path[:-1] for path in parts]
     shortest = min(map(len, folders), default=0)
@@ -222,7 +222,7 @@ def _digest(paths: Sequence[Path]) -> str:
     for path in paths:
         try:
             with path.open("rb") as file:
-                # so that no two lists of files are alike
+                # so that different lists of files give different digests
                 whole.update(f"{path.suffix} {path.stat().st_size}\n".encode())
                 while piece := file.read(_PIECE):
                     whole.update(piece)

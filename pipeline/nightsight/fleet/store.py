@@ -1,4 +1,4 @@
-"""Where summaries are kept: Parquet files by table and capture, in a folder or at any URL that fsspec opens.
+"""The store of summaries: Parquet files by table and capture, in a folder or at a URL that fsspec opens.
 
 `captures/ID.parquet` is written last and each file whole, so what is half written is not there. What is damaged, or
 was written by another version, does not count either: it is made again.
@@ -24,7 +24,7 @@ _WITHIN: Final = ("split", "causes", "kernels", "captures")
 _BROKEN: Final = (pa.ArrowException, OSError, ValueError, KeyError, TypeError)
 
 Packed = Mapping[str, bytes]
-"""A summary as it travels and is kept: the content of each Parquet file by table."""
+"""A summary as it is sent and stored: the content of each Parquet file by table."""
 
 
 def pack(summary: Summary) -> Packed:
@@ -53,7 +53,7 @@ class Store:
         self._root = root.rstrip("/")
 
     def read(self, captures: Iterable[str]) -> dict[str, Summary]:
-        """Return the summaries of these captures, as far as they are there and can be used."""
+        """Return the usable summaries of these captures."""
         wanted = dict.fromkeys(captures)
         paths = {self._path(name, capture): (capture, name) for capture in wanted for name in _WITHIN}
         files: dict[str, dict[str, bytes]] = {}
@@ -64,12 +64,12 @@ class Store:
         return {capture: summary for capture, summary in read if summary is not None}
 
     def write(self, capture: str, files: Packed) -> None:
-        """Keep a summary."""
+        """Store a summary."""
         for name in _WITHIN:
             self._write(self._path(name, capture), files[name])
 
     def files(self) -> pd.DataFrame:
-        """Return the table FILES; an empty one if there is none that can be used: it only saves time."""
+        """Return the table FILES, which only saves time; an empty one if it is missing or unusable."""
         path = f"{self._root}/{_FILES}"
         try:
             return _frame(self._contents([path])[path], FILES)
@@ -77,7 +77,7 @@ class Store:
             return empty(FILES)
 
     def write_files(self, files: pd.DataFrame) -> None:
-        """Keep the table FILES: rows of other places stay."""
+        """Store the table FILES; rows of other places stay."""
         known = self.files()
         both = pd.concat([files, known[~known["place"].isin(files["place"])]], ignore_index=True)
         self._write(f"{self._root}/{_FILES}", _parquet(conform(both.sort_values(["file", "place"]), FILES)))
@@ -89,7 +89,7 @@ class Store:
         if self._is_local:
             return {path: content for path in paths if (content := _bytes(Path(path))) is not None}
         try:
-            # many requests at a time where the store can do that; what is not there is left out
+            # many requests at a time, if the store supports that; missing files are skipped
             read = self._system.cat(paths, on_error="return") if len(paths) > 1 else self._one(paths)
         except Exception as error:  # each kind of store has its own errors
             raise self._broken("read", error) from error

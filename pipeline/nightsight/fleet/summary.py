@@ -1,4 +1,4 @@
-"""The summary of one capture: numbers that can be added up over many, and the facts by which captures differ."""
+"""The summary of one capture: numbers that can be added up, and the facts by which captures differ."""
 
 from typing import Any
 
@@ -34,7 +34,7 @@ def summary_of(report: Report, measured: Measures, capture: str, *, asked: str) 
     }
     for name, table in tables.items():
         for column in TABLES[name]:
-            # conform makes them whole again
+            # conform converts them to integers again
             if column.type == WHOLE and not (table[column.name].astype("float64") < 2.0**63).all():
                 raise CaptureError(f"its {column.name} is larger than any real one")
     # the first column is that of all tables

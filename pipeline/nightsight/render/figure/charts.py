@@ -64,16 +64,16 @@ _MEMORY: Final = CurveKind(
 )
 DURATIONS: Final = Distribution(
     source=KERNEL_DURATIONS,
-    title="How long kernels take",
+    title="Kernel durations",
     layers=(
         Layer("kernel duration", "count", "Kernels", "kernel", "kernel"),
-        Layer("kernel duration", "total_ns", "Their total time", "kernel", "kernel"),
+        Layer("kernel duration", "total_ns", "Total time", "kernel", "kernel"),
     ),
     note="Ten bins per decade of duration. Top: number of kernels in each. Bottom: their total time.",
 )
 LATENCIES: Final = Distribution(
     source=LAUNCH_LATENCIES,
-    title="How long launches take",
+    title="Launch times",
     layers=(
         Layer("API time", "count", "API time: CPU time in the launch call", "launch", "api"),
         Layer("launch latency", "count", "Launch latency, if the stream was empty", "launch", "set"),

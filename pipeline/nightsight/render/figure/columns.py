@@ -206,11 +206,11 @@ def _slowest(rows: Frame, median: float) -> Iterator[str]:
 def _notes(rows: Frame, devices: int, plots: Sequence[Plot], *, is_cpu: bool, has_operators: bool) -> Iterator[str]:
     shapes = {mark.shape for plot in plots for mark in plot.of(Point)}
     size = int(rows["steps"].max())
-    parts = "Solid: busy. Hatched: idle, by cause."
+    parts = "Solid: busy. Striped: idle, by cause."
     if is_cpu and has_operators:
-        parts = "Solid: in operators, on any thread. Hatched: outside."
+        parts = "Solid: in operators, on any thread. Striped: outside."
     elif is_cpu:
-        parts = "Hatched: all of a step, as no operators were recorded."
+        parts = "Striped: all of a step, because no operators were recorded."
     yield f"{parts} The line is the median of all steps."
     if size > 1:
         yield f"Each column is the mean of up to {size:,} consecutive steps; marks are of the slowest."

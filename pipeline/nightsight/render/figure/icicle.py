@@ -1,7 +1,7 @@
 """Icicles: the parts of a step, ranges above the families of their kernels, these above the kernels.
 
 All boxes of a level lie side by side, so the two lowest levels show the whole step: work in color, idle time of the
-device hatched. A range without inner ranges reaches down to them.
+device striped. A range without inner ranges reaches down to them.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -107,15 +107,15 @@ def icicles(
 
 def _notes(frame: Frame, owners: int, *, is_step: bool) -> Iterator[str]:
     is_cpu = bool((frame["category"] == OPERATORS).any())
-    hatched = "outside of operators" if is_cpu else "idle, by cause"
-    parts = "Outermost operators, and below them those that have the time," if is_cpu else "Families and kernels"
-    ranges = "Ranges stand in the order in which they begin. " if frame["path"].nunique() > 1 else ""
+    striped = "outside of operators" if is_cpu else "idle, by cause"
+    parts = "Outermost operators, and the operators with the time below them," if is_cpu else "Families and kernels"
+    ranges = "Ranges are in order of their start. " if frame["path"].nunique() > 1 else ""
     yield (
-        f"Width: {'mean time per repetition' if is_step else 'time'}, each instant once. Hatched: {hatched}. {ranges}"
-        f"{parts} stand with the largest first. Parts below {_LEAST} % are drawn as others."
+        f"Width: {'mean time per repetition' if is_step else 'time'}, each instant once. Striped: {striped}. {ranges}"
+        f"{parts} are sorted by size. Parts below {_LEAST} % are drawn as others."
     )
     if owners > _MAX_TREES:
-        yield f"The first {_MAX_TREES} of {owners}; the table has them all."
+        yield f"The first {_MAX_TREES} of {owners}; the table has all."
 
 
 def _tree(rows: Sequence[_Row], label: str, is_step: bool) -> Tree:

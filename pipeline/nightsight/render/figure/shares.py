@@ -146,11 +146,8 @@ def path_whole(frame: Frame) -> tuple[Wholes, ...]:
     if rows.empty:
         return ()
     group = rows["category"].isin(BUSY).map({True: "busy", False: "idle"})
-    bar = _stacked_bar(rows.assign(group=group), "", ("GPU work", "CPU, and on the way"))
-    note = (
-        "Each instant is counted once. Solid: work of the GPU that the end of the window waited for. Striped: what "
-        "that work waited for."
-    )
+    bar = _stacked_bar(rows.assign(group=group), "", ("GPU work", "CPU and latencies"))
+    note = "Each instant is counted once. Solid: GPU work on the critical path. Striped: what that work waited for."
     return (Wholes(bars=(bar,), key=bar.parts, total=bar.total, notes=(note,)),)
 
 
