@@ -184,19 +184,26 @@ def _optimizer_loops(ranges: pd.DataFrame, work: Work) -> list[Loop]:
         # of several optimizers, the last one ends the step
         own = own[own["name"] == own["name"].iloc[-1]]
         start, end = (own[name].to_numpy() for name in ("start_ns", "end_ns"))
-        between = start[1:] - end[:-1]
-        end = end[np.append(between >= _LEAST_BETWEEN * between.mean(), True)] if len(between) else end
+        end = end[ends_a_step(start, end)]
         if len(end) < LEAST:
             continue
         span = pd.DataFrame({"start": end[:1], "end": end[-1:]})
         (gpu_ns,), total = _gpu_time_in(ranges, work, process, span)
         if gpu_ns > _LEAST_SHARE * total:
-            family = f"step (ends with {str(own['name'].iloc[0]).partition('#')[2]})"
+            family = ENDS_WITH.format(str(own["name"].iloc[0]).partition("#")[2])
             loops.append(Loop(process, family, end[:-1], int(end[-1]), int(gpu_ns), is_named=True))
     return loops
 
 
+def ends_a_step(start: Ints, end: Ints) -> Flags:
+    """Return which steps of an optimizer (at least one) end a step of the program: of close ones, the last."""
+    between = start[1:] - end[:-1]
+    return np.append(between >= _LEAST_BETWEEN * between.mean() if len(between) else between > 0, True)
+
+
 OPTIMIZER_STEP: Final = r"Optimizer\.step#\w+\.step$"
+ENDS_WITH: Final = "step (ends with {})"
+"""The family of a loop that was found in steps of an optimizer; workloads/timed/sitecustomize.py has the same."""
 # share of the mean time between optimizer steps: closer ones belong to one step of the program
 _LEAST_BETWEEN: Final = 0.1
 

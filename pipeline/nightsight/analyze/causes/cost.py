@@ -17,6 +17,7 @@ from nightsight.events.names import LAUNCHES, OTHERS, call_kinds
 from nightsight.events.timeline import Timeline
 from nightsight.events.window import Window
 from nightsight.intervals import Flags
+from nightsight.model.report import Profile
 from nightsight.tables import empty
 
 # nsys makes each call that gives work to the GPU longer, and the host code after it: together by about this many times
@@ -111,9 +112,9 @@ def fitted(lengths: Callable[[Floats], Floats], wanted_ns: float) -> float:
     return float(np.interp(-wanted_ns, -np.minimum.accumulate(lengths(finer)), finer))
 
 
-def timed_ns(timeline: Timeline, window: Window) -> float:
+def timed_ns(profile: Profile, window: Window) -> float:
     """Return how long a repetition of the window took in a run without the profiler; NaN if that was not timed."""
-    table = timeline.profile.tables.get("timed_ranges")
+    table = profile.tables.get("timed_ranges")
     if table is None or not len(table) or not window.family:
         return float("nan")
     paths = table["path"].astype("str")

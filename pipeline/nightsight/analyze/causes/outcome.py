@@ -116,7 +116,7 @@ def outcome(timeline: Timeline) -> Outcome:
     # the length of a step in replayed stretches
     share = timeline.window.length_ns / max(repetitions, 1) / max(scene.timeline.window.length_ns, 1)
     share = 1.0 if found.steps else share
-    known, timed, factor = remedies(scene), timed_ns(timeline, scene.timeline.window), 1.0
+    known, timed, factor = remedies(scene), timed_ns(timeline.profile, scene.timeline.window), 1.0
     if timed > 0:
         stripped = partial(_without_profiler, scene)
         factor = fitted(lambda factors: share * _replayed(found, list(map(stripped, factors))), timed)
