@@ -68,7 +68,7 @@ def _usual(program: Program) -> list[str]:
 
     While nsys samples Python, it loses all kernels of a JAX program (nsys 2025.3 on an H100).
     """
-    if program.kind == "workload" or not _is_python(program):
+    if program.kind == "workload" or not is_python(program):
         return []
     return ["modules"] if _uses_jax(program) else ["modules", "python"]
 
@@ -83,7 +83,7 @@ def _uses_jax(program: Program) -> bool:
 _ON_JAX: Final = "jax|flax|optax|haiku|equinox|numpyro|brax|orbax|chex|diffrax|keras_core"
 
 
-def _is_python(program: Program) -> bool:
+def is_python(program: Program) -> bool:
     """Whether a program is Python, or a script that Python runs, such as torchrun."""
     first = Path(program.command[0])
     if program.kind != "command" or re.fullmatch(r"python[\d.]*", first.name):
