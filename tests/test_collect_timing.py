@@ -1,5 +1,6 @@
-"""Times of ranges without a profiler: real ranges of real programs, and how their times become those of steps."""
+"""Times of steps without a profiler: ranges and calls of real programs, and how their times become those of steps."""
 
+import importlib.util
 import json
 import sys
 from collections.abc import Callable
@@ -10,19 +11,23 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from nightsight.analyze.causes.cost import timed_ns
 from nightsight.captures import unprofiled_file
 from nightsight.collect.timing import of_benchmark, summarize_ranges, time_ranges
 from nightsight.collect.workloads import Program, Request
+from nightsight.events.window import chosen_window
 from nightsight.model.report import Benchmark, Profile
 from nightsight.runs.unprofiled import from_text, to_text, with_unprofiled
-from nightsight.tables import conform
+from nightsight.tables import FUNCTION, MODULE, conform
+from tests.timeline import draw
 
+HOOK = Path(__file__).parents[1] / "workloads/timed/sitecustomize.py"
 Script = Callable[..., Path]
 
 
 @pytest.fixture
 def request_(tmp_path: Path) -> Request:
-    return Request(captures=tmp_path / "captures", logs=tmp_path / "logs", timeout_s=60)
+    return Request(captures=tmp_path / "captures", logs=tmp_path / "logs", timeout_s=60, time_steps=True)
 
 
 def times(code: str, script: Script, request: Request) -> dict[str, tuple[int, float]]:
@@ -106,6 +111,196 @@ for i in range(3):
     }
 
 
+# a program as people write them; `epoch` and the optimizer in it are what a program with ranges has
+_OF_TORCH = """
+import time, nvtx, torch
+from torch.optim import LBFGS, SGD, Adadelta, Rprop
+
+class Net(torch.nn.Sequential):
+    pass
+
+class Wrapping(SGD):
+    def step(self, closure=None):
+        inner.step()
+
+def loss():
+    value = net(x).sum()
+    value.backward()
+    return value
+
+x, net, other = torch.ones(2, 4), Net(torch.nn.Linear(4, 4), torch.nn.ReLU()), Net(Net(torch.nn.Linear(4, 4)))
+sgd, lbfgs, inner, rprop = (kind(net.parameters(), lr=0.01) for kind in (SGD, LBFGS, Adadelta, Rprop))
+wrapping = Wrapping(net.parameters(), lr=0.01)
+for batch in torch.utils.data.DataLoader(torch.ones(6, 4)):
+    net(batch).sum().backward()
+    sgd.step()
+    time.sleep(0.004)
+for _ in range(5):
+    lbfgs.step(loss)
+for _ in range(4):
+    wrapping.step()
+with torch.inference_mode():
+    for _ in range(7):
+        other(x)
+        time.sleep(0.002)
+for i in range(5):
+    with nvtx.annotate(f"epoch {i}"):
+        loss()
+        rprop.step()
+try:
+    net("nothing")
+except TypeError:
+    pass
+assert torch.jit.trace(other, x)(x).shape == x.shape
+"""
+
+
+def test_calls_of_torch_in_a_program_without_ranges(script: Script, request_: Request) -> None:
+    pytest.importorskip("torch")
+    found = times(_OF_TORCH, script, request_)
+    counts = {path: count for path, (count, _) in found.items()}
+    # six batches, what loss() called in the first two steps of LBFGS and in the first two epochs, and the failing call
+    assert counts.pop("Net") >= 6 + 2 + 2 + 1
+    assert counts.pop("torch.autograd.backward") >= 6 + 2 + 2
+    assert counts == {
+        "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__": 7,
+        "step (ends with SGD.step)": 6,
+        "step (ends with LBFGS.step)": 5,
+        "step (ends with Wrapping.step)": 4,
+        "Net_#": 8,
+        "epoch #": 5,
+        # it is the loop if the epochs are not
+        "step (ends with Rprop.step)": 5,
+    }
+    assert 4 <= found["step (ends with SGD.step)"][1] < 1000
+    assert 2 <= found["Net_#"][1] < 1000
+
+
+@pytest.mark.nightly
+def test_what_is_compiled_has_no_calls_to_note(script: Script, request_: Request) -> None:
+    pytest.importorskip("torch")
+    code = """
+import torch
+
+net = torch.nn.Sequential(torch.nn.Linear(4, 4))
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+
+@torch.compile(backend="eager", fullgraph=True)
+def forward(x):
+    return net(x)
+
+@torch.compile(backend="eager")
+def step():
+    optimizer.step()
+
+whole = torch.compile(net, backend="eager", fullgraph=True)
+for _ in range(4):
+    forward(torch.ones(4)).sum().backward()
+    step()
+    whole(torch.ones(4))
+"""
+    assert times(code, script, request_).keys() == {"torch.autograd.backward", "Sequential"}
+
+
+def test_a_program_that_ends_at_once_leaves_its_times(script: Script, request_: Request) -> None:
+    code = """
+import os, nvtx
+for _ in range(4):
+    with nvtx.annotate("step"): sum(range(1000))
+if os.fork() == 0:
+    os._exit(0)
+os.wait()
+os._exit(0)
+"""
+    assert times(code, script, request_)["step"][0] == 4
+
+
+@pytest.fixture
+def hook(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The hook, in this process."""
+    spec: Any = importlib.util.spec_from_file_location("hook", HOOK)
+    spec.loader.exec_module(module := importlib.util.module_from_spec(spec))
+    monkeypatch.setattr(module.atexit, "register", lambda _: None)
+    return module
+
+
+def call(times: Any, name: str, *inner: str) -> None:
+    """Call a function that calls others."""
+    times.enter(name)
+    for each in inner:
+        call(times, each)
+    times.leave()
+
+
+def noted(times: Any) -> list[str]:
+    return [path for path, *_ in times.began]
+
+
+def test_calls_inside_calls_that_repeat_are_not_noted(hook: Any, tmp_path: Path) -> None:
+    times = hook.Times(str(tmp_path))
+    for _ in range(5):
+        call(times, "Net", "Loss")
+    assert noted(times) == ["Net", "Loss"] * 2 + ["Net"] * 3
+
+
+def test_ranges_are_as_if_there_were_no_calls_in_or_around_them(hook: Any, tmp_path: Path) -> None:
+    times = hook.Times(str(tmp_path))
+    for _ in range(5):
+        times.enter("Net")
+        times.begin("attention")
+        call(times, "Loss")
+        times.end()
+        times.leave()
+    assert [path for path in noted(times) if path != "Loss"] == ["Net", "attention"] * 5
+    assert noted(times).count("Loss") == 2
+
+
+def test_an_optimizer_ends_a_step_wherever_it_is(hook: Any, tmp_path: Path) -> None:
+    times = hook.Times(str(tmp_path))
+    for _ in range(5):
+        times.begin("epoch")
+        call(times, "Optimizer.step#Outer.step", "Optimizer.step#Adam.step")
+        times.end()
+    assert noted(times) == ["epoch", "step (ends with Outer.step)"] * 5
+    assert all(since_ns < ns for path, _, ns, _, since_ns in times.began if path != "epoch")
+
+
+def test_calls_that_cost_too_much_are_noted_only_at_first(
+    hook: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hook, "_SPARING", 0.0)
+    monkeypatch.setattr(hook, "_FEW", 10)
+    times = hook.Times(str(tmp_path))
+    for number in range(20):
+        call(times, f"layers.{number}")
+        if number % 3 == 0:
+            call(times, "Net")
+    call(times, "Optimizer.step#SGD.step")
+    assert noted(times)[:9] == [
+        "layers.0",
+        "Net",
+        "layers.1",
+        "layers.2",
+        "layers.3",
+        "Net",
+        "layers.4",
+        "layers.5",
+        "layers.6",
+    ]
+    # the most frequent ones are left out after the tenth call
+    assert noted(times)[9:] == ["Net"] * 5 + ["step (ends with SGD.step)"]
+
+
+def test_calls_leave_room_for_steps(hook: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hook, "_MOST", 20)
+    times = hook.Times(str(tmp_path))
+    for _ in range(30):
+        call(times, "Net")
+    for _ in range(30):
+        call(times, "Optimizer.step#SGD.step")
+    assert (noted(times).count("Net"), len(noted(times))) == (11, 20)
+
+
 def test_the_slowest_of_the_busiest_processes_counts(script: Script, request_: Request) -> None:
     code = """
 import multiprocessing, os, time
@@ -157,16 +352,31 @@ for i in range(mine.STEPS):
 @pytest.mark.parametrize(
     ("code", "reason"),
     [
-        ("print('no ranges')", "No range repeats often enough"),
-        ("import nvtx\nwith nvtx.annotate('once'): pass", "No range repeats often enough"),
-        ("raise SystemExit(3)", "ended with exit status 3"),
+        ("print('no ranges')", "No range, step of an optimizer, or call of a PyTorch model repeats often enough"),
+        ("import nvtx\nwith nvtx.annotate('once'): pass", "repeats often enough"),
+        ("raise SystemExit(3)", "In a run without the profiler, train ended with exit status 3"),
     ],
 )
-def test_what_was_not_timed_is_a_finding(script: Script, request_: Request, code: str, reason: str) -> None:
-    timed = time_ranges(Program("train", "script", (sys.executable, str(script(code)))), request_)
+@pytest.mark.parametrize("is_asked", [True, False])
+def test_what_was_not_timed_is_a_finding(
+    script: Script, request_: Request, code: str, reason: str, *, is_asked: bool
+) -> None:
+    program = Program("train", "script", (sys.executable, str(script(code))))
+    timed = time_ranges(program, replace(request_, time_steps=is_asked or None))
+    assert not len(timed.ranges)
+    if not is_asked and "repeats" in reason:
+        assert not timed.findings
+        return
     (finding,) = timed.findings
-    assert (len(timed.ranges), finding.severity, finding.rule) == (0, "warning", "steps_not_timed")
+    assert (finding.severity, finding.rule) == ("warning" if is_asked else "info", "steps_not_timed")
     assert reason in finding.detail
+
+
+def test_a_program_that_takes_too_long_is_stopped(script: Script, request_: Request) -> None:
+    program = Program("train", "script", (sys.executable, str(script("import time; time.sleep(60)"))))
+    timed = time_ranges(program, replace(request_, time_steps=None, timeout_s=1.5))
+    assert "train was stopped after 1.5 s" in timed.findings[0].detail
+    assert timed.seconds < 30
 
 
 def test_a_command_that_does_not_start_is_a_finding(request_: Request) -> None:
@@ -175,7 +385,9 @@ def test_a_command_that_does_not_start_is_a_finding(request_: Request) -> None:
 
 
 def began(folder: Path, name: str, rows: list[list[Any]], paths: tuple[str, ...] = ("step",)) -> None:
-    (folder / f"{name}.json").write_text(json.dumps({"paths": paths, "began": rows}))
+    """Write the times of a process; those of ranges have no fifth column."""
+    whole = [[*row, row[2]][:5] for row in rows]
+    (folder / f"{name}.json").write_text(json.dumps({"paths": paths, "began": whole}))
 
 
 def test_the_gpu_says_how_long_a_step_takes_where_the_cpu_runs_ahead(tmp_path: Path) -> None:
@@ -190,9 +402,41 @@ def test_threads_are_summarized_one_by_one(tmp_path: Path) -> None:
     assert summarize_ranges(tmp_path)["med_ns"].tolist() == [100.0]
 
 
+def test_a_step_ends_with_the_last_of_optimizers_that_follow_one_another_at_once(tmp_path: Path) -> None:
+    ends = [[0, 7, 100 * n + late, 100 * n + late, 100 * n + late - 19] for n in range(5) for late in (20, 40)]
+    began(tmp_path, "1", ends, ("step (ends with Adam.step)",))
+    (row,) = summarize_ranges(tmp_path).to_dict("records")
+    assert row == {"path": "step (ends with Adam.step)", "instances": 5, "med_ns": 100.0, "on_gpu": True}
+    # other calls are left as they are
+    began(tmp_path, "1", ends, ("Net",))
+    assert summarize_ranges(tmp_path)["instances"].tolist() == [10]
+
+
+@pytest.mark.parametrize(
+    ("name", "style", "path"),
+    [
+        ("Optimizer.step#AdamW.step", FUNCTION, "step (ends with AdamW.step)"),
+        ("GPT2LMHeadModel", MODULE, "GPT2LMHeadModel"),
+        ("encoder.layer.7", MODULE, "encoder.layer.#"),
+        ("step", "", "run / step"),
+    ],
+)
+def test_the_window_of_a_capture_finds_the_time_of_its_steps(name: str, style: str, path: str) -> None:
+    drawn = draw(f"nvtx  {'[o     ]...' * 6}\ncpu   {'LLLLLL.....' * 6}\ns7    {'..aaaaaa...' * 6}")
+    ranges = drawn.table("ranges").assign(name=pd.Categorical([name] * 6), style=pd.Categorical([style] * 6))
+    table = pd.DataFrame({"path": ["Loss", path], "instances": [40, 6], "med_ns": [1.0, 7.0], "on_gpu": True})
+    profile = replace(drawn, tables={**drawn.tables, "ranges": ranges, "timed_ranges": conform("timed_ranges", table)})
+    window = chosen_window(profile)
+    assert window.family == path.rpartition(" / ")[2]
+    assert timed_ns(profile, window) == 7.0
+
+
 @pytest.mark.parametrize(
     "content",
-    ["", "{", "[]", '{"paths": ["a"]}', '{"paths": ["a"], "began": [[5, 1, 2, 3]]}', '{"paths": 3, "began": [[0, 1]]}'],
+    [
+        *("", "{", "[]", '{"paths": ["a"]}', '{"paths": 3, "began": [[0, 1]]}'),
+        '{"paths": ["a"], "began": [[5, 1, 2, 3, 2]]}',
+    ],
 )
 def test_a_damaged_file_counts_for_nothing(tmp_path: Path, content: str) -> None:
     (tmp_path / "1.json").write_text(content)

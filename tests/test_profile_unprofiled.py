@@ -1,18 +1,25 @@
 """`profile` measures a program without the profiler too, and keeps that beside the capture, where `report` finds it."""
 
 import json
+import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
+from click.testing import CliRunner
 
-from nightsight.collect.workloads import Measured, OnlyTimed
+from nightsight.cli import main
+from nightsight.collect.workloads import Measured, OnlyTimed, Program, Request, Span
 from nightsight.errors import WorkloadError
 from nightsight.model.report import Benchmark, Capture, Report
 from nightsight.results.causes import PROFILER_COST, REPLAY
+from nightsight.runs.layout import Turn
 from nightsight.workflows import profile
+from nightsight.workflows.profile import Plan
+from tests.timeline import draw
 
 _STEPS = """
 import time, nvtx
@@ -52,6 +59,130 @@ def test_time_steps_stands_beside_the_prediction_and_stays_with_the_capture(
     notes = " ".join(Report.from_json((folder / "report.json").read_bytes()).result(PROFILER_COST.name).notes)
     assert "timed in a run without it" in notes
     assert "timed in a run without it" in (folder / "report.html").read_text()
+
+
+@pytest.fixture
+def usual(
+    script: Callable[..., Path], fake_nsys: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., tuple[str, Report, dict[str, Any]]]:
+    """Profile a program as usual; return what was said, the report, and what is known about the run."""
+    fake_nsys(export="train/train.sqlite.xz")
+    monkeypatch.chdir(tmp_path)
+
+    def invoke(code: str, *options: str) -> tuple[str, Report, dict[str, Any]]:
+        words = ["profile", "--collector", "nsys", "--no-ncu", "--no-calibrate", *options, str(script(code))]
+        result = CliRunner().invoke(main, words)
+        assert result.exit_code == 0, result.output
+        (folder,) = (path for path in (tmp_path / "reports" / "train").iterdir() if path.name != "latest")
+        report = Report.from_json((folder / "report.json").read_bytes())
+        return result.stderr, report, json.loads((folder / "run.json").read_text())
+
+    return invoke
+
+
+@pytest.mark.usefixtures("without_pages")
+def test_the_steps_of_a_quick_script_are_timed_without_being_asked(usual: Any) -> None:
+    said, report, known = usual(_STEPS)
+    stages = [said.index(stage) for stage in ("reading train", "timing train without a profiler", "looking for causes")]
+    assert stages == sorted(stages)
+    assert known["stages_s"]["times"] > 0
+    assert 2e6 <= report.rows(REPLAY)["timed_ns"].iloc[0] < 1e9
+    assert "steps_not_timed" not in {finding.rule for finding in report.findings}
+
+
+@pytest.mark.usefixtures("without_pages")
+def test_a_program_that_cannot_run_twice_has_a_finding(usual: Any) -> None:
+    _, report, known = usual("open('out', 'x').close()")
+    (finding,) = (finding for finding in report.findings if finding.rule == "steps_not_timed")
+    assert finding.severity == "info"
+    assert finding.detail.startswith("In a run without the profiler, train ended with exit status 1. ")
+    assert not known["failed"]
+
+
+@pytest.mark.usefixtures("without_pages")
+@pytest.mark.parametrize("option", ["--time-steps", "--quiet"])
+def test_that_other_ranges_were_timed_is_said_if_it_was_asked_for(usual: Any, option: str) -> None:
+    found = [each for each in usual(_STEPS.replace("iteration", "request"), option)[1].findings if "timed" in each.rule]
+    said = "consists of repetitions of iteration #, which the run without the profiler does not show"
+    assert [said in each.detail for each in found] == [True] * (option == "--time-steps")
+
+
+@pytest.mark.usefixtures("without_pages")
+def test_steps_are_not_timed_if_that_is_turned_off(usual: Any) -> None:
+    said, _, known = usual("open('out', 'x').close()", "--no-time-steps")
+    assert "without a profiler" not in said
+    assert "times" not in known["stages_s"]
+
+
+PLAN = Plan(Program("train", "script", (sys.executable, "train.py")), "nsys", Path("reports"))
+NAMED, UNNAMED = (draw(f"{nvtx}\ncpu   {'LL..' * 30}\ns7    {'.aa.' * 30}") for nvtx in (f"nvtx  {'[s ]' * 30}", ""))
+
+
+def limit(plan: Plan = PLAN, request: Request = Request(), profiled: Any = NAMED, **facts: Any) -> float:  # noqa: B008
+    """Return how long the run without a profiler may take."""
+    capture = Capture("train", "nsys", (Path("train.sqlite"),), stages_s={"profile": 10.0})
+    return profile._timing_limit(plan, request, replace(capture, **facts), profiled)
+
+
+@pytest.mark.parametrize(
+    ("stages_s", "timeout_s", "expected_s"),
+    [
+        ({"profile": 10.0}, 3600.0, 50.0),
+        ({"profile": 59.0, "export": 1.0}, 3600.0, 148.0),
+        # half of the time until then
+        ({"profile": 100.0, "export": 90.0}, 3600.0, 0.0),
+        ({"profile": 100.0, "export": 110.0}, 3600.0, 230.0),
+        ({"profile": 10.0, "export": 5.0}, 40.0, 25.0),
+        ({"profile": 10.0, "export": 5.0}, 20.0, 0.0),
+    ],
+)
+def test_the_run_without_a_profiler_is_short(stages_s: dict[str, float], timeout_s: float, expected_s: float) -> None:
+    said: list[str] = []
+    request = Request(timeout_s=timeout_s, progress=lambda text, **_: said.append(text))
+    assert limit(request=request, stages_s=stages_s) == expected_s
+    seconds = f"{stages_s['profile']:.0f}"
+    expected = f"not timing train without a profiler: it may take {seconds} s (to time it: --time-steps)"
+    assert said == ([] if expected_s else [expected])
+    asked = replace(request, time_steps=True)
+    assert limit(request=asked, stages_s=stages_s) == timeout_s - sum(stages_s.values())
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"plan": replace(PLAN, attach=(Path("results.json"),))},
+        {"plan": replace(PLAN, turn=Turn("series", order=1))},
+        {"plan": replace(PLAN, program=Program("bench", "command", ("/bin/true",)))},
+        {"plan": replace(PLAN, program=Program("mlp", "workload", (sys.executable, "mlp")))},
+        {"request": Request(part=Span(1.0))},
+        {"profiled": UNNAMED},
+        {"collector": "torch"},
+    ],
+)
+def test_what_may_do_harm_or_shows_no_steps_is_timed_only_if_asked_for(given: dict[str, Any]) -> None:
+    assert limit(**given) == 0
+    request = replace(given.pop("request", Request()), time_steps=True)
+    assert limit(**given, request=request) == 3590
+
+
+def test_a_rank_of_a_job_is_timed_only_if_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert limit() == 0
+    assert limit(request=Request(time_steps=True)) > 0
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"request": Request(time_steps=False)},
+        {"collector": "ncu"},
+        {"failure": "train ended with exit status 1"},
+        {"benchmark": Benchmark((2e6,), 20)},
+    ],
+)
+def test_what_cannot_be_timed_or_was_is_not_timed(given: dict[str, Any]) -> None:
+    assert limit(**{"request": Request(time_steps=True), **given}) == 0
 
 
 def test_step_times_of_a_workload_that_was_stopped_while_it_was_timed_are_a_report(

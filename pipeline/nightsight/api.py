@@ -88,6 +88,7 @@ def profile(  # noqa: PLR0913 (all by name)
     python: str | None = None,
     timeout_s: float = 3600.0,
     ncu: bool = True,
+    time_steps: bool | None = None,
     window: str = AUTO,
     attach: Sequence[str | Path] = (),
 ) -> Report:
@@ -95,13 +96,14 @@ def profile(  # noqa: PLR0913 (all by name)
 
     The run is kept in the folder `reports`, as with `nightsight profile`. Workloads and scripts run with `python`
     (default: the current Python). Raise WorkloadError if the program fails, after writing the report. With
-    `ncu=False`, no kernels are replayed. `attach`: result files of serving benchmarks that the program writes.
+    `ncu=False`, no kernels are replayed. `time_steps`: whether to time the steps in a run without a profiler (default:
+    if that is quick). `attach`: result files of serving benchmarks that the program writes.
     """
     first, *rest = command
     names = {workload.name for workload in registered_workloads()} | {workload.name for workload in own_workloads()}
     is_named = first.endswith(".py") or first in names
     target, arguments = (first, rest) if is_named else (None, list(command))
     program = resolve(target, arguments, python=interpreter(python or sys.executable).path)
-    request = Request(timeout_s=timeout_s, replay=Replay() if ncu else None)
+    request = Request(timeout_s=timeout_s, replay=Replay() if ncu else None, time_steps=time_steps)
     plan = Plan(program, collector, Path(reports), window=window, attach=tuple(map(Path, attach)))
     return report(profile_program(plan, request).path.with_name("report.json"))

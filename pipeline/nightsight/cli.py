@@ -324,10 +324,11 @@ def main(*, debug: bool) -> None:
     "per machine and nsys version (about 20 s).",
 )
 @click.option(
-    "--time-steps",
-    is_flag=True,
-    help="Run the program once more without a profiler and record when its NVTX ranges start, so that gains apply to "
-    "an unprofiled run. For Python programs; workloads are always timed.",
+    "--time-steps/--no-time-steps",
+    default=None,
+    help="Run the program once more without a profiler and time its steps, so that gains apply to an unprofiled run. "
+    "By default, for Python programs whose steps nsys shows, if the profiled run took less than a minute or half of "
+    "the time so far. Workloads are always timed.",
 )
 @_part_options
 @_ncu_options

@@ -119,7 +119,7 @@ class ProfileOptions(ReplayOptions, TracingOptions):
     page_faults: bool
     names: tuple[str, ...] | None
     calibrate: bool | None
-    time_steps: bool
+    time_steps: bool | None
     delay: float | None
     duration: float | None
     server: tuple[str, ...]

@@ -137,6 +137,8 @@ def summary(script: Path, mode: str, base_ms: float, *, label: str = "") -> tupl
         [
             *(sys.executable, str(ROOT / "pipeline"), "profile", "--no-ncu", "--no-calibrate", "--collector", "nsys"),
             *(
+                # the last run would replace the times of this one
+                "--no-time-steps",
                 "--keep-env",
                 "KEEP_TIMES",
                 "--python",

@@ -17,6 +17,7 @@ from nightsight.collect.tools import find_nsys, has_gpu
 from nightsight.errors import MissingTable
 from nightsight.model.report import Profile, Report
 from nightsight.read.nsys.tables import read_nsys
+from nightsight.results.causes import REPLAY
 from nightsight.stats import REPORTS, Selection, details_of, stats_texts
 from tests.reports import unpacked
 
@@ -277,6 +278,34 @@ def test_torchrun(tmp_path: Path) -> None:
     nightsight("profile", "--", *launcher, cwd=tmp_path)
     report = Report.from_json((run_folder(tmp_path) / "report.json").read_text())
     assert report.result("cuda_gpu_kern_sum").rows["instances"].sum() >= 10
+
+
+@pytest.mark.parametrize(
+    ("step", "family"),
+    [
+        ("model(x).sum().backward(); optimizer.step()", "step (ends with AdamW.step)"),
+        ("with torch.inference_mode(): model(x).sum().item()", "Net"),
+    ],
+)
+def test_steps_of_a_program_without_ranges_are_timed_without_the_profiler(
+    tmp_path: Path, step: str, family: str
+) -> None:
+    (tmp_path / "train.py").write_text(
+        "import time, torch\n"
+        "class Net(torch.nn.Sequential): pass\n"
+        "model = Net(*[torch.nn.Linear(256, 256) for _ in range(30)]).cuda()\n"
+        "optimizer, x = torch.optim.AdamW(model.parameters()), torch.ones(64, 256, device='cuda')\n"
+        "for i in range(200):\n"
+        "    if i == 100: torch.cuda.synchronize(); since = time.perf_counter()\n"
+        f"    {step}\n"
+        "torch.cuda.synchronize()\n"
+        "open('step_s', 'w').write(str((time.perf_counter() - since) / 100))\n"
+    )
+    # the last run is that without the profiler
+    nightsight("profile", "train.py", cwd=tmp_path)
+    replayed = Report.from_json((run_folder(tmp_path) / "report.json").read_text()).rows(REPLAY).iloc[0]
+    assert replayed["family"] == family
+    assert replayed["timed_ns"] / 1e9 == pytest.approx(float((tmp_path / "step_s").read_text()), rel=0.25)
 
 
 @pytest.mark.parametrize("workload", ["matmul", "memcpy", "launch_bound"])

@@ -104,6 +104,7 @@ def captured(case: RealCase, collector: str, variables: dict[str, str], folder: 
         share = case.share if collector == "nsys" else case.share / 4
         variables = {**variables, "REAL_SHARE": str(share)}
         options = ["--collector", collector, "--reports", reports, "--timeout", "240", "--no-ncu"]
+        options += ["--no-time-steps"]
         options += [word for name in KEPT if name in variables for word in ("--keep-env", name)]
         command = [sys.executable, str(ROOT / "pipeline"), "profile", *options, "--python", sys.executable]
         done = subprocess.run(

@@ -24,6 +24,7 @@ _MEASURED = 100
 _UNLIMITED = 1 << 30
 
 Function = Callable[..., Any]
+_compiles = getattr(getattr(torch, "compiler", None), "is_compiling", lambda: False)
 
 
 class Modules:
@@ -111,15 +112,23 @@ def start(watch: Function, on_import: Function, *, share: float, are_annotated: 
     watch(modules.begin, modules.end)
     if share:
         modules.measure()
+    watch_calls(push, pop, on_import, are_annotated=are_annotated)
+
+
+def watch_calls(begin: Function, end: Function, on_import: Function, *, are_annotated: bool = False) -> None:
+    """Call `begin` with a name, and then `end`, around backward passes, steps of optimizers and batches of loaders."""
 
     def named(function: Function, name_of: Callable[[Any], str]) -> Function:
         @wraps(function)
         def called(*given: Any, **named: Any) -> Any:  # noqa: ANN401
-            push(name_of(given[0] if given else None))
+            # torch.compile finds a constant here, and leaves the rest out
+            if _compiles():
+                return function(*given, **named)
+            begin(name_of(given[0] if given else None))
             try:
                 return function(*given, **named)
             finally:
-                pop()
+                end()
 
         return called
 

@@ -1,11 +1,13 @@
-"""Notes when NVTX ranges of a program begin, or names what it does: Python runs this first if it finds it on its path.
+"""Notes when the steps of a program begin, or names what it does: Python runs this first if it finds it on its path.
 
 With $NIGHTSIGHT_NAMES, PyTorch's modules and others get names for a profiler (`injected/naming.py`); with
-$NIGHTSIGHT_SAVES, a profiler saves its buffers before the process ends (`injected/saving.py`). The times are of
-a run without it. Each range that is not inside one that repeats gets two times: that of the CPU, and that at which the
-GPU has done all work given to the current stream before, by a CUDA event (some microseconds each, for one range per
-step). The times of each process go to a separate file in the folder $NIGHTSIGHT_TIMES when it ends. The program must
-not notice: whatever fails here is left out. Runs in the program's Python, which may be older than ours.
+$NIGHTSIGHT_SAVES, a profiler saves its buffers before the process ends (`injected/saving.py`). The times are of a run
+without it, and have the same names: those of NVTX ranges, of modules that no other module calls, of backward passes
+and data loaders when they begin, of optimizers when their step ends. Each that is not inside one that repeats gets two
+times: that of the CPU, and that at which the GPU has done all work given to the current stream before, by a CUDA event
+(some microseconds each, for a few per step). The times of each process go to a separate file in the folder
+$NIGHTSIGHT_TIMES when it ends. The program must not notice: whatever fails here is left out. Runs in the program's
+Python, which may be older than ours.
 """
 
 from __future__ import annotations
@@ -19,45 +21,60 @@ import re
 import sys
 import threading
 import time
+from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Collection  # noqa: UP035 (Python 3.8)
 
-# of the time: what the ranges of modules may cost
+# of the time: what the ranges of modules, and the times of their calls, may cost
 _SPARING = 0.02
+# calls that are noted before it is known what that costs; times that are kept, at most half of them of calls
+_FEW = 100
 _MOST = 50_000
 # a range inside one that has started this often is part of its repetitions
 _OFTEN = 3
 _NUMBER = re.compile("(?<![A-Za-z0-9])[0-9]+(?![A-Za-z0-9])")
+_OPTIMIZER = "Optimizer.step#"
 
 
 class Times:
-    """The ranges that began, in order: path, thread, CPU time in ns, CUDA event (None without CUDA)."""
+    """What began, in order: path, thread, CPU time in ns, CUDA event (None without CUDA), and a second CPU time.
+
+    That is the same, but for steps that end with an optimizer's: there it is when that began.
+    """
 
     def __init__(self, folder: str) -> None:
         self.folder, self.process = Path(folder), os.getpid()
-        self.began: list[tuple[str, int, int, Any]] = []
-        self.counts: dict[str, int] = {}
+        self.began: list[tuple[str, int, int, Any, int]] = []
+        self.counts: Counter[str] = Counter()
         self.local = threading.local()
+        self.calls: Counter[str] = Counter()
+        self.since_ns = self.spent_ns = 0
+        self.left_out: set[str] = set()
 
     def begin(self, label: str) -> None:
         """Note that a range begins on this thread, and what it is in."""
         around, inside = self.stack[-1] if self.stack else ("", False)
         path = f"{around} / {label}" if around else label
-        family = _NUMBER.sub("#", path)
-        often = self.counts[family] = self.counts.get(family, 0) + 1
-        self.stack.append((path, inside or often >= _OFTEN))
+        self.stack.append((path, inside or self.counts[self._counted(path)] >= _OFTEN))
         if not inside:
             self.note(path)
 
-    def note(self, path: str) -> None:
-        """Take the time of a range that begins."""
+    def _counted(self, path: str) -> str:
+        """Count a range or call; return its name without numbers."""
+        family = _NUMBER.sub("#", path)
+        self.counts[family] += 1
+        return family
+
+    def note(self, path: str, since_ns: int = 0) -> None:
+        """Take the time of what begins; of a step that ends with what began at `since_ns`, that of its end."""
         if len(self.began) >= _MOST:
             return
         if not self.began:
             # not earlier: what is registered first runs last, after others have taken CUDA down
             atexit.register(self.save)
-        self.began.append((path, threading.get_ident(), time.perf_counter_ns(), _event()))
+        now = time.perf_counter_ns()
+        self.began.append((path, threading.get_ident(), now, _event(), since_ns or now))
 
     def end(self) -> None:
         """Note that the innermost range of this thread ends."""
@@ -70,15 +87,54 @@ class Times:
         stack: list[tuple[str, bool]] = self.local.__dict__.setdefault("stack", [])
         return stack
 
+    def enter(self, name: str) -> None:
+        """Note that one of PyTorch's functions is called on this thread.
+
+        Ranges count as if there were no calls, because a program with ranges has no need of names for them.
+        """
+        now, (open_calls, ranges) = time.perf_counter_ns(), (self.entered, self.stack)
+        inside = bool((open_calls and open_calls[-1][1]) or (ranges and ranges[-1][1]))
+        family = self._counted(name)
+        open_calls.append((name, inside or self.counts[family] >= _OFTEN, now))
+        # steps of optimizers are noted when they end, and always
+        if not (inside or name.startswith(_OPTIMIZER) or family in self.left_out or len(self.began) > _MOST // 2):
+            self.note(name)
+            self._afford(family, now, time.perf_counter_ns() - now)
+
+    def _afford(self, family: str, now: int, spent_ns: int) -> None:
+        """Leave out the most frequent calls once calls cost too much: they are hardly steps."""
+        self.calls[family] += 1
+        self.since_ns, self.spent_ns = self.since_ns or now, self.spent_ns + spent_ns
+        if sum(self.calls.values()) >= _FEW and self.spent_ns > _SPARING * (now - self.since_ns):
+            ((most, _),) = self.calls.most_common(1)
+            self.left_out.add(most)
+            self.calls.clear()
+            self.since_ns, self.spent_ns = now, 0
+
+    def leave(self, _: object = None) -> None:
+        """Note that the innermost call ends: that of an optimizer, unless it is part of another's, ends a step."""
+        name, _, since_ns = self.entered.pop()
+        if name.startswith(_OPTIMIZER) and not any(outer.startswith(_OPTIMIZER) for outer, *_ in self.entered):
+            self.note(f"step (ends with {name[len(_OPTIMIZER) :]})", since_ns)
+
+    @property
+    def entered(self) -> list[tuple[str, bool, int]]:
+        """The calls that have not ended on this thread: as `stack`, and when they began."""
+        entered: list[tuple[str, bool, int]] = self.local.__dict__.setdefault("entered", [])
+        return entered
+
     def save(self) -> None:
         """Write the times of this process; a fork has none."""
         if os.getpid() != self.process:
             return
         with suppress(Exception):
-            on_gpu = _on_gpu([event for *_, event in self.began])
+            on_gpu = _on_gpu([event for *_, event, _ in self.began])
             places = {path: place for place, path in enumerate(dict.fromkeys(path for path, *_ in self.began))}
-            began = [[places[path], thread, ns] for path, thread, ns, _ in self.began]
-            document = {"paths": list(places), "began": [[*row, gpu_ns] for row, gpu_ns in zip(began, on_gpu)]}  # noqa: B905
+            began = [
+                [places[path], thread, ns, gpu_ns, since_ns]
+                for (path, thread, ns, _, since_ns), gpu_ns in zip(self.began, on_gpu)  # noqa: B905 (Python 3.8)
+            ]
+            document = {"paths": list(places), "began": began}
             aside = self.folder / f"{self.process}.new"
             aside.write_text(json.dumps(document), encoding="utf-8")
             aside.replace(self.folder / f"{self.process}.json")
@@ -121,9 +177,25 @@ def _injected(name: str) -> Any:  # noqa: ANN401
 
 
 def start(folder: str) -> None:
-    """Watch the modules that make ranges, from when they are imported."""
+    """Watch the modules that make ranges, and PyTorch's functions, from when they are imported."""
     times, watching = Times(folder), _injected("watching")
     watching.watch_ranges(watching.Ranges(times.begin, times.end, times.note))
+
+    def calls(_: Any) -> None:  # noqa: ANN401
+        _injected("naming").watch_calls(times.enter, times.leave, watching.on_import)
+        modules = _injected("modules")
+        enter = lambda name: times.enter(name[len(modules.PREFIX) :])  # noqa: E731
+        modules.watch(enter, times.leave, are_inner_named=False)
+
+    watching.on_import({"torch": calls})
+    leave = os._exit
+
+    def save_and_leave(status: int) -> None:
+        times.save()
+        leave(status)
+
+    # it runs nothing that is registered
+    os._exit = save_and_leave  # type: ignore[assignment]
 
 
 def name(words: Collection[str]) -> None:

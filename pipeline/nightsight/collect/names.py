@@ -88,10 +88,10 @@ _ON_JAX: Final = "jax|flax|optax|haiku|equinox|numpyro|brax|orbax|chex|diffrax|k
 
 def _takes_hook(program: Program) -> bool:
     """Whether a program loads what we inject: it is Python, and not a built-in workload, which needs none of it."""
-    return program.kind != "workload" and _is_python(program)
+    return program.kind != "workload" and is_python(program)
 
 
-def _is_python(program: Program) -> bool:
+def is_python(program: Program) -> bool:
     """Whether a program is Python, or a script that Python runs, such as torchrun."""
     first = Path(program.command[0])
     if program.kind != "command" or re.fullmatch(r"python[\d.]*", first.name):

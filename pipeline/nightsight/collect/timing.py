@@ -1,4 +1,7 @@
-"""Times a program's NVTX ranges in a run without a profiler (`profile --time-steps`)."""
+"""Times a program's steps in a run without a profiler (`profile --time-steps`).
+
+A hook in the program (workloads/timed/sitecustomize.py) notes when NVTX ranges and calls of PyTorch begin.
+"""
 
 import json
 import os
@@ -13,6 +16,7 @@ from nightsight.collect.process import Child, run_logged
 from nightsight.collect.tools import writable_folder
 from nightsight.collect.workloads import PACKAGE, Program, Request, child_environment
 from nightsight.errors import ToolError
+from nightsight.events.loops import ENDS_WITH, ends_a_step
 from nightsight.events.ranges import LEAST, without_numbers
 from nightsight.model.report import Benchmark, Finding
 from nightsight.tables import conform
@@ -20,7 +24,7 @@ from nightsight.tables import conform
 _VARIABLE: Final = "NIGHTSIGHT_TIMES"
 _STEP: Final = "measure / step"
 _DAMAGED: Final = (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError)
-_COLUMNS: Final = ["path", "thread", "cpu_ns", "gpu_ns"]
+_COLUMNS: Final = ["path", "thread", "cpu_ns", "gpu_ns", "since_ns"]
 
 
 @dataclass(frozen=True)
@@ -41,7 +45,11 @@ def of_benchmark(benchmark: Benchmark) -> pd.DataFrame:
 
 
 def time_ranges(program: Program, request: Request) -> RangeTimes:
-    """Run a program without a profiler and record when its ranges start; a failure becomes a finding."""
+    """Run a program without a profiler and record when its possible steps start; a failure becomes a finding.
+
+    If it was not asked for, that is only a note, and a program without steps to time gets none.
+    """
+    is_asked = bool(request.time_steps)
     request.progress(f"timing {program.name} without a profiler")
     folder = writable_folder(request.logs / "times").absolute()
     for old in folder.iterdir():
@@ -58,14 +66,17 @@ def time_ranges(program: Program, request: Request) -> RangeTimes:
         )
     except ToolError:
         # not quoted: its message names a path
-        return RangeTimes(_NOTHING, findings=(_not_timed(f"{program.name} could not be started"),))
+        return RangeTimes(_NOTHING, findings=(not_timed(f"{program.name} could not be started", is_asked=is_asked),))
     if outcome.interrupted:
         raise KeyboardInterrupt
     table = summarize_ranges(folder)
     if len(table):
         return RangeTimes(table, outcome.seconds)
-    reason = "no range repeats often enough" if outcome.ok else f"{program.name} {outcome.ending}"
-    return RangeTimes(_NOTHING, outcome.seconds, (_not_timed(reason),))
+    if outcome.ok and not is_asked:
+        return RangeTimes(_NOTHING, outcome.seconds)
+    nothing = "no range, step of an optimizer, or call of a PyTorch model repeats often enough"
+    reason = nothing if outcome.ok else f"in a run without the profiler, {program.name} {outcome.ending}"
+    return RangeTimes(_NOTHING, outcome.seconds, (not_timed(reason, is_asked=is_asked),))
 
 
 def summarize_ranges(folder: Path) -> pd.DataFrame:
@@ -85,13 +96,16 @@ def _of_process(file: Path) -> Iterator[tuple[str, int, float, bool]]:
     try:
         document: Any = json.loads(file.read_bytes())
         starts = pd.DataFrame(document["began"], columns=_COLUMNS).astype(
-            {"path": "int64", "thread": "int64", "cpu_ns": "int64", "gpu_ns": "float64"}
+            {"path": "int64", "thread": "int64", "cpu_ns": "int64", "gpu_ns": "float64", "since_ns": "int64"}
         )
         names = pd.Index([str(path) for path in document["paths"]], dtype="str")
         families = without_numbers(names).str.replace("##", "#").take(starts["path"].to_numpy())
     except _DAMAGED:
         return
-    for (family, _), rows in starts.groupby([families, "thread"], sort=True):
+    for (family, _), began in starts.groupby([families, "thread"], sort=True):
+        rows = began
+        if str(family).startswith(ENDS_WITH.partition("{")[0]):
+            rows = began[ends_a_step(began["since_ns"].to_numpy(), began["cpu_ns"].to_numpy())]
         # ranges that started before CUDA was set up have no time on the GPU
         gpu = rows["gpu_ns"].dropna()
         on_gpu = len(gpu) >= max(LEAST, len(rows) // 2)
@@ -103,12 +117,13 @@ def _of_process(file: Path) -> Iterator[tuple[str, int, float, bool]]:
 _NOTHING: Final = conform("timed_ranges", pd.DataFrame(columns=["path", "instances", "med_ns", "on_gpu"]))
 
 
-def _not_timed(reason: str) -> Finding:
+def not_timed(reason: str, *, is_asked: bool) -> Finding:
+    """Return the finding that the steps of a program were not timed: a warning only if that was asked for."""
     return Finding(
         "steps_not_timed",
-        "warning",
+        "warning" if is_asked else "info",
         "No step times without a profiler",
         f"{reason[:1].upper()}{reason[1:]}. The report can only predict how long a step takes without the profiler.",
-        "Timing works for Python programs that use nvtx or torch.cuda.nvtx and run to their end. See times.log in the "
-        "logs of this run.",
+        "Timing works for Python programs with PyTorch, nvtx or torch.cuda.nvtx that can run twice. See times.log in "
+        "the logs of this run. To leave it out: --no-time-steps.",
     )

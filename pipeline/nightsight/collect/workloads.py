@@ -94,8 +94,8 @@ class Request:
     `capture_range` (None: depends on the kind of program), `recordings` (from RECORDINGS), `names` (from NAMES; None:
     what costs little) and `nsys_arguments`. Only for ncu: `ncu` and `replay` (None: no replay). Only for torch:
     `tracing`. `calibrate`: whether to measure the overhead of nsys per call (None: if unknown for this machine).
-    `time_steps`: whether to time ranges without a profiler. `part`: what nsys records instead of the whole run: a time
-    span, or the time in which a client loads the server.
+    `time_steps`: whether to time the steps without a profiler (None: if that is quick and likely to work). `part`: what
+    nsys records instead of the whole run: a time span, or the time in which a client loads the server.
     """
 
     captures: Path = Path("capture")
@@ -113,7 +113,7 @@ class Request:
     ncu: Path | None = None
     replay: Replay | None = None
     calibrate: bool | None = None
-    time_steps: bool = False
+    time_steps: bool | None = None
     part: Span | Load | None = None
     tracing: Tracing = WHOLE_RUN
 

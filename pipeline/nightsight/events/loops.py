@@ -185,14 +185,13 @@ def _optimizer_loops(ranges: pd.DataFrame, work: LaunchedWork) -> list[Loop]:
         # of several optimizers, the last one ends the step
         of_process = of_process[of_process["name"] == of_process["name"].iloc[-1]]
         start, end = (of_process[name].to_numpy() for name in ("start_ns", "end_ns"))
-        distance = start[1:] - end[:-1]
-        end = end[np.append(distance >= _LEAST_BETWEEN * distance.mean(), True)] if len(distance) else end
+        end = end[ends_a_step(start, end)]
         if len(end) < LEAST:
             continue
         span = pd.DataFrame({"start": end[:1], "end": end[-1:]})
         (gpu_ns,), total = _gpu_time_in(ranges, work, process, span)
         if gpu_ns > _LEAST_SHARE * total:
-            family = f"step (ends with {str(of_process['name'].iloc[0]).partition('#')[2]})"
+            family = ENDS_WITH.format(str(of_process["name"].iloc[0]).partition("#")[2])
             loops.append(Loop(process, family, end[:-1], int(end[-1]), int(gpu_ns), is_named=True))
     return loops
 
@@ -224,10 +223,9 @@ def _xla_loops(ranges: pd.DataFrame, work: LaunchedWork) -> list[Loop]:
             place = np.searchsorted(start, launch_ns, side="right") - 1
             inside = launch_ns < end[place]
             gpu_ns = int(length[inside].sum())
-            among = of_process["start_ns"].between(start[0], start[-1]) & (
-                of_process["thread"] == instances["thread"].iloc[0]
-            )
-            is_step = inside.sum() >= _LEAST_OF_PROGRAM * len(start) or len(start) >= _LEAST_OF_EXECUTIONS * among.sum()
+            all_executions = of_process["start_ns"].between(start[0], start[-1]) & (of_process["thread"] == thread)
+            is_step = inside.sum() >= _LEAST_OF_PROGRAM * len(start)
+            is_step |= len(start) >= _LEAST_OF_EXECUTIONS * all_executions.sum()
             if is_step and gpu_ns >= LEAST_OF_WORK * length.sum() and (best is None or gpu_ns > best.gpu_ns):
                 best = Loop(process, str(name), start, int(end[-1]), gpu_ns, is_named=True)
         loops += [best] if best else []
@@ -239,7 +237,17 @@ _XLA_EXECUTION: Final = r"^XlaModule:#(?:.*,)?hlo_module=(?P<label>[^,#]+),progr
 # a program that launches fewer operations may be one operation of JAX outside of jit, where a step has many programs
 _LEAST_OF_PROGRAM: Final = 5
 _LEAST_OF_EXECUTIONS: Final = 1 / 3
+
+
+def ends_a_step(start: Ints, end: Ints) -> Flags:
+    """Return which steps of an optimizer (at least one) end a step of the program: of close ones, the last."""
+    between = start[1:] - end[:-1]
+    return np.append(between >= _LEAST_BETWEEN * between.mean() if len(between) else between > 0, True)
+
+
 OPTIMIZER_STEP: Final = r"Optimizer\.step#\w+\.step$"
+ENDS_WITH: Final = "step (ends with {})"
+"""The family of a loop that was found in steps of an optimizer; workloads/timed/sitecustomize.py has the same."""
 # share of the mean time between optimizer steps: closer ones belong to one step of the program
 _LEAST_BETWEEN: Final = 0.1
 

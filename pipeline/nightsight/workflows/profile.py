@@ -7,17 +7,21 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Final
 
 import pandas as pd
 
+from nightsight.analyze.causes.cost import timed_ns
 from nightsight.captures import NSYS_REPORT, unprofiled_file
 from nightsight.collect import COLLECTORS, Choice, choose_collector
 from nightsight.collect.calibrate import calibration_of
 from nightsight.collect.conditions import findings_of, logging_gpus
 from nightsight.collect.launched import launched_rank
-from nightsight.collect.timing import of_benchmark, time_ranges
+from nightsight.collect.names import is_python
+from nightsight.collect.timing import not_timed, of_benchmark, time_ranges
 from nightsight.collect.workloads import OnlyTimed, Program, Request, arguments_of
 from nightsight.errors import Interrupted, UsageError, WorkloadError
+from nightsight.events.loops import UNNAMED
 from nightsight.events.sharing import with_own_gpus
 from nightsight.events.window import AUTO, check_window, chosen_window
 from nightsight.model.report import Capture, Finding, Profile, Report
@@ -76,9 +80,13 @@ def profile_program(plan: Plan, request: Request) -> WrittenReport:
         capture = _collect(collector, plan, request)
         # before another run of the program overwrites its results
         capture, serving = add_serving_figures(capture, results)
-        capture = _measure_overhead(program, request, capture, serving)
+        capture, unprofiled = _measure_overhead(program, request, capture, serving)
         file = capture.files[-1] if capture.files else None
         profile, unknown = _read(file, request, plan.window)
+        if file and (limit_s := _timing_limit(plan, request, capture, profile)):
+            timing = replace(request, timeout_s=limit_s)
+            capture, profile = _with_times(program, timing, capture, profile)
+            _write_unprofiled(file, {**unprofiled, "timed_ranges": profile.table("timed_ranges")})
         if collector == "nsys" and not capture.failure:
             capture, profile = with_replay(program, request, capture, profile)
         findings = (*uncollected_metrics(request, profile), *unknown, *((fallback,) if fallback else ()))
@@ -146,8 +154,10 @@ def _collect(collector: str, plan: Plan, request: Request) -> Capture:
     )
 
 
-def _measure_overhead(program: Program, request: Request, capture: Capture, serving: pd.DataFrame) -> Capture:
-    """Measure the overhead of the profiler and the step times without it, and store both next to the capture.
+def _measure_overhead(
+    program: Program, request: Request, capture: Capture, serving: pd.DataFrame
+) -> tuple[Capture, dict[str, pd.DataFrame]]:
+    """Measure the overhead of the profiler; store it and the step times of a workload next to the capture, as tables.
 
     `serving`: figures that the program measured itself. For a program that failed, only these are stored.
     """
@@ -163,15 +173,64 @@ def _measure_overhead(program: Program, request: Request, capture: Capture, serv
             request.progress(f"a typical cost of the profiler is assumed: {calibration.reason}")
     if is_whole and capture.benchmark:
         tables["timed_ranges"] = of_benchmark(capture.benchmark)
-    elif is_whole and request.time_steps:
-        left_s = request.timeout_s - sum(capture.stages_s.values())
-        timed = time_ranges(program, replace(request, timeout_s=left_s))
-        tables["timed_ranges"] = timed.ranges
-        capture = _with_stage(capture, "times", timed.seconds)
-        capture = replace(capture, findings=(*capture.findings, *timed.findings))
-    if capture.files and any(len(table) for table in tables.values()):
-        write_file(unprofiled_file(capture.files[-1]), to_text(tables).encode())
-    return capture
+    if capture.files:
+        _write_unprofiled(capture.files[-1], tables)
+    return capture, tables
+
+
+def _write_unprofiled(file: Path, tables: Mapping[str, pd.DataFrame]) -> None:
+    """Write what was measured without a profiler next to a capture, if there is anything."""
+    if any(len(table) for table in tables.values()):
+        write_file(unprofiled_file(file), to_text(tables).encode())
+
+
+def _timing_limit(plan: Plan, request: Request, capture: Capture, profile: Profile) -> float:
+    """Return for how many seconds a program may run once more without a profiler, to time its steps; 0: not at all.
+
+    By default, that must cost little, and the window must consist of steps that the hook in the program can see. A
+    server, a part of a run, and a program whose results are attached are left alone, as running them again may do
+    harm; so is a rank of a job, as the others may not run again; and repeats, which are measured often enough.
+    """
+    left_s = request.timeout_s - sum(capture.stages_s.values())
+    if capture.collector == "ncu" or capture.failure or capture.benchmark or request.time_steps is False:
+        return 0.0
+    if request.time_steps:
+        return max(left_s, 0.0)
+    family = chosen_window(profile).family
+    can_be_seen = bool(family) and not family.startswith(UNNAMED)
+    is_alone = not (request.part or plan.attach or plan.turn.series or launched_rank())
+    is_usual = capture.collector == "nsys" and plan.program.kind != "workload" and is_python(plan.program)
+    if not (can_be_seen and is_alone and is_usual):
+        return 0.0
+    profiled_s = capture.stages_s["profile"]
+    is_quick = profiled_s < max(_QUICK_S, _QUICK_SHARE * sum(capture.stages_s.values()))
+    if is_quick and profiled_s < left_s:
+        return min(_PATIENCE * profiled_s + _PATIENCE_S, left_s)
+    name = plan.program.name
+    request.progress(f"not timing {name} without a profiler: it may take {profiled_s:.0f} s (to time it: --time-steps)")
+    return 0.0
+
+
+# a run without a profiler is quick if the profiled one took less than this, or this share of the time until then
+_QUICK_S: Final = 60.0
+_QUICK_SHARE: Final = 0.5
+# it should end within the time of the profiled run
+_PATIENCE: Final = 2.0
+_PATIENCE_S: Final = 30.0
+
+
+def _with_times(program: Program, request: Request, capture: Capture, profile: Profile) -> tuple[Capture, Profile]:
+    """Time the steps of a program without a profiler, and add the table `timed_ranges`."""
+    timed = time_ranges(program, request)
+    profile, findings = replace(profile, tables={**profile.tables, "timed_ranges": timed.ranges}), timed.findings
+    window = chosen_window(profile)
+    if request.time_steps and len(timed.ranges) and not timed_ns(profile, window) > 0:
+        found = (
+            f"the window consists of repetitions of {window.family}, which the run without the profiler does not show"
+        )
+        findings = (not_timed(found if window.family else "nothing repeats in the window", is_asked=True),)
+    capture = _with_stage(capture, "times", timed.seconds)
+    return replace(capture, findings=(*capture.findings, *findings)), profile
 
 
 def _with_stage(capture: Capture, stage: str, seconds: float) -> Capture:

@@ -17,6 +17,7 @@ from nightsight.events.names import LAUNCHES, OTHERS, call_kinds
 from nightsight.events.timeline import Timeline
 from nightsight.events.window import Window
 from nightsight.intervals import Flags
+from nightsight.model.report import Profile
 from nightsight.tables import empty
 
 # nsys adds time to each call that submits work to the GPU, and to the host code after it: in all, about this many times
@@ -114,9 +115,9 @@ def fit_factor(lengths: Callable[[Floats], Floats], target_ns: float) -> float:
     return float(np.interp(-target_ns, -np.minimum.accumulate(lengths(finer)), finer))
 
 
-def timed_ns(timeline: Timeline, window: Window) -> float:
+def timed_ns(profile: Profile, window: Window) -> float:
     """Return the length of a repetition in a run without the profiler; NaN if it was not timed."""
-    table = timeline.profile.tables.get("timed_ranges")
+    table = profile.tables.get("timed_ranges")
     if table is None or not len(table) or not window.family:
         return float("nan")
     paths = table["path"].astype("str")

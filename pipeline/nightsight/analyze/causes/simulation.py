@@ -117,7 +117,7 @@ def simulate(timeline: Timeline) -> Simulation:
     # a step as a share of the replayed stretch
     share = timeline.window.length_ns / max(repetitions, 1) / max(scene.timeline.window.length_ns, 1)
     share = 1.0 if model.steps else share
-    fixes, timed_step_ns, factor = remedies(scene), timed_ns(timeline, scene.timeline.window), 1.0
+    fixes, timed_step_ns, factor = remedies(scene), timed_ns(timeline.profile, scene.timeline.window), 1.0
     if timed_step_ns > 0:
         scaled_lags = partial(map, partial(_without_profiler, scene))
         factor = fit_factor(lambda factors: share * _step_lengths(model, list(scaled_lags(factors))), timed_step_ns)
