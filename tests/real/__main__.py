@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
+from nightsight.captures import unprofiled_file
 from tests.planted.store import packed
 from tests.real.cases import REAL, RealCase
 
@@ -98,13 +99,12 @@ def timed(name: str, form: str, variables: dict[str, str]) -> float | None:
 
 
 def captured(case: RealCase, collector: str, variables: dict[str, str], folder: Path) -> bool:
-    """Profile a program and keep its export, and the time that its step took under the profiler."""
+    """Profile a program and keep its export, the times of its steps without the profiler, and the step under it."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as reports:
         share = case.share if collector == "nsys" else case.share / 4
         variables = {**variables, "REAL_SHARE": str(share)}
         options = ["--collector", collector, "--reports", reports, "--timeout", "240", "--no-ncu"]
-        options += ["--no-time-steps"]
         options += [word for name in KEPT if name in variables for word in ("--keep-env", name)]
         command = [sys.executable, str(ROOT / "pipeline"), "profile", *options, "--python", sys.executable]
         done = subprocess.run(
@@ -120,6 +120,8 @@ def captured(case: RealCase, collector: str, variables: dict[str, str], folder: 
             data = packed(path, ROOT) if path.suffix == ".sqlite" else path.read_bytes()
             suffix = ".sqlite.xz" if path.suffix == ".sqlite" else ".json.gz"
             (folder / f"{case.name}{suffix}").write_bytes(data)
+            if (unprofiled := unprofiled_file(path)).exists():
+                (folder / f"{case.name}.unprofiled.json").write_bytes(unprofiled.read_bytes())
         logs = "".join(path.read_text(errors="replace") for path in Path(reports).glob("*/2*/log*/*.log"))
         step = STEP.search(logs)
         (folder / f"{case.name}.{collector}.said").write_text(

@@ -232,7 +232,7 @@ def llama_decode() -> None:
     torch.set_default_dtype(torch.float32)
     people = 8 if FORM == "batch" else 1
     tokens = torch.randint(0, 8000, (people, 16), device=device())
-    new = 8 if SMALL else 48
+    new = 8 if SMALL else 24
     extra: dict[str, Any] = {"cache_implementation": "static"} if FORM == "static" else {}
     clock = Clock(steps_of(6), sync, units=new * people)
     for _ in range(steps_of(6)):

@@ -1,6 +1,6 @@
 #!/bin/sh
 # On a GPU host: run.sh time|capture [OPTION ...] [NAME ...]. Wheels in .whl and packages in .gpu, if there, are installed
-# first. Results go to $OUT/real.tar, or to the folder real if OUT is not set.
+# first. Results go to $OUT/real.tar.aa, .ab, ... of 15 MB each, or to the folder real if OUT is not set.
 cd "$(dirname "$0")/../.." || exit
 if [ -d .gpu ]; then
     for package in .gpu/*.deb; do dpkg -x "$package" /; done
@@ -11,11 +11,11 @@ if [ -d .whl ]; then
     PYTHONPATH=/tmp/site${PYTHONPATH:+:$PYTHONPATH}
 fi
 export PYTHONPATH="$PWD:$PWD/pipeline${PYTHONPATH:+:$PYTHONPATH}" PYTHONUNBUFFERED=1 CC="${CC:-$(command -v gcc)}"
-folder=${OUT:-.}/real
+folder=${OUT:+/tmp/}real
 mkdir -p "$folder"
 command=$1
 shift
 python3 -m tests.real "$command" --folder "$folder" "$@" 2>&1 | tee "$folder/$command.log"
 if [ -n "$OUT" ]; then
-    tar -C "$OUT" -cf "$OUT/real.tar" real && rm -r "$folder"
+    tar -C /tmp -cf - real | split -b 15000000 - "$OUT/real.tar."
 fi
