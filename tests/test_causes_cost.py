@@ -118,7 +118,7 @@ def test_a_time_that_no_cost_explains_is_said() -> None:
     profile = known(LAUNCH_BOUND, timed_ranges=[timed(60_000.0)])
     result, notes = found(profile), profiler_cost(Timeline(profile)).notes
     assert (result.factor, result.unprofiled_ns) == (0.0, result.replayed_ns)
-    assert "No overhead per call explains the time of that run" in notes[-1]
+    assert "Neither the overhead nor the speed of the host explains" in notes[-1]
 
 
 def test_the_timed_range_is_the_one_that_repeats() -> None:
@@ -201,3 +201,18 @@ def test_a_report_holds_what_was_timed() -> None:
     notes = " ".join(report.result(PROFILER_COST.name).notes)
     assert "calibrated on that machine" in notes
     assert "40 % more than timed in a run without it" in notes
+
+
+def test_the_host_of_another_run_can_be_faster() -> None:
+    # five launches a step, with host code of 20 µs that no profiler adds to
+    step = {
+        "nvtx": "[step                          ]",
+        "cpu": f"L.L.L{'.' * 20}LL.....",
+        "s7": f".a.b.c{'.' * 20}de....",
+    }
+    picture = "\n".join(f"{name}  {events * 8}" for name, events in step.items())
+    plain = found(draw(picture))
+    faster = found(known(picture, timed_ranges=[timed(0.75 * plain.unprofiled_ns)]))
+    assert faster.unprofiled_ns == pytest.approx(0.75 * plain.unprofiled_ns, rel=0.02)
+    # not more than twice as fast
+    assert found(known(picture, timed_ranges=[timed(1_000.0)])).unprofiled_ns > 0.3 * plain.unprofiled_ns

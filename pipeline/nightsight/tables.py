@@ -258,7 +258,7 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = {
     # machine, and the duration that it records for such a call
     "profiler_costs": {"kind": TEXT, "added_ns": "float64", "recorded_ns": "float64"},
     # likewise: repeated ranges in a run without the profiler, by path with `#` for numbers; med_ns: from one start to
-    # the next; on_gpu: whether starts are times on the GPU or on the CPU
+    # the next, the mean if some take much longer; on_gpu: whether starts are times on the GPU or on the CPU
     "timed_ranges": {"path": TEXT, "instances": INT, "med_ns": "float64", "on_gpu": "bool"},
     # likewise: figures of serving benchmarks; metric, measured: as in the result `serving`; statistic: a column of it;
     # source: the program that wrote the file, or a workload

@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 import pandas as pd
 
 from nightsight.collect.process import Child, run_logged
 from nightsight.collect.tools import writable_folder
 from nightsight.collect.workloads import PACKAGE, Program, Request, child_environment
 from nightsight.errors import ToolError
-from nightsight.events.loops import ENDS_WITH, ends_a_step
+from nightsight.events.loops import ENDS_WITH, ends_a_step, slow_at_start
 from nightsight.events.ranges import LEAST, without_numbers
 from nightsight.model.report import Benchmark, Finding
 from nightsight.tables import conform
@@ -24,6 +25,8 @@ from nightsight.tables import conform
 _VARIABLE: Final = "NIGHTSIGHT_TIMES"
 _STEP: Final = "measure / step"
 _DAMAGED: Final = (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError)
+# a mean this many times the median is that of steps some of which take much longer
+_UNEVEN: Final = 1.25
 _COLUMNS: Final = ["path", "thread", "cpu_ns", "gpu_ns", "since_ns"]
 
 
@@ -92,7 +95,7 @@ def summarize_ranges(folder: Path) -> pd.DataFrame:
 
 
 def _of_process(file: Path) -> Iterator[tuple[str, int, float, bool]]:
-    """Yield path, number, median and clock for each family of ranges of each thread; nothing from a damaged file."""
+    """Yield path, number, time and clock for each family of ranges of each thread; nothing from a damaged file."""
     try:
         document: Any = json.loads(file.read_bytes())
         starts = pd.DataFrame(document["began"], columns=_COLUMNS).astype(
@@ -109,9 +112,13 @@ def _of_process(file: Path) -> Iterator[tuple[str, int, float, bool]]:
         # ranges that started before CUDA was set up have no time on the GPU
         gpu = rows["gpu_ns"].dropna()
         on_gpu = len(gpu) >= max(LEAST, len(rows) // 2)
-        intervals = (gpu if on_gpu else rows["cpu_ns"]).diff().dropna()
-        if len(intervals) >= LEAST - 1 and intervals.median() > 0:
-            yield str(family), len(intervals) + 1, float(intervals.median()), on_gpu
+        start_ns = (gpu if on_gpu else rows["cpu_ns"]).to_numpy()
+        intervals = np.diff(start_ns)
+        if len(intervals) < LEAST - 1 or not (median_ns := float(np.median(intervals))) > 0:
+            continue
+        # what takes long now and then (a checkpoint, workers that start) counts as often as it occurs
+        mean_ns = float(intervals[slow_at_start(start_ns) :].mean())
+        yield str(family), len(start_ns), mean_ns if mean_ns > _UNEVEN * median_ns else median_ns, on_gpu
 
 
 _NOTHING: Final = conform("timed_ranges", pd.DataFrame(columns=["path", "instances", "med_ns", "on_gpu"]))

@@ -119,13 +119,14 @@ def _slow_count(work: LaunchedWork, loop: Loop) -> int:
     operations = np.flatnonzero((work.launch_ns >= starts[0]) & _is_of_process(work, loop.process))
     operations = operations[np.argsort(work.launch_ns[operations], kind="stable")]
     first = np.searchsorted(work.launch_ns[operations], starts)
-    on_cpu = _slow_at_start(starts)
+    on_cpu = slow_at_start(starts)
     if (np.diff(np.append(first, len(operations))) == 0).any():
         return on_cpu
-    return min(on_cpu, _slow_at_start(work.start[operations[first]]))
+    return min(on_cpu, slow_at_start(work.start[operations[first]]))
 
 
-def _slow_at_start(starts: Ints) -> int:
+def slow_at_start(starts: Ints) -> int:
+    """Count the repetitions before the first that does not take much longer than is typical; `starts` of all."""
     times = np.diff(starts)
     if len(times) < LEAST - 1:
         return 0

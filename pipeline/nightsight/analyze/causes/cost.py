@@ -115,6 +115,29 @@ def fit_factor(lengths: Callable[[Floats], Floats], target_ns: float) -> float:
     return float(np.interp(-target_ns, -np.minimum.accumulate(lengths(finer)), finer))
 
 
+def fit_host_speed(lengths: Callable[[Floats], Floats], target_ns: float) -> float:
+    """Return by which share of its time host code must be faster so that a step takes `target_ns`; 0 if it need not.
+
+    lengths: returns the length of a step for each of several shares. The host can be twice as fast as it was in
+    another run: it is shared, and its clock varies.
+    """
+    shares = np.linspace(0, 1 - 1 / _MOST_SLOWDOWN, _FACTORS)
+    step_ns = np.minimum.accumulate(lengths(shares))
+    if not step_ns[0] > (1 + _EQUAL) * target_ns:
+        return 0.0
+    return float(np.interp(-target_ns, -step_ns, shares))
+
+
+def speed_up_host(model: Model, lag: Floats, share: float) -> Floats:
+    """Return the lags with host code and calls shorter by a share of their time."""
+    new = lag.copy()
+    for kind in (BEGIN, CALL):
+        edges = model.edges[kind][:-1]
+        edges = edges[edges >= 0]
+        new[edges] = np.where(lag[edges] > 0, (1 - share) * lag[edges], lag[edges])
+    return new
+
+
 def timed_ns(profile: Profile, window: Window) -> float:
     """Return the length of a repetition in a run without the profiler; NaN if it was not timed."""
     table = profile.tables.get("timed_ranges")
