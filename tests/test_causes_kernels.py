@@ -453,7 +453,7 @@ def test_a_mask_that_is_made_on_the_way_belongs_to_attention() -> None:
     assert by_rule(one_after_the_other(step * 4), "attention") == [(4 * 304.0, 0.0)]
 
 
-CUTLASS = "void cutlass::Kernel2<cutlass_75_tensorop_s1688gemm_f16_128x128_nn_align1>(T1::Params)"
+CUTLASS = "void cutlass::Kernel2<cutlass_75_tensorop_s1688gemm_f16_128x128_nn_align8>(T1::Params)"
 
 
 @pytest.mark.parametrize(
@@ -472,6 +472,15 @@ def test_attention_of_all_libraries_and_passes(scores: list[tuple[str, float]]) 
     ((before, after),) = by_rule(timeline, "attention")
     assert before == pytest.approx(4 * sum(time for _, time in scores[1:-1]))
     assert after == 0
+
+
+def test_misaligned_products_of_attention_are_part_of_it() -> None:
+    narrow = CUTLASS.replace("align8", "align1")
+    scores = [(narrow, 100.0), (SOFTMAX, 700.0), (narrow, 100.0), ("layer_norm", 50.0), (narrow, 100.0)]
+    timeline = one_after_the_other([*scores, ("layer_norm", 50.0)] * 4)
+    assert by_rule(timeline, "attention") == [(4 * 900.0, 4 * 70.0)]
+    # a product elsewhere is a cause by itself
+    assert by_rule(timeline, "misaligned") == [(4 * 100.0, 4 * 35.0)]
 
 
 REORDERS = (

@@ -10,12 +10,14 @@ from typing import Any, Final
 
 from nightsight.advise import NEEDS, advise
 from nightsight.analyze import ANALYSES
+from nightsight.captures import unprofiled_file
 from nightsight.events.timeline import Timeline
 from nightsight.job.facts import RankCapture
 from nightsight.job.merge import merge_ranks
 from nightsight.model.report import Finding, Profile
 from nightsight.read import read
 from nightsight.results.causes import REPLAY
+from nightsight.runs.unprofiled import with_unprofiled
 from tests.planted.cases import RANKS, Case
 from tests.planted.store import median_ms, times
 
@@ -103,10 +105,12 @@ def judged(cases: Sequence[Case], folder: Path) -> list[Verdict]:
 def said(case: Case, folder: Path) -> Said | None:
     """Return what is said of a stored capture, with what ncu measured; None if there is none."""
     profile = joined_ranks(case, folder) if case in RANKS.values() else _of_program(case, folder)
-    if not profile:
-        return None
-    # no more than advice needs, of the window that a report is about
-    timeline = Timeline(replace(profile, window=case.window))
+    return said_of(replace(profile, window=case.window)) if profile else None
+
+
+def said_of(profile: Profile) -> Said:
+    """Return what is said of a profile in the window that a report is about: no more than advice needs."""
+    timeline = Timeline(profile)
     results = [analysis.run(timeline) for analysis in ANALYSES if analysis.entry in NEEDS]
     (table,) = (result.table for result in results if result.name == REPLAY.name)
     row: dict[Any, Any] = table.iloc[0].to_dict() if table is not None and len(table) else {}
@@ -120,7 +124,7 @@ def _of_program(case: Case, folder: Path) -> Profile | None:
     for suffix in (".sqlite", ".ncu-rep"):
         packed = folder / f"{case.file}{suffix}.xz"
         if packed.exists():
-            found = _read(packed)
+            found = read_packed(packed)
             profile = profile.joined(found) if profile else found
     return profile
 
@@ -128,14 +132,17 @@ def _of_program(case: Case, folder: Path) -> Profile | None:
 def joined_ranks(case: Case, folder: Path) -> Profile | None:
     """Return the captures of all ranks of a case as one; None if there are none."""
     files = sorted(folder.glob(f"{case.name}.[0-9].*.xz"))
-    return merge_ranks([RankCapture(file.name.split(".")[0], _read(file)) for file in files]) if files else None
+    return merge_ranks([RankCapture(file.name.split(".")[0], read_packed(file)) for file in files]) if files else None
 
 
-def _read(packed: Path) -> Profile:
+def read_packed(packed: Path) -> Profile:
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch) / packed.stem
         path.write_bytes(lzma.decompress(packed.read_bytes()))
-        return read(path)
+        beside = packed.with_name(unprofiled_file(path).name)
+        if beside.exists():
+            unprofiled_file(path).write_bytes(beside.read_bytes())
+        return with_unprofiled(read(path), path)
 
 
 def table(verdicts: Sequence[Verdict]) -> str:

@@ -1,7 +1,8 @@
-"""Times and captures the real programs on a GPU host: `python -m tests.real time|capture [NAME ...] --folder DIR`.
+"""Times, captures and judges the real programs: `python -m tests.real time|capture|check [NAME ...] --folder DIR`.
 
-time: each form without a profiler. capture: `nightsight profile` of the form `base`, and torch.profiler for some. What
-comes before the first step (imports) overlaps with other programs; while one uses the GPU, the others wait.
+time: each form without a profiler. capture: `nightsight profile` of the form `base`, and torch.profiler for some; both
+on a GPU host. What comes before the first step (imports) overlaps with other programs; while one uses the GPU, the
+others wait. check: compares the advice with the times; needs no GPU.
 """
 
 import argparse
@@ -20,6 +21,7 @@ from typing import TypeVar
 from nightsight.captures import unprofiled_file
 from tests.planted.store import packed
 from tests.real.cases import REAL, RealCase
+from tests.real.judge import judged, table
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -32,13 +34,16 @@ KEPT = ("REAL_LOCK", "REAL_BUILD", "REAL_SHARE", "REAL_SMALL", "HF_HUB_OFFLINE",
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.real", description=__doc__)
-    parser.add_argument("command", choices=["time", "capture"])
+    parser.add_argument("command", choices=["time", "capture", "check"])
     parser.add_argument("cases", nargs="*", metavar="NAME", help="only these (default: all)")
     parser.add_argument("--folder", type=Path, required=True, help="for times and captures")
     parser.add_argument("--at-once", type=int, default=5, metavar="N", help="programs that start at a time")
     parser.add_argument("--seconds", type=float, default=3600, help="start nothing after this time")
     options = parser.parse_args()
     cases = [REAL[name] for name in options.cases] or list(REAL.values())
+    if options.command == "check":
+        print(table(judged(options.folder)))
+        return
     options.folder.mkdir(parents=True, exist_ok=True)
     deadline = time.monotonic() + options.seconds
     with tempfile.TemporaryDirectory() as scratch:

@@ -11,8 +11,8 @@ from typing import Final
 class RealCase:
     """A program of `programs.py`. rules: the first advice must be one of these; none for a healthy program.
 
-    fixes: the form that mends it, by rule; "" stands for all rules. share: of the steps when it is captured. parts: as
-    how many repetitions nightsight sees what the program calls a step; 0 if it is not known.
+    fixes: the form that mends it, by rule; "" represents all other rules, "both" a form that does more than one finding
+    asks for. share: of the steps when it is captured. has_kineto: whether torch.profiler records it, too.
     """
 
     name: str
@@ -31,12 +31,12 @@ class RealCase:
 REAL: Final = {
     case.name: case
     for case in (
-        RealCase("accelerate_bert", "A", ("tensor_cores",), (("", "bf16"), ("tf32", "tf32")), has_kineto=True),
+        RealCase("accelerate_bert", "A", ("tensor_cores",), (("", "bf16"), ("tensor_cores", "tf32")), has_kineto=True),
         RealCase("bert_padding", "B", ("padding",), (("", "longest"),)),
         RealCase(
             "llama_checkpointing",
             "A",
-            ("recomputation",),
+            ("recomputation", "fusion"),
             (("", "stored"), ("fusion", "compile"), ("launch_bound", "compile")),
         ),
         RealCase("gpt2_vocabulary", "B", ("misaligned",), (("", "padded"),)),
@@ -74,7 +74,7 @@ REAL: Final = {
         RealCase("jax_loop", "B", ("launch_bound", "not_jitted"), (("", "fused"),), 0.3),
         RealCase("cupy_options", "A", ("fusion",), (("", "kernel"),)),
         RealCase("cupy_converges", "B", ("wait",), (("", "rarely"),), 0.3),
-        RealCase("numba_arrays", "A", ("pageable_copy", "copies_to_host", "many_small_copies"), (("", "device"),)),
+        RealCase("numba_arrays", "A", ("pageable_copy", "copies_to_host", "many_small_copies"), (("both", "device"),)),
         RealCase("cublas_batches", "B", ("copies_to_host", "many_small_copies", "launch_bound"), (("", "batched"),)),
         RealCase("jacobi_waits", "A", ("wait", "many_small_copies", "copies_to_host"), (("", "rarely"),)),
         RealCase("llama_healthy", "A"),

@@ -403,17 +403,28 @@ def _least_share(timeline: Timeline) -> np.ndarray[Any, np.dtype[np.float64]]:
 
 
 def _find_misaligned_products(timeline: Timeline) -> Iterator[KernelRemedy]:
-    """Find products on tensor cores whose rows do not start at multiples of 16 bytes, so that loads are narrow."""
+    """Find products on tensor cores whose rows do not start at multiples of 16 bytes, so that loads are narrow.
+
+    Those of unfused attention are left to its own fix.
+    """
+    names, work = _kernel_names(timeline), _operation_rows(timeline)
+    is_misaligned = _aligned_times(timeline, np.arange(len(work.code)))[1]
+    is_misaligned[np.concatenate(_attention_products(timeline))] = False
+    rows = work.rows_where(is_misaligned)
+    if len(rows):
+        evidence = (f"{len(rows):,} kernels, together {format_value(float(work.time[rows].sum()), 'time_ns')}",)
+        place = _main_kernels(names, work, rows)
+        yield _make_remedy("misaligned", place, timeline, (rows, _aligned_times(timeline, rows)[0]), evidence)
+
+
+def _aligned_times(timeline: Timeline, rows: Ints) -> tuple[Ints, Flags]:
+    """Return how long kernels would take with aligned operands, and which are misaligned."""
     names, work = _kernel_names(timeline), _operation_rows(timeline)
     alignments = [_ALIGNMENT.search(text) for text in names.texts]
-    rows = work.rows_where(names.flags(match is not None for match in alignments)[work.code])
-    if len(rows):
-        time = work.time[rows]
-        shares = np.array([_MISALIGNED_SHARE[match[1]] if match else 1.0 for match in alignments])
-        new_ns = np.maximum(np.rint(time * shares[work.code[rows]]), np.minimum(time, _LEAST_PRODUCT_NS))
-        evidence = (f"{len(rows):,} kernels, together {format_value(float(time.sum()), 'time_ns')}",)
-        place = _main_kernels(names, work, rows)
-        yield _make_remedy("misaligned", place, timeline, (rows, new_ns.astype(np.int64)), evidence)
+    shares = np.array([*(_MISALIGNED_SHARE[match[1]] if match else 1.0 for match in alignments), 1.0, 1.0])
+    time, share = work.time[rows], shares[work.code[rows]]
+    new_ns = np.maximum(np.rint(time * share), np.minimum(time, _LEAST_PRODUCT_NS)).astype(np.int64)
+    return new_ns, share < 1
 
 
 def _find_recomputation(timeline: Timeline, steps: Ints) -> Iterator[KernelRemedy]:
@@ -562,10 +573,31 @@ def _find_attention(timeline: Timeline) -> Iterator[KernelRemedy]:
     """Find unfused attention: a softmax or its gradient between two products, with only elementwise kernels around it.
 
     A fused kernel keeps the scores on the chip, so the kernels between the products take no time. The products keep
-    their times, although they write and read the scores too: the gain is a lower bound.
+    their times, unless they are misaligned, although they write and read the scores too: the gain is a lower bound.
     """
     names, work = _kernel_names(timeline), _operation_rows(timeline)
+    low, high = _attention_products(timeline)
+    if not len(low):
+        return
+    count = high - low - 1
+    inner = np.repeat(low + 1, count) + np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
+    products = distinct(np.append(low, high))
+    new_ns, is_misaligned = _aligned_times(timeline, products)
+    rows = np.append(inner, products[is_misaligned])
+    times = np.append(np.zeros_like(inner), new_ns[is_misaligned])
+    is_softmax_name = names.flags(map(is_softmax, names.texts))
     texts = [*(operation(text) for text in names.texts), "copy"]
+    example = work.code[inner[: count[0]]]
+    words = listed(("softmax" if is_softmax_name[code] else texts[max(code, -1)] for code in example), _WORDS)
+    total = format_value(float(work.time[inner].sum()) / len(low), "time_ns")
+    evidence = (f"{words} between two products, {len(low):,} ×: {total} each time",)
+    yield _make_remedy("attention", words, timeline, (rows, times), evidence)
+
+
+@memoize
+def _attention_products(timeline: Timeline) -> tuple[Ints, Ints]:
+    """Return the rows of the products before and after each softmax of unfused attention; none if there are few."""
+    names, work = _kernel_names(timeline), _operation_rows(timeline)
     is_softmax_row = names.flags(map(is_softmax, names.texts))[work.code]
     is_product = names.flags(map(is_named_product, names.texts))[work.code]
     # dropout and masks
@@ -585,14 +617,8 @@ def _find_attention(timeline: Timeline) -> Iterator[KernelRemedy]:
         is_same &= column[low] == column[high]
     low, high = low[is_same], high[is_same]
     if len(low) < _FEWEST or work.start[high].max() - work.start[low].min() < _LEAST_SPREAD * timeline.window.length_ns:
-        return
-    count = high - low - 1
-    inner = np.repeat(low + 1, count) + np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
-    example = inner[: count[0]]
-    words = listed(("softmax" if is_softmax_row[row] else texts[max(work.code[row], -1)] for row in example), _WORDS)
-    total = format_value(float(work.time[inner].sum()) / len(low), "time_ns")
-    evidence = (f"{words} between two products, {len(low):,} ×: {total} each time",)
-    yield _make_remedy("attention", words, timeline, (inner, np.zeros_like(inner)), evidence)
+        return low[:0], high[:0]
+    return low, high
 
 
 def _is_loop(work: _OperationRows, steps: Ints, chains: Ints) -> bool:

@@ -1,0 +1,80 @@
+"""Judges advice on the real programs: whether the first finding names the cause, and the step that it promises."""
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from nightsight.model.report import Finding
+from tests.planted.judge import headers, number, read_packed, said_of
+from tests.real.cases import REAL, RealCase
+
+LEAST_FALSE_PCT = 3.0
+
+
+@dataclass(frozen=True)
+class RealVerdict:
+    """A program, its first finding, a step of it in ms as the report has it, and the times of its forms."""
+
+    case: RealCase
+    first: Finding | None
+    step_ms: float
+    times: dict[str, float]
+
+    @property
+    def is_right(self) -> bool:
+        """Whether the first finding names the cause; of a healthy program, whether nothing much is promised."""
+        if not self.case.rules:
+            return self.first is None or (self.first.gain_pct or 0.0) <= LEAST_FALSE_PCT
+        return self.first is not None and self.first.rule in self.case.rules
+
+    @property
+    def form(self) -> str:
+        """The form of the program that the first finding asks for; "" if it was not timed."""
+        forms = dict(self.case.fixes)
+        form = forms.get(self.first.rule, forms.get("", "")) if self.first else ""
+        return form if form in self.times else ""
+
+    @property
+    def factor(self) -> float | None:
+        """The promised step over the measured one, with the step before the fix as measured in the same session."""
+        if not self.form or self.first is None or self.first.gain_pct is None:
+            return None
+        return self.times["base"] * (1 - self.first.gain_pct / 100) / self.times[self.form]
+
+
+def judged(folder: Path) -> list[RealVerdict]:
+    """Judge all captures in a folder."""
+    times: dict[str, dict[str, float]] = json.loads((folder / "times.json").read_text())
+    verdicts = []
+    for case in REAL.values():
+        if (packed := folder / f"{case.name}.sqlite.xz").exists():
+            said = said_of(read_packed(packed))
+            first = said.advice[0] if said.advice else None
+            verdicts.append(RealVerdict(case, first, said.unprofiled_ms, times.get(case.name, {})))
+    return verdicts
+
+
+def table(verdicts: Sequence[RealVerdict]) -> str:
+    """Write the verdicts as Markdown, those of each half with their sum."""
+    lines = [
+        *headers("program", "half", "first finding", "gain", "step before", "measured after", "promised / measured")
+    ]
+    for each in verdicts:
+        title = re.sub(r": [\d.,]+ \S+ of the .*", "", each.first.title) if each.first else "none"
+        rule = f"`{each.first.rule}`: " if each.first else ""
+        gain = number(each.first.gain_pct, 1, " %") if each.first else ""
+        after = f"{number(each.times[each.form], 2)} ({each.form})" if each.form else ""
+        wrong = "" if each.is_right else " (another cause)"
+        cells = (f"`{each.case.name}`", each.case.half, f"{rule}{title}{wrong}", gain)
+        lines.append(f"| {' | '.join((*cells, number(each.times.get('base'), 2), after, number(each.factor, 2)))} |")
+    for half in ("A", "B"):
+        mine = [each for each in verdicts if each.case.half == half]
+        factors = [each.factor for each in mine if each.factor is not None and each.is_right]
+        near = sum(1 / 1.5 <= factor <= 1.5 for factor in factors)
+        right = sum(each.is_right for each in mine)
+        lines.append(
+            f"\nHalf {half}: {right} of {len(mine)} right, {near} of {len(factors)} promised steps within 1.5."
+        )
+    return "\n".join(lines)
