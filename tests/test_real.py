@@ -1,4 +1,4 @@
-"""Advice on programs as people write them, with their libraries' loops: captures of an H100, and times of their fixes."""
+"""Advice on programs as people write them, with the loops of their libraries: captures, and times of their fixes."""
 
 from functools import cache
 from pathlib import Path

@@ -56,4 +56,4 @@ def test_files_are_written_where_the_page_finds_them(
 def test_other_formats_have_no_such_files(options: tuple[str, ...], run: Callable[..., Result], tmp_path: Path) -> None:
     report = tmp_path / "small.json"
     report.write_text(small_report().to_json())
-    assert "--assets is for a page" in run("report", report, *options, "--assets", "a", expect=USAGE).stderr
+    assert "--assets needs a page" in run("report", report, *options, "--assets", "a", expect=USAGE).stderr
