@@ -46,6 +46,7 @@ _OUTSIDE: Final = "outside all NVTX ranges"
 _MOST_RANGES: Final = 2
 _MOST_CAUSES: Final = 8
 _MOST_EVIDENCE: Final = 3
+_REPLAY_COLUMNS: Final = tuple(column.name for column in REPLAY.columns if not column.is_optional)
 _WHAT_IF_COLUMNS: Final = tuple(column.name for column in WHAT_IF.columns if not column.is_optional)
 # explains the order if its gain is larger than that of the first cause
 _GRAPH_LATER: Final = "then use a CUDA graph, which cannot contain syncs"
@@ -213,7 +214,7 @@ def unchecked_rules(results: Sequence[Result]) -> dict[str, str]:
 
 def _cause_findings(tables: Tables, *, is_start_up: bool) -> Iterator[tuple[Finding, float]]:
     """Yield a finding for each remedy with enough gain, and its weight for the first place."""
-    replays, simulated = tables.rows(REPLAY, *REPLAY.column_names), tables.rows(WHAT_IF, *_WHAT_IF_COLUMNS)
+    replays, simulated = tables.rows(REPLAY, *_REPLAY_COLUMNS), tables.rows(WHAT_IF, *_WHAT_IF_COLUMNS)
     simulated = simulated[simulated["gain_pct"].notna() & simulated["rule"].isin(list(RULE))]
     if not len(replays):
         return
@@ -270,7 +271,8 @@ def _cause_finding(row: dict[Any, Any], replay: dict[Any, Any], tables: Tables, 
     waiting = (
         (f"Most of this time is spent in `{waits}`, waiting for another thread, a process or a file.",) if waits else ()
     )
-    remedy = rule.remedy if replay["of_repetitions"] or not rule.once else rule.once
+    framework = str(replay.get("framework", ""))
+    remedy = rule.remedies.get(framework, rule.remedy) if replay["of_repetitions"] or not rule.once else rule.once
     title = f"{rule.title}: {{name}}" if rule.of_kernels else rule.title
     cause = (rule.of_rank if rule.of_rank and row["name"] else title).format(**texts)
     return Finding(

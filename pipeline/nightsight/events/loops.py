@@ -409,8 +409,8 @@ def _launch_loop(work: LaunchedWork, process: int, names: Ints, launch_ns: Ints,
     starts, end = launches[::period], int(launches[-1]) + 1
     before = int(loads[: np.searchsorted(loads, starts[0])].max(initial=np.iinfo(np.int64).min))
     spans = pd.DataFrame({"start": [starts[0], before], "end": [end, np.iinfo(np.int64).max]})
-    (gpu_ns, total), _ = _launched_between(work, process, spans)
-    if count_of_periods < LEAST - 1 or gpu_ns < LEAST_OF_WORK * total:
+    (gpu_ns, after_loads), total = _launched_between(work, process, spans)
+    if count_of_periods < LEAST - 1 or gpu_ns < max(LEAST_OF_WORK * after_loads, _LEAST_OF_ALL * total):
         return None
     of_what = f"{UNNAMED} {period:,} launches" if period > 1 else f"{UNNAMED} launch"
     return Loop(process, of_what, starts, end, int(gpu_ns), is_named=False)
@@ -418,6 +418,8 @@ def _launch_loop(work: LaunchedWork, process: int, names: Ints, launch_ns: Ints,
 
 # of the GPU time of the process: a sequence that covers less is not the program's loop
 LEAST_OF_WORK: Final = 0.5
+# of all of it, if modules were loaded before the sequence
+_LEAST_OF_ALL: Final = 0.1
 UNNAMED: Final = "the same"
 """The beginning of the family of a loop that was found in launches (`the same 29 launches`)."""
 

@@ -37,6 +37,12 @@ REPLAY: Final = Entry(
         ),
         Column("unprofiled_ns", NUMBER, "one repetition without the profiler, which gains refer to: as timed if known"),
         Column("doubt", TEXT, "why no gain is given; empty if the simulation is reliable"),
+        Column(
+            "framework",
+            TEXT,
+            "what the program uses, for the words of fixes: PyTorch, JAX, CuPy, Numba or CUDA; empty: unknown",
+            is_optional=True,
+        ),
     ),
     rows="simulations",
     place="points",

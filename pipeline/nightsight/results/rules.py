@@ -4,7 +4,8 @@ Everything else follows from these declarations: the values of the result `what_
 first screen, the table in docs/advice.md. `nightsight.analyze.causes.remedies` proposes and simulates the changes.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from nightsight.results.categories import ALLOCATION, COMMUNICATION, COMPUTE, COPIES, HOST, LAUNCH, MODULE, SYNC
@@ -42,7 +43,7 @@ class Rule(CauseTexts):
     once: the remedy if nothing repeats. at_start: the remedy in the start-up. of_rank: the title if the rank that the
     others wait for is known. saves: the time is what can be saved, not what the cause costs. shares_time: other such
     remedies in the same place gain the same time, so only the best is reported. of_kernels: it needs no CUDA calls and
-    names kernels.
+    names kernels. remedies: the remedy in the words of another framework than PyTorch (nightsight.events.frameworks).
     """
 
     change: str
@@ -57,6 +58,7 @@ class Rule(CauseTexts):
     saves: bool = False
     shares_time: bool = False
     of_kernels: bool = False
+    remedies: Mapping[str, str] = field(default_factory=dict)
 
 
 RULES: Final = (
@@ -87,6 +89,26 @@ RULES: Final = (
         things=("piece of host code", "pieces of host code"),
         causes=(HOST,),
         shares_time=True,
+        remedies={
+            "JAX": (
+                "Run it ahead of time in another thread: load the next batch and put it on the GPU "
+                "(jax.device_put) while the current step runs. Move computations into the jitted "
+                "function, and do the rest every N steps."
+            ),
+            "CuPy": (
+                "Run it ahead of time in another thread or process. Speed up what must stay: no Python "
+                "loops over elements, CuPy instead of NumPy."
+            ),
+            "Numba": (
+                "Run it ahead of time in another thread or process. Speed up what must stay: numba.njit, "
+                "no Python loops over elements."
+            ),
+            "CUDA": (
+                "Launch the next work before it, so that the GPU has work meanwhile (launches are "
+                "asynchronous), or run it on another thread. Move the computation into a kernel if it can"
+                " run there."
+            ),
+        },
     ),
     Rule(
         name="interpreter",
@@ -129,6 +151,27 @@ RULES: Final = (
         things=("wait", "waits"),
         causes=(SYNC,),
         shares_time=True,
+        remedies={
+            "JAX": (
+                "Don't read values in every step: float(x), np.asarray(x), print and block_until_ready "
+                "wait for the GPU. Decide on the GPU (jax.lax.cond, jax.lax.while_loop), or read every N "
+                "steps."
+            ),
+            "CuPy": (
+                "Don't read values in every step: float(x), .get(), cupy.asnumpy and comparisons in an if"
+                " wait for the GPU. Test for convergence every N steps, or one step late from pinned "
+                "memory."
+            ),
+            "Numba": (
+                "Don't call copy_to_host or cuda.synchronize in every step. Copy every N steps, or to "
+                "pinned memory (cuda.pinned_array) on a separate stream."
+            ),
+            "CUDA": (
+                "Don't call cudaDeviceSynchronize, cudaStreamSynchronize or a blocking cudaMemcpy in "
+                "every step. Copy with cudaMemcpyAsync to pinned memory (cudaMallocHost) and read a step "
+                "later; test for convergence every N steps, or on the GPU."
+            ),
+        },
     ),
     Rule(
         name="wait_and_host_code",
@@ -167,6 +210,23 @@ RULES: Final = (
         causes=(LAUNCH,),
         worth_pct=5.0,
         counts=0.4,
+        remedies={
+            "JAX": (
+                "Put the loop into the compiled program: jax.lax.scan or jax.lax.fori_loop over steps, "
+                "larger jitted functions, larger batches."
+            ),
+            "CuPy": (
+                "Merge operations into one kernel (cupy.ElementwiseKernel, cupy.fuse, cupyx.jit), capture"
+                " the work in a CUDA graph (stream.begin_capture), or compute more per call. A graph "
+                "cannot contain a sync."
+            ),
+            "Numba": ("Do more per kernel: merge kernels, loop inside of them, and use larger grids."),
+            "CUDA": (
+                "Capture the work in a CUDA graph (cudaStreamBeginCapture, cudaGraphLaunch), or launch "
+                "less: merged kernels, batched library calls (cublasGemmStridedBatchedEx), larger grids. "
+                "A graph cannot contain a sync."
+            ),
+        },
     ),
     Rule(
         name="not_jitted",
@@ -203,6 +263,21 @@ RULES: Final = (
         ),
         things=("call", "calls"),
         causes=(ALLOCATION,),
+        remedies={
+            "JAX": (
+                "Keep preallocation on (XLA_PYTHON_CLIENT_PREALLOCATE), and donate what a step updates "
+                "(donate_argnums)."
+            ),
+            "CuPy": (
+                "Don't call free_all_blocks in a loop, keep CuPy's memory pool on, and write into "
+                "existing arrays (out=)."
+            ),
+            "Numba": ("Allocate arrays before the loop (cuda.device_array), and reuse them."),
+            "CUDA": (
+                "Allocate buffers before the loop, or use cudaMallocAsync with a memory pool that keeps "
+                "its memory (cudaMemPoolAttrReleaseThreshold)."
+            ),
+        },
     ),
     Rule(
         name="loading",
@@ -292,6 +367,25 @@ RULES: Final = (
         ),
         things=("copy", "copies"),
         causes=(COPIES,),
+        remedies={
+            "JAX": (
+                "Put the next batch on the GPU while the current step runs (jax.device_put in a separate "
+                "thread), or keep the data on the GPU."
+            ),
+            "CuPy": (
+                "Use pinned memory (cupyx.empty_pinned) and copy ahead of time on a separate stream "
+                "(array.set(host, stream=...)), or keep the arrays on the GPU."
+            ),
+            "Numba": (
+                "Pass arrays on the GPU (cuda.to_device, cuda.device_array): a kernel that gets NumPy "
+                "arrays copies them there and back in each call. For what must be copied: "
+                "cuda.pinned_array and a separate stream."
+            ),
+            "CUDA": (
+                "Allocate the host buffer with cudaMallocHost (or register it with cudaHostRegister), and"
+                " copy ahead of time with cudaMemcpyAsync on a separate stream."
+            ),
+        },
     ),
     Rule(
         name="exposed_copy",
@@ -305,6 +399,13 @@ RULES: Final = (
         remedy="Copy the next batch on a separate stream while this one is computed.",
         things=("copy", "copies"),
         causes=(COPIES,),
+        remedies={
+            "JAX": ("Put the next batch on the GPU while the current step runs: jax.device_put in a separate thread."),
+            "CUDA": (
+                "Copy the next block with cudaMemcpyAsync on a separate stream while this one is "
+                "computed, with two buffers."
+            ),
+        },
     ),
     Rule(
         name="copies_to_host",
@@ -322,6 +423,21 @@ RULES: Final = (
         things=("copy", "copies"),
         causes=(COPIES,),
         shares_time=True,
+        remedies={
+            "JAX": (
+                "Return less from the jitted function: reduce results inside of it, and call "
+                "jax.device_get every N steps."
+            ),
+            "CuPy": ("Keep results as CuPy arrays and reduce them there; call .get() every N steps."),
+            "Numba": (
+                "Keep results in device arrays: a kernel that gets NumPy arrays copies them back in each "
+                "call. Reduce them on the GPU."
+            ),
+            "CUDA": (
+                "Reduce the results on the GPU and copy less, or copy with cudaMemcpyAsync to pinned "
+                "memory (cudaMallocHost) on a separate stream and read them a step later."
+            ),
+        },
     ),
     Rule(
         name="many_small_copies",
@@ -468,6 +584,16 @@ RULES: Final = (
         things=("kernel", "kernels"),
         saves=True,
         of_kernels=True,
+        remedies={
+            "JAX": (
+                'Compute in BF16, or allow TF32: jax.config.update("jax_default_matmul_precision", "tensorfloat32").'
+            ),
+            "CuPy": ("Allow TF32 (the environment variable CUPY_TF32=1), or compute in FP16."),
+            "CUDA": (
+                "Allow TF32 (cublasSetMathMode with CUBLAS_TF32_TENSOR_OP_MATH, "
+                "cudnnSetConvolutionMathType), or compute in FP16 or BF16 (cublasGemmEx)."
+            ),
+        },
     ),
     Rule(
         name="fusion",
@@ -498,6 +624,13 @@ RULES: Final = (
         worth_pct=13.0,
         saves=True,
         of_kernels=True,
+        remedies={
+            "JAX": ("Jit the function around them (jax.jit): XLA fuses what it compiles together."),
+            "CuPy": ("Write the chain as one kernel: cupy.ElementwiseKernel, cupy.fuse or cupyx.jit."),
+            "CUDA": (
+                "Write the chain as one kernel that reads its inputs once and keeps intermediate values in registers."
+            ),
+        },
     ),
     Rule(
         name="attention",

@@ -20,6 +20,7 @@ from nightsight.analyze.causes.scene import Scene
 from nightsight.analyze.causes.stretches import replay_stretch
 from nightsight.analyze.no_work import next_to_none
 from nightsight.analyze.unseen_work import MOST_CAPTURING, MOST_UNSEEN, capturing_share, unseen_share
+from nightsight.events.frameworks import framework_of
 from nightsight.events.timeline import Timeline
 from nightsight.intervals import Flags
 from nightsight.results.causes import PROFILER_COST, REPLAY, WHAT_IF
@@ -321,6 +322,7 @@ def replay(timeline: Timeline) -> Table:
         "timed_ns": simulation.timed_ns,
         "unprofiled_ns": simulation.unprofiled_ns,
         "doubt": simulation.doubt,
+        "framework": framework_of(timeline.profile),
     }
     return Table(pd.DataFrame([row], columns=REPLAY.column_names)[: int(simulation.measured_ns > 0)])
 

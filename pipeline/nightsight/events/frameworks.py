@@ -1,0 +1,42 @@
+"""The framework of a program, by what it leaves in a capture: advice speaks its language."""
+
+import re
+from typing import Final
+
+from nightsight.model.report import Profile
+from nightsight.system.parallel import memoize
+from nightsight.tables import FUNCTION, MODULE, empty
+
+PYTORCH: Final = "PyTorch"
+JAX: Final = "JAX"
+CUPY: Final = "CuPy"
+NUMBA: Final = "Numba"
+CUDA: Final = "CUDA"
+
+_BY_KERNELS: Final = (
+    (PYTORCH, re.compile(r"\bat::|\bc10::|\btorch_|triton_(?:poi|red|per|tem|mm)_")),
+    (
+        JAX,
+        re.compile(r"\bstream_executor::|^(?:input|loop|wrapped|gemm|command_buffer)_\w*(?:fusion|transpose|reduce)"),
+    ),
+    (CUPY, re.compile(r"^cupy_|\bcupy::")),
+    # the module of older versions, and the version that Numba adds to names
+    (NUMBA, re.compile(r"cudapy\d|\[abi:v\d|B2v\dB")),
+)
+
+
+@memoize
+def framework_of(profile: Profile) -> str:
+    """Return the framework of a program: the first that left a trace; CUDA without any and without Python, else ""."""
+    ranges = profile.tables.get("ranges", empty("ranges"))
+    kernels = profile.tables.get("kernels", empty("kernels"))
+    names = kernels["name"].cat.remove_unused_categories().cat.categories
+    if len(profile.tables.get("cpu_ops", ())) or ranges["style"].isin([MODULE, FUNCTION]).any():
+        return PYTORCH
+    if (ranges["domain"] == "TSL").any():
+        return JAX
+    for framework, pattern in _BY_KERNELS:
+        if any(pattern.search(name) for name in names):
+            return framework
+    is_python = len(profile.tables.get("python_samples", ())) or len(profile.tables.get("python_functions", ()))
+    return CUDA if len(names) and not is_python else ""
