@@ -406,6 +406,13 @@ def test_calls_with_the_same_id_are_said_and_add_no_work(damage: Damage) -> None
     assert gpu_time[["kernels", "kernel_ns"]].to_numpy().tolist() == [[3, 7000]]
 
 
+def test_nsys_waits_under_the_id_of_the_call_that_has_it_save(damage: Damage) -> None:
+    stop = f"(SELECT nameId FROM {RUNTIME} WHERE correlationId = 1003)"
+    renamed = f"UPDATE StringIds SET value = 'cuProfilerStop' WHERE id = {stop}"
+    profile = read(damage(renamed, f"UPDATE {RUNTIME} SET correlationId = 1000 WHERE correlationId IN (1001, 1003)"))
+    assert "ambiguous_calls" not in everything(profile)
+
+
 def test_a_driver_call_may_have_the_id_of_its_runtime_call(damage: Damage) -> None:
     drawn_twice = f"INSERT INTO {RUNTIME} SELECT * FROM {RUNTIME}"
     drivers = f"UPDATE {RUNTIME} SET eventClass = 1 WHERE rowid > (SELECT COUNT(*) / 2 FROM {RUNTIME})"

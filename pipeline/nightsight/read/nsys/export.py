@@ -80,7 +80,7 @@ _REPEATED: Final = Finding(
 _AMBIGUOUS: Final = Finding(
     "ambiguous_calls",
     "warning",
-    "{count:,} calls in {source} have the correlation id of another call",
+    "{calls} the correlation id of another call",
     "It is unknown which of them launched the work with that id; it is assigned to the first. Launch overhead and the "
     "ranges that own this work may be wrong.",
     _IDS_REPEAT,
@@ -197,8 +197,13 @@ class Export:
         shared = calls[repeats(calls["correlation"].fillna(0))]
         # 0 means no id
         shared = shared[(shared["correlation"] > 0) & shared["class"].notna()]
+        # to save its buffers, nsys waits for the GPU under the id of the call that asked for it
+        names = pd.Series(self.text(shared["name_id"])).astype("str")
+        saving = shared["correlation"][names.str.contains("ProfilerStop").to_numpy()]
+        shared = shared[~shared["correlation"].isin(saving)]
         if ambiguous := int(shared.duplicated(["process", "class", "correlation"]).sum()):
-            self.findings.append(_AMBIGUOUS.filled(source=source, count=ambiguous))
+            are = f"call in {source} has" if ambiguous == 1 else f"calls in {source} have"
+            self.findings.append(_AMBIGUOUS.filled(calls=f"{ambiguous:,} {are}"))
 
     def check_launches(self, source: str, kernels: Frame) -> None:
         """Add a finding if kernels on one GPU share a correlation id although no graph launched them."""
