@@ -71,7 +71,7 @@ def test_a_link_is_only_compared_to_on_one_machine(
     assert (ranks.sort_values("rank")["host"].tolist() if "host" in ranks else None) == hosts
     assert ("link_pct" in collectives and collectives["link_pct"].notna().all()) == is_near
     # what is only inferred is said
-    assert any("inferred from their clocks" in note for note in results["collectives"].notes) == (hosts is None)
+    assert any("as their clocks suggest" in note for note in results["collectives"].notes) == (hosts is None)
 
 
 def test_a_capture_that_tells_no_rank_has_that_of_its_launcher() -> None:
