@@ -12,7 +12,14 @@ import numpy as np
 import pandas as pd
 
 from nightsight.analyze.analysis import Analysis, Table
-from nightsight.analyze.causes.cost import fit_factor, fit_host_speed, speed_up_host, subtract_cost, timed_ns
+from nightsight.analyze.causes.cost import (
+    MOST_FACTOR,
+    fit_factor,
+    fit_host_speed,
+    speed_up_host,
+    subtract_cost,
+    timed_ns,
+)
 from nightsight.analyze.causes.functions import Code, function_in, waits_in
 from nightsight.analyze.causes.remedies import Remedy, remedies
 from nightsight.analyze.causes.replay import CALL, FEWEST, Floats, Model
@@ -67,8 +74,8 @@ class Simulation:
     A step is one of the repetitions, or the window if there are none. If the model has no whole repetitions, a stretch
     represents them: a step takes its share of the time. predicted_ns: without the profiler, from its usual overhead.
     timed_ns: in a run without it, NaN if there was none. unprofiled_ns: the base of the gains, with the usual overhead
-    scaled by `factor` to match `timed_ns`. costs: the rows of `profiler_cost`. obstacle: why the capture
-    cannot be replayed, "" if it can.
+    scaled by `factor` to match `timed_ns`, and the host faster by a share of its time. costs: the rows of
+    `profiler_cost`. obstacle: why the capture cannot be replayed, "" if it can.
     """
 
     model: Model
@@ -84,6 +91,7 @@ class Simulation:
     costs: pd.DataFrame
     gains: tuple[Gain, ...]
     obstacle: str = ""
+    faster_by: float = 0.0
 
     @property
     def unexplained(self) -> float:
@@ -119,16 +127,17 @@ def simulate(timeline: Timeline) -> Simulation:
     share = timeline.window.length_ns / max(repetitions, 1) / max(scene.timeline.window.length_ns, 1)
     share = 1.0 if model.steps else share
     fixes, timed_step_ns, factor = remedies(scene), timed_ns(timeline.profile, scene.timeline.window), 1.0
+    faster_by = 0.0
     if timed_step_ns > 0:
         scaled_lags = partial(map, partial(_without_profiler, scene))
         factor = fit_factor(lambda factors: share * _step_lengths(model, list(scaled_lags(factors))), timed_step_ns)
-    base_lag = _without_profiler(scene, factor)
-    if timed_step_ns > 0:
-        # what the profiler does not explain is the host's own speed, which varies from run to run
-        faster = partial(speed_up_host, model, base_lag)
-        faster_lags = partial(map, faster)
-        by = fit_host_speed(lambda shares: share * _step_lengths(model, list(faster_lags(shares))), timed_step_ns)
-        base_lag = faster(by)
+        # no profiler costs that much: the host was faster in that run, as its speed varies
+        factor = factor if factor < MOST_FACTOR else 1.0
+        faster_lags = partial(map, partial(speed_up_host, model, _without_profiler(scene, factor)))
+        faster_by = fit_host_speed(
+            lambda shares: share * _step_lengths(model, list(faster_lags(shares))), timed_step_ns
+        )
+    base_lag = speed_up_host(model, _without_profiler(scene, factor), faster_by)
     lags = [model.lag, _without_profiler(scene), base_lag, *(scene.apply(remedy.edit, base_lag) for remedy in fixes)]
     replayed_ns, predicted_ns, base_ns, *lengths = (float(length) for length in _step_lengths(model, lags))
     # no step takes longer without the profiler; it only seems to if its start moves more than its end
@@ -144,7 +153,7 @@ def simulate(timeline: Timeline) -> Simulation:
         share * length for length in (measured_ns, replayed_ns, predicted_ns, base_ns)
     )
     times = (measured_ns, replayed_ns, predicted_ns, timed_step_ns, base_ns)
-    return Simulation(model, repetitions, *times, *overhead, scaled, _obstacle(scene))
+    return Simulation(model, repetitions, *times, *overhead, scaled, _obstacle(scene), faster_by)
 
 
 def _obstacle(scene: Scene) -> str:
@@ -371,6 +380,8 @@ def _profiler_notes(simulation: Simulation) -> Iterator[str]:
     if abs(simulation.unprofiled_ns - simulation.timed_ns) <= _AS_TIMED * simulation.timed_ns:
         if simulation.factor != 1:
             yield f"For the gains, this overhead is scaled by {simulation.factor:.2g} to match that run."
+        if simulation.faster_by:
+            yield f"For the gains, host code is {100 * simulation.faster_by:.0f} % shorter, to match that run."
     else:
         yield (
             "Neither the overhead nor the speed of the host explains the time of that run. Gains refer to "
