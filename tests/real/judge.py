@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nightsight.model.report import Finding
-from tests.planted.judge import headers, number, read_packed, said_of
+from tests.planted.judge import LEAST_FALSE_PCT, headers, number, read_packed, said_of
 from tests.real.cases import REAL, RealCase
-
-LEAST_FALSE_PCT = 3.0
 
 
 @dataclass(frozen=True)
