@@ -344,7 +344,7 @@ def test_a_program_that_fails_before_the_span(span: Callable[..., Capture]) -> N
 
 
 def test_a_program_that_fails_after_the_span_leaves_a_whole_capture(span: Callable[..., Capture]) -> None:
-    capture = span(Span(0, 0.3), seconds=2, status=5)
+    capture = span(Span(0, 0.3), seconds=4, status=5)
     assert capture.failure == "tiny ended with exit status 5"
     assert rules(capture) == ["failed_later"]
 

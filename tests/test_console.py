@@ -261,7 +261,7 @@ def test_bars_show_a_series_and_its_stage_and_go_away() -> None:
     assert "[/bold]" in text
     assert "\x1b[31m" not in text
     assert "report: there\n" in text
-    assert re.search(r"run 2 of 3.*0:00, about 0:00 left", text)
+    assert re.search(r"run 2 of 3.*0:0\d, about 0:0\d left", text)
 
 
 @pytest.mark.parametrize(
