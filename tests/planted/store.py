@@ -31,14 +31,14 @@ def packed(path: Path, root: Path) -> bytes:
     """Return what nsys or ncu wrote, compressed; `root` is the folder of the programs, which must not be named."""
     data = path.read_bytes()
     if path.suffix == ".sqlite":
-        data = _without_machine(data)
+        data = _without_machine(data, root)
     else:
         # lengths are part of ncu's format
         data = data.replace(bytes(root), b"/" + b"x" * (len(bytes(root)) - 1))
     return lzma.compress(data, preset=9 | lzma.PRESET_EXTREME)
 
 
-def _without_machine(data: bytes) -> bytes:
+def _without_machine(data: bytes, root: Path) -> bytes:
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch) / "export.sqlite"
         path.write_bytes(data)
@@ -51,6 +51,11 @@ def _without_machine(data: bytes) -> bytes:
                 if table.startswith("ENUM_"):
                     database.execute(f"DROP TABLE {table}")  # the same in each capture, and never read
             database.execute(_BLANK)
+            # XLA puts places in the program into the texts of its ranges
+            for table, column in (("StringIds", "value"), ("NVTX_EVENTS", "text")):
+                if table in known:
+                    names = f"{column} = replace({column}, ?, '')"
+                    database.execute(f"UPDATE {table} SET {names} WHERE instr({column}, ?)", (f"{root}/", f"{root}/"))
             database.commit()
             database.execute("VACUUM")
         return path.read_bytes()
