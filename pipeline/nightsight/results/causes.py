@@ -33,7 +33,9 @@ REPLAY: Final = Entry(
             "predicted_ns", NUMBER, "one repetition without the profiler, by the calibrated or typical cost of calls"
         ),
         Column(
-            "timed_ns", NUMBER, "one repetition in a run without the profiler: median; missing if there was no such run"
+            "timed_ns",
+            NUMBER,
+            "one repetition in a run without the profiler, typically; missing if there was no such run",
         ),
         Column("unprofiled_ns", NUMBER, "one repetition without the profiler, which gains refer to: as timed if known"),
         Column("doubt", TEXT, "why no gain is given; empty if the simulation is reliable"),

@@ -48,6 +48,8 @@ from nightsight.units import format_ranks
 # A constant without a source separates the planted programs with a cause from the healthy ones (tests/data/planted: an
 # H200, nsys 2025.3). docs/causes.md says how well.
 
+# between kernels that are computed again, host code up to this length belongs to computing them: modules, saved tensors
+_RECOMPUTING_NS: Final = 10_000_000
 # host code between two launches up to this length only launches; longer code does other work
 _BETWEEN_LAUNCHES_NS: Final = 100_000
 # the limit is higher where a step has this many launches, since a framework decides there what to launch; outside of
@@ -932,7 +934,7 @@ def kernels(scene: Scene) -> Iterator[Remedy]:
         leading_calls = scene.in_calls[(is_plain & scene.leads_to(removed_calls))[scene.in_calls]]
         affected = np.union1d(removed_calls, leading_calls)
         # between kernels that are computed again runs only the code that computes them, hooks of checkpointing included
-        most_ns = 20 * _DISPATCH_NS if proposal.rule == "recomputation" else _BETWEEN_LAUNCHES_NS
+        most_ns = _RECOMPUTING_NS if proposal.rule == "recomputation" else _BETWEEN_LAUNCHES_NS
         edit = (
             *_shorten(scene, operations, scene.length[operations] - proposal.new_ns[is_replayed], with_latency=removed),
             Change(model.edges_of(CALL, affected), "set", 0),
