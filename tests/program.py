@@ -49,6 +49,7 @@ class Kernel:
     stream: int = 7
     name: str = "a"
     call_us: float = CALL_US
+    blocks: int = 1
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,10 @@ class Graph:
 
 @dataclass(frozen=True)
 class Copy:
-    """A copy H (to the device) or D (to the host); of pageable memory, its call returns when it is done."""
+    """A copy H (to the device), D (to the host), I (within the GPU) or P (to a peer).
+
+    The call of a copy of pageable memory returns when it is done.
+    """
 
     way: str
     size: int
@@ -151,19 +155,25 @@ def within(name: str, *body: Statement) -> Range:
 
 @dataclass(frozen=True)
 class Thread:
-    """What one thread does, of which rank: ranks are processes with a GPU each."""
+    """What one thread does, of which rank: ranks are processes, each with the GPU of its number or with another."""
 
     body: Body
     rank: int = 0
+    gpu: int | None = None
 
 
-def captured(*threads: Thread | Body, added_us: float = 0.0) -> Profile:
+def captured(*threads: Thread | Body, added_us: float = 0.0, records: bool = True) -> Profile:
     """Execute a program, and return what was recorded.
 
     added_us: what the profiler adds to each call, half in it and half after it. The capture knows that cost, as if it
-    had been calibrated.
+    had been calibrated. records: whether the profiler recorded events, too.
     """
-    return _executed(threads, added_us).profile()
+    return _executed(threads, added_us).profile(records=records)
+
+
+def run_us(*threads: Thread | Body) -> float:
+    """Return what a program takes, until its last work is done."""
+    return _executed(threads, 0.0).length_us
 
 
 def step_us(*steps: Thread | Body, added_us: float = 0.0) -> float:
@@ -212,6 +222,7 @@ class _Execution:
 
     def __init__(self, thread: Thread, number: int) -> None:
         self.rank, self.number, self.clock = thread.rank, number, 0.0
+        self.gpu = thread.rank if thread.gpu is None else thread.gpu
         self.open: list[tuple[str, float]] = []
         self.posted: Counter[str] = Counter()
         self._statements = _flat(thread.body)
@@ -242,6 +253,7 @@ class _Machine:
     def __init__(self, threads: list[_Execution], added_us: float) -> None:
         self.threads, self.added = threads, added_us
         self.ranks = len({thread.rank for thread in threads})
+        self.gpus = {thread.rank: thread.gpu for thread in threads}
         self.operations: defaultdict[int, list[_Operation]] = defaultdict(list)
         self.pending: list[_Operation] = []
         self.last: dict[Any, _Operation] = {}
@@ -337,7 +349,7 @@ class _Machine:
     def _told_of(self, thread: _Execution, stream: int, **columns: int) -> None:
         """Add the row that says which stream the last call was about."""
         times = {"start_ns": 0, "end_ns": 0, "kind": 0}
-        where = {"process": thread.columns["process"], "device": thread.rank, "context": 1, "stream": stream}
+        where = {"process": thread.columns["process"], "device": thread.gpu, "context": 1, "stream": stream}
         self.rows["syncs"].append({**times, **where, "correlation": self.correlations, **columns})
 
     def _recorded(self, thread: _Execution, event: int, stream: int) -> float:
@@ -427,10 +439,15 @@ class _Machine:
         begun = [op.start for op in known]
         return max(begun) + operation.length if len(known) == self.ranks and min(begun) >= 0 else -1.0
 
-    def profile(self) -> Profile:
-        """Return what a profiler recorded."""
+    def profile(self, *, records: bool) -> Profile:
+        """Return what a profiler recorded; without records of events, what streams wait for is unknown, too."""
         rows = [
-            {"start_ns": _ns(op.start), "end_ns": _ns(op.end), "process": 5 + op.rank << 24, "device": op.rank}
+            {
+                "start_ns": _ns(op.start),
+                "end_ns": _ns(op.end),
+                "process": 5 + op.rank << 24,
+                "device": self.gpus[op.rank],
+            }
             | {"stream": op.stream, "letter": op.letter, "correlation": op.correlation, **op.columns}
             for operations in self.operations.values()
             for op in operations
@@ -439,7 +456,7 @@ class _Machine:
         recorded = _ns(CALL_US + self.added / 2)
         cost = {"kind": "launch", "added_ns": 1000 * self.added, "recorded_ns": recorded}
         kinds = ("launch", "copy", "memset", "wait", "event", "allocation", "other")
-        told = {name: self.rows[name] for name in ("syncs", "event_records")}
+        told = {name: self.rows[name] for name in ("syncs", "event_records")} if records else {}
         told["profiler_costs"] = [cost | {"kind": kind} for kind in kinds]
         tables = {name: conform(name, pd.DataFrame(rows)) if rows else empty(name) for name, rows in told.items()}
         return Profile({**drawn.tables, **tables}, environment=Environment(collector="nsys"))
@@ -448,8 +465,8 @@ class _Machine:
 def _pieces(statement: Kernel | Graph | Copy | Reduce) -> list[tuple[str, float, dict[str, Any]]]:
     """Return the operations of a launch: the letter of each, its length in µs, and more of its columns."""
     match statement:
-        case Kernel(us, _, name):
-            return [(name, us, {})]
+        case Kernel(us, _, name, blocks=blocks):
+            return [(name, us, {"grid_x": blocks})]
         case Reduce(us):
             return [("n", us, {})]
         case Graph(kernels, us, _, is_whole):
@@ -458,7 +475,7 @@ def _pieces(statement: Kernel | Graph | Copy | Reduce) -> list[tuple[str, float,
             return [(letter, us, {"graph_node": node}) for node, letter in enumerate("b" * kernels)]
         case Copy(way, size):
             host, device = "Pinned" if statement.is_pinned else "Pageable", "Device"
-            kinds = (host, device) if way == "H" else (device, host)
+            kinds = {"H": (host, device), "D": (device, host)}.get(way, (device, device))
             return [(way, statement.length_us, {**dict(zip(_KINDS, kinds, strict=True)), "bytes": size})]
 
 

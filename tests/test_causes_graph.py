@@ -8,7 +8,18 @@ import pandas as pd
 import pytest
 
 from nightsight.analyze.causes.graph import build_graph
-from nightsight.analyze.causes.replay import AWAIT, BEGIN, BYPASS, CALL, ENGINE, LAUNCH, STREAM, TRANSFER, _list_edges
+from nightsight.analyze.causes.replay import (
+    AWAIT,
+    BEGIN,
+    BYPASS,
+    CALL,
+    ENGINE,
+    LAUNCH,
+    OTHER,
+    STREAM,
+    TRANSFER,
+    _list_edges,
+)
 from nightsight.events.timeline import Timeline
 from nightsight.events.window import WHOLE
 from tests.timeline import CALLS, draw, side_by_side
@@ -72,6 +83,10 @@ AMONG_COPIES = "cpu  L.C.C.C.L.......\ns7   .a..HH.D..HHbb."
         (LAUNCH, COPIED, {"end of H after begin of C1", "end of b after begin of L1"}),
         (STREAM, COPIED, {"end of H after end of a", "end of b after end of H"}),
         (BYPASS, COPIED, {"end of b after end of a"}),
+        # without records of events: what is launched next on another stream follows what was launched before the record
+        (OTHER, "cpu  L.EWL.L......\ns7   .aaaa........\ns8   ........bbcc.", {"end of b after end of a"}),
+        # unless it runs before that has ended
+        (OTHER, "cpu  L.EWL........\ns7   .aaaaaaaaa...\ns8   .....bb......", set()),
         (ENGINE, COPIED, set()),
         # copies of one direction have one engine, whatever runs between them
         (ENGINE, AMONG_COPIES, {"end of H after end of H"}),

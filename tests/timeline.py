@@ -6,10 +6,10 @@
     s7    ....aaa..bb
 
 `cpu` holds CUDA calls (L launch, C copy, B blocking copy, G graph launch, S synchronize, A allocate, F free, J load a
-module, E record an event), `nvtx` ranges from bracket to bracket, `mark` marks of that name, `sN` a stream: small
-letters are kernels of that name (n one of NCCL), H and D copies to the device and back, P to a peer, M a set, G a whole
-graph. The n-th launching call (L, C, B, G) launches the n-th operation. `cpu:8`, `nvtx:8` and `mark:8` are thread 8 (7
-otherwise).
+module, E record an event, W let a stream wait for one), `nvtx` ranges from bracket to bracket, `mark` marks of that
+name, `sN` a stream: small letters are kernels of that name (n one of NCCL), H and D copies to the device and back, I
+within it, P to a peer, M a set, G a whole graph. The n-th launching call (L, C, B, G) launches the n-th operation.
+`cpu:8`, `nvtx:8` and `mark:8` are thread 8 (7 otherwise).
 """
 
 import re
@@ -32,6 +32,7 @@ CALLS = {
     "F": "cudaFree",
     "J": "cuLibraryLoadData",
     "E": "cudaEventRecord",
+    "W": "cudaStreamWaitEvent",
 }
 LAUNCHING = "LCBG"
 KERNELS = {"n": "ncclDevKernel_AllReduce_Sum_f32"}
@@ -39,7 +40,10 @@ COPIES = {
     "H": ("Host-to-Device", "Pageable", "Device"),
     "D": ("Device-to-Host", "Device", "Pageable"),
     "P": ("Peer-to-Peer", "Device", "Device"),
+    "I": ("Device-to-Device", "Device", "Device"),
 }
+_MEMORY = (*COPIES, "M")
+_NO_KERNELS = (*_MEMORY, "G")
 PROCESS = 5 << 24
 
 Rows = Sequence[dict[str, Any]]
@@ -76,14 +80,15 @@ def profile_of(calls: Rows, ranges: Rows = (), marks: Rows = (), operations: Row
     calls = [{"layer": "runtime"} | call for call in calls]
     operations = [{"process": PROCESS, "context": 1, "graph_node": None, "correlation": None} | op for op in operations]
     kernels: Rows = [
-        op | _KERNEL | dict.fromkeys(("name", "short_name"), KERNELS.get(op["letter"], op["letter"]))
+        _KERNEL | dict.fromkeys(("name", "short_name"), KERNELS.get(op["letter"], op["letter"])) | op
         for op in operations
+        if op["letter"] not in _NO_KERNELS
     ]
     range_facts = {"end_thread": None, "domain": "", "style": "PushPop", "is_open": False}
     return Profile(
         {
-            "kernels": _table("kernels", [kernel for kernel in kernels if kernel["letter"].islower()]),
-            "memory_ops": _table("memory_ops", [_memory(op) for op in operations if op["letter"] in "HDPM"]),
+            "kernels": _table("kernels", list(kernels)),
+            "memory_ops": _table("memory_ops", [_memory(op) for op in operations if op["letter"] in _MEMORY]),
             "graph_launches": _table("graph_launches", [op | {"graph": 1} for op in operations if op["letter"] == "G"]),
             "api_calls": _table("api_calls", calls),
             "ranges": _table("ranges", [range_facts | item for item in ranges]),

@@ -364,7 +364,8 @@ def _launched_between(work: LaunchedWork, process: int, spans: pd.DataFrame) -> 
 
 def _launch_loops(profile: Profile, work: LaunchedWork) -> list[Loop]:
     """Return the loop of each process that repeatedly launches the same kernels in the same order."""
-    names, launch, loads = _name_codes(profile), launch_keys(profile)[0], _loads(profile)
+    names, launch, loads = _name_codes(profile), launch_keys(profile)[0], _calls(profile, _LOADS)["start_ns"].to_numpy()
+    syncs = _calls(profile, _SYNCS)
     loops = []
     for process in np.unique(work.process).tolist():
         rows = np.flatnonzero((names >= 0) & (work.process == process))
@@ -378,7 +379,12 @@ def _launch_loops(profile: Profile, work: LaunchedWork) -> list[Loop]:
             on_thread = on_thread[np.lexsort((work.start[on_thread], work.launch_ns[on_thread]))]
             # the kernels of a graph have one launch, represented by the first of them
             on_thread = on_thread[np.append(True, launch[on_thread[1:]] != launch[on_thread[:-1]])]
-            if loop := _launch_loop(work, process, names[on_thread], work.launch_ns[on_thread], loads):
+            launch_ns, caller = work.launch_ns[on_thread], work.thread[on_thread[0]]
+            copies = work.launch_ns[(names < 0) & (work.process == process) & (work.thread == caller)]
+            waits = syncs["start_ns"].to_numpy()[syncs["thread"].to_numpy() == caller]
+            follows = [_have_between(launch_ns, np.sort(others)) for others in (copies, waits)]
+            marks = follows[0] + 2 * follows[1]
+            if loop := _launch_loop(work, process, names[on_thread], launch_ns, marks, loads):
                 loops.append(loop)
                 break
     return loops
@@ -387,22 +393,38 @@ def _launch_loops(profile: Profile, work: LaunchedWork) -> list[Loop]:
 _MOST_THREADS: Final = 4
 
 
-def _loads(profile: Profile) -> Ints:
-    """Return when modules were loaded, in order: what comes before the loads is start-up, such as tuning of kernels."""
+def _have_between(launch_ns: Ints, others: Ints) -> Ints:
+    """Return 1 for each launch that has any of `others` between the previous launch and itself, 0 for the rest."""
+    return (np.diff(np.searchsorted(others, launch_ns), prepend=0) > 0).astype(np.int64)
+
+
+def _calls(profile: Profile, pattern: str) -> pd.DataFrame:
+    """Return the thread and start of the CUDA calls whose names match, in order."""
     calls = profile.tables.get("api_calls", empty("api_calls"))
-    is_load = np.asarray(calls["name"].cat.categories.str.contains(_LOADS), dtype=bool)[calls["name"].cat.codes]
-    return np.sort(calls["start_ns"].to_numpy()[is_load])
+    is_chosen = np.asarray(calls["name"].cat.categories.str.contains(pattern), dtype=bool)[calls["name"].cat.codes]
+    return calls.loc[is_chosen, ["thread", "start_ns"]].sort_values("start_ns")
 
 
+# what comes before modules are loaded is start-up, such as tuning of kernels
 _LOADS: Final = "^cu(?:Module|Library)Load"
+_SYNCS: Final = "Synchronize"
 
 
-def _launch_loop(work: LaunchedWork, process: int, names: Ints, launch_ns: Ints, loads: Ints) -> Loop | None:
-    """Return the loop of one thread from its launches, in order: a number for the name, and the time."""
+def _launch_loop(
+    work: LaunchedWork, process: int, names: Ints, launch_ns: Ints, marks: Ints, loads: Ints
+) -> Loop | None:
+    """Return the loop of one thread from its launches, in order: a number for the name, and the time.
+
+    marks: a number for what the thread does before each launch, copies and waits, which divide a loop of one kernel.
+    """
     repeated = _period(names)
     if repeated is None:
         return None
     period, first, count = repeated
+    divided = _period(marks[first + 1 : first + count]) if period == 1 else None
+    if divided and divided[0] > 1 and divided[2] >= _NEARLY_BEST * count:
+        period, start, count = divided
+        first += 1 + start
     phase = _phase(launch_ns[first : first + count], period)
     count_of_periods = (count - phase) // period
     launches = launch_ns[first + phase : first + phase + count_of_periods * period]

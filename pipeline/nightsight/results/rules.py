@@ -408,6 +408,48 @@ RULES: Final = (
         },
     ),
     Rule(
+        name="peer_copy",
+        change="copies between GPUs on a separate stream",
+        looks_for="copies of 256 kB or more from GPU to GPU",
+        simulated="on a separate stream; what waits for them by an event or a call still does",
+        done="overlapping copies between GPUs",
+        action="copy between GPUs on a separate stream",
+        title="Copies between GPUs {where} do not overlap with computation",
+        detail="The next kernels of the stream wait for these copies, whether they need the data or not.",
+        remedy=(
+            "Copy on a separate stream, in parts, as soon as each part is computed, and let only the work that needs "
+            "it wait (torch.cuda.Stream, wait_stream). Halos: compute the border first, then copy it while the "
+            "interior is computed."
+        ),
+        things=("copy", "copies"),
+        causes=(COMMUNICATION,),
+        worth_pct=5.0,
+        remedies={
+            "CUDA": (
+                "Copy with cudaMemcpyPeerAsync on a separate stream, in parts, and let only the work that needs the "
+                "data wait (cudaStreamWaitEvent). Halos: compute the border first, then copy it while the interior is "
+                "computed."
+            ),
+        },
+    ),
+    Rule(
+        name="shared_gpu",
+        change="each process has its own GPU; `name`: the number of processes",
+        looks_for="kernels of different processes that overlap on one GPU, other than those of ranks that communicate",
+        simulated="with half of the time in which kernels overlap",
+        done="giving each process its own GPU",
+        action="give each process its own GPU",
+        title="{name} share the GPU, and their kernels slow each other down",
+        detail="Kernels of several processes take turns, or divide the GPU between them.",
+        remedy=(
+            "Run one of them elsewhere or later. If one process cannot fill the GPU, share it with MPS, or combine the "
+            "work in one process with larger batches."
+        ),
+        things=("kernel", "kernels"),
+        causes=(COMPUTE,),
+        worth_pct=5.0,
+    ),
+    Rule(
         name="copies_to_host",
         change="copies to pinned memory, on a separate stream, that nothing waits for",
         looks_for="copies of 256 kB or more to the host",

@@ -104,10 +104,10 @@ class OperationNodes:
     recorded (`is_recorded`). `previous`: the previous operation on its stream, `dependency`: another operation that it
     waits for; -1 for none. `group`: collectives with the same number transfer together; -1 for all else. `direction`:
     TO_DEVICE or TO_HOST for copies between host and device, -1 for all else. `is_peer_copy`: a copy between GPUs.
-    `bypass`: if `previous` is a host copy or communication, the operations before it on the stream, each further back:
-    the nearest ones of its kind, then the one before all of these; -1 for none. `latency_ns`, `hop_ns`: the typical
-    time from the start of its call, and from the end of an operation that it waits for, to its start. `unseen_ns`: the
-    time after `previous` in which the GPU may have done work that the capture lacks.
+    `bypass`: if `previous` is a copy (not within a GPU) or communication, the operations before it on the stream, each
+    further back: the nearest ones of its kind, then the one before all of these; -1 for none. `latency_ns`, `hop_ns`:
+    the typical time from the start of its call, and from the end of an operation that it waits for, to its start.
+    `unseen_ns`: the time after `previous` in which the GPU may have done work that the capture lacks.
     """
 
     operation: Ints
@@ -314,6 +314,7 @@ def _operation_nodes(timeline: Timeline, calls: CallNodes, index: Ints) -> Opera
     overlaps = (previous >= 0) & (end[previous] > start + _LATE_NS)
     previous[overlaps & (operations.in_graph[operation] | (end < end[previous]))] = -1
     is_communication, direction = facts.is_communication[operation], facts.direction[operation]
+    is_peer_copy = facts.is_peer_copy[operation]
     group = np.full(len(operation), -1, dtype=np.int64)
     group[is_communication] = _number_collectives(timeline, operation[is_communication])
     zeros, unknown = np.zeros(len(operation), dtype=np.int64), np.full(len(operation), -1, dtype=np.int64)
@@ -330,8 +331,8 @@ def _operation_nodes(timeline: Timeline, calls: CallNodes, index: Ints) -> Opera
         group=group,
         direction=direction,
         is_communication=is_communication,
-        is_peer_copy=facts.is_peer_copy[operation],
-        bypass=_bypasses(previous, np.where(is_communication, 2, np.where(direction >= 0, 1, 0))),
+        is_peer_copy=is_peer_copy,
+        bypass=_bypasses(previous, np.select([is_communication, direction >= 0, is_peer_copy], [2, 1, 3], 0)),
         latency_ns=zeros,
         hop_ns=zeros,
         unseen_ns=zeros,
@@ -625,16 +626,18 @@ def _event_dependencies(timeline: Timeline, calls: CallNodes, work: OperationNod
     dependency = np.full(len(work), -1, dtype=np.int64)
     tables = timeline.profile.tables
     records, waits, table = (tables.get(name) for name in ("event_records", "syncs", "api_calls"))
-    if records is None or waits is None or table is None or not len(calls):
+    if table is None or not len(calls):
         return dependency
-    waits = waits[waits["event"].notna() & waits["correlation"].notna()]
-    keys = ["process", "event", "record"]
     by_id = ["process", "correlation"]
     names = renamed(table["name"], api_names)
     is_chosen = np.asarray(names.categories.str.contains("StreamWaitEvent"), dtype=bool)[names.codes]
-    waiting = table.loc[is_chosen, [*by_id, "start_ns"]].rename(columns={"start_ns": "waits_at"})
+    waiting = table.loc[is_chosen, [*by_id, "thread", "start_ns"]].rename(columns={"start_ns": "waits_at"})
     is_chosen = np.asarray(names.categories.str.contains("EventRecord"), dtype=bool)[names.codes]
-    recording = table.loc[is_chosen, [*by_id, "start_ns"]].rename(columns={"start_ns": "recorded_at"})
+    recording = table.loc[is_chosen, [*by_id, "thread", "start_ns"]].rename(columns={"start_ns": "recorded_at"})
+    if records is None or waits is None or not len(records):
+        return _assumed_dependencies(timeline, work, waiting, recording)
+    waits = waits[waits["event"].notna() & waits["correlation"].notna()]
+    keys = ["process", "event", "record"]
     pairs = waits[[*keys, "stream", "correlation"]].merge(waiting, on=by_id)
     recorded_events = records.merge(recording, on=by_id).drop_duplicates(keys)
     pairs = pairs.merge(recorded_events[[*keys, "stream", "recorded_at"]], on=keys, suffixes=("", "_recorded"))
@@ -647,10 +650,48 @@ def _event_dependencies(timeline: Timeline, calls: CallNodes, work: OperationNod
         first_after = np.searchsorted(waiting_launch_ns, of_streams["waits_at"].to_numpy())
         last_before = np.searchsorted(source_launch_ns, of_streams["recorded_at"].to_numpy()) - 1
         has_both = (first_after < len(waiting_operations)) & (last_before >= 0)
-        target, reason = waiting_operations[first_after[has_both]], source_operations[last_before[has_both]]
-        is_later = work.end[reason] > np.where(dependency[target] >= 0, work.end[dependency[target]], -1)
-        dependency[target[is_later]] = reason[is_later]
+        _depend(dependency, work, waiting_operations[first_after[has_both]], source_operations[last_before[has_both]])
     return dependency
+
+
+def _assumed_dependencies(
+    timeline: Timeline, work: OperationNodes, waiting: pd.DataFrame, recording: pd.DataFrame
+) -> Ints:
+    """Return the dependencies of `_event_dependencies` for a capture that does not say which event a call is about.
+
+    What a thread launches next after cudaStreamWaitEvent is assumed to follow what it launched last before its last
+    cudaEventRecord, if the capture does not show otherwise. A dependency too many only makes a gain smaller.
+    """
+    dependency = np.full(len(work), -1, dtype=np.int64)
+    table = timeline.profile.tables["api_calls"]
+    rows = np.flatnonzero(work.is_recorded)
+    thread = table["thread"].to_numpy()[timeline.operations.call[work.operation[rows]]]
+    stream = timeline.operations.stream[work.operation]
+    records = positions(recording["thread"].to_numpy())
+    launches = positions(thread)
+    for caller, of_thread in positions(waiting["thread"].to_numpy()).items():
+        if caller not in records or caller not in launches:
+            continue
+        launched = rows[launches[caller]]
+        launched = launched[np.argsort(work.launch_ns[launched], kind="stable")]
+        waits_at = waiting["waits_at"].to_numpy()[of_thread]
+        recorded_at = np.sort(recording["recorded_at"].to_numpy()[records[caller]])
+        record = np.searchsorted(recorded_at, waits_at) - 1
+        first_after = np.searchsorted(work.launch_ns[launched], waits_at)
+        last_before = np.searchsorted(work.launch_ns[launched], recorded_at[record]) - 1
+        has_both = (record >= 0) & (first_after < len(launched)) & (last_before >= 0)
+        target, reason = launched[first_after[has_both]], launched[last_before[has_both]]
+        fits = (stream[target] != stream[reason]) & (work.end[reason] <= work.start[target] + _LATE_NS)
+        _depend(dependency, work, target[fits], reason[fits])
+    return dependency
+
+
+def _depend(dependency: Ints, work: OperationNodes, target: Ints, reason: Ints) -> None:
+    """Let each target depend on the last to end of its reasons and of what it depended on."""
+    order = np.argsort(work.end[reason], kind="stable")
+    target, reason = target[order], reason[order]
+    is_later = work.end[reason] > np.where(dependency[target] >= 0, work.end[dependency[target]], -1)
+    dependency[target[is_later]] = reason[is_later]
 
 
 def _launch_order(timeline: Timeline, work: OperationNodes) -> dict[Hashable, tuple[Ints, Ints]]:

@@ -6,7 +6,7 @@ stretch with this edit (nightsight.analyze.causes.simulation).
 
 import itertools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -511,6 +511,23 @@ def _host_copies(scene: Scene) -> tuple[Ints, Floats, Flags]:
     return copies, rows["bytes"].to_numpy(dtype=np.float64, na_value=0.0), is_pageable.to_numpy()
 
 
+def peer_copies(scene: Scene) -> Iterator[Remedy]:
+    """Use a separate stream for copies between GPUs; what waits for them by an event or a call still does."""
+    model, work = scene.model, scene.graph.work
+    copies = np.flatnonzero(work.is_peer_copy & (work.call >= 0) & model.has(LAUNCH))
+    if not len(copies):
+        return
+    size = scene.timeline.profile.table("memory_ops")["bytes"].to_numpy(dtype=np.float64, na_value=0.0)
+    copies = copies[size[work.operation[copies] - _kernel_count(scene)] >= _SMALL_BYTES]
+    end_events = model.target[model.edges[LAUNCH][copies]]
+    leaving_edges = np.flatnonzero(np.isin(model.source, end_events) & (model.kind == STREAM))
+    calling = work.call[copies]
+    if len(copies):
+        time = scene.per_step(scene.length[copies], calling)
+        edit = _detach(scene, leaving_edges, end_events)
+        yield Remedy("peer_copy", scene.shared_path(calling), "Peer-to-Peer", scene.cases(calling), time, edit)
+
+
 def _move_off_stream(scene: Scene, copies: Ints, new_ns: Floats) -> Edit:
     """Return the edit that moves copies to a separate stream, in order, with new lengths and without waits for them."""
     model, calls, work = scene.model, scene.graph.calls, scene.graph.work
@@ -738,7 +755,7 @@ def _hidden_share(scene: Scene, operations: Ints) -> Floats:
 
 @dataclass(frozen=True)
 class _ComputeTimes:
-    """The compute time of ranks that wait for each other, by step and device (`time_ns`), and its operations.
+    """The compute time of ranks that wait for each other, by step or phase and device (`time_ns`), and its operations.
 
     step, device: of each operation, as positions. stage: of each device in its pipeline, from 1; 0 for none.
     """
@@ -788,14 +805,50 @@ def straggler(scene: Scene) -> Iterator[Remedy]:
     if (compute := _compute_times(scene)) is None:
         return
     times, devices = compute.time_ns, compute.devices
-    even, longest = np.zeros_like(times), np.zeros_like(times)
-    for columns in positions(compute.stage).values():
-        weights = ranks_represented(scene.timeline, devices[columns])
-        even[:, columns] = np.average(times[:, columns], axis=1, weights=weights)[:, None]
-        longest[:, columns] = times[:, columns].max(axis=1)[:, None]
+    even, longest = _balanced(scene, compute)
     if not longest.sum() or longest.sum() < _UNEVEN * even.sum():
         return
-    yield _even_out(scene, compute, even, "straggler", _slow_ranks(scene, devices, times, even) or _CHANGING_RANK)
+    name = _slow_ranks(scene, devices, times, even) or _CHANGING_RANK
+    if (phases := _between_collectives(scene, compute)) is not None:
+        compute, even = phases, _balanced(scene, phases)[0]
+    yield _even_out(scene, compute, even, "straggler", name)
+
+
+def _balanced(scene: Scene, compute: _ComputeTimes) -> tuple[Floats, Floats]:
+    """Return the mean and the longest compute time of ranks of the same stage, for each step and device."""
+    even, longest = np.zeros_like(compute.time_ns), np.zeros_like(compute.time_ns)
+    for columns in positions(compute.stage).values():
+        times, weights = compute.time_ns[:, columns], ranks_represented(scene.timeline, compute.devices[columns])
+        even[:, columns] = np.average(times, axis=1, weights=weights)[:, None]
+        longest[:, columns] = times.max(axis=1)[:, None]
+    return even, longest
+
+
+def _between_collectives(scene: Scene, compute: _ComputeTimes) -> _ComputeTimes | None:
+    """Return compute times by phases, from the launch of one collective to the next, instead of steps.
+
+    A rank can be slow in one phase of a step and wait in another. None if the ranks do not all take part in the same
+    collectives, or are stages of a pipeline.
+    """
+    work, launch_ns = scene.graph.work, scene.graph.work.launch_ns
+    if (compute.stage > 0).any():
+        return None
+    phase = np.full(len(compute.operations), -1, dtype=np.int64)
+    collectives: Ints | None = None
+    for device, number in enumerate(compute.devices.tolist()):
+        grouped = np.flatnonzero((work.group >= 0) & (work.device == number))
+        grouped = grouped[np.argsort(launch_ns[grouped], kind="stable")]
+        if collectives is None:
+            collectives = work.group[grouped]
+        if not np.array_equal(collectives, work.group[grouped]):
+            return None
+        rows = np.flatnonzero(compute.device == device)
+        phase[rows] = np.searchsorted(launch_ns[grouped], launch_ns[compute.operations[rows]])
+    time_ns = _sum_by(
+        phase, compute.device, scene.length[compute.operations], (int(phase.max()) + 1, len(compute.devices))
+    )
+    time_ns[(time_ns == 0).any(axis=1)] = 0
+    return replace(compute, step=phase, time_ns=time_ns)
 
 
 def uneven_stages(scene: Scene) -> Iterator[Remedy]:
@@ -945,6 +998,28 @@ def kernels(scene: Scene) -> Iterator[Remedy]:
         yield Remedy(proposal.rule, "", proposal.place, scene.cases(calling), time, edit, kernels=proposal.kernels)
 
 
+def shared_gpu(scene: Scene) -> Iterator[Remedy]:
+    """Give each process its own GPU; while kernels of two processes overlap, each gets half of the GPU."""
+    work = scene.graph.work
+    operations = np.flatnonzero(scene.model.has(LAUNCH) & ~work.is_communication)
+    process = operation_column(scene.timeline, "process")[work.operation]
+    overlap_ns = np.zeros(len(work))
+    for of_device in positions(work.device).values():
+        by_process = positions(process[of_device])
+        for user, rows in by_process.items():
+            others = np.concatenate(
+                [of_device[:0], *(of_device[more] for key, more in by_process.items() if key != user)]
+            )
+            mine, spans = of_device[rows], union(work.start[others], work.end[others])
+            overlap_ns[mine] = covered(spans, work.start[mine], work.end[mine])
+    shared = operations[overlap_ns[operations] > 0]
+    if len(shared):
+        edit = _shorten(scene, shared, overlap_ns[shared] / 2)
+        calling = work.call[shared]
+        time = scene.per_step(overlap_ns[shared] / 2, calling)
+        yield Remedy("shared_gpu", "", f"{len(np.unique(process[shared]))} processes", scene.cases(calling), time, edit)
+
+
 PROPOSALS: Final = (
     host_code,
     interpreter,
@@ -954,6 +1029,7 @@ PROPOSALS: Final = (
     loading,
     workers,
     large_copies,
+    peer_copies,
     small_copies,
     migration,
     hidden_communication,
@@ -962,5 +1038,6 @@ PROPOSALS: Final = (
     uneven_stages,
     uneven_experts,
     kernels,
+    shared_gpu,
 )
 """The functions that propose remedies, all of which are simulated."""

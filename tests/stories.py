@@ -1,0 +1,404 @@
+"""Simulated programs whose cause and gain are known: 38 stories, as an audit of 2026-11-25 told them.
+
+Each is a program of tests/program.py, in most cases beside the same program without its fault.
+"""
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from tests.program import (
+    Body,
+    Call,
+    Copy,
+    Follow,
+    Graph,
+    Host,
+    Kernel,
+    Record,
+    Reduce,
+    Statement,
+    Sync,
+    Thread,
+    within,
+)
+
+MEBI: Final = 1 << 20
+_NATIVE: Final = "void at::native::vectorized_elementwise_kernel<4, at::native::"
+_MUL: Final = f"{_NATIVE}BinaryFunctor<float, float, float, MulFunctor<float>>>"
+_ADD: Final = f"{_NATIVE}CUDAFunctor_add<float>>"
+_TANH: Final = f"{_NATIVE}tanh_kernel_cuda(at::TensorIteratorBase&)>"
+_GEMM: Final = "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_warpgroupsize1x1x1_cublas"
+_FULL: Final = 1024
+
+
+@dataclass(frozen=True)
+class Story:
+    """A program and what is true of it.
+
+    rules: what the first finding must be; none: no advice. fixed: the program without its fault; None where the gain is
+    not judged. records: whether records of events are in the capture.
+    """
+
+    threads: tuple[Thread, ...]
+    rules: tuple[str, ...] = ()
+    fixed: tuple[Thread, ...] | None = None
+    records: bool = True
+
+
+def steps(*bodies: Body, times: int = 20, name: str = "step") -> tuple[Thread, ...]:
+    """Return threads (ranks) that repeat a step in a range."""
+    return tuple(Thread((within(name, *body),) * times, rank) for rank, body in enumerate(bodies))
+
+
+def plain(*body: Statement, times: int = 20) -> tuple[Thread, ...]:
+    """Return a thread that repeats statements, without ranges."""
+    return (Thread(body * times),)
+
+
+def product(us: float = 200, stream: int = 7) -> Kernel:
+    return Kernel(us, stream, name=_GEMM, blocks=_FULL)
+
+
+def layers(count: int, us: float = 100) -> Body:
+    return tuple(part for _ in range(count) for part in (product(us), Host(4)))
+
+
+def each(number: int, body: Body, more: Body, times: int = 40, name: str = "step") -> tuple[Thread, ...]:
+    """Return a thread with steps, of which each n-th does more."""
+    every = (within(name, *body, *(more if step % number == number - 1 else ())) for step in range(times))
+    return (Thread(tuple(every)),)
+
+
+TRAIN: Final = layers(10)
+ITEM: Final = (Copy("D", 4, is_pinned=False),)
+PAGEABLE: Final = Copy("H", 16 * MEBI, is_pinned=False)
+
+
+def _loader_process() -> Story:
+    loading = (within("next_batch", Host(3000)),)
+    return Story(steps((*loading, *TRAIN, *ITEM)), ("host_code",), steps((*TRAIN, *ITEM)))
+
+
+def _checkpoint_each_tenth() -> Story:
+    save = (within("checkpoint", Copy("D", 64 * MEBI, is_pinned=False), Host(8000)),)
+    return Story(each(10, TRAIN, save), ("host_code", "wait_and_host_code", "copies_to_host"), each(10, TRAIN, ()))
+
+
+def _metrics_of_a_training() -> Story:
+    metrics = (within("metrics", *ITEM, Host(800)),)
+    return Story(steps((*TRAIN, *metrics)), ("host_code", "wait", "wait_and_host_code"), steps(TRAIN))
+
+
+def _gan() -> Story:
+    def body(*loss: Statement) -> Body:
+        return (*layers(4), *loss, Host(300), *layers(4), *loss, Host(300))
+
+    return Story(steps(body(*ITEM)), ("wait", "wait_and_host_code"), steps(body()))
+
+
+def _environment() -> Story:
+    acting = (*layers(3, 30), *ITEM)
+    return Story(steps((*acting, within("env.step", Host(600)))), ("host_code",), steps(acting))
+
+
+def _fused_chain() -> Story:
+    chain = tuple(Kernel(50, name=name, blocks=_FULL) for name in (_MUL, _ADD, _TANH, _MUL, _ADD, _TANH, _MUL, _ADD))
+    return Story(plain(*chain, Sync()), ("fusion",), plain(Kernel(60, name=_MUL, blocks=_FULL), Sync()))
+
+
+def _many_chains() -> Story:
+    def body(*kernels: Statement) -> Body:
+        return tuple(itertools.chain.from_iterable((product(150 + 10 * n), *kernels) for n in range(8)))
+
+    three = tuple(Kernel(30, name=name, blocks=_FULL) for name in (_MUL, _ADD, _TANH))
+    return Story(steps(body(*three)), ("fusion",), steps(body(Kernel(30, name=_MUL, blocks=_FULL))))
+
+
+def _prefetch_fails() -> Story:
+    copy = Copy("H", 25 * MEBI)
+    return Story(
+        steps((copy, *TRAIN, Sync())),
+        ("exposed_copy",),
+        steps((Copy("H", 25 * MEBI, 9), *TRAIN, Sync(7))),
+    )
+
+
+def _solver() -> Story:
+    """A conjugate-gradient solver that reads two scalars an iteration."""
+
+    def body(*scalar: Statement) -> Body:
+        return (product(60), Kernel(10), *scalar, Host(6), Kernel(20), Kernel(10), *scalar, Host(6), Kernel(20))
+
+    return Story(plain(*body(Copy("D", 8, is_pinned=False)), times=200), ("wait",), plain(*body(), times=200))
+
+
+def _jax_put() -> Story:
+    put = (within("device_put", Host(2000), PAGEABLE),)
+    return Story(steps((*put, *TRAIN)), ("host_code", "pageable_copy"), steps(TRAIN))
+
+
+def _allocating_rank() -> Story:
+    alloc = (Call("cudaMalloc", 300), Call("cudaFree", 400, waits=True))
+    rank = (*TRAIN, Reduce(50))
+    return Story(steps(rank, (*alloc * 2, *rank)), ("allocation",), steps(rank, rank))
+
+
+def _default_stream() -> Story:
+    """Two threads, each with small kernels, use the default stream."""
+
+    def threads(*streams: int) -> tuple[Thread, ...]:
+        return tuple(
+            Thread((within("step", *(Kernel(100, stream, blocks=16),) * 10, Sync(stream)),) * 20) for stream in streams
+        )
+
+    return Story(threads(7, 7), ("small_grid", "default_stream"), threads(13, 14))
+
+
+def _validation_idles() -> Story:
+    train = (within("train", Kernel(1400, name=_GEMM, blocks=_FULL), Kernel(1500, name="b", blocks=_FULL), Host(20)),)
+    validation = (within("validation", Kernel(500, name="c", blocks=_FULL), Sync(), Host(500)),)
+    quick = (within("validation", Kernel(500, name="c", blocks=_FULL)),)
+    return Story(
+        (Thread((*train * 60, *validation * 200)),),
+        ("wait", "host_code", "wait_and_host_code"),
+        (Thread((*train * 60, *quick * 200)),),
+    )
+
+
+def _batch_job() -> Story:
+    """Two large copies from pageable memory, and work that needs both; nothing repeats."""
+    work = tuple(product(2000 + 50 * n) for n in range(60))
+    copies = (Copy("H", 256 * MEBI, is_pinned=False),) * 2
+    pinned = (Copy("H", 256 * MEBI),) * 2
+    return Story((Thread((*copies, *work, Sync())),), ("pageable_copy",), (Thread((*pinned, *work, Sync())),))
+
+
+def _experts() -> Story:
+    """Experts between two all-to-alls take 1.8 ms on one rank and 1.0 on the other."""
+
+    def rank(us: float) -> Body:
+        return (*layers(5), Reduce(60), product(us), Reduce(60), *layers(3))
+
+    return Story(steps(rank(1800), rank(1000)), ("straggler", "uneven_experts"), steps(rank(1400), rank(1400)))
+
+
+def _accumulation() -> Story:
+    def micro(*reduce: Statement) -> Body:
+        return (*layers(6), *reduce)
+
+    optimizer = tuple(
+        Kernel(40, name=f"void at::native::multi_tensor_apply_kernel<FusedAdamMathFunctor<{n}>>", blocks=_FULL)
+        for n in range(3)
+    )
+    reduces = (Reduce(220), Reduce(180))
+    each_time = (*micro(*reduces) * 4, *optimizer)
+    once = (*micro() * 3, *micro(*reduces), *optimizer)
+    return Story(steps(each_time, each_time), ("repeated_reduction", "exposed_communication"), steps(once, once))
+
+
+def _tensor_parallel() -> Story:
+    rank = tuple(itertools.chain.from_iterable((*layers(2, 60), Reduce(25)) for _ in range(24)))
+    return Story(steps(rank, rank), ("exposed_communication",))
+
+
+def _flush_each_seventh() -> Story:
+    step = (*layers(30), Sync())
+    flush = (within("flush", Host(25_000)),)
+    return Story(each(7, step, flush, 42), ("host_code", "wait", "wait_and_host_code"), each(7, step, (), 42))
+
+
+def _graph_gaps() -> Story:
+    body = (*layers(10), Sync(), Host(1000))
+    return Story(plain(*body), ("host_code", "wait", "wait_and_host_code"), plain(*layers(10)))
+
+
+def _new_epoch() -> Story:
+    epoch = (within("start_workers", Host(30_000)),)
+    return Story(each(10, (*layers(20), Sync()), epoch), ("host_code", "wait_and_host_code"), each(10, layers(20), ()))
+
+
+def _collections() -> Story:
+    """The garbage collector stops a step here and there, in different ranges."""
+    random = np.random.default_rng(3)
+
+    def step(is_stopped: bool) -> Body:
+        where = random.integers(0, 3) if is_stopped and random.random() < 0.5 else -1
+        parts = (within(name, *layers(5), *((Host(3000),) if n == where else ())) for n, name in enumerate("abc"))
+        return (within("step", *parts, *ITEM),)
+
+    def run(is_stopped: bool) -> tuple[Thread, ...]:
+        return (Thread(tuple(itertools.chain.from_iterable(step(is_stopped) for _ in range(40)))),)
+
+    return Story(run(True), ("host_code", "wait", "wait_and_host_code"), run(False))
+
+
+def _served_tokens() -> Story:
+    """Tokens of 60 tiny kernels, each of which the CPU must know."""
+    token = (*(Kernel(5), Host(2)) * 60, *ITEM, Host(30))
+    return Story(steps(token, times=60), ("launch_bound",), steps((Graph(60, 5), *ITEM, Host(30)), times=60))
+
+
+def _device_copies() -> Story:
+    copies = (Copy("I", 1000 * MEBI, us=450),) * 2
+    return Story(steps((*layers(10), *copies)), ("device_copy",), steps(layers(10)))
+
+
+def _halo() -> Story:
+    """A halo is copied to the peer after the kernel, where it could be copied during it."""
+
+    def rank(stream: int) -> Body:
+        return (product(400), Copy("P", 8 * MEBI, stream, us=200))
+
+    return Story(steps(rank(7)), ("device_copy", "peer_copy"), steps(rank(9)))
+
+
+def _parameters() -> Story:
+    """A C++ loop: 40 pageable copies of 2 kB, 40 launches of one kernel, a wait."""
+    slow = ((Copy("H", 2048, is_pinned=False), Kernel(40)) * 40, (Kernel(40),) * 40)
+    return Story(plain(*slow[0], Sync()), ("many_small_copies",), plain(*slow[1], Sync()))
+
+
+def _unread_validation() -> Story:
+    """A second loop that idles is left out of the window."""
+    train = (within("train", *layers(28)),)
+    validation = (within("validation", *layers(5), Sync(), Host(500)),)
+    fixed = (within("validation", *layers(5)),)
+    return Story(
+        (Thread((*train * 60, *validation * 200)),),
+        ("wait", "host_code", "wait_and_host_code"),
+        (Thread((*train * 60, *fixed * 200)),),
+    )
+
+
+def _idle_server() -> Story:
+    """A server without requests."""
+    request = (*layers(10), *ITEM)
+    random = np.random.default_rng(5)
+    waits = random.exponential(6000, 60)
+    body = itertools.chain.from_iterable((Host(us), *request) for us in waits)
+    return Story((Thread(tuple(body)),))
+
+
+def _half_warm() -> Story:
+    cold = within("step", *(Kernel(200, call_us=3000), Host(5)) * 6, *layers(4))
+    return Story((Thread((cold, *(within("step", *layers(20)),) * 49)),))
+
+
+def _uneven_kernels() -> Story:
+    random = np.random.default_rng(7)
+    return Story(
+        (Thread(tuple(within("step", *(product(us) for us in random.lognormal(5, 0.5, 30))) for _ in range(30))),)
+    )
+
+
+def _small_graph() -> Story:
+    return Story(steps((Graph(40, 8), Host(10)), times=50))
+
+
+def _hidden_communication() -> Story:
+    reduced: list[Body] = [(product(300), Record(n), Follow(n, 9), Reduce(150, 9)) for n in range(8)]
+    rank = tuple(itertools.chain.from_iterable(reduced))
+    last = (Record(9, 9), Follow(9, 7), product(100))
+    return Story(steps((*rank, *last), (*rank, *last)))
+
+
+def _simulation() -> Story:
+    """Large kernels, and output each hundredth step."""
+    return Story(each(100, tuple(Kernel(500 + 10 * n, name=c, blocks=_FULL) for n, c in enumerate("abcd")), ITEM, 200))
+
+
+def _bounded_queue() -> Story:
+    """A program that lets the GPU be one step behind."""
+    body = (*layers(12), Record(1), Sync(9))
+    return Story(steps(body, times=40))
+
+
+def _three_streams(*, records: bool) -> Story:
+    """Three streams that events join, and a wait each step that hides the order."""
+    body = (
+        product(300),
+        Record(1),
+        Follow(1, 8),
+        product(300, 8),
+        Record(2, 8),
+        Follow(2, 9),
+        product(300, 9),
+        Record(3, 9),
+        Follow(3, 7),
+    )
+    return Story(steps((*body, Sync()), times=40), (), steps(body, times=40), records=records)
+
+
+def _throttled() -> Story:
+    """Kernels take 30 % longer from step 20 on."""
+    fast, slow = (within("step", *layers(20, us)) for us in (100, 130))
+    return Story((Thread((*(fast,) * 20, *(slow,) * 20)),))
+
+
+def _two_processes() -> Story:
+    """Two processes take turns on one GPU, so kernels of each take twice as long."""
+    body = (*layers(20, 100),)
+    return Story(tuple(Thread((within("step", *body),) * 20, rank, gpu=0) for rank in (0, 1)), ("shared_gpu",))
+
+
+def _held_interpreter() -> Story:
+    """Another thread computes in Python, so host code of the launching one takes 5 ms a piece."""
+    step = (*layers(3), Host(5000), *layers(3), *ITEM)
+    return Story(steps(step), ("host_code", "interpreter"), steps((*layers(6), *ITEM)))
+
+
+def _middle() -> Story:
+    """A loop whose capture begins and ends in the middle of steps."""
+    body = (*TRAIN, Sync(), within("write", Host(900)))
+    return Story(
+        (Thread((*body[10:], *(within("step", *body),) * 15, *TRAIN[:7])),),
+        ("host_code", "wait", "wait_and_host_code"),
+        steps(TRAIN, times=15),
+    )
+
+
+STORIES: Final[dict[str, Callable[[], Story]]] = {
+    "loader_process": _loader_process,
+    "checkpoint10": _checkpoint_each_tenth,
+    "train_eval": _metrics_of_a_training,
+    "gan": _gan,
+    "rl": _environment,
+    "cut_mid": _middle,
+    "chain_cpp": _fused_chain,
+    "prefetch_fails": _prefetch_fails,
+    "gil": _held_interpreter,
+    "cg": _solver,
+    "jax_put": _jax_put,
+    "alloc_rank": _allocating_rank,
+    "default_stream": _default_stream,
+    "two_loops_val": _validation_idles,
+    "batch_job": _batch_job,
+    "a2a": _experts,
+    "grad_accum": _accumulation,
+    "tp": _tensor_parallel,
+    "slow7": _flush_each_seventh,
+    "graph_gaps": _graph_gaps,
+    "epoch_restart": _new_epoch,
+    "gc_pauses": _collections,
+    "serve": _served_tokens,
+    "many_chains": _many_chains,
+    "d2d": _device_copies,
+    "p2p": _halo,
+    "params": _parameters,
+    "two_loops": _unread_validation,
+    "mps_two": _two_processes,
+    "idle_server": _idle_server,
+    "half_warm": _half_warm,
+    "lognormal": _uneven_kernels,
+    "tiny_graph": _small_graph,
+    "overlap_ok": _hidden_communication,
+    "hpc_ok": _simulation,
+    "bounded": _bounded_queue,
+    "three_streams": lambda: _three_streams(records=True),
+    "three_streams_no_records": lambda: _three_streams(records=False),
+    "throttle": _throttled,
+}
