@@ -24,7 +24,7 @@ from nightsight.results.gpu_time import CRITICAL_PATH, GPU_TIME, TIME_SPLIT
 from nightsight.results.ncu import NCU_KERNELS, NCU_LIMITS, NCU_RULES
 from nightsight.results.program import CUDA_API_SUM
 from nightsight.results.ranks import COLLECTIVES, PIPELINE_STAGES, RANKS
-from nightsight.results.rules import AT_START, KERNEL_WORDS, RULE, RULES, Rule
+from nightsight.results.rules import AT_START, KERNEL_WORDS, RULE, RULES, WORTH_PCT, Rule
 from nightsight.units import format_value
 
 NEEDS: Final[tuple[Entry, ...]] = (
@@ -244,9 +244,12 @@ def _cause_findings(tables: Tables, *, is_start_up: bool) -> Iterator[tuple[Find
 
 
 def _rank_after_waits(simulated: pd.DataFrame, score: "pd.Series[float]") -> "pd.Series[float]":
-    """Return the scores, with a CUDA graph ranked below the waits that would cut it into many pieces."""
+    """Return the scores, with a CUDA graph ranked below the waits that would cut it into many pieces.
+
+    Waits that cost next to nothing are not the first thing to do: the simulated graphs end at them anyway.
+    """
     is_wait = simulated["rule"].isin(["wait", "wait_and_host_code"])
-    if simulated.loc[is_wait, "cases"].sum() <= _MANY_WAITS:
+    if simulated.loc[is_wait, "cases"].sum() <= _MANY_WAITS or score[is_wait].max() < WORTH_PCT:
         return score
     return score.mask(simulated["rule"] == "launch_bound", np.minimum(score, 0.99 * score[is_wait].max()))
 

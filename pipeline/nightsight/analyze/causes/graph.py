@@ -37,7 +37,7 @@ from nightsight.tables import empty, renamed
 # defaults: from the start of a call to its operation, from one operation to the next on a busy stream, and from the end
 # of an operation to the return of a call that waits for it
 _LATENCY_NS: Final = 8_000
-_HOP_NS: Final = 1_000
+HOP_NS: Final = 1_000
 # longer delays are not latencies: something else held the operation up
 _MOST_LATENCY_NS: Final = 50_000
 # after a longer delay, the operation did not wait for the previous one
@@ -419,13 +419,20 @@ def _engine_busy_until(work: OperationNodes) -> Ints:
 def _stream_hop(calls: CallNodes, work: OperationNodes, kind: Ints) -> Ints:
     """Return the typical time from the end of the previous operation on the stream to each one that is queued."""
     previous_end = np.where(work.previous >= 0, np.append(work.end, 0)[work.previous], 0)
-    call_end = np.where(work.call >= 0, np.append(calls.end, 0)[work.call], 0)
-    is_queued = (work.previous >= 0) & (call_end + _LATE_NS < previous_end) & (work.start >= previous_end - _LATE_NS)
+    call_start, call_end = (
+        np.where(work.call >= 0, np.append(time, 0)[work.call], 0) for time in (calls.start, calls.end)
+    )
+    # a blocking copy is handed to the GPU only after the work that it waits for
+    in_call = _runs_in_call(calls, work.start, work.call)
+    is_queued = np.where(in_call, call_start < previous_end, call_end + _LATE_NS < previous_end)
+    is_queued &= (work.previous >= 0) & (work.start >= previous_end - _LATE_NS)
     is_queued &= work.start < previous_end + _MOST_HOP_NS
     keys = kind * (int(kind.max(initial=0)) + 1) + np.where(work.previous >= 0, np.append(kind, 0)[work.previous], 0)
+    since = work.start - previous_end
+    blocking, others = (_medians(keys, since, is_queued & group, HOP_NS) for group in (in_call, ~in_call))
     # an operation that starts before the previous one ends does so whenever it is launched in time
     is_early = (work.previous >= 0) & (work.start < previous_end - _LATE_NS)
-    return np.where(is_early, work.start - previous_end, _medians(keys, work.start - previous_end, is_queued, _HOP_NS))
+    return np.select([is_early, in_call], [since, blocking], others)
 
 
 def _medians(keys: Ints, values: Ints, is_sample: Flags, default: Ints | int) -> Ints:

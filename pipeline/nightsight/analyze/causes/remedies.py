@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from nightsight.analyze.causes.functions import LINE
-from nightsight.analyze.causes.graph import TO_DEVICE, TO_HOST
+from nightsight.analyze.causes.graph import HOP_NS, TO_DEVICE, TO_HOST
 from nightsight.analyze.causes.kernels import kernel_remedies
 from nightsight.analyze.causes.path import HostCode, loads_code
 from nightsight.analyze.causes.reductions import unneeded_reductions
@@ -86,6 +86,8 @@ _LARGE_BYTES: Final = 1 << 20
 # the cost of smaller copies is their calls, of larger ones their bytes; fewer copies per step are not reported
 _SMALL_BYTES: Final = 256_000
 _MANY_COPIES: Final = 8
+# a copy of one or a few values: what a program tests or logs
+_VALUE_BYTES: Final = 64
 # longer host code before the loading of a module has compiled it
 _COMPILING_NS: Final = 3_000_000
 # frames of compilers: torch.compile (Dynamo, Inductor), Triton, CuPy, Numba and JAX
@@ -373,17 +375,27 @@ def _is_launch_code(scene: Scene) -> Flags:
 
 def waits(scene: Scene) -> Iterator[Remedy]:
     """Remove waits for the GPU, by range; a copy to the host and the wait for it are one."""
-    model, calls = scene.model, scene.graph.calls
+    model, calls, work = scene.model, scene.graph.calls, scene.graph.work
     calling = scene.in_calls[calls.waits_for[scene.in_calls] >= 0]
     direction = scene.direction[calling]
     calling = calling[(direction == TO_HOST) | ((calls.cause[calling] == IDLE.index(SYNC)) & (direction < 0))]
     length, shortest_ns = calls.end - calls.start, unblocked_ns(calls)
-    # a copy is still submitted, which takes as long as a launch
+    # a copy is still submitted, which takes as long as a launch; but a single value can be read in a few steps only
     shortest_ns = np.where(scene.launching, np.maximum(shortest_ns, scene.cost.recorded_ns), shortest_ns)
+    copies, size, _ = _host_copies(scene)
+    values = copies[(size <= _VALUE_BYTES) & np.isin(work.call[copies], calling)]
+    shortest_ns[work.call[values]] = 0
     shortest_ns = np.minimum(shortest_ns, length)
     for code, rows in positions(scene.path[calling]).items():
         in_range = calling[rows]
-        edit = (scene.without_waits(in_range), Change(model.edges_of(CALL, in_range), "at most", shortest_ns[in_range]))
+        # a copy that does not block is queued like any other operation
+        copies = np.flatnonzero(np.isin(work.call, in_range) & model.has(STREAM))
+        edit = (
+            scene.without_waits(in_range),
+            Change(model.edges_of(CALL, in_range), "at most", shortest_ns[in_range]),
+            Change(model.edges_of(STREAM, copies), "shorter", np.maximum(work.hop_ns[copies] - HOP_NS, 0)),
+            *_shorten(scene, of_range := np.intersect1d(values, copies), scene.length[of_range], with_latency=True),
+        )
         place, time = str(scene.paths[code]), scene.per_step(length[in_range], in_range)
         yield Remedy("wait", place, scene.main_function(in_range), scene.cases(in_range), time, edit)
 

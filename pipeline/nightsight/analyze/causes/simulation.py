@@ -168,7 +168,7 @@ def _obstacle(scene: Scene) -> str:
         return "no kernel was recorded"
     if not len(calls):
         return ""
-    is_launch = np.asarray(calls.names.str.contains("LaunchKernel"), dtype=bool)
+    is_launch = np.asarray(calls.names.str.contains("LaunchKernel|GraphLaunch"), dtype=bool)
     launches = scene.in_calls[is_launch[calls.name[scene.in_calls]]]
     records_graphs = calls.names.str.contains("BeginCapture").any()  # launches that it records do not run
     in_window = np.flatnonzero(work.start >= scene.timeline.window.start_ns)
