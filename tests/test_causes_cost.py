@@ -1,6 +1,7 @@
 """The profiler's own cost, taken off: by typical costs, as calibrated, and so that the step is as it was timed."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nightsight.analyze.causes.cost import fit_factor
+from nightsight.analyze.causes.cost import fit_factor, timed_ns
 from nightsight.analyze.causes.simulation import ANALYSES, Simulation, profiler_cost, simulate, what_if
 from nightsight.events.timeline import Timeline, busy_spans
+from nightsight.events.window import chosen_window
 from nightsight.model.report import Profile, Report
 from nightsight.results.causes import PROFILER_COST, REPLAY
 from nightsight.tables import conform, empty
@@ -126,6 +128,14 @@ def test_the_timed_range_is_the_one_that_repeats() -> None:
     assert found(known(LAUNCH_BOUND, timed_ranges=ranges)).timed_ns == 60_000
     assert found(known(LAUNCH_BOUND, timed_ranges=[*ranges, timed(70_000.0, "step", 5)])).timed_ns == 70_000
     assert np.isnan(found(known(LAUNCH_BOUND, timed_ranges=ranges[:1])).timed_ns)
+
+
+def test_the_step_of_torch_profiler_is_that_of_the_optimizer_or_the_outermost_call() -> None:
+    ranges = [timed(9.0, "Net / Linear", 90), timed(60_000.0, "Net", 8), timed(12.0, "Loss", 9)]
+    of_torch = replace(chosen_window(draw(LAUNCH_BOUND)), family="ProfilerStep")
+    assert timed_ns(known(LAUNCH_BOUND, timed_ranges=ranges), of_torch) == 60_000
+    ends = timed(70_000.0, "step (ends with Adam.step)", 7)
+    assert timed_ns(known(LAUNCH_BOUND, timed_ranges=[*ranges, ends]), of_torch) == 70_000
 
 
 def test_the_cost_that_gives_a_time_is_found_to_a_hundredth() -> None:

@@ -41,14 +41,17 @@ def test_auto_names_what_costs_little_and_says_so() -> None:
     assert (found.description, found.findings) == ("modules, python (auto)", ())
 
 
-@pytest.mark.parametrize("names", [(), None])
-def test_nothing_is_named_if_that_is_off_and_by_itself_in_no_other_program(names: tuple[str, ...] | None) -> None:
-    for program in [BINARY, WORKLOAD] if names is None else [SCRIPT]:
-        found = named(names, program)
-        assert "NIGHTSIGHT_NAMES" not in found.environment
-        # a script still has nsys save its buffers
-        assert replace(found, environment={}) == Annotation()
-        assert found.environment.get("NIGHTSIGHT_SAVES") == ("1" if program == SCRIPT else None)
+def test_nothing_is_loaded_into_a_program_if_that_is_off_and_by_itself_into_no_other_than_python() -> None:
+    assert named((), SCRIPT) == named(None, BINARY) == named(None, WORKLOAD) == Annotation()
+
+
+def test_ranges_of_xla_which_nsys_cannot_import_are_left_out(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("import jax.numpy as jnp\n")
+    program = Program("train", "script", (sys.executable, str(script)))
+    assert named(None, program).options == ("--nvtx-domain-exclude=TSL",)
+    assert named(None, program, known="").options == named(None, SCRIPT).options[2:] == ()
+    assert named(None, program, given="--nvtx-domain-include=TSL").options == ()
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,20 @@ def test_a_program_without_cuda_is_told_from_one_that_lost_it() -> None:
     assert "os._exit" in lost.remedy
 
 
+def test_what_nsys_could_not_import_is_said_with_what_to_record_instead() -> None:
+    message = (
+        "Error when processing events: ProcessEventsError (4005)\nstd::exception::what: LogicException\n"
+        "[QuadDCommon::tag_message*] = Cannot find string for an exterior index\n"
+    )
+    some = only(with_messages(draw("cpu  L.L.S\ns7   .a.b."), message))
+    assert some.title == "nsys could not import a part of its recording"
+    assert some.detail.endswith("nsys says: “Cannot find string for an exterior index”")
+    none = with_messages(draw("cpu  L.L.S"), NOT_STARTED, message)
+    assert only(none).remedy == some.remedy
+    assert "--nvtx-domain-exclude" in some.remedy
+    assert [each.rule for each in build_report(none, "x").findings if each.severity == "advice"] == []
+
+
 def test_cuda_that_was_not_traced_is_not_a_program_without_a_gpu() -> None:
     missing = {"kernels": "CUDA tracing was off (nsys profile --trace=cuda)"}
     profile = Profile({}, missing, Environment(collector="nsys"))

@@ -156,7 +156,6 @@ def test_the_run_without_a_profiler_is_short(stages_s: dict[str, float], timeout
         {"plan": replace(PLAN, program=Program("mlp", "workload", (sys.executable, "mlp")))},
         {"request": Request(part=Span(1.0))},
         {"profiled": UNNAMED},
-        {"collector": "torch"},
     ],
 )
 def test_what_may_do_harm_or_shows_no_steps_is_timed_only_if_asked_for(given: dict[str, Any]) -> None:

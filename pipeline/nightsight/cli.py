@@ -315,7 +315,14 @@ def main(*, debug: bool) -> None:
     callback=names,
     help="Which parts of a Python program to annotate in nsys: modules by their path in the model, operators, shapes "
     "(operators with shapes), python (functions and lines). auto: modules and python where they cost less than 2 % of "
-    "the time. Built-in workloads have their own ranges.",
+    "the time. off: load nothing into the program. Built-in workloads have their own ranges.",
+)
+@click.option(
+    "--isolate/--no-isolate",
+    default=True,
+    show_default=True,
+    help="Run nsys in its own PID namespace if the system allows it: elsewhere, nsys also records the environment of "
+    "other processes. Without it, a program sees its usual process ids.",
 )
 @click.option(
     "--calibrate/--no-calibrate",
@@ -327,8 +334,8 @@ def main(*, debug: bool) -> None:
     "--time-steps/--no-time-steps",
     default=None,
     help="Run the program once more without a profiler and time its steps, so that gains apply to an unprofiled run. "
-    "By default, for Python programs whose steps nsys shows, if the profiled run took less than a minute or half of "
-    "the time so far. Workloads are always timed.",
+    "By default, for Python programs whose steps the capture shows, if the profiled run took less than a minute or "
+    "half the time so far. Workloads are always timed.",
 )
 @_part_options
 @_ncu_options

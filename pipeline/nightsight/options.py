@@ -118,6 +118,7 @@ class ProfileOptions(ReplayOptions, TracingOptions):
     memory_usage: bool
     page_faults: bool
     names: tuple[str, ...] | None
+    isolate: bool
     calibrate: bool | None
     time_steps: bool | None
     delay: float | None
@@ -179,6 +180,7 @@ class ProfileOptions(ReplayOptions, TracingOptions):
             capture_range=None if self.capture_range == "auto" else self.capture_range,
             recordings=tuple(name.replace("_", "-") for name in RECORDINGS if getattr(self, name)),
             names=self.names,
+            isolate=self.isolate,
             nsys_arguments=self.nsys_arg,
             ncu=self.ncu,
             # a replay would start the server without load
@@ -209,7 +211,7 @@ class ProfileOptions(ReplayOptions, TracingOptions):
             (_OF_NCU, without),
             ({"no_ncu"}, ncu_alone),
             ({"trace", "nsys_arg", "time_steps", "attach", "names", "stats"}, ncu_alone),
-            ({"calibrate", "delay", "duration", "server"}, other_collector),
+            ({"calibrate", "delay", "duration", "isolate", "server"}, other_collector),
             ({"delay", "duration", "time_steps", "workloads", *_OF_NCU}, "--server" if self.server else ""),
             ({"capture_range"} if self.capture_range in ("cudaProfilerApi", "nvtx") else set(), part),
             (_OF_TORCH, f"--collector {self.collector}" if self.collector in ("nsys", "ncu") else part),

@@ -60,6 +60,8 @@ _MANY_WAITS: Final = 8
 _BUBBLE_PCT: Final = 10
 # a rank is late by at least this time and this many steps
 _LATE_NS: Final = 1e9
+# what occurs in this share of the steps or less is an event, and not a part of each step
+_MOST_OF_EVENT: Final = 0.34
 _LATE_STEPS: Final = 20
 _LONE_RANK_COLUMNS: Final = (
     (TIME_SPLIT, ("device", "category", "share_pct")),
@@ -255,12 +257,14 @@ def _rank_after_waits(simulated: pd.DataFrame, score: "pd.Series[float]") -> "pd
 
 
 def _cause_finding(row: dict[Any, Any], replay: dict[Any, Any], tables: Tables, others: pd.DataFrame) -> Finding:
-    rule, step = RULE[row["rule"]], _step(replay)
+    rule, step, share = RULE[row["rule"]], _step(replay), _share_of_steps(row)
     before, gain = float(replay["unprofiled_ns"]), float(row["gain_ns"])
-    gain_of_step = f"{format_value(gain, 'gain_ns')} of the {format_value(before, 'gain_ns')} of {step.each}"
-    cases = f"{row['cases']:,.0f}" if row["cases"] >= 1 else f"{row['cases']:.1f}"
+    of_which = step.each if share == 1 else f"{step.one} on average"
+    gain_of_step = f"{format_value(gain, 'gain_ns')} of the {format_value(before, 'gain_ns')} of {of_which}"
+    cases = f"{row['cases'] / share:,.0f}" if row["cases"] >= share else f"{row['cases'] / share:.1f}"
+    per = step.per if share == 1 else _in_some(share, step)
     texts = {
-        "each": step.per,
+        "each": per,
         "where": _in_place(row),
         "cases": cases,
         "name": row["name"] or "calls",
@@ -277,12 +281,14 @@ def _cause_finding(row: dict[Any, Any], replay: dict[Any, Any], tables: Tables, 
     framework = str(replay.get("framework", ""))
     remedy = rule.remedies.get(framework, rule.remedy) if replay["of_repetitions"] or not rule.once else rule.once
     title = f"{rule.title}: {{name}}" if rule.of_kernels else rule.title
-    cause = (rule.of_rank if rule.of_rank and row["name"] else title).format(**texts)
+    title = rule.of_rank if rule.of_rank and row["name"] else title
+    cause = title.format(**texts) + f" {per}" * (share < 1 and "{each}" not in title)
+    each_time = (f"It takes {format_value(row['time_ns'] / share, 'time_ns')} each time.",) if share < 1 else ()
     return Finding(
         rule.name,
         "advice",
         f"{cause}: {gain_of_step} can be saved" if rule.saves else f"{cause}: {gain_of_step}",
-        " ".join((rule.detail, *waiting, predicted, *_next_fixes(row, others))),
+        " ".join((rule.detail, *each_time, *waiting, predicted, *_next_fixes(row, others))),
         f"{_FIND_WAIT} {remedy}" if waits else remedy,
         tuple(_evidence(rule, row, replay, tables))[:_MOST_EVIDENCE],
         gain_ns=round(gain * max(replay["of_repetitions"], 1)),
@@ -307,6 +313,17 @@ def _step(replay: Mapping[Any, Any]) -> _Step:
         return _Step("the window", "the window", "in all")
     name = "repetition" if replay["family"].startswith(UNNAMED) else "step"
     return _Step(f"each {name}", f"a {name}", f"per {name}")
+
+
+def _share_of_steps(row: Mapping[Any, Any]) -> float:
+    """Return the share of the steps in which a cause occurs if it is an event, such as a checkpoint; otherwise 1."""
+    # older reports lack the column
+    share = float(row.get("in_steps_pct", 100.0)) / 100
+    return share if 0 < share <= _MOST_OF_EVENT else 1.0
+
+
+def _in_some(share: float, step: "_Step") -> str:
+    return f"in 1 of {1 / share:.0f} {step.one.removeprefix('a ')}s"
 
 
 def _in_place(row: Mapping[Any, Any]) -> str:
@@ -366,12 +383,13 @@ def _next_fixes(row: dict[Any, Any], others: pd.DataFrame) -> Iterator[str]:
 
 def _evidence(rule: Rule, row: dict[Any, Any], replay: dict[Any, Any], tables: Tables) -> Iterator[str]:
     """Yield sentences with the numbers that support a finding."""
-    step = _step(replay)
-    amount = format_value(float(row["time_ns"]), "time_ns")
-    cases = f"{row['cases']:,.0f}" if row["cases"] >= 100 else f"{row['cases']:.3g}"
+    step, in_steps = _step(replay), _share_of_steps(row)
+    amount = format_value(float(row["time_ns"]) / in_steps, "time_ns")
+    count, per = row["cases"] / in_steps, step.per if in_steps == 1 else _in_some(in_steps, step)
+    cases = f"{count:,.0f}" if count >= 100 else f"{count:.3g}"
     one, many = rule.things
     where = f"In {row['path']}: " if row["path"] and not row["path"].startswith("(") else ""
-    yield f"{where}{cases} {one if cases == '1' else many} {step.per}, {amount} in total, as profiled"
+    yield f"{where}{cases} {one if cases == '1' else many} {per}, {amount} in total, as profiled"
     segments = tables.rows(CRITICAL_PATH, "cause", "name", "path", "time_pct", "step_ns")
     paths = segments["path"].astype("str")
     if row["path"] and HOST in rule.causes:

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from nightsight.analyze.analysis import Analysis, Table
-from nightsight.analyze.no_work import NOT_RECORDED, next_to_none, no_work, not_traced
+from nightsight.analyze.no_work import NOT_RECORDED, next_to_none, no_work, not_traced, unimported
 from nightsight.analyze.unseen_work import unseen_work
 from nightsight.events.communication import are_ranks_known, of_all_ranks, ranks_of
 from nightsight.events.launches import GPU_TABLES, find_keys
@@ -69,7 +69,7 @@ def trust(timeline: Timeline) -> tuple[Finding, ...]:
     cut = _CUT.filled(calls=calls_cut, operations=operations_cut) if operations_cut else None
     lost = _find_lost_work(timeline, calls[~edges.calls])
     findings = (
-        lost,
+        lost or unimported(profile),
         cut,
         _find_lost_calls(timeline, edges.operations),
         _find_early_work(timeline),

@@ -36,7 +36,12 @@ _ANOTHER: Final = (
     "Check that the program uses CUDA in a process that nsys starts (not in one that a launcher, container or server "
     "starts elsewhere), and that the capture range (cudaProfilerStart/Stop) encloses the work."
 )
-_UNSAMPLED: Final = "Record again with --names off: while nsys samples Python, it loses all kernels of JAX programs."
+# the importer of nsys gives up on a part of a recording
+_UNIMPORTED: Final = "ProcessEventsError"
+_WITHOUT_RANGES: Final = (
+    "Record again without the NVTX ranges that nsys cannot import: --nsys-arg=--nvtx-domain-exclude=DOMAIN (of a JAX "
+    "program: TSL), or --trace cuda for none. Do not sample Python: --names modules."
+)
 _ENDS: Final = (
     "Let the program exit normally: events that nsys has not saved are lost if it is killed, aborts or calls os._exit. "
     "Or call cudaProfilerStop (torch.cuda.profiler.stop()) first; nightsight (--timeout, Ctrl-C) saves before it stops."
@@ -63,7 +68,7 @@ def no_work(profile: Profile, *, are_lost: bool) -> Finding:
     if are_lost:
         count = f"{calls:,} CUDA call{' was' if calls == 1 else 's were'}" if calls else "No call was"
         detail = f"{quote} {count} recorded, but no kernel, copy or memset.".strip()
-        remedy = f"{_UNSAMPLED} {_ENDS}" if len(profile.tables.get("python_samples", ())) else _ENDS
+        remedy = _WITHOUT_RANGES if _diagnostic(profile, _UNIMPORTED) else _ENDS
         return Finding(LOST, "warning", "No GPU work was saved", detail, remedy)
     return Finding(
         NO_WORK,
@@ -71,6 +76,21 @@ def no_work(profile: Profile, *, are_lost: bool) -> Finding:
         "No GPU work was captured",
         "CUDA was traced, but no kernel, copy or memset ran while the capture was on.",
         "Check that the program uses the GPU, and that the capture range (cudaProfilerStart/Stop) encloses the work.",
+    )
+
+
+def unimported(profile: Profile) -> Finding | None:
+    """Return a finding if nsys could not import a part of what it recorded."""
+    if not (message := _diagnostic(profile, _UNIMPORTED)):
+        return None
+    what = re.search(r"tag_message\*\] = (.+)", message)
+    quote = f" nsys says: “{what[1].strip(' ”')}”" if what else ""
+    return Finding(
+        LOST,
+        "warning",
+        "nsys could not import a part of its recording",
+        f"Whatever was recorded with that part is missing: calls, kernels and ranges.{quote}",
+        _WITHOUT_RANGES,
     )
 
 

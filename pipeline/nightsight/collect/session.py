@@ -104,7 +104,8 @@ def new_session(nsys: Path, request: Request, folder: Path) -> Session:
     """Return a new session for a run; nsys keeps its temporary files in the folder."""
     is_later = request.part is not None
     name = f"nightsight{uuid.uuid4().hex[:12]}"
-    return Session(nsys, request, isolation(folder), is_later, name, has_begun=not is_later)
+    namespace = isolation(folder) if request.isolate else ()
+    return Session(nsys, request, namespace, is_later, name, has_begun=not is_later)
 
 
 class Recorder(Protocol):

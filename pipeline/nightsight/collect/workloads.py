@@ -92,7 +92,8 @@ class Request:
 
     `keep_env`: variables that the program may see in addition to the allow-list. Only for nsys: `nsys`, `trace`,
     `capture_range` (None: depends on the kind of program), `recordings` (from RECORDINGS), `names` (from NAMES; None:
-    what costs little) and `nsys_arguments`. Only for ncu: `ncu` and `replay` (None: no replay). Only for torch:
+    what costs little; (): nothing is loaded into the program), `isolate` (whether nsys gets its own PID namespace) and
+    `nsys_arguments`. Only for ncu: `ncu` and `replay` (None: no replay). Only for torch:
     `tracing`. `calibrate`: whether to measure the overhead of nsys per call (None: if unknown for this machine).
     `time_steps`: whether to time the steps without a profiler (None: if that is quick and likely to work). `part`: what
     nsys records instead of the whole run: a time span, or the time in which a client loads the server.
@@ -109,6 +110,7 @@ class Request:
     capture_range: str | None = None
     recordings: tuple[str, ...] = ()
     names: tuple[str, ...] | None = None
+    isolate: bool = True
     nsys_arguments: tuple[str, ...] = ()
     ncu: Path | None = None
     replay: Replay | None = None

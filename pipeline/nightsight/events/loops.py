@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pandas as pd
 
+from nightsight.events.frameworks import JAX, framework_of
 from nightsight.events.launches import GPU_TABLES, launch_keys, launching_calls
 from nightsight.events.ranges import LEAST, count_instances, nested
 from nightsight.intervals import Flags, Ints, Spans, touches, union
@@ -365,13 +366,10 @@ def _launched_between(work: LaunchedWork, process: int, spans: pd.DataFrame) -> 
 def _launch_loops(profile: Profile, work: LaunchedWork) -> list[Loop]:
     """Return the loop of each process that repeatedly launches the same kernels in the same order."""
     names, launch, loads = _name_codes(profile), launch_keys(profile)[0], _calls(profile, _LOADS)["start_ns"].to_numpy()
-    syncs = _calls(profile, _SYNCS)
-    loops = []
-    for process in np.unique(work.process).tolist():
-        rows = np.flatnonzero((names >= 0) & (work.process == process))
-        if not len(rows):
-            continue
-        # each of several threads can have its own loop, and some may only compile and tune: the busiest that has one
+    syncs, least = _calls(profile, _SYNCS), 0.0 if framework_of(profile) == JAX else _LEAST_OF_ALL
+
+    def loop_in(rows: Ints, process: int) -> Loop | None:
+        """Return the loop of these operations: that of the busiest thread that has one; others may only compile."""
         thread_of_row = np.unique(work.thread[rows], return_inverse=True)[1]
         busy_ns = np.bincount(thread_of_row, (work.end - work.start)[rows])
         for thread in np.argsort(-busy_ns, kind="stable")[:_MOST_THREADS].tolist():
@@ -384,9 +382,19 @@ def _launch_loops(profile: Profile, work: LaunchedWork) -> list[Loop]:
             waits = syncs["start_ns"].to_numpy()[syncs["thread"].to_numpy() == caller]
             follows = [_have_between(launch_ns, np.sort(others)) for others in (copies, waits)]
             marks = follows[0] + 2 * follows[1]
-            if loop := _launch_loop(work, process, names[on_thread], launch_ns, marks, loads):
-                loops.append(loop)
-                break
+            loop = _launch_loop(work, process, names[on_thread], launch_ns, marks, loads=loads, least=least)
+            if loop:
+                return loop
+        return None
+
+    loops = []
+    for process in np.unique(work.process).tolist():
+        rows = np.flatnonzero((names >= 0) & (work.process == process))
+        loop = loop_in(rows, process)
+        if len(loads) and (loop is None or loop.starts[-1] < loads[-1]):
+            # what repeats before kernels are loaded may be their tuning
+            loop = loop_in(rows[work.launch_ns[rows] > loads[-1]], process) or loop
+        loops += [loop] if loop else []
     return loops
 
 
@@ -411,11 +419,12 @@ _SYNCS: Final = "Synchronize"
 
 
 def _launch_loop(
-    work: LaunchedWork, process: int, names: Ints, launch_ns: Ints, marks: Ints, loads: Ints
+    work: LaunchedWork, process: int, names: Ints, launch_ns: Ints, marks: Ints, *, loads: Ints, least: float
 ) -> Loop | None:
     """Return the loop of one thread from its launches, in order: a number for the name, and the time.
 
     marks: a number for what the thread does before each launch, copies and waits, which divide a loop of one kernel.
+    loads: when modules were loaded. least: the share of all GPU time that the loop must cover.
     """
     repeated = _period(names)
     if repeated is None:
@@ -432,7 +441,7 @@ def _launch_loop(
     before = int(loads[: np.searchsorted(loads, starts[0])].max(initial=np.iinfo(np.int64).min))
     spans = pd.DataFrame({"start": [starts[0], before], "end": [end, np.iinfo(np.int64).max]})
     (gpu_ns, after_loads), total = _launched_between(work, process, spans)
-    if count_of_periods < LEAST - 1 or gpu_ns < max(LEAST_OF_WORK * after_loads, _LEAST_OF_ALL * total):
+    if count_of_periods < LEAST - 1 or gpu_ns < max(LEAST_OF_WORK * after_loads, least * total):
         return None
     of_what = f"{UNNAMED} {period:,} launches" if period > 1 else f"{UNNAMED} launch"
     return Loop(process, of_what, starts, end, int(gpu_ns), is_named=False)
@@ -440,7 +449,7 @@ def _launch_loop(
 
 # of the GPU time of the process: a sequence that covers less is not the program's loop
 LEAST_OF_WORK: Final = 0.5
-# of all of it, if modules were loaded before the sequence
+# of all of it, if modules were loaded before the sequence; XLA may tune kernels for longer than the program runs
 _LEAST_OF_ALL: Final = 0.1
 UNNAMED: Final = "the same"
 """The beginning of the family of a loop that was found in launches (`the same 29 launches`)."""

@@ -199,7 +199,7 @@ def _timing_limit(plan: Plan, request: Request, capture: Capture, profile: Profi
     family = chosen_window(profile).family
     can_be_seen = bool(family) and not family.startswith(UNNAMED)
     is_alone = not (request.part or plan.attach or plan.turn.series or launched_rank())
-    is_usual = capture.collector == "nsys" and plan.program.kind != "workload" and is_python(plan.program)
+    is_usual = plan.program.kind != "workload" and is_python(plan.program)
     if not (can_be_seen and is_alone and is_usual):
         return 0.0
     profiled_s = capture.stages_s["profile"]

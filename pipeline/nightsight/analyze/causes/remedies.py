@@ -34,6 +34,7 @@ from nightsight.analyze.experts import stretches
 from nightsight.analyze.pipelines import chains
 from nightsight.analyze.ranges.callers import OUTSIDE
 from nightsight.events.communication import are_ranks_known, called_by_rank, communication, ranks_of, ranks_represented
+from nightsight.events.frameworks import JAX, framework_of
 from nightsight.events.loops import loops_of
 from nightsight.events.peaks import published
 from nightsight.events.ranges import nested_ranges, without_numbers
@@ -60,6 +61,8 @@ _OUTSIDE_NS: Final = 200_000
 # outside of jax.jit, one operation took 0.26 ms of Python (222 launches per step, an H200 host), and XLA's threads take
 # turns: host code on one thread is the work of another
 _DISPATCH_OF_JAX_NS: Final = 10_000_000
+# launches of one XLA program were 15 µs apart under nsys (an H100)
+_BETWEEN_PROGRAMS_NS: Final = 50_000
 # an XLA program with fewer launches is one operation of JAX (2.2 launches there)
 _EAGER_PROGRAM: Final = 5
 # the time from one kernel to the next in a CUDA graph and of its launch, from the fixed form of `tiny_kernels`; the
@@ -132,7 +135,8 @@ class Remedy:
 
     `path`, `name`: the place, as in the critical path. `cases`: the number of affected calls, pieces of host code or
     operations per step, and `time_ns`: their time. `code`: the host code that it moves off the thread. `kernels`: the
-    names of affected kernels. `also`: further paths with a part of this host code.
+    names of affected kernels. `also`: further paths with a part of this host code. `in_steps`: the share of the steps
+    that has nearly all of its time.
     """
 
     rule: str
@@ -144,6 +148,7 @@ class Remedy:
     code: HostCode | None = None
     kernels: tuple[str, ...] = ()
     also: tuple[str, ...] = ()
+    in_steps: float = 1.0
 
     def __post_init__(self) -> None:
         """Raise ValueError if the rule is not declared in `nightsight.results.rules`."""
@@ -164,7 +169,8 @@ def _joint_remedies(single: list[Remedy]) -> Iterator[Remedy]:
         host = by_place.get(("host_code", path))
         if rule == "wait" and host:
             time = wait.time_ns + host.time_ns
-            yield Remedy("wait_and_host_code", path, wait.name, wait.cases, time, (*wait.edit, *host.edit), host.code)
+            edit, share = (*wait.edit, *host.edit), max(wait.in_steps, host.in_steps)
+            yield Remedy("wait_and_host_code", path, wait.name, wait.cases, time, edit, host.code, in_steps=share)
 
 
 # -- the CPU ----------------------------------------------------------------------------------------------------------
@@ -212,8 +218,8 @@ def _move_host_code(
     time = scene.per_step(removed_ns[busiest], busiest)
     rank = scene.dominant_rank(shorter_calls, removed_ns[shorter_calls])
     code = HostCode(*(column[chosen] for column in (pieces.piece, pieces.start, pieces.length, pieces.row)))
-    path_name = str(scene.paths[path])
-    yield Remedy("host_code", path_name, rank, scene.cases(busiest), time, edit, code, also=also)
+    path_name, share = str(scene.paths[path]), scene.share_of_steps(removed_ns[busiest], busiest)
+    yield Remedy("host_code", path_name, rank, scene.cases(busiest), time, edit, code, also=also, in_steps=share)
 
 
 def interpreter(scene: Scene) -> Iterator[Remedy]:
@@ -357,12 +363,21 @@ def _most_launch_code_ns(scene: Scene) -> Ints:
 
 
 def _is_eager_jax(scene: Scene) -> bool:
-    """Whether JAX runs operations one by one: XLA marks each program, and these have few launches."""
+    """Whether JAX runs operations one by one: XLA marks each program, and these have few launches.
+
+    Without its marks, launches tell: one program of XLA launches one after the other in a few microseconds.
+    """
+    if framework_of(scene.timeline.profile) != JAX:
+        return False
+    launches = scene.in_calls[scene.launching[scene.in_calls]]
+    if not (scene.timeline.profile.tables.get("ranges", empty("ranges"))["domain"] == "TSL").any():
+        distance_ns = np.diff(np.sort(scene.graph.calls.start[launches]))
+        return len(distance_ns) > 0 and float(np.median(distance_ns)) > _BETWEEN_PROGRAMS_NS
     ranges, window = scene.timeline.profile.tables.get("ranges", empty("ranges")), scene.timeline.window
     started = ranges[(ranges["start_ns"] >= window.start_ns) & (ranges["start_ns"] < window.end_ns)]
     marked = started["name"][started["domain"] == "TSL"]
     is_program = marked.astype("str").str.startswith("XlaModule:")
-    return 0 < int(scene.launching[scene.in_calls].sum()) < _EAGER_PROGRAM * int(is_program.sum())
+    return 0 < len(launches) < _EAGER_PROGRAM * int(is_program.sum())
 
 
 def _is_launch_code(scene: Scene) -> Flags:
@@ -397,7 +412,8 @@ def waits(scene: Scene) -> Iterator[Remedy]:
             *_shorten(scene, of_range := np.intersect1d(values, copies), scene.length[of_range], with_latency=True),
         )
         place, time = str(scene.paths[code]), scene.per_step(length[in_range], in_range)
-        yield Remedy("wait", place, scene.main_function(in_range), scene.cases(in_range), time, edit)
+        function, share = scene.main_function(in_range), scene.share_of_steps(length[in_range], in_range)
+        yield Remedy("wait", place, function, scene.cases(in_range), time, edit, in_steps=share)
 
 
 def allocation(scene: Scene) -> Iterator[Remedy]:
@@ -428,8 +444,9 @@ def workers(scene: Scene) -> Iterator[Remedy]:
     """Keep the worker processes of a DataLoader: remove their start and end, and the wait for their first batch."""
     if len(restarts := _worker_starts(scene)):
         edit = (Change(scene.model.edges_of(BEGIN, restarts), "at most", 0),)
-        time = scene.per_step(scene.gap[restarts], restarts)
-        yield Remedy("restarted_workers", scene.shared_path(restarts), "", scene.cases(restarts), time, edit)
+        time, share = (measure(scene.gap[restarts], restarts) for measure in (scene.per_step, scene.share_of_steps))
+        path, cases = scene.shared_path(restarts), scene.cases(restarts)
+        yield Remedy("restarted_workers", path, "", cases, time, edit, in_steps=share)
 
 
 def _worker_starts(scene: Scene) -> Ints:
@@ -486,10 +503,10 @@ def _remove_calls(scene: Scene, rule: str, is_removed: Flags, with_gap: Flags | 
         Change(model.edges_of(CALL, removed), "at most", left_ns),
         Change(model.edges_of(BEGIN, after_gap), "at most", 0),
     )
-    affected = np.append(removed, after_gap)
-    time = scene.per_step(np.append(length[removed], scene.gap[after_gap]), affected)
+    affected, times = np.append(removed, after_gap), np.append(length[removed], scene.gap[after_gap])
+    time, share = scene.per_step(times, affected), scene.share_of_steps(times, affected)
     path, function = scene.shared_path(affected), scene.main_function(affected)
-    yield Remedy(rule, path, function, scene.cases(np.unique(affected)), time, edit)
+    yield Remedy(rule, path, function, scene.cases(np.unique(affected)), time, edit, in_steps=share)
 
 
 # -- copies -----------------------------------------------------------------------------------------------------------
@@ -508,8 +525,8 @@ def large_copies(scene: Scene) -> Iterator[Remedy]:
         rule = "copies_to_host" if direction == TO_HOST else "pageable_copy" if is_pageable else "exposed_copy"
         calling = work.call[chosen]
         path, time = scene.shared_path(calling), scene.per_step(scene.length[chosen], calling)
-        edit = _move_off_stream(scene, chosen, new_ns)
-        yield Remedy(rule, path, _DIRECTION_NAMES[direction], scene.cases(calling), time, edit)
+        edit, share = _move_off_stream(scene, chosen, new_ns), scene.share_of_steps(scene.length[chosen], calling)
+        yield Remedy(rule, path, _DIRECTION_NAMES[direction], scene.cases(calling), time, edit, in_steps=share)
 
 
 def _host_copies(scene: Scene) -> tuple[Ints, Floats, Flags]:

@@ -21,6 +21,7 @@ from nightsight.intervals import Flags, Ints, covered, union_of
 # a process with this share of the time of all processes is the dominant one
 _NEARLY_ALL: Final = 0.8
 _FEW_CALLS: Final = 0.05
+_NEARLY_ALL_TIME: Final = 0.9
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,6 +123,20 @@ class Scene:
         process = np.where(calling >= 0, np.append(self.graph.calls.process, -1)[calling], -1)
         sums = np.bincount(pd.factorize(process)[0], times)
         return float(sums.max(initial=0)) / self.steps
+
+    def share_of_steps(self, times: Ints | Floats, calling: Ints) -> float:
+        """Return the smallest share of the steps that has nearly all of the times of these calls; 1 without steps.
+
+        What occurs at regular distances counts by these: a window cuts off a part of the last one.
+        """
+        starts = self.timeline.window.repetitions
+        if not self.model.steps or not len(calling) or not times.sum() > 0:
+            return 1.0
+        sums = np.bincount(np.searchsorted(starts, np.append(self.graph.calls.start, 0)[calling], side="right"), times)
+        largest = np.argsort(-sums, kind="stable")
+        count = int(np.searchsorted(np.cumsum(sums[largest]), _NEARLY_ALL_TIME * sums.sum())) + 1
+        distances = np.unique(np.diff(np.sort(largest[:count])))
+        return 1 / int(distances[0]) if len(distances) == 1 else min(count / self.steps, 1.0)
 
     def cases(self, calling: Ints) -> float:
         """Return the number of these calls per step, of the process with the most."""

@@ -180,8 +180,10 @@ def _obstacle(scene: Scene) -> str:
         (_mean(~work.is_recorded[in_window]), of_gpu, "have no CUDA call in the capture"),
         (_mean(is_early), of_gpu, "begin before their launch: the CPU and GPU clocks differ"),
     )
+    nothing = "" if len(operations.kind) else "no GPU work was recorded"
     return next(
-        (f"{100 * share:.0f} % of the {what} {problem}" for share, what, problem in shares if share > _MOST_MISSING), ""
+        (f"{100 * share:.0f} % of the {what} {problem}" for share, what, problem in shares if share > _MOST_MISSING),
+        nothing,
     )
 
 
@@ -286,11 +288,12 @@ def what_if(timeline: Timeline) -> Table:
             "after_ns": gain.after_ns if gain.order else None,
             "kernels": "\n".join(gain.remedy.kernels),
             "also": "\n".join(gain.remedy.also),
+            "in_steps_pct": 100 * gain.remedy.in_steps,
         }
         for gain in simulation.gains
     ]
     table = pd.DataFrame(rows, columns=WHAT_IF.column_names)
-    numbers = dict.fromkeys(("cases", "time_ns", "gain_ns", "gain_pct", "after_ns"), "float64")
+    numbers = dict.fromkeys(("cases", "time_ns", "gain_ns", "gain_pct", "after_ns", "in_steps_pct"), "float64")
     texts = dict.fromkeys(("rule", "path", "name", "function", "caller", "waits_in", "kernels", "also"), "str")
     return Table(table.astype({**numbers, **texts, "order": NULLABLE}), tuple(_reliability_notes(simulation)))
 
