@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.real.cases import REAL
+from tests.real.blind_cases import ALL
 from tests.real.judge import RealVerdict, judged
 
 FOLDER = Path(__file__).parent / "data" / "real"
@@ -18,8 +18,8 @@ def verdicts() -> dict[str, RealVerdict]:
 
 
 def test_captures_of_both_halves_and_of_healthy_programs_are_stored() -> None:
-    assert {REAL[name].half for name in STORED} == {"A", "B"}
-    assert sum(not REAL[name].rules for name in STORED) >= 2
+    assert {ALL[name].half for name in STORED} == {"A", "B"}
+    assert sum(not ALL[name].rules for name in STORED) >= 2
 
 
 @pytest.mark.parametrize("name", STORED)

@@ -20,12 +20,12 @@ from typing import TypeVar
 
 from nightsight.captures import unprofiled_file
 from tests.planted.store import packed
-from tests.real.cases import REAL, RealCase
+from tests.real.blind_cases import ALL
+from tests.real.cases import RealCase
 from tests.real.judge import judged, table
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-PROGRAM = HERE / "programs.py"
 STEP = re.compile(r"^\S+ \S+ step ([\d.]+) ms$", re.MULTILINE)
 Job = TypeVar("Job")
 Value = TypeVar("Value")
@@ -36,11 +36,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.real", description=__doc__)
     parser.add_argument("command", choices=["time", "capture", "check"])
     parser.add_argument("cases", nargs="*", metavar="NAME", help="only these (default: all)")
+    parser.add_argument("--halves", default="ABC", help="without names, those of these halves (default: ABC)")
     parser.add_argument("--folder", type=Path, required=True, help="for times and captures")
     parser.add_argument("--at-once", type=int, default=5, metavar="N", help="programs that start at a time")
+    parser.add_argument("--base", action="store_true", help="time the form `base` only")
     parser.add_argument("--seconds", type=float, default=3600, help="start nothing after this time")
     options = parser.parse_args()
-    cases = [REAL[name] for name in options.cases] or list(REAL.values())
+    cases = [ALL[name] for name in options.cases] or [case for case in ALL.values() if case.half in options.halves]
     if options.command == "check":
         print(table(judged(options.folder)))
         return
@@ -56,8 +58,8 @@ def main() -> None:
         }
         if options.command == "time":
             times = all_at_once(
-                [(case.name, form) for case in cases for form in case.forms],
-                lambda job: timed(*job, variables),
+                [(case.name, form) for case in cases for form in (("base",) if options.base else case.forms)],
+                lambda job: timed(ALL[job[0]], job[1], variables),
                 options.at_once,
                 deadline,
             )
@@ -92,14 +94,19 @@ def all_at_once(
     return [(job, value) for job, value in zip(jobs, values, strict=True) if value is not None]
 
 
-def timed(name: str, form: str, variables: dict[str, str]) -> float | None:
+def program(case: RealCase) -> Path:
+    """Return the file that contains a program."""
+    return HERE / ("blind.py" if case.half == "C" else "programs.py")
+
+
+def timed(case: RealCase, form: str, variables: dict[str, str]) -> float | None:
     """Return the milliseconds of a step without a profiler; None if the program failed."""
     began = time.monotonic()
-    command = [sys.executable, str(PROGRAM), name, form]
+    command = [sys.executable, str(program(case)), case.name, form]
     done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False, timeout=400)
     step = STEP.search(done.stdout)
     last = done.stderr[-1500:] if done.returncode or not step else ""
-    print(f"{name} {form}: {step[1] if step else None} ms ({time.monotonic() - began:.0f} s) {last}", flush=True)
+    print(f"{case.name} {form}: {step[1] if step else None} ms ({time.monotonic() - began:.0f} s) {last}", flush=True)
     return float(step[1]) if step else None
 
 
@@ -113,7 +120,7 @@ def captured(case: RealCase, collector: str, variables: dict[str, str], folder: 
         options += [word for name in KEPT if name in variables for word in ("--keep-env", name)]
         command = [sys.executable, str(ROOT / "pipeline"), "profile", *options, "--python", sys.executable]
         done = subprocess.run(
-            [*command, str(PROGRAM), "--", case.name],
+            [*command, str(program(case)), "--", case.name],
             cwd=ROOT,
             env=variables,
             capture_output=True,
