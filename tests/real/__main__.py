@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Lock
 from typing import TypeVar
 
 from nightsight.captures import unprofiled_file
@@ -28,7 +29,6 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 STEP = re.compile(r"^\S+ \S+ step ([\d.]+) ms$", re.MULTILINE)
 Job = TypeVar("Job")
-Value = TypeVar("Value")
 KEPT = ("REAL_LOCK", "REAL_BUILD", "REAL_SHARE", "REAL_SMALL", "HF_HUB_OFFLINE", "CC")
 
 
@@ -57,19 +57,15 @@ def main() -> None:
             "REAL_BUILD": f"{scratch}/build",
         }
         if options.command == "time":
-            times = all_at_once(
-                [(case.name, form) for case in cases for form in (("base",) if options.base else case.forms)],
-                lambda job: timed(ALL[job[0]], job[1], variables),
-                options.at_once,
-                deadline,
-            )
-            found: dict[str, dict[str, float]] = {}
-            for (name, form), step_ms in times:
-                found.setdefault(name, {})[form] = step_ms
-            path = options.folder / "times.json"
-            known = json.loads(path.read_text()) if path.exists() else {}
-            rows = (f" {json.dumps(name)}: {json.dumps(forms)}" for name, forms in {**known, **found}.items())
-            path.write_text("{\n" + ",\n".join(rows) + "\n}\n")
+            forms = [(case, form) for case in cases for form in (("base",) if options.base else case.forms)]
+            writing = Lock()
+
+            def time_and_keep(job: tuple[RealCase, str]) -> None:
+                if (step_ms := timed(*job, variables)) is not None:
+                    with writing:
+                        keep(options.folder / "times.json", job[0].name, job[1], step_ms)
+
+            all_at_once(forms, time_and_keep, options.at_once, deadline)
             return
         jobs = [(case, collector) for case in cases for collector in ("nsys", "torch") if collects(case, collector)]
         # the first measures what the profiler costs, for all
@@ -81,17 +77,23 @@ def collects(case: RealCase, collector: str) -> bool:
     return collector == "nsys" or case.has_kineto
 
 
-def all_at_once(
-    jobs: Sequence[Job], call: Callable[[Job], Value | None], count: int, deadline: float
-) -> list[tuple[Job, Value]]:
-    """Return the values of all jobs that could be done before the deadline."""
+def all_at_once(jobs: Sequence[Job], call: Callable[[Job], object], count: int, deadline: float) -> None:
+    """Do all jobs that can begin before the deadline."""
 
-    def done(job: Job) -> Value | None:
-        return call(job) if time.monotonic() < deadline else None
+    def done(job: Job) -> None:
+        if time.monotonic() < deadline:
+            call(job)
 
     with ThreadPoolExecutor(count) as pool:
-        values = list(pool.map(done, jobs))
-    return [(job, value) for job, value in zip(jobs, values, strict=True) if value is not None]
+        list(pool.map(done, jobs))
+
+
+def keep(path: Path, name: str, form: str, step_ms: float) -> None:
+    """Add a time to those in a file at once: a session on a GPU host may end early."""
+    known = json.loads(path.read_text()) if path.exists() else {}
+    known.setdefault(name, {})[form] = step_ms
+    rows = (f" {json.dumps(name)}: {json.dumps(forms)}" for name, forms in known.items())
+    path.write_text("{\n" + ",\n".join(rows) + "\n}\n")
 
 
 def program(case: RealCase) -> Path:
