@@ -44,7 +44,7 @@ def main() -> None:
     options = parser.parse_args()
     cases = [ALL[name] for name in options.cases] or [case for case in ALL.values() if case.half in options.halves]
     if options.command == "check":
-        print(table(judged(options.folder)))
+        print(table([verdict for verdict in judged(options.folder) if verdict.case in cases]))
         return
     options.folder.mkdir(parents=True, exist_ok=True)
     deadline = time.monotonic() + options.seconds
