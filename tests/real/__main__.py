@@ -16,19 +16,19 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Lock
 from typing import TypeVar
 
 from nightsight.captures import unprofiled_file
 from tests.planted.store import packed
-from tests.real.cases import REAL, RealCase
+from tests.real.blind_cases import ALL
+from tests.real.cases import RealCase
 from tests.real.judge import judged, table
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-PROGRAM = HERE / "programs.py"
 STEP = re.compile(r"^\S+ \S+ step ([\d.]+) ms$", re.MULTILINE)
 Job = TypeVar("Job")
-Value = TypeVar("Value")
 KEPT = ("REAL_LOCK", "REAL_BUILD", "REAL_SHARE", "REAL_SMALL", "HF_HUB_OFFLINE", "CC")
 
 
@@ -36,13 +36,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.real", description=__doc__)
     parser.add_argument("command", choices=["time", "capture", "check"])
     parser.add_argument("cases", nargs="*", metavar="NAME", help="only these (default: all)")
+    parser.add_argument("--halves", default="ABC", help="without names, those of these halves (default: ABC)")
     parser.add_argument("--folder", type=Path, required=True, help="for times and captures")
     parser.add_argument("--at-once", type=int, default=5, metavar="N", help="programs that start at a time")
+    parser.add_argument("--base", action="store_true", help="time the form `base` only")
     parser.add_argument("--seconds", type=float, default=3600, help="start nothing after this time")
     options = parser.parse_args()
-    cases = [REAL[name] for name in options.cases] or list(REAL.values())
+    cases = [ALL[name] for name in options.cases] or [case for case in ALL.values() if case.half in options.halves]
     if options.command == "check":
-        print(table(judged(options.folder)))
+        print(table([verdict for verdict in judged(options.folder) if verdict.case in cases]))
         return
     options.folder.mkdir(parents=True, exist_ok=True)
     deadline = time.monotonic() + options.seconds
@@ -55,19 +57,15 @@ def main() -> None:
             "REAL_BUILD": f"{scratch}/build",
         }
         if options.command == "time":
-            times = all_at_once(
-                [(case.name, form) for case in cases for form in case.forms],
-                lambda job: timed(*job, variables),
-                options.at_once,
-                deadline,
-            )
-            found: dict[str, dict[str, float]] = {}
-            for (name, form), step_ms in times:
-                found.setdefault(name, {})[form] = step_ms
-            path = options.folder / "times.json"
-            known = json.loads(path.read_text()) if path.exists() else {}
-            rows = (f" {json.dumps(name)}: {json.dumps(forms)}" for name, forms in {**known, **found}.items())
-            path.write_text("{\n" + ",\n".join(rows) + "\n}\n")
+            forms = [(case, form) for case in cases for form in (("base",) if options.base else case.forms)]
+            writing = Lock()
+
+            def time_and_keep(job: tuple[RealCase, str]) -> None:
+                if (step_ms := timed(*job, variables)) is not None:
+                    with writing:
+                        keep(options.folder / "times.json", job[0].name, job[1], step_ms)
+
+            all_at_once(forms, time_and_keep, options.at_once, deadline)
             return
         jobs = [(case, collector) for case in cases for collector in ("nsys", "torch") if collects(case, collector)]
         # the first measures what the profiler costs, for all
@@ -79,27 +77,38 @@ def collects(case: RealCase, collector: str) -> bool:
     return collector == "nsys" or case.has_kineto
 
 
-def all_at_once(
-    jobs: Sequence[Job], call: Callable[[Job], Value | None], count: int, deadline: float
-) -> list[tuple[Job, Value]]:
-    """Return the values of all jobs that could be done before the deadline."""
+def all_at_once(jobs: Sequence[Job], call: Callable[[Job], object], count: int, deadline: float) -> None:
+    """Do all jobs that can begin before the deadline."""
 
-    def done(job: Job) -> Value | None:
-        return call(job) if time.monotonic() < deadline else None
+    def done(job: Job) -> None:
+        if time.monotonic() < deadline:
+            call(job)
 
     with ThreadPoolExecutor(count) as pool:
-        values = list(pool.map(done, jobs))
-    return [(job, value) for job, value in zip(jobs, values, strict=True) if value is not None]
+        list(pool.map(done, jobs))
 
 
-def timed(name: str, form: str, variables: dict[str, str]) -> float | None:
+def keep(path: Path, name: str, form: str, step_ms: float) -> None:
+    """Add a time to those in a file at once: a session on a GPU host may end early."""
+    known = json.loads(path.read_text()) if path.exists() else {}
+    known.setdefault(name, {})[form] = step_ms
+    rows = (f" {json.dumps(name)}: {json.dumps(forms)}" for name, forms in known.items())
+    path.write_text("{\n" + ",\n".join(rows) + "\n}\n")
+
+
+def program(case: RealCase) -> Path:
+    """Return the file that contains a program."""
+    return HERE / ("blind.py" if case.half == "C" else "programs.py")
+
+
+def timed(case: RealCase, form: str, variables: dict[str, str]) -> float | None:
     """Return the milliseconds of a step without a profiler; None if the program failed."""
     began = time.monotonic()
-    command = [sys.executable, str(PROGRAM), name, form]
+    command = [sys.executable, str(program(case)), case.name, form]
     done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False, timeout=400)
     step = STEP.search(done.stdout)
     last = done.stderr[-1500:] if done.returncode or not step else ""
-    print(f"{name} {form}: {step[1] if step else None} ms ({time.monotonic() - began:.0f} s) {last}", flush=True)
+    print(f"{case.name} {form}: {step[1] if step else None} ms ({time.monotonic() - began:.0f} s) {last}", flush=True)
     return float(step[1]) if step else None
 
 
@@ -113,7 +122,7 @@ def captured(case: RealCase, collector: str, variables: dict[str, str], folder: 
         options += [word for name in KEPT if name in variables for word in ("--keep-env", name)]
         command = [sys.executable, str(ROOT / "pipeline"), "profile", *options, "--python", sys.executable]
         done = subprocess.run(
-            [*command, str(PROGRAM), "--", case.name],
+            [*command, str(program(case)), "--", case.name],
             cwd=ROOT,
             env=variables,
             capture_output=True,

@@ -1,6 +1,7 @@
 """The real programs as data: what is wrong with each, the advice it must get, and the form in which that is mended.
 
-The programs are split in two halves: causes are developed on `A` and only reported for `B`.
+Causes are developed on the programs of half `A` and only reported for those of `B`. Nobody who develops causes reads
+half `C`: it is in `blind_cases.py`.
 """
 
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from typing import Final
 
 @dataclass(frozen=True)
 class RealCase:
-    """A program of `programs.py`. rules: the first advice must be one of these; none for a healthy program.
+    """A program. rules: the first advice must be one of these; none for a healthy program.
 
     fixes: the form that mends it, by rule; "" represents all other rules, "both" a form that does more than one finding
     asks for. share: of the steps when it is captured. has_kineto: whether torch.profiler records it, too.

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from nightsight.model.report import Finding
 from tests.planted.judge import LEAST_FALSE_PCT, headers, number, read_packed, said_of
-from tests.real.cases import REAL, RealCase
+from tests.real.blind_cases import ALL
+from tests.real.cases import RealCase
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ def judged(folder: Path) -> list[RealVerdict]:
     """Judge all captures in a folder."""
     times: dict[str, dict[str, float]] = json.loads((folder / "times.json").read_text())
     verdicts = []
-    for case in REAL.values():
+    for case in ALL.values():
         if (packed := folder / f"{case.name}.sqlite.xz").exists():
             said = said_of(read_packed(packed))
             first = said.advice[0] if said.advice else None
@@ -67,7 +68,7 @@ def table(verdicts: Sequence[RealVerdict]) -> str:
         wrong = "" if each.is_right else " (another cause)"
         cells = (f"`{each.case.name}`", each.case.half, f"{rule}{title}{wrong}", gain)
         lines.append(f"| {' | '.join((*cells, number(each.times.get('base'), 2), after, number(each.factor, 2)))} |")
-    for half in ("A", "B"):
+    for half in sorted({each.case.half for each in verdicts}):
         mine = [each for each in verdicts if each.case.half == half]
         factors = [each.factor for each in mine if each.factor is not None and each.is_right]
         near = sum(1 / 1.5 <= factor <= 1.5 for factor in factors)

@@ -811,7 +811,7 @@ def native(name: str) -> None:
     source = Path(__file__).with_name(f"{name}.cu")
     binary = Path(os.environ.get("REAL_BUILD", "/tmp")) / name
     if not binary.exists():
-        subprocess.run(["nvcc", "-O3", "-o", binary, source, "-lcublas"], check=True)
+        subprocess.run(["nvcc", "-O3", "-o", binary, source, "-lcublas", "-lcufft"], check=True)
     alone()
     os.set_inheritable(_LOCK[0].fileno(), True) if _LOCK else None
     os.execv(binary, [str(binary), FORM])

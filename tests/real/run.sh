@@ -15,7 +15,7 @@ folder=${OUT:+/tmp/}real
 mkdir -p "$folder"
 command=$1
 shift
-python3 -m tests.real "$command" --folder "$folder" "$@" 2>&1 | tee "$folder/$command.log"
+python3 -m tests.real "$command" "$@" --folder "$folder" 2>&1 | tee "$folder/$command.log"
 if [ -n "$OUT" ]; then
     tar -C /tmp -cf - real | split -b 15000000 - "$OUT/real.tar."
 fi
