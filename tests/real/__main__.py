@@ -101,6 +101,20 @@ def program(case: RealCase) -> Path:
     return HERE / ("blind.py" if case.half == "C" else "programs.py")
 
 
+def script_of(case: RealCase, folder: Path) -> Path:
+    """Write a script that runs one program, as its author would have it: nightsight looks what a script imports.
+
+    All programs are in one file, some of them of JAX, whose Python stacks nsys cannot sample.
+    """
+    source = program(case).read_text()
+    own = source.partition(f"\ndef {case.name}(")[2].partition("\ndef ")[0]
+    imports = "import jax  # noqa: F401\n" if "import jax" in own or "import flax" in own else ""
+    script = folder / f"{case.name}.py"
+    run = f"sys.argv[0] = {str(program(case))!r}\nrunpy.run_path(sys.argv[0], run_name='__main__')\n"
+    script.write_text(f"import runpy\nimport sys\n\n{imports}{run}")
+    return script
+
+
 def timed(case: RealCase, form: str, variables: dict[str, str]) -> float | None:
     """Return the milliseconds of a step without a profiler; None if the program failed."""
     began = time.monotonic()
@@ -122,7 +136,7 @@ def captured(case: RealCase, collector: str, variables: dict[str, str], folder: 
         options += [word for name in KEPT if name in variables for word in ("--keep-env", name)]
         command = [sys.executable, str(ROOT / "pipeline"), "profile", *options, "--python", sys.executable]
         done = subprocess.run(
-            [*command, str(program(case)), "--", case.name],
+            [*command, str(script_of(case, Path(reports))), "--", case.name],
             cwd=ROOT,
             env=variables,
             capture_output=True,
