@@ -2,6 +2,8 @@
 
 import pytest
 
+from nightsight.analyze.drift import drift
+from nightsight.events.timeline import Timeline
 from nightsight.model.report import Finding
 from nightsight.workflows.analysis import build_report
 from tests.planted.judge import said_of
@@ -40,3 +42,11 @@ def test_a_story_is_told_as_it_is(name: str) -> None:
     assert promised > after / 1.5
     if name not in IN_PARTS:
         assert promised < 1.5 * after
+
+
+def test_a_clock_that_falls_is_said_and_kernels_that_vary_are_not() -> None:
+    def drifts(name: str) -> list[str]:
+        return [each.title for each in drift(Timeline(captured(*STORIES[name]().threads)))]
+
+    assert drifts("throttle") == ["Kernels take 30 % longer since step 20"]
+    assert [name for name in STORIES if drifts(name)] == ["throttle"]

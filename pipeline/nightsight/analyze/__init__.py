@@ -11,6 +11,7 @@ from typing import Final
 
 from nightsight.analyze import facts
 from nightsight.analyze.analysis import Analysis
+from nightsight.analyze.drift import drift
 from nightsight.analyze.facts import ranks_by_gpu, shared_numbers
 from nightsight.analyze.mismatches import mismatches
 from nightsight.analyze.ranges.owners import open_ranges
@@ -61,6 +62,7 @@ def doubts(timeline: Timeline) -> tuple[Finding, ...]:
         *facts.shared_gpus(timeline),
         *open_ranges(timeline),
         *mismatches(timeline),
+        *drift(timeline),
     )
 
 

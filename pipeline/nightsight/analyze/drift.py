@@ -1,0 +1,87 @@
+"""Kernels that take longer, or shorter, since some step, although they do the same: the clock of the GPU changed.
+
+The same kernels with the same grids are compared. Work that grows, such as attention over a longer cache, slows down
+some kernels only; a clock slows down nearly all that compute.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from nightsight.events.communication import communicating
+from nightsight.events.steps import device_steps
+from nightsight.events.timeline import Timeline, positions
+from nightsight.intervals import Floats, Ints
+from nightsight.model.report import Finding
+from nightsight.robust import standard_deviation
+from nightsight.tables import empty, integers
+
+# a change is reported if it is this large, and this many times larger than the noise
+_LEAST_CHANGE: Final = 0.1
+_LEAST_OF_NOISE: Final = 4.0
+# on each side, this many steps; of the time of kernels, the share that must have changed by half as much or more
+_FEWEST_STEPS: Final = 8
+_NEARLY_ALL: Final = 0.8
+
+
+def drift(timeline: Timeline) -> Iterator[Finding]:
+    """Yield a finding for the first GPU whose kernels change their speed within the window."""
+    kernels = timeline.profile.tables.get("kernels", empty("kernels"))
+    computing = kernels[~communicating(timeline)[: len(kernels)]]
+    same = [name for name in ("name", "grid_x", "grid_y", "grid_z") if name in computing]
+    for device, rows in positions(integers(computing["device"])).items():
+        begin, end = device_steps(timeline, device)
+        if len(begin) < 2 * _FEWEST_STEPS:
+            continue
+        start = computing["start_ns"].to_numpy()[rows]
+        of_device = computing.iloc[rows[(start >= begin[0]) & (start < end[-1])]]
+        step: Ints = np.searchsorted(begin, of_device["start_ns"].to_numpy(), side="right") - 1
+        kind = of_device.groupby(same, observed=True, sort=False, dropna=False).ngroup().to_numpy()
+        length = (of_device["end_ns"] - of_device["start_ns"]).to_numpy(dtype=np.float64)
+        # a mean of the relative lengths, weighted by the usual time of each kind
+        usual = pd.Series(length).groupby(kind).transform("median").to_numpy()
+        usual_of_step = np.bincount(step, usual, len(begin))
+        if not (usual_of_step > 0).all():
+            continue
+        relative: Floats = np.bincount(step, length, len(begin)) / usual_of_step
+        place = _change(relative)
+        if place is None:
+            continue
+        is_late = step >= place
+        halves = [pd.Series(length[part]).groupby(kind[part]).median() for part in (~is_late, is_late)]
+        factor = float(np.median(relative[place:]) / np.median(relative[:place]))
+        of_kind = (halves[1] / halves[0]).reindex(kind).to_numpy() - 1
+        has_changed = of_kind * np.sign(factor - 1) >= abs(factor - 1) / 2
+        if usual[has_changed].sum() >= _NEARLY_ALL * usual.sum():
+            yield _finding(device, factor, place, len(begin))
+            return
+
+
+def _change(relative: Floats) -> int | None:
+    """Return the step from which all take longer or shorter than those before; None if they only vary."""
+    count = len(relative)
+    places = np.arange(_FEWEST_STEPS, count - _FEWEST_STEPS + 1)
+    total = np.cumsum(relative)
+    before, after = total[places - 1] / places, (total[-1] - total[places - 1]) / (count - places)
+    # the split that explains most of the variance
+    place = int(places[np.argmax((after - before) ** 2 * places * (count - places))])
+    levels = [float(np.median(part)) for part in (relative[:place], relative[place:])]
+    size = abs(levels[1] / levels[0] - 1)
+    if size < _LEAST_CHANGE:
+        return None
+    noise = float(standard_deviation(np.append(relative[:place] - levels[0], relative[place:] - levels[1])))
+    return place if abs(levels[1] - levels[0]) >= _LEAST_OF_NOISE * noise else None
+
+
+def _finding(device: int, factor: float, place: int, steps: int) -> Finding:
+    longer = "longer" if factor > 1 else "shorter"
+    return Finding(
+        "drift",
+        "warning",
+        f"Kernels take {100 * abs(factor - 1):.0f} % {longer} since step {place}",
+        f"On GPU {device}, in {steps - place} of {steps} steps, kernels with the same names and grids: the clock of "
+        "the GPU changed (power limit, heat, other programs).",
+        "Read the clocks while it runs (nvidia-smi -q -d CLOCK,PERFORMANCE), and compare only runs with equal clocks.",
+    )
