@@ -102,6 +102,13 @@ def test_what_lies_outside_of_the_window_is_not_called_healthy() -> None:
         "GPU in `validation` (cudaDeviceSynchronize). First: drop the sync, about −27 % of the whole run."
     )
     assert report.windows[0].sentence.endswith("The 201.9 ms of GPU work after it are not part of it.")
+    waiting = within("train", Kernel(1400), Kernel(1500, name="b"), Sync(), Host(200))
+    report = build_report(captured((*[waiting] * 60, *[validation] * 200)), "two loops")
+    assert verdict(report, numbers(report)).text == (
+        "GPU 93.2 % busy. The CPU waits for the GPU in `train` (cudaDeviceSynchronize). First: drop the sync, about "
+        "\N{MINUS SIGN}6.8 %. After these steps (51.9 % of the run): The CPU waits for the GPU in `validation` "
+        "(cudaDeviceSynchronize)."
+    )
     alone = build_report(captured(tuple([train] * 60)), "one loop")
     assert "None of" in verdict(alone, numbers(alone)).text
     assert "after it" not in alone.windows[0].sentence

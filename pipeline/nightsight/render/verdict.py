@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -37,6 +37,8 @@ _LEAST_PCT: Final = 5.0
 _BUSY_PCT: Final = 50.0
 # if more than this share of a window is missing in the capture, the busy time is a lower limit
 _UNSEEN_PCT: Final = 1.0
+# a cause outside of the window is named beside one in it if it gains this many times more
+_MORE_OUTSIDE: Final = 1.5
 # causes that take at least this share of the start-up are named
 _START_UP_PCT: Final = 25.0
 # predictions above this have no decimals
@@ -77,27 +79,41 @@ def verdict(report: Report, run: Numbers) -> Verdict:
     if not run.busy_pct_by_device or any(finding.rule == "no_kernels" for finding in report.findings):
         return _without_gpu(report, run, causes)
     state = _state(run.busy_pct_by_device, run, at_least=unseen_pct(split) >= _UNSEEN_PCT)
-    if causes:
-        return _on_finding(state, causes[0])
-    return Verdict(state, *(_outside_window(report) or _without_advice(report, split)))
+    outside = _outside_window(report)
+    if not causes:
+        said = _without_advice(report, split)
+        if outside:
+            action = middle_cut(printable(outside.finding.action), _LONG)
+            said = (
+                f"No known cause is worth fixing in these steps, but outside of them: {cause_of(outside.finding)}.",
+                f"First: {action}, about {gain_of(outside.finding)} of the whole run.",
+            )
+        return Verdict(state, *said)
+    found = _on_finding(state, causes[0])
+    if outside is None or (outside.finding.gain_ns or 0) < _MORE_OUTSIDE * (causes[0].gain_ns or 0):
+        return found
+    share = format_value(100 * outside.share, "share_pct")
+    return replace(found, first=f"{found.first} After these steps ({share} of the run): {cause_of(outside.finding)}.")
 
 
-def _outside_window(report: Report) -> tuple[str, str] | None:
-    """Return the sentences for a window without advice if much time follows it and the whole run has advice."""
+class _Outside(NamedTuple):
+    """The largest cause of the whole run, and the share of the run after the window."""
+
+    finding: Finding
+    share: float
+
+
+def _outside_window(report: Report) -> _Outside | None:
+    """Return the largest cause of the whole run if much time follows the window."""
     whole = next((view for view in report.windows if view.name == GPU_WORK and not view.is_chosen), None)
     chosen = next((view for view in report.windows if view.is_chosen), None)
-    if whole and chosen and whole.end_ns - chosen.end_ns < LONG_REST * (whole.end_ns - whole.start_ns):
+    if whole is None:
         return None
+    share = (whole.end_ns - chosen.end_ns) / (whole.end_ns - whole.start_ns) if chosen else 1.0
     # one-time costs of the start-up have no action
-    causes = (finding for finding in whole.findings if finding.action) if whole else ()
+    causes = (finding for finding in whole.findings if finding.action)
     largest = next((finding for finding in causes if (finding.gain_pct or 0.0) >= _LEAST_PCT), None)
-    if largest is None:
-        return None
-    action = middle_cut(printable(largest.action), _LONG)
-    return (
-        f"No known cause is worth fixing in these steps, but outside of them: {cause_of(largest)}.",
-        f"First: {action}, about {gain_of(largest)} of the whole run.",
-    )
+    return _Outside(largest, share) if largest and share >= LONG_REST else None
 
 
 def verdict_on(view: View, run: Numbers) -> Verdict:
