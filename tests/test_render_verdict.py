@@ -47,7 +47,7 @@ def on_gpus(*times: tuple[int, str, int]) -> tuple[Result, Result]:
     """Return the split of a window, and how busy each GPU was in it."""
     frame = split(*times)
     whole = frame.groupby("device")["time_ns"].sum()
-    busy = frame[frame["category"] == COMPUTE].groupby("device")["time_ns"].sum()
+    busy = frame[frame["category"].isin([COMPUTE, COMMUNICATION])].groupby("device")["time_ns"].sum()
     return result(TIME_SPLIT.name, frame), result("gpu_time", gpu_table(*(100 * busy / whole)))
 
 
@@ -70,6 +70,16 @@ def test_several_gpus_are_given_from_the_least_to_the_most_busy() -> None:
     assert said(*both, findings=(waits(),)).state == "2 GPUs 19.0 to 99.0 % busy."
     alike = on_gpus((0, COMPUTE, 99), (0, HOST, 1), (3, COMPUTE, 198), (3, HOST, 2))
     assert said(*alike, findings=(waits(),)).state == "2 GPUs 99.0 % busy."
+
+
+def test_a_gpu_that_only_communicates_does_not_count_as_computing() -> None:
+    both = on_gpus((0, COMPUTE, 60), (0, COMMUNICATION, 39), (0, HOST, 1), (1, COMPUTE, 92), (1, COMMUNICATION, 8))
+    expected = "2 GPUs compute 60.0 to 92.0 % of the time, and only communicate in 8.0 to 39.0 %."
+    assert said(*both, findings=(waits(),)).state == expected
+    alone = on_gpus((0, COMPUTE, 60), (0, COMMUNICATION, 39), (0, HOST, 1))
+    assert said(*alone).state == "GPU computes 60.0 % of the time, and only communicates in 39.0 %."
+    little = on_gpus((0, COMPUTE, 97), (0, COMMUNICATION, 2), (0, HOST, 1))
+    assert said(*little).state == "GPU 99.0 % busy."
 
 
 def test_of_a_job_whose_report_holds_some_ranks_it_says_of_how_many() -> None:

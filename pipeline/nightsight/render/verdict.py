@@ -79,6 +79,7 @@ def verdict(report: Report, run: Numbers) -> Verdict:
     if not run.busy_pct_by_device or any(finding.rule == "no_kernels" for finding in report.findings):
         return _without_gpu(report, run, causes)
     state = _state(run.busy_pct_by_device, run, at_least=unseen_pct(split) >= _UNSEEN_PCT)
+    state = _communicating_state(split, run) or state
     outside = _outside_window(report)
     if not causes:
         said = _without_advice(report, split)
@@ -184,8 +185,28 @@ def _state(busy: Sequence[float], run: Numbers, *, at_least: bool) -> str:
     least = "at least " if at_least else ""
     if len(busy) == 1 and not run.ranks:
         return f"GPU {least}{low} busy."
+    return f"{_all_gpus(len(busy), run)} {least}{low if low == high else f'{low[:-2]} to {high}'} busy."
+
+
+def _communicating_state(split: Frame, run: Numbers) -> str:
+    """Return how long GPUs compute and only communicate, which is mostly waiting; "" if that is little."""
+    shares = _shares(split).reindex(columns=list(BUSY)).fillna(0.0)
+    communicating = shares[COMMUNICATION]
+    if not len(shares) or communicating.mean() < _LEAST_PCT:
+        return ""
+    computing = shares.sum(axis=1) - communicating
+    texts = []
+    for values in (computing, communicating):
+        low, high = (format_value(float(value), "busy_pct") for value in (values.min(), values.max()))
+        texts.append(low if low == high else f"{low[:-2]} to {high}")
+    if len(shares) == 1 and not run.ranks:
+        return f"GPU computes {texts[0]} of the time, and only communicates in {texts[1]}."
+    return f"{_all_gpus(len(shares), run)} compute {texts[0]} of the time, and only communicate in {texts[1]}."
+
+
+def _all_gpus(count: int, run: Numbers) -> str:
     on = f" on {'one GPU' if run.cards == 1 else f'{run.cards} GPUs'}," if run.cards else ""
-    return f"{gpus(len(busy), run)}{on} {least}{low if low == high else f'{low[:-2]} to {high}'} busy."
+    return f"{gpus(count, run)}{on}"
 
 
 def gpus(count: int, run: Numbers) -> str:

@@ -14,14 +14,13 @@ from nightsight.analyze.ranges.callers import OUTSIDE
 from nightsight.analyze.ranges.owners import owners_at
 from nightsight.events.communication import called_by_rank
 from nightsight.events.ranges import nested_ranges, without_numbers
-from nightsight.events.timeline import Timeline
+from nightsight.events.timeline import Timeline, positions
 from nightsight.events.unseen import graph_captures, pauses
 from nightsight.intervals import Flags, Ints, covered, union_of
 
 # a process with this share of the time of all processes is the dominant one
 _NEARLY_ALL: Final = 0.8
 _FEW_CALLS: Final = 0.05
-_NEARLY_ALL_TIME: Final = 0.9
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,18 +124,23 @@ class Scene:
         return float(sums.max(initial=0)) / self.steps
 
     def share_of_steps(self, times: Ints | Floats, calling: Ints) -> float:
-        """Return the smallest share of the steps that has nearly all of the times of these calls; 1 without steps.
+        """Return the share of the steps that have nearly all of the times of these calls; 1 if all have a part.
 
         What occurs at regular distances counts by these: a window cuts off a part of the last one.
         """
-        starts = self.timeline.window.repetitions
         if not self.model.steps or not len(calling) or not times.sum() > 0:
             return 1.0
-        sums = np.bincount(np.searchsorted(starts, np.append(self.graph.calls.start, 0)[calling], side="right"), times)
-        largest = np.argsort(-sums, kind="stable")
-        count = int(np.searchsorted(np.cumsum(sums[largest]), _NEARLY_ALL_TIME * sums.sum())) + 1
-        distances = np.unique(np.diff(np.sort(largest[:count])))
-        return 1 / int(distances[0]) if len(distances) == 1 else min(count / self.steps, 1.0)
+        calls, window = self.graph.calls, self.timeline.window
+        step = np.zeros(len(calling), dtype=np.int64)
+        for process, rows in positions(np.where(calling >= 0, np.append(calls.process, -1)[calling], -1)).items():
+            starts = window.steps.get(process, window.repetitions)
+            step[rows] = np.searchsorted(starts, np.append(calls.start, 0)[calling[rows]], side="right")
+        sums = np.bincount(step, times)
+        events = np.flatnonzero(sums >= sums.max() / 2)
+        if sums[events].sum() < _NEARLY_ALL * sums.sum():
+            return 1.0
+        distances = np.unique(np.diff(events))
+        return 1 / int(distances[0]) if len(distances) == 1 else min(len(events) / self.steps, 1.0)
 
     def cases(self, calling: Ints) -> float:
         """Return the number of these calls per step, of the process with the most."""
