@@ -253,7 +253,6 @@ def test_changes_of_replayed_kernels_are_remedies_of_those_they_stand_for() -> N
     assert remedy.operations.tolist() == [0, 2, 3]
     assert remedy.new_ns.tolist() == [1000, 1000, 500]
     assert not remedy.removed.any()
-    assert remedy.evidence == ("a: 75 % of the sectors are needless (ncu)", "3 × a, 90 % of L2 used (ncu)")
 
 
 def test_a_product_that_waits_for_memory_gains_no_more_on_tensor_cores() -> None:

@@ -1,6 +1,5 @@
 """What kernels could gain, as far as the timeline tells: on recorded captures, and on kernels made up one by one."""
 
-import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -67,7 +66,6 @@ def test_a_chain_becomes_as_fast_as_its_fused_form_was_measured(recorded: Record
     assert before / _STEPS == pytest.approx(1_380, rel=0.01)
     assert after / _STEPS == pytest.approx(132, rel=0.06)
     assert found.removed.sum() == 8 * _STEPS
-    assert found.evidence[0].startswith("9 kernels in a row, 30 ×: 1.378 ms each time")
 
 
 def test_what_a_compiler_would_gain_of_a_healthy_training_step_is_not_more_than_it_did(recorded: Recorded) -> None:
@@ -391,7 +389,6 @@ def test_no_kernel_gets_longer_and_each_is_told_once(step: list[tuple[str, int]]
         assert (np.diff(found.operations) > 0).all()
         assert len(found.operations) == len(found.new_ns) == len(found.removed)
         assert found.place
-        assert found.evidence
     rules = [found.rule for found in kernel_remedies(timeline) for _ in found.operations]
     assert rules.count("fusion") <= len(time)
 
@@ -410,7 +407,6 @@ def test_what_is_between_the_products_of_attention_takes_no_time_in_one_kernel()
     assert (found.rule, found.place) == ("attention", "mul, masked_fill, softmax")
     assert before_after(timeline, found) == (4 * 1680, 0)
     assert found.removed.all()
-    assert found.evidence == ("mul, masked_fill, softmax between two products, 4 ×: 1.680 ms each time",)
 
 
 @pytest.mark.parametrize(
@@ -502,9 +498,9 @@ def test_copies_within_the_gpu_are_a_cause_if_they_take_a_tenth_of_the_time() ->
 
 
 @pytest.mark.parametrize(
-    ("names", "lengths"), [(("one", "one"), {6}), (("one", "two"), {3}), (("one", "one / two"), {3}), ((), {6})]
+    ("names", "length"), [(("one", "one"), 6), (("one", "two"), 3), (("one", "one / two"), 3), ((), 6)]
 )
-def test_no_chain_goes_on_in_another_range(names: tuple[str, ...], lengths: set[int]) -> None:
+def test_no_chain_goes_on_in_another_range(names: tuple[str, ...], length: int) -> None:
     """The call of a kernel is as many ns after the first as there are kernels before it."""
     plain = one_after_the_other([*chain("mul", "add", "tanh", "sigmoid", "exp", "log"), (GEMM, 5.0)] * 4)
     thread = {"process": PROCESS, "thread": 7, "pid": 5, "tid": 7, "domain": "", "is_open": False}
@@ -515,9 +511,8 @@ def test_no_chain_goes_on_in_another_range(names: tuple[str, ...], lengths: set[
     ]
     tables = {**plain.profile.tables, "ranges": conform("ranges", pd.DataFrame(rows)) if rows else empty("ranges")}
     (found,) = (remedy for remedy in kernel_remedies(whole(Profile(tables))) if remedy.rule == "fusion")
-    told = (re.search(r"(\d+) kernels in a row", line) for line in found.evidence)
-    assert {int(words[1]) for words in told if words} == lengths
     assert len(found.operations) == 4 * 6
+    assert (~found.removed).sum() == 4 * 6 // length
 
 
 # the forward pass once more in the backward pass

@@ -6,7 +6,7 @@ bounds the gain.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -26,7 +26,6 @@ from nightsight.intervals import Flags, Ints, depth
 from nightsight.results.ncu import NCU_LIMITS
 from nightsight.system.parallel import memoize
 from nightsight.tables import ANNOTATION, PUSH_POP, START_END, empty, integers, nearest
-from nightsight.units import format_value
 
 # no matrix product is faster, because of its first loads and last stores (sizes 256 to 1024: 4.4, 6.8 and 12.6 µs)
 _LEAST_PRODUCT_NS: Final = 6_000
@@ -108,7 +107,6 @@ class KernelRemedy:
     operations: Ints
     new_ns: Ints
     removed: Flags
-    evidence: tuple[str, ...]
     kernels: tuple[str, ...]
 
 
@@ -180,11 +178,6 @@ class _RepeatedChain:
     rows: Ints
     chain: Ints
 
-    @property
-    def count(self) -> int:
-        """The number of repetitions."""
-        return int(self.chain[-1]) + 1
-
 
 def kernel_remedies(timeline: Timeline, steps: Ints = _NO_OPERATIONS) -> tuple[KernelRemedy, ...]:
     """Return the remedies for kernels of the window, the largest gain first, without gains of less than 0.5 %.
@@ -215,16 +208,14 @@ def kernel_remedies(timeline: Timeline, steps: Ints = _NO_OPERATIONS) -> tuple[K
     return tuple(all_remedies[place] for place in order if gains[place] >= max(least_ns, 1))[:_MOST]
 
 
-def _make_remedy(
-    rule: str, place: str, timeline: Timeline, times_of: tuple[Ints, Ints], evidence: tuple[str, ...]
-) -> KernelRemedy:
+def _make_remedy(rule: str, place: str, timeline: Timeline, rows: Ints, new: Ints) -> KernelRemedy:
     """Make a remedy from rows of `_operation_rows` and their new times; a row without time is no longer launched."""
-    (rows, new), work = times_of, _operation_rows(timeline)
+    work = _operation_rows(timeline)
     order = np.argsort(work.position[rows], kind="stable")
     rows, new = rows[order], new[order]
     times = pd.Series(work.time[rows]).groupby(work.code[rows]).sum().sort_values(ascending=False, kind="stable")
     kernels = tuple(_kernel_names(timeline).texts[code] for code in times.index if code >= 0)[:_MOST]
-    return KernelRemedy(rule, place, work.position[rows], new, (new == 0) & (work.time[rows] > 0), evidence, kernels)
+    return KernelRemedy(rule, place, work.position[rows], new, (new == 0) & (work.time[rows] > 0), kernels)
 
 
 @memoize
@@ -295,11 +286,8 @@ def _find_fp32_products(timeline: Timeline) -> Iterator[KernelRemedy]:
             new_ns = np.maximum(new_ns, np.ceil(time * _least_share(timeline)[work.position[rows]]).astype(np.int64))
             by_name = pd.Series(time).groupby([names.texts[code] for code in work.code[rows]]).sum()
             by_label = by_name.groupby(lambda name: label_of(name, _NAME_LENGTH)).sum().sort_values(ascending=False)
-            longest = by_label.head(_WORDS).items()
-            evidence = [f"{name}: {format_value(float(total), 'time_ns')}" for name, total in longest]
-            reason = f"{rate.type} on tensor cores: {speedup:.1f} times as fast, 85 % of the ratio of the peaks"
             place = f"{plural} ({listed((str(name) for name in by_label.index), _WORDS - 1)})"
-            yield _make_remedy("tensor_cores", place, timeline, (rows, new_ns), (*evidence, reason))
+            yield _make_remedy("tensor_cores", place, timeline, rows, new_ns)
 
 
 def _find_fp64(timeline: Timeline) -> Iterator[KernelRemedy]:
@@ -310,8 +298,7 @@ def _find_fp64(timeline: Timeline) -> Iterator[KernelRemedy]:
     if len(rows):
         time = work.time[rows]
         new_ns = time - (_HALF * np.maximum(time - _TINY_NS, 0)).astype(np.int64)
-        evidence = (f"{len(rows):,} kernels, together {format_value(float(time.sum()), 'time_ns')}",)
-        yield _make_remedy("fp64", _main_kernels(names, work, rows), timeline, (rows, new_ns), evidence)
+        yield _make_remedy("fp64", _main_kernels(names, work, rows), timeline, rows, new_ns)
 
 
 def _find_data_movers(timeline: Timeline) -> Iterator[KernelRemedy]:
@@ -321,18 +308,14 @@ def _find_data_movers(timeline: Timeline) -> Iterator[KernelRemedy]:
     for rule, pattern in (("layout", _LAYOUT), ("concatenation", _CONCATENATION)):
         rows = work.rows_where(names.flags(bool(pattern.search(label)) for label in labels)[work.code])
         if len(rows):
-            total = format_value(float(work.time[rows].sum()), "time_ns")
-            evidence = (f"{len(rows):,} kernels, together {total}",)
-            yield _make_remedy(rule, _main_kernels(names, work, rows), timeline, (rows, np.zeros_like(rows)), evidence)
+            yield _make_remedy(rule, _main_kernels(names, work, rows), timeline, rows, np.zeros_like(rows))
     reorders = names.flags(bool(_REORDERING_COPY.search(text)) for text in names.texts)
     rows = work.rows_where(reorders[work.code] | (work.code == -1))
     if work.time[rows].sum() >= max(_LEAST_COPIED * work.time.sum(), 1):
         kernel_rows = rows[work.code[rows] >= 0]
         words = [_main_kernels(names, work, kernel_rows)] if len(kernel_rows) else []
         words += ["Device-to-Device"] if len(kernel_rows) < len(rows) else []
-        total = format_value(float(work.time[rows].sum()), "time_ns")
-        evidence = (f"{len(rows):,} copies, together {total}",)
-        yield _make_remedy("device_copy", listed(words, _WORDS), timeline, (rows, np.zeros_like(rows)), evidence)
+        yield _make_remedy("device_copy", listed(words, _WORDS), timeline, rows, np.zeros_like(rows))
 
 
 def _main_kernels(names: _KernelNames, work: _OperationRows, rows: Ints) -> str:
@@ -363,9 +346,7 @@ def _find_foreach_optimizers(timeline: Timeline, steps: Ints) -> Iterator[Kernel
     is_adam = distinct_kernels[np.searchsorted(run, np.arange(run[-1] + 1))] >= _FEWEST_ADAM_UPDATES
     share = np.where(is_adam, _FUSED_OPTIMIZER, _FUSED_UPDATE)
     new_ns = _distribute(work.time[rows], run, share)
-    before, after = (format_value(float(time.sum()) / (run[-1] + 1), "time_ns") for time in (work.time[rows], new_ns))
-    evidence = (f"{len(rows) / (run[-1] + 1):,.0f} kernels in a row: {before} each time; fused: about {after}",)
-    yield _make_remedy("fused_optimizer", _main_kernels(names, work, rows), timeline, (rows, new_ns), evidence)
+    yield _make_remedy("fused_optimizer", _main_kernels(names, work, rows), timeline, rows, new_ns)
 
 
 def _tensor_rates(timeline: Timeline, device: Ints) -> Iterator[tuple[TensorRate, Flags]]:
@@ -412,9 +393,8 @@ def _find_misaligned_products(timeline: Timeline) -> Iterator[KernelRemedy]:
     is_misaligned[np.concatenate(_attention_products(timeline))] = False
     rows = work.rows_where(is_misaligned)
     if len(rows):
-        evidence = (f"{len(rows):,} kernels, together {format_value(float(work.time[rows].sum()), 'time_ns')}",)
         place = _main_kernels(names, work, rows)
-        yield _make_remedy("misaligned", place, timeline, (rows, _aligned_times(timeline, rows)[0]), evidence)
+        yield _make_remedy("misaligned", place, timeline, rows, _aligned_times(timeline, rows)[0])
 
 
 def _aligned_times(timeline: Timeline, rows: Ints) -> tuple[Ints, Flags]:
@@ -469,11 +449,8 @@ def _find_recomputation(timeline: Timeline, steps: Ints) -> Iterator[KernelRemed
         _LEAST_SPREAD * timeline.window.length_ns
     ):
         return
-    count = max(len(np.unique(step[again.nonzero()[0]])), 1)
-    total = format_value(float(work.time[repeated].sum()) / count, "time_ns")
-    evidence = (f"{len(repeated) / count:,.0f} kernels of the forward pass run again, {total} each time",)
     place = _main_kernels(names, work, repeated)
-    yield _make_remedy("recomputation", place, timeline, (repeated, np.zeros_like(repeated)), evidence)
+    yield _make_remedy("recomputation", place, timeline, repeated, np.zeros_like(repeated))
 
 
 def _find_ncu_fixes(timeline: Timeline) -> Iterator[KernelRemedy]:
@@ -491,9 +468,7 @@ def _find_ncu_fixes(timeline: Timeline) -> Iterator[KernelRemedy]:
             continue
         name = label_of(fix["name"], _NAME_LENGTH)
         new_ns = np.ceil(work.time[rows] * (1 - fix["gain_pct"] / 100)).astype(np.int64)
-        limit = f"{fix['used_pct']:.0f} % of {fix['unit']} used (ncu)"
-        evidence = (f"{name}: {fix['reason']} (ncu)", f"{len(rows):,} × {name}, {limit}")
-        yield _make_remedy(fix["rule"], f"{name} ({fix['reason']})", timeline, (rows, new_ns), evidence)
+        yield _make_remedy(fix["rule"], f"{name} ({fix['reason']})", timeline, rows, new_ns)
 
 
 def _find_chains_to_fuse(timeline: Timeline, steps: Ints) -> Iterator[KernelRemedy]:
@@ -518,34 +493,15 @@ def _find_chains_to_fuse(timeline: Timeline, steps: Ints) -> Iterator[KernelReme
     for rule, of_rule in loops.items():
         rows = np.concatenate([repeated.rows for repeated in of_rule])
         new = _one_kernel_per_step(work, steps, rows, _FUSED_OPTIMIZER if rule == "fused_optimizer" else _FUSED_UPDATE)
-        count, operations = sum(repeated.count for repeated in of_rule), listed(of_rule[0].words, _WORDS)
+        operations = listed(of_rule[0].words, _WORDS)
         place = f"Adam ({operations})" if rule == "fused_optimizer" else f"{operations} on one tensor after the other"
-        total = format_value(float(work.time[rows].sum()) / count, "time_ns")
-        replaced = len(rows) / max(int((new > 0).sum()), 1)
-        evidence = (
-            f"{len(of_rule[0].words)} kernels in a row, {count:,} ×: {total} each time",
-            f"one kernel in the place of {replaced:,.0f}",
-        )
-        yield _make_remedy(rule, place, timeline, (rows, new), evidence)
+        yield _make_remedy(rule, place, timeline, rows, new)
     if chains:
         rows = np.concatenate([repeated.rows for repeated in chains])
         fused = [_fused_times(work, names, repeated.rows, repeated.chain) for repeated in chains]
         others = len(chains) - 1
         place = listed(chains[0].words, _WORDS) + (f" and {others} more chain{'s' * (others > 1)}" if others else "")
-        times = (rows, np.concatenate(fused))
-        yield _make_remedy("fusion", place, timeline, times, tuple(_chain_evidence(work, chains, fused)))
-
-
-def _chain_evidence(work: _OperationRows, chains: Sequence[_RepeatedChain], fused: Sequence[Ints]) -> Iterator[str]:
-    """Yield the evidence for the longest chains: the times of their kernels, and of one kernel (`fused`)."""
-    for repeated, new in list(zip(chains, fused, strict=True))[:_WORDS]:
-        before, after = int(work.time[repeated.rows].sum()), int(new.sum())
-        words = f"{listed(repeated.words, _WORDS)}: " if len(chains) > 1 else ""
-        yield (
-            f"{words}{len(repeated.words)} kernels in a row, {repeated.count:,} ×: "
-            f"{format_value(before / repeated.count, 'time_ns')} each time"
-        )
-        yield f"as one kernel: about {format_value(after / repeated.count, 'time_ns')}"
+        yield _make_remedy("fusion", place, timeline, rows, np.concatenate(fused))
 
 
 def _one_kernel_per_step(work: _OperationRows, steps: Ints, rows: Ints, share: float) -> Ints:
@@ -589,9 +545,7 @@ def _find_attention(timeline: Timeline) -> Iterator[KernelRemedy]:
     texts = [*(operation(text) for text in names.texts), "copy"]
     example = work.code[inner[: count[0]]]
     words = listed(("softmax" if is_softmax_name[code] else texts[max(code, -1)] for code in example), _WORDS)
-    total = format_value(float(work.time[inner].sum()) / len(low), "time_ns")
-    evidence = (f"{words} between two products, {len(low):,} ×: {total} each time",)
-    yield _make_remedy("attention", words, timeline, (rows, times), evidence)
+    yield _make_remedy("attention", words, timeline, rows, times)
 
 
 @memoize
@@ -808,7 +762,7 @@ def _find_small_grids(timeline: Timeline) -> Iterator[KernelRemedy]:
     groups = pd.DataFrame({"code": work.code[rows], "blocks": blocks, "time": work.time[rows]})[is_small]
     totals = groups.groupby(["code", "blocks"])["time"].sum().sort_values(ascending=False)
     least_total_ns = _DOMINATES * work.time[is_kernel].sum()
-    for (code, number), total in totals[totals >= least_total_ns].items():
+    for code, number in totals[totals >= least_total_ns].index:
         is_group = is_small & (work.code[rows] == code) & (blocks == number)
         of_group = rows[is_group]
         # each SM takes its share of the work; a kernel takes some microseconds in any case
@@ -817,8 +771,7 @@ def _find_small_grids(timeline: Timeline) -> Iterator[KernelRemedy]:
         name = label_of(names.texts[code], _NAME_LENGTH)
         sms = round(float(number / share[is_group][0]))
         grid = f"{number:,} {'block' if number == 1 else 'blocks'} on {sms:,} SMs"
-        evidence = (f"{name}: {grid}, {len(of_group):,} ×, {format_value(float(total), 'time_ns')} in total",)
-        yield _make_remedy("small_grid", f"{name} ({grid})", timeline, (of_group, new_ns), evidence)
+        yield _make_remedy("small_grid", f"{name} ({grid})", timeline, of_group, new_ns)
 
 
 def _sm_counts(timeline: Timeline, device: Ints) -> Ints:
