@@ -255,3 +255,27 @@ def test_tables_that_a_report_lacks_read_as_empty() -> None:
 def test_the_training_loop_has_its_causes(recorded: Recorded) -> None:
     rules = [found.rule for found in recorded.report("train").findings if found.severity == "advice"]
     assert rules[:2] == ["tensor_cores", "pageable_copy"]
+
+
+@pytest.mark.parametrize(
+    ("name", "avg_us", "share_pct", "is_decode"),
+    [
+        ("nvjet_sm90_tst_64x8_64x16_4x1_v_bz_splitK_TNT", 20.0, 60, True),
+        ("void gemvNSP_kernel<__nv_bfloat16, float, 1, 16, 4>", 20.0, 60, True),
+        # wide, short, or little
+        ("nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NTT", 20.0, 60, False),
+        ("nvjet_sm90_tst_64x8_64x16_4x1_v_bz_splitK_TNT", 4.0, 60, False),
+        ("nvjet_sm90_tst_64x8_64x16_4x1_v_bz_splitK_TNT", 20.0, 20, False),
+    ],
+)
+def test_decoding_of_few_sequences_reads_all_weights(
+    name: str, avg_us: float, share_pct: int, *, is_decode: bool
+) -> None:
+    window_ns = 1_000_000_000
+    kernels = pd.DataFrame(
+        {"name": [name, "softmax"], "total_ns": [share_pct * window_ns // 100, 1], "instances": [30, 1]}
+    ).assign(avg_ns=[avg_us * 1000, 1.0])
+    times = pd.DataFrame({"device": [0], "window_ns": [window_ns]})
+    found = advise([result("cuda_gpu_kern_sum", kernels), result("gpu_time", times)])
+    assert [each.rule for each in found] == ["memory_bound_decode"] * is_decode
+    assert all(each.gain_pct is None for each in found)

@@ -20,6 +20,7 @@ from nightsight.model.report import Finding, Result, find
 from nightsight.results.categories import COMMUNICATION, COMPUTE, HOST
 from nightsight.results.causes import REPLAY, SIMULATED, WHAT_IF
 from nightsight.results.entry import Entry
+from nightsight.results.gpu import CUDA_GPU_KERN_SUM
 from nightsight.results.gpu_time import CRITICAL_PATH, GPU_TIME, TIME_SPLIT
 from nightsight.results.ncu import NCU_KERNELS, NCU_LIMITS, NCU_RULES
 from nightsight.results.program import CUDA_API_SUM
@@ -33,6 +34,7 @@ NEEDS: Final[tuple[Entry, ...]] = (
     CRITICAL_PATH,
     GPU_TIME,
     TIME_SPLIT,
+    CUDA_GPU_KERN_SUM,
     COLLECTIVES,
     NCU_RULES,
     NCU_KERNELS,
@@ -60,6 +62,12 @@ _MANY_WAITS: Final = 8
 _BUBBLE_PCT: Final = 10
 # a rank is late by at least this time and this many steps
 _LATE_NS: Final = 1e9
+# labels of products (nightsight.events.kernel_labels), and of those for at most eight rows. Shorter ones are small, and
+# do not wait for memory. Those that take this share of the window are worth a word
+_PRODUCT: Final = r"(?:gemm|gemv)\b"
+_SKINNY: Final = r"^gemv\b|\b(?:\d+x8|8x\d+)(?:x\d+)?\b"
+_LEAST_SKINNY_NS: Final = 6_000
+_SKINNY_PCT: Final = 30.0
 # what occurs in this share of the steps or less is an event, and not a part of each step
 _MOST_OF_EVENT: Final = 0.34
 _LATE_STEPS: Final = 20
@@ -81,6 +89,7 @@ def advise(results: Sequence[Result], *, is_start_up: bool = False) -> tuple[Fin
         *((finding, finding.gain_pct or 0.0) for finding in (*replay_advice(tables), *_late_rank(tables))),
         *_pipeline_bubble(tables),
         *_lone_rank(tables),
+        *((finding, 0.0) for finding in _skinny_products(tables)),
     ]
     if not weighted:
         return ()
@@ -191,6 +200,36 @@ def _pipeline_bubble(tables: Tables) -> Iterator[tuple[Finding, float]]:
         action="use more microbatches",
     )
     yield finding, 100 * fill / 2 / step if is_explained else 0.0
+
+
+def _skinny_products(tables: Tables) -> Iterator[Finding]:
+    """Yield a finding if products of a few rows take much of the window: each reads all of its weights for them.
+
+    That is decoding of one or a few sequences at a time. Its gain depends on the load, and is not predicted.
+    """
+    kernels = tables.rows(CUDA_GPU_KERN_SUM, "name", "total_ns", "instances", "avg_ns")
+    labels = kernels["name"].astype("str").map(label_of)
+    is_product = labels.str.match(_PRODUCT)
+    is_skinny = is_product & labels.str.contains(_SKINNY) & (kernels["avg_ns"] >= _LEAST_SKINNY_NS)
+    skinny_ns, product_ns = (float(kernels["total_ns"][chosen].sum()) for chosen in (is_skinny, is_product))
+    share = 100 * skinny_ns / max(tables.window_ns, 1)
+    if share < _SKINNY_PCT or skinny_ns < product_ns / 2:
+        return
+    counts = kernels["instances"][is_skinny].groupby(labels[is_skinny]).sum().sort_values(ascending=False)
+    cause = "Products of a few rows read all weights"
+    yield Finding(
+        "memory_bound_decode",
+        "advice",
+        f"{cause}: {format_value(share, 'share_pct')} of the window",
+        "Tokens of one or a few sequences at a time use a small part of the GPU's arithmetic: the time is that of "
+        "reading the weights. More sequences at once take hardly longer. The gain depends on the load.",
+        "Decode more sequences at once (a larger batch, continuous batching), several tokens at once (speculative "
+        "decoding), or smaller weights (FP8, INT4).",
+        tuple(f"{label}: {count:,} times" for label, count in counts.head(_MOST_EVIDENCE).items()),
+        source=CUDA_GPU_KERN_SUM.name,
+        cause=cause,
+        action="decode more sequences at once, or quantize the weights",
+    )
 
 
 def unchecked_rules(results: Sequence[Result]) -> dict[str, str]:
