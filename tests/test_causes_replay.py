@@ -709,6 +709,33 @@ def test_what_a_start_up_compiles_is_told_though_no_step_does() -> None:
 
 
 @pytest.mark.parametrize(
+    ("stack", "is_idle"),
+    [
+        (
+            "main (line 1);[run_forever (base_events.py:645)];[_run_once (base_events.py:1961)];[select (selectors.py:468)]",
+            True,
+        ),
+        ("serve (line 7);[accept (socket.py:294)]", True),
+        # the result of a worker comes through a pipe
+        (
+            "main (line 1);[_try_get_data (dataloader.py:1310)];[wait (connection.py:1136)];[select (selectors.py:415)]",
+            False,
+        ),
+        ("tokenize (line 3);[encode (utf_8.py:15)]", False),
+    ],
+)
+def test_a_server_without_requests_is_idle_and_not_slow(stack: str, *, is_idle: bool) -> None:
+    requests = (*(Kernel(100), Host(4)) * 5, Host(8000))
+    timeline = sampled(captured(Thread(requests * 12)), 500_000, 0)
+    samples = timeline.profile.table("python_samples").assign(stack=stack)
+    own = timeline.profile.table("api_calls")["thread"].iloc[0]
+    tables = {**timeline.profile.tables, "python_samples": conform("python_samples", samples.assign(thread=own))}
+    served = Timeline(replace(timeline.profile, tables=tables))
+    assert ("host_code" in rules_of(served)) != is_idle
+    assert any("waits for requests" in note for note in what_if(served).notes) == is_idle
+
+
+@pytest.mark.parametrize(
     ("stack", "restarts"),
     [
         ("main (line 1);[__init__ (dataloader.py:1192)];[_launch (popen_fork.py:65)]", True),

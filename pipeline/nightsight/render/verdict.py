@@ -37,7 +37,7 @@ _LEAST_PCT: Final = 5.0
 _BUSY_PCT: Final = 50.0
 # if more than this share of a window is missing in the capture, the busy time is a lower limit
 _UNSEEN_PCT: Final = 1.0
-# a cause outside of the window is named beside one in it if it gains this many times more
+# a cause outside of the window is named, too, if it gains this many times more
 _MORE_OUTSIDE: Final = 1.5
 # causes that take at least this share of the start-up are named
 _START_UP_PCT: Final = 25.0

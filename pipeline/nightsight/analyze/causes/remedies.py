@@ -99,6 +99,11 @@ _COMPILER: Final = r"\((?:convert_frame|compile_fx|codecache|async_compile|compi
 _LOADS_DATA: Final = r"\(dataloader\.py"
 _STARTS_WORKERS: Final = r"\b(?:__init__|_shutdown_workers) \(dataloader\.py"
 _FEWEST_STARTS: Final = 2
+# innermost frames that wait on a socket: of asyncio, servers, ZeroMQ. Workers of a DataLoader answer through one, too
+_WAITS_FOR_REQUESTS: Final = (
+    r"^(?!.*dataloader\.py).*\b(?:select|poll|accept|recv\w*|readinto|serve_forever|_run_once) "
+    r"\((?:selectors|socket|socketserver|ssl|base_events|poll|_poll)\.py[^;]*$"
+)
 # loads fade if the second half of the steps has less than this share of those in the first half; with fewer steps than
 # this, it is unknown
 _FADED_SHARE: Final = 0.5
@@ -181,6 +186,7 @@ def host_code(scene: Scene) -> Iterator[Remedy]:
     calls, pieces = scene.graph.calls, scene.host_code()
     is_launching = scene.gap[pieces.piece] <= _most_launch_code_ns(scene)[pieces.row]
     is_long = ~is_launching & (calls.cause[pieces.piece] != IDLE.index(MODULE))
+    is_long &= ~np.isin(pieces.piece, request_waits(scene))
     totals = np.bincount(pieces.row[is_long], pieces.length[is_long], len(scene.paths))
     # the range with most of the host code before each call; the start of workers is a cause by itself
     ordered = np.flatnonzero(is_long)[np.argsort(pieces.length[is_long], kind="stable")]
@@ -456,6 +462,13 @@ def _worker_starts(scene: Scene) -> Ints:
     loader_samples, samples = _samples_before(scene, after_gap, _LOADS_DATA)
     restarts = after_gap[(start_samples > 0) & (loader_samples > _MOSTLY * samples)]
     return restarts if len(restarts) >= _FEWEST_STARTS else restarts[:0]
+
+
+def request_waits(scene: Scene) -> Ints:
+    """Return the calls before which the thread waits for requests: a server without load is idle, not slow."""
+    after_gap = scene.in_calls[scene.gap[scene.in_calls] > _COMPILING_NS]
+    waiting_samples, samples = _samples_before(scene, after_gap, _WAITS_FOR_REQUESTS)
+    return after_gap[waiting_samples > _MOSTLY * samples]
 
 
 def _samples_before(scene: Scene, calling: Ints, stack: str) -> tuple[Ints, Ints]:

@@ -21,7 +21,7 @@ from nightsight.analyze.causes.cost import (
     timed_ns,
 )
 from nightsight.analyze.causes.functions import Code, function_in, waits_in
-from nightsight.analyze.causes.remedies import Remedy, remedies
+from nightsight.analyze.causes.remedies import Remedy, remedies, request_waits
 from nightsight.analyze.causes.replay import CALL, FEWEST, Floats, Model
 from nightsight.analyze.causes.scene import Scene
 from nightsight.analyze.causes.stretches import replay_stretch
@@ -75,7 +75,8 @@ class Simulation:
     represents them: a step takes its share of the time. predicted_ns: without the profiler, from its usual overhead.
     timed_ns: in a run without it, NaN if there was none. unprofiled_ns: the base of the gains, with the usual overhead
     scaled by `factor` to match `timed_ns`, and the host faster by a share of its time. costs: the rows of
-    `profiler_cost`. obstacle: why the capture cannot be replayed, "" if it can.
+    `profiler_cost`. obstacle: why the capture cannot be replayed, "" if it can. idle_share: of the replayed time, in
+    which a server waits for requests.
     """
 
     model: Model
@@ -92,6 +93,7 @@ class Simulation:
     gains: tuple[Gain, ...]
     obstacle: str = ""
     faster_by: float = 0.0
+    idle_share: float = 0.0
 
     @property
     def unexplained(self) -> float:
@@ -145,6 +147,7 @@ def simulate(timeline: Timeline) -> Simulation:
     gains = [Gain(remedy, max(base_ns - length, 0.0)) for remedy, length in zip(fixes, lengths, strict=True)]
     gains.sort(key=lambda gain: -gain.gain_ns)
     measured_ns = float(model.lengths(model.measured_ns[:, None])[0])
+    idle_share = float(scene.gap[request_waits(scene)].sum()) / max(scene.timeline.window.length_ns, 1)
     worthwhile = _drop_joint_remedies(tuple(gain for gain in gains if gain.gain_ns > _LEAST_SHARE * base_ns))
     sequence = (_add_function(scene, gain) for gain in _best_sequence(scene, base_lag, worthwhile))
     scaled = tuple(_scale(gain, share) for gain in sequence)
@@ -153,7 +156,7 @@ def simulate(timeline: Timeline) -> Simulation:
         share * length for length in (measured_ns, replayed_ns, predicted_ns, base_ns)
     )
     times = (measured_ns, replayed_ns, predicted_ns, timed_step_ns, base_ns)
-    return Simulation(model, repetitions, *times, *overhead, scaled, _obstacle(scene), faster_by)
+    return Simulation(model, repetitions, *times, *overhead, scaled, _obstacle(scene), faster_by, idle_share)
 
 
 def _obstacle(scene: Scene) -> str:
@@ -311,6 +314,9 @@ def _reliability_notes(simulation: Simulation) -> Iterator[str]:
         f"Simulated without changes, {of} takes {replayed}; measured: {measured}. "
         f"{100 * simulation.unexplained:+.1f} % is unexplained."
     )
+    if simulation.idle_share >= _LEAST_IDLE:
+        idle = f"{100 * simulation.idle_share:.0f} %"
+        yield f"For {idle} of the time, the program waits for requests. That is not a cause."
     if simulation.is_trusted:
         yield from _profiler_notes(simulation)
     else:
@@ -395,5 +401,6 @@ def _profiler_notes(simulation: Simulation) -> Iterator[str]:
 _CALIBRATED: Final = "the profiler's overhead per call, calibrated on that machine,"
 _TYPICAL: Final = "the profiler's typical overhead per call"
 _AS_TIMED: Final = 0.02
+_LEAST_IDLE: Final = 0.05
 
 ANALYSES: Final = (Analysis(REPLAY, replay), Analysis(WHAT_IF, what_if), Analysis(PROFILER_COST, profiler_cost))
