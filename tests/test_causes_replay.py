@@ -712,13 +712,13 @@ def test_what_a_start_up_compiles_is_told_though_no_step_does() -> None:
     ("stack", "is_idle"),
     [
         (
-            "main (line 1);[run_forever (base_events.py:645)];[_run_once (base_events.py:1961)];[select (selectors.py:468)]",
+            "main (line 1);[_run_once (base_events.py:1961)];[select (selectors.py:468)]",
             True,
         ),
         ("serve (line 7);[accept (socket.py:294)]", True),
         # the result of a worker comes through a pipe
         (
-            "main (line 1);[_try_get_data (dataloader.py:1310)];[wait (connection.py:1136)];[select (selectors.py:415)]",
+            "main (line 1);[_get_data (dataloader.py:1310)];[select (selectors.py:415)]",
             False,
         ),
         ("tokenize (line 3);[encode (utf_8.py:15)]", False),
