@@ -56,6 +56,8 @@ _GRAPH_LATER: Final = "then use a CUDA graph, which cannot contain syncs"
 _MOSTLY_EARLY: Final = 0.9
 # a cause that names the awaited rank comes first, unless another one gains this many times more
 _NAMED_RANK_BONUS: Final = 1.2
+# gains that differ by less than this factor are equal
+_NEARLY_EQUAL: Final = 1.05
 # more waits per step cut a CUDA graph into too many pieces
 _MANY_WAITS: Final = 8
 # the smallest share of pipeline bubbles to report, and the largest share of a step that its stages may not explain
@@ -264,7 +266,7 @@ def _cause_findings(tables: Tables, *, is_start_up: bool) -> Iterator[tuple[Find
     score = simulated["gain_pct"] * simulated["rule"].map(lambda rule: RULE[rule].counts).astype("float64")
     # a cause that names the awaited rank is more specific than one that all ranks share
     score *= np.where((simulated["rule"] == "host_code") & (simulated["name"] != ""), _NAMED_RANK_BONUS, 1.0)
-    score = _rank_after_waits(simulated, score)
+    score = _rank_narrower_first(simulated, _rank_after_waits(simulated, score))
     is_worthwhile = simulated["gain_pct"] >= rules.map(lambda rule: rule.worth_pct).astype("float64")
     ranked = simulated.assign(score=score)[is_worthwhile].sort_values("score", ascending=False, kind="stable")
     named_paths: set[str] = set()
@@ -293,6 +295,18 @@ def _rank_after_waits(simulated: pd.DataFrame, score: "pd.Series[float]") -> "pd
     if simulated.loc[is_wait, "cases"].sum() <= _MANY_WAITS or score[is_wait].max() < WORTH_PCT:
         return score
     return score.mask(simulated["rule"] == "launch_bound", np.minimum(score, 0.99 * score[is_wait].max()))
+
+
+def _rank_narrower_first(simulated: pd.DataFrame, score: "pd.Series[float]") -> "pd.Series[float]":
+    """Return the scores, with host code ranked above a wait around it that gains hardly more: its place says more."""
+    rules, paths, gains = (simulated[name].tolist() for name in ("rule", "path", "gain_pct"))
+    waits = [(path, gain) for rule, path, gain in zip(rules, paths, gains, strict=True) if rule == "wait"]
+    ranked = score.to_numpy(copy=True)
+    for row, (rule, path, gain) in enumerate(zip(rules, paths, gains, strict=True)):
+        most = max((of_wait for around, of_wait in waits if path.startswith(f"{around} / ")), default=0.0)
+        if rule == "host_code" and gain < most <= _NEARLY_EQUAL * gain:
+            ranked[row] = max(ranked[row], most * (1 + 1e-6))
+    return pd.Series(ranked, score.index)
 
 
 def _cause_finding(row: dict[Any, Any], replay: dict[Any, Any], tables: Tables, others: pd.DataFrame) -> Finding:
