@@ -279,3 +279,17 @@ def test_decoding_of_few_sequences_reads_all_weights(
     found = advise([result("cuda_gpu_kern_sum", kernels), result("gpu_time", times)])
     assert [each.rule for each in found] == ["memory_bound_decode"] * is_decode
     assert all(each.gain_pct is None for each in found)
+
+
+def test_what_occurs_in_one_step_only_promises_nothing_for_each() -> None:
+    def rules(in_steps_pct: float, steps: int) -> list[str]:
+        row = {**KEPT_WAITING, "gain_pct": 40.0, "in_steps_pct": in_steps_pct}
+        return [found.rule for found in said(row, repetitions=steps, of_repetitions=steps)]
+
+    assert rules(10.0, 10) == []
+    assert rules(20.0, 10) == ["host_code"]
+    # few steps do not show how often it occurs
+    assert rules(25.0, 4) == ["host_code"]
+    (found,) = said({**KEPT_WAITING, "gain_pct": 40.0, "in_steps_pct": 20.0, "time_ns": 2e6})
+    assert " in 1 of 5 steps: " in found.title
+    assert "It takes 10.00 ms each time." in found.detail

@@ -70,6 +70,9 @@ _PRODUCT: Final = r"(?:gemm|gemv)\b"
 _SKINNY: Final = r"^gemv\b|\b(?:\d+x8|8x\d+)(?:x\d+)?\b"
 _LEAST_SKINNY_NS: Final = 6_000
 _SKINNY_PCT: Final = 30.0
+# events: fewer than this many, in at least this many steps, are one
+_ONCE: Final = 1.5
+_FEWEST_STEPS: Final = 5
 # what occurs in this share of the steps or less is an event, and not a part of each step
 _MOST_OF_EVENT: Final = 0.34
 _LATE_STEPS: Final = 20
@@ -268,6 +271,9 @@ def _cause_findings(tables: Tables, *, is_start_up: bool) -> Iterator[tuple[Find
     score *= np.where((simulated["rule"] == "host_code") & (simulated["name"] != ""), _NAMED_RANK_BONUS, 1.0)
     score = _rank_narrower_first(simulated, _rank_after_waits(simulated, score))
     is_worthwhile = simulated["gain_pct"] >= rules.map(lambda rule: rule.worth_pct).astype("float64")
+    if "in_steps_pct" in simulated and replay["repetitions"] == replay["of_repetitions"] >= _FEWEST_STEPS:
+        # what occurs once may never occur again, so nothing is promised per step
+        is_worthwhile &= simulated["in_steps_pct"].fillna(100) / 100 * replay["of_repetitions"] > _ONCE
     ranked = simulated.assign(score=score)[is_worthwhile].sort_values("score", ascending=False, kind="stable")
     named_paths: set[str] = set()
     count = 0
