@@ -36,6 +36,7 @@ LAWS: Final = {
     "crash.sqlite.xz": "a program that died",
     "ddp_exposed.sqlite.xz": "several ranks in one capture, payloads of ranges in binary",
     "experts.0.sqlite.xz": "one of several ranks, whose calls of NCCL have payloads",
+    "flax_batches.sqlite.xz": "ranges and resources of JAX, streams that have names",
     # torch.profiler
     "mini_torch.json.gz": "operators and modules",
     "cuda_graph.json.gz": "a CUDA graph",
