@@ -26,6 +26,7 @@ from nightsight.commands.compare import compare
 from nightsight.commands.console import PROGRESS, put, say, show_progress, show_report
 from nightsight.commands.fleet import fleet
 from nightsight.commands.history import history
+from nightsight.commands.prove import prove
 from nightsight.commands.shared import TOOL, input_option, keep_memory, nsys_option, quiet_option, window_option
 from nightsight.commands.trials import AFTER_DASHES, ProgramCommand, ab, bisect
 from nightsight.errors import CRASHED, Interrupted, MissingTable, NoMemory, PipelineError, ToolError
@@ -648,7 +649,7 @@ def stats(file: Path, **values: Any) -> None:  # noqa: ANN401
     put(("\n" if options.output == "-" else "").join(texts))
 
 
-for _command in (compare, ab, bisect, history, fleet, ci, sanitize, prune):
+for _command in (compare, ab, bisect, prove, history, fleet, ci, sanitize, prune):
     main.add_command(_command)
 
 

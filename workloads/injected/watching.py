@@ -126,13 +126,19 @@ class _Finder:
 
     def __init__(self, changes: dict[str, Callable[[Any], object]]) -> None:
         self.changes = changes
+        self.asking = ""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:  # noqa: ANN401
         """Return the spec of a module to change, with a loader that changes it; None for all others."""
-        if name not in self.changes:
+        # another finder of ours that changes the same module asks this one, too
+        if name not in self.changes or self.asking == name:
             return None
         others = (finder for finder in list(sys.meta_path) if finder is not self and hasattr(finder, "find_spec"))
-        spec = next(filter(None, (finder.find_spec(name, path, target) for finder in others)), None)
+        self.asking = name
+        try:
+            spec = next(filter(None, (finder.find_spec(name, path, target) for finder in others)), None)
+        finally:
+            self.asking = ""
         loader: Any = spec and spec.loader
         if hasattr(loader, "exec_module"):
             load = loader.exec_module

@@ -1,7 +1,8 @@
 """Notes when the steps of a program begin, or names what it does: Python runs this first if it finds it on its path.
 
 With $NIGHTSIGHT_NAMES, PyTorch's modules and others get names for a profiler (`injected/naming.py`); with
-$NIGHTSIGHT_SAVES, a profiler saves its buffers before the process ends (`injected/saving.py`). The times are of a run
+$NIGHTSIGHT_SAVES, a profiler saves its buffers before the process ends (`injected/saving.py`); with $NIGHTSIGHT_PROOF,
+what it computes is recorded, and the switches in $NIGHTSIGHT_SWITCHES are on. The times are of a run
 without it, and have the same names: those of NVTX ranges, of modules that no other module calls, of backward passes
 and data loaders when they begin, of optimizers when their step ends. Each that is not inside one that repeats gets two
 times: that of the CPU, and that at which the GPU has done all work given to the current stream before, by a CUDA event
@@ -210,6 +211,17 @@ def name(words: Collection[str]) -> None:
     watching.on_import({"torch": begin})
 
 
+def prove(folder: str, switches: list[str]) -> None:
+    """Turn switches on, and record what the program computes: see `switching.py` and `outcomes.py` in `injected`."""
+    switching, outcomes, watching = _injected("switching"), _injected("outcomes"), _injected("watching")
+    values = outcomes.Outcomes(folder)
+    values.effects = switching.Effects()
+    outcomes.seed_others(watching.on_import)
+    watching.on_import({"torch": values.watch})
+    # after: a switch is around what is recorded
+    switching.start(switches, watching.on_import, values.effects)
+
+
 def _run_hidden() -> None:
     """Run the sitecustomize that this one hides."""
     here = Path(__file__).resolve().parent
@@ -223,6 +235,8 @@ if __name__ == "sitecustomize":
     with suppress(Exception):
         if os.environ.get("NIGHTSIGHT_TIMES"):
             start(os.environ["NIGHTSIGHT_TIMES"])
+        if os.environ.get("NIGHTSIGHT_PROOF"):
+            prove(os.environ["NIGHTSIGHT_PROOF"], os.environ.get("NIGHTSIGHT_SWITCHES", "").split())
         if os.environ.get("NIGHTSIGHT_SAVES"):
             _injected("saving").start()
         if os.environ.get("NIGHTSIGHT_NAMES"):

@@ -247,6 +247,28 @@ def ends_a_step(start: Ints, end: Ints) -> Flags:
     return np.append(between >= _LEAST_BETWEEN * between.mean() if len(between) else between > 0, True)
 
 
+def timed_step(table: pd.DataFrame, family: str) -> tuple[str, float]:
+    """Return the path of a step in a table `timed_ranges`, and its time in ns; ("", NaN) if it was not timed.
+
+    family: what repeats in the capture. That of torch.profiler exists only under it: then, and if it is "", a step is
+    that of the optimizer, or else the outermost range or call with the most time.
+    """
+    paths = table["path"].astype("str")
+    rows = table[paths == family]
+    if not len(rows) and family:
+        # the same range may have another path in the other run
+        rows = table[paths.str.rsplit(" / ", n=1).str[-1] == family.rsplit(" / ", 1)[-1]]
+    if not len(rows) and family in ("", _STEP_OF_TORCH) and len(table):
+        ends_step = paths.str.startswith(ENDS_WITH.partition("{")[0])
+        outermost = table[ends_step if ends_step.any() else ~paths.str.contains(" / ", regex=False)]
+        rows = outermost.iloc[(outermost["instances"] * outermost["med_ns"]).argsort()[::-1][:1]]
+    if not len(rows):
+        return "", float("nan")
+    row = rows.sort_values("instances", ascending=False, kind="stable").iloc[0]
+    return str(row["path"]), float(row["med_ns"])
+
+
+_STEP_OF_TORCH: Final = "ProfilerStep"
 OPTIMIZER_STEP: Final = r"Optimizer\.step#\w+\.step$"
 ENDS_WITH: Final = "step (ends with {})"
 """The family of a loop that was found in steps of an optimizer; workloads/timed/sitecustomize.py has the same."""

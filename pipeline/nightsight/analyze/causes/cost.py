@@ -13,7 +13,7 @@ import pandas as pd
 
 from nightsight.analyze.causes.graph import CallNodes
 from nightsight.analyze.causes.replay import BEGIN, CALL, LAUNCH, Floats, Model
-from nightsight.events.loops import ENDS_WITH
+from nightsight.events.loops import timed_step
 from nightsight.events.names import LAUNCHES, OTHERS, call_kinds
 from nightsight.events.timeline import Timeline
 from nightsight.events.window import Window
@@ -32,7 +32,6 @@ _LEAST_OTHER_NS: Final = 1_000
 _SHORTEST_CALL_NS: Final = 1_500
 # the host of a capture is at most this many times faster or slower than it was at calibration
 _MOST_SLOWDOWN: Final = 2.0
-_STEP_OF_TORCH: Final = "ProfilerStep"
 # the largest factor that scales the overhead to match the time without the profiler
 MOST_FACTOR: Final = 3.0
 _FACTORS: Final = 13
@@ -143,18 +142,4 @@ def speed_up_host(model: Model, lag: Floats, share: float) -> Floats:
 def timed_ns(profile: Profile, window: Window) -> float:
     """Return the length of a repetition in a run without the profiler; NaN if it was not timed."""
     table = profile.tables.get("timed_ranges")
-    if table is None or not len(table) or not window.family:
-        return float("nan")
-    paths = table["path"].astype("str")
-    rows = table[paths == window.family]
-    if not len(rows):
-        # the same range may have another path in the other run
-        rows = table[paths.str.rsplit(" / ", n=1).str[-1] == window.family.rsplit(" / ", 1)[-1]]
-    if not len(rows) and window.family == _STEP_OF_TORCH:
-        # which exists only under torch.profiler: it is the step of the optimizer, or else the outermost call with most
-        # of the time
-        ends_step = paths.str.startswith(ENDS_WITH.partition("{")[0])
-        outermost = table[ends_step if ends_step.any() else ~paths.str.contains(" / ", regex=False)]
-        rows = outermost.iloc[(outermost["instances"] * outermost["med_ns"]).argsort()[::-1][:1]]
-    by_instances = rows.sort_values("instances", ascending=False, kind="stable")
-    return float(by_instances["med_ns"].iloc[0]) if len(by_instances) else float("nan")
+    return timed_step(table, window.family)[1] if table is not None and window.family else float("nan")

@@ -1,0 +1,181 @@
+"""The command `prove`, which measures fixes that can be applied from outside."""
+
+import sys
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from nightsight.commands.console import say, show_progress, width_of
+from nightsight.commands.trials import AFTER_DASHES, ProgramCommand
+from nightsight.errors import ToolError, UsageError
+from nightsight.options import Number
+
+if TYPE_CHECKING:
+    from nightsight.collect.workloads import Program
+    from nightsight.model.report import Report
+    from nightsight.progress import Reporter
+
+_MINUTE_S: Final = 60.0
+
+
+@click.command(
+    cls=ProgramCommand, options_metavar="[OPTIONS]", short_help="Measure whether a promised gain can be had."
+)
+@click.argument("target", required=False, metavar="[WORKLOAD|SCRIPT.py|PROGRAM] [-- ARGUMENTS]")
+@click.option(
+    "--report",
+    type=click.Path(exists=True, path_type=Path),
+    metavar="PATH",
+    help="The report whose causes are proven: a run folder or its report.json (default: the latest run of this program "
+    "in --reports; without one, the program is profiled first).",
+)
+@click.option("--cause", multiple=True, metavar="RULE", help="Only fixes of this cause, such as tensor_cores.")
+@click.option("--switch", "switches", multiple=True, metavar="NAME", help="Measure this switch, whatever the causes.")
+@click.option("--all", "is_all", is_flag=True, help="Measure all switches, also those that no cause asks for.")
+@click.option("--list", "is_list", is_flag=True, help="List the switches and end.")
+@click.option(
+    "--rounds", type=click.IntRange(min=1), default=3, show_default=True, metavar="N", help="Runs of each form."
+)
+@click.option(
+    "--budget",
+    type=Number(min=0, min_open=True),
+    default=10,
+    metavar="MINUTES",
+    help="Begin no further run after this time. What is known by then is reported.  [default: 10]",
+)
+@click.option(
+    "--check", default="", metavar="COMMAND", help="A command that accepts the results of a run with status 0."
+)
+@click.option("--keep-env", multiple=True, metavar="NAME", help="Pass this environment variable to the program.")
+@click.option(
+    "--timeout",
+    type=Number(min=0, min_open=True),
+    metavar="SECONDS",
+    default=3600,
+    help="Stop a run after this time.  [default: 3600]",
+)
+@click.option("--python", metavar="PATH", help="Python for workloads and scripts, as in `profile`.")
+@click.option(
+    "--workloads",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Folder of your workloads, as in `profile`.",
+)
+@click.option(
+    "--reports",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("reports"),
+    show_default=True,
+    metavar="DIR",
+    help="Folder for the runs.",
+)
+@click.option(
+    "--format", "style", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Output."
+)
+@click.option("-v", "--verbose", is_flag=True, help="Show the program's output.")
+@click.pass_context
+def prove(ctx: click.Context, /, target: str | None, **values: Any) -> None:  # noqa: ANN401 (Click's)
+    """Apply fixes from outside, without an edit of the program, and measure what they gain.
+
+    Takes the causes of a report, turns on the switches that mend them (TF32, a fused optimizer, DataLoader workers,
+    torch.compile, ...), runs the program with and without each in turns and without a profiler, and compares step times
+    and results: the losses, or what models return. Then the switches that pay are put together. `proven` means faster
+    with the same results. Causes that need an edit are listed with what to do. The result is in proof.json.
+
+    \b
+    Examples:
+      nightsight prove train.py -- --steps 50
+      nightsight prove --cause tensor_cores --rounds 5 train.py
+      nightsight prove --switch compile --switch tf32 train.py
+      nightsight prove --all --budget 30 --check "python evaluate.py" train.py
+    """
+    from nightsight.render.proof import proof_lines
+    from nightsight.results.rules import RULE
+    from nightsight.results.switches import SWITCH, SWITCHES
+    from nightsight.workflows.prove import ProofPlan
+    from nightsight.workflows.prove import prove as measure
+
+    if values["is_list"]:
+        for switch in SWITCHES:
+            causes = f" ({', '.join(switch.rules)})" if switch.rules else ""
+            say(f"{switch.name}: {switch.done}{causes}")
+        return
+    for name, known in (("switches", SWITCH), ("cause", RULE)):
+        if unknown := [each for each in values[name] if each not in known]:
+            raise click.UsageError(f"{unknown[0]} is not one of: {', '.join(known)}.")
+    with show_progress(is_quiet=values["style"] == "json") as progress:
+        program = _program(ctx, target, values, progress)
+        reports = values["reports"].resolve()
+        needs_report = not (values["switches"] or values["is_all"]) or values["report"]
+        report = _report(program, values, progress) if needs_report else None
+        request = _request(values, progress)
+        plan = ProofPlan(
+            program,
+            reports / program.name / "proof",
+            report,
+            values["cause"],
+            values["switches"],
+            values["is_all"],
+            values["rounds"],
+            values["budget"] * _MINUTE_S,
+            values["check"],
+        )
+        result = measure(plan, request)
+    if values["style"] == "json":
+        say(*result.to_json().rstrip("\n").split("\n"))
+        return
+    say(*proof_lines(result, width=width_of()))
+    say(f"proof: {values['reports'] / program.name / 'proof' / 'proof.json'}")
+
+
+def _program(ctx: click.Context, target: str | None, values: dict[str, Any], progress: "Reporter") -> "Program":
+    """Return the program to run."""
+    from nightsight.collect import needs_of
+    from nightsight.collect.interpreter import interpreter
+    from nightsight.collect.workloads import resolve
+
+    if sys.platform != "linux":
+        raise ToolError("running programs needs Linux")
+    rest: tuple[str, ...] = ctx.meta[AFTER_DASHES]
+    if target is None and not rest:
+        raise click.UsageError("Name a workload or script, or give a command after `--`.")
+    python = interpreter(values["python"], partial(needs_of, "torch", target, values["workloads"], None))
+    if target and python.remark:
+        with progress.paused():
+            say(python.remark, err=True)
+    return resolve(target, rest, python=python.path, folder=values["workloads"])
+
+
+def _request(values: dict[str, Any], progress: "Reporter") -> Any:  # noqa: ANN401
+    from nightsight.collect.workloads import Request
+
+    return Request(
+        timeout_s=values["timeout"], keep_env=values["keep_env"], progress=progress, verbose=values["verbose"]
+    )
+
+
+def _report(program: "Program", values: dict[str, Any], progress: "Reporter") -> "Report":
+    """Return the report whose causes are proven; UsageError if it is of another program."""
+    from nightsight.model.report import Report
+    from nightsight.workflows.profile import Plan, profile_program
+
+    path: Path | None = values["report"]
+    latest = values["reports"] / program.name / "latest" / "report.json"
+    if path is None and latest.is_file():
+        path = latest
+    if path is None:
+        plan = Plan(program, "auto", values["reports"])
+        return profile_program(plan, _request(values, progress)).report
+    file = path / "report.json" if path.is_dir() else path
+    try:
+        report = Report.from_json(file.read_bytes())
+    except OSError as error:
+        raise UsageError(f"cannot read {file}: {error.strerror}") from error
+    if report.title != program.name:
+        raise UsageError(
+            f"the report is of {report.title}, and the program is {program.name}",
+            "Name the report of this program with --report, or leave it out to profile the program first.",
+        )
+    return report

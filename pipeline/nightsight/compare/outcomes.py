@@ -1,0 +1,86 @@
+"""Compare what two forms of a program compute: losses, or outputs of its models.
+
+What unchanged runs differ in anyway is the tolerance, and what the declared change of numerics may do: the order of
+operations, or the type of numbers. Both grow with the steps, as training carries differences on.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from nightsight.intervals import Floats
+from nightsight.model.proof import DIFFERENT, EQUAL, UNKNOWN, WITHIN, Results
+from nightsight.results.switches import NONE, PRECISION, ROUNDING
+
+Runs = Sequence[Sequence[Sequence[float]]]
+"""The values of the processes of several runs."""
+
+# relative differences that a change of numerics may make in the first step, and how they grow: doubled after so many
+_BOUNDS: Final = {NONE: 1e-7, ROUNDING: 2e-3, PRECISION: 2e-2}
+_DOUBLED_AFTER: Final = 20
+# a tolerance is this many times the difference of unchanged runs
+_OF_NOISE: Final = 3.0
+# unchanged runs that differ by more show nothing
+_MOST_NOISE: Final = 0.05
+# values smaller than this share of the largest are compared with that
+_LEAST: Final = 1e-3
+
+
+def compare_outcomes(unchanged: Runs, changed: Runs, numerics: str) -> Results:
+    """Return whether the results of changed runs are those of unchanged ones."""
+    base, other = [_joined(run) for run in unchanged], [_joined(run) for run in changed]
+    if doubt := _doubt(base, other):
+        return doubt
+    steps = np.arange(len(base[0]))
+    noise = np.zeros(len(steps))
+    for number, values in enumerate(base):
+        for earlier in base[:number]:
+            noise = np.maximum(noise, _difference(earlier, values))
+    noise = np.maximum.accumulate(noise)
+    if noise.max() > _MOST_NOISE:
+        return Results(UNKNOWN, f"unchanged runs differ by {_percent(float(noise.max()))}", 100 * float(noise.max()))
+    allowed = np.maximum(_BOUNDS[numerics] * (1 + steps / _DOUBLED_AFTER), _OF_NOISE * noise)
+    differences = [_difference(base[0], values) for values in other]
+    worst = max(float(np.nanmax(difference, initial=0.0)) for difference in differences)
+    for values, difference in zip(other, differences, strict=True):
+        is_off = ~np.isfinite(values) | (difference > allowed)
+        if is_off.any():
+            first = int(is_off.argmax())
+            what = f"{values[first]:.4g} against {base[0][first]:.4g}"
+            return Results(DIFFERENT, f"different since value {first + 1} of {len(steps):,}: {what}", 100 * worst)
+    what = f"{len(steps):,} values" if len(steps) > 1 else "1 value"
+    if worst <= _BOUNDS[NONE]:
+        return Results(EQUAL, what, 100 * worst)
+    against = f", unchanged runs by {_percent(float(noise.max()))}" if len(base) > 1 else ""
+    return Results(WITHIN, f"{what} differ by {_percent(worst)}{against}", 100 * worst)
+
+
+def _doubt(base: Sequence[Floats], other: Sequence[Floats]) -> Results | None:
+    """Return why the values cannot be compared one by one; None if they can."""
+    if not base or not other or not len(base[0]):
+        return Results(UNKNOWN, "no loss and no output of a model was seen")
+    if len({len(values) for values in base}) > 1:
+        return Results(UNKNOWN, "unchanged runs have different numbers of values")
+    if any(len(values) != len(base[0]) for values in other):
+        return Results(DIFFERENT, f"{len(other[0]):,} values instead of {len(base[0]):,}")
+    if not all(np.isfinite(values).all() for values in base):
+        return Results(UNKNOWN, "the unchanged program has values that are not finite")
+    return None
+
+
+def _joined(run: Sequence[Sequence[float]]) -> Floats:
+    """Return the values of all processes of a run, one after the other."""
+    return np.concatenate([np.empty(0), *(np.asarray(values, dtype=np.float64) for values in run)])
+
+
+def _difference(first: Floats, second: Floats) -> Floats:
+    """Return the relative differences of two series."""
+    largest = np.maximum(np.abs(first), np.abs(second))
+    scale = np.maximum(largest, _LEAST * float(np.nanmax(np.abs(first), initial=0.0)))
+    difference: Floats = np.abs(first - second) / np.where(scale > 0, scale, 1.0)
+    return difference
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2g} %"

@@ -1,0 +1,117 @@
+"""What was measured of switches: whether a promised gain was got, and whether the results stayed the same."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from math import exp
+from typing import Any, Final
+
+VERSION: Final = 1
+
+EQUAL: Final = "equal"
+WITHIN: Final = "within noise"
+DIFFERENT: Final = "different"
+UNKNOWN: Final = "not checked"
+"""Whether the results of a changed program are those of the unchanged one."""
+
+PROVEN: Final = "proven"
+FASTER: Final = "faster"
+NO_GAIN: Final = "no gain"
+SLOWER: Final = "slower"
+NO_EFFECT: Final = "no effect"
+FAILED: Final = "failed"
+"""Verdicts: proven is faster with the same results; faster lacks these."""
+
+
+@dataclass(frozen=True)
+class Results:
+    """Whether results agree. detail: in words. worst_pct: the largest relative difference, None if not compared."""
+
+    verdict: str
+    detail: str = ""
+    worst_pct: float | None = None
+
+
+@dataclass(frozen=True)
+class Proof:
+    """One switch, or several together, measured in turns with the unchanged program.
+
+    cause: the finding that asks for it, "" for none; promised_ns: the step that it promises, None without one. step_ns:
+    the median step with the change, base_ns: without it. log_ratio: the mean of the logarithms of their quotients, by
+    rounds; error: the half width of its 95 % interval, None for one round.
+    """
+
+    switches: tuple[str, ...]
+    rule: str
+    cause: str
+    promised_ns: float | None
+    base_ns: float | None
+    step_ns: float | None
+    log_ratio: float | None
+    error: float | None
+    rounds: int
+    results: Results
+    verdict: str
+    why: str = ""
+    code: str = ""
+
+    @property
+    def gain_pct(self) -> float | None:
+        """How much shorter a step is, in percent."""
+        return None if self.log_ratio is None else 100 * (1 - exp(self.log_ratio))
+
+    @property
+    def interval_ns(self) -> tuple[float, float] | None:
+        """The 95 % interval of the step with the change, from the quotients of the rounds."""
+        if self.base_ns is None or self.log_ratio is None or self.error is None:
+            return None
+        low, high = (self.base_ns * exp(self.log_ratio + sign * self.error) for sign in (-1, 1))
+        return low, high
+
+
+@dataclass(frozen=True)
+class Todo:
+    """A finding that no switch mends: its cause and what to do."""
+
+    rule: str
+    cause: str
+    remedy: str
+    gain_pct: float | None
+
+
+@dataclass(frozen=True)
+class ProofReport:
+    """All proofs of a program, single switches first, the best set last if it has several; and what needs an edit."""
+
+    program: str
+    step: str
+    gpu: str
+    versions: Mapping[str, str]
+    proofs: tuple[Proof, ...]
+    best: Proof | None
+    todo: tuple[Todo, ...]
+    notes: tuple[str, ...] = ()
+
+    def to_json(self) -> str:
+        """Return the report as JSON (docs/prove.md)."""
+        document = {"nightsight_proof": VERSION, **asdict(self)}
+        return json.dumps(document, indent=1, allow_nan=False) + "\n"
+
+
+def calibration_lines(report: ProofReport) -> list[str]:
+    """Return a line of JSON for each proof with a promise: no names, no code."""
+    rows: list[dict[str, Any]] = [
+        {
+            "rule": proof.rule,
+            "switches": proof.switches,
+            "promised_ns": proof.promised_ns,
+            "measured_ns": proof.step_ns,
+            "base_ns": proof.base_ns,
+            "verdict": proof.verdict,
+            "gpu": report.gpu,
+            "versions": dict(report.versions),
+        }
+        for proof in report.proofs
+        if proof.promised_ns is not None and proof.step_ns is not None
+    ]
+    return [json.dumps(row) for row in rows]

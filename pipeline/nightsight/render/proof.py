@@ -1,0 +1,75 @@
+"""Write what was proven as lines for a terminal: a table, the best set, the lines to put in, and what needs an edit."""
+
+from collections.abc import Iterator
+from math import exp
+from typing import Final
+
+from nightsight.model.proof import FAILED, NO_EFFECT, PROVEN, Proof, ProofReport
+from nightsight.render.lines import align, cut, wrap
+from nightsight.texts import middle_cut, printable
+from nightsight.units import format_value
+
+_HEADER: Final = ("Switch", "Promised", "Measured", "Change", "Results", "Verdict")
+_CAUSE_LENGTH: Final = 80
+
+
+def proof_lines(report: ProofReport, *, width: int = 100) -> list[str]:
+    """Return the lines of a report of proofs, each of at most `width` characters."""
+    return [cut(line, width) if len(line) > width else line for line in _lines(report, width)]
+
+
+def _lines(report: ProofReport, width: int) -> Iterator[str]:
+    base = next((proof.base_ns for proof in report.proofs if proof.base_ns), None)
+    step = f", {format_value(base, 'time_ns')}" if base else ""
+    yield from wrap(f"{report.program}: {printable(report.step)}{step} without a change", width)
+    yield ""
+    if report.proofs:
+        yield from align([_HEADER, *(_row(proof) for proof in report.proofs)], right=(1, 2, 3))
+        if report.best:
+            yield ""
+            yield from wrap(f"Together: {_sentence(report.best)}", width)
+    else:
+        yield "No switch mends a finding of this report. --all tries all of them."
+    for proof in report.proofs:
+        if proof.why and proof.verdict in (FAILED, NO_EFFECT):
+            yield from wrap(f"{proof.switches[0]}: {proof.why}", width)
+    best = report.best or next((proof for proof in report.proofs if proof.verdict == PROVEN), None)
+    if best and best.code:
+        yield ""
+        yield "To put into the program:"
+        yield from (f"  {line}" for line in best.code.split("\n"))
+    if report.todo:
+        yield ""
+        yield "These need an edit:"
+        for each in report.todo:
+            gain = f" (about \N{MINUS SIGN}{each.gain_pct:.0f} %)" if each.gain_pct is not None else ""
+            yield from wrap(
+                f"  {middle_cut(printable(each.cause), _CAUSE_LENGTH)}{gain}: {each.remedy}", width, indent="    "
+            )
+    for note in report.notes:
+        yield from wrap(note, width)
+
+
+def _row(proof: Proof) -> tuple[str, ...]:
+    """Return the cells of a proof."""
+    promised = format_value(proof.promised_ns, "time_ns") if proof.promised_ns is not None else ""
+    measured = format_value(proof.step_ns, "time_ns") if proof.step_ns is not None else ""
+    results = proof.results.verdict if proof.step_ns is not None else ""
+    return (" + ".join(proof.switches), promised, measured, _change(proof), results, proof.verdict)
+
+
+def _change(proof: Proof) -> str:
+    """Return the change of the step in percent, with its interval."""
+    if proof.log_ratio is None:
+        return ""
+    change = f"{100 * (exp(proof.log_ratio) - 1):+.1f} %".replace("-", "\N{MINUS SIGN}")
+    return change if proof.error is None else f"{change} ± {100 * exp(proof.log_ratio) * proof.error:.1f}"
+
+
+def _sentence(proof: Proof) -> str:
+    """Return one sentence on a proof: its switches, the step before and after, and its results."""
+    before, after = (format_value(value, "time_ns") if value else "unknown" for value in (proof.base_ns, proof.step_ns))
+    detail = f" ({proof.results.detail})" if proof.results.detail else ""
+    return (
+        f"{' + '.join(proof.switches)}: {before} -> {after}, {proof.verdict}; results {proof.results.verdict}{detail}."
+    )

@@ -1,0 +1,183 @@
+"""Declare what can be changed about a program from outside: for which causes, with what effect on its results.
+
+The changes themselves run inside the program (workloads/injected/switching.py), or are variables of its environment.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+NONE: Final = "none"
+ROUNDING: Final = "rounding"
+PRECISION: Final = "precision"
+"""How results change: not at all, by another order of operations, by another type of numbers."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Switch:
+    """A change that is made from outside.
+
+    done: what is different, as a noun phrase. rules: the causes that it mends. numerics: how results change. code: the
+    lines to put into the program. place: the finding's title must match it, if there are several kinds of fix.
+    environment: variables that do it, for any program; without them, a change inside a Python program with PyTorch.
+    excludes: switches that make no sense together with it.
+    """
+
+    name: str
+    done: str
+    rules: tuple[str, ...]
+    numerics: str
+    code: str
+    place: str = ""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    excludes: tuple[str, ...] = ()
+
+    def fixes(self, rule: str, title: str) -> bool:
+        """Whether it is a fix of a finding."""
+        return rule in self.rules and re.search(self.place, title) is not None
+
+
+_LOADER: Final = r"DataLoader|dataloader"
+
+SWITCHES: Final = (
+    Switch(
+        name="tf32",
+        done="matrix products and convolutions in TF32",
+        rules=("tensor_cores",),
+        numerics=PRECISION,
+        code='torch.set_float32_matmul_precision("high")\ntorch.backends.cudnn.allow_tf32 = True',
+    ),
+    Switch(
+        name="bf16",
+        done="models under autocast in BF16",
+        rules=("tensor_cores", "fp64"),
+        numerics=PRECISION,
+        code='with torch.autocast("cuda", torch.bfloat16):\n    loss = model(batch)',
+        excludes=("tf32",),
+    ),
+    Switch(
+        name="fused_optimizer",
+        done="a fused optimizer",
+        rules=("fused_optimizer", "launch_bound"),
+        numerics=ROUNDING,
+        code="torch.optim.AdamW(model.parameters(), ..., fused=True)",
+    ),
+    Switch(
+        name="sdpa",
+        done="scaled_dot_product_attention in models of transformers",
+        rules=("attention",),
+        numerics=ROUNDING,
+        code='AutoModel.from_pretrained(..., attn_implementation="sdpa")',
+    ),
+    Switch(
+        name="compile",
+        done="models compiled with torch.compile",
+        rules=("fusion", "launch_bound", "attention"),
+        numerics=ROUNDING,
+        code="model = torch.compile(model)",
+    ),
+    Switch(
+        name="compile_graphs",
+        done="models compiled into CUDA graphs",
+        rules=("launch_bound",),
+        numerics=ROUNDING,
+        code='model = torch.compile(model, mode="reduce-overhead")',
+        excludes=("compile",),
+    ),
+    Switch(
+        name="channels_last",
+        done="models and images in NHWC",
+        rules=("layout",),
+        numerics=ROUNDING,
+        code=(
+            "model = model.to(memory_format=torch.channels_last)\nimages = images.to(memory_format=torch.channels_last)"
+        ),
+    ),
+    Switch(
+        name="cudnn_benchmark",
+        done="convolutions chosen by timing",
+        rules=(),
+        numerics=ROUNDING,
+        code="torch.backends.cudnn.benchmark = True",
+    ),
+    Switch(
+        name="loader_workers",
+        done="batches from worker processes",
+        rules=("host_code", "interpreter"),
+        place=_LOADER,
+        numerics=NONE,
+        code="DataLoader(..., num_workers=8, persistent_workers=True)",
+    ),
+    Switch(
+        name="persistent_workers",
+        done="workers that outlive an epoch",
+        rules=("restarted_workers", "host_code"),
+        place=_LOADER,
+        numerics=NONE,
+        code="DataLoader(..., persistent_workers=True)",
+    ),
+    Switch(
+        name="pinned_batches",
+        done="batches in pinned memory",
+        rules=("pageable_copy",),
+        numerics=NONE,
+        code="DataLoader(..., pin_memory=True)",
+    ),
+    Switch(
+        name="non_blocking",
+        done="copies of pinned memory that do not block",
+        rules=("pageable_copy", "exposed_copy"),
+        numerics=NONE,
+        code="batch = batch.to(device, non_blocking=True)",
+    ),
+    Switch(
+        name="stored_activations",
+        done="activations kept instead of computed again",
+        rules=("recomputation",),
+        numerics=NONE,
+        code="model.gradient_checkpointing_disable()",
+    ),
+    Switch(
+        name="keep_cache",
+        done="the allocator keeps its cache",
+        rules=("allocation",),
+        numerics=NONE,
+        code="# remove torch.cuda.empty_cache() from the step",
+    ),
+    Switch(
+        name="expandable_segments",
+        done="an allocator whose segments grow",
+        rules=("allocation",),
+        numerics=NONE,
+        code="PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
+        environment={"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"},
+    ),
+    Switch(
+        name="no_synchronize",
+        done="no torch.cuda.synchronize()",
+        rules=("wait", "wait_and_host_code"),
+        place="cudaDeviceSynchronize",
+        numerics=NONE,
+        code="# remove torch.cuda.synchronize() from the step",
+    ),
+    Switch(
+        name="override_tf32",
+        done="products of NVIDIA's libraries in TF32",
+        rules=("tensor_cores",),
+        numerics=PRECISION,
+        code="NVIDIA_TF32_OVERRIDE=1",
+        environment={"NVIDIA_TF32_OVERRIDE": "1"},
+        excludes=("tf32", "bf16"),
+    ),
+    Switch(
+        name="eager_loading",
+        done="kernels loaded at the start",
+        rules=("loading",),
+        numerics=NONE,
+        code="CUDA_MODULE_LOADING=EAGER",
+        environment={"CUDA_MODULE_LOADING": "EAGER"},
+    ),
+)
+"""All switches, in the order in which they are tried."""
+SWITCH: Final = {switch.name: switch for switch in SWITCHES}

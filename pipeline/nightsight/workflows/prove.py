@@ -1,0 +1,297 @@
+"""Proves gains on the spot: applies fixes from outside, runs the program in turns without a profiler, compares results.
+
+Each round runs the unchanged program and each switch once, in changing order, so that a machine that slows down
+meanwhile slows all alike. Then the switches that pay are put together, one after the other.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from math import isnan, log, sqrt
+from pathlib import Path
+from statistics import fmean, median, stdev
+from typing import Final
+
+import pandas as pd
+
+from nightsight.collect.proving import Attempt, attempt
+from nightsight.collect.workloads import Program, Request
+from nightsight.compare.outcomes import compare_outcomes
+from nightsight.errors import Interrupted, NotMeasured
+from nightsight.events.loops import timed_step
+from nightsight.model.proof import (
+    DIFFERENT,
+    EQUAL,
+    FAILED,
+    FASTER,
+    NO_EFFECT,
+    NO_GAIN,
+    PROVEN,
+    SLOWER,
+    UNKNOWN,
+    WITHIN,
+    Proof,
+    ProofReport,
+    Results,
+    Todo,
+    calibration_lines,
+)
+from nightsight.model.report import Finding, Report
+from nightsight.results.causes import REPLAY
+from nightsight.results.switches import NONE, PRECISION, ROUNDING, SWITCH, SWITCHES, Switch
+from nightsight.runs.layout import write_file
+
+# a change pays if the step gets this much shorter, whatever the interval says
+_LEAST_GAIN: Final = 0.02
+_MOST_IN_SET: Final = 4
+_NUMERICS: Final = (NONE, ROUNDING, PRECISION)
+_LOSSES_OF_TIME: Final = "time"
+_PROMISES_FILE: Final = "proofs.jsonl"
+
+
+@dataclass(frozen=True)
+class ProofPlan:
+    """What to prove. report: the causes come from it; None: only switches that were named, or all.
+
+    causes: only findings of these rules. switches: these, whatever the causes. is_all: all switches. rounds: at most so
+    many runs of each. budget_s: no further run begins after it. check: a command that accepts results with status 0.
+    folder: for logs and the result.
+    """
+
+    program: Program
+    folder: Path
+    report: Report | None = None
+    causes: tuple[str, ...] = ()
+    switches: tuple[str, ...] = ()
+    is_all: bool = False
+    rounds: int = 3
+    budget_s: float = 600.0
+    check: str = ""
+
+
+@dataclass
+class _Series:
+    """The runs of the unchanged program ("base") and of each set of switches, in order."""
+
+    plan: ProofPlan
+    request: Request
+    family: str = ""
+    started: float = field(default_factory=time.monotonic)
+    attempts: dict[tuple[str, ...], list[Attempt]] = field(default_factory=dict)
+
+    def run(self, switches: tuple[str, ...], number: int) -> Attempt:
+        """Run the program once more; Interrupted if that was stopped by a signal."""
+        label = " + ".join(switches) or "unchanged"
+        self.request.progress(f"round {number + 1}: {label}")
+        folder = self.plan.folder / "log" / f"{number + 1}-{'+'.join(switches) or 'unchanged'}"
+        found = attempt(self.plan.program, self.request, switches, folder, check=self.plan.check)
+        if found.interrupted:
+            raise Interrupted(f"interrupted in round {number + 1}", f"Logs are kept: {self.plan.folder}")
+        self.attempts.setdefault(switches, []).append(found)
+        return found
+
+    def step_ns(self, found: Attempt) -> float:
+        """Return the step of a run; the whole run if it has no steps."""
+        if self.family == _LOSSES_OF_TIME:
+            return found.seconds * 1e9
+        return timed_step(found.times, self.family)[1]
+
+    def has_time_for(self, runs: int) -> bool:
+        """Whether the budget allows this many runs as long as the longest so far."""
+        longest = max((found.seconds for runs_of in self.attempts.values() for found in runs_of), default=0.0)
+        return time.monotonic() - self.started + runs * longest < self.plan.budget_s
+
+
+def prove(plan: ProofPlan, request: Request) -> ProofReport:
+    """Measure all chosen switches, then the best set of them, and write `proof.json`.
+
+    NotMeasured if the unchanged program fails; Interrupted on a signal.
+    """
+    chosen = list(_chosen(plan))
+    todo = tuple(_todo(plan, {finding.rule for _, finding in chosen if finding}))
+    series = _Series(plan, request)
+    warm_up = series.run((), -1)
+    if warm_up.failure:
+        raise NotMeasured(
+            f"{plan.program.name} {warm_up.failure} without any change", f"See its output: {plan.folder / 'log'}"
+        )
+    series.attempts.clear()
+    series.family = timed_step(warm_up.times, _family(plan.report))[0] or timed_step(warm_up.times, "")[0]
+    notes = []
+    if not series.family:
+        series.family = _LOSSES_OF_TIME
+        notes.append("No range, optimizer step or call of a model repeats in this program: whole runs were timed.")
+    singles = [(switch.name,) for switch, _ in chosen]
+    done = _measure(series, singles, 0) if singles else 0
+    if done < plan.rounds and singles:
+        notes.append(f"{done} of {plan.rounds} rounds ran: the budget of {plan.budget_s / 60:.3g} min allows no more.")
+    proofs = tuple(_proof(series, (switch,), finding) for switch, finding in chosen)
+    best = _best_set(series, proofs, done)
+    environment = plan.report.environment if plan.report else None
+    report = ProofReport(
+        plan.program.name,
+        "the whole run" if series.family == _LOSSES_OF_TIME else series.family,
+        environment.gpu if environment else "",
+        {"torch": environment.torch, "cuda": environment.cuda} if environment else {},
+        proofs,
+        best,
+        todo,
+        tuple(notes),
+    )
+    write_file(plan.folder / "proof.json", report.to_json().encode())
+    if lines := calibration_lines(report):
+        path = plan.folder.parent / _PROMISES_FILE
+        earlier = path.read_text(encoding="utf-8") if path.is_file() else ""
+        write_file(path, f"{earlier}{chr(10).join(lines)}\n".encode())
+    return report
+
+
+def _family(report: Report | None) -> str:
+    rows = report.rows(REPLAY) if report else pd.DataFrame()
+    return str(rows["family"].iloc[0]) if len(rows) and "family" in rows else ""
+
+
+def _advice(report: Report | None) -> list[Finding]:
+    return [finding for finding in report.findings if finding.severity == "advice"] if report else []
+
+
+def _chosen(plan: ProofPlan) -> Iterator[tuple[Switch, Finding | None]]:
+    """Yield the switches to measure, each with the finding that asks for it."""
+    advice = [finding for finding in _advice(plan.report) if not plan.causes or finding.rule in plan.causes]
+    for switch in SWITCHES:
+        finding = next((each for each in advice if switch.fixes(each.rule, each.title)), None)
+        is_named = switch.name in plan.switches
+        if is_named or plan.is_all or (finding and not plan.switches):
+            yield switch, finding
+
+
+def _todo(plan: ProofPlan, mended: set[str]) -> Iterator[Todo]:
+    """Yield the findings that no measured switch mends."""
+    for finding in _advice(plan.report):
+        if finding.rule not in mended:
+            yield Todo(finding.rule, finding.cause or finding.title, finding.remedy, finding.gain_pct)
+
+
+def _measure(series: _Series, sets: Sequence[tuple[str, ...]], first: int) -> int:
+    """Run the unchanged program and each set of switches in rounds; return how many rounds are complete.
+
+    A set that failed, or changed nothing, does not run again.
+    """
+    done = 0
+    for number in range(series.plan.rounds):
+        waiting = [chosen for chosen in sets if _goes_on(series, chosen)]
+        if number and not (waiting and series.has_time_for(len(waiting) + 1)):
+            break
+        order: list[tuple[str, ...]] = [(), *waiting]
+        for chosen in order if number % 2 == 0 else order[::-1]:
+            found = series.run(chosen, first + number)
+            if not chosen and found.failure:
+                raise NotMeasured(f"the unchanged program {found.failure}", f"See: {series.plan.folder / 'log'}")
+        done += 1
+    return done
+
+
+def _goes_on(series: _Series, chosen: tuple[str, ...]) -> bool:
+    """Whether a set of switches is worth another run."""
+    return all(not found.failure and _has_effect(found, chosen) for found in series.attempts.get(chosen, ()))
+
+
+def _has_effect(found: Attempt, chosen: tuple[str, ...]) -> bool:
+    return all(found.effects.get(name, 0) > 0 for name in chosen)
+
+
+def _proof(series: _Series, switches: Sequence[Switch], finding: Finding | None) -> Proof:
+    """Judge the runs of a set of switches against those of the unchanged program in the same rounds."""
+    chosen = tuple(switch.name for switch in switches)
+    base, changed = series.attempts.get((), []), series.attempts.get(chosen, [])
+    pairs = [(series.step_ns(one), series.step_ns(other)) for one, other in zip(base, changed, strict=False)]
+    ratios = [log(other / one) for one, other in pairs if one > 0 and other > 0]
+    base_ns = median(one for one, _ in pairs) if ratios else None
+    gain_pct = finding.gain_pct if finding else None
+    proof = Proof(
+        chosen,
+        finding.rule if finding else "",
+        (finding.cause or finding.title) if finding else "",
+        base_ns * (1 - gain_pct / 100) if base_ns and gain_pct is not None else None,
+        base_ns,
+        median(other for _, other in pairs if not isnan(other)) if ratios else None,
+        fmean(ratios) if ratios else None,
+        _half_width(ratios),
+        len(ratios),
+        Results(UNKNOWN),
+        FAILED,
+        code="\n".join(switch.code for switch in switches),
+    )
+    why = next((found.why[name] for found in changed for name in chosen if name in found.why), "")
+    failed = next((found.failure for found in changed if found.failure), "")
+    if failed:
+        return replace(proof, why=f"the program {failed}")
+    if not all(_has_effect(found, chosen) for found in changed):
+        return replace(proof, verdict=NO_EFFECT, why=why or "nothing to change was found")
+    if not ratios:
+        return replace(proof, why="no step was timed")
+    numerics = max((switch.numerics for switch in switches), key=_NUMERICS.index)
+    results = _results(base, changed, numerics)
+    return replace(proof, results=results, verdict=_verdict(proof, results), why=why)
+
+
+def _half_width(ratios: Sequence[float]) -> float | None:
+    """Return the half width of the 95 % interval of a mean; None for fewer than two values."""
+    if len(ratios) < 2:
+        return None
+    from scipy.stats import t  # noqa: PLC0415 (takes half a second, and few commands need it)
+
+    return float(t.ppf(0.975, len(ratios) - 1)) * stdev(ratios) / sqrt(len(ratios))
+
+
+def _results(base: Sequence[Attempt], changed: Sequence[Attempt], numerics: str) -> Results:
+    """Return whether results agree: by the user's check if there is one, else by losses and outputs."""
+    checks = [found.checked for found in changed if found.checked is not None]
+    if checks:
+        if not all(found.checked for found in base):
+            return Results(UNKNOWN, "the check rejects the unchanged program")
+        return Results(EQUAL, "accepted by the check") if all(checks) else Results(DIFFERENT, "rejected by the check")
+    return compare_outcomes([found.values for found in base], [found.values for found in changed], numerics)
+
+
+def _verdict(proof: Proof, results: Results) -> str:
+    """Return the verdict: faster only if the interval excludes equality, or, for one round, by a clear margin."""
+    mean, error = proof.log_ratio or 0.0, proof.error
+    width = max(error if error is not None else _LEAST_GAIN, 0.0)
+    if mean + width < 0 and mean < log(1 - _LEAST_GAIN):
+        return PROVEN if results.verdict in (EQUAL, WITHIN) and error is not None else FASTER
+    return SLOWER if mean - width > 0 and mean > _LEAST_GAIN else NO_GAIN
+
+
+def _best_set(series: _Series, proofs: Sequence[Proof], first: int) -> Proof | None:
+    """Put the switches that pay together, the largest gain first; each must make the step shorter still.
+
+    None if there is no second one, or no time.
+    """
+    paying = [proof for proof in proofs if proof.verdict in (PROVEN, FASTER) and proof.results.verdict != DIFFERENT]
+    paying.sort(key=lambda proof: proof.log_ratio or 0.0)
+    best: Proof | None = None
+    names: tuple[str, ...] = ()
+    for proof in paying[:_MOST_IN_SET]:
+        (name,) = proof.switches
+        if not names:
+            best, names = proof, (name,)
+            continue
+        if any(name in SWITCH[other].excludes or other in SWITCH[name].excludes for other in names):
+            continue
+        together = (*names, name)
+        if not series.has_time_for(2 * series.plan.rounds):
+            break
+        # its rounds have their own runs of the unchanged program
+        own = _without_runs(series)
+        first += _measure(own, [together], first)
+        found = _proof(own, [SWITCH[each] for each in together], None)
+        pays = found.verdict in (PROVEN, FASTER) and found.results.verdict != DIFFERENT
+        if pays and best and (found.log_ratio or 0.0) < (best.log_ratio or 0.0) + log(1 - _LEAST_GAIN):
+            best, names = found, together
+    return best if len(names) > 1 else None
+
+
+def _without_runs(series: _Series) -> _Series:
+    """Return a series of the same program and budget without runs."""
+    return _Series(series.plan, series.request, series.family, series.started)

@@ -1,0 +1,98 @@
+"""Records what a program computes: the losses that it goes backward from, or what its models return.
+
+Values stay on their device until the program ends, so that nothing waits for them. Random numbers get a seed when their
+library is imported; a program that sets its seeds later overrides that. Loaded by path into any program, whose Python
+may be older than ours.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+from contextlib import suppress
+from functools import wraps
+from pathlib import Path
+from typing import Any, Callable  # noqa: UP035 (Python 3.8)
+
+# losses, and outputs of models, that are kept
+_MOST = 2_000
+_MOST_OUTPUTS = 64
+_SEED = 20_240_607
+
+
+class Outcomes:
+    """The values of a process, in order, and what the switches did."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder, self.process = Path(folder), os.getpid()
+        self.losses: list[Any] = []
+        self.outputs: list[Any] = []
+        self.effects: Any = None
+
+    def watch(self, torch: Any) -> None:  # noqa: ANN401
+        """Record values of torch, and write them when the process ends."""
+        with suppress(Exception):
+            torch.manual_seed(_SEED)
+        atexit.register(self.save)
+        backward = torch.autograd.backward
+
+        @wraps(backward)
+        def noted(tensors: Any, *given: Any, **named: Any) -> Any:  # noqa: ANN401
+            with suppress(Exception):
+                first = tensors if isinstance(tensors, torch.Tensor) else tensors[0]
+                if first.numel() == 1 and len(self.losses) < _MOST:
+                    self.losses.append(first.detach().double().reshape(()).clone())
+            return backward(tensors, *given, **named)
+
+        torch.autograd.backward = noted
+        call = torch.nn.Module.__call__
+        depth = [0]
+
+        @wraps(call)
+        def called(module: Any, *given: Any, **named: Any) -> Any:  # noqa: ANN401
+            if depth[0] or torch.is_grad_enabled() or len(self.outputs) >= _MOST_OUTPUTS:
+                return call(module, *given, **named)
+            depth[0] += 1
+            try:
+                result = call(module, *given, **named)
+            finally:
+                depth[0] -= 1
+            with suppress(Exception):
+                value = _first_tensor(torch, result)
+                if value is not None:
+                    self.outputs.append(value.detach().float().abs().mean().double())
+            return result
+
+        torch.nn.Module.__call__ = called
+
+    def save(self) -> None:
+        """Write the values of this process; a fork has none."""
+        if os.getpid() != self.process:
+            return
+        with suppress(Exception):
+            document = {
+                "losses": [float(value) for value in self.losses],
+                "outputs": [float(value) for value in self.outputs],
+                "effects": dict(self.effects.count),
+                "why": self.effects.why,
+            }
+            aside = self.folder / f"{self.process}.aside"
+            aside.write_text(json.dumps(document), encoding="utf-8")
+            aside.replace(self.folder / f"{self.process}.outcome")
+
+
+def _first_tensor(torch: Any, result: Any) -> Any:  # noqa: ANN401
+    """Return the first floating-point tensor of what a model returned; None if there is none."""
+    if isinstance(result, torch.Tensor):
+        return result if result.is_floating_point() and result.numel() else None
+    values = result.values() if isinstance(result, dict) else result if isinstance(result, (list, tuple)) else ()
+    return next(filter(lambda value: value is not None, (_first_tensor(torch, value) for value in values)), None)
+
+
+def seed_others(on_import: Callable[..., object]) -> None:
+    """Seed the generators of Python and NumPy."""
+    import random  # noqa: PLC0415 (in the program, only if asked for)
+
+    random.seed(_SEED)
+    on_import({"numpy": lambda module: module.random.seed(_SEED)})

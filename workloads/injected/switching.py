@@ -1,0 +1,300 @@
+"""Changes a program from outside, one switch at a time: what advice asks for, without an edit of the program.
+
+Each switch is a function that changes a module when that is imported, and counts what it changed: a switch that found
+nothing to change has had no effect. Loaded by path into any program, whose Python may be older than ours.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from contextlib import suppress
+from functools import wraps
+from typing import Any, Callable  # noqa: UP035 (Python 3.8)
+from weakref import WeakKeyDictionary
+
+_WORKERS = 8
+_IMAGE = 4
+
+
+class Effects:
+    """What the switches did: `count` of changes by switch, and `why` one could not do more."""
+
+    def __init__(self) -> None:
+        self.count: Counter[str] = Counter()
+        self.why: dict[str, str] = {}
+
+    def done(self, name: str) -> None:
+        """Count a change."""
+        self.count[name] += 1
+
+    def failed(self, name: str, error: BaseException) -> None:
+        """Note why a switch could not change something; only the kind of error, as its text may name anything."""
+        self.why.setdefault(name, type(error).__name__)
+
+
+Change = Callable[[Any, Effects], None]
+
+
+def start(names: list[str], on_import: Callable[..., object], effects: Effects) -> None:
+    """Turn these switches on, each when its module is imported."""
+    by_module: dict[str, list[tuple[str, Change]]] = {}
+    for name in names:
+        if name in SWITCHES:
+            module, change = SWITCHES[name]
+            by_module.setdefault(module, []).append((name, change))
+
+    def change_all(chosen: list[tuple[str, Change]]) -> Callable[[Any], None]:
+        def changed(module: Any) -> None:  # noqa: ANN401
+            for name, change in chosen:
+                try:
+                    change(module, effects)
+                except Exception as error:  # noqa: BLE001 (the program must go on)
+                    effects.failed(name, error)
+
+        return changed
+
+    on_import({module: change_all(chosen) for module, chosen in by_module.items()})
+
+
+def _tf32(torch: Any, effects: Effects) -> None:  # noqa: ANN401
+    if torch.backends.cuda.matmul.allow_tf32 and torch.backends.cudnn.allow_tf32:
+        effects.why["tf32"] = "is on already"
+        return
+    torch.set_float32_matmul_precision("high")
+    torch.backends.cudnn.allow_tf32 = True
+    effects.done("tf32")
+
+
+def _cudnn_benchmark(torch: Any, effects: Effects) -> None:  # noqa: ANN401
+    torch.backends.cudnn.benchmark = True
+    effects.done("cudnn_benchmark")
+
+
+def _around_models(torch: Any, change: Callable[[Any, Any, Any, Any], Any]) -> None:  # noqa: ANN401
+    """Let `change` call the modules that no other module calls: it gets the call, the module, and its arguments."""
+    call = torch.nn.Module.__call__
+    depth = [0]
+
+    @wraps(call)
+    def called(self: Any, *given: Any, **named: Any) -> Any:  # noqa: ANN401
+        compiles = getattr(getattr(torch, "compiler", None), "is_compiling", lambda: False)
+        if compiles() or depth[0]:
+            return call(self, *given, **named)
+        depth[0] += 1
+        try:
+            return change(call, self, given, named)
+        finally:
+            depth[0] -= 1
+
+    torch.nn.Module.__call__ = called
+
+
+def _bf16(torch: Any, effects: Effects) -> None:  # noqa: ANN401
+    def change(call: Any, module: Any, given: Any, named: Any) -> Any:  # noqa: ANN401
+        if torch.is_autocast_enabled():
+            effects.why["bf16"] = "autocast is on already"
+            return call(module, *given, **named)
+        kind = "cuda" if torch.cuda.is_available() else "cpu"
+        effects.done("bf16")
+        with torch.autocast(kind, torch.bfloat16):
+            return call(module, *given, **named)
+
+    _around_models(torch, change)
+
+
+def _channels_last(torch: Any, effects: Effects) -> None:  # noqa: ANN401
+    changed: Any = WeakKeyDictionary()
+
+    def change(call: Any, module: Any, given: Any, named: Any) -> Any:  # noqa: ANN401
+        if module not in changed:
+            changed[module] = any(isinstance(inner, torch.nn.Conv2d) for inner in module.modules())
+            if changed[module]:
+                module.to(memory_format=torch.channels_last)
+                effects.done("channels_last")
+        if changed[module]:
+            given = tuple(_as_channels_last(torch, value) for value in given)
+            named = {name: _as_channels_last(torch, value) for name, value in named.items()}
+        return call(module, *given, **named)
+
+    _around_models(torch, change)
+
+
+def _as_channels_last(torch: Any, value: Any) -> Any:  # noqa: ANN401
+    is_image = isinstance(value, torch.Tensor) and value.dim() == _IMAGE and value.is_floating_point()
+    return value.contiguous(memory_format=torch.channels_last) if is_image else value
+
+
+def _compiled(name: str, **options: Any) -> Change:  # noqa: ANN401
+    """Return the switch that compiles the models of a program, each when it is called first."""
+
+    def change_torch(torch: Any, effects: Effects) -> None:  # noqa: ANN401
+        compiled: Any = WeakKeyDictionary()
+
+        def change(call: Any, module: Any, given: Any, named: Any) -> Any:  # noqa: ANN401
+            if type(module).__name__ == "OptimizedModule":
+                effects.why[name] = "is compiled already"
+                return call(module, *given, **named)
+            if module not in compiled:
+                forward = module.forward
+                compiled[module] = True
+                try:
+                    # in place, so that all who hold the module call what is compiled
+                    module.forward = torch.compile(forward, **options)
+                    result = call(module, *given, **named)
+                except Exception as error:  # noqa: BLE001 (what cannot be compiled runs as it was)
+                    module.forward = forward
+                    effects.failed(name, error)
+                else:
+                    effects.done(name)
+                    return result
+            return call(module, *given, **named)
+
+        _around_models(torch, change)
+
+    return change_torch
+
+
+def _fused_optimizer(torch: Any, effects: Effects) -> None:  # noqa: ANN401
+    """Create Adam, AdamW, SGD and Adagrad fused, unless the program says what it wants."""
+    for kind in ("Adam", "AdamW", "SGD", "Adagrad"):
+        optimizer = getattr(torch.optim, kind, None)
+        if optimizer is not None:
+            _fuse(optimizer, effects)
+
+
+def _fuse(optimizer: Any, effects: Effects) -> None:  # noqa: ANN401
+    create = optimizer.__init__
+
+    @wraps(create)
+    def init(self: Any, params: Any, *given: Any, **named: Any) -> None:  # noqa: ANN401
+        params = list(params)
+        if named.get("fused") is None:
+            try:
+                # of PyTorch, fused excludes foreach
+                create(self, params, *given, **{**named, "foreach": None, "fused": True})
+            except Exception as error:  # noqa: BLE001 (parameters that cannot be fused)
+                effects.failed("fused_optimizer", error)
+            else:
+                effects.done("fused_optimizer")
+                return
+        else:
+            effects.why["fused_optimizer"] = "the program chooses"
+        create(self, params, *given, **named)
+
+    optimizer.__init__ = init
+
+
+def _loader(**defaults: Any) -> Change:  # noqa: ANN401
+    """Return the switch that changes options of DataLoaders which the program leaves at their defaults."""
+    (name,) = defaults
+    wanted = defaults[name]
+
+    def change(module: Any, effects: Effects) -> None:  # noqa: ANN401
+        kind = module.DataLoader
+        create = kind.__init__
+
+        @wraps(create)
+        def init(self: Any, *given: Any, **named: Any) -> None:  # noqa: ANN401
+            changed = wanted(named)
+            if changed:
+                effects.done(name)
+            create(self, *given, **{**named, **changed})
+
+        kind.__init__ = init
+
+    return change
+
+
+def _workers(named: dict[str, Any]) -> dict[str, Any]:
+    count = min(_WORKERS, max(os.cpu_count() or 1, 1))
+    return {} if named.get("num_workers") else {"num_workers": count, "persistent_workers": True}
+
+
+def _persistent(named: dict[str, Any]) -> dict[str, Any]:
+    return {"persistent_workers": True} if named.get("num_workers") and not named.get("persistent_workers") else {}
+
+
+def _pinned(named: dict[str, Any]) -> dict[str, Any]:
+    return {} if named.get("pin_memory") else {"pin_memory": True}
+
+
+def _non_blocking(torch: Any, effects: Effects) -> None:  # noqa: ANN401
+    """Let copies of pinned tensors to the GPU not block."""
+    for name in ("to", "cuda"):
+        copy = getattr(torch.Tensor, name)
+
+        @wraps(copy)
+        def copied(self: Any, *given: Any, _copy: Any = copy, **named: Any) -> Any:  # noqa: ANN401
+            if "non_blocking" not in named and not self.is_cuda and self.is_pinned():
+                with suppress(TypeError):
+                    result = _copy(self, *given, non_blocking=True, **named)
+                    effects.done("non_blocking")
+                    return result
+            return _copy(self, *given, **named)
+
+        setattr(torch.Tensor, name, copied)
+
+
+def _stored_activations(module: Any, effects: Effects) -> None:  # noqa: ANN401
+    """Keep activations instead of computing them again."""
+    kept = {"use_reentrant", "context_fn", "determinism_check", "debug", "preserve_rng_state", "early_stop"}
+
+    def plain(function: Any, *given: Any, **named: Any) -> Any:  # noqa: ANN401
+        effects.done("stored_activations")
+        return function(*given, **{name: value for name, value in named.items() if name not in kept})
+
+    module.checkpoint = plain
+
+
+def _without(path: str, name: str) -> Change:
+    """Return the switch that makes a function of torch do nothing."""
+
+    def change(torch: Any, effects: Effects) -> None:  # noqa: ANN401
+        place = torch
+        *outer, last = path.split(".")
+        for part in outer:
+            place = getattr(place, part)
+
+        @wraps(getattr(place, last))
+        def nothing(*_: Any, **__: Any) -> None:  # noqa: ANN401
+            effects.done(name)
+
+        setattr(place, last, nothing)
+
+    return change
+
+
+def _sdpa(transformers: Any, effects: Effects) -> None:  # noqa: ANN401
+    """Let models of transformers use scaled_dot_product_attention."""
+    model = transformers.PreTrainedModel
+    create = model.__init__
+
+    @wraps(create)
+    def init(self: Any, config: Any, *given: Any, **named: Any) -> None:  # noqa: ANN401
+        if getattr(config, "_attn_implementation", None) == "eager" and getattr(type(self), "_supports_sdpa", False):
+            config._attn_implementation = "sdpa"
+            effects.done("sdpa")
+        create(self, config, *given, **named)
+
+    model.__init__ = init
+
+
+SWITCHES: dict[str, tuple[str, Change]] = {
+    "tf32": ("torch", _tf32),
+    "bf16": ("torch", _bf16),
+    "cudnn_benchmark": ("torch", _cudnn_benchmark),
+    "channels_last": ("torch", _channels_last),
+    "fused_optimizer": ("torch", _fused_optimizer),
+    "loader_workers": ("torch.utils.data.dataloader", _loader(loader_workers=_workers)),
+    "persistent_workers": ("torch.utils.data.dataloader", _loader(persistent_workers=_persistent)),
+    "pinned_batches": ("torch.utils.data.dataloader", _loader(pinned_batches=_pinned)),
+    "non_blocking": ("torch", _non_blocking),
+    "compile": ("torch", _compiled("compile")),
+    "compile_graphs": ("torch", _compiled("compile_graphs", mode="reduce-overhead")),
+    "sdpa": ("transformers.modeling_utils", _sdpa),
+    "stored_activations": ("torch.utils.checkpoint", _stored_activations),
+    "keep_cache": ("torch", _without("cuda.empty_cache", "keep_cache")),
+    "no_synchronize": ("torch", _without("cuda.synchronize", "no_synchronize")),
+}
+"""The module that a switch waits for, and the change of it; nightsight/results/switches.py says what each is for."""
