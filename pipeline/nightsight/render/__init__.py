@@ -73,8 +73,9 @@ def format_of(name: str) -> str:
 
 
 def _html() -> Renderer:
-    from nightsight.render.page.html import render_html
+    from nightsight.render.page.html import preload, render_html
 
+    preload()
     return lambda source: {
         "": render_html(
             source.report,
