@@ -343,7 +343,8 @@ def causing_calls(timeline: Timeline) -> CauseCalls:
     rows: dict[tuple[int, int], Ints] = {}
     for key, calls_of_process in positions(process).items():
         long_calls = calls_of_process[end[calls_of_process] > start[calls_of_process]]
-        rows |= {(key, position): long_calls[cause[long_calls] == position] for position in range(len(IDLE))}
+        causes = cause[long_calls]
+        rows |= {(key, position): long_calls[causes == position] for position in range(len(IDLE))}
     return CauseCalls(start, end, process, thread, cause, names.codes, names.categories, rows)
 
 
