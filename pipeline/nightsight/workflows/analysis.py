@@ -40,17 +40,18 @@ def analyze_profile(
     findings: tuple[Finding, ...] = (),
 ) -> Source:
     """Analyze a profile as `build_report` does, and meanwhile prepare the events for an output format."""
-    timeline, is_large = Timeline.of(profile), profile.rows >= MANY_ROWS
-    others = tuple[Callable[[], Any], ...]()
-    if form.has_windows and not is_large:
-        others = compute_in_fork(partial(_other_results, timeline), lambda: tuple(_other_views(timeline)))
-    prepared = form.prepare and background(partial(form.prepare, profile), rows=profile.rows)
-    of_devices = background(partial(activities, profile), rows=profile.rows) if prepared else None
+    timeline, in_fork = Timeline.of(profile), tuple[Callable[[], Any], ...]()
+    ahead = [partial(form.prepare, profile), partial(activities, profile)] if form.prepare else []
+    if form.has_windows and profile.rows < MANY_ROWS:
+        # before this process is copied: both need it
+        offered_windows(profile)
+        in_fork = compute_in_fork(partial(_other_results, timeline), lambda: tuple(_other_views(timeline)), *ahead)
+    prepared = in_fork[2:] or [background(compute, rows=profile.rows) for compute in ahead]
     report = build_report(profile, title, capture=capture, findings=findings)
-    if others and isinstance(report.results, Results):
-        report = _with_others(report, report.results, *others)
+    if in_fork and isinstance(report.results, Results):
+        report = _with_others(report, report.results, *in_fork[:2])
     source = make_source(report, profile)
-    return replace(source, prepared=prepared, activities=of_devices or source.activities)
+    return replace(source, prepared=prepared[0], activities=prepared[1]) if prepared else source
 
 
 _OTHER_RESULTS: Final = tuple(entry for entry in RESULTS[RESULTS.index(NVTX_RANGES) :] if entry not in NEEDS)
