@@ -151,6 +151,8 @@ def checkout(commit: str, folder: Path) -> Iterator[Mapping[str, str]]:
     """Check out a commit; yield the environment in which its package is found first."""
     subprocess.run(["git", "worktree", "add", "-q", "--detach", folder, commit], check=True)
     try:
+        if not (folder / "pipeline" / "nightsight").is_dir():
+            raise SystemExit(f"{commit} has another package: Python would run the one that is here")
         yield {**AS_INSTALLED, "PYTHONPATH": str(folder / "pipeline")}
     finally:
         subprocess.run(["git", "worktree", "remove", "--force", folder], check=True)

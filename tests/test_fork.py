@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,13 +21,28 @@ def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
 
 
-def test_a_value_is_computed_once_in_another_process() -> None:
+def test_values_are_computed_once_in_another_process() -> None:
     with fork_allowed():
-        value = compute_in_fork(lambda: (os.getpid(), pd.DataFrame({"a": [1, 2]})))
-    assert value is not None
-    assert value()[0] != os.getpid()
-    assert value()[1] is value()[1]
-    assert value()[1]["a"].tolist() == [1, 2]
+        first, second = compute_in_fork(lambda: (os.getpid(), pd.DataFrame({"a": [1, 2]})), os.getpid)
+    # in any order
+    assert second() == first()[0] != os.getpid()
+    assert first()[1] is first()[1]
+    assert first()[1]["a"].tolist() == [1, 2]
+
+
+def test_a_value_can_be_had_before_the_next_is_computed(tmp_path: Path) -> None:
+    had = tmp_path / "had"
+
+    def wait() -> int:
+        while not had.exists():
+            time.sleep(0.001)
+        return 2
+
+    with fork_allowed():
+        first, second = compute_in_fork(lambda: "x" * 1_000_000, wait)
+    assert len(first()) == 1_000_000
+    had.touch()
+    assert second() == 2
 
 
 @pytest.mark.parametrize("end", [lambda: os._exit(3), lambda: os.kill(os.getpid(), signal.SIGKILL), lambda: 1 / 0])
@@ -39,16 +55,17 @@ def test_a_copy_that_dies_costs_only_time(end: Callable[[], object]) -> None:
         return 7
 
     with fork_allowed():
-        value = compute_in_fork(compute)
-    assert value is not None
+        before, value, after = compute_in_fork(os.getpid, compute, os.getpid)
+    assert before() != original
     assert value() == 7
+    assert after() == original
 
 
 def test_only_commands_copy_their_process() -> None:
-    assert compute_in_fork(lambda: 7) is None
+    assert compute_in_fork(lambda: 7) == ()
     with fork_allowed():
         pass
-    assert compute_in_fork(lambda: 7) is None
+    assert compute_in_fork(lambda: 7) == ()
 
 
 @pytest.mark.parametrize("style", ["html", "json", "markdown"])
@@ -70,4 +87,5 @@ def test_a_report_is_the_same_with_and_without_a_copy(
     alone = rendered()
     with fork_allowed():
         assert rendered() == alone
-    assert copies == [1]
+    # one reads, the other analyzes
+    assert copies == [1, 1]

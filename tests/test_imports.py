@@ -66,6 +66,16 @@ def test_a_command_imports_what_it_needs(
 
 
 @pytest.mark.essential
+def test_what_makes_and_renders_a_report_is_loaded_while_the_capture_is_read() -> None:
+    # the copy that reads starts before these modules are loaded
+    code = "import sys, nightsight.workflows.report; print(*sys.modules)"
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1] / "pipeline")}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    later = {"nightsight.advise", "nightsight.analyze", "nightsight.workflows.analysis", *OF_PAGES}
+    assert later.isdisjoint(done.stdout.split())
+
+
+@pytest.mark.essential
 def test_a_page_computes_each_result_once_and_of_other_windows_only_what_is_shown(
     capture_file: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,9 +3,7 @@
 Heavy imports wait until a command runs, so that `--help` does not load pandas.
 """
 
-import atexit
 import errno
-import gc
 import os
 import shlex
 import sys
@@ -65,10 +63,6 @@ class _Group(click.Group):
     """Turns each way a command can end into an exit status (docs/command-line.md) and an error message."""
 
     def invoke(self, ctx: click.Context) -> None:
-        # garbage collection takes a fifth of the CPU time of a small report, and short-lived programs do not need it;
-        # frozen objects are also skipped by the collection at exit
-        gc.disable()
-        atexit.register(gc.freeze)
         status = 0
         with recording_interrupts() as signals:
             try:
@@ -81,8 +75,6 @@ class _Group(click.Group):
                 # stderr may be closed
                 with suppress(OSError):
                     say(*lines, err=True)
-            finally:
-                gc.enable()
         for stream in (sys.stdout, sys.stderr):
             try:
                 stream.flush()

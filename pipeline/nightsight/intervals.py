@@ -47,6 +47,9 @@ def union(start: Ints, end: Ints) -> tuple[Ints, Ints]:
     if not (start[1:] >= start[:-1]).all():
         order = np.argsort(start, kind="stable")
         start, end = start[order], end[order]
+    # the operations of a stream do not overlap
+    if (start[1:] > end[:-1]).all():
+        return start, end
     reach = np.maximum.accumulate(end)
     first = np.append(True, start[1:] > reach[:-1])
     return (start, reach) if first.all() else (start[first], reach[np.append(first[1:], True)])

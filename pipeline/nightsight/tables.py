@@ -381,7 +381,9 @@ def _absent(name: str, kind: str, rows: int) -> Any:  # noqa: ANN401 (any array)
 def categorical(values: np.ndarray[Any, Any], codes: np.ndarray[Any, Any]) -> "pd.Categorical[Any]":
     """Return the texts `values[codes]` as a categorical without building the long list; merges equal texts."""
     distinct, positions = np.unique(values.astype(object), return_inverse=True)
-    return pd.Categorical.from_codes(positions.astype(np.int64)[codes], categories=pd.Index(distinct, dtype="str"))
+    # in the type that the categorical has for its codes: millions of them are converted before they are looked up
+    kind = np.min_scalar_type(-max(len(distinct), 1))
+    return pd.Categorical.from_codes(positions.astype(kind)[codes], categories=pd.Index(distinct, dtype="str"))
 
 
 def renamed(texts: "pd.Series[Any]", change: Callable[["pd.Index[Any]"], "pd.Index[Any]"]) -> "pd.Categorical[Any]":

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 _MOST_RANKS: Final = 8
@@ -99,6 +100,7 @@ class Scale:
         return text if text == ABSENT else f"{text} {self.symbol}".rstrip()
 
 
+@lru_cache(maxsize=1024)
 def split(column: str) -> tuple[str, str]:
     """Split a column name into stem and unit: `api_total_ns` is (`api_total`, `ns`).
 

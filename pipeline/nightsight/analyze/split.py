@@ -5,6 +5,8 @@ to exactly the window.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -118,21 +120,27 @@ class SplitPart(NamedTuple):
     by_step: Ints
 
 
-class Waits(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Waits:
     """The causes of a device's idle time: disjoint spans, in no order, each in one idle piece.
 
-    `piece`: the number of that piece. `cause`: a position in IDLE, 8 bits wide. For each piece, `process`: the process
-    of the operation that ends it; `call`, `thread`: the call that launched this operation (a row in api_calls), and its
-    thread, -1 without a call.
+    `cause`: a position in IDLE, 8 bits wide. Of each piece, `begin`: its start; `process`: the process of the operation
+    that ends it; `call`, `thread`: the call that launched this operation (a row in api_calls), and its thread, -1
+    without a call.
     """
 
     start: Ints
     end: Ints
-    piece: Ints
     cause: Categories
+    begin: Ints
     process: Ints
     call: Ints
     thread: Ints
+
+    @cached_property
+    def piece(self) -> Ints:
+        """The number of the idle piece of each span."""
+        return np.searchsorted(self.begin, self.start, side="right") - 1
 
 
 class Split(NamedTuple):
@@ -217,8 +225,7 @@ def _as_waits(gaps: _Gaps, layers: Sequence[tuple[str, Spans]]) -> Waits:
     start, end = (np.concatenate([_NONE, *(spans[side] for _, spans in layers)]) for side in (0, 1))
     causes, counts = [IDLE.index(category) for category, _ in layers], [len(spans[0]) for _, spans in layers]
     cause = np.repeat(np.array(causes, dtype=np.int8), counts)
-    piece = np.searchsorted(gaps.start, start, side="right") - 1
-    return Waits(start, end, piece, cause, gaps.process, gaps.call, gaps.thread)
+    return Waits(start, end, cause, gaps.start, gaps.process, gaps.call, gaps.thread)
 
 
 def window_waits(timeline: Timeline, *, device: int) -> Waits:
@@ -336,7 +343,8 @@ def causing_calls(timeline: Timeline) -> CauseCalls:
     rows: dict[tuple[int, int], Ints] = {}
     for key, calls_of_process in positions(process).items():
         long_calls = calls_of_process[end[calls_of_process] > start[calls_of_process]]
-        rows |= {(key, position): long_calls[cause[long_calls] == position] for position in range(len(IDLE))}
+        causes = cause[long_calls]
+        rows |= {(key, position): long_calls[causes == position] for position in range(len(IDLE))}
     return CauseCalls(start, end, process, thread, cause, names.codes, names.categories, rows)
 
 

@@ -115,10 +115,12 @@ def _repetition(timeline: Timeline, process: Ints, time: Ints) -> Ints:
     """
     window = timeline.window
     of_busiest = window.repetitions if len(window.repetitions) else np.array([window.start_ns])
-    numbers = np.searchsorted(of_busiest, time, side="right") - 1
+    numbers, is_other = np.empty(len(time), dtype=np.int64), np.ones(len(time), dtype=bool)
     for key, starts in window.steps.items():
         is_of_process = process == key
         numbers[is_of_process] = np.searchsorted(starts, time[is_of_process], side="right") - 1
+        is_other &= ~is_of_process
+    numbers[is_other] = np.searchsorted(of_busiest, time[is_other], side="right") - 1
     is_inside = (time >= window.start_ns) & (time < window.end_ns)
     return np.where(is_inside & (numbers >= 0), np.minimum(numbers, len(of_busiest) - 1), -1)
 

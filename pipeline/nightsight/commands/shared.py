@@ -1,5 +1,6 @@
 """Shared by several commands: options for captures and output, and memory settings."""
 
+import os
 import sys
 from pathlib import Path
 from typing import Final
@@ -9,6 +10,7 @@ import click
 TOOL: Final = click.Path(dir_okay=False, path_type=Path)
 # M_TRIM_THRESHOLD, M_MMAP_MAX, M_ARENA_MAX of malloc.h
 _MALLOC: Final = {-1: 2**31 - 1, -4: 0, -8: 1}
+_THREADS: Final = "OPENBLAS_NUM_THREADS"
 
 input_option = click.option(
     "--max-input",
@@ -40,7 +42,8 @@ def keep_memory() -> None:
     """Reuse the memory of freed arrays: glibc returns large ones to the system, which must then zero new pages.
 
     For short-lived commands only, since memory use stays at its peak. Has no effect without glibc. Call it before numpy
-    is imported: its threads would get separate arenas, which others then share.
+    is imported, which it does without the threads of its linear algebra: nothing here uses them, they get separate
+    arenas, which others then share, and wait for work by spinning.
     """
     import ctypes
 
@@ -48,3 +51,9 @@ def keep_memory() -> None:
     if set_option is not None:
         for option, value in _MALLOC.items():
             set_option(option, value)
+    if _THREADS not in os.environ:
+        # not for longer: programs that a command starts have their own settings
+        os.environ[_THREADS] = "1"
+        import numpy  # noqa: F401
+
+        del os.environ[_THREADS]

@@ -3,6 +3,8 @@
 import re
 from typing import Final
 
+import numpy as np
+
 from nightsight.model.report import Profile
 from nightsight.system.parallel import memoize
 from nightsight.tables import FUNCTION, MODULE, empty
@@ -30,7 +32,8 @@ def framework_of(profile: Profile) -> str:
     """Return the framework of a program: the first that left a trace; CUDA without any and without Python, else ""."""
     ranges = profile.tables.get("ranges", empty("ranges"))
     kernels = profile.tables.get("kernels", empty("kernels"))
-    names = kernels["name"].cat.remove_unused_categories().cat.categories
+    of_kernels = kernels["name"].cat
+    names = of_kernels.categories[np.bincount(of_kernels.codes + 1, minlength=len(of_kernels.categories) + 1)[1:] > 0]
     if len(profile.tables.get("cpu_ops", ())) or ranges["style"].isin([MODULE, FUNCTION]).any():
         return PYTORCH
     if (ranges["domain"] == "TSL").any():

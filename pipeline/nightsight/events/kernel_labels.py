@@ -486,8 +486,12 @@ def readable(name: str) -> str:
 
 def cut(text: str, length: int) -> str:
     """Shorten a label: drop inner template arguments first, then the middle, without leaving half a word."""
-    shorter = [_without_inner_arguments(text, nesting) for nesting in _NESTING]
-    return _word_cut(next((form for form in shorter if len(form) <= length), shorter[-1]), length)
+    form = text
+    for nesting in _NESTING:
+        form = _without_inner_arguments(text, nesting)
+        if len(form) <= length:
+            break
+    return _word_cut(form, length)
 
 
 def _word_cut(text: str, length: int) -> str:
@@ -498,6 +502,8 @@ def _word_cut(text: str, length: int) -> str:
 
 def _without_inner_arguments(text: str, nesting: int) -> str:
     """Drop template arguments nested deeper than `nesting` levels; a name with unbalanced brackets stays as it is."""
+    if text.count("<") <= nesting:
+        return text
     characters: list[str] = []
     depth = 0
     for character in text:

@@ -108,7 +108,7 @@ def unseen(profile: Profile) -> dict[int, Unseen]:
     late_waits = {process: _late_wait_spans(profile, process, operations) for process in _process_numbers(operations)}
     for gpu, of_gpu in operations.items():
         idle = gaps(union(of_gpu.start, of_gpu.end), bounds)
-        processes = np.unique(of_gpu.process)
+        processes = np.sort(pd.unique(of_gpu.process))
         paused = [spans for process, spans in pauses(profile).items() if process in processes]
         layers = (
             union_of(paused),
@@ -157,11 +157,15 @@ def _uncounted_spans(profile: Profile) -> dict[int, Spans]:
     owner, number = calls["process"].to_numpy(dtype=np.int64), integers(calls["correlation"])
     by_process = {}
     for process in pd.unique(owner).tolist():
-        numbered = np.flatnonzero((owner == process) & (number > 0))
-        start, end = (calls[name].to_numpy()[numbered] for name in _SPAN)
-        order = np.argsort(start, kind="stable")
-        begin, until = np.maximum.accumulate(end[order])[:-1], start[order][1:]
-        missing = np.diff(np.maximum.accumulate(number[numbered][order]))
+        is_numbered = (owner == process) & (number > 0)
+        numbers, start, end = number, *(calls[name].to_numpy() for name in _SPAN)
+        if not is_numbered.all():
+            numbers, start, end = (values[is_numbered] for values in (numbers, start, end))
+        if not (start[1:] >= start[:-1]).all():
+            order = np.argsort(start, kind="stable")
+            numbers, start, end = (values[order] for values in (numbers, start, end))
+        begin, until = np.maximum.accumulate(end)[:-1], start[1:]
+        missing = np.diff(np.maximum.accumulate(numbers))
         is_pause = (missing > _MOST_UNRECORDED) & (until - begin > _LATE_NS)
         if is_pause.any():
             stretches = begin[is_pause], until[is_pause]
@@ -300,14 +304,16 @@ def _by_gpu(profile: Profile) -> Iterator[tuple[int, _Operations]]:
     if not sum(map(len, frames)):
         return
     call, calls = launching_calls(profile), profile.tables.get("api_calls", empty("api_calls"))
-    call_start, call_end = (np.append(calls[name].to_numpy(dtype=np.int64), -1)[call] for name in _SPAN)
+    call_start, call_end = np.full((2, len(call)), -1)
+    has_call = call >= 0
+    call_start[has_call], call_end[has_call] = (calls[name].to_numpy()[call[has_call]] for name in _SPAN)
     gpu, start, end, process, stream = (
         np.concatenate([integers(frame[name]) for frame in frames])
         for name in ("device", "start_ns", "end_ns", "process", "stream")
     )
     is_launched = np.concatenate([are_launched(frame) for frame in frames])
     order = np.argsort(start, kind="stable")
-    for number in np.unique(gpu).tolist():
+    for number in np.sort(pd.unique(gpu)).tolist():
         rows = order[gpu[order] == number]
         times = start[rows], end[rows]
         of_call = call_start[rows], call_end[rows]
@@ -316,7 +322,7 @@ def _by_gpu(profile: Profile) -> Iterator[tuple[int, _Operations]]:
 
 def _process_numbers(operations: dict[int, _Operations]) -> list[int]:
     processes = np.concatenate([_NONE, *(of_gpu.process for of_gpu in operations.values())])
-    return [int(process) for process in np.unique(processes)]
+    return [int(process) for process in np.sort(pd.unique(processes))]
 
 
 def _time_before(profile: Profile, gpu: int, operations: dict[int, _Operations], first: int) -> Spans:

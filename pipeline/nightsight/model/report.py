@@ -399,12 +399,14 @@ class Report:
         fields["findings"] = [asdict(finding) for finding in self.findings]
         fields["benchmark"] = self.benchmark and asdict(self.benchmark)
         fields["conditions"] = [asdict(condition) for condition in self.conditions]
+        # other windows take longest, and may be computed elsewhere meanwhile
+        results = [_result_to_dict(result) for result in self.results]
         document = {
             "format": REPORT_FORMAT,
             **_without_infinite(fields),
             "environment": asdict(self.environment),
             "windows": [_view_to_dict(view) for view in self.windows],
-            "results": [_result_to_dict(result) for result in self.results],
+            "results": results,
         }
         return json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False, default=dict) + "\n"
 

@@ -119,8 +119,11 @@ def _stream_numbers(frames: list[pd.DataFrame]) -> Ints:
     """Number the streams of all operations."""
     number = np.zeros(sum(map(len, frames)), dtype=np.int64)
     for name in ("device", "process", "context", "stream"):
-        codes, distinct = pd.factorize(np.concatenate([integers(frame[name]) for frame in frames]))
-        number = pd.factorize(number * len(distinct) + codes)[0]
+        values = np.concatenate([integers(frame[name]) for frame in frames])
+        # most captures have one device, one process and one context
+        if (values != values[0]).any():
+            codes, distinct = pd.factorize(values)
+            number = pd.factorize(number * len(distinct) + codes)[0]
     return number
 
 

@@ -41,21 +41,28 @@ class Source:
         return self.profile
 
 
+Renderer = Callable[[Source], dict[str, bytes]]
+
+
 @dataclass(frozen=True)
 class Format:
-    """An output format: its file name suffix, and a function that returns its files by name.
+    """An output format: its file name suffix, and a function that imports what it needs and returns the renderer.
 
-    A single file has the name "". A format with `of_events` needs a profile read with all details of its events. One
-    that `has_windows` shows the other windows of a report, too. prepare: computes what `render` needs of the events,
-    for `Source.prepared`, while the report is made.
+    A renderer returns files by name; a single file has the name "". A format with `of_events` needs a profile read with
+    all details of its events. One that `has_windows` shows the other windows of a report, too. prepare: computes what
+    `render` needs of the events, for `Source.prepared`, while the report is made.
     """
 
     suffix: str
-    render: Callable[[Source], dict[str, bytes]]
+    load: Callable[[], Renderer]
     is_folder: bool = False
     of_events: bool = False
     has_windows: bool = False
     prepare: Callable[[Profile], Any] | None = None
+
+    def render(self, source: Source) -> dict[str, bytes]:
+        """Return the files of a report by name."""
+        return self.load()(source)
 
 
 def format_of(name: str) -> str:
@@ -65,17 +72,19 @@ def format_of(name: str) -> str:
     return max(files, key=lambda style: len(FORMATS[style].suffix), default="html")
 
 
-def _html(source: Source) -> dict[str, bytes]:
-    from nightsight.render.page.html import render_html
+def _html() -> Renderer:
+    from nightsight.render.page.html import preload, render_html
 
-    page = render_html(
-        source.report,
-        source.profile,
-        most_bytes=source.most_bytes,
-        activities=source.activities,
-        events=source.prepared,
-    )
-    return {"": page.encode()}
+    preload()
+    return lambda source: {
+        "": render_html(
+            source.report,
+            source.profile,
+            most_bytes=source.most_bytes,
+            activities=source.activities,
+            events=source.prepared,
+        ).encode()
+    }
 
 
 def _events_of_page(profile: Profile) -> "TimelineEvents":
@@ -84,40 +93,40 @@ def _events_of_page(profile: Profile) -> "TimelineEvents":
     return all_events(profile)
 
 
-def _json(source: Source) -> dict[str, bytes]:
+def _json() -> Renderer:
     from nightsight.render.export.data import render_json
 
-    return render_json(source.report)
+    return lambda source: render_json(source.report)
 
 
-def _csv(source: Source) -> dict[str, bytes]:
+def _csv() -> Renderer:
     from nightsight.render.export.data import render_csv
 
-    return render_csv(source.report)
+    return lambda source: render_csv(source.report)
 
 
-def _parquet(source: Source) -> dict[str, bytes]:
+def _parquet() -> Renderer:
     from nightsight.render.export.data import render_parquet
 
-    return render_parquet(source.report)
+    return lambda source: render_parquet(source.report)
 
 
-def _markdown(source: Source) -> dict[str, bytes]:
+def _markdown() -> Renderer:
     from nightsight.render.export.markdown import render_markdown
 
-    return {"": render_markdown(source.report).encode()}
+    return lambda source: {"": render_markdown(source.report).encode()}
 
 
-def _perfetto(source: Source) -> dict[str, bytes]:
+def _perfetto() -> Renderer:
     from nightsight.render.export.perfetto import perfetto_trace
 
-    return {"": perfetto_trace(source.events)}
+    return lambda source: {"": perfetto_trace(source.events)}
 
 
-def _speedscope(source: Source) -> dict[str, bytes]:
+def _speedscope() -> Renderer:
     from nightsight.render.export.speedscope import speedscope_profile
 
-    return {"": speedscope_profile(source.events)}
+    return lambda source: {"": speedscope_profile(source.events)}
 
 
 FORMATS: Final[Mapping[str, Format]] = {

@@ -7,12 +7,13 @@ import os
 import pickle
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import cache
-from typing import Final, TypeVar
+from functools import partial
+from struct import Struct
+from typing import Any, Final
 
-_Value = TypeVar("_Value")
+_END: Final = Struct("q")
 _allowed: Final = [False]
 
 
@@ -27,13 +28,16 @@ def fork_allowed() -> Iterator[None]:
         _allowed[0] = False
 
 
-def compute_in_fork(compute: Callable[[], _Value]) -> Callable[[], _Value] | None:
-    """Start a computation in a copy of this process; return a function that returns its value, which is pickled.
+def compute_in_fork(*computations: Callable[[], object]) -> tuple[Callable[[], Any], ...]:
+    """Start computations, one after another, in a copy of this process; return functions that return their values.
 
-    If the copy fails, the function computes the value itself. None if this process may not be copied.
+    Values are pickled, and each can be had while the copy computes the next. What a failed copy did not compute, the
+    functions compute themselves. Return none if this process may not be copied.
     """
-    if not _allowed[0]:
-        return None
+    if sys.platform != "linux" or not _allowed[0]:
+        return ()
+    # the copy must not wait for a reader, as it would with values in the pipe, which only tells where each ends
+    values = os.memfd_create("values")
     reading, writing = os.pipe()
     # the only other thread draws progress, and the copy neither prints nor shares a lock with it
     with warnings.catch_warnings():
@@ -41,19 +45,42 @@ def compute_in_fork(compute: Callable[[], _Value]) -> Callable[[], _Value] | Non
         child = os.fork()
     if child == 0:
         # neither exit handlers nor the buffers of the original may run or be written twice
-        with suppress(BaseException), os.fdopen(writing, "wb") as pipe:
-            pickle.dump(compute(), pipe, pickle.HIGHEST_PROTOCOL)
-            pipe.flush()
+        with suppress(BaseException), os.fdopen(values, "wb") as file:
+            os.close(reading)
+            for compute in computations:
+                pickle.dump(compute(), file, pickle.HIGHEST_PROTOCOL)
+                file.flush()
+                os.write(writing, _END.pack(file.tell()))
             os._exit(0)
         os._exit(1)
     os.close(writing)
+    received = _received(child, reading, values, computations)
+    known = list[Any]()
 
-    @cache
-    def value() -> _Value:
-        with os.fdopen(reading, "rb") as pipe:
-            content = pipe.read()
-        _, status = os.waitpid(child, 0)
-        received: _Value = compute() if status else pickle.loads(content)  # noqa: S301 (our own process wrote it)
-        return received
+    def value(place: int) -> Any:  # noqa: ANN401 (what the computation returns)
+        while len(known) <= place:
+            known.append(next(received))
+        if len(known) == len(computations):
+            received.close()
+        return known[place]
 
-    return value
+    return tuple(partial(value, place) for place in range(len(computations)))
+
+
+def _received(
+    child: int, reading: int, values: int, computations: Sequence[Callable[[], object]]
+) -> Generator[object, None, None]:
+    """Yield the value of each computation: from the copy, or computed here if the copy died before."""
+    try:
+        with os.fdopen(reading, "rb") as ends, os.fdopen(values, "rb") as file:
+            begin = 0
+            for compute in computations:
+                if sent := ends.read(_END.size):
+                    (end,) = _END.unpack(sent)
+                    # both processes share one position in the file
+                    yield pickle.loads(os.pread(file.fileno(), end - begin, begin))  # noqa: S301 (our process wrote it)
+                    begin = end
+                else:
+                    yield compute()
+    finally:
+        os.waitpid(child, 0)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from nightsight.advise import NEEDS, advise, advise_on_whole, unchecked_rules
 from nightsight.analyze import activities, analyze, analyze_others, doubts, ranks_by_gpu, shared_numbers, view_of
@@ -40,42 +40,44 @@ def analyze_profile(
     findings: tuple[Finding, ...] = (),
 ) -> Source:
     """Analyze a profile as `build_report` does, and meanwhile prepare the events for an output format."""
-    timeline, is_large = Timeline.of(profile), profile.rows >= MANY_ROWS
-    other_half = None if is_large or not form.has_windows else compute_in_fork(partial(_other_half, timeline))
-    prepared = form.prepare and background(partial(form.prepare, profile), rows=profile.rows)
-    of_devices = background(partial(activities, profile), rows=profile.rows) if prepared else None
+    timeline, in_fork = Timeline.of(profile), tuple[Callable[[], Any], ...]()
+    ahead = [partial(form.prepare, profile), partial(activities, profile)] if form.prepare else []
+    if form.has_windows and profile.rows < MANY_ROWS:
+        # before this process is copied: both need it
+        offered_windows(profile)
+        in_fork = compute_in_fork(partial(_other_results, timeline), lambda: tuple(_other_views(timeline)), *ahead)
+    prepared = in_fork[2:] or [background(compute, rows=profile.rows) for compute in ahead]
     report = build_report(profile, title, capture=capture, findings=findings)
-    if other_half and isinstance(report.results, Results):
-        report = _with_other_half(report, report.results, other_half)
+    if in_fork and isinstance(report.results, Results):
+        report = _with_others(report, report.results, *in_fork[:2])
     source = make_source(report, profile)
-    return replace(source, prepared=prepared, activities=of_devices or source.activities)
+    return replace(source, prepared=prepared[0], activities=prepared[1]) if prepared else source
 
 
 _OTHER_RESULTS: Final = tuple(entry for entry in RESULTS[RESULTS.index(NVTX_RANGES) :] if entry not in NEEDS)
-_OtherHalf = tuple[dict[str, Result], tuple[View, ...]]
 
 
-def _other_half(timeline: Timeline) -> _OtherHalf:
-    """Return some results and the other windows, which together take about as long as the rest of the report."""
-    results = {result.name: result for result in analyze(timeline, _OTHER_RESULTS)}
-    return results, tuple(_other_views(timeline))
+def _other_results(timeline: Timeline) -> dict[str, Result]:
+    return {result.name: result for result in analyze(timeline, _OTHER_RESULTS)}
 
 
-def _with_other_half(report: Report, results: Results, other_half: Callable[[], _OtherHalf]) -> Report:
-    """Return the report with what a copy of this process computes."""
-    others = [entry.name for entry in _OTHER_RESULTS]
+def _with_others(
+    report: Report, results: Results, others: Callable[[], dict[str, Result]], views: Callable[[], tuple[View, ...]]
+) -> Report:
+    """Return the report with what a copy of this process computes: some of its results, then its other windows."""
+    names = [entry.name for entry in _OTHER_RESULTS]
 
-    def finished() -> _OtherHalf:
+    def finished() -> dict[str, Result]:
         # outputs ask in their own order; the copy is done at about the time at which this half is
-        joined.make(name for name in joined.names if name not in others)
-        return other_half()
+        joined.make(name for name in joined.names if name not in names)
+        return others()
 
-    joined = results.replaced({name: partial(_result, finished, name) for name in others})
-    return replace(report, results=joined, windows=Windows(next(iter(report.windows)), lambda: finished()[1]))
+    joined = results.replaced({name: partial(_result, finished, name) for name in names})
+    return replace(report, results=joined, windows=Windows(next(iter(report.windows)), views))
 
 
-def _result(other_half: Callable[[], _OtherHalf], name: str) -> Result:
-    return other_half()[0][name]
+def _result(others: Callable[[], dict[str, Result]], name: str) -> Result:
+    return others()[name]
 
 
 def build_report(

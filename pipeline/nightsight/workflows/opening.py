@@ -1,8 +1,9 @@
 """Opens the sources of reports: captures, report.json files, and run folders."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -17,13 +18,15 @@ from nightsight.render import Format, Source
 from nightsight.runs.layout import captures_of, refuse_no_run
 from nightsight.runs.unprofiled import with_unprofiled
 from nightsight.system.crash import naming_file
+from nightsight.system.fork import compute_in_fork
 from nightsight.system.scratch import scratch
 from nightsight.tables import Details
 from nightsight.texts import without_host
-from nightsight.workflows.analysis import analyze_profile, by_severity
 from nightsight.workflows.attach import with_attached
 
 _SMALL_BYTES: Final = 60_000_000
+# these are read about as soon as the modules of a report are loaded
+_SOON_READ_BYTES: Final = 10_000_000
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,9 @@ def open_file(path: Path, form: Format, reading: Reading) -> Source:
             report = Report.from_json(path.read_bytes())
             refuse_incomplete(report)
         return Source(report)
-    with profile_of(path, reading, details=form.of_events or is_small(path)) as profile:
+    with profile_of(path, reading, details=form.of_events or is_small(path), form=form) as profile:
+        from nightsight.workflows.analysis import analyze_profile  # noqa: PLC0415 (loaded while the capture is read)
+
         reading.progress(f"looking for causes in {path.name}")
         chosen = with_attached(replace(with_own_gpus(profile), window=reading.window), reading.attach)
         return analyze_profile(chosen, title_of(path), form)
@@ -82,7 +87,9 @@ def _open_run(folder: Path, form: Format, reading: Reading) -> Source:
         return open_file(report_file, form, reading)
     details = form.of_events or is_small(files[0])
     replays = [] if files[0].suffix == NCU_REPORT else sorted((folder / "capture").glob(f"*{NCU_REPORT}"))
-    with profile_of(files[0], reading, details=details) as timeline:
+    with profile_of(files[0], reading, details=details, form=form) as timeline:
+        from nightsight.workflows.analysis import analyze_profile, by_severity  # noqa: PLC0415 (as above)
+
         profile, findings = timeline, tuple[Finding, ...]()
         if replays:
             from nightsight.workflows.replay import with_replayed  # noqa: PLC0415 (it imports all collectors)
@@ -117,13 +124,22 @@ def is_small(path: Path) -> bool:
 
 
 @contextmanager
-def profile_of(path: Path, reading: Reading, *, details: Details = True) -> Iterator[Profile]:
-    """Read a capture; a .nsys-rep is first exported to a temporary folder. `details`: see `read`."""
+def profile_of(
+    path: Path, reading: Reading, *, details: Details = True, form: Format | None = None
+) -> Iterator[Profile]:
+    """Read a capture; a .nsys-rep is first exported to a temporary folder. `details`: see `read`.
+
+    form: the format of a report of it, whose modules are loaded meanwhile.
+    """
     if recognize(path) != "nsys-rep":
         if not is_small(path):
             reading.progress(f"reading {path.name}")
         with naming_file(path, "reading"):
-            profile = with_unprofiled(read(path, details=details, most_bytes=reading.most_bytes), path)
+            compute: Callable[[], Profile] = partial(read, path, details=details, most_bytes=reading.most_bytes)
+            if form and path.stat().st_size < _SOON_READ_BYTES and (in_fork := compute_in_fork(compute)):
+                _load(form)
+                (compute,) = in_fork
+            profile = with_unprofiled(compute(), path)
         with naming_file(path):
             yield profile
         return
@@ -135,3 +151,10 @@ def profile_of(path: Path, reading: Reading, *, details: Details = True) -> Iter
         database = folder / "export.sqlite"
         export_sqlite(path, database, nsys=tool, log=folder / "export.log")
         yield with_unprofiled(read(database, details=details), path)
+
+
+def _load(form: Format) -> None:
+    """Import what makes a report and renders it."""
+    import nightsight.workflows.analysis  # noqa: F401, PLC0415 (not before a copy of this process reads)
+
+    form.load()

@@ -303,7 +303,8 @@ def _operation_nodes(timeline: Timeline, calls: CallNodes, index: Ints) -> Opera
     start, end = operations.start[operation], operations.end[operation]
     call, call_row = call[operation], operations.call[operation]
     call_starts = timeline.profile.tables.get("api_calls", empty("api_calls"))["start_ns"].to_numpy()
-    launch_ns = np.where(call_row >= 0, np.append(call_starts, 0)[call_row], start)
+    launch_ns, has_call = start.copy(), call_row >= 0
+    launch_ns[has_call] = call_starts[call_row[has_call]]
     # a copy staged through a driver buffer counts as done when its call returns
     call_end = np.where(call >= 0, np.append(calls.end, 0)[call], 0)
     end = np.where(_runs_in_call(calls, start, call) & (end >= call_end), call_end - 1, end)

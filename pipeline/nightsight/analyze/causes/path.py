@@ -107,8 +107,11 @@ def _trace_back(reason: Ints, times: Ints, last: int, until: int) -> Ints:
     The chain ends with -1 if the reason of an event is unknown. Reasons are partly guesses, and clocks differ: if they
     form a cycle, the chain goes on with the latest event before it.
     """
+    # most events follow the one before them in the list: such a run is taken at once
+    follows = (reason == np.arange(-1, len(reason) - 1)) & (np.append(until, times[:-1])[: len(times)] > until)
+    first_of_run = np.maximum.accumulate(np.where(follows, 0, np.arange(len(reason))))
     # memory views: indexing a numpy array takes three times as long
-    reasons, when, node, chain = reason.data, times.data, last, list[int]()
+    reasons, when, firsts, node, chain = reason.data, times.data, first_of_run.data, last, list[Ints]()
     seen, earliest, by_time = bytearray(len(reason)), np.iinfo(np.int64).max, np.empty(0, dtype=np.int64)
     while node >= 0 and when[node] > until:
         if seen[node]:
@@ -116,11 +119,13 @@ def _trace_back(reason: Ints, times: Ints, last: int, until: int) -> Ints:
             earlier = int(np.searchsorted(times[by_time], earliest))
             node = int(by_time[earlier - 1]) if earlier else -1
             continue
-        seen[node] = 1
-        earliest = min(earliest, when[node])
-        chain.append(node)
-        node = reasons[node]
-    return np.array([*chain, node], dtype=np.int64)
+        # the run ends where the chain has been
+        first = max(firsts[node], seen.rfind(1, firsts[node], node) + 1)
+        seen[first : node + 1] = b"\1" * (node + 1 - first)
+        earliest = min(earliest, int(times[first : node + 1].min()))
+        chain.append(np.arange(node, first - 1, -1))
+        node = reasons[first]
+    return np.concatenate([*chain, np.array([node], dtype=np.int64)])
 
 
 def _mark_unseen(timeline: Timeline, graph: Graph, columns: tuple[Ints, ...]) -> tuple[Ints, ...]:

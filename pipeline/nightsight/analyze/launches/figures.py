@@ -43,6 +43,7 @@ class _SubmittedWork(NamedTuple):
     is_known: Flags
     call_start: Ints
     call_end: Ints
+    is_first: Flags
 
     @property
     def submit_ns(self) -> Ints:
@@ -145,7 +146,7 @@ def _first_idle(timeline: Timeline, work: _SubmittedWork, *, device: int) -> int
     """
     window, api = timeline.window, work.call_end - work.call_start
     is_launch = _is_launch(timeline, work) & work.is_known
-    first = _is_first_launch(work)
+    first = work.is_first
     if not (is_launch & ~first).any():
         return 0
     surplus = np.where(is_launch & first, np.maximum(api - np.median(api[is_launch & ~first]), 0), 0).astype(np.int64)
@@ -170,7 +171,7 @@ def launch_times(timeline: Timeline) -> LaunchTimes:
         (work.call_end - work.call_start)[is_launch],
         (work.start - work.call_start)[is_launch],
         _met_idle_gpu(work)[is_launch],
-        _is_first_launch(work)[is_launch],
+        work.is_first[is_launch],
     )
 
 
@@ -193,16 +194,10 @@ def _submitted_work(timeline: Timeline) -> _SubmittedWork:
     start, call = operations.start[position], operations.call[position]
     has_call = call >= 0
     call_start, call_end = (np.where(has_call, np.append(times, 0)[call], start) for times in timeline.call_times)
+    device, process, name = operations.device[position], process[position], name[position]
+    is_first = _are_first(call_start, _combination(process, device, name))
     return _SubmittedWork(
-        start,
-        end[position],
-        operations.device[position],
-        process[position],
-        queue[position],
-        name[position],
-        has_call,
-        call_start,
-        call_end,
+        start, end[position], device, process, queue[position], name, has_call, call_start, call_end, is_first
     )
 
 
@@ -221,8 +216,10 @@ def _combination(*columns: Ints) -> Ints:
     """Return a number for each combination of values, the same for equal ones."""
     combined = np.zeros(len(columns[0]), dtype=np.int64)
     for column in columns:
-        codes, values = pd.factorize(column, sort=True)
-        combined = combined * len(values) + codes
+        # one device, one process, one context: often there is only one value, which distinguishes nothing
+        if len(column) and (column != column[0]).any():
+            codes, values = pd.factorize(column, sort=True)
+            combined = combined * len(values) + codes
     return combined
 
 
@@ -254,12 +251,12 @@ def _met_idle_gpu(work: _SubmittedWork) -> Flags:
     return flags
 
 
-def _is_first_launch(work: _SubmittedWork) -> Flags:
-    """Return which are the first recorded launch of a kernel in a process and on a device."""
-    time = pd.Series(work.call_start)
-    earliest = time.groupby(_combination(work.process, work.device, work.name), sort=False).transform("min")
-    flags: Flags = (earliest == time).to_numpy()
-    return flags
+def _are_first(call_start: Ints, kernel: Ints) -> Flags:
+    """Return which are the first recorded launch of their kernel."""
+    codes, kernels = pd.factorize(kernel)
+    earliest = np.full(len(kernels), np.iinfo(np.int64).max)
+    np.minimum.at(earliest, codes, call_start)
+    return np.asarray(earliest[codes] == call_start)
 
 
 def _statistics(time: Ints) -> tuple[int, int, float, float, int]:

@@ -176,8 +176,8 @@ def event_names(table: str, frame: pd.DataFrame) -> tuple[Ints, list[str]]:
 
 def distinct(keys: Sequence[Ints]) -> tuple[Ints, Ints]:
     """Number the distinct combinations of keys in sorted order; return each event's number, and the combinations."""
-    codes = np.zeros(len(keys[0]), dtype=np.int64)
-    for key in keys:
+    codes: Ints = pd.factorize(keys[0])[0].astype(np.int64)
+    for key in keys[1:]:
         key_codes, values = pd.factorize(key)
         # renumbered after each key, so that the product cannot overflow
         codes = pd.factorize(codes * len(values) + key_codes)[0].astype(np.int64)

@@ -89,6 +89,12 @@ def render_html(
     return with_policy(fill("report.html", page=view, timeline="", no_timeline=reason))
 
 
+def preload() -> None:
+    """Read the style and the script of a page, which takes 20 ms, so that `render_html` has them."""
+    _style()
+    _script()
+
+
 def fill(
     template: str,
     *,

@@ -186,6 +186,8 @@ def page(report: Report, *, table_bytes: int = TABLE_BYTES) -> Page:
     advice_items = advice(report.findings, titles, labels)
     # without either, no section gives the reason
     causes = () if advice_items or lead else tuple((_CAUSES, reason) for _, reason in unchecked)
+    tables = packed_tables((section.table for section in all_sections if section.table), most_bytes=table_bytes)
+    # last: other windows take longest, and may be computed elsewhere meanwhile
     windows = choices(report, run, advice_items, labels)
     about = windows.windows[0].verdict.about
     doubtful = banners(tuple(finding for finding in report.findings if finding is not about))
@@ -205,7 +207,7 @@ def page(report: Report, *, table_bytes: int = TABLE_BYTES) -> Page:
         (*causes, *_unavailable(report.results)),
         method,
         printable(report.generator) if report.generator else "",
-        packed_tables((section.table for section in all_sections if section.table), most_bytes=table_bytes),
+        tables,
     )
 
 

@@ -98,8 +98,8 @@ def numbers(report: Report) -> Numbers:
         summary = replace(summary, cards=_cards(report))
         summary = _with_waits(summary, report.rows(LAUNCH_BOUND))
     summary = _with_steps(summary, report.rows(STEP_SPLIT))
-    chosen = next((view for view in report.windows if view.is_chosen and view.repetitions), None)
-    if chosen is not None:
+    chosen = next((view for view in report.windows if view.is_chosen), None)
+    if chosen is not None and chosen.repetitions:
         summary = replace(summary, repeated=f"{chosen.repetitions:,} × {chosen.family}")
     summary = _with_operators(summary, report.rows(CPU_OPS))
     ranks = report.rows(RANKS)

@@ -177,9 +177,7 @@ def _longest(length: Ints, first: Ints, count: Ints) -> Ints:
     """Return the position of the first of the longest events of each block."""
     longest = np.repeat(np.maximum.reduceat(length, first), count)
     positions = np.flatnonzero(length == longest)
-    block = np.repeat(np.arange(len(first)), count)[positions]
-    firsts: Ints = positions[np.diff(block, prepend=-1) != 0]
-    return firsts
+    return np.asarray(positions[np.searchsorted(positions, first)])
 
 
 def _begins_block(events: TimelineEvents, length: Ints, merge_ns: int) -> Flags:
