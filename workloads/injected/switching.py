@@ -169,17 +169,17 @@ def _fuse(optimizer: Any, effects: Effects) -> None:  # noqa: ANN401
     @wraps(create)
     def init(self: Any, params: Any, *given: Any, **named: Any) -> None:  # noqa: ANN401
         params = list(params)
-        if named.get("fused") is None:
+        # AdamW is an Adam, whose creation is part of its own
+        if named.get("fused") is None and not getattr(self, "nightsight_fuses", False):
+            self.nightsight_fuses = True
             try:
-                # of PyTorch, fused excludes foreach
+                # fused excludes foreach
                 create(self, params, *given, **{**named, "foreach": None, "fused": True})
             except Exception as error:  # noqa: BLE001 (parameters that cannot be fused)
                 effects.failed("fused_optimizer", error)
             else:
                 effects.done("fused_optimizer")
                 return
-        else:
-            effects.why["fused_optimizer"] = "the program chooses"
         create(self, params, *given, **named)
 
     optimizer.__init__ = init

@@ -41,8 +41,10 @@ class Attempt:
 
 
 def attempt(program: Program, request: Request, switches: tuple[str, ...], folder: Path, *, check: str = "") -> Attempt:
-    """Run a program once with these switches; `folder` gets its logs. ToolError if it cannot be started."""
+    """Run a program once with these switches; `folder` gets its logs only. ToolError if it cannot be started."""
     folder = writable_folder(folder).absolute()
+    for old in folder.iterdir():
+        old.unlink()
     environment = child_environment(request)
     path = [str(PACKAGE / "timed"), *filter(None, [environment.get("PYTHONPATH", "")])]
     environment |= {

@@ -25,7 +25,7 @@ from nightsight.tables import conform
 _VARIABLE: Final = "NIGHTSIGHT_TIMES"
 _STEP: Final = "measure / step"
 _DAMAGED: Final = (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError)
-# a mean this many times the median is that of steps some of which take much longer
+# a mean that differs from the median by this factor is that of steps some of which take much longer, or shorter
 _UNEVEN: Final = 1.25
 _COLUMNS: Final = ["path", "thread", "cpu_ns", "gpu_ns", "since_ns"]
 
@@ -116,9 +116,11 @@ def _of_process(file: Path) -> Iterator[tuple[str, int, float, bool]]:
         intervals = np.diff(start_ns)
         if len(intervals) < LEAST - 1 or not (median_ns := float(np.median(intervals))) > 0:
             continue
-        # what takes long now and then (a checkpoint, workers that start) counts as often as it occurs
+        # what takes long now and then (a checkpoint, workers that start) counts as often as it occurs, and so does what
+        # comes in bursts (batches of several workers)
         mean_ns = float(intervals[slow_at_start(start_ns) :].mean())
-        yield str(family), len(start_ns), mean_ns if mean_ns > _UNEVEN * median_ns else median_ns, on_gpu
+        is_even = median_ns / _UNEVEN <= mean_ns <= _UNEVEN * median_ns
+        yield str(family), len(start_ns), median_ns if is_even else mean_ns, on_gpu
 
 
 _NOTHING: Final = conform("timed_ranges", pd.DataFrame(columns=["path", "instances", "med_ns", "on_gpu"]))

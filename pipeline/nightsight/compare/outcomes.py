@@ -16,7 +16,7 @@ from nightsight.results.switches import NONE, PRECISION, ROUNDING
 Runs = Sequence[Sequence[Sequence[float]]]
 """The values of the processes of several runs."""
 
-# relative differences that a change of numerics may make in the first step, and how they grow: doubled after so many
+# relative differences that a change of numerics may make in the first step, and the steps after which they double
 _BOUNDS: Final = {NONE: 1e-7, ROUNDING: 2e-3, PRECISION: 2e-2}
 _DOUBLED_AFTER: Final = 20
 # a tolerance is this many times the difference of unchanged runs

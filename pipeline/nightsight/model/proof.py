@@ -112,6 +112,6 @@ def calibration_lines(report: ProofReport) -> list[str]:
             "versions": dict(report.versions),
         }
         for proof in report.proofs
-        if proof.promised_ns is not None and proof.step_ns is not None
+        if proof.promised_ns is not None and proof.verdict not in (NO_EFFECT, FAILED)
     ]
     return [json.dumps(row) for row in rows]

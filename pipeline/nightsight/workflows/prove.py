@@ -7,9 +7,9 @@ meanwhile slows all alike. Then the switches that pay are put together, one afte
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from math import isnan, log, sqrt
+from math import log, sqrt
 from pathlib import Path
-from statistics import fmean, median, stdev
+from statistics import fmean, median
 from typing import Final
 
 import pandas as pd
@@ -125,7 +125,7 @@ def prove(plan: ProofPlan, request: Request) -> ProofReport:
     done = _measure(series, singles, 0) if singles else 0
     if done < plan.rounds and singles:
         notes.append(f"{done} of {plan.rounds} rounds ran: the budget of {plan.budget_s / 60:.3g} min allows no more.")
-    proofs = tuple(_proof(series, (switch,), finding) for switch, finding in chosen)
+    proofs = _with_errors(tuple(_proof(series, (switch,), finding) for switch, finding in chosen), series)
     best = _best_set(series, proofs, done)
     environment = plan.report.environment if plan.report else None
     report = ProofReport(
@@ -201,12 +201,15 @@ def _has_effect(found: Attempt, chosen: tuple[str, ...]) -> bool:
 
 
 def _proof(series: _Series, switches: Sequence[Switch], finding: Finding | None) -> Proof:
-    """Judge the runs of a set of switches against those of the unchanged program in the same rounds."""
+    """Judge the runs of a set of switches against those of the unchanged program, but for the interval.
+
+    The verdict is final unless it is NO_GAIN.
+    """
     chosen = tuple(switch.name for switch in switches)
     base, changed = series.attempts.get((), []), series.attempts.get(chosen, [])
-    pairs = [(series.step_ns(one), series.step_ns(other)) for one, other in zip(base, changed, strict=False)]
-    ratios = [log(other / one) for one, other in pairs if one > 0 and other > 0]
-    base_ns = median(one for one, _ in pairs) if ratios else None
+    ratios = _log_ratios(series, chosen)
+    steps = [[series.step_ns(found) for found in runs] for runs in (base[: len(changed)], changed)]
+    base_ns, step_ns = (median(values) if ratios else None for values in steps)
     gain_pct = finding.gain_pct if finding else None
     proof = Proof(
         chosen,
@@ -214,9 +217,9 @@ def _proof(series: _Series, switches: Sequence[Switch], finding: Finding | None)
         (finding.cause or finding.title) if finding else "",
         base_ns * (1 - gain_pct / 100) if base_ns and gain_pct is not None else None,
         base_ns,
-        median(other for _, other in pairs if not isnan(other)) if ratios else None,
+        step_ns,
         fmean(ratios) if ratios else None,
-        _half_width(ratios),
+        None,
         len(ratios),
         Results(UNKNOWN),
         FAILED,
@@ -232,16 +235,35 @@ def _proof(series: _Series, switches: Sequence[Switch], finding: Finding | None)
         return replace(proof, why="no step was timed")
     numerics = max((switch.numerics for switch in switches), key=_NUMERICS.index)
     results = _results(base, changed, numerics)
-    return replace(proof, results=results, verdict=_verdict(proof, results), why=why)
+    return replace(proof, results=results, verdict=NO_GAIN, why=why)
 
 
-def _half_width(ratios: Sequence[float]) -> float | None:
-    """Return the half width of the 95 % interval of a mean; None for fewer than two values."""
-    if len(ratios) < 2:
-        return None
+def _log_ratios(series: _Series, chosen: tuple[str, ...]) -> list[float]:
+    """Return the logarithms of the steps with a set of switches over those without, by rounds."""
+    pairs = zip(series.attempts.get((), []), series.attempts.get(chosen, []), strict=False)
+    steps = [(series.step_ns(one), series.step_ns(other)) for one, other in pairs]
+    return [log(other / one) for one, other in steps if one > 0 and other > 0]
+
+
+def _with_errors(proofs: tuple[Proof, ...], series: _Series) -> tuple[Proof, ...]:
+    """Return the proofs with their intervals and verdicts.
+
+    All sets of switches share the machine, so their spread is estimated together: few rounds of one say little.
+    """
     from scipy.stats import t  # noqa: PLC0415 (takes half a second, and few commands need it)
 
-    return float(t.ppf(0.975, len(ratios) - 1)) * stdev(ratios) / sqrt(len(ratios))
+    rows = {proof.switches: _log_ratios(series, proof.switches) for proof in proofs if proof.log_ratio is not None}
+    degrees = sum(len(ratios) - 1 for ratios in rows.values())
+    squares = sum((ratio - fmean(ratios)) ** 2 for ratios in rows.values() for ratio in ratios)
+    judged = []
+    for proof in proofs:
+        ratios = rows.get(proof.switches, [])
+        if degrees and len(ratios) > 1:
+            width = float(t.ppf(0.975, degrees)) * sqrt(squares / degrees / len(ratios))
+            proof = replace(proof, error=width)  # noqa: PLW2901 (the same, with its interval)
+        is_open = proof.verdict == NO_GAIN
+        judged.append(replace(proof, verdict=_verdict(proof, proof.results)) if is_open else proof)
+    return tuple(judged)
 
 
 def _results(base: Sequence[Attempt], changed: Sequence[Attempt], numerics: str) -> Results:
@@ -285,7 +307,7 @@ def _best_set(series: _Series, proofs: Sequence[Proof], first: int) -> Proof | N
         # its rounds have their own runs of the unchanged program
         own = _without_runs(series)
         first += _measure(own, [together], first)
-        found = _proof(own, [SWITCH[each] for each in together], None)
+        (found,) = _with_errors((_proof(own, [SWITCH[each] for each in together], None),), own)
         pays = found.verdict in (PROVEN, FASTER) and found.results.verdict != DIFFERENT
         if pays and best and (found.log_ratio or 0.0) < (best.log_ratio or 0.0) + log(1 - _LEAST_GAIN):
             best, names = found, together

@@ -1,0 +1,315 @@
+"""Proofs: what switches change in a program, how results are compared, and what is called proven."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from math import nan
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nightsight.collect.proving import attempt
+from nightsight.collect.workloads import Program, Request
+from nightsight.compare.outcomes import compare_outcomes
+from nightsight.errors import NotMeasured
+from nightsight.model.proof import DIFFERENT, EQUAL, UNKNOWN, WITHIN
+from nightsight.model.report import Finding, Report
+from nightsight.render.proof import proof_lines
+from nightsight.results.rules import RULE
+from nightsight.results.switches import NONE, PRECISION, ROUNDING, SWITCHES
+from nightsight.workflows.prove import ProofPlan, prove
+from tests.properties import examples
+
+INJECTED = Path(__file__).parent.parent / "workloads" / "injected"
+
+# -- results ----------------------------------------------------------------------------------------------------------
+
+
+def runs(*values: list[float]) -> list[list[list[float]]]:
+    """Return runs of one process each."""
+    return [[each] for each in values]
+
+
+LOSSES = [2.0, 1.5, 1.2, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("unchanged", "changed", "numerics", "verdict", "detail"),
+    [
+        ([LOSSES, LOSSES], [LOSSES], NONE, EQUAL, "4 values"),
+        ([LOSSES, LOSSES], [[2.001, 1.5, 1.2, 1.0]], ROUNDING, WITHIN, "4 values differ by 0.05 %"),
+        ([LOSSES, LOSSES], [[2.001, 1.5, 1.2, 1.0]], NONE, DIFFERENT, "different since value 1 of 4: 2.001 against 2"),
+        ([LOSSES, LOSSES], [[2.0, 1.5, 1.22, 1.0]], PRECISION, WITHIN, "4 values differ by 1.6 %"),
+        (
+            [LOSSES, LOSSES],
+            [[2.0, 1.5, 1.4, 1.0]],
+            PRECISION,
+            DIFFERENT,
+            "different since value 3 of 4: 1.4 against 1.2",
+        ),
+        # what unchanged runs differ in anyway
+        ([LOSSES, [2.02, 1.5, 1.2, 1.0]], [[2.04, 1.5, 1.2, 1.0]], NONE, WITHIN, "4 values differ by 2 %"),
+        ([LOSSES, [2.5, 1.5, 1.2, 1.0]], [LOSSES], NONE, UNKNOWN, "unchanged runs differ by 20 %"),
+        (
+            [LOSSES, LOSSES],
+            [[2.0, nan, 1.2, 1.0]],
+            PRECISION,
+            DIFFERENT,
+            "different since value 2 of 4: nan against 1.5",
+        ),
+        ([LOSSES, LOSSES], [LOSSES[:3]], NONE, DIFFERENT, "3 values instead of 4"),
+        ([LOSSES, LOSSES[:3]], [LOSSES], NONE, UNKNOWN, "unchanged runs have different numbers of values"),
+        ([[], []], [[]], NONE, UNKNOWN, "no loss and no output of a model was seen"),
+        ([[nan], [nan]], [[1.0]], NONE, UNKNOWN, "the unchanged program has values that are not finite"),
+    ],
+)
+def test_results_are_compared_with_what_unchanged_runs_differ_in(
+    unchanged: list[list[float]], changed: list[list[float]], numerics: str, verdict: str, detail: str
+) -> None:
+    found = compare_outcomes(runs(*unchanged), runs(*changed), numerics)
+    assert found.verdict == verdict
+    assert found.detail.startswith(detail)
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=40), st.integers(0, 39), st.floats(0.2, 5.0))
+@examples(60)
+def test_equal_values_are_equal_and_one_that_is_far_off_is_found(
+    values: list[float], place: int, factor: float
+) -> None:
+    assert compare_outcomes(runs(values, values), runs(values), NONE).verdict == EQUAL
+    place %= len(values)
+    largest = max(map(abs, values))
+    off = [*values[:place], values[place] + factor * (largest or 1.0), *values[place + 1 :]]
+    found = compare_outcomes(runs(values, values), runs(off), PRECISION)
+    assert found.verdict == DIFFERENT
+    assert f"value {place + 1} of" in found.detail
+
+
+# -- switches ---------------------------------------------------------------------------------------------------------
+
+
+def test_each_switch_is_declared_and_can_be_turned_on() -> None:
+    namespace: dict[str, Any] = {"__name__": "switching"}
+    exec((INJECTED / "switching.py").read_text(), namespace)
+    assert namespace["SWITCHES"].keys() == {switch.name for switch in SWITCHES if not switch.environment}
+    assert {rule for switch in SWITCHES for rule in switch.rules} <= RULE.keys()
+
+
+PROGRAM = """
+import torch
+{before}
+model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.Flatten(), torch.nn.Linear(4 * 36, 2))
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+for step in range(6):
+    loss = {call}(torch.randn(2, 3, 8, 8)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    {after}
+"""
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Callable[..., Program]:
+    def write(before: str = "", call: str = "model", after: str = "pass", code: str = "") -> Program:
+        path = tmp_path / "train.py"
+        path.write_text(code or PROGRAM.format(before=before, call=call, after=after))
+        return Program("train", "script", (sys.executable, str(path)))
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("switches", "parts", "effects"),
+    [
+        (("fused_optimizer",), {}, {"fused_optimizer": 1}),
+        (("channels_last",), {}, {"channels_last": 1}),
+        (("bf16",), {}, {"bf16": 6}),
+        (("tf32", "cudnn_benchmark"), {}, {"tf32": 1, "cudnn_benchmark": 1}),
+        (("keep_cache", "no_synchronize"), {"after": "torch.cuda.empty_cache()"}, {"keep_cache": 6}),
+        (
+            ("stored_activations",),
+            {
+                "before": "from torch.utils.checkpoint import checkpoint",
+                "call": "(lambda x: checkpoint(model, x, use_reentrant=False))",
+            },
+            {"stored_activations": 6},
+        ),
+        (("expandable_segments",), {}, {"expandable_segments": 1}),
+    ],
+)
+def test_a_switch_counts_what_it_changed(
+    switches: tuple[str, ...],
+    parts: dict[str, str],
+    effects: dict[str, int],
+    program: Callable[..., Program],
+    tmp_path: Path,
+) -> None:
+    if "checkpoint" in parts.get("before", ""):
+        parts = {
+            **parts,
+            "before": "import torch.utils.checkpoint",
+            "call": parts["call"].replace("checkpoint(", "torch.utils.checkpoint.checkpoint("),
+        }
+    found = attempt(program(**parts), Request(), switches, tmp_path / "run")
+    assert found.failure == ""
+    assert dict(found.effects) == effects
+    (losses,) = found.values
+    assert len(losses) == 6
+    # the loss of each step ends with the optimizer's
+    assert found.times["path"].tolist()
+
+
+def test_what_the_program_computes_is_the_same_each_time_and_with_a_switch_of_rounding(
+    program: Callable[..., Program], tmp_path: Path
+) -> None:
+    plain, again, fused = (
+        attempt(program(), Request(), switches, tmp_path / str(number))
+        for number, switches in enumerate(((), (), ("fused_optimizer",)))
+    )
+    assert plain.values == again.values
+    assert compare_outcomes([plain.values, again.values], [fused.values], ROUNDING).verdict in (EQUAL, WITHIN)
+
+
+def test_models_without_gradients_give_what_they_return(program: Callable[..., Program], tmp_path: Path) -> None:
+    net = "import torch\nnet = torch.nn.Linear(4, 4)\n"
+    code = f"{net}with torch.no_grad():\n    for _ in range(5):\n        net(torch.ones(2, 4))\n"
+    (outputs,) = attempt(program(code=code), Request(), (), tmp_path / "run").values
+    assert len(outputs) == 5
+    assert len(set(outputs)) == 1
+
+
+# -- proofs -----------------------------------------------------------------------------------------------------------
+
+SLOW_ITEMS = """
+import time
+import torch
+
+class Items(torch.utils.data.Dataset):
+    def __len__(self):
+        return 96
+
+    def __getitem__(self, number):
+        time.sleep(0.01)
+        return torch.full((4,), float(number))
+
+if __name__ == "__main__":
+    model = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
+    for batch in torch.utils.data.DataLoader(Items(), batch_size=4):
+        optimizer.zero_grad()
+        model(batch).mean().backward()
+        time.sleep(0.01)
+        optimizer.step()
+"""
+
+
+def finding(rule: str, title: str, gain_pct: float | None = 50.0) -> Finding:
+    return Finding(rule, "advice", title, "", "Do it.", gain_pct=gain_pct, cause=title)
+
+
+@pytest.fixture
+def plan(program: Callable[..., Program], tmp_path: Path) -> ProofPlan:
+    advice = (
+        finding("host_code", "The GPU waits for host code in `enumerate(DataLoader)#x`", 60.0),
+        finding("wait", "The CPU waits for the GPU in `log`", 20.0),
+    )
+    report = replace(Report.from_json(EMPTY), title="train", findings=advice)
+    return ProofPlan(program(code=SLOW_ITEMS), tmp_path / "reports" / "train" / "proof", report, rounds=2)
+
+
+EMPTY = json.dumps(
+    {
+        "format": 1,
+        "title": "train",
+        "environment": {},
+        "findings": [],
+        "parameters": {},
+        "benchmark": None,
+        "stages_s": {},
+        "generator": "",
+        "unchecked": {},
+        "conditions": [],
+        "ranks": {},
+        "shared": [],
+        "windows": [],
+        "results": [],
+    }
+)
+
+
+def test_workers_for_slow_items_are_proven_and_what_needs_an_edit_is_listed(plan: ProofPlan) -> None:
+    found = prove(plan, Request())
+    workers, persistent = found.proofs
+    assert (workers.switches, persistent.switches) == (("loader_workers",), ("persistent_workers",))
+    assert persistent.verdict == "no effect"
+    assert (workers.verdict, workers.results.verdict, workers.rounds) == ("proven", EQUAL, 2)
+    assert workers.base_ns is not None
+    assert workers.step_ns is not None
+    assert workers.step_ns < 0.75 * workers.base_ns
+    assert workers.promised_ns == pytest.approx(0.4 * workers.base_ns)
+    assert [each.rule for each in found.todo] == ["wait"]
+    assert found.step == "step (ends with SGD.step)"
+    text = "\n".join(proof_lines(found, width=100))
+    assert "proven" in text
+    assert "DataLoader(..., num_workers=8, persistent_workers=True)" in text
+    assert "The CPU waits for the GPU in `log` (about \N{MINUS SIGN}20 %): Do it." in text
+    stored = json.loads((plan.folder / "proof.json").read_text())
+    assert stored["proofs"][0]["verdict"] == "proven"
+    (line,) = (plan.folder.parent / "proofs.jsonl").read_text().splitlines()
+    assert json.loads(line)["rule"] == "host_code"
+
+
+def test_a_check_that_rejects_is_believed_and_a_switch_without_effect_runs_once(plan: ProofPlan) -> None:
+    found = prove(
+        replace(
+            plan, report=None, switches=("loader_workers", "channels_last"), check='test -z "$NIGHTSIGHT_SWITCHES"'
+        ),
+        Request(),
+    )
+    none, workers = found.proofs
+    assert (none.switches, none.verdict, none.why) == (("channels_last",), "no effect", "nothing to change was found")
+    assert none.rounds <= 1
+    assert (workers.verdict, workers.results.verdict) == ("faster", DIFFERENT)
+    assert found.best is None
+
+
+def test_a_program_that_fails_is_not_measured_and_one_that_a_switch_breaks_is_said(
+    plan: ProofPlan, program: Callable[..., Program]
+) -> None:
+    with pytest.raises(NotMeasured, match="train ended with exit status 3 without any change"):
+        prove(replace(plan, program=program(code="raise SystemExit(3)")), Request())
+    breaks = "import os, torch\nif os.environ['NIGHTSIGHT_SWITCHES']: raise SystemExit(4)\n"
+    code = breaks + SLOW_ITEMS
+    found = prove(replace(plan, program=program(code=code), rounds=1), Request())
+    assert (found.proofs[0].verdict, found.proofs[0].why) == ("failed", "the program ended with exit status 4")
+
+
+def test_the_command_takes_the_latest_report_and_says_what_is_wrong(tmp_path: Path, run: Any) -> None:
+    listed = run("prove", "--list").stdout
+    assert "tf32: matrix products and convolutions in TF32 (tensor_cores)" in listed
+    assert "is not one of: tf32," in run("prove", "--switch", "nothing", "train.py", expect=2).stderr
+    assert "Name a workload or script" in run("prove", expect=2).stderr
+    (tmp_path / "other.json").write_text(EMPTY)
+    (tmp_path / "run.py").write_text("")
+    said = run("prove", "--report", str(tmp_path / "other.json"), str(tmp_path / "run.py"), expect=2).stderr
+    assert "the report is of train, and the program is run" in said
+
+
+def test_the_hook_is_old_python() -> None:
+    """What runs in the program may be older than ours: no syntax of newer Pythons."""
+    for name in ("switching.py", "outcomes.py"):
+        compile((INJECTED / name).read_text(), name, "exec", dont_inherit=True)
+        subprocess.run(
+            [
+                sys.executable,
+                "-c",
+                f"import ast,sys; ast.parse(open({str(INJECTED / name)!r}).read(), feature_version=(3, 8))",
+            ],
+            check=True,
+        )
