@@ -169,7 +169,7 @@ def _fuse(optimizer: Any, effects: Effects) -> None:  # noqa: ANN401
     @wraps(create)
     def init(self: Any, params: Any, *given: Any, **named: Any) -> None:  # noqa: ANN401
         params = list(params)
-        # AdamW is an Adam, whose creation is part of its own
+        # AdamW is an Adam, and is created as one, too
         if named.get("fused") is None and not getattr(self, "nightsight_fuses", False):
             self.nightsight_fuses = True
             try:
