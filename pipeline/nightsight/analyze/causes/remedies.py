@@ -409,13 +409,14 @@ def waits(scene: Scene) -> Iterator[Remedy]:
     shortest_ns = np.minimum(shortest_ns, length)
     for code, rows in positions(scene.path[calling]).items():
         in_range = calling[rows]
-        # a copy that does not block is queued like any other operation
         copies = np.flatnonzero(np.isin(work.call, in_range) & model.has(STREAM))
+        # a copy that does not block is queued like any other operation
+        queued, read_rarely = np.setdiff1d(copies, values), np.intersect1d(copies, values)
         edit = (
             scene.without_waits(in_range),
             Change(model.edges_of(CALL, in_range), "at most", shortest_ns[in_range]),
-            Change(model.edges_of(STREAM, copies), "shorter", np.maximum(work.hop_ns[copies] - HOP_NS, 0)),
-            *_shorten(scene, of_range := np.intersect1d(values, copies), scene.length[of_range], with_latency=True),
+            Change(model.edges_of(STREAM, queued), "shorter", np.maximum(work.hop_ns[queued] - HOP_NS, 0)),
+            *_shorten(scene, read_rarely, scene.length[read_rarely], with_latency=True),
         )
         place, time = str(scene.paths[code]), scene.per_step(length[in_range], in_range)
         function, share = scene.main_function(in_range), scene.share_of_steps(length[in_range], in_range)
@@ -556,18 +557,16 @@ def _host_copies(scene: Scene) -> tuple[Ints, Floats, Flags]:
 def peer_copies(scene: Scene) -> Iterator[Remedy]:
     """Use a separate stream for copies between GPUs; what waits for them by an event or a call still does."""
     model, work = scene.model, scene.graph.work
+    size = scene.timeline.profile.tables.get("memory_ops", empty("memory_ops"))["bytes"]
     copies = np.flatnonzero(work.is_peer_copy & (work.call >= 0) & model.has(LAUNCH))
+    rows = work.operation[copies] - _kernel_count(scene)
+    copies = copies[size.to_numpy(dtype=np.float64, na_value=0.0)[rows] >= _SMALL_BYTES]
     if not len(copies):
         return
-    size = scene.timeline.profile.table("memory_ops")["bytes"].to_numpy(dtype=np.float64, na_value=0.0)
-    copies = copies[size[work.operation[copies] - _kernel_count(scene)] >= _SMALL_BYTES]
-    end_events = model.target[model.edges[LAUNCH][copies]]
+    end_events, calling = model.target[model.edges[LAUNCH][copies]], work.call[copies]
     leaving_edges = np.flatnonzero(np.isin(model.source, end_events) & (model.kind == STREAM))
-    calling = work.call[copies]
-    if len(copies):
-        time = scene.per_step(scene.length[copies], calling)
-        edit = _detach(scene, leaving_edges, end_events)
-        yield Remedy("peer_copy", scene.shared_path(calling), "Peer-to-Peer", scene.cases(calling), time, edit)
+    edit, time = _detach(scene, leaving_edges, end_events), scene.per_step(scene.length[copies], calling)
+    yield Remedy("peer_copy", scene.shared_path(calling), "Peer-to-Peer", scene.cases(calling), time, edit)
 
 
 def _move_off_stream(scene: Scene, copies: Ints, new_ns: Floats) -> Edit:
