@@ -14,7 +14,7 @@ from nightsight.events.window import GPU_WORK, LONG_REST, START_UP
 from nightsight.model.report import Finding, Report, View, find
 from nightsight.render.page.summary import Numbers
 from nightsight.render.table.view import counted
-from nightsight.results.categories import BUSY, COMMUNICATION, IDLE, UNSEEN
+from nightsight.results.categories import BUSY, COMMUNICATION, COMPUTE, GRAPHS, IDLE, UNSEEN
 from nightsight.results.causes import REPLAY, WHAT_IF
 from nightsight.results.gpu_time import TIME_SPLIT
 from nightsight.results.ncu import NCU_KERNELS, NCU_LIMITS
@@ -194,7 +194,8 @@ def _communicating_state(split: Frame, run: Numbers) -> str:
     communicating = shares[COMMUNICATION]
     if not len(shares) or communicating.mean() < _LEAST_PCT:
         return ""
-    computing = shares.sum(axis=1) - communicating
+    # as in the bars of the page
+    computing = shares[COMPUTE] + shares[GRAPHS]
     texts = []
     for values in (computing, communicating):
         low, high = (format_value(float(value), "busy_pct") for value in (values.min(), values.max()))
