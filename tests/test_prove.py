@@ -1,6 +1,7 @@
 """Proofs: what switches change in a program, how results are compared, and what is called proven."""
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,11 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nightsight.advise.proven import with_proofs
 from nightsight.collect.proving import attempt
 from nightsight.collect.workloads import Program, Request
 from nightsight.compare.outcomes import compare_outcomes
-from nightsight.errors import NotMeasured
-from nightsight.model.proof import DIFFERENT, EQUAL, UNKNOWN, WITHIN
+from nightsight.errors import CaptureError, NotMeasured
+from nightsight.model.proof import DIFFERENT, EQUAL, UNKNOWN, WITHIN, ProofReport
 from nightsight.model.report import Finding, Report
 from nightsight.render.proof import proof_lines
 from nightsight.results.rules import RULE
@@ -261,6 +263,14 @@ def test_workers_for_slow_items_are_proven_and_what_needs_an_edit_is_listed(plan
     assert "The CPU waits for the GPU in `log` (about \N{MINUS SIGN}20 %): Do it." in text
     stored = json.loads((plan.folder / "proof.json").read_text())
     assert stored["proofs"][0]["verdict"] == "proven"
+    assert ProofReport.from_json((plan.folder / "proof.json").read_bytes()) == found
+    assert plan.report is not None
+    host_code, wait = with_proofs(plan.report, found).findings
+    assert re.search(
+        r"Measured with `loader_workers`: \d\S* ms became \d\S* ms \(\d\S* ms promised\), results equal: proven\.$",
+        host_code.detail,
+    )
+    assert "Measured" not in wait.detail
     (line,) = (plan.folder.parent / "proofs.jsonl").read_text().splitlines()
     assert json.loads(line)["rule"] == "host_code"
 
@@ -299,6 +309,12 @@ def test_the_command_takes_the_latest_report_and_says_what_is_wrong(tmp_path: Pa
     (tmp_path / "run.py").write_text("")
     said = run("prove", "--report", str(tmp_path / "other.json"), str(tmp_path / "run.py"), expect=2).stderr
     assert "the report is of train, and the program is run" in said
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"nightsight_proof": 2}', '{"nightsight_proof": 1, "proofs": 3}'])
+def test_what_is_not_a_proof_is_refused(text: str) -> None:
+    with pytest.raises(CaptureError, match=r"proof\.json"):
+        ProofReport.from_json(text)
 
 
 def test_the_hook_is_old_python() -> None:

@@ -49,6 +49,7 @@ from nightsight.system.interrupts import recording_interrupts
 from nightsight.version import VERSION
 
 if TYPE_CHECKING:
+    from nightsight.model.proof import ProofReport
     from nightsight.runs.layout import Turn
     from nightsight.workflows.opening import Reading
     from nightsight.workflows.report import WrittenReport
@@ -528,6 +529,12 @@ def _say_skipped(report: str, reason: str) -> None:
     help="Write styles and scripts to this folder, for servers that forbid inline ones (Jenkins).",
 )
 @click.option("--apart", is_flag=True, help="Write one report per rank of a job.")
+@click.option(
+    "--prove",
+    type=_FILE,
+    metavar="PROOF.json",
+    help="What `nightsight prove` measured of this program: causes then say what their fixes gained.",
+)
 @window_option
 @attach_option
 @input_option
@@ -551,6 +558,7 @@ def report(files: tuple[Path, ...], **values: Any) -> None:  # noqa: ANN401
       nightsight report train.nsys-rep --format perfetto     # for ui.perfetto.dev
       nightsight report vllm.sqlite --attach results.json
       nightsight report train.sqlite -o site/train.html --assets site/assets
+      nightsight report reports/train/latest --prove reports/train/proof/proof.json
     """
     keep_memory()
     from nightsight.system.fork import fork_allowed
@@ -563,12 +571,21 @@ def report(files: tuple[Path, ...], **values: Any) -> None:  # noqa: ANN401
     output = Output(path, options.style or "", options.max_bytes, options.assets, is_folder)
     with show_progress(is_quiet=options.quiet) as progress, fork_allowed():
         reading = Reading(options.nsys, options.max_input, progress, options.window, options.attach, options.apart)
-        for rendered in render_files(files, output, reading):
+        for rendered in render_files(files, output, reading, proofs=_proofs(options.prove)):
             with progress.paused():
                 if not options.quiet:
                     with naming_file(rendered.file or rendered.path, "writing the first screen"):
                         show_report(rendered.report, is_brief=rendered.is_one_of_several)
                 say(f"report: {rendered.path}")
+
+
+def _proofs(path: Path | None) -> "ProofReport | None":
+    """Return what was measured of fixes."""
+    if path is None:
+        return None
+    from nightsight.model.proof import ProofReport
+
+    return ProofReport.from_json(path.read_bytes())
 
 
 @main.command(short_help="Print the tables of `nsys stats`.")

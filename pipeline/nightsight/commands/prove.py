@@ -94,6 +94,7 @@ def prove(ctx: click.Context, /, target: str | None, **values: Any) -> None:  # 
     from nightsight.render.proof import proof_lines
     from nightsight.results.rules import RULE
     from nightsight.results.switches import SWITCH, SWITCHES
+    from nightsight.runs.layout import PROOF
     from nightsight.workflows.prove import ProofPlan
     from nightsight.workflows.prove import prove as measure
 
@@ -113,7 +114,7 @@ def prove(ctx: click.Context, /, target: str | None, **values: Any) -> None:  # 
         request = _request(values, progress)
         plan = ProofPlan(
             program,
-            reports / program.name / "proof",
+            reports / program.name / PROOF.parent,
             report,
             values["cause"],
             values["switches"],
@@ -127,7 +128,7 @@ def prove(ctx: click.Context, /, target: str | None, **values: Any) -> None:  # 
         say(*result.to_json().rstrip("\n").split("\n"))
         return
     say(*proof_lines(result, width=width_of()))
-    say(f"proof: {values['reports'] / program.name / 'proof' / 'proof.json'}")
+    say(f"proof: {values['reports'] / program.name / PROOF}")
 
 
 def _program(ctx: click.Context, target: str | None, values: dict[str, Any], progress: "Reporter") -> "Program":

@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass
 from math import exp
 from typing import Any, Final
 
+from nightsight.errors import CaptureError
+
 VERSION: Final = 1
 
 EQUAL: Final = "equal"
@@ -96,6 +98,29 @@ class ProofReport:
         """Return the report as JSON (docs/prove.md)."""
         document = {"nightsight_proof": VERSION, **asdict(self)}
         return json.dumps(document, indent=1, allow_nan=False) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> "ProofReport":
+        """Read the output of `to_json`; CaptureError for anything else."""
+        try:
+            document = json.loads(text)
+            if document.pop("nightsight_proof") != VERSION:
+                raise CaptureError("unsupported version of proof.json", _AGAIN)
+            proofs = tuple(map(_proof_from, document.pop("proofs")))
+            best = document.pop("best")
+            todo = tuple(Todo(**each) for each in document.pop("todo"))
+            notes = tuple(map(str, document.pop("notes")))
+            return cls(proofs=proofs, best=best and _proof_from(best), todo=todo, notes=notes, **document)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise CaptureError(f"not a proof.json of nightsight: {error}", _AGAIN) from error
+
+
+_AGAIN: Final = "Make it again: nightsight prove"
+
+
+def _proof_from(document: dict[str, Any]) -> Proof:
+    results = Results(**document.pop("results"))
+    return Proof(switches=tuple(map(str, document.pop("switches"))), results=results, **document)
 
 
 def calibration_lines(report: ProofReport) -> list[str]:

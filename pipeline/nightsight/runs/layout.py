@@ -21,6 +21,8 @@ from typing import Any, Final
 from nightsight.captures import preferred
 from nightsight.errors import CaptureError, UsageError
 
+PROOF: Final = Path("proof", "proof.json")
+"""What `nightsight prove` measured last, in the folder of a workload."""
 RUN_NAME: Final = re.compile(r"(\d{8}-\d{6})(?:-(\d+))?")
 """The name of the folder of a run: its start in UTC, and its number among the runs of that second."""
 

@@ -20,7 +20,7 @@ from nightsight.collect.launched import launched_rank
 from nightsight.collect.names import is_python
 from nightsight.collect.timing import not_timed, of_benchmark, time_ranges
 from nightsight.collect.workloads import OnlyTimed, Program, Request, arguments_of
-from nightsight.errors import Interrupted, UsageError, WorkloadError
+from nightsight.errors import CaptureError, Interrupted, UsageError, WorkloadError
 from nightsight.events.loops import UNNAMED
 from nightsight.events.sharing import with_own_gpus
 from nightsight.events.window import AUTO, check_window, chosen_window
@@ -28,7 +28,7 @@ from nightsight.model.report import Capture, Finding, Profile, Report
 from nightsight.read import read
 from nightsight.render import FORMATS, Source
 from nightsight.render.page.index import index_entry
-from nightsight.runs.layout import Turn, captures_of, new_run, publish, runs, write_file
+from nightsight.runs.layout import PROOF, Turn, captures_of, new_run, publish, runs, write_file
 from nightsight.runs.unprofiled import to_text, with_unprofiled
 from nightsight.system.crash import note
 from nightsight.tables import TABLES
@@ -92,6 +92,7 @@ def profile_program(plan: Plan, request: Request) -> WrittenReport:
         findings = (*uncollected_metrics(request, profile), *unknown, *((fallback,) if fallback else ()))
         request.progress("looking for causes")
         report = build_report(profile, capture.workload, capture=capture, findings=findings)
+        report = _with_earlier_proofs(report, reports / program.name)
         if not capture.failure and (remarks := plan.remarks(report)):
             report = replace(report, findings=by_severity((*report.findings, *remarks)))
         publish(run, _run_files(make_source(report, profile), plan.turn, failed=bool(capture.failure)))
@@ -176,6 +177,20 @@ def _measure_overhead(
     if capture.files:
         _write_unprofiled(capture.files[-1], tables)
     return capture, tables
+
+
+def _with_earlier_proofs(report: Report, workload: Path) -> Report:
+    """Return the report with what was measured of its fixes before; a damaged file is left out."""
+    path = workload / PROOF
+    if not path.is_file():
+        return report
+    from nightsight.advise.proven import with_proofs  # noqa: PLC0415 (few reports have proofs)
+    from nightsight.model.proof import ProofReport  # noqa: PLC0415
+
+    try:
+        return with_proofs(report, ProofReport.from_json(path.read_bytes()))
+    except (OSError, CaptureError):
+        return report
 
 
 def _write_unprofiled(file: Path, tables: Mapping[str, pd.DataFrame]) -> None:

@@ -39,7 +39,7 @@ from nightsight.model.proof import (
 from nightsight.model.report import Finding, Report
 from nightsight.results.causes import REPLAY
 from nightsight.results.switches import NONE, PRECISION, ROUNDING, SWITCH, SWITCHES, Switch
-from nightsight.runs.layout import write_file
+from nightsight.runs.layout import PROOF, write_file
 
 # a change pays if the step gets this much shorter, whatever the interval says
 _LEAST_GAIN: Final = 0.02
@@ -138,7 +138,7 @@ def prove(plan: ProofPlan, request: Request) -> ProofReport:
         todo,
         tuple(notes),
     )
-    write_file(plan.folder / "proof.json", report.to_json().encode())
+    write_file(plan.folder / PROOF.name, report.to_json().encode())
     if lines := calibration_lines(report):
         path = plan.folder.parent / _PROMISES_FILE
         earlier = path.read_text(encoding="utf-8") if path.is_file() else ""

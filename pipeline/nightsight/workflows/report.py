@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from nightsight.errors import UsageError
 from nightsight.model.report import Report
@@ -13,6 +14,9 @@ from nightsight.render import FORMATS, Format, format_of
 from nightsight.runs.layout import captures_of, write_file
 from nightsight.system.crash import naming_file
 from nightsight.workflows.opening import Reading, open_file, title_of
+
+if TYPE_CHECKING:
+    from nightsight.model.proof import ProofReport
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,10 +48,12 @@ class Output:
     is_folder: bool = False
 
 
-def render_files(paths: Sequence[Path], output: Output, reading: Reading) -> Iterator[WrittenReport]:
+def render_files(
+    paths: Sequence[Path], output: Output, reading: Reading, *, proofs: "ProofReport | None" = None
+) -> Iterator[WrittenReport]:
     """Write the report of each capture or run, or one report if all belong to one job; yield each written report.
 
-    UsageError for an impossible `output`.
+    proofs: what was measured of fixes, which the causes then say. UsageError for an impossible `output`.
     """
     style = output.style or format_of(str(output.path or ""))
     form = FORMATS[style]
@@ -77,6 +83,10 @@ def render_files(paths: Sequence[Path], output: Output, reading: Reading) -> Ite
         if len(targets) > 1:
             reading.progress(f"file {done + 1} of {len(paths)}", done=done, of=len(paths), is_series=True)
         source = job or open_file(paths[done], form, reading)
+        if proofs:
+            from nightsight.advise.proven import with_proofs  # noqa: PLC0415 (few reports have proofs)
+
+            source = replace(source, report=with_proofs(source.report, proofs))
         reading.progress(f"writing {target.name}")
         # rendering computes results on demand
         with nullcontext() if job else naming_file(paths[done]):

@@ -1,0 +1,35 @@
+"""Add to the causes of a report what was measured of their fixes (nightsight prove)."""
+
+from dataclasses import replace
+
+from nightsight.model.proof import FAILED, NO_EFFECT, Proof, ProofReport
+from nightsight.model.report import Finding, Report
+from nightsight.units import format_value
+
+
+def with_proofs(report: Report, proofs: ProofReport) -> Report:
+    """Return the report with a sentence in each cause of which a fix was measured; of several fixes, the best."""
+    return replace(report, findings=tuple(_proven(finding, proofs) for finding in report.findings))
+
+
+def _proven(finding: Finding, proofs: ProofReport) -> Finding:
+    measured = [
+        proof
+        for proof in proofs.proofs
+        if finding.severity == "advice" and proof.rule == finding.rule and proof.verdict not in (FAILED, NO_EFFECT)
+    ]
+    # of several causes of one rule, the one that was proven
+    measured = [proof for proof in measured if proof.cause == finding.cause] or measured
+    if not measured:
+        return finding
+    best = min(measured, key=lambda proof: proof.log_ratio or 0.0)
+    return replace(finding, detail=f"{finding.detail} {_sentence(best)}")
+
+
+def _sentence(proof: Proof) -> str:
+    before, after = (format_value(value or 0.0, "time_ns") for value in (proof.base_ns, proof.step_ns))
+    promised = f" ({format_value(proof.promised_ns, 'time_ns')} promised)" if proof.promised_ns is not None else ""
+    names = " + ".join(proof.switches)
+    return (
+        f"Measured with `{names}`: {before} became {after}{promised}, results {proof.results.verdict}: {proof.verdict}."
+    )
