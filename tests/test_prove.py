@@ -311,6 +311,17 @@ def test_the_command_takes_the_latest_report_and_says_what_is_wrong(tmp_path: Pa
     assert "the report is of train, and the program is run" in said
 
 
+def test_promises_of_all_programs_are_compared_with_what_was_measured(tmp_path: Path, run: Any) -> None:
+    assert "No proof has a promise in reports yet." in run("prove", "--calibration").stdout
+    for name, measured in (("a", (10.0, 20.0)), ("b", (11.0,))):
+        folder = tmp_path / "reports" / name
+        folder.mkdir(parents=True)
+        lines = [json.dumps({"rule": "tensor_cores", "promised_ns": 10.0, "measured_ns": each}) for each in measured]
+        (folder / "proofs.jsonl").write_text("\n".join([*lines, "damaged"]))
+    words = run("prove", "--calibration").stdout.splitlines()[-1].split()
+    assert words == ["tensor_cores", "3", "0.91", "2", "of", "3"]
+
+
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"nightsight_proof": 2}', '{"nightsight_proof": 1, "proofs": 3}'])
 def test_what_is_not_a_proof_is_refused(text: str) -> None:
     with pytest.raises(CaptureError, match=r"proof\.json"):

@@ -35,6 +35,7 @@ _MINUTE_S: Final = 60.0
 @click.option("--switch", "switches", multiple=True, metavar="NAME", help="Measure this switch, whatever the causes.")
 @click.option("--all", "is_all", is_flag=True, help="Measure all switches, also those that no cause asks for.")
 @click.option("--list", "is_list", is_flag=True, help="List the switches and end.")
+@click.option("--calibration", is_flag=True, help="Print promised against measured steps of all proofs, and end.")
 @click.option(
     "--rounds", type=click.IntRange(min=1), default=3, show_default=True, metavar="N", help="Runs of each form."
 )
@@ -91,17 +92,26 @@ def prove(ctx: click.Context, /, target: str | None, **values: Any) -> None:  # 
       nightsight prove --switch compile --switch tf32 train.py
       nightsight prove --all --budget 30 --check "python evaluate.py" train.py
     """
+    from nightsight.render.lines import align
     from nightsight.render.proof import proof_lines
     from nightsight.results.rules import RULE
     from nightsight.results.switches import SWITCH, SWITCHES
     from nightsight.runs.layout import PROOF
-    from nightsight.workflows.prove import ProofPlan
+    from nightsight.workflows.prove import ProofPlan, calibration
     from nightsight.workflows.prove import prove as measure
 
     if values["is_list"]:
         for switch in SWITCHES:
             causes = f" ({', '.join(switch.rules)})" if switch.rules else ""
             say(f"{switch.name}: {switch.done}{causes}")
+        return
+    if values["calibration"]:
+        header = ("Cause", "Proofs", "Promised / measured, median", "Within 1.5")
+        found = calibration(values["reports"])
+        rows = [(rule, f"{count}", f"{middle:.2f}", f"{near} of {count}") for rule, count, middle, near in found]
+        say(
+            *(align([header, *rows], right=(1, 2)) if rows else [f"No proof has a promise in {values['reports']} yet."])
+        )
         return
     for name, known in (("switches", SWITCH), ("cause", RULE)):
         if unknown := [each for each in values[name] if each not in known]:
