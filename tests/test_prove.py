@@ -186,6 +186,29 @@ def test_models_without_gradients_give_what_they_return(program: Callable[..., P
     assert len(set(outputs)) == 1
 
 
+def test_a_flag_that_the_program_sets_itself_is_not_the_effect_of_a_switch(
+    program: Callable[..., Program], tmp_path: Path
+) -> None:
+    before = 'torch.set_float32_matmul_precision("highest")'
+    found = attempt(program(before=before), Request(), ("tf32",), tmp_path / "run")
+    assert found.effects["tf32"] == 0
+    assert found.why["tf32"] == "the program sets it itself"
+
+
+def test_values_of_a_job_are_in_the_order_of_its_ranks(program: Callable[..., Program], tmp_path: Path) -> None:
+    code = """
+import os, subprocess, sys, torch
+if "RANK" in os.environ:
+    weight = torch.ones(1, requires_grad=True)
+    (weight * float(os.environ["RANK"])).sum().backward()
+else:
+    for rank in "3012":
+        subprocess.run([sys.executable, __file__], env={**os.environ, "RANK": rank}, check=True)
+"""
+    found = attempt(program(code=code), Request(), (), tmp_path / "run")
+    assert found.values == ((0.0,), (1.0,), (2.0,), (3.0,))
+
+
 # -- proofs -----------------------------------------------------------------------------------------------------------
 
 SLOW_ITEMS = """

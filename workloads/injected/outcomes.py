@@ -71,15 +71,18 @@ class Outcomes:
         if os.getpid() != self.process:
             return
         with suppress(Exception):
+            self.effects.finish()
             document = {
                 "losses": [float(value) for value in self.losses],
                 "outputs": [float(value) for value in self.outputs],
                 "effects": dict(self.effects.count),
                 "why": self.effects.why,
             }
-            aside = self.folder / f"{self.process}.aside"
+            # of a job: by rank, as process ids differ from run to run
+            name = f"{os.environ.get('RANK', '0')}.{self.process}"
+            aside = self.folder / f"{name}.aside"
             aside.write_text(json.dumps(document), encoding="utf-8")
-            aside.replace(self.folder / f"{self.process}.outcome")
+            aside.replace(self.folder / f"{name}.outcome")
 
 
 def _first_tensor(torch: Any, result: Any) -> Any:  # noqa: ANN401

@@ -18,11 +18,22 @@ _IMAGE = 4
 
 
 class Effects:
-    """What the switches did: `count` of changes by switch, and `why` one could not do more."""
+    """What the switches did: `count` of changes by switch, and `why` one could not do more.
+
+    holds: whether the change of a switch is still there, as the program may set the same.
+    """
 
     def __init__(self) -> None:
         self.count: Counter[str] = Counter()
         self.why: dict[str, str] = {}
+        self.holds: dict[str, Callable[[], bool]] = {}
+
+    def finish(self) -> None:
+        """Forget the changes that the program has undone."""
+        for name, holds in self.holds.items():
+            if not holds():
+                self.count[name] = 0
+                self.why[name] = "the program sets it itself"
 
     def done(self, name: str) -> None:
         """Count a change."""
@@ -64,11 +75,13 @@ def _tf32(torch: Any, effects: Effects) -> None:  # noqa: ANN401
     torch.set_float32_matmul_precision("high")
     torch.backends.cudnn.allow_tf32 = True
     effects.done("tf32")
+    effects.holds["tf32"] = lambda: torch.backends.cuda.matmul.allow_tf32
 
 
 def _cudnn_benchmark(torch: Any, effects: Effects) -> None:  # noqa: ANN401
     torch.backends.cudnn.benchmark = True
     effects.done("cudnn_benchmark")
+    effects.holds["cudnn_benchmark"] = lambda: torch.backends.cudnn.benchmark
 
 
 def _around_models(torch: Any, change: Callable[[Any, Any, Any, Any], Any]) -> None:  # noqa: ANN401

@@ -75,7 +75,7 @@ def _outcomes(folder: Path) -> tuple[tuple[tuple[float, ...], ...], dict[str, in
     values: list[tuple[float, ...]] = []
     effects: dict[str, int] = {}
     why: dict[str, str] = {}
-    for file in sorted(folder.glob("*.outcome"), key=lambda path: int(path.stem)):
+    for file in sorted(folder.glob("*.outcome"), key=lambda path: [int(part) for part in path.stem.split(".")]):
         try:
             document: dict[str, Any] = json.loads(file.read_bytes())
             found = tuple(float(value) for value in document["losses"] or document["outputs"])
