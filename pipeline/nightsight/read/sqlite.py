@@ -95,11 +95,11 @@ class Database:
             return filled
 
         self.asked.add(table)
-        found = self._query(_select(table, columns), table, fill)
-        if found is None:
+        filled_columns = self._query(_select(table, columns), table, fill)
+        if filled_columns is None:
             wrong = "has values that are not integers in integer columns"
             raise CaptureError(f"{self.path.name}: table {table} {wrong}", AGAIN)
-        return pd.DataFrame({name: numbers.series() for name, numbers in found.items()}, copy=False)
+        return pd.DataFrame({name: numbers.series() for name, numbers in filled_columns.items()}, copy=False)
 
     def last_row(self, table: str) -> int:
         """Return the rowid of the last row: the row count unless the file is damaged, since nsys deletes no rows."""
@@ -113,14 +113,14 @@ class Database:
             for place, table in enumerate(tables)
         ]
         joined = (" UNION ALL ".join(queries[begin : begin + _JOINED]) for begin in range(0, len(queries), _JOINED))
-        found = (self._query(statement, _SCHEMA, _all)["place"].to_pylist() for statement in joined)
-        return [tables[place] for places in found for place in places]
+        answers = (self._query(statement, _SCHEMA, _all)["place"].to_pylist() for statement in joined)
+        return [tables[place] for places in answers for place in places]
 
     def encoded(self, table: str, column: str) -> pa.ChunkedArray:
         """Return a text column as the bytes that it holds, with NULL as none."""
-        found = self.fetch(table, {"text": f"CAST(COALESCE(\"{column}\", '') AS BLOB)"})["text"]
+        values = self.fetch(table, {"text": f"CAST(COALESCE(\"{column}\", '') AS BLOB)"})["text"]
         # of no rows the driver takes the type to be int64
-        return found if len(found) else pa.chunked_array([], pa.binary())
+        return values if len(values) else pa.chunked_array([], pa.binary())
 
     def texts(self, table: str, column: str) -> list[str]:
         """Return a text column, with NULL as "" and invalid UTF-8 as U+FFFD."""

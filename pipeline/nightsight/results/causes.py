@@ -92,7 +92,7 @@ WHAT_IF: Final = Entry(
     group=GPU,
     short="what if",
     minor=("caller", "after_ns", "in_steps_pct"),
-    constant=("function", "caller", "waits_in", "also"),
+    constant=("function", "caller", "waits_in", "also", "in_steps_pct"),
     bars=("gain_pct",),
     jump="place",
 )

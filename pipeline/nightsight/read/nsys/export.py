@@ -116,8 +116,8 @@ class Export:
         An export has them if it was made with --include-json=true.
         """
         registered = '(SELECT value FROM "StringIds" WHERE id = "jsonTextId")'
-        known = {"jsonText": '"jsonText"', "jsonTextId": registered}
-        present = [text for column, text in known.items() if column in self.database.columns[source]]
+        expressions = {"jsonText": '"jsonText"', "jsonTextId": registered}
+        present = [text for column, text in expressions.items() if column in self.database.columns[source]]
         return f"COALESCE({', '.join(present)}, '')" if present else ""
 
     # -- rows -----------------------------------------------------------------------------------------------------
@@ -216,10 +216,10 @@ class Export:
 
     def devices(self, frame: Frame) -> "pd.Series[int]":
         """Return the GPU of the machine for each row: CUDA_VISIBLE_DEVICES renumbers GPUs within a process."""
-        own = found = frame["ordinal"].astype("int64")
+        own = devices = frame["ordinal"].astype("int64")
         for process, ordinal, device in self.renumbered:
-            found = found.mask((own == ordinal) & (process_id(frame["process"]) == process), device)
-        return found
+            devices = devices.mask((own == ordinal) & (process_id(frame["process"]) == process), device)
+        return devices
 
     def _keep(self, source: str, frame: Frame, good: np.ndarray[Any, Any]) -> Frame:
         if good.all():
@@ -259,12 +259,12 @@ class Export:
         process = process & OF_PROCESS
         if not process.hasnans:
             return process
-        known: set[int] = set()
+        processes: set[int] = set()
         for source, column in _PROCESSES.items():
             if column in self.database.columns.get(source, ()):
                 ids = self.database.fetch(source, {"process": f'DISTINCT "{column}" & {OF_PROCESS}'})["process"]
-                known |= {int(some) for some in ids.to_pylist() if some is not None}
-        return process.fillna(known.pop()) if len(known) == 1 else process
+                processes |= {int(each) for each in ids.to_pylist() if each is not None}
+        return process.fillna(processes.pop()) if len(processes) == 1 else process
 
     def _strange(self, source: str, what: str) -> CaptureError:
         return CaptureError(
@@ -275,9 +275,9 @@ class Export:
     def text(self, ids: "pd.Series[Any]") -> "pd.Categorical[Any]":
         """Look up ids in StringIds; unknown ids become empty and are counted in `unresolved`."""
         codes, unique = pd.factorize(ids.fillna(-1).to_numpy(dtype=np.int64))
-        found = self.strings.reindex(unique)
-        self.unresolved |= set(unique[found.isna().to_numpy()].tolist()) - {-1}
-        values = found.fillna("").to_numpy(dtype=object)
+        texts = self.strings.reindex(unique)
+        self.unresolved |= set(unique[texts.isna().to_numpy()].tolist()) - {-1}
+        values = texts.fillna("").to_numpy(dtype=object)
         return categorical(values, codes)
 
     def _strings(self) -> "pd.Series[str]":
@@ -294,18 +294,18 @@ class Export:
         source, columns = "TARGET_INFO_CUDA_DEVICE", {"process": "pid", "ordinal": "cudaId", "device": "gpuId"}
         if source not in self.database.columns:
             return []
-        known = self.fetch(source, columns, nullable=("device",)).dropna()
-        return list(known[known["ordinal"] != known["device"]].itertuples(index=False, name=None))
+        devices = self.fetch(source, columns, nullable=("device",)).dropna()
+        return list(devices[devices["ordinal"] != devices["device"]].itertuples(index=False, name=None))
 
     def metadata(self, *sources: str) -> dict[str, list[str]]:
         """Read a name/value table, under whichever of the names this schema version uses."""
-        found: dict[str, list[str]] = {}
+        values_of: dict[str, list[str]] = {}
         for source in sources:
             if source in self.database.columns:
                 names, values = (self.database.texts(source, column) for column in ("name", "value"))
                 for name, value in zip(names, values, strict=True):
-                    found.setdefault(name, []).append(value)
-        return found
+                    values_of.setdefault(name, []).append(value)
+        return values_of
 
     def add_findings(self, part: "Export") -> None:
         """Add the findings of a part of this export that was read separately."""

@@ -52,7 +52,7 @@ def sentences(layers: list[TimelineLayer], *, origin_ns: int) -> list[str]:
     if first.quantum_ns == 1 and not first.merge_ns:
         return []
     exact_layer = "".join(
-        f"; exact from {_time(one.begin_ns - origin_ns)} to {_time(one.end_ns - origin_ns)}" for one in details
+        f"; exact from {_time(detail.begin_ns - origin_ns)} to {_time(detail.end_ns - origin_ns)}" for detail in details
     )
     if first.merge_ns:
         return [
@@ -176,9 +176,9 @@ def _repeated_ranges(events: TimelineEvents, window: Span) -> Iterator[tuple[Int
     code, count = np.unique(_patterns(events, where), return_inverse=True, return_counts=True)[1:]
     total = np.bincount(code, events.end[where] - events.start[where], len(count))
     total[count < _LEAST_REPETITIONS] = 0
-    for one in np.argsort(-total, kind="stable")[:_CANDIDATES].tolist():
-        if total[one] > 0:
-            repetitions = where[code == one]
+    for number in np.argsort(-total, kind="stable")[:_CANDIDATES].tolist():
+        if total[number] > 0:
+            repetitions = where[code == number]
             yield events.start[repetitions], events.end[repetitions]
 
 

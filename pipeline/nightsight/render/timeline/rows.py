@@ -296,9 +296,9 @@ def _groups(keys: Sequence[Ints]) -> tuple[Ints, list[tuple[int, ...]]]:
     group, combinations = distinct(varying) if varying else (np.zeros(len(keys[0]), dtype=np.int64), [0])
     if not len(keys[0]):
         return group, []
-    one = np.zeros(len(combinations), dtype=np.int64)
-    one[group] = np.arange(len(group))
-    return group, list(zip(*(key[one].tolist() for key in keys), strict=True))
+    example = np.zeros(len(combinations), dtype=np.int64)
+    example[group] = np.arange(len(group))
+    return group, list(zip(*(key[example].tolist() for key in keys), strict=True))
 
 
 def _order(group: Ints, start: Ints, then: Ints) -> Ints:

@@ -292,10 +292,10 @@ def _overlaps(events: TimelineEvents, section: Ints, sums: Sums) -> Overlaps:
     edges = sums.begin_ns + np.arange(sums.bins + 1) * sums.width_ns
     # the number of rows of each section
     rows = np.bincount(section, minlength=len(sums.sections))
-    for one in np.flatnonzero(rows > 1).tolist():
-        spans = [slice(*events.bounds[row : row + 2]) for row in np.flatnonzero(section == one).tolist()]
+    for number in np.flatnonzero(rows > 1).tolist():
+        spans = [slice(*events.bounds[row : row + 2]) for row in np.flatnonzero(section == number).tolist()]
         start, end = (np.concatenate([times[span] for span in spans]) for times in (events.start, events.end))
-        time[one] -= covered(union(start, end), edges[:-1], edges[1:])
+        time[number] -= covered(union(start, end), edges[:-1], edges[1:])
     time[rows <= 1] = 0
     of, place = np.nonzero(time)
     return Overlaps(of, place, time[of, place])
@@ -317,8 +317,8 @@ def _time_inside(section: Ints, sums: Sums) -> Ints:
     time -= placed(first, end - (first + 1) * width)
     time += placed(last, end - last * width)
     # bins between the first and the last are filled completely: a running sum adds their width
-    one = np.full(len(of), width)
-    time += np.cumsum(placed(first + 1, one) - placed(last, one), axis=1)
+    whole_bin = np.full(len(of), width)
+    time += np.cumsum(placed(first + 1, whole_bin) - placed(last, whole_bin), axis=1)
     return time
 
 
