@@ -73,6 +73,7 @@ statements: st.SearchStrategy[Statement] = st.one_of(
     st.builds(Kernel, st.integers(1, 50), streams),
     st.builds(Host, st.sampled_from((1, 10, 60, 250))),
     st.builds(Copy, st.sampled_from("HD"), st.sampled_from((1000, 2 * MEBI)), streams, st.booleans()),
+    st.builds(Copy, st.sampled_from("IP"), st.sampled_from((1000, 2 * MEBI)), streams),
     st.builds(Sync, st.sampled_from((None, 7, 8))),
     st.builds(Record, events, streams),
     st.builds(Follow, events, streams),
@@ -95,6 +96,16 @@ def test_any_program_is_replayed_as_it_was_and_its_path_adds_up(program: tuple[T
     found = simulate(timeline)
     # what happens less than five times has no typical latency, and a step may contain two of that
     assert found.replayed_ns == pytest.approx(found.measured_ns, rel=0.01, abs=1_000 if times >= 5 else 20_000)
+    assert all(0 <= gain.gain_ns <= found.unprofiled_ns + 1 for gain in found.gains)
+    assert_adds_up(timeline)
+
+
+@given(programs)
+@examples(15)
+def test_without_records_of_events_it_is_too(program: tuple[Thread, ...]) -> None:
+    timeline = Timeline(captured(*repeated(8, *program), records=False))
+    found = simulate(timeline)
+    assert found.replayed_ns == pytest.approx(found.measured_ns, rel=0.01, abs=1_000)
     assert all(0 <= gain.gain_ns <= found.unprofiled_ns + 1 for gain in found.gains)
     assert_adds_up(timeline)
 
