@@ -286,8 +286,11 @@ def test_what_occurs_in_one_step_only_promises_nothing_for_each() -> None:
         row = {**KEPT_WAITING, "gain_pct": 40.0, "in_steps_pct": in_steps_pct}
         return [found.rule for found in said(row, repetitions=steps, of_repetitions=steps)]
 
-    assert rules(10.0, 10) == []
+    assert rules(10.0, 10) == ["occurred_once"]
     assert rules(20.0, 10) == ["host_code"]
+    (note,) = said({**KEPT_WAITING, "gain_pct": 40.0, "in_steps_pct": 10.0, "time_ns": 2e6})
+    assert note.severity == "info"
+    assert note.title.endswith(" in one step: 20.00 ms")
     # few steps do not show how often it occurs
     assert rules(25.0, 4) == ["host_code"]
     (found,) = said({**KEPT_WAITING, "gain_pct": 40.0, "in_steps_pct": 20.0, "time_ns": 2e6})

@@ -86,7 +86,8 @@ _LONE_PCT: Final = 10.0
 def advise(results: Sequence[Result], *, is_start_up: bool = False) -> tuple[Finding, ...]:
     """Return the advice: the most important finding first, the others by gain; empty if there is nothing to improve.
 
-    is_start_up: the results cover the time before the loop, where advice for each step does not apply.
+    Notes on what occurred once come last. is_start_up: the results cover the time before the loop, where advice for
+    each step does not apply.
     """
     tables = Tables(results)
     weighted = [
@@ -96,12 +97,13 @@ def advise(results: Sequence[Result], *, is_start_up: bool = False) -> tuple[Fin
         *_lone_rank(tables),
         *((finding, 0.0) for finding in _skinny_products(tables)),
     ]
+    events = tuple(_single_events(tables))
     if not weighted:
-        return ()
+        return events
     first = max(weighted, key=lambda pair: pair[1])
     others = (pair for pair in weighted if pair is not first)
     by_gain = sorted(others, key=lambda pair: -(pair[1] if pair[0].gain_pct is None else pair[0].gain_pct))
-    return tuple(finding for finding, _ in (first, *by_gain))
+    return (*(finding for finding, _ in (first, *by_gain)), *events)
 
 
 def advise_on_whole(findings: Iterable[Finding], start_up: Iterable[Finding]) -> tuple[Finding, ...]:
@@ -271,9 +273,8 @@ def _cause_findings(tables: Tables, *, is_start_up: bool) -> Iterator[tuple[Find
     score *= np.where((simulated["rule"] == "host_code") & (simulated["name"] != ""), _NAMED_RANK_BONUS, 1.0)
     score = _rank_narrower_first(simulated, _rank_after_waits(simulated, score))
     is_worthwhile = simulated["gain_pct"] >= rules.map(lambda rule: rule.worth_pct).astype("float64")
-    if "in_steps_pct" in simulated and replay["repetitions"] == replay["of_repetitions"] >= _FEWEST_STEPS:
-        # what occurs once may never occur again, so nothing is promised per step
-        is_worthwhile &= simulated["in_steps_pct"].fillna(100) / 100 * replay["of_repetitions"] > _ONCE
+    # what occurs once may never occur again, so nothing is promised per step
+    is_worthwhile &= ~_occurs_once(simulated, replay)
     ranked = simulated.assign(score=score)[is_worthwhile].sort_values("score", ascending=False, kind="stable")
     named_paths: set[str] = set()
     count = 0
@@ -301,6 +302,36 @@ def _rank_after_waits(simulated: pd.DataFrame, score: "pd.Series[float]") -> "pd
     if simulated.loc[is_wait, "cases"].sum() <= _MANY_WAITS or score[is_wait].max() < WORTH_PCT:
         return score
     return score.mask(simulated["rule"] == "launch_bound", np.minimum(score, 0.99 * score[is_wait].max()))
+
+
+def _occurs_once(simulated: pd.DataFrame, replay: Mapping[Any, Any]) -> "pd.Series[bool]":
+    """Return which remedies are of something that occurs in a single step of the whole window."""
+    count = replay["of_repetitions"] if replay["repetitions"] == replay["of_repetitions"] >= _FEWEST_STEPS else np.inf
+    # older reports lack the column
+    share = simulated["in_steps_pct"].fillna(100) if "in_steps_pct" in simulated else simulated["gain_pct"] * 0 + 100
+    return share / 100 * count <= _ONCE
+
+
+def _single_events(tables: Tables) -> Iterator[Finding]:
+    """Yield a note on the most expensive thing that occurs in a single step."""
+    replays, simulated = tables.rows(REPLAY, *_REPLAY_COLUMNS), tables.rows(WHAT_IF, *_WHAT_IF_COLUMNS)
+    simulated = simulated[simulated["gain_pct"].notna() & simulated["rule"].isin(list(RULE))]
+    if not len(replays) or not len(simulated):
+        return
+    replay: dict[Any, Any] = replays.iloc[0].to_dict()
+    once = simulated[_occurs_once(simulated, replay) & (simulated["gain_pct"] >= WORTH_PCT)]
+    for row in once.nlargest(1, "gain_pct").to_dict("records"):
+        cause = _cause_finding({**row, "in_steps_pct": 100.0}, replay, tables, simulated[:0]).cause
+        time = format_value(float(row["time_ns"]) * replay["of_repetitions"], "time_ns")
+        yield Finding(
+            "occurred_once",
+            "info",
+            f"{cause} in one step: {time}",
+            f"It occurred in 1 of {replay['of_repetitions']:,} steps, so no gain is promised for each step.",
+            RULE[row["rule"]].remedy,
+            source=WHAT_IF.name,
+            cause=cause,
+        )
 
 
 def _rank_narrower_first(simulated: pd.DataFrame, score: "pd.Series[float]") -> "pd.Series[float]":
