@@ -1,8 +1,9 @@
-"""Times, captures and judges the real programs: `python -m tests.real time|capture|check [NAME ...] --folder DIR`.
+"""Times, captures, proves and judges the real programs: `python -m tests.real time|capture|prove|check [NAME ...]`.
 
 time: each form without a profiler. capture: `nightsight profile` of the form `base`, and torch.profiler for some; both
 on a GPU host. What comes before the first step (imports) overlaps with other programs; while one uses the GPU, the
-others wait. check: compares the advice with the times; needs no GPU.
+others wait. prove: `nightsight prove` of the form `base`, one program after the other. check: compares the advice with
+the times; needs no GPU.
 """
 
 import argparse
@@ -34,7 +35,7 @@ KEPT = ("REAL_LOCK", "REAL_BUILD", "REAL_SHARE", "REAL_SMALL", "HF_HUB_OFFLINE",
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.real", description=__doc__)
-    parser.add_argument("command", choices=["time", "capture", "check"])
+    parser.add_argument("command", choices=["time", "capture", "prove", "check"])
     parser.add_argument("cases", nargs="*", metavar="NAME", help="only these (default: all)")
     parser.add_argument("--halves", default="ABC", help="without names, those of these halves (default: ABC)")
     parser.add_argument("--folder", type=Path, required=True, help="for times and captures")
@@ -66,6 +67,9 @@ def main() -> None:
                         keep(options.folder / "times.json", job[0].name, job[1], step_ms)
 
             all_at_once(forms, time_and_keep, options.at_once, deadline)
+            return
+        if options.command == "prove":
+            all_at_once(cases, lambda case: proven(case, variables, options.folder), 1, deadline)
             return
         jobs = [(case, collector) for case in cases for collector in ("nsys", "torch") if collects(case, collector)]
         # the first measures what the profiler costs, for all
@@ -162,6 +166,28 @@ def captured(case: RealCase, collector: str, variables: dict[str, str], folder: 
             flush=True,
         )
     return bool(found)
+
+
+def proven(case: RealCase, variables: dict[str, str], folder: Path) -> None:
+    """Profile a program, prove what can be switched, and keep the proof and what was said."""
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory() as reports:
+        variables = {**variables, "REAL_SHARE": str(case.share)}
+        options = ["--reports", reports, "--rounds", "3", "--budget", "3", "--python", sys.executable]
+        options += [word for name in KEPT if name in variables for word in ("--keep-env", name)]
+        command = [sys.executable, str(ROOT / "pipeline"), "prove", *options]
+        done = subprocess.run(
+            [*command, str(script_of(case, Path(reports))), "--", case.name],
+            cwd=ROOT,
+            env=variables,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        for path in Path(reports).glob("*/proof/proof.json"):
+            (folder / f"{case.name}.proof.json").write_bytes(path.read_bytes())
+        print(f"{case.name}: status {done.returncode} ({time.monotonic() - began:.0f} s)\n{done.stdout}", flush=True)
+        print(done.stderr[-1500:] if done.returncode else "", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 #!/bin/sh
-# On a GPU host: run.sh time|capture [OPTION ...] [NAME ...]. Wheels in .whl and packages in .gpu, if there, are installed
-# first. Results go to $OUT/real.tar.aa, .ab, ... of 15 MB each, or to the folder real if OUT is not set.
+# On a GPU host: run.sh time|capture|prove [OPTION ...] [NAME ...]. Wheels in .whl and packages in .gpu, if there, are
+# installed first. Results go to $OUT/real.tar.aa, .ab, ... of 15 MB each, or to the folder real if OUT is not set.
 cd "$(dirname "$0")/../.." || exit
 if [ -d .gpu ]; then
     for package in .gpu/*.deb; do dpkg -x "$package" /; done
