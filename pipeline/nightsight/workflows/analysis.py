@@ -87,8 +87,9 @@ def build_report(
     capture = capture or Capture(title, "", ())
     timeline = Timeline.of(profile)
     results = analyze(timeline)
+    doubtful = background(partial(doubts, timeline), rows=profile.rows)
     results.make(entry.name for entry in NEEDS)
-    all_findings = (*capture.findings, *findings, *doubts(timeline), *profile.findings, *advise(results))
+    all_findings = (*capture.findings, *findings, *doubtful(), *profile.findings, *advise(results))
     report = Report(
         title=title,
         environment=_merge(profile.environment, capture.environment),
