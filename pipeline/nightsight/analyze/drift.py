@@ -13,7 +13,7 @@ import pandas as pd
 from nightsight.events.communication import communicating
 from nightsight.events.steps import device_steps
 from nightsight.events.timeline import Timeline, positions
-from nightsight.intervals import Floats, Ints
+from nightsight.intervals import Flags, Floats, Ints
 from nightsight.model.report import Finding
 from nightsight.robust import standard_deviation
 from nightsight.tables import empty, integers
@@ -30,18 +30,22 @@ def drift(timeline: Timeline) -> Iterator[Finding]:
     """Yield a finding for the first GPU whose kernels change their speed within the window."""
     kernels = timeline.profile.tables.get("kernels", empty("kernels"))
     computing = kernels[~communicating(timeline)[: len(kernels)]]
-    same = [name for name in ("name", "grid_x", "grid_y", "grid_z") if name in computing]
+    # kernels with the same name and grid, by number
+    shape = computing["name"].cat.codes.to_numpy(dtype=np.int64)
+    for name in ("grid_x", "grid_y", "grid_z"):
+        if name in computing:
+            shape = shape * 1_000_003 + integers(computing[name])
     for device, rows in positions(integers(computing["device"])).items():
         begin, end = device_steps(timeline, device)
         if len(begin) < 2 * _FEWEST_STEPS:
             continue
         start = computing["start_ns"].to_numpy()[rows]
-        of_device = computing.iloc[rows[(start >= begin[0]) & (start < end[-1])]]
-        step: Ints = np.searchsorted(begin, of_device["start_ns"].to_numpy(), side="right") - 1
-        kind = of_device.groupby(same, observed=True, sort=False, dropna=False).ngroup().to_numpy()
-        length = (of_device["end_ns"] - of_device["start_ns"]).to_numpy(dtype=np.float64)
+        rows = rows[(start >= begin[0]) & (start < end[-1])]  # noqa: PLW2901 (those in steps)
+        step: Ints = np.searchsorted(begin, computing["start_ns"].to_numpy()[rows], side="right") - 1
+        length = (computing["end_ns"].to_numpy() - computing["start_ns"].to_numpy())[rows].astype(np.float64)
+        kind = pd.factorize(shape[rows])[0]
         # a mean of the relative lengths, weighted by the usual time of each kind
-        usual = pd.Series(length).groupby(kind).transform("median").to_numpy()
+        usual = _means(kind, length)[kind]
         usual_of_step = np.bincount(step, usual, len(begin))
         if not (usual_of_step > 0).all():
             continue
@@ -50,13 +54,21 @@ def drift(timeline: Timeline) -> Iterator[Finding]:
         if place is None:
             continue
         is_late = step >= place
-        halves = [pd.Series(length[part]).groupby(kind[part]).median() for part in (~is_late, is_late)]
+        before, after = (_means(kind, length, part)[kind] for part in (~is_late, is_late))
         factor = float(np.median(relative[place:]) / np.median(relative[:place]))
-        of_kind = (halves[1] / halves[0]).reindex(kind).to_numpy() - 1
-        has_changed = of_kind * np.sign(factor - 1) >= abs(factor - 1) / 2
+        has_changed = (after / before - 1) * np.sign(factor - 1) >= abs(factor - 1) / 2
         if usual[has_changed].sum() >= _NEARLY_ALL * usual.sum():
             yield _finding(device, factor, place, len(begin))
             return
+
+
+def _means(kind: Ints, length: Floats, chosen: Flags | None = None) -> Floats:
+    """Return the mean length of each kind, of the chosen kernels; NaN for a kind without any."""
+    weights = np.ones(len(kind)) if chosen is None else chosen.astype(np.float64)
+    count = int(kind.max(initial=-1)) + 1
+    with np.errstate(invalid="ignore"):
+        means: Floats = np.bincount(kind, length * weights, count) / np.bincount(kind, weights, count)
+    return means
 
 
 def _change(relative: Floats) -> int | None:
