@@ -31,6 +31,8 @@ SAVE_S = 120.0
 # time to start saving, or to end: Python handles a signal only when a call into a library returns
 _REACT_S = 15.0
 _TERMINATE_S = 5.0
+# time for the guard to kill what is left
+_KILL_S = 5.0
 _POLL_S = 0.2
 _ESCAPES: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 _PROGRESS: Final = re.compile(r"(\[\d+/\d+\] \[[^\]]*\] [^\[\r\n]*?\.nsys-rep|Processing \d+ events: \[[^\]]*\])")
@@ -204,7 +206,7 @@ def _start(child: Child, output: Output) -> Iterator[RunningCommand]:
             yield running
         finally:
             own_end.close()
-            running.ends(_TERMINATE_S)
+            running.ends(_KILL_S)
 
 
 def _wait(
