@@ -144,7 +144,10 @@ def program(tmp_path: Path) -> Callable[..., Program]:
             },
             {"stored_activations": 6},
         ),
-        (("expandable_segments",), {}, {"expandable_segments": 1}),
+        (("expandable_segments", "one_connection"), {}, {"expandable_segments": 1, "one_connection": 1}),
+        (("gc_freeze",), {}, {"gc_freeze": 1}),
+        (("compile_dynamic",), {"call": 'torch.compile(model, backend="eager")'}, {"compile_dynamic": 6}),
+        (("compile_dynamic",), {"call": 'torch.compile(model, backend="eager", dynamic=False)'}, {}),
     ],
 )
 def test_a_switch_counts_what_it_changed(
@@ -197,6 +200,17 @@ def test_a_flag_that_the_program_sets_itself_is_not_the_effect_of_a_switch(
     assert found.why["tf32"] == "the program sets it itself"
 
 
+def test_a_variable_that_is_set_already_has_no_effect(
+    program: Callable[..., Program], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_DEVICE_MAX_CONNECTIONS", "1")
+    found = attempt(program(code="pass"), Request(), ("one_connection", "eager_loading"), tmp_path / "run")
+    assert (found.effects, found.why) == (
+        {"one_connection": 0, "eager_loading": 1},
+        {"one_connection": "is set already"},
+    )
+
+
 def test_values_of_a_job_are_in_the_order_of_its_ranks(program: Callable[..., Program], tmp_path: Path) -> None:
     code = """
 import os, subprocess, sys, torch
@@ -209,6 +223,62 @@ else:
 """
     found = attempt(program(code=code), Request(), (), tmp_path / "run")
     assert found.values == ((0.0,), (1.0,), (2.0,), (3.0,))
+
+
+JOB = """
+import os, subprocess, sys
+if "RANK" not in os.environ:
+    ranks = [
+        subprocess.Popen([sys.executable, __file__], env={{**os.environ, "RANK": rank}}) for rank in "01"
+    ]
+    sys.exit(max(rank.wait() for rank in ranks))
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+dist.init_process_group("gloo", init_method="file://{store}", rank=int(os.environ["RANK"]), world_size=2)
+torch.manual_seed(0)
+model = DistributedDataParallel(torch.nn.Linear(4, 2))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+torch.manual_seed(dist.get_rank())
+for passes in {passes}:
+    for _ in range(passes):
+        model(torch.randn(8, 4)).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+dist.destroy_process_group()
+"""
+
+
+@pytest.fixture
+def job(program: Callable[..., Program], tmp_path: Path) -> Callable[..., Attempt]:
+    """Run a program of two ranks that updates after some passes each time, with switches."""
+
+    def run(passes: list[int], *switches: str) -> Attempt:
+        folder = tmp_path / ("_".join(switches) or "unchanged")
+        folder.mkdir()
+        code = JOB.format(passes=passes, store=folder / "store")
+        return attempt(program(code=code), Request(), switches, folder / "run")
+
+    return run
+
+
+@pytest.mark.parametrize("switch", ["reduce_once", "bucket_views", "static_graph", "large_buckets"])
+def test_a_switch_of_distributed_data_parallel_reaches_each_rank_and_keeps_results(
+    job: Callable[..., Attempt], switch: str
+) -> None:
+    passes = [2] * 6 if switch == "reduce_once" else [1] * 6
+    plain, changed = job(passes), job(passes, switch)
+    assert (plain.failure, changed.failure) == ("", "")
+    # of two ranks; the first two updates show the number of passes
+    assert changed.effects[switch] == (8 if switch == "reduce_once" else 2)
+    assert len(plain.values) == 2
+    assert compare_outcomes([plain.values], [changed.values], ROUNDING).verdict in (EQUAL, WITHIN)
+
+
+def test_reducing_once_is_not_right_if_an_update_comes_earlier(job: Callable[..., Attempt]) -> None:
+    passes = [3, 3, 3, 1, 1, 1, 3, 3]
+    plain, changed = job(passes), job(passes, "reduce_once")
+    assert compare_outcomes([plain.values], [changed.values], ROUNDING).verdict == DIFFERENT
 
 
 # -- proofs -----------------------------------------------------------------------------------------------------------
@@ -272,9 +342,11 @@ EMPTY = json.dumps(
 
 def test_workers_for_slow_items_make_steps_shorter_and_what_needs_an_edit_is_listed(plan: ProofPlan) -> None:
     found = prove(replace(plan, rounds=1), Request())
-    workers, persistent = found.proofs
-    assert (workers.switches, persistent.switches) == (("loader_workers",), ("persistent_workers",))
-    assert persistent.verdict == "no effect"
+    workers, *others = found.proofs
+    assert workers.switches == ("loader_workers",)
+    # of workers that the program does not have
+    options = {each.switches: each.verdict for each in others}
+    assert options == {("persistent_workers",): "no effect", ("prefetched_batches",): "no effect"}
     assert (workers.results.verdict, workers.rounds) == (EQUAL, 1)
     assert workers.base_ns is not None
     assert workers.step_ns is not None

@@ -6,14 +6,18 @@ nothing to change has had no effect. Loaded by path into any program, whose Pyth
 
 from __future__ import annotations
 
+import gc
 import os
 from collections import Counter
 from contextlib import suppress
 from functools import wraps
+from importlib import import_module
 from typing import Any, Callable  # noqa: UP035 (Python 3.8)
 from weakref import WeakKeyDictionary
 
 _WORKERS = 8
+_BATCHES = 8
+_BUCKET_MB = 100
 _IMAGE = 4
 
 
@@ -168,6 +172,61 @@ def _compiled(name: str, **options: Any) -> Change:  # noqa: ANN401
     return change_torch
 
 
+def _compile_dynamic(torch: Any, effects: Effects) -> None:  # noqa: ANN401
+    """Let what the program compiles be compiled for all shapes at once."""
+    compile_now = torch.compile
+
+    @wraps(compile_now)
+    def compiled(*given: Any, **named: Any) -> Any:  # noqa: ANN401
+        if named.get("dynamic") is None:
+            named["dynamic"] = True
+            effects.done("compile_dynamic")
+        return compile_now(*given, **named)
+
+    torch.compile = compiled
+
+
+def _gc_freeze(torch: Any, effects: Effects) -> None:  # noqa: ANN401
+    """Take what exists at the first call of a model out of garbage collection."""
+
+    def change(call: Any, module: Any, given: Any, named: Any) -> Any:  # noqa: ANN401
+        if not effects.count["gc_freeze"]:
+            gc.collect()
+            gc.freeze()
+            effects.done("gc_freeze")
+        return call(module, *given, **named)
+
+    _around_models(torch, change)
+
+
+def _reduce_once(torch: Any, effects: Effects) -> None:  # noqa: ANN401
+    """Reduce gradients only in the last pass before an update, once two updates had the same number of passes.
+
+    Whether the next update comes earlier cannot be known: its gradients would not be reduced, and results differ.
+    """
+    parallel = torch.nn.parallel.DistributedDataParallel
+    forward = parallel.forward
+    # passes since the last update, of the update before it, and of the one before that
+    passes = [0, 0, 0]
+
+    def update(*_: Any) -> None:  # noqa: ANN401
+        passes[:] = [0, *passes[:2]]
+
+    @wraps(forward)
+    def called(self: Any, *given: Any, **named: Any) -> Any:  # noqa: ANN401
+        trains = torch.is_grad_enabled()
+        passes[0] += trains
+        if trains and passes[0] < passes[1] == passes[2] and self.require_backward_grad_sync:
+            effects.done("reduce_once")
+            with self.no_sync():
+                return forward(self, *given, **named)
+        return forward(self, *given, **named)
+
+    # not an attribute of torch.optim; since torch 2.0
+    import_module("torch.optim.optimizer").register_optimizer_step_post_hook(update)
+    parallel.forward = called
+
+
 def _fused_optimizer(torch: Any, effects: Effects) -> None:  # noqa: ANN401
     """Create Adam, AdamW, SGD and Adagrad fused, unless the program says what it wants."""
     for kind in ("Adam", "AdamW", "SGD", "Adagrad"):
@@ -198,14 +257,12 @@ def _fuse(optimizer: Any, effects: Effects) -> None:  # noqa: ANN401
     optimizer.__init__ = init
 
 
-def _loader(**defaults: Any) -> Change:  # noqa: ANN401
-    """Return the switch that changes options of DataLoaders which the program leaves at their defaults."""
-    (name,) = defaults
-    wanted = defaults[name]
+def _options(name: str, kind: str, wanted: Callable[[dict[str, Any]], dict[str, Any]]) -> Change:
+    """Return the switch that adds `wanted` options when a class is created; it gets what the program says."""
 
     def change(module: Any, effects: Effects) -> None:  # noqa: ANN401
-        kind = module.DataLoader
-        create = kind.__init__
+        changed_class = getattr(module, kind)
+        create = changed_class.__init__
 
         @wraps(create)
         def init(self: Any, *given: Any, **named: Any) -> None:  # noqa: ANN401
@@ -214,9 +271,22 @@ def _loader(**defaults: Any) -> Change:  # noqa: ANN401
                 effects.done(name)
             create(self, *given, **{**named, **changed})
 
-        kind.__init__ = init
+        changed_class.__init__ = init
 
     return change
+
+
+def _loader(name: str, wanted: Callable[[dict[str, Any]], dict[str, Any]]) -> tuple[str, Change]:
+    return "torch.utils.data.dataloader", _options(name, "DataLoader", wanted)
+
+
+def _ddp(name: str, **wanted: Any) -> tuple[str, Change]:  # noqa: ANN401
+    """Return the switch that changes options of DistributedDataParallel which the program leaves at their defaults."""
+
+    def missing(named: dict[str, Any]) -> dict[str, Any]:
+        return {option: value for option, value in wanted.items() if not named.get(option)}
+
+    return "torch.nn.parallel.distributed", _options(name, "DistributedDataParallel", missing)
 
 
 def _workers(named: dict[str, Any]) -> dict[str, Any]:
@@ -226,6 +296,10 @@ def _workers(named: dict[str, Any]) -> dict[str, Any]:
 
 def _persistent(named: dict[str, Any]) -> dict[str, Any]:
     return {"persistent_workers": True} if named.get("num_workers") and not named.get("persistent_workers") else {}
+
+
+def _prefetched(named: dict[str, Any]) -> dict[str, Any]:
+    return {"prefetch_factor": _BATCHES} if named.get("num_workers") and not named.get("prefetch_factor") else {}
 
 
 def _pinned(named: dict[str, Any]) -> dict[str, Any]:
@@ -299,13 +373,20 @@ SWITCHES: dict[str, tuple[str, Change]] = {
     "cudnn_benchmark": ("torch", _cudnn_benchmark),
     "channels_last": ("torch", _channels_last),
     "fused_optimizer": ("torch", _fused_optimizer),
-    "loader_workers": ("torch.utils.data.dataloader", _loader(loader_workers=_workers)),
-    "persistent_workers": ("torch.utils.data.dataloader", _loader(persistent_workers=_persistent)),
-    "pinned_batches": ("torch.utils.data.dataloader", _loader(pinned_batches=_pinned)),
+    "loader_workers": _loader("loader_workers", _workers),
+    "persistent_workers": _loader("persistent_workers", _persistent),
+    "prefetched_batches": _loader("prefetched_batches", _prefetched),
+    "pinned_batches": _loader("pinned_batches", _pinned),
     "non_blocking": ("torch", _non_blocking),
     "compile": ("torch", _compiled("compile")),
+    "compile_dynamic": ("torch", _compile_dynamic),
     "compile_graphs": ("torch", _compiled("compile_graphs", mode="reduce-overhead")),
     "sdpa": ("transformers.modeling_utils", _sdpa),
+    "reduce_once": ("torch", _reduce_once),
+    "bucket_views": _ddp("bucket_views", gradient_as_bucket_view=True),
+    "static_graph": _ddp("static_graph", static_graph=True),
+    "large_buckets": _ddp("large_buckets", bucket_cap_mb=_BUCKET_MB),
+    "gc_freeze": ("torch", _gc_freeze),
     "stored_activations": ("torch.utils.checkpoint", _stored_activations),
     "keep_cache": ("torch", _without("cuda.empty_cache", "keep_cache")),
     "no_synchronize": ("torch", _without("cuda.synchronize", "no_synchronize")),

@@ -45,7 +45,8 @@ def attempt(program: Program, request: Request, switches: tuple[str, ...], folde
     folder = writable_folder(folder).absolute()
     for old in folder.iterdir():
         old.unlink()
-    environment = child_environment(request)
+    plain = child_environment(request)
+    environment = dict(plain)
     path = [str(PACKAGE / "timed"), *filter(None, [environment.get("PYTHONPATH", "")])]
     environment |= {
         "PYTHONPATH": os.pathsep.join(path),
@@ -62,7 +63,10 @@ def attempt(program: Program, request: Request, switches: tuple[str, ...], folde
         verbose=request.verbose,
     )
     values, effects, why = _outcomes(folder)
-    effects |= {name: 1 for name in switches if SWITCH[name].environment}
+    for name in switches:
+        if variables := SWITCH[name].environment:
+            effects[name] = int(not variables.items() <= plain.items())
+            why |= {} if effects[name] else {name: "is set already"}
     failure = "" if outcome.ok else outcome.ending
     checked = _check(check, environment, folder, request) if check and not failure else None
     return Attempt(
