@@ -384,6 +384,23 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[tuple[str, .
     return use
 
 
+def test_a_cause_whose_switches_change_nothing_needs_an_edit(
+    plan: ProofPlan, measured: Callable[..., list[tuple[str, ...]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured(
+        unchanged=[50.0], tf32=[20.0], bf16=[50.0], override_tf32=[20.0], keep_cache=[50.0], expandable_segments=[50.0]
+    )
+    monkeypatch.setattr(workflow, "_has_effect", lambda _, switches: switches == ("tf32",))
+    advice = (
+        finding("tensor_cores", "Products run without tensor cores"),
+        finding("allocation", "Memory is allocated"),
+        finding("host_code", "The GPU waits for host code in `augment`"),
+    )
+    assert plan.report
+    found = prove(replace(plan, report=replace(plan.report, findings=advice)), Request())
+    assert [each.rule for each in found.todo] == ["allocation", "host_code"]
+
+
 def named(plan: ProofPlan, *switches: str, rounds: int = 3) -> ProofPlan:
     return replace(plan, report=None, switches=switches, rounds=rounds)
 
@@ -391,15 +408,16 @@ def named(plan: ProofPlan, *switches: str, rounds: int = 3) -> ProofPlan:
 def test_what_is_faster_with_the_same_results_is_proven_and_stored(
     plan: ProofPlan, measured: Callable[..., list[tuple[str, ...]]]
 ) -> None:
-    ran = measured(unchanged=[50.0, 50.0, 51.0, 49.0], loader_workers=[20.0, 20.5, 19.8], persistent_workers=[50.0])
+    options = {name: [50.0] for name in ("persistent_workers", "prefetched_batches")}
+    ran = measured(unchanged=[50.0, 50.0, 51.0, 49.0], loader_workers=[20.0, 20.5, 19.8], **options)
     found = prove(plan, Request())
     workers = found.proofs[0]
     assert (workers.verdict, workers.results.verdict, workers.rounds) == ("proven", EQUAL, 2)
     assert workers.interval_ns is not None
     assert workers.interval_ns[0] < 20e6 < workers.interval_ns[1]
     # one to warm up, then rounds in changing order
-    pair = [("loader_workers",), ("persistent_workers",)]
-    assert ran == [(), (), *pair, *pair[::-1], ()]
+    switches = [("loader_workers",), ("persistent_workers",), ("prefetched_batches",)]
+    assert ran == [(), (), *switches, *switches[::-1], ()]
     text = "\n".join(proof_lines(found, width=100))
     assert "proven" in text
     assert "DataLoader(..., num_workers=8, persistent_workers=True)" in text
@@ -407,11 +425,19 @@ def test_what_is_faster_with_the_same_results_is_proven_and_stored(
     assert ProofReport.from_json(stored) == found
     assert plan.report is not None
     host_code, wait = with_proofs(plan.report, found).findings
+    elsewhere = finding("host_code", "The GPU waits for host code in `augment`")
+    renamed = replace(plan.report.findings[0], cause="in other words")
+    assert "Measured" in with_proofs(replace(plan.report, findings=(renamed,)), found).findings[0].detail
+    two = with_proofs(replace(plan.report, findings=(*plan.report.findings, elsewhere)), found).findings
+    assert ["Measured" in each.detail for each in two] == [True, False, False]
     expected = "Measured with `loader_workers`: 50.50 ms became 20.25 ms (20.20 ms promised), results equal: proven."
     assert host_code.detail.strip() == expected
     assert "Measured" not in wait.detail
     lines = (plan.folder.parent / "proofs.jsonl").read_text().splitlines()
-    assert [json.loads(line)["rule"] for line in lines] == ["host_code", "host_code"]
+    # of the switch that fixes the cause, not of those that do not
+    assert [(json.loads(line)["rule"], json.loads(line)["switches"]) for line in lines] == [
+        ("host_code", ["loader_workers"])
+    ]
 
 
 @pytest.mark.parametrize(

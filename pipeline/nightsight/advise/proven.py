@@ -1,5 +1,6 @@
 """Add to the causes of a report what was measured of their fixes (nightsight prove)."""
 
+from collections import Counter
 from dataclasses import replace
 
 from nightsight.model.proof import FAILED, NO_EFFECT, Proof, ProofReport
@@ -9,17 +10,20 @@ from nightsight.units import format_value
 
 def with_proofs(report: Report, proofs: ProofReport) -> Report:
     """Return the report with a sentence in each cause of which a fix was measured; of several fixes, the best."""
-    return replace(report, findings=tuple(_proven(finding, proofs) for finding in report.findings))
+    advice = Counter(finding.rule for finding in report.findings if finding.severity == "advice")
+    findings = (_proven(finding, proofs, advice[finding.rule]) for finding in report.findings)
+    return replace(report, findings=tuple(findings))
 
 
-def _proven(finding: Finding, proofs: ProofReport) -> Finding:
-    measured = [
+def _proven(finding: Finding, proofs: ProofReport, count: int) -> Finding:
+    """Add the sentence to a finding; `count` findings of the report have its rule."""
+    rule = [
         proof
         for proof in proofs.proofs
         if finding.severity == "advice" and proof.rule == finding.rule and proof.verdict not in (FAILED, NO_EFFECT)
     ]
-    # of several causes of one rule, the one that was proven
-    measured = [proof for proof in measured if proof.cause == finding.cause] or measured
+    # another run of the program may name its only cause of a rule in other words
+    measured = [proof for proof in rule if proof.cause == finding.cause] or (rule if count == 1 else [])
     if not measured:
         return finding
     best = min(measured, key=lambda proof: proof.log_ratio or 0.0)

@@ -124,7 +124,12 @@ def _proof_from(document: dict[str, Any]) -> Proof:
 
 
 def calibration_lines(report: ProofReport) -> list[str]:
-    """Return a line of JSON for each proof with a promise: no names, no code."""
+    """Return a line of JSON for each cause with a promise, of the switch that fixes it best: no names, no code."""
+    of_cause: dict[str, list[Proof]] = {}
+    for proof in report.proofs:
+        if proof.promised_ns is not None and proof.step_ns and proof.verdict not in (NO_EFFECT, FAILED):
+            of_cause.setdefault(proof.cause, []).append(proof)
+    best = [min(proofs, key=lambda proof: proof.step_ns or 0.0) for proofs in of_cause.values()]
     rows: list[dict[str, Any]] = [
         {
             "rule": proof.rule,
@@ -136,7 +141,6 @@ def calibration_lines(report: ProofReport) -> list[str]:
             "gpu": report.gpu,
             "versions": dict(report.versions),
         }
-        for proof in report.proofs
-        if proof.promised_ns is not None and proof.verdict not in (NO_EFFECT, FAILED)
+        for proof in best
     ]
     return [json.dumps(row) for row in rows]

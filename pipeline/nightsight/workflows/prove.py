@@ -112,7 +112,6 @@ def prove(plan: ProofPlan, request: Request) -> ProofReport:
     NotMeasured if the unchanged program fails; Interrupted on a signal.
     """
     chosen = list(_chosen(plan))
-    todo = tuple(_todo(plan, {finding.rule for _, finding in chosen if finding}))
     series = _Series(plan, request)
     warm_up = series.run((), -1)
     if warm_up.failure:
@@ -139,7 +138,7 @@ def prove(plan: ProofPlan, request: Request) -> ProofReport:
         {"torch": environment.torch, "cuda": environment.cuda} if environment else {},
         proofs,
         best,
-        todo,
+        tuple(_todo(plan.report, proofs)),
         tuple(notes),
     )
     write_file(plan.folder / PROOF.name, report.to_json().encode())
@@ -186,10 +185,11 @@ def _chosen(plan: ProofPlan) -> Iterator[tuple[Switch, Finding | None]]:
             yield switch, finding
 
 
-def _todo(plan: ProofPlan, mended: set[str]) -> Iterator[Todo]:
-    """Yield the findings that no measured switch mends."""
-    for finding in _advice(plan.report):
-        if finding.rule not in mended:
+def _todo(report: Report | None, proofs: Sequence[Proof]) -> Iterator[Todo]:
+    """Yield the findings that no switch with an effect mends."""
+    switches = [SWITCH[name] for proof in proofs if proof.verdict not in (NO_EFFECT, FAILED) for name in proof.switches]
+    for finding in _advice(report):
+        if not any(switch.fixes(finding.rule, finding.title) for switch in switches):
             yield Todo(finding.rule, finding.cause or finding.title, finding.remedy, finding.gain_pct)
 
 
