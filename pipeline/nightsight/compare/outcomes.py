@@ -32,12 +32,14 @@ def compare_outcomes(unchanged: Runs, changed: Runs, numerics: str) -> Results:
     base, other = [_joined(run) for run in unchanged], [_joined(run) for run in changed]
     if doubt := _doubt(base, other):
         return doubt
-    steps = np.arange(len(base[0]))
+    # each process begins at its first step
+    lengths = [len(values) for values in unchanged[0]]
+    steps = np.concatenate([np.arange(length) for length in lengths])
     noise = np.zeros(len(steps))
     for number, values in enumerate(base):
         for earlier in base[:number]:
             noise = np.maximum(noise, _difference(earlier, values))
-    noise = np.maximum.accumulate(noise)
+    noise = np.concatenate([np.maximum.accumulate(part) for part in np.split(noise, np.cumsum(lengths)[:-1])])
     if noise.max() > _MOST_NOISE:
         return Results(UNKNOWN, f"unchanged runs differ by {_percent(float(noise.max()))}", 100 * float(noise.max()))
     allowed = np.maximum(_BOUNDS[numerics] * (1 + steps / _DOUBLED_AFTER), _OF_NOISE * noise)
