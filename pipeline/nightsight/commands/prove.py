@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from nightsight.commands.console import say, show_progress, width_of
-from nightsight.commands.trials import AFTER_DASHES, ProgramCommand
+from nightsight.commands.trials import AFTER_DASHES, ProgramCommand, program_options, target_argument
 from nightsight.errors import ToolError, UsageError
 from nightsight.options import Number
 
 if TYPE_CHECKING:
-    from nightsight.collect.workloads import Program
+    from nightsight.collect.workloads import Program, Request
     from nightsight.model.report import Report
     from nightsight.progress import Reporter
 
@@ -23,7 +23,7 @@ _MINUTE_S: Final = 60.0
 @click.command(
     cls=ProgramCommand, options_metavar="[OPTIONS]", short_help="Measure whether a promised gain can be had."
 )
-@click.argument("target", required=False, metavar="[WORKLOAD|SCRIPT.py|PROGRAM] [-- ARGUMENTS]")
+@target_argument
 @click.option(
     "--report",
     type=click.Path(exists=True, path_type=Path),
@@ -49,33 +49,10 @@ _MINUTE_S: Final = 60.0
 @click.option(
     "--check", default="", metavar="COMMAND", help="A command that accepts the results of a run with status 0."
 )
-@click.option("--keep-env", multiple=True, metavar="NAME", help="Pass this environment variable to the program.")
-@click.option(
-    "--timeout",
-    type=Number(min=0, min_open=True),
-    metavar="SECONDS",
-    default=3600,
-    help="Stop a run after this time.  [default: 3600]",
-)
-@click.option("--python", metavar="PATH", help="Python for workloads and scripts, as in `profile`.")
-@click.option(
-    "--workloads",
-    type=click.Path(file_okay=False, path_type=Path),
-    metavar="DIR",
-    help="Folder of your workloads, as in `profile`.",
-)
-@click.option(
-    "--reports",
-    type=click.Path(file_okay=False, path_type=Path),
-    default=Path("reports"),
-    show_default=True,
-    metavar="DIR",
-    help="Folder for the runs.",
-)
+@program_options
 @click.option(
     "--format", "style", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Output."
 )
-@click.option("-v", "--verbose", is_flag=True, help="Show the program's output.")
 @click.pass_context
 def prove(ctx: click.Context, /, target: str | None, **values: Any) -> None:  # noqa: ANN401 (Click's)
     """Apply fixes from outside, without an edit of the program, and measure what they gain.
@@ -159,7 +136,7 @@ def _program(ctx: click.Context, target: str | None, values: dict[str, Any], pro
     return resolve(target, rest, python=python.path, folder=values["workloads"])
 
 
-def _request(values: dict[str, Any], progress: "Reporter") -> Any:  # noqa: ANN401
+def _request(values: dict[str, Any], progress: "Reporter") -> "Request":
     from nightsight.collect.workloads import Request
 
     return Request(

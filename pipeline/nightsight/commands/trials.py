@@ -64,25 +64,11 @@ class ProgramCommand(click.Command):
         return None
 
 
-def _trial_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that apply to all commits: the program, and how it is measured."""
+def program_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options for how a program is run, and for where its runs are stored."""
     folder = click.Path(file_okay=False, path_type=Path)
-    option = partial(click.option, show_default=True)
-    decorators = (
-        click.argument("target", required=False, metavar="[WORKLOAD|SCRIPT.py|PROGRAM] [-- ARGUMENTS]"),
-        click.option("--build", default="", metavar="COMMAND", help=_BUILD),
-        option("--collector", type=click.Choice(["auto", "nsys", "torch"]), default="auto", help=_COLLECTOR),
-        nsys_option,
-        click.option("--trace", default="cuda,nvtx", show_default=True, help="APIs that nsys traces."),
-        click.option(
-            "--names",
-            default="auto",
-            show_default=True,
-            metavar="auto|off|NAME,...",
-            callback=names,
-            help="Which parts of a Python program to annotate in nsys, as in `profile`.",
-        ),
-        click.option("--time-steps", is_flag=True, help="Also time the steps without a profiler, as in `profile`."),
+    return _with(
+        command,
         click.option(
             "--keep-env", multiple=True, metavar="NAME", help="Pass this environment variable to the program."
         ),
@@ -95,15 +81,47 @@ def _trial_options(command: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option("--python", metavar="PATH", help="Python for workloads and scripts, as in `profile`."),
         click.option("--workloads", type=folder, metavar="DIR", help="Folder of your workloads, as in `profile`."),
-        window_option,
-        option("--reports", type=folder, default=Path("reports"), metavar="DIR", help="Folder for the runs."),
+        click.option(
+            "--reports",
+            type=folder,
+            default=Path("reports"),
+            show_default=True,
+            metavar="DIR",
+            help="Folder for the runs.",
+        ),
         click.option("-v", "--verbose", is_flag=True, help="Show the program's output."),
     )
+
+
+def _trial_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that apply to all commits: the program, and how it is measured."""
+    option = partial(click.option, show_default=True)
+    return _with(
+        program_options(command),
+        target_argument,
+        click.option("--build", default="", metavar="COMMAND", help=_BUILD),
+        option("--collector", type=click.Choice(["auto", "nsys", "torch"]), default="auto", help=_COLLECTOR),
+        nsys_option,
+        option("--trace", default="cuda,nvtx", help="APIs that nsys traces."),
+        option(
+            "--names",
+            default="auto",
+            metavar="auto|off|NAME,...",
+            callback=names,
+            help="Which parts of a Python program to annotate in nsys, as in `profile`.",
+        ),
+        click.option("--time-steps", is_flag=True, help="Also time the steps without a profiler, as in `profile`."),
+        window_option,
+    )
+
+
+def _with(command: Callable[..., Any], *decorators: Callable[..., Any]) -> Callable[..., Any]:
     for decorator in reversed(decorators):
         command = decorator(command)
     return command
 
 
+target_argument = click.argument("target", required=False, metavar="[WORKLOAD|SCRIPT.py|PROGRAM] [-- ARGUMENTS]")
 _BUILD: Final = "Run this command with sh in each commit's checkout before measuring it."
 _COLLECTOR: Final = "As in `profile`, without replays by ncu."
 
