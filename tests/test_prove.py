@@ -80,6 +80,13 @@ def test_results_are_compared_with_what_unchanged_runs_differ_in(
     assert found.detail.startswith(detail)
 
 
+def test_the_tolerance_of_each_process_begins_with_its_first_step() -> None:
+    first, second = [1.0] * 100, [1.0, 1.0]
+    off = [[first, [1.01, 1.0]]]
+    assert compare_outcomes([[first, second]] * 2, off, ROUNDING).verdict == DIFFERENT
+    assert compare_outcomes([[first, second]] * 2, [[[*first[:-1], 1.01], second]], ROUNDING).verdict == WITHIN
+
+
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=40), st.integers(0, 39), st.floats(0.2, 5.0))
 @examples(60)
 def test_equal_values_are_equal_and_one_that_is_far_off_is_found(
@@ -428,6 +435,8 @@ def test_what_is_faster_with_the_same_results_is_proven_and_stored(
     elsewhere = finding("host_code", "The GPU waits for host code in `augment`")
     renamed = replace(plan.report.findings[0], cause="in other words")
     assert "Measured" in with_proofs(replace(plan.report, findings=(renamed,)), found).findings[0].detail
+    another = replace(plan.report, title="another", findings=(renamed,))
+    assert "Measured" not in with_proofs(another, found).findings[0].detail
     two = with_proofs(replace(plan.report, findings=(*plan.report.findings, elsewhere)), found).findings
     assert ["Measured" in each.detail for each in two] == [True, False, False]
     expected = "Measured with `loader_workers`: 50.50 ms became 20.25 ms (20.20 ms promised), results equal: proven."

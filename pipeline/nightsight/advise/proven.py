@@ -11,19 +11,20 @@ from nightsight.units import format_value
 def with_proofs(report: Report, proofs: ProofReport) -> Report:
     """Return the report with a sentence in each cause of which a fix was measured; of several fixes, the best."""
     advice = Counter(finding.rule for finding in report.findings if finding.severity == "advice")
-    findings = (_proven(finding, proofs, advice[finding.rule]) for finding in report.findings)
+    is_same = proofs.program == report.title
+    findings = (_proven(each, proofs, is_only=is_same and advice[each.rule] == 1) for each in report.findings)
     return replace(report, findings=tuple(findings))
 
 
-def _proven(finding: Finding, proofs: ProofReport, count: int) -> Finding:
-    """Add the sentence to a finding; `count` findings of the report have its rule."""
+def _proven(finding: Finding, proofs: ProofReport, *, is_only: bool) -> Finding:
+    """Add the sentence to a finding. is_only: it is the only one of its rule in a report of the same program."""
     rule = [
         proof
         for proof in proofs.proofs
         if finding.severity == "advice" and proof.rule == finding.rule and proof.verdict not in (FAILED, NO_EFFECT)
     ]
     # another run of the program may name its only cause of a rule in other words
-    measured = [proof for proof in rule if proof.cause == finding.cause] or (rule if count == 1 else [])
+    measured = [proof for proof in rule if proof.cause == finding.cause] or (rule if is_only else [])
     if not measured:
         return finding
     best = min(measured, key=lambda proof: proof.log_ratio or 0.0)

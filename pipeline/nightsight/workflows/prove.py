@@ -47,7 +47,7 @@ from nightsight.runs.layout import PROOF, write_file
 _LEAST_GAIN: Final = 0.02
 _MOST_IN_SET: Final = 4
 _NUMERICS: Final = (NONE, ROUNDING, PRECISION)
-_LOSSES_OF_TIME: Final = "time"
+_WHOLE_RUN: Final = "the whole run"
 _PROMISES_FILE: Final = "proofs.jsonl"
 # a promise within this factor of the measured step is near
 _NEAR: Final = 1.5
@@ -86,7 +86,7 @@ class _Series:
     def run(self, switches: tuple[str, ...], number: int) -> Attempt:
         """Run the program once more; Interrupted if that was stopped by a signal."""
         label = " + ".join(switches) or "unchanged"
-        self.request.progress(f"round {number + 1}: {label}")
+        self.request.progress(f"round {number + 1}: {label}" if number >= 0 else "running once to warm up")
         folder = self.plan.folder / "log" / f"{number + 1}-{'+'.join(switches) or 'unchanged'}"
         found = attempt(self.plan.program, self.request, switches, folder, check=self.plan.check)
         if found.interrupted:
@@ -96,7 +96,7 @@ class _Series:
 
     def step_ns(self, found: Attempt) -> float:
         """Return the step of a run; the whole run if it has no steps."""
-        if self.family == _LOSSES_OF_TIME:
+        if self.family == _WHOLE_RUN:
             return found.seconds * 1e9
         return timed_step(found.times, self.family)[1]
 
@@ -122,7 +122,7 @@ def prove(plan: ProofPlan, request: Request) -> ProofReport:
     series.family = timed_step(warm_up.times, _family(plan.report))[0] or timed_step(warm_up.times, "")[0]
     notes = []
     if not series.family:
-        series.family = _LOSSES_OF_TIME
+        series.family = _WHOLE_RUN
         notes.append("No range, optimizer step or call of a model repeats in this program: whole runs were timed.")
     singles = [(switch.name,) for switch, _ in chosen]
     done = _measure(series, singles, 0) if singles else 0
@@ -133,7 +133,7 @@ def prove(plan: ProofPlan, request: Request) -> ProofReport:
     environment = plan.report.environment if plan.report else None
     report = ProofReport(
         plan.program.name,
-        "the whole run" if series.family == _LOSSES_OF_TIME else series.family,
+        series.family,
         environment.gpu if environment else "",
         {"torch": environment.torch, "cuda": environment.cuda} if environment else {},
         proofs,
@@ -145,7 +145,7 @@ def prove(plan: ProofPlan, request: Request) -> ProofReport:
     if lines := calibration_lines(report):
         path = plan.folder.parent / _PROMISES_FILE
         earlier = path.read_text(encoding="utf-8") if path.is_file() else ""
-        write_file(path, f"{earlier}{chr(10).join(lines)}\n".encode())
+        write_file(path, "".join([earlier, *(f"{line}\n" for line in lines)]).encode())
     return report
 
 
