@@ -308,7 +308,7 @@ def _occurs_once(simulated: pd.DataFrame, replay: Mapping[Any, Any]) -> "pd.Seri
     """Return which remedies are of something that occurs in a single step of the whole window."""
     count = replay["of_repetitions"] if replay["repetitions"] == replay["of_repetitions"] >= _FEWEST_STEPS else np.inf
     # older reports lack the column
-    share = simulated["in_steps_pct"].fillna(100) if "in_steps_pct" in simulated else simulated["gain_pct"] * 0 + 100
+    share = simulated.get("in_steps_pct", pd.Series(100.0, simulated.index)).fillna(100)
     return share / 100 * count <= _ONCE
 
 

@@ -376,10 +376,10 @@ def _is_eager_jax(scene: Scene) -> bool:
     if framework_of(scene.timeline.profile) != JAX:
         return False
     launches = scene.in_calls[scene.launching[scene.in_calls]]
-    if not (scene.timeline.profile.tables.get("ranges", empty("ranges"))["domain"] == "TSL").any():
+    ranges, window = scene.timeline.profile.tables.get("ranges", empty("ranges")), scene.timeline.window
+    if not (ranges["domain"] == "TSL").any():
         distance_ns = np.diff(np.sort(scene.graph.calls.start[launches]))
         return len(distance_ns) > 0 and float(np.median(distance_ns)) > _BETWEEN_PROGRAMS_NS
-    ranges, window = scene.timeline.profile.tables.get("ranges", empty("ranges")), scene.timeline.window
     started = ranges[(ranges["start_ns"] >= window.start_ns) & (ranges["start_ns"] < window.end_ns)]
     marked = started["name"][started["domain"] == "TSL"]
     is_program = marked.astype("str").str.startswith("XlaModule:")
@@ -409,9 +409,9 @@ def waits(scene: Scene) -> Iterator[Remedy]:
     shortest_ns = np.minimum(shortest_ns, length)
     for code, rows in positions(scene.path[calling]).items():
         in_range = calling[rows]
-        copies = np.flatnonzero(np.isin(work.call, in_range) & model.has(STREAM))
+        awaited = np.flatnonzero(np.isin(work.call, in_range) & model.has(STREAM))
         # a copy that does not block is queued like any other operation
-        queued, read_rarely = np.setdiff1d(copies, values), np.intersect1d(copies, values)
+        queued, read_rarely = np.setdiff1d(awaited, values), np.intersect1d(awaited, values)
         edit = (
             scene.without_waits(in_range),
             Change(model.edges_of(CALL, in_range), "at most", shortest_ns[in_range]),
@@ -451,8 +451,8 @@ def workers(scene: Scene) -> Iterator[Remedy]:
     """Keep the worker processes of a DataLoader: remove their start and end, and the wait for their first batch."""
     if len(restarts := _worker_starts(scene)):
         edit = (Change(scene.model.edges_of(BEGIN, restarts), "at most", 0),)
-        time, share = (measure(scene.gap[restarts], restarts) for measure in (scene.per_step, scene.share_of_steps))
-        path, cases = scene.shared_path(restarts), scene.cases(restarts)
+        gap, path, cases = scene.gap[restarts], scene.shared_path(restarts), scene.cases(restarts)
+        time, share = scene.per_step(gap, restarts), scene.share_of_steps(gap, restarts)
         yield Remedy("restarted_workers", path, "", cases, time, edit, in_steps=share)
 
 
@@ -1047,11 +1047,9 @@ def shared_gpu(scene: Scene) -> Iterator[Remedy]:
     overlap_ns = np.zeros(len(work))
     for of_device in positions(work.device).values():
         by_process = positions(process[of_device])
-        for user, rows in by_process.items():
-            others = np.concatenate(
-                [of_device[:0], *(of_device[more] for key, more in by_process.items() if key != user)]
-            )
-            mine, spans = of_device[rows], union(work.start[others], work.end[others])
+        for rows in by_process.values() if len(by_process) > 1 else ():
+            mine, others = of_device[rows], np.delete(of_device, rows)
+            spans = union(work.start[others], work.end[others])
             overlap_ns[mine] = covered(spans, work.start[mine], work.end[mine])
     shared = operations[overlap_ns[operations] > 0]
     if len(shared):
