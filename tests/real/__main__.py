@@ -130,6 +130,16 @@ def timed(case: RealCase, form: str, variables: dict[str, str]) -> float | None:
     return float(step[1]) if step else None
 
 
+def nightsight(
+    words: Sequence[str], case: RealCase, variables: dict[str, str], folder: Path
+) -> "subprocess.CompletedProcess[str]":
+    """Run a command of nightsight on a program; the folder gets its script."""
+    kept = [word for name in KEPT if name in variables for word in ("--keep-env", name)]
+    options = [*kept, "--python", sys.executable, str(script_of(case, folder)), "--", case.name]
+    command = [sys.executable, str(ROOT / "pipeline"), *words, *options]
+    return subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True, check=False)
+
+
 def captured(case: RealCase, collector: str, variables: dict[str, str], folder: Path) -> bool:
     """Profile a program and keep its export, the times of its steps without the profiler, and the step under it."""
     began = time.monotonic()
@@ -137,16 +147,7 @@ def captured(case: RealCase, collector: str, variables: dict[str, str], folder: 
         share = case.share if collector == "nsys" else case.share / 4
         variables = {**variables, "REAL_SHARE": str(share)}
         options = ["--collector", collector, "--reports", reports, "--timeout", "240", "--no-ncu"]
-        options += [word for name in KEPT if name in variables for word in ("--keep-env", name)]
-        command = [sys.executable, str(ROOT / "pipeline"), "profile", *options, "--python", sys.executable]
-        done = subprocess.run(
-            [*command, str(script_of(case, Path(reports))), "--", case.name],
-            cwd=ROOT,
-            env=variables,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = nightsight(["profile", *options], case, variables, Path(reports))
         found = [path for path in Path(reports).glob("*/2*/capture/*") if path.suffix in {".sqlite", ".gz"}]
         for path in found:
             data = packed(path, ROOT) if path.suffix == ".sqlite" else path.read_bytes()
@@ -173,17 +174,8 @@ def proven(case: RealCase, variables: dict[str, str], folder: Path) -> None:
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as reports:
         variables = {**variables, "REAL_SHARE": str(case.share)}
-        options = ["--reports", reports, "--rounds", "3", "--budget", "3", "--python", sys.executable]
-        options += [word for name in KEPT if name in variables for word in ("--keep-env", name)]
-        command = [sys.executable, str(ROOT / "pipeline"), "prove", *options]
-        done = subprocess.run(
-            [*command, str(script_of(case, Path(reports))), "--", case.name],
-            cwd=ROOT,
-            env=variables,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        options = ["--reports", reports, "--rounds", "3", "--budget", "3"]
+        done = nightsight(["prove", *options], case, variables, Path(reports))
         for path in Path(reports).glob("*/proof/proof.json"):
             (folder / f"{case.name}.proof.json").write_bytes(path.read_bytes())
         print(f"{case.name}: status {done.returncode} ({time.monotonic() - began:.0f} s)\n{done.stdout}", flush=True)
