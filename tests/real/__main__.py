@@ -2,8 +2,8 @@
 
 time: each form without a profiler. capture: `nightsight profile` of the form `base`, and torch.profiler for some; both
 on a GPU host. What comes before the first step (imports) overlaps with other programs; while one uses the GPU, the
-others wait. prove: `nightsight prove` of the form `base`, one program after the other. check: compares the advice with
-the times; needs no GPU.
+others wait. prove: `nightsight profile` of the form `base`, then `nightsight prove` of its causes. check: compares the
+advice with the times; needs no GPU.
 """
 
 import argparse
@@ -69,7 +69,7 @@ def main() -> None:
             all_at_once(forms, time_and_keep, options.at_once, deadline)
             return
         if options.command == "prove":
-            all_at_once(cases, lambda case: proven(case, variables, options.folder), 1, deadline)
+            all_at_once(cases, lambda case: proven(case, variables, options.folder), options.at_once, deadline)
             return
         jobs = [(case, collector) for case in cases for collector in ("nsys", "torch") if collects(case, collector)]
         # the first measures what the profiler costs, for all
@@ -142,37 +142,44 @@ def nightsight(
 
 def captured(case: RealCase, collector: str, variables: dict[str, str], folder: Path) -> bool:
     """Profile a program and keep its export, the times of its steps without the profiler, and the step under it."""
-    began = time.monotonic()
     with tempfile.TemporaryDirectory() as reports:
-        share = case.share if collector == "nsys" else case.share / 4
-        variables = {**variables, "REAL_SHARE": str(share)}
-        options = ["--collector", collector, "--reports", reports, "--timeout", "240", "--no-ncu"]
-        done = nightsight(["profile", *options], case, variables, Path(reports))
-        found = [path for path in Path(reports).glob("*/2*/capture/*") if path.suffix in {".sqlite", ".gz"}]
-        for path in found:
-            data = packed(path, ROOT) if path.suffix == ".sqlite" else path.read_bytes()
-            suffix = ".sqlite.xz" if path.suffix == ".sqlite" else ".json.gz"
-            (folder / f"{case.name}{suffix}").write_bytes(data)
-            if (unprofiled := unprofiled_file(path)).exists():
-                (folder / f"{case.name}.unprofiled.json").write_bytes(unprofiled.read_bytes())
-        logs = "".join(path.read_text(errors="replace") for path in Path(reports).glob("*/2*/log*/*.log"))
-        step = STEP.search(logs)
-        (folder / f"{case.name}.{collector}.said").write_text(
-            f"{done.stderr[-6000:]}\n{step[0] if step else logs[-3000:]}\n"
-        )
-        size = sum(path.stat().st_size for path in found) / 1e6
-        print(
-            f"{case.name} {collector}: status {done.returncode}, {len(found)} files of {size:.1f} MB, step "
-            f"{step[1] if step else None} ms ({time.monotonic() - began:.0f} s)",
-            flush=True,
-        )
+        return profiled(case, collector, variables, folder, Path(reports))
+
+
+def profiled(case: RealCase, collector: str, variables: dict[str, str], folder: Path, reports: Path) -> bool:
+    """Profile a program; the report stays in `reports`, and what a test needs of it in `folder`."""
+    began = time.monotonic()
+    share = case.share if collector == "nsys" else case.share / 4
+    variables = {**variables, "REAL_SHARE": str(share)}
+    options = ["--collector", collector, "--reports", str(reports), "--timeout", "240", "--no-ncu"]
+    done = nightsight(["profile", *options], case, variables, reports)
+    found = [path for path in reports.glob("*/2*/capture/*") if path.suffix in {".sqlite", ".gz"}]
+    for path in found:
+        data = packed(path, ROOT) if path.suffix == ".sqlite" else path.read_bytes()
+        suffix = ".sqlite.xz" if path.suffix == ".sqlite" else ".json.gz"
+        (folder / f"{case.name}{suffix}").write_bytes(data)
+        if (unprofiled := unprofiled_file(path)).exists():
+            (folder / f"{case.name}.unprofiled.json").write_bytes(unprofiled.read_bytes())
+    logs = "".join(path.read_text(errors="replace") for path in reports.glob("*/2*/log*/*.log"))
+    step = STEP.search(logs)
+    (folder / f"{case.name}.{collector}.said").write_text(
+        f"{done.stderr[-6000:]}\n{step[0] if step else logs[-3000:]}\n"
+    )
+    size = sum(path.stat().st_size for path in found) / 1e6
+    print(
+        f"{case.name} {collector}: status {done.returncode}, {len(found)} files of {size:.1f} MB, step "
+        f"{step[1] if step else None} ms ({time.monotonic() - began:.0f} s)",
+        flush=True,
+    )
     return bool(found)
 
 
 def proven(case: RealCase, variables: dict[str, str], folder: Path) -> None:
-    """Profile a program, prove what can be switched, and keep the proof and what was said."""
-    began = time.monotonic()
+    """Profile a program, prove what can be switched, and keep the capture, the proof and what was said."""
     with tempfile.TemporaryDirectory() as reports:
+        if not profiled(case, "nsys", variables, folder, Path(reports)):
+            return
+        began = time.monotonic()
         variables = {**variables, "REAL_SHARE": str(case.share)}
         options = ["--reports", reports, "--rounds", "3", "--budget", "3"]
         done = nightsight(["prove", *options], case, variables, Path(reports))
