@@ -3,7 +3,7 @@
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import nan
 from pathlib import Path
@@ -15,17 +15,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nightsight.advise.proven import with_proofs
-from nightsight.collect.proving import Attempt, attempt
+from nightsight.collect.proving import Attempt, Limit, attempt
 from nightsight.collect.workloads import Program, Request
 from nightsight.compare.outcomes import compare_outcomes
-from nightsight.errors import CaptureError, NotMeasured
-from nightsight.model.proof import DIFFERENT, EQUAL, UNKNOWN, WITHIN, ProofReport
+from nightsight.errors import CaptureError, NotMeasured, UsageError
+from nightsight.model.proof import DIFFERENT, EQUAL, UNKNOWN, WITHIN, Proof, ProofReport, Results
 from nightsight.model.report import Finding, Report
 from nightsight.render.proof import proof_lines
 from nightsight.results.rules import RULE
-from nightsight.results.switches import NONE, PRECISION, ROUNDING, SWITCHES
+from nightsight.results.switches import NO_DROPOUT, NONE, PRECISION, ROUNDING, SWITCH, SWITCHES, Switch, switch_of_file
 from nightsight.tables import conform
 from nightsight.workflows import prove as workflow
+from nightsight.workflows.patch import Patch, edited, patch_of
 from nightsight.workflows.prove import ProofPlan, prove
 from tests.properties import examples
 
@@ -105,10 +106,15 @@ def test_equal_values_are_equal_and_one_that_is_far_off_is_found(
 
 
 def test_each_switch_is_declared_and_can_be_turned_on() -> None:
-    namespace: dict[str, Any] = {"__name__": "switching"}
+    namespace: dict[str, Any] = {"__name__": "switching", "__file__": str(INJECTED / "switching.py")}
     exec((INJECTED / "switching.py").read_text(), namespace)
-    assert namespace["SWITCHES"].keys() == {switch.name for switch in SWITCHES if not switch.environment}
+    declared = {switch.name for switch in (*SWITCHES, NO_DROPOUT) if not switch.environment}
+    assert namespace["SWITCHES"].keys() == declared
     assert {rule for switch in SWITCHES for rule in switch.rules} <= RULE.keys()
+
+
+def named_switches(names: Sequence[str]) -> tuple[Switch, ...]:
+    return tuple(SWITCH[name] for name in names)
 
 
 PROGRAM = """
@@ -170,7 +176,7 @@ def test_a_switch_counts_what_it_changed(
             "before": "import torch.utils.checkpoint",
             "call": parts["call"].replace("checkpoint(", "torch.utils.checkpoint.checkpoint("),
         }
-    found = attempt(program(**parts), Request(), switches, tmp_path / "run")
+    found = attempt(program(**parts), Request(), named_switches(switches), tmp_path / "run")
     assert found.failure == ""
     assert dict(found.effects) == effects
     (losses,) = found.values
@@ -183,7 +189,7 @@ def test_what_the_program_computes_is_the_same_each_time_and_with_a_switch_of_ro
     program: Callable[..., Program], tmp_path: Path
 ) -> None:
     plain, again, fused = (
-        attempt(program(), Request(), switches, tmp_path / str(number))
+        attempt(program(), Request(), named_switches(switches), tmp_path / str(number))
         for number, switches in enumerate(((), (), ("fused_optimizer",)))
     )
     assert plain.values == again.values
@@ -202,8 +208,8 @@ def test_a_flag_that_the_program_sets_itself_is_not_the_effect_of_a_switch(
     program: Callable[..., Program], tmp_path: Path
 ) -> None:
     before = 'torch.set_float32_matmul_precision("highest")'
-    found = attempt(program(before=before), Request(), ("tf32",), tmp_path / "run")
-    assert found.effects["tf32"] == 0
+    found = attempt(program(before=before), Request(), [SWITCH["tf32"]], tmp_path / "run")
+    assert "tf32" not in found.effects
     assert found.why["tf32"] == "the program sets it itself"
 
 
@@ -211,7 +217,8 @@ def test_a_variable_that_is_set_already_has_no_effect(
     program: Callable[..., Program], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUDA_DEVICE_MAX_CONNECTIONS", "1")
-    found = attempt(program(code="pass"), Request(), ("one_connection", "eager_loading"), tmp_path / "run")
+    switches = named_switches(("one_connection", "eager_loading"))
+    found = attempt(program(code="pass"), Request(), switches, tmp_path / "run")
     assert (found.effects, found.why) == (
         {"one_connection": 0, "eager_loading": 1},
         {"one_connection": "is set already"},
@@ -264,7 +271,7 @@ def job(program: Callable[..., Program], tmp_path: Path) -> Callable[..., Attemp
         folder = tmp_path / ("_".join(switches) or "unchanged")
         folder.mkdir()
         code = JOB.format(passes=passes, store=folder / "store")
-        return attempt(program(code=code), Request(), switches, folder / "run")
+        return attempt(program(code=code), Request(), named_switches(switches), folder / "run")
 
     return run
 
@@ -286,6 +293,188 @@ def test_reducing_once_is_not_right_if_an_update_comes_earlier(job: Callable[...
     passes = [3, 3, 3, 1, 1, 1, 3, 3]
     plain, changed = job(passes), job(passes, "reduce_once")
     assert compare_outcomes([plain.values], [changed.values], ROUNDING).verdict == DIFFERENT
+
+
+SLOW_STEPS = """
+import time, torch
+from torch.nn.utils import clip_grad_norm_
+model = torch.nn.Sequential(torch.nn.Linear(4, 1), torch.nn.Dropout(0.5))
+optimizer = torch.optim.AdamW(model.parameters(),
+    lr=1e-2)
+for step in range(1_000_000):
+    model(torch.ones(8, 4)).sum().backward()
+    clip_grad_norm_(model.parameters(), 1.0)
+    torch.cuda.empty_cache()
+    optimizer.step()
+    time.sleep({sleep})
+"""
+
+
+def test_a_run_ends_after_some_steps_and_keeps_what_it_computed(
+    program: Callable[..., Program], tmp_path: Path
+) -> None:
+    limit = Limit(steps=7, family="step (ends with AdamW.step)")
+    switches = named_switches(("fused_optimizer", "keep_cache"))
+    slow = program(code=SLOW_STEPS.format(sleep=0.001))
+    found = attempt(slow, Request(timeout_s=60), switches, tmp_path / "run", limit=limit)
+    assert found.failure == ""
+    losses, norms = found.values
+    assert len(losses) == len(norms) == 8
+    # where the program has what was switched, also if a call takes two lines
+    lines = {name: [(Path(path).name, line) for path, line in places] for name, places in found.places.items()}
+    assert lines == {"fused_optimizer": [("train.py", 5)], "keep_cache": [("train.py", 10)]}
+
+
+def test_a_run_without_a_known_step_ends_after_some_seconds_with_steps_that_can_be_timed(
+    program: Callable[..., Program], tmp_path: Path
+) -> None:
+    slow = program(code=SLOW_STEPS.format(sleep=0.01))
+    found = attempt(slow, Request(timeout_s=60), (), tmp_path / "run", limit=Limit(seconds=0.1))
+    assert (found.failure, found.timed_out) == ("", False)
+    assert found.times["instances"].max() >= 5
+
+
+def test_without_dropout_forms_that_draw_other_numbers_compute_the_same(
+    program: Callable[..., Program], tmp_path: Path
+) -> None:
+    limit = Limit(steps=5, family="step (ends with AdamW.step)")
+
+    def run(draws: int, *switches: Switch) -> Attempt:
+        code = SLOW_STEPS.format(sleep=0).replace("for step", f"torch.rand({draws})\nfor step")
+        return attempt(program(code=code), Request(timeout_s=60), switches, tmp_path / "run", limit=limit)
+
+    plain, other = run(1), run(2)
+    assert compare_outcomes([plain.values], [other.values], ROUNDING).verdict == DIFFERENT
+    plain, other = run(1, NO_DROPOUT), run(2, NO_DROPOUT)
+    assert compare_outcomes([plain.values], [other.values], NONE).verdict == EQUAL
+    assert plain.effects["no_dropout"] == 6
+
+
+OWN = '''"""A batch of 2 in place of 8.
+
+More words.
+"""
+MODULE = "torch"
+NUMERICS = "rounding"
+CALLS = []
+
+def change(torch):
+    ones = torch.ones
+    def fewer(*size):
+        CALLS.append(size)
+        return ones(2, *size[1:])
+    torch.ones = fewer
+
+def holds():
+    return {holds}
+'''
+
+
+@pytest.mark.parametrize("holds", ["bool(CALLS)", "False"])
+def test_a_switch_of_the_users_own_changes_the_program(
+    holds: str, program: Callable[..., Program], tmp_path: Path
+) -> None:
+    path = tmp_path / "fewer.py"
+    path.write_text(OWN.format(holds=holds))
+    switch = switch_of_file(path)
+    assert (switch.name, switch.done, switch.numerics) == ("fewer", "A batch of 2 in place of 8", ROUNDING)
+    net = "import torch\nnet = torch.nn.Linear(4, 4)\nwith torch.no_grad():\n    print(len(net(torch.ones(8, 4))))\n"
+    found = attempt(program(code=net), Request(), [switch], tmp_path / "run")
+    assert (tmp_path / "run" / "run.log").read_text().strip().endswith("2")
+    assert found.effects.get("fewer", 0) == (1 if holds == "bool(CALLS)" else 0)
+    assert found.why == {"fewer": "its function `holds` says so"}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("def change(module): pass\ndef holds(): return True", "has no MODULE"),
+        ("MODULE = 'torch'\ndef change(module): pass", "has no holds"),
+        ("MODULE = 'torch'\nNUMERICS = 'some'\ndef change(module): pass\ndef holds(): pass", "NUMERICS of the switch"),
+        ("def", "cannot read the switch"),
+    ],
+)
+def test_a_file_that_is_not_a_switch_is_refused(text: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "own.py"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=message):
+        switch_of_file(path)
+
+
+# -- patches ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("switch", "line", "source", "expected"),
+    [
+        ("pinned_batches", 1, "x = DataLoader(data, 4)\n", "x = DataLoader(data, 4, pin_memory=True)\n"),
+        ("pinned_batches", 1, "x = t.u.DataLoader(*d)\n", "x = t.u.DataLoader(*d, pin_memory=True)\n"),
+        (
+            "pinned_batches",
+            2,
+            "x = DataLoader(\n    d,  # é\n)\n",
+            "x = DataLoader(\n    d, pin_memory=True,  # é\n)\n",
+        ),
+        ("pinned_batches", 1, "x = DataLoader(d, pin_memory=é())\n", "x = DataLoader(d, pin_memory=True)\n"),
+        ("pinned_batches", 1, "x = DataLoader()\n", "x = DataLoader(pin_memory=True)\n"),
+        ("pinned_batches", 1, "x = DataLoader(d, **options)\n", None),
+        ("pinned_batches", 1, "x = DataLoader((d))\n", None),
+        ("pinned_batches", 1, "x = loader(d)\n", None),
+        ("pinned_batches", 9, "x = DataLoader(d)\n", None),
+        ("pinned_batches", 1, "x = DataLoader(\n", None),
+        ("non_blocking", 1, "f(a.to(d), b.to(d))\n", None),
+        ("non_blocking", 1, "a = a.cuda()\n", "a = a.cuda(non_blocking=True)\n"),
+        (
+            "loader_workers",
+            1,
+            "x = DataLoader(d, num_workers=0, shuffle=True)\n",
+            "x = DataLoader(d, num_workers=8, shuffle=True, persistent_workers=True)\n",
+        ),
+        ("keep_cache", 2, "if x:\n    empty_cache()\n", "if x:\n    pass\n"),
+        ("keep_cache", 2, "if x:\n    t.empty_cache()  # why\n    y()\n", "if x:\n    y()\n"),
+        ("keep_cache", 1, "f(); empty_cache()\n", None),
+        ("keep_cache", 1, "y = empty_cache()\n", None),
+        ("cudnn_benchmark", 1, "import os, torch", "import os, torch\ntorch.backends.cudnn.benchmark = True\n"),
+        (
+            "cudnn_benchmark",
+            2,
+            "def f():\n    import torch\n",
+            "def f():\n    import torch\n    torch.backends.cudnn.benchmark = True\n",
+        ),
+        ("cudnn_benchmark", 1, "import torch as t\n", None),
+        ("cudnn_benchmark", 1, "import transformers\n", None),
+        ("bf16", 1, "import torch\n", None),
+    ],
+)
+def test_a_line_is_edited_only_if_that_is_certain(switch: str, line: int, source: str, expected: str | None) -> None:
+    assert edited(source, line, switch) == expected
+
+
+def test_a_patch_has_what_was_proven_and_says_what_it_leaves_out(tmp_path: Path) -> None:
+    script, away = tmp_path / "train.py", tmp_path / "away" / "load.py"
+    away.parent.mkdir()
+    script.write_text("import torch\nx = DataLoader(d)\ny = DataLoader(d)\n")
+    away.write_text("def load(d):\n    return DataLoader(d)\n")
+    single = Proof(("pinned_batches",), "", "", None, 2.0, 1.0, -0.6, 0.1, 2, Results(EQUAL), "proven")
+    places = {"pinned_batches": ((str(script), 3), (str(script), 2), (str(away), 2))}
+    names = ("pinned_batches", "bf16", "one_connection", "fused_optimizer")
+    best = replace(single, switches=names)
+    report = ProofReport("train", "", "", {}, (replace(single, places=places),), best, ())
+    patch = patch_of(report, tmp_path / "away")
+    assert patch.left_out == {
+        "bf16": "it is not certain which lines to edit",
+        "one_connection": "it is a variable of the environment: CUDA_DEVICE_MAX_CONNECTIONS=1",
+        "fused_optimizer": "a library makes the call, not the program",
+    }
+    # git takes it, of the files in this folder
+    (tmp_path / "proof.patch").write_text(patch_of(replace(report, best=None), tmp_path).diff)
+    subprocess.run(["git", "apply", "proof.patch"], cwd=tmp_path, check=True)
+    assert script.read_text().count("pin_memory=True") == 2
+    assert "pin_memory=True" in away.read_text()
+    assert f"--- {script}" in patch.diff
+    assert "--- a/load.py" in patch.diff
+    faster = replace(report, proofs=(replace(single, verdict="faster"),), best=None)
+    assert patch_of(faster, tmp_path) == Patch("", {})
 
 
 # -- proofs -----------------------------------------------------------------------------------------------------------
@@ -375,7 +564,10 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[tuple[str, .
     def use(losses: dict[tuple[str, ...], float] | None = None, **steps: list[float]) -> list[tuple[str, ...]]:
         ran: list[tuple[str, ...]] = []
 
-        def run_once(_: object, __: object, switches: tuple[str, ...], *___: object, **____: object) -> Attempt:
+        def run_once(_: object, __: object, chosen: Sequence[Switch], *___: object, **____: object) -> Attempt:
+            switches = tuple(switch.name for switch in chosen)
+            if NO_DROPOUT.name in switches:
+                return Attempt(pd.DataFrame(), 1.0)
             of_set = steps["_".join(switches) or "unchanged"]
             step_ms = of_set[ran.count(switches) % len(of_set)]
             ran.append(switches)
@@ -395,7 +587,8 @@ def test_a_cause_whose_switches_change_nothing_needs_an_edit(
     plan: ProofPlan, measured: Callable[..., list[tuple[str, ...]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     measured(
-        unchanged=[50.0], tf32=[20.0], bf16=[50.0], override_tf32=[20.0], keep_cache=[50.0], expandable_segments=[50.0]
+        unchanged=[50.0],
+        **{switch.name: [20.0] for switch in SWITCHES if {"tensor_cores", "allocation"} & set(switch.rules)},
     )
     monkeypatch.setattr(workflow, "_has_effect", lambda _, switches: switches == ("tf32",))
     advice = (
@@ -409,7 +602,7 @@ def test_a_cause_whose_switches_change_nothing_needs_an_edit(
 
 
 def named(plan: ProofPlan, *switches: str, rounds: int = 3) -> ProofPlan:
-    return replace(plan, report=None, switches=switches, rounds=rounds)
+    return replace(plan, report=None, switches=named_switches(switches), rounds=rounds)
 
 
 def test_what_is_faster_with_the_same_results_is_proven_and_stored(
@@ -499,13 +692,16 @@ def test_no_run_begins_after_the_budget(plan: ProofPlan, measured: Callable[...,
     ran = measured(unchanged=[50.0], tf32=[30.0])
     found = prove(replace(named(plan, "tf32", rounds=5), budget_s=2.0), Request())
     assert len(ran) == 3
-    assert found.notes == ("1 of 5 rounds ran: the budget of 0.0333 min allows no more.",)
+    assert "1 of 5 rounds ran: the budget of 0.0333 min allows no more. Give more with --budget." in found.notes
 
 
 def test_a_check_that_rejects_is_believed_and_a_switch_without_effect_runs_once(plan: ProofPlan) -> None:
     found = prove(
         replace(
-            plan, report=None, switches=("loader_workers", "channels_last"), check='test -z "$NIGHTSIGHT_SWITCHES"'
+            plan,
+            report=None,
+            switches=named_switches(("loader_workers", "channels_last")),
+            check='test -z "$NIGHTSIGHT_SWITCHES"',
         ),
         Request(),
     )

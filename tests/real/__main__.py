@@ -42,7 +42,7 @@ def main() -> None:
     parser.add_argument("--at-once", type=int, default=5, metavar="N", help="programs that start at a time")
     parser.add_argument("--base", action="store_true", help="time the form `base` only")
     parser.add_argument("--seconds", type=float, default=3600, help="start nothing after this time")
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()
     cases = [ALL[name] for name in options.cases] or [case for case in ALL.values() if case.half in options.halves]
     if options.command == "check":
         print(table([verdict for verdict in judged(options.folder) if verdict.case in cases]))

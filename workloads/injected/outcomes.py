@@ -1,4 +1,4 @@
-"""Records what a program computes: the losses that it goes backward from, or what its models return.
+"""Records what a program computes: its losses and the norms of gradients that it clips, or what its models return.
 
 Values stay on their device until the program ends, so that nothing waits for them. Random numbers get a seed when their
 library is imported; a program that sets its seeds later overrides that. Loaded by path into any program, whose Python
@@ -28,6 +28,7 @@ class Outcomes:
         self.folder, self.process = Path(folder), os.getpid()
         self.losses: list[Any] = []
         self.outputs: list[Any] = []
+        self.norms: list[Any] = []
         self.effects: Any = None
 
     def watch(self, torch: Any) -> None:  # noqa: ANN401
@@ -46,6 +47,17 @@ class Outcomes:
             return backward(tensors, *given, **named)
 
         torch.autograd.backward = noted
+        clip = torch.nn.utils.clip_grad_norm_
+
+        @wraps(clip)
+        def clipped(*given: Any, **named: Any) -> Any:  # noqa: ANN401
+            norm = clip(*given, **named)
+            with suppress(Exception):
+                if len(self.norms) < _MOST:
+                    self.norms.append(norm.detach().double().clone())
+            return norm
+
+        torch.nn.utils.clip_grad_norm_ = clipped
         call = torch.nn.Module.__call__
         depth = [0]
 
@@ -74,9 +86,11 @@ class Outcomes:
             self.effects.finish()
             document = {
                 "losses": [float(value) for value in self.losses],
+                "norms": [float(value) for value in self.norms],
                 "outputs": [float(value) for value in self.outputs],
                 "effects": dict(self.effects.count),
                 "why": self.effects.why,
+                "places": self.effects.places,
             }
             # of a job: by rank, as process ids differ from run to run
             name = f"{os.environ.get('RANK', '0')}.{self.process}"

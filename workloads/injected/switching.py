@@ -8,13 +8,18 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
+import sysconfig
 from collections import Counter
 from contextlib import suppress
 from functools import wraps
 from importlib import import_module
+from pathlib import Path
 from typing import Any, Callable  # noqa: UP035 (Python 3.8)
 from weakref import WeakKeyDictionary
 
+# changes of a switch whose lines are looked up: that takes a few microseconds
+_PLACES = 20
 _WORKERS = 8
 _BATCHES = 8
 _BUCKET_MB = 100
@@ -24,12 +29,14 @@ _IMAGE = 4
 class Effects:
     """What the switches did: `count` of changes by switch, and `why` one could not do more.
 
-    holds: whether the change of a switch is still there, as the program may set the same.
+    places: the lines of the program that were changed, by switch. holds: whether the change of a switch is still there,
+    as the program may set the same.
     """
 
     def __init__(self) -> None:
         self.count: Counter[str] = Counter()
         self.why: dict[str, str] = {}
+        self.places: dict[str, list[tuple[str, int]]] = {}
         self.holds: dict[str, Callable[[], bool]] = {}
 
     def finish(self) -> None:
@@ -37,11 +44,15 @@ class Effects:
         for name, holds in self.holds.items():
             if not holds():
                 self.count[name] = 0
-                self.why[name] = "the program sets it itself"
+                self.why.setdefault(name, "the program sets it itself")
 
     def done(self, name: str) -> None:
-        """Count a change."""
+        """Count a change, and note the line of the program that it is at."""
         self.count[name] += 1
+        if self.count[name] <= _PLACES:
+            place = _place_in_program(sys._getframe(1))
+            if place and place not in self.places.setdefault(name, []):
+                self.places[name].append(place)
 
     def failed(self, name: str, error: BaseException) -> None:
         """Note why a switch could not change something; only the kind of error, as its text may name anything."""
@@ -51,13 +62,28 @@ class Effects:
 Change = Callable[[Any, Effects], None]
 
 
+def _place_in_program(frame: Any) -> tuple[str, int] | None:  # noqa: ANN401
+    """Return the file and line that called, the innermost that is not of a library; None if there is none."""
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if not file.startswith((*_LIBRARIES, "<")) and "site-packages" not in file and "dist-packages" not in file:
+            return file, frame.f_lineno
+        frame = frame.f_back
+    return None
+
+
+_LIBRARIES = (
+    *{sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")},
+    str(Path(__file__).resolve().parents[1]),
+)
+
+
 def start(names: list[str], on_import: Callable[..., object], effects: Effects) -> None:
-    """Turn these switches on, each when its module is imported."""
+    """Turn these switches on, each when its module is imported; one that ends in .py is a file of the user's."""
     by_module: dict[str, list[tuple[str, Change]]] = {}
-    for name in names:
-        if name in SWITCHES:
-            module, change = SWITCHES[name]
-            by_module.setdefault(module, []).append((name, change))
+    for name in filter(None, names):
+        module, change = _of_file(name) if name.endswith(".py") else SWITCHES[name]
+        by_module.setdefault(module, []).append((name, change))
 
     def change_all(chosen: list[tuple[str, Change]]) -> Callable[[Any], None]:
         def changed(module: Any) -> None:  # noqa: ANN401
@@ -70,6 +96,20 @@ def start(names: list[str], on_import: Callable[..., object], effects: Effects) 
         return changed
 
     on_import({module: change_all(chosen) for module, chosen in by_module.items()})
+
+
+def _of_file(path: str) -> tuple[str, Change]:
+    """Return the module and the change of a user's switch (docs/prove.md)."""
+    namespace: dict[str, Any] = {"__name__": "nightsight_switch", "__file__": path}
+    exec(compile(Path(path).read_text(encoding="utf-8"), path, "exec"), namespace)  # noqa: S102 (the user's own)
+
+    def change(module: Any, effects: Effects) -> None:  # noqa: ANN401
+        namespace["change"](module)
+        effects.done(path)
+        effects.why[path] = "its function `holds` says so"
+        effects.holds[path] = namespace["holds"]
+
+    return namespace["MODULE"], change
 
 
 def _tf32(torch: Any, effects: Effects) -> None:  # noqa: ANN401
@@ -118,6 +158,43 @@ def _bf16(torch: Any, effects: Effects) -> None:  # noqa: ANN401
             return call(module, *given, **named)
 
     _around_models(torch, change)
+
+
+def _bf16_weights(torch: Any, effects: Effects) -> None:  # noqa: ANN401
+    """Convert models to BF16 when they are first called without gradients; they take and return what they did."""
+    converted: Any = WeakKeyDictionary()
+
+    def change(call: Any, module: Any, given: Any, named: Any) -> Any:  # noqa: ANN401
+        if torch.is_grad_enabled() or module.training:
+            effects.why.setdefault("bf16_weights", "the model is trained")
+            return call(module, *given, **named)
+        if module not in converted:
+            converted[module] = any(value.dtype == torch.float32 for value in module.parameters())
+            if converted[module]:
+                module.to(torch.bfloat16)
+                effects.done("bf16_weights")
+        if not converted[module]:
+            return call(module, *given, **named)
+        given, named = _with_type(torch, (given, named), torch.float32, torch.bfloat16)
+        return _with_type(torch, call(module, *given, **named), torch.bfloat16, torch.float32)
+
+    _around_models(torch, change)
+
+
+def _with_type(torch: Any, value: Any, old: Any, new: Any) -> Any:  # noqa: ANN401
+    """Return a value whose tensors of one type are of another. Outputs of transformers change in place."""
+    if isinstance(value, torch.Tensor):
+        return value.to(new) if value.dtype == old else value
+    if isinstance(value, dict):
+        changed = {key: _with_type(torch, each, old, new) for key, each in value.items()}
+        if type(value) is dict:
+            return changed
+        for key, each in changed.items():
+            value[key] = each
+        return value
+    if type(value) in (tuple, list):
+        return type(value)(_with_type(torch, each, old, new) for each in value)
+    return value
 
 
 def _channels_last(torch: Any, effects: Effects) -> None:  # noqa: ANN401
@@ -367,9 +444,35 @@ def _sdpa(transformers: Any, effects: Effects) -> None:  # noqa: ANN401
     model.__init__ = init
 
 
+def _no_dropout(module: Any, effects: Effects) -> None:  # noqa: ANN401
+    """Drop nothing, so that a program that draws other random numbers computes the same."""
+    for name in ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout"):
+        if hasattr(module, name):
+            setattr(module, name, _all_kept(getattr(module, name), effects))
+    attention = module.scaled_dot_product_attention
+
+    @wraps(attention)
+    def attended(query: Any, key: Any, value: Any, mask: Any = None, dropout: float = 0.0, **named: Any) -> Any:  # noqa: ANN401
+        if named.pop("dropout_p", dropout):
+            effects.count["no_dropout"] += 1
+        return attention(query, key, value, named.pop("attn_mask", mask), 0.0, **named)
+
+    module.scaled_dot_product_attention = attended
+
+
+def _all_kept(dropout: Any, effects: Effects) -> Any:  # noqa: ANN401
+    @wraps(dropout)
+    def kept(value: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:  # noqa: ANN401
+        effects.count["no_dropout"] += bool(training and p)
+        return dropout(value, 0.0, training, inplace)
+
+    return kept
+
+
 SWITCHES: dict[str, tuple[str, Change]] = {
     "tf32": ("torch", _tf32),
     "bf16": ("torch", _bf16),
+    "bf16_weights": ("torch", _bf16_weights),
     "cudnn_benchmark": ("torch", _cudnn_benchmark),
     "channels_last": ("torch", _channels_last),
     "fused_optimizer": ("torch", _fused_optimizer),
@@ -390,5 +493,7 @@ SWITCHES: dict[str, tuple[str, Change]] = {
     "stored_activations": ("torch.utils.checkpoint", _stored_activations),
     "keep_cache": ("torch", _without("cuda.empty_cache", "keep_cache")),
     "no_synchronize": ("torch", _without("cuda.synchronize", "no_synchronize")),
+    # not a fix: for comparing results
+    "no_dropout": ("torch.nn.functional", _no_dropout),
 }
 """The module that a switch waits for, and the change of it; nightsight/results/switches.py says what each is for."""

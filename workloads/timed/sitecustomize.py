@@ -2,7 +2,8 @@
 
 With $NIGHTSIGHT_NAMES, PyTorch's modules and others get names for a profiler (`injected/naming.py`); with
 $NIGHTSIGHT_SAVES, a profiler saves its buffers before the process ends (`injected/saving.py`); with $NIGHTSIGHT_PROOF,
-what it computes is recorded, and the switches in $NIGHTSIGHT_SWITCHES are on. The times are of a run
+what it computes is recorded, and the switches in $NIGHTSIGHT_SWITCHES are on; with $NIGHTSIGHT_LIMIT, the program ends
+after some steps or seconds. The times are of a run
 without it, and have the same names: those of NVTX ranges, of modules that no other module calls, of backward passes
 and data loaders when they begin, of optimizers when their step ends. Each that is not inside one that repeats gets two
 times: that of the CPU, and that at which the GPU has done all work given to the current stream before, by a CUDA event
@@ -25,7 +26,7 @@ import time
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Collection  # noqa: UP035 (Python 3.8)
+from typing import Any, Callable, Collection  # noqa: UP035 (Python 3.8)
 
 # of the time: what the ranges of modules, and the times of their calls, may cost
 _SPARING = 0.02
@@ -35,6 +36,8 @@ _MOST = 50_000
 # a range inside one that has started this often is part of its repetitions
 _OFTEN = 3
 _NUMBER = re.compile("(?<![A-Za-z0-9])[0-9]+(?![A-Za-z0-9])")
+# a program does not end before some step has begun this often: fewer cannot be timed
+_TIMED = 5
 _OPTIMIZER = "Optimizer.step#"
 
 
@@ -52,6 +55,7 @@ class Times:
         self.calls: Counter[str] = Counter()
         self.since_ns = self.spent_ns = 0
         self.left_out: set[str] = set()
+        self.limit: Limit | None = None
 
     def begin(self, label: str) -> None:
         """Note that a range begins on this thread, and what it is in."""
@@ -76,6 +80,12 @@ class Times:
             atexit.register(self.save)
         now = time.perf_counter_ns()
         self.began.append((path, threading.get_ident(), now, _event(), since_ns or now))
+        # a fork (a worker of a loader) has no steps
+        if self.limit and self.limit.is_reached(_NUMBER.sub("#", path)) and os.getpid() == self.process:
+            for stream in (sys.stdout, sys.stderr):
+                with suppress(Exception):
+                    stream.flush()
+            save_and_leave(0)
 
     def end(self) -> None:
         """Note that the innermost range of this thread ends."""
@@ -141,6 +151,35 @@ class Times:
             aside.replace(self.folder / f"{self.process}.json")
 
 
+class Limit:
+    """After how many steps of a family, or else after how many seconds, a program ends; from "STEPS SECONDS FAMILY"."""
+
+    def __init__(self, text: str) -> None:
+        steps, seconds, self.family = text.split(" ", 2)
+        self.steps, self.ends = int(steps), time.monotonic() + float(seconds)
+        self.noted: Counter[str] = Counter()
+
+    def is_reached(self, family: str) -> bool:
+        """Count what begins; return whether it is enough."""
+        self.noted[family] += 1
+        if self.family:
+            # the last begins when it is the turn of the next
+            return family == self.family and self.noted[family] > self.steps
+        return self.noted[family] > _TIMED and time.monotonic() > self.ends
+
+
+_SAVES: list[Callable[[], None]] = []
+_leave = os._exit
+
+
+def save_and_leave(status: int) -> None:
+    """End this process at once, with what was recorded saved; nothing else that is registered runs."""
+    for save in _SAVES:
+        with suppress(Exception):
+            save()
+    _leave(status)
+
+
 def _event() -> Any:  # noqa: ANN401
     """Record a CUDA event on the current stream; None if the program does not use CUDA, or records a graph."""
     with suppress(Exception):
@@ -189,12 +228,9 @@ def start(folder: str) -> None:
         modules.watch(enter, times.leave, are_inner_named=False)
 
     watching.on_import({"torch": calls})
-    leave = os._exit
-
-    def save_and_leave(status: int) -> None:
-        times.save()
-        leave(status)
-
+    _SAVES.append(times.save)
+    if os.environ.get("NIGHTSIGHT_LIMIT"):
+        times.limit = Limit(os.environ["NIGHTSIGHT_LIMIT"])
     # it runs nothing that is registered
     os._exit = save_and_leave  # type: ignore[assignment]
 
@@ -216,6 +252,7 @@ def prove(folder: str, switches: list[str]) -> None:
     switching, outcomes, watching = _injected("switching"), _injected("outcomes"), _injected("watching")
     values = outcomes.Outcomes(folder)
     values.effects = switching.Effects()
+    _SAVES.append(values.save)
     outcomes.seed_others(watching.on_import)
     watching.on_import({"torch": values.watch})
     # after: a switch is around what is recorded
@@ -236,7 +273,7 @@ if __name__ == "sitecustomize":
         if os.environ.get("NIGHTSIGHT_TIMES"):
             start(os.environ["NIGHTSIGHT_TIMES"])
         if os.environ.get("NIGHTSIGHT_PROOF"):
-            prove(os.environ["NIGHTSIGHT_PROOF"], os.environ.get("NIGHTSIGHT_SWITCHES", "").split())
+            prove(os.environ["NIGHTSIGHT_PROOF"], os.environ.get("NIGHTSIGHT_SWITCHES", "").split("\n"))
         if os.environ.get("NIGHTSIGHT_SAVES"):
             _injected("saving").start()
         if os.environ.get("NIGHTSIGHT_NAMES"):

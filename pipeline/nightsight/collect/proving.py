@@ -5,7 +5,7 @@ A hook in the program does both (workloads/timed/sitecustomize.py); each process
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -17,17 +17,19 @@ from nightsight.collect.timing import summarize_ranges
 from nightsight.collect.tools import writable_folder
 from nightsight.collect.workloads import PACKAGE, Program, Request, child_environment
 from nightsight.errors import ToolError
-from nightsight.results.switches import SWITCH
+from nightsight.model.proof import Place
+from nightsight.results.switches import Switch
 
 _DAMAGED: Final = (OSError, ValueError, KeyError, TypeError)
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """A run of a program. times: the table `timed_ranges`. values: losses, or outputs of models, of each process.
+    """A run of a program. times: the table `timed_ranges`. values: series of losses, norms, or outputs, by process.
 
-    effects: how often each switch changed something, by name; why: the reason if it could not. failure: how the run
-    failed, "" if it did not. checked: whether the user's check accepted the results, None without one.
+    effects: how often each switch changed something, by name; why: the reason if it could not; places: the lines of the
+    program that it changed. failure: how the run failed, "" if it did not. checked: whether the user's check accepted
+    the results, None without one.
     """
 
     times: pd.DataFrame
@@ -35,12 +37,31 @@ class Attempt:
     values: tuple[tuple[float, ...], ...] = ()
     effects: Mapping[str, int] = field(default_factory=dict)
     why: Mapping[str, str] = field(default_factory=dict)
+    places: Mapping[str, tuple[Place, ...]] = field(default_factory=dict)
     failure: str = ""
     interrupted: bool = False
+    timed_out: bool = False
     checked: bool | None = None
 
 
-def attempt(program: Program, request: Request, switches: tuple[str, ...], folder: Path, *, check: str = "") -> Attempt:
+@dataclass(frozen=True)
+class Limit:
+    """When a program is ended early: after some steps of a family, or, without one, after some seconds."""
+
+    steps: int = 0
+    seconds: float = 0.0
+    family: str = ""
+
+
+def attempt(
+    program: Program,
+    request: Request,
+    switches: Sequence[Switch],
+    folder: Path,
+    *,
+    limit: Limit | None = None,
+    check: str = "",
+) -> Attempt:
     """Run a program once with these switches; `folder` gets its logs only. ToolError if it cannot be started."""
     folder = writable_folder(folder).absolute()
     for old in folder.iterdir():
@@ -52,44 +73,66 @@ def attempt(program: Program, request: Request, switches: tuple[str, ...], folde
         "PYTHONPATH": os.pathsep.join(path),
         "NIGHTSIGHT_TIMES": str(folder),
         "NIGHTSIGHT_PROOF": str(folder),
-        "NIGHTSIGHT_SWITCHES": " ".join(name for name in switches if not SWITCH[name].environment),
+        "NIGHTSIGHT_SWITCHES": "\n".join(switch.key for switch in switches if not switch.environment),
     }
-    for name in switches:
-        environment |= SWITCH[name].environment
+    if limit:
+        environment["NIGHTSIGHT_LIMIT"] = f"{limit.steps} {limit.seconds} {limit.family}"
+    for switch in switches:
+        environment |= switch.environment
     outcome = run_logged(
         Child(program.command, environment),
         log=folder / "run.log",
         timeout_s=request.timeout_s,
         verbose=request.verbose,
     )
-    values, effects, why = _outcomes(folder)
-    for name in switches:
-        if variables := SWITCH[name].environment:
-            effects[name] = int(not variables.items() <= plain.items())
-            why |= {} if effects[name] else {name: "is set already"}
+    values, effects, why, places = _outcomes(folder, {switch.key: switch.name for switch in switches})
+    for switch in switches:
+        if switch.environment:
+            effects[switch.name] = int(not switch.environment.items() <= plain.items())
+            why |= {} if effects[switch.name] else {switch.name: "is set already"}
     failure = "" if outcome.ok else outcome.ending
     checked = _check(check, environment, folder, request) if check and not failure else None
     return Attempt(
-        summarize_ranges(folder), outcome.seconds, values, effects, why, failure, outcome.interrupted, checked
+        summarize_ranges(folder),
+        outcome.seconds,
+        values,
+        effects,
+        why,
+        places,
+        failure,
+        outcome.interrupted,
+        outcome.timed_out,
+        checked,
     )
 
 
-def _outcomes(folder: Path) -> tuple[tuple[tuple[float, ...], ...], dict[str, int], dict[str, str]]:
-    """Return the values of each process, and the effects of switches in any of them."""
+def _outcomes(
+    folder: Path, names: Mapping[str, str]
+) -> tuple[tuple[tuple[float, ...], ...], dict[str, int], dict[str, str], dict[str, tuple[Place, ...]]]:
+    """Return the values of each process, and what switches did in any of them: effects, reasons, and places.
+
+    names: of the switches, by their keys in the program.
+    """
     values: list[tuple[float, ...]] = []
     effects: dict[str, int] = {}
     why: dict[str, str] = {}
+    places: dict[str, tuple[Place, ...]] = {}
     for file in sorted(folder.glob("*.outcome"), key=lambda path: [int(part) for part in path.stem.split(".")]):
         try:
             document: dict[str, Any] = json.loads(file.read_bytes())
-            found = tuple(float(value) for value in document["losses"] or document["outputs"])
-            for name, count in document["effects"].items():
-                effects[str(name)] = effects.get(str(name), 0) + int(count)
-            why |= {str(name): str(text) for name, text in document["why"].items()}
+            series = [document["losses"], document["norms"]] if document["losses"] else [document["outputs"]]
+            found = [tuple(float(value) for value in each) for each in series if each]
+            for key, name in names.items():
+                if count := int(document["effects"].get(key, 0)):
+                    effects[name] = effects.get(name, 0) + count
+                if reason := str(document["why"].get(key, "")):
+                    why[name] = reason
+                lines = [(str(path), int(line)) for path, line in document["places"].get(key, ())]
+                places[name] = tuple(dict.fromkeys((*places.get(name, ()), *lines)))
         except _DAMAGED:
             continue
-        values += [found] if found else []
-    return tuple(values), effects, why
+        values += found
+    return tuple(values), effects, why, places
 
 
 def _check(check: str, environment: dict[str, str], folder: Path, request: Request) -> bool:

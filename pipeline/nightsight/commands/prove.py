@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from nightsight.progress import Reporter
 
 _MINUTE_S: Final = 60.0
+_PATCH: Final = "proof.patch"
 
 
 @click.command(
@@ -32,7 +33,13 @@ _MINUTE_S: Final = 60.0
     "in --reports; without one, the program is profiled first).",
 )
 @click.option("--cause", multiple=True, metavar="RULE", help="Only fixes of this cause, such as tensor_cores.")
-@click.option("--switch", "switches", multiple=True, metavar="NAME", help="Measure this switch, whatever the causes.")
+@click.option(
+    "--switch",
+    "switches",
+    multiple=True,
+    metavar="NAME",
+    help="Measure this switch, whatever the causes. NAME.py is your own switch (docs/prove.md).",
+)
 @click.option("--all", "is_all", is_flag=True, help="Measure all switches, also those that no cause asks for.")
 @click.option("--list", "is_list", is_flag=True, help="List the switches and end.")
 @click.option("--calibration", is_flag=True, help="Print promised against measured steps of all proofs, and end.")
@@ -44,11 +51,15 @@ _MINUTE_S: Final = 60.0
     type=Number(min=0, min_open=True),
     default=10,
     metavar="MINUTES",
-    help="Begin no further run after this time. What is known by then is reported.  [default: 10]",
+    help="End all runs by this time. What is known by then is reported.  [default: 10]",
+)
+@click.option(
+    "--steps", type=click.IntRange(min=1), metavar="N", help="End each run after this many steps (default: what fits)."
 )
 @click.option(
     "--check", default="", metavar="COMMAND", help="A command that accepts the results of a run with status 0."
 )
+@click.option("--patch", is_flag=True, help="Write a diff that puts what was proven into the program.")
 @program_options
 @click.option(
     "--format", "style", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Output."
@@ -68,12 +79,14 @@ def prove(ctx: click.Context, /, target: str | None, **values: Any) -> None:  # 
       nightsight prove --cause tensor_cores --rounds 5 train.py
       nightsight prove --switch compile --switch tf32 train.py
       nightsight prove --all --budget 30 --check "python evaluate.py" train.py
+      nightsight prove --steps 40 --patch train.py
     """
     from nightsight.render.lines import align
     from nightsight.render.proof import proof_lines
     from nightsight.results.rules import RULE
-    from nightsight.results.switches import SWITCH, SWITCHES
-    from nightsight.runs.layout import PROOF
+    from nightsight.results.switches import SWITCH, SWITCHES, switch_of_file
+    from nightsight.runs.layout import PROOF, write_file
+    from nightsight.workflows.patch import patch_of
     from nightsight.workflows.prove import ProofPlan, calibration
     from nightsight.workflows.prove import prove as measure
 
@@ -90,7 +103,9 @@ def prove(ctx: click.Context, /, target: str | None, **values: Any) -> None:  # 
             *(align([header, *rows], right=(1, 2)) if rows else [f"No proof has a promise in {values['reports']} yet."])
         )
         return
-    for name, known in (("switches", SWITCH), ("cause", RULE)):
+    files = {name: switch_of_file(Path(name)) for name in values["switches"] if name.endswith(".py")}
+    known_switches = SWITCH | files
+    for name, known in (("switches", known_switches), ("cause", RULE)):
         if unknown := [each for each in values[name] if each not in known]:
             raise click.UsageError(f"{unknown[0]} is not one of: {', '.join(known)}.")
     with show_progress(is_quiet=values["style"] == "json") as progress:
@@ -104,18 +119,29 @@ def prove(ctx: click.Context, /, target: str | None, **values: Any) -> None:  # 
             reports / program.name / PROOF.parent,
             report,
             values["cause"],
-            values["switches"],
+            tuple(known_switches[name] for name in values["switches"]),
             values["is_all"],
             values["rounds"],
             values["budget"] * _MINUTE_S,
+            values["steps"] or 0,
             values["check"],
         )
         result = measure(plan, request)
+    patch = patch_of(result, Path.cwd()) if values["patch"] else None
+    if patch and patch.diff:
+        write_file(plan.folder / _PATCH, patch.diff.encode())
     if values["style"] == "json":
         say(*result.to_json().rstrip("\n").split("\n"))
         return
     say(*proof_lines(result, width=width_of()))
     say(f"proof: {values['reports'] / program.name / PROOF}")
+    if patch:
+        for name, reason in patch.left_out.items():
+            say(f"Not in the patch: {name}, because {reason}.")
+        file = values["reports"] / program.name / PROOF.parent / _PATCH
+        say(
+            f"patch: {file}. To apply it: git apply {file}" if patch.diff else "Nothing was proven that can be patched."
+        )
 
 
 def _program(ctx: click.Context, target: str | None, values: dict[str, Any], progress: "Reporter") -> "Program":

@@ -2,13 +2,15 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from math import exp
 from typing import Any, Final
 
 from nightsight.errors import CaptureError
 
 VERSION: Final = 1
+Place = tuple[str, int]
+"""A file and a line of it, from 1."""
 
 EQUAL: Final = "equal"
 WITHIN: Final = "within noise"
@@ -40,7 +42,8 @@ class Proof:
 
     cause: the finding that asks for it, "" for none; promised_ns: the step that it promises, None without one. step_ns:
     the median step with the change, base_ns: without it. log_ratio: the mean of the logarithms of their quotients, by
-    rounds; error: the half width of its 95 % interval, None for one round.
+    rounds; error: the half width of its 95 % interval, None for one round. places: the lines that the change was made
+    at, by switch.
     """
 
     switches: tuple[str, ...]
@@ -56,6 +59,7 @@ class Proof:
     verdict: str
     why: str = ""
     code: str = ""
+    places: Mapping[str, tuple[Place, ...]] = field(default_factory=dict)
 
     @property
     def gain_pct(self) -> float | None:
@@ -120,7 +124,13 @@ _AGAIN: Final = "Make it again: nightsight prove"
 
 def _proof_from(document: dict[str, Any]) -> Proof:
     results = Results(**document.pop("results"))
-    return Proof(switches=tuple(map(str, document.pop("switches"))), results=results, **document)
+    places = {str(name): tuple(map(_place_from, lines)) for name, lines in document.pop("places").items()}
+    return Proof(switches=tuple(map(str, document.pop("switches"))), results=results, places=places, **document)
+
+
+def _place_from(document: list[Any]) -> Place:
+    path, line = document
+    return str(path), int(line)
 
 
 def calibration_lines(report: ProofReport) -> list[str]:

@@ -3,15 +3,33 @@
 The changes themselves run inside the program (workloads/injected/switching.py), or are variables of its environment.
 """
 
+import ast
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
+
+from nightsight.errors import UsageError
 
 NONE: Final = "none"
 ROUNDING: Final = "rounding"
 PRECISION: Final = "precision"
+NUMERICS: Final = (NONE, ROUNDING, PRECISION)
 """How results change: not at all, by another order of operations, by another type of numbers."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Edit:
+    """How a line of a program is edited to have the same for good.
+
+    callees: names of what is called there. keywords: arguments that the call gets. removes: the call goes. Without
+    callees, the switch's code comes after the line, if that imports torch.
+    """
+
+    callees: tuple[str, ...] = ()
+    keywords: Mapping[str, str] = field(default_factory=dict)
+    removes: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +39,8 @@ class Switch:
     done: what is different, as a noun phrase. rules: the causes that it mends. numerics: how results change. code: the
     lines to put into the program. place: the finding's title must match it, if there are several kinds of fix.
     environment: variables that do it, for any program; without them, a change inside a Python program with PyTorch.
-    excludes: switches that make no sense together with it.
+    excludes: switches that make no sense together with it. edit: how a line of the program is edited, if that is
+    certain. file: the user's, that makes the change.
     """
 
     name: str
@@ -32,10 +51,45 @@ class Switch:
     place: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
     excludes: tuple[str, ...] = ()
+    edit: Edit | None = None
+    file: str = ""
+
+    @property
+    def key(self) -> str:
+        """Its name in the program that it changes."""
+        return self.file or self.name
 
     def fixes(self, rule: str, title: str) -> bool:
         """Whether it is a fix of a finding."""
         return rule in self.rules and re.search(self.place, title) is not None
+
+
+def switch_of_file(path: Path) -> Switch:
+    """Return the switch that a file of the user's describes (docs/prove.md), without running it; UsageError if none."""
+    try:
+        module = ast.parse(path.read_bytes())
+    except (OSError, SyntaxError, ValueError) as error:
+        raise UsageError(f"cannot read the switch {path}: {error}") from error
+    constants = {
+        target.id: ast.literal_eval(statement.value)
+        for statement in module.body
+        if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Constant)
+        for target in statement.targets
+        if isinstance(target, ast.Name)
+    }
+    functions = {statement.name for statement in module.body if isinstance(statement, ast.FunctionDef)}
+    if missing := {"change", "holds"} - functions or {"MODULE"} - constants.keys():
+        raise UsageError(
+            f"the switch {path} has no {min(missing)}",
+            "It needs a constant MODULE and the functions change(module) and holds(): see docs/prove.md.",
+        )
+    numerics = constants.get("NUMERICS", NONE)
+    if numerics not in NUMERICS:
+        raise UsageError(f"NUMERICS of the switch {path} is not one of: {', '.join(NUMERICS)}")
+    done = (ast.get_docstring(module) or "a change of the user's").split("\n")[0].rstrip(".")
+    return Switch(
+        name=path.stem, done=done, rules=(), numerics=numerics, code=f"# as in {path.name}", file=str(path.absolute())
+    )
 
 
 _LOADER: Final = r"DataLoader|dataloader"
@@ -47,6 +101,7 @@ SWITCHES: Final = (
         rules=("tensor_cores",),
         numerics=PRECISION,
         code='torch.set_float32_matmul_precision("high")\ntorch.backends.cudnn.allow_tf32 = True',
+        edit=Edit(),
     ),
     Switch(
         name="bf16",
@@ -57,11 +112,20 @@ SWITCHES: Final = (
         excludes=("tf32",),
     ),
     Switch(
+        name="bf16_weights",
+        done="models for inference in BF16",
+        rules=("tensor_cores",),
+        numerics=PRECISION,
+        code="model = model.to(torch.bfloat16)  # and its inputs",
+        excludes=("tf32", "bf16"),
+    ),
+    Switch(
         name="fused_optimizer",
         done="a fused optimizer",
         rules=("fused_optimizer", "launch_bound"),
         numerics=ROUNDING,
         code="torch.optim.AdamW(model.parameters(), ..., fused=True)",
+        edit=Edit(callees=("Adam", "AdamW", "SGD", "Adagrad"), keywords={"fused": "True"}),
     ),
     Switch(
         name="sdpa",
@@ -92,6 +156,7 @@ SWITCHES: Final = (
         numerics=ROUNDING,
         code="model = torch.compile(model, dynamic=True)",
         excludes=("compile", "compile_graphs"),
+        edit=Edit(callees=("compile",), keywords={"dynamic": "True"}),
     ),
     Switch(
         name="channels_last",
@@ -108,6 +173,7 @@ SWITCHES: Final = (
         rules=(),
         numerics=ROUNDING,
         code="torch.backends.cudnn.benchmark = True",
+        edit=Edit(),
     ),
     Switch(
         name="loader_workers",
@@ -116,6 +182,7 @@ SWITCHES: Final = (
         place=_LOADER,
         numerics=NONE,
         code="DataLoader(..., num_workers=8, persistent_workers=True)",
+        edit=Edit(callees=("DataLoader",), keywords={"num_workers": "8", "persistent_workers": "True"}),
     ),
     Switch(
         name="persistent_workers",
@@ -124,6 +191,7 @@ SWITCHES: Final = (
         place=_LOADER,
         numerics=NONE,
         code="DataLoader(..., persistent_workers=True)",
+        edit=Edit(callees=("DataLoader",), keywords={"persistent_workers": "True"}),
     ),
     Switch(
         name="prefetched_batches",
@@ -132,6 +200,7 @@ SWITCHES: Final = (
         place=_LOADER,
         numerics=NONE,
         code="DataLoader(..., prefetch_factor=8)",
+        edit=Edit(callees=("DataLoader",), keywords={"prefetch_factor": "8"}),
     ),
     Switch(
         name="pinned_batches",
@@ -139,6 +208,7 @@ SWITCHES: Final = (
         rules=("pageable_copy",),
         numerics=NONE,
         code="DataLoader(..., pin_memory=True)",
+        edit=Edit(callees=("DataLoader",), keywords={"pin_memory": "True"}),
     ),
     Switch(
         name="non_blocking",
@@ -146,6 +216,7 @@ SWITCHES: Final = (
         rules=("pageable_copy", "exposed_copy"),
         numerics=NONE,
         code="batch = batch.to(device, non_blocking=True)",
+        edit=Edit(callees=("to", "cuda"), keywords={"non_blocking": "True"}),
     ),
     Switch(
         name="reduce_once",
@@ -160,6 +231,7 @@ SWITCHES: Final = (
         rules=("exposed_communication",),
         numerics=NONE,
         code="DistributedDataParallel(..., gradient_as_bucket_view=True)",
+        edit=Edit(callees=("DistributedDataParallel", "DDP"), keywords={"gradient_as_bucket_view": "True"}),
     ),
     Switch(
         name="static_graph",
@@ -167,6 +239,7 @@ SWITCHES: Final = (
         rules=("exposed_communication",),
         numerics=NONE,
         code="DistributedDataParallel(..., static_graph=True)",
+        edit=Edit(callees=("DistributedDataParallel", "DDP"), keywords={"static_graph": "True"}),
     ),
     Switch(
         name="large_buckets",
@@ -174,6 +247,7 @@ SWITCHES: Final = (
         rules=("exposed_communication",),
         numerics=ROUNDING,
         code="DistributedDataParallel(..., bucket_cap_mb=100)",
+        edit=Edit(callees=("DistributedDataParallel", "DDP"), keywords={"bucket_cap_mb": "100"}),
     ),
     Switch(
         name="one_connection",
@@ -203,6 +277,7 @@ SWITCHES: Final = (
         rules=("allocation",),
         numerics=NONE,
         code="# remove torch.cuda.empty_cache() from the step",
+        edit=Edit(callees=("empty_cache",), removes=True),
     ),
     Switch(
         name="expandable_segments",
@@ -219,6 +294,7 @@ SWITCHES: Final = (
         place="cudaDeviceSynchronize",
         numerics=NONE,
         code="# remove torch.cuda.synchronize() from the step",
+        edit=Edit(callees=("synchronize",), removes=True),
     ),
     Switch(
         name="override_tf32",
@@ -240,3 +316,5 @@ SWITCHES: Final = (
 )
 """All switches, in the order in which they are tried."""
 SWITCH: Final = {switch.name: switch for switch in SWITCHES}
+NO_DROPOUT: Final = Switch(name="no_dropout", done="no dropout", rules=(), numerics=NONE, code="")
+"""Not a fix: for the comparison of results."""

@@ -1,12 +1,13 @@
 """Proves gains on the spot: applies fixes from outside, runs the program in turns without a profiler, compares results.
 
 Each round runs the unchanged program and each switch once, in changing order, so that a machine that slows down
-meanwhile slows all alike. Then the switches that pay are put together, one after the other.
+meanwhile slows all alike. Runs end after as many steps as the budget allows. Then the switches that pay are put
+together, one after the other.
 """
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from math import log, sqrt
@@ -16,7 +17,8 @@ from typing import Final
 
 import pandas as pd
 
-from nightsight.collect.proving import Attempt, attempt
+from nightsight.collect.conditions import findings_of, logging_gpus
+from nightsight.collect.proving import Attempt, Limit, attempt
 from nightsight.collect.workloads import Program, Request
 from nightsight.compare.outcomes import compare_outcomes
 from nightsight.errors import Interrupted, NotMeasured
@@ -40,13 +42,18 @@ from nightsight.model.proof import (
 )
 from nightsight.model.report import Finding, Report
 from nightsight.results.causes import REPLAY
-from nightsight.results.switches import NONE, PRECISION, ROUNDING, SWITCH, SWITCHES, Switch
+from nightsight.results.switches import NO_DROPOUT, NUMERICS, SWITCHES, Switch
 from nightsight.runs.layout import PROOF, write_file
 
 # a change pays if the step gets this much shorter, whatever the interval says
 _LEAST_GAIN: Final = 0.02
 _MOST_IN_SET: Final = 4
-_NUMERICS: Final = (NONE, ROUNDING, PRECISION)
+# a run has at least this many steps, and the first this many seconds
+_LEAST_STEPS: Final = 10
+_LEAST_S: Final = 20.0
+# a switch may make a run this much longer: what is compiled takes a while
+_PATIENCE: Final = 5
+_PATIENCE_S: Final = 60.0
 _WHOLE_RUN: Final = "the whole run"
 _PROMISES_FILE: Final = "proofs.jsonl"
 # a promise within this factor of the measured step is near
@@ -57,42 +64,57 @@ _NEAR: Final = 1.5
 class ProofPlan:
     """What to prove. report: the causes come from it; None: only switches that were named, or all.
 
-    causes: only findings of these rules. switches: these, whatever the causes. is_all: all switches. rounds: at most so
-    many runs of each. budget_s: no further run begins after it. check: a command that accepts results with status 0.
-    folder: for logs and the result.
+    causes: only findings of these rules. switches: these, whatever the causes. is_all: all switches. rounds: at most
+    this many runs of each. budget_s: all runs end by then. steps: a run ends after this many, 0: as the budget allows.
+    check: a command that accepts results with status 0. folder: for logs and the result.
     """
 
     program: Program
     folder: Path
     report: Report | None = None
     causes: tuple[str, ...] = ()
-    switches: tuple[str, ...] = ()
+    switches: tuple[Switch, ...] = ()
     is_all: bool = False
     rounds: int = 3
     budget_s: float = 600.0
+    steps: int = 0
     check: str = ""
 
 
 @dataclass
 class _Series:
-    """The runs of the unchanged program ("base") and of each set of switches, in order."""
+    """The runs of the unchanged program and of each set of switches, in order, by the names of the switches."""
 
     plan: ProofPlan
     request: Request
+    switch: dict[str, Switch]
     family: str = ""
-    started: float = field(default_factory=time.monotonic)
+    limit: Limit | None = None
+    ends: float = 0.0
     attempts: dict[tuple[str, ...], list[Attempt]] = field(default_factory=dict)
 
-    def run(self, switches: tuple[str, ...], number: int) -> Attempt:
+    def run(self, names: tuple[str, ...], number: int) -> Attempt:
         """Run the program once more; Interrupted if that was stopped by a signal."""
-        label = " + ".join(switches) or "unchanged"
+        label = " + ".join(names) or "unchanged"
         self.request.progress(f"round {number + 1}: {label}" if number >= 0 else "running once to warm up")
-        folder = self.plan.folder / "log" / f"{number + 1}-{'+'.join(switches) or 'unchanged'}"
-        found = attempt(self.plan.program, self.request, switches, folder, check=self.plan.check)
+        found = attempt(
+            self.plan.program,
+            replace(self.request, timeout_s=min(self.request.timeout_s, self._patience_s(names))),
+            [self.switch[name] for name in names],
+            self.plan.folder / "log" / f"{number + 1}-{'+'.join(names) or 'unchanged'}",
+            limit=self.limit,
+            check=self.plan.check,
+        )
         if found.interrupted:
             raise Interrupted(f"interrupted in round {number + 1}", f"Logs are kept: {self.plan.folder}")
-        self.attempts.setdefault(switches, []).append(found)
+        self.attempts.setdefault(names, []).append(found)
         return found
+
+    def _patience_s(self, names: tuple[str, ...]) -> float:
+        """Return how long a run may take: a switch that hangs must not use up the budget."""
+        left = max(self.ends - time.monotonic(), 1.0)
+        unchanged = [found.seconds for found in self.attempts.get((), ())]
+        return min(left, _PATIENCE_S + _PATIENCE * max(unchanged)) if names and unchanged else left
 
     def step_ns(self, found: Attempt) -> float:
         """Return the step of a run; the whole run if it has no steps."""
@@ -103,33 +125,27 @@ class _Series:
     def has_time_for(self, runs: int) -> bool:
         """Whether the budget allows this many runs as long as the longest so far."""
         longest = max((found.seconds for runs_of in self.attempts.values() for found in runs_of), default=0.0)
-        return time.monotonic() - self.started + runs * longest < self.plan.budget_s
+        return time.monotonic() + runs * longest < self.ends
 
 
 def prove(plan: ProofPlan, request: Request) -> ProofReport:
     """Measure all chosen switches, then the best set of them, and write `proof.json`.
 
-    NotMeasured if the unchanged program fails; Interrupted on a signal.
+    NotMeasured if the unchanged program fails, or has no step within the budget; Interrupted on a signal.
     """
     chosen = list(_chosen(plan))
-    series = _Series(plan, request)
-    warm_up = series.run((), -1)
-    if warm_up.failure:
-        raise NotMeasured(
-            f"{plan.program.name} {warm_up.failure} without any change", f"See its output: {plan.folder / 'log'}"
-        )
-    series.attempts.clear()
-    series.family = timed_step(warm_up.times, _family(plan.report))[0] or timed_step(warm_up.times, "")[0]
-    notes = []
-    if not series.family:
-        series.family = _WHOLE_RUN
-        notes.append("No range, optimizer step or call of a model repeats in this program: whole runs were timed.")
-    singles = [(switch.name,) for switch, _ in chosen]
-    done = _measure(series, singles, 0) if singles else 0
-    if done < plan.rounds and singles:
-        notes.append(f"{done} of {plan.rounds} rounds ran: the budget of {plan.budget_s / 60:.3g} min allows no more.")
-    proofs = _with_errors(tuple(_proof(series, (switch,), finding) for switch, finding in chosen), series)
-    best = _best_set(series, proofs, done)
+    known = {switch.name: switch for switch in (*SWITCHES, NO_DROPOUT, *plan.switches)}
+    series = _Series(plan, request, known, ends=time.monotonic() + plan.budget_s)
+    with logging_gpus() as log:
+        notes = _warm_up(series, runs=plan.rounds * (1 + len(chosen)))
+        singles = [(switch.name,) for switch, _ in chosen]
+        done = _measure(series, singles, 0) if singles else 0
+        if done < plan.rounds and singles:
+            budget = f"the budget of {plan.budget_s / 60:.3g} min allows no more"
+            notes.append(f"{done} of {plan.rounds} rounds ran: {budget}. Give more with --budget.")
+        proofs = _judged([_proof(series, (switch,), finding) for switch, finding in chosen], series)
+        best = _best_set(series, proofs, done)
+    notes += [f"{each.title}. {each.detail}" for each in findings_of(log.conditions)]
     environment = plan.report.environment if plan.report else None
     report = ProofReport(
         plan.program.name,
@@ -138,7 +154,7 @@ def prove(plan: ProofPlan, request: Request) -> ProofReport:
         {"torch": environment.torch, "cuda": environment.cuda} if environment else {},
         proofs,
         best,
-        tuple(_todo(plan.report, proofs)),
+        tuple(_todo(plan.report, proofs, known)),
         tuple(notes),
     )
     write_file(plan.folder / PROOF.name, report.to_json().encode())
@@ -147,6 +163,44 @@ def prove(plan: ProofPlan, request: Request) -> ProofReport:
         earlier = path.read_text(encoding="utf-8") if path.is_file() else ""
         write_file(path, "".join([earlier, *(f"{line}\n" for line in lines)]).encode())
     return report
+
+
+def _warm_up(series: _Series, runs: int) -> list[str]:
+    """Run the unchanged program once; find what a step is, and after how many runs end. Return what to note.
+
+    runs: how many follow.
+    """
+    plan = series.plan
+    seconds = max(plan.budget_s / (1 + runs), _LEAST_S)
+    series.limit = Limit(seconds=seconds)
+    warm_up = series.run((), -1)
+    series.attempts.clear()
+    if warm_up.timed_out and plan.budget_s < series.request.timeout_s:
+        raise NotMeasured(
+            f"no step of {plan.program.name} ended within the budget of {plan.budget_s / 60:.3g} min",
+            "Give more with --budget.",
+        )
+    if warm_up.failure:
+        raise NotMeasured(
+            f"{plan.program.name} {warm_up.failure} without any change", f"See its output: {plan.folder / 'log'}"
+        )
+    family, step_ns = timed_step(warm_up.times, _family(plan.report))
+    if not family:
+        family, step_ns = timed_step(warm_up.times, "")
+    series.family, series.limit = family or _WHOLE_RUN, None
+    if not family:
+        return ["No range, optimizer step or call of a model repeats in this program: whole runs were timed."]
+    is_whole = warm_up.seconds < seconds and (1 + runs) * warm_up.seconds < plan.budget_s
+    if not (is_whole or plan.steps):
+        # of a run, what is not steps
+        started_s = warm_up.seconds - 1e-9 * step_ns * float(warm_up.times.set_index("path")["instances"][family])
+        left_s = series.ends - time.monotonic()
+        steps = max(int((left_s / max(runs, 1) - max(started_s, 0.0)) / (1e-9 * step_ns)), _LEAST_STEPS)
+        series.limit = Limit(steps=steps, family=family)
+        return [f"Each run ended after {steps:,} steps, because of the budget of {plan.budget_s / 60:.3g} min."]
+    if plan.steps:
+        series.limit = Limit(steps=plan.steps, family=family)
+    return []
 
 
 def calibration(reports: Path) -> list[tuple[str, int, float, int]]:
@@ -178,16 +232,16 @@ def _advice(report: Report | None) -> list[Finding]:
 def _chosen(plan: ProofPlan) -> Iterator[tuple[Switch, Finding | None]]:
     """Yield the switches to measure, each with the finding that asks for it."""
     advice = [finding for finding in _advice(plan.report) if not plan.causes or finding.rule in plan.causes]
-    for switch in SWITCHES:
+    for switch in (*SWITCHES, *(each for each in plan.switches if each.file)):
         finding = next((each for each in advice if switch.fixes(each.rule, each.title)), None)
-        is_named = switch.name in plan.switches
+        is_named = switch in plan.switches
         if is_named or plan.is_all or (finding and not plan.switches):
             yield switch, finding
 
 
-def _todo(report: Report | None, proofs: Sequence[Proof]) -> Iterator[Todo]:
+def _todo(report: Report | None, proofs: Sequence[Proof], known: Mapping[str, Switch]) -> Iterator[Todo]:
     """Yield the findings that no switch with an effect mends."""
-    switches = [SWITCH[name] for proof in proofs if proof.verdict not in (NO_EFFECT, FAILED) for name in proof.switches]
+    switches = [known[name] for proof in proofs if proof.verdict not in (NO_EFFECT, FAILED) for name in proof.switches]
     for finding in _advice(report):
         if not any(switch.fixes(finding.rule, finding.title) for switch in switches):
             yield Todo(finding.rule, finding.cause or finding.title, finding.remedy, finding.gain_pct)
@@ -206,6 +260,10 @@ def _measure(series: _Series, sets: Sequence[tuple[str, ...]], first: int) -> in
         order: list[tuple[str, ...]] = [(), *waiting]
         for chosen in order if number % 2 == 0 else order[::-1]:
             found = series.run(chosen, first + number)
+            if number and found.timed_out:
+                # the budget is used up; the earlier rounds count
+                series.attempts[chosen].pop()
+                return done
             if not chosen and found.failure:
                 raise NotMeasured(f"the unchanged program {found.failure}", f"See: {series.plan.folder / 'log'}")
         done += 1
@@ -228,35 +286,67 @@ def _proof(series: _Series, switches: Sequence[Switch], finding: Finding | None)
     """
     chosen = tuple(switch.name for switch in switches)
     base, changed = series.attempts.get((), []), series.attempts.get(chosen, [])
-    ratios = _log_ratios(series, chosen)
-    steps = [[series.step_ns(found) for found in runs] for runs in (base[: len(changed)], changed)]
-    base_ns, step_ns = (median(values) if ratios else None for values in steps)
+    base_ns = median([series.step_ns(found) for found in base]) if base else None
     gain_pct = finding.gain_pct if finding else None
+    why = next((found.why[name] for found in changed for name in chosen if name in found.why), "")
     proof = Proof(
         chosen,
         finding.rule if finding else "",
         (finding.cause or finding.title) if finding else "",
         base_ns * (1 - gain_pct / 100) if base_ns and gain_pct is not None else None,
         base_ns,
-        step_ns,
-        fmean(ratios) if ratios else None,
-        None,
-        len(ratios),
-        Results(UNKNOWN),
-        FAILED,
+        step_ns=None,
+        log_ratio=None,
+        error=None,
+        rounds=0,
+        results=Results(UNKNOWN),
+        verdict=FAILED,
+        why=why,
         code="\n".join(switch.code for switch in switches),
     )
-    why = next((found.why[name] for found in changed for name in chosen if name in found.why), "")
-    failed = next((found.failure for found in changed if found.failure), "")
-    if failed:
+    if failed := next((found.failure for found in changed if found.failure), ""):
         return replace(proof, why=f"the program {failed}")
     if not all(_has_effect(found, chosen) for found in changed):
         return replace(proof, verdict=NO_EFFECT, why=why or "nothing to change was found")
+    ratios = _log_ratios(series, chosen)
     if not ratios:
         return replace(proof, why="no step was timed")
-    numerics = max((switch.numerics for switch in switches), key=_NUMERICS.index)
-    results = _results(base, changed, numerics)
-    return replace(proof, results=results, verdict=NO_GAIN, why=why)
+    return replace(
+        proof,
+        base_ns=median([series.step_ns(found) for found in base[: len(changed)]]),
+        step_ns=median([series.step_ns(found) for found in changed]),
+        log_ratio=fmean(ratios),
+        rounds=len(ratios),
+        results=_results(base, changed, _numerics(switches)),
+        verdict=NO_GAIN,
+        places={name: changed[0].places.get(name, ()) for name in chosen},
+    )
+
+
+def _numerics(switches: Sequence[Switch]) -> str:
+    """Return the largest change of numerics."""
+    return max((switch.numerics for switch in switches), key=NUMERICS.index)
+
+
+def _has_same_results_without_dropout(proof: Proof, series: _Series) -> Proof:
+    """Return a faster proof with results that were compared without dropout, if they differ otherwise.
+
+    Another form of a program draws other random numbers: with equal ones, its results can be equal.
+    """
+    if proof.verdict != FASTER or proof.results.verdict != DIFFERENT or series.plan.check:
+        return proof
+    base, changed = (NO_DROPOUT.name,), (*proof.switches, NO_DROPOUT.name)
+    for names in (base, changed):
+        if names not in series.attempts and series.has_time_for(1):
+            series.run(names, proof.rounds)
+    unchanged, others = (series.attempts.get(names, []) for names in (base, changed))
+    if not all(found.effects.get(NO_DROPOUT.name) and not found.failure for found in (*unchanged, *others)):
+        return proof
+    results = _results(unchanged, others, _numerics([series.switch[name] for name in proof.switches]))
+    if results.verdict not in (EQUAL, WITHIN):
+        return proof
+    proof = replace(proof, results=replace(results, detail=f"without dropout: {results.detail}"))
+    return replace(proof, verdict=_verdict(proof))
 
 
 def _log_ratios(series: _Series, chosen: tuple[str, ...]) -> list[float]:
@@ -266,7 +356,7 @@ def _log_ratios(series: _Series, chosen: tuple[str, ...]) -> list[float]:
     return [log(other / one) for one, other in steps if one > 0 and other > 0]
 
 
-def _with_errors(proofs: tuple[Proof, ...], series: _Series) -> tuple[Proof, ...]:
+def _judged(proofs: Sequence[Proof], series: _Series) -> tuple[Proof, ...]:
     """Return the proofs with their intervals and verdicts.
 
     All sets of switches share the machine, so their spread is estimated together: few rounds of one say little.
@@ -283,8 +373,8 @@ def _with_errors(proofs: tuple[Proof, ...], series: _Series) -> tuple[Proof, ...
             width = float(t.ppf(0.975, degrees)) * sqrt(squares / degrees / len(ratios))
             proof = replace(proof, error=width)  # noqa: PLW2901 (the same, with its interval)
         is_open = proof.verdict == NO_GAIN
-        judged.append(replace(proof, verdict=_verdict(proof, proof.results)) if is_open else proof)
-    return tuple(judged)
+        judged.append(replace(proof, verdict=_verdict(proof)) if is_open else proof)
+    return tuple(_has_same_results_without_dropout(proof, series) for proof in judged)
 
 
 def _results(base: Sequence[Attempt], changed: Sequence[Attempt], numerics: str) -> Results:
@@ -297,12 +387,12 @@ def _results(base: Sequence[Attempt], changed: Sequence[Attempt], numerics: str)
     return compare_outcomes([found.values for found in base], [found.values for found in changed], numerics)
 
 
-def _verdict(proof: Proof, results: Results) -> str:
+def _verdict(proof: Proof) -> str:
     """Return the verdict: faster only if the interval excludes equality, or, for one round, by a clear margin."""
     mean, error = proof.log_ratio or 0.0, proof.error
     width = max(error if error is not None else _LEAST_GAIN, 0.0)
     if mean + width < 0 and mean < log(1 - _LEAST_GAIN):
-        return PROVEN if results.verdict in (EQUAL, WITHIN) and error is not None else FASTER
+        return PROVEN if proof.results.verdict in (EQUAL, WITHIN) and error is not None else FASTER
     return SLOWER if mean - width > 0 and mean > _LEAST_GAIN else NO_GAIN
 
 
@@ -320,21 +410,16 @@ def _best_set(series: _Series, proofs: Sequence[Proof], first: int) -> Proof | N
         if not names:
             best, names = proof, (name,)
             continue
-        if any(name in SWITCH[other].excludes or other in SWITCH[name].excludes for other in names):
+        if any(name in series.switch[other].excludes or other in series.switch[name].excludes for other in names):
             continue
         together = (*names, name)
         if not series.has_time_for(2 * series.plan.rounds):
             break
         # its rounds have their own runs of the unchanged program
-        own = _without_runs(series)
+        own = replace(series, attempts={})
         first += _measure(own, [together], first)
-        (found,) = _with_errors((_proof(own, [SWITCH[each] for each in together], None),), own)
+        (found,) = _judged([_proof(own, [series.switch[each] for each in together], None)], own)
         pays = found.verdict in (PROVEN, FASTER) and found.results.verdict != DIFFERENT
         if pays and best and (found.log_ratio or 0.0) < (best.log_ratio or 0.0) + log(1 - _LEAST_GAIN):
             best, names = found, together
     return best if len(names) > 1 else None
-
-
-def _without_runs(series: _Series) -> _Series:
-    """Return a series of the same program and budget without runs."""
-    return _Series(series.plan, series.request, series.family, series.started)
