@@ -107,12 +107,12 @@ with open({str(seen)!r}, "a") as file:
     ]  # fmt: skip
     commits = git(repository, "log", "--format=%h", "--abbrev=12").split()
     assert [run["commit"] for run in runs] == [commits[1]] * 3 + [commits[0]] * 3
-    # a run of each side comes before, does not count, and leaves nothing
-    assert len((tmp_path / "fake/runs").read_text()) == 8
+    # a run of each side comes before, does not count, and leaves nothing; one after finds no losses to compare
+    assert len((tmp_path / "fake/runs").read_text()) == 9
     assert not any(path.name.startswith("warm-up") for path in (tmp_path / "reports").iterdir())
     assert not measure.told[0].startswith("The checkout")  # type: ignore[attr-defined]
     modules, caches = zip(*(line.split() for line in seen.read_text().splitlines()), strict=True)
-    assert [modules.count(module) for module in dict.fromkeys(modules)] == [4, 4]
+    assert [modules.count(module) for module in dict.fromkeys(modules)] == [5, 4]
     assert not any(module.startswith(str(repository)) for module in modules)
     assert len(set(caches)) == 1
     assert not (repository / "bench" / "train.py").exists()
@@ -163,6 +163,33 @@ def refused(measure: Measure, *arguments: Any, **asked: Any) -> tuple[str, str]:
         measure(*arguments, **asked)
     assert caught.value.exit_code == 3
     return caught.value.message, caught.value.hint
+
+
+TRAINING = """import torch
+weight = torch.ones(1, requires_grad=True)
+for step in range(3):
+    (weight * {factor}).sum().backward()
+"""
+
+
+@pytest.mark.parametrize(("factor", "status"), [(2.0, 0), (2.01, 0), (3.0, 1)])
+def test_a_commit_that_computes_something_else_is_a_regression(
+    factor: float, status: int, repository: Path, measure: Measure, tmp_path: Path
+) -> None:
+    committed(repository, {"train.py": TRAINING.format(factor=2.0)}, "base")
+    committed(repository, {"train.py": f"{TRAINING.format(factor=factor)}# head\n"}, "head")
+    found = measure(pairs=1).comparison
+    notes = " ".join(found.notes)
+    if status:
+        assert found.decision.status == 1
+        assert found.decision.line.startswith(
+            "regression: results different since value 1 of 3: 3 against 2 of the baseline"
+        )
+        assert "rong: results different since value 1 of 3" in found.sentence
+    else:
+        assert ("Results are equal: 3 values." in notes) == (factor == 2.0)
+        assert ("Results agree: 3 values differ by 0.5 %" in notes) == (factor == 2.01)
+    assert not [*(tmp_path / "reports").glob("results-*")]
 
 
 def test_a_base_that_does_not_build(repository: Path, measure: Measure) -> None:

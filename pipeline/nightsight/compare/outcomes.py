@@ -1,15 +1,18 @@
 """Compare what two forms of a program compute: losses, or outputs of its models.
 
 What unchanged runs differ in anyway is the tolerance, and what the declared change of numerics may do: the order of
-operations, or the type of numbers. Both grow with the steps, as training carries differences on.
+operations, or the type of numbers. Both grow with the steps, as training carries differences on. A commit that computes
+something else is a regression, however fast it is.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
 from nightsight.intervals import Floats
+from nightsight.model.compare import Comparison
 from nightsight.model.proof import DIFFERENT, EQUAL, UNKNOWN, WITHIN, Results
 from nightsight.results.switches import NONE, PRECISION, ROUNDING
 
@@ -56,6 +59,22 @@ def compare_outcomes(unchanged: Runs, changed: Runs, numerics: str) -> Results:
         return Results(EQUAL, what, 100 * worst)
     against = f", unchanged runs by {_percent(float(noise.max()))}" if len(base) > 1 else ""
     return Results(WITHIN, f"{what} differ by {_percent(worst)}{against}", 100 * worst)
+
+
+def with_results(comparison: Comparison, results: Results) -> Comparison:
+    """Return a comparison of commits that knows whether their results agree: if not, its gate fails."""
+    if results.verdict != DIFFERENT:
+        text = {UNKNOWN: "were not compared", EQUAL: "are equal", WITHIN: "agree"}[results.verdict]
+        return replace(comparison, notes=(*comparison.notes, f"Results {text}: {results.detail}."))
+    text = f"results {results.detail} of the baseline"
+    speed = "Faster, and wrong" if comparison.verdict == "improved" else "Wrong"
+    decision, size = comparison.decision, comparison.decision.line.rpartition(", on ")[2]
+    broken = (text, *decision.broken)
+    return replace(
+        comparison,
+        sentence=f"{speed}: {text}. {comparison.sentence}",
+        decision=replace(decision, status=1, line=f"regression: {'; '.join(broken)}, on {size}", broken=broken),
+    )
 
 
 def _doubt(base: Sequence[Floats], other: Sequence[Floats]) -> Results | None:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from nightsight.collect import Choice
+from nightsight.collect.proving import attempt
 from nightsight.collect.workloads import Request
 from nightsight.collect.worktrees import (
     WORKING_TREE,
@@ -30,10 +31,13 @@ from nightsight.collect.worktrees import (
     worktrees,
 )
 from nightsight.compare import Settings, compare, measures
+from nightsight.compare.outcomes import compare_outcomes, with_results
 from nightsight.errors import CaptureError, Interrupted, NotMeasured, PipelineError, UsageError, WorkloadError
 from nightsight.events.window import AUTO
 from nightsight.model.compare import Comparison, Measures, machine_key, unit_of
+from nightsight.model.proof import UNKNOWN, Results
 from nightsight.model.report import Finding, Report
+from nightsight.results.switches import PRECISION
 from nightsight.runs.layout import Turn
 from nightsight.runs.noise import METRIC_LABELS, keep_noise, noise_of
 from nightsight.system.interrupts import recording_interrupts
@@ -179,6 +183,32 @@ class Runs:
             for side in (baseline, candidate) if number % 2 == 0 else (candidate, baseline):
                 self.measure(side)
 
+    def compare_results(self, baseline: Side, candidate: Side) -> Results | None:
+        """Return whether both sides compute the same, from runs without a profiler; None if a program has no losses.
+
+        Two runs of the baseline show what differs anyway.
+        """
+        values: dict[str, list[tuple[tuple[float, ...], ...]]] = {BASELINE: [], CANDIDATE: []}
+        folder = self.trial.reports / f"results-{self.series}"
+        for side in (baseline, baseline, candidate):
+            self.trial.request.progress(f"comparing results: {side.label}")
+            with working_in(side, self.checkout):
+                program = resolve_program(side, self.checkout, self.trial.program)
+                if program.is_native:
+                    return None
+                found = attempt(program, self.trial.request, (), folder)
+            if found.interrupted:
+                raise Interrupted(f"interrupted while results of {side.label} were compared")
+            if found.failure:
+                return Results(UNKNOWN, f"{side.label} {found.failure} without the profiler (see {folder.name})")
+            if not any(found.values) and side is baseline:
+                shutil.rmtree(folder, ignore_errors=True)
+                return None
+            values[side.name].append(found.values)
+        shutil.rmtree(folder, ignore_errors=True)
+        # a commit may change the type of numbers
+        return compare_outcomes(values[BASELINE], values[CANDIDATE], PRECISION)
+
     def log_ratios(self, metric: str) -> list[float]:
         """Return the logarithm of candidate / baseline of a gate metric for each pair that has it."""
         pairs = zip(self.measured[BASELINE], self.measured[CANDIDATE], strict=False)
@@ -238,6 +268,8 @@ def compare_commits(
             if head and number < pairs and is_settled(comparison):
                 notes.append(f"Stopped after {number} of {pairs} pairs: every deciding metric is settled.")
                 break
+        if head and (results := runs.compare_results(sides[BASELINE], sides[CANDIDATE])):
+            comparison = with_results(comparison, results)
     if not head:
         _store_noise(runs, comparison)
     comparison = replace(comparison, notes=(*comparison.notes, *notes))
