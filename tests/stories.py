@@ -361,8 +361,18 @@ def _middle() -> Story:
     )
 
 
+def _lone_kernels() -> Story:
+    """One short kernel after the other, with some host code before each launch; fixed: graphs of 50."""
+    return Story(
+        plain(Kernel(3, name=_MUL, blocks=_FULL), Host(30), times=1000),
+        ("launch_bound",),
+        plain(Graph(50, 3), Host(2), times=20),
+    )
+
+
 STORIES: Final[dict[str, Callable[[], Story]]] = {
     "loader_process": _loader_process,
+    "lone_kernels": _lone_kernels,
     "checkpoint10": _checkpoint_each_tenth,
     "train_eval": _metrics_of_a_training,
     "gan": _gan,

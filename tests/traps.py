@@ -199,7 +199,7 @@ for step in range(32):
 
 
 def main() -> None:
-    """Prove each trap, or those named, and print its verdict; the exit status is the number of those that are called proven."""
+    """Prove the traps and print their verdicts; the exit status is the number of those that are called proven."""
     folder, proven = Path(sys.argv[1]), 0
     package = Path(__file__).parents[1] / "pipeline"
     for trap in TRAPS:

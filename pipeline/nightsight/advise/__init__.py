@@ -357,6 +357,7 @@ def _cause_finding(row: dict[Any, Any], replay: dict[Any, Any], tables: Tables, 
         "each": per,
         "where": _in_place(row),
         "cases": cases,
+        "things": rule.things[cases != "1"],
         "name": row["name"] or "calls",
         "most": f", most in `{row['name']}`" if row["name"] else "",
     }

@@ -3,7 +3,7 @@
 from collections import Counter
 from dataclasses import replace
 
-from nightsight.model.proof import FAILED, NO_EFFECT, Proof, ProofReport
+from nightsight.model.proof import UNMEASURED, Proof, ProofReport
 from nightsight.model.report import Finding, Report
 from nightsight.units import format_value
 
@@ -21,7 +21,7 @@ def _proven(finding: Finding, proofs: ProofReport, *, is_only: bool) -> Finding:
     rule = [
         proof
         for proof in proofs.proofs
-        if finding.severity == "advice" and proof.rule == finding.rule and proof.verdict not in (FAILED, NO_EFFECT)
+        if finding.severity == "advice" and proof.rule == finding.rule and proof.verdict not in UNMEASURED
     ]
     # another run of the program may name its only cause of a rule in other words
     measured = [proof for proof in rule if proof.cause == finding.cause] or (rule if is_only else [])

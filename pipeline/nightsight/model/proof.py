@@ -24,7 +24,9 @@ NO_GAIN: Final = "no gain"
 SLOWER: Final = "slower"
 NO_EFFECT: Final = "no effect"
 FAILED: Final = "failed"
-"""Verdicts: proven is faster with the same results; faster lacks these."""
+NOT_MEASURED: Final = "not measured"
+UNMEASURED: Final = (NO_EFFECT, FAILED, NOT_MEASURED)
+"""Verdicts: proven is faster with the same results; faster lacks these. not measured: the budget did not allow it."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +139,7 @@ def calibration_lines(report: ProofReport) -> list[str]:
     """Return a line of JSON for each cause with a promise, of the switch that fixes it best: no names, no code."""
     of_cause: dict[str, list[Proof]] = {}
     for proof in report.proofs:
-        if proof.promised_ns is not None and proof.step_ns and proof.verdict not in (NO_EFFECT, FAILED):
+        if proof.promised_ns is not None and proof.step_ns and proof.verdict not in UNMEASURED:
             of_cause.setdefault(proof.cause, []).append(proof)
     best = [min(proofs, key=lambda proof: proof.step_ns or 0.0) for proofs in of_cause.values()]
     rows: list[dict[str, Any]] = [

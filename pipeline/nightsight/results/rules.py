@@ -35,15 +35,16 @@ class CauseTexts:
 
 @dataclass(frozen=True, kw_only=True)
 class Rule(CauseTexts):
-    """A remedy that is simulated on the timeline. Its title may have {where}, {name}, {cases}, {each} and {most}.
+    """A remedy that is simulated on the timeline.
 
-    change: what is different, for readers of `what_if`. done: the action as a gerund ("pinning memory"). things: the
-    noun for its cases, singular and plural. causes: categories of the critical path that are evidence. worth_pct: the
-    least gain, in percent of a step, that justifies the work. counts: weight of a gain when the first cause is chosen.
-    once: the remedy if nothing repeats. at_start: the remedy in the start-up. of_rank: the title if the rank that the
-    others wait for is known. saves: the time is what can be saved, not what the cause costs. shares_time: other such
-    remedies in the same place gain the same time, so only the best is reported. of_kernels: it needs no CUDA calls and
-    names kernels. remedies: the remedy in the words of another framework than PyTorch (nightsight.events.frameworks).
+    title: may have {where}, {name}, {cases}, {things}, {each} and {most}. change: what is different, for readers of
+    `what_if`. done: the action as a gerund ("pinning memory"). things: the noun for its cases, singular and plural.
+    causes: categories of the critical path that are evidence. worth_pct: the least gain, in percent of a step, that
+    justifies the work. counts: weight of a gain when the first cause is chosen. once: the remedy if nothing repeats.
+    at_start: the remedy in the start-up. of_rank: the title if the rank that the others wait for is known. saves: the
+    time is what can be saved, not what the cause costs. shares_time: other such remedies in the same place gain the
+    same time, so only the best is reported. of_kernels: it needs no CUDA calls and names kernels. remedies: the remedy
+    in the words of another framework than PyTorch (nightsight.events.frameworks).
     """
 
     change: str
@@ -200,7 +201,7 @@ RULES: Final = (
         simulated=("one graph per step, or one between two waits: 10 µs to launch it, no CPU time between its kernels"),
         done="launching CUDA graphs",
         action="use a CUDA graph",
-        title="The GPU is launch-bound {where} ({cases} launches {each}{most})",
+        title="The GPU is launch-bound {where} ({cases} {things} {each}{most})",
         detail="The CPU takes longer to launch this work than the GPU takes to run it.",
         remedy=(
             'Capture the work in a CUDA graph (torch.compile(mode="reduce-overhead"), torch.cuda.graph), or launch '
@@ -238,7 +239,7 @@ RULES: Final = (
         simulated="as one CUDA graph per step, or one between two waits",
         done="compiling the step",
         action="jit the whole step (jax.jit)",
-        title="JAX dispatches operations one by one {where} ({cases} launches {each}{most})",
+        title="JAX dispatches operations one by one {where} ({cases} {things} {each}{most})",
         detail="Outside of jax.jit, each operation is a program that Python finds, prepares and launches.",
         remedy=(
             "Decorate the whole step with jax.jit, with donated arguments (donate_argnums) for what it updates. Loops "
@@ -255,7 +256,7 @@ RULES: Final = (
         simulated="without them and their waits",
         done="allocating only once",
         action="allocate before the loop",
-        title="GPU memory is allocated and freed {where} ({cases} calls {each}, most time in {name})",
+        title="GPU memory is allocated and freed {where} ({cases} {things} {each}, most time in {name})",
         detail="cudaFree waits for the GPU, and cudaMalloc is slow.",
         remedy=(
             "Don't call torch.cuda.empty_cache() in a loop, keep PyTorch's caching allocator on, allocate buffers "

@@ -30,6 +30,7 @@ from nightsight.model.proof import (
     FASTER,
     NO_EFFECT,
     NO_GAIN,
+    NOT_MEASURED,
     PROVEN,
     SLOWER,
     UNKNOWN,
@@ -49,7 +50,7 @@ from nightsight.runs.layout import PROOF, write_file
 _LEAST_GAIN: Final = 0.02
 _MOST_IN_SET: Final = 4
 # a run has at least this many steps, and the first this many seconds
-_LEAST_STEPS: Final = 10
+_LEAST_STEPS: Final = 20
 _LEAST_S: Final = 20.0
 # a switch may make a run this much longer: what is compiled takes a while
 _PATIENCE: Final = 5
@@ -122,6 +123,11 @@ class _Series:
             return found.seconds * 1e9
         return timed_step(found.times, self.family)[1]
 
+    @property
+    def is_over(self) -> bool:
+        """Whether the budget is used up."""
+        return time.monotonic() >= self.ends
+
     def has_time_for(self, runs: int) -> bool:
         """Whether the budget allows this many runs as long as the longest so far."""
         longest = max((found.seconds for runs_of in self.attempts.values() for found in runs_of), default=0.0)
@@ -133,7 +139,8 @@ def prove(plan: ProofPlan, request: Request) -> ProofReport:
 
     NotMeasured if the unchanged program fails, or has no step within the budget; Interrupted on a signal.
     """
-    chosen = list(_chosen(plan))
+    # what promises most comes first: the budget may not allow all
+    chosen = sorted(_chosen(plan), key=lambda each: -((each[1].gain_pct if each[1] else 0.0) or 0.0))
     known = {switch.name: switch for switch in (*SWITCHES, NO_DROPOUT, *plan.switches)}
     series = _Series(plan, request, known, ends=time.monotonic() + plan.budget_s)
     with logging_gpus() as log:
@@ -259,9 +266,11 @@ def _measure(series: _Series, sets: Sequence[tuple[str, ...]], first: int) -> in
             break
         order: list[tuple[str, ...]] = [(), *waiting]
         for chosen in order if number % 2 == 0 else order[::-1]:
+            if chosen and not series.has_time_for(1):
+                continue
             found = series.run(chosen, first + number)
-            if number and found.timed_out:
-                # the budget is used up; the earlier rounds count
+            if found.timed_out and series.is_over and (chosen or number):
+                # what ran before counts
                 series.attempts[chosen].pop()
                 return done
             if not chosen and found.failure:
@@ -304,6 +313,8 @@ def _proof(series: _Series, switches: Sequence[Switch], finding: Finding | None)
         why=why,
         code="\n".join(switch.code for switch in switches),
     )
+    if not changed:
+        return replace(proof, verdict=NOT_MEASURED, why="the budget was used up")
     if failed := next((found.failure for found in changed if found.failure), ""):
         return replace(proof, why=f"the program {failed}")
     if not all(_has_effect(found, chosen) for found in changed):

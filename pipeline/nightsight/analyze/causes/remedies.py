@@ -35,7 +35,7 @@ from nightsight.analyze.pipelines import chains
 from nightsight.analyze.ranges.callers import OUTSIDE
 from nightsight.events.communication import are_ranks_known, called_by_rank, communication, ranks_of, ranks_represented
 from nightsight.events.frameworks import JAX, framework_of
-from nightsight.events.loops import loops_of
+from nightsight.events.loops import UNNAMED, loops_of
 from nightsight.events.peaks import published
 from nightsight.events.ranges import nested_ranges, without_numbers
 from nightsight.events.timeline import Timeline, of_capture, operation_column, positions
@@ -269,7 +269,10 @@ def _samples_of_running(samples: pd.DataFrame) -> pd.DataFrame:
 
 
 def graph_launch(scene: Scene) -> Iterator[Remedy]:
-    """Launch each step as one CUDA graph, or as several with waits between them."""
+    """Launch each step as one CUDA graph, or as several with waits between them.
+
+    Of a loop whose only known period is a single launch, a graph holds many.
+    """
     model, calls, work = scene.model, scene.graph.calls, scene.graph.work
     is_eager_jax = _is_eager_jax(scene)
     # host copies, waits and allocations stay outside of graphs. Without jax.jit, each operation copies its constants to
@@ -281,12 +284,18 @@ def graph_launch(scene: Scene) -> Iterator[Remedy]:
     plain = plain[scene.leads_to(plain)[plain]]
     inside = plain[_is_launch_code(scene)[plain]]
     launches = inside[scene.launching[inside]]
-    if len(launches) < max(2 * scene.steps, _GRAPH_LAUNCHES // 2) or _changes_shape(scene, launches):
+    is_single = len(launches) < 2 * scene.steps
+    if is_single and not scene.timeline.window.family.startswith(UNNAMED):
+        return
+    if len(launches) < _GRAPH_LAUNCHES // 2 or _changes_shape(scene, launches):
         return
     operations = np.flatnonzero(np.isin(work.call, launches) & model.has(LAUNCH))
     on_stream = operations[model.edges[STREAM][operations] >= 0]
     lag = scene.lag_between - work.hop_ns + _ON_GPU_NS
-    starts = np.union1d(scene.first_of_steps(launches), scene.first_after(launches, is_outside))
+    first = (
+        launches[np.argsort(calls.start[launches])][::_GRAPH_LAUNCHES] if is_single else scene.first_of_steps(launches)
+    )
+    starts = np.union1d(first, scene.first_after(launches, is_outside))
     launch_ns = _GRAPH_LAUNCH_NS * min(1.0, len(launches) / max(len(starts), 1) / _GRAPH_LAUNCHES)
     edit = (
         Change(model.edges_of(BEGIN, inside), "at most", 0),
