@@ -181,7 +181,7 @@ def proven(case: RealCase, variables: dict[str, str], folder: Path) -> None:
             return
         began = time.monotonic()
         variables = {**variables, "REAL_SHARE": str(case.share)}
-        options = ["--reports", reports, "--rounds", "3", "--budget", "2.5"]
+        options = ["--reports", reports, "--rounds", "3", "--budget", "3"]
         done = nightsight(["prove", *options], case, variables, Path(reports))
         for path in Path(reports).glob("*/proof/proof.json"):
             (folder / f"{case.name}.proof.json").write_bytes(path.read_bytes())

@@ -386,7 +386,7 @@ def _cause_finding(row: dict[Any, Any], replay: dict[Any, Any], tables: Tables, 
         gain_pct=float(row["gain_pct"]),
         source=WHAT_IF.name,
         cause=cause,
-        action=rule.action,
+        action=rule.actions.get(framework, rule.action),
         kernels=tuple(filter(None, str(row.get("kernels", "")).split("\n"))),
     )
 

@@ -43,8 +43,8 @@ class Rule(CauseTexts):
     justifies the work. counts: weight of a gain when the first cause is chosen. once: the remedy if nothing repeats.
     at_start: the remedy in the start-up. of_rank: the title if the rank that the others wait for is known. saves: the
     time is what can be saved, not what the cause costs. shares_time: other such remedies in the same place gain the
-    same time, so only the best is reported. of_kernels: it needs no CUDA calls and names kernels. remedies: the remedy
-    in the words of another framework than PyTorch (nightsight.events.frameworks).
+    same time, so only the best is reported. of_kernels: it needs no CUDA calls and names kernels. remedies,
+    actions: those of another framework than PyTorch (nightsight.events.frameworks).
     """
 
     change: str
@@ -60,6 +60,7 @@ class Rule(CauseTexts):
     shares_time: bool = False
     of_kernels: bool = False
     remedies: Mapping[str, str] = field(default_factory=dict)
+    actions: Mapping[str, str] = field(default_factory=dict)
 
 
 RULES: Final = (
@@ -209,6 +210,7 @@ RULES: Final = (
         ),
         things=("launch", "launches"),
         causes=(LAUNCH,),
+        actions={"JAX": "put the loop into the compiled program"},
         worth_pct=5.0,
         counts=0.4,
         remedies={

@@ -40,7 +40,7 @@ class Switch:
     lines to put into the program. place: the finding's title must match it, if there are several kinds of fix.
     environment: variables that do it, for any program; without them, a change inside a Python program with PyTorch.
     excludes: switches that make no sense together with it. edit: how a line of the program is edited, if that is
-    certain. file: the user's, that makes the change.
+    certain. file: the user's, that makes the change. is_slow: a run takes much longer with it, to compile.
     """
 
     name: str
@@ -53,6 +53,7 @@ class Switch:
     excludes: tuple[str, ...] = ()
     edit: Edit | None = None
     file: str = ""
+    is_slow: bool = False
 
     @property
     def key(self) -> str:
@@ -140,6 +141,7 @@ SWITCHES: Final = (
         rules=("fusion", "launch_bound", "attention"),
         numerics=ROUNDING,
         code="model = torch.compile(model)",
+        is_slow=True,
     ),
     Switch(
         name="compile_graphs",
@@ -148,6 +150,7 @@ SWITCHES: Final = (
         numerics=ROUNDING,
         code='model = torch.compile(model, mode="reduce-overhead")',
         excludes=("compile",),
+        is_slow=True,
     ),
     Switch(
         name="compile_dynamic",
@@ -157,6 +160,7 @@ SWITCHES: Final = (
         code="model = torch.compile(model, dynamic=True)",
         excludes=("compile", "compile_graphs"),
         edit=Edit(callees=("compile",), keywords={"dynamic": "True"}),
+        is_slow=True,
     ),
     Switch(
         name="channels_last",

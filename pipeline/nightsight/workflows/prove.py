@@ -52,9 +52,12 @@ _MOST_IN_SET: Final = 4
 # a run has at least this many steps, and the first this many seconds
 _LEAST_STEPS: Final = 20
 _LEAST_S: Final = 20.0
-# a switch may make a run this much longer: what is compiled takes a while
+# a switch may make a run this much longer, as what is compiled takes a while; but half of the budget that is left must
+# suffice
 _PATIENCE: Final = 5
 _PATIENCE_S: Final = 60.0
+# a switch that makes a step this much longer does not run again
+_CLEARLY_SLOWER: Final = 1.1
 _WHOLE_RUN: Final = "the whole run"
 _PROMISES_FILE: Final = "proofs.jsonl"
 # a promise within this factor of the measured step is near
@@ -115,7 +118,9 @@ class _Series:
         """Return how long a run may take: a switch that hangs must not use up the budget."""
         left = max(self.ends - time.monotonic(), 1.0)
         unchanged = [found.seconds for found in self.attempts.get((), ())]
-        return min(left, _PATIENCE_S + _PATIENCE * max(unchanged)) if names and unchanged else left
+        if not (names and unchanged):
+            return left
+        return min(left, _PATIENCE_S + _PATIENCE * max(unchanged), max(left / 2, 2 * max(unchanged)))
 
     def step_ns(self, found: Attempt) -> float:
         """Return the step of a run; the whole run if it has no steps."""
@@ -139,17 +144,19 @@ def prove(plan: ProofPlan, request: Request) -> ProofReport:
 
     NotMeasured if the unchanged program fails, or has no step within the budget; Interrupted on a signal.
     """
-    # what promises most comes first: the budget may not allow all
-    chosen = sorted(_chosen(plan), key=lambda each: -((each[1].gain_pct if each[1] else 0.0) or 0.0))
+    # what promises most comes first, and what takes long last: the budget may not allow all
+    chosen = sorted(_chosen(plan), key=lambda each: (each[0].is_slow, -((each[1] and each[1].gain_pct) or 0.0)))
     known = {switch.name: switch for switch in (*SWITCHES, NO_DROPOUT, *plan.switches)}
     series = _Series(plan, request, known, ends=time.monotonic() + plan.budget_s)
     with logging_gpus() as log:
         notes = _warm_up(series, runs=plan.rounds * (1 + len(chosen)))
         singles = [(switch.name,) for switch, _ in chosen]
         done = _measure(series, singles, 0) if singles else 0
-        if done < plan.rounds and singles:
-            budget = f"the budget of {plan.budget_s / 60:.3g} min allows no more"
-            notes.append(f"{done} of {plan.rounds} rounds ran: {budget}. Give more with --budget.")
+        budget = f"the budget of {plan.budget_s / 60:.3g} min allows no more. Give more with --budget."
+        if missing := sum(name not in series.attempts for name in singles):
+            notes.append(f"{missing} of {len(singles)} switches were not measured: {budget}")
+        elif done < plan.rounds and singles:
+            notes.append(f"{done} of {plan.rounds} rounds ran: {budget}")
         proofs = _judged([_proof(series, (switch,), finding) for switch, finding in chosen], series)
         best = _best_set(series, proofs, done)
     notes += [f"{each.title}. {each.detail}" for each in findings_of(log.conditions)]
@@ -271,7 +278,8 @@ def _measure(series: _Series, sets: Sequence[tuple[str, ...]], first: int) -> in
             found = series.run(chosen, first + number)
             if found.timed_out and series.is_over and (chosen or number):
                 # what ran before counts
-                series.attempts[chosen].pop()
+                runs = series.attempts.pop(chosen)[:-1]
+                series.attempts |= {chosen: runs} if runs else {}
                 return done
             if not chosen and found.failure:
                 raise NotMeasured(f"the unchanged program {found.failure}", f"See: {series.plan.folder / 'log'}")
@@ -281,7 +289,11 @@ def _measure(series: _Series, sets: Sequence[tuple[str, ...]], first: int) -> in
 
 def _goes_on(series: _Series, chosen: tuple[str, ...]) -> bool:
     """Whether a set of switches is worth another run."""
-    return all(not found.failure and _has_effect(found, chosen) for found in series.attempts.get(chosen, ()))
+    runs = series.attempts.get(chosen, [])
+    if not all(not found.failure and _has_effect(found, chosen) for found in runs):
+        return False
+    ratios = _log_ratios(series, chosen)
+    return not ratios or min(ratios) < log(_CLEARLY_SLOWER)
 
 
 def _has_effect(found: Attempt, chosen: tuple[str, ...]) -> bool:
