@@ -30,9 +30,11 @@ class Outcomes:
         self.outputs: list[Any] = []
         self.norms: list[Any] = []
         self.effects: Any = None
+        self.torch = ""
 
     def watch(self, torch: Any) -> None:  # noqa: ANN401
         """Record values of torch, and write them when the process ends."""
+        self.torch = str(torch.__version__)
         with suppress(Exception):
             torch.manual_seed(_SEED)
         atexit.register(self.save)
@@ -89,6 +91,7 @@ class Outcomes:
                 "norms": [float(value) for value in self.norms],
                 "outputs": [float(value) for value in self.outputs],
                 "effects": dict(self.effects.count),
+                "torch": self.torch,
                 "why": self.effects.why,
                 "places": self.effects.places,
             }

@@ -6,7 +6,7 @@ A hook in the program does both (workloads/timed/sitecustomize.py); each process
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,7 +29,7 @@ class Attempt:
 
     effects: how often each switch changed something, by name; why: the reason if it could not; places: the lines of the
     program that it changed. failure: how the run failed, "" if it did not. checked: whether the user's check accepted
-    the results, None without one.
+    the results, None without one. torch: its version.
     """
 
     times: pd.DataFrame
@@ -42,6 +42,7 @@ class Attempt:
     interrupted: bool = False
     timed_out: bool = False
     checked: bool | None = None
+    torch: str = ""
 
 
 @dataclass(frozen=True)
@@ -85,38 +86,32 @@ def attempt(
         timeout_s=request.timeout_s,
         verbose=request.verbose,
     )
-    values, effects, why, places = _outcomes(folder, {switch.key: switch.name for switch in switches})
+    recorded = _recorded(folder, {switch.key: switch.name for switch in switches})
+    effects, why = dict(recorded.effects), dict(recorded.why)
     for switch in switches:
         if switch.environment:
             effects[switch.name] = int(not switch.environment.items() <= plain.items())
             why |= {} if effects[switch.name] else {switch.name: "is set already"}
     failure = "" if outcome.ok else outcome.ending
-    checked = _check(check, environment, folder, request) if check and not failure else None
-    return Attempt(
-        summarize_ranges(folder),
-        outcome.seconds,
-        values,
-        effects,
-        why,
-        places,
-        failure,
-        outcome.interrupted,
-        outcome.timed_out,
-        checked,
+    return replace(
+        recorded,
+        seconds=outcome.seconds,
+        effects=effects,
+        why=why,
+        failure=failure,
+        interrupted=outcome.interrupted,
+        timed_out=outcome.timed_out,
+        checked=_check(check, environment, folder, request) if check and not failure else None,
     )
 
 
-def _outcomes(
-    folder: Path, names: Mapping[str, str]
-) -> tuple[tuple[tuple[float, ...], ...], dict[str, int], dict[str, str], dict[str, tuple[Place, ...]]]:
-    """Return the values of each process, and what switches did in any of them: effects, reasons, and places.
-
-    names: of the switches, by their keys in the program.
-    """
+def _recorded(folder: Path, names: Mapping[str, str]) -> Attempt:
+    """Return what the processes of a run left in a folder. names: of the switches, by their keys in the program."""
     values: list[tuple[float, ...]] = []
     effects: dict[str, int] = {}
     why: dict[str, str] = {}
     places: dict[str, tuple[Place, ...]] = {}
+    torch = ""
     for file in sorted(folder.glob("*.outcome"), key=lambda path: [int(part) for part in path.stem.split(".")]):
         try:
             document: dict[str, Any] = json.loads(file.read_bytes())
@@ -129,10 +124,11 @@ def _outcomes(
                     why[name] = reason
                 lines = [(str(path), int(line)) for path, line in document["places"].get(key, ())]
                 places[name] = tuple(dict.fromkeys((*places.get(name, ()), *lines)))
+            torch = str(document["torch"]) or torch
         except _DAMAGED:
             continue
         values += found
-    return tuple(values), effects, why, places
+    return Attempt(summarize_ranges(folder), 0.0, tuple(values), effects, why, places, torch=torch)
 
 
 def _check(check: str, environment: dict[str, str], folder: Path, request: Request) -> bool:

@@ -100,6 +100,14 @@ class ProofReport:
     todo: tuple[Todo, ...]
     notes: tuple[str, ...] = ()
 
+    @property
+    def best_proven(self) -> Proof | None:
+        """The best set if it is proven, or else the proven switch that gains most; None if nothing is proven."""
+        if self.best and self.best.verdict == PROVEN:
+            return self.best
+        proven = (proof for proof in self.proofs if proof.verdict == PROVEN)
+        return min(proven, key=lambda proof: proof.log_ratio or 0.0, default=None)
+
     def to_json(self) -> str:
         """Return the report as JSON (docs/prove.md)."""
         document = {"nightsight_proof": VERSION, **asdict(self)}

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from math import exp
 from typing import Final
 
-from nightsight.model.proof import PROVEN, UNMEASURED, Proof, ProofReport
+from nightsight.model.proof import UNMEASURED, Proof, ProofReport
 from nightsight.render.lines import align, cut, wrap
 from nightsight.texts import middle_cut, printable
 from nightsight.units import format_value
@@ -33,7 +33,7 @@ def _lines(report: ProofReport, width: int) -> Iterator[str]:
     for proof in report.proofs:
         if proof.why and proof.verdict in UNMEASURED:
             yield from wrap(f"{proof.switches[0]}: {proof.why}", width)
-    best = report.best or next((proof for proof in report.proofs if proof.verdict == PROVEN), None)
+    best = report.best_proven
     if best and best.code:
         yield ""
         yield "To put into the program:"

@@ -11,7 +11,7 @@ from difflib import unified_diff
 from pathlib import Path
 from typing import Final
 
-from nightsight.model.proof import PROVEN, Place, Proof, ProofReport
+from nightsight.model.proof import Place, Proof, ProofReport
 from nightsight.results.switches import SWITCH, Edit
 
 _MODULE: Final = "torch"
@@ -27,13 +27,10 @@ class Patch:
 
 def patch_of(report: ProofReport, folder: Path) -> Patch:
     """Return the diff that puts the best proven switches into a program whose paths are relative to `folder`."""
-    proven = [proof for proof in report.proofs if proof.verdict == PROVEN]
-    best = min(proven, key=lambda proof: proof.log_ratio or 0.0, default=None)
-    if report.best and report.best.verdict == PROVEN:
-        best = report.best
+    best = report.best_proven
     if best is None:
         return Patch("", {})
-    places = _places(best, proven)
+    places = _places(best, report.proofs)
     left_out: dict[str, str] = {}
     edits: dict[str, list[tuple[int, str]]] = {}
     for name in best.switches:
@@ -64,10 +61,10 @@ def patch_of(report: ProofReport, folder: Path) -> Patch:
     return Patch("".join(texts), left_out)
 
 
-def _places(best: Proof, proven: Sequence[Proof]) -> dict[str, tuple[Place, ...]]:
+def _places(best: Proof, proofs: Sequence[Proof]) -> dict[str, tuple[Place, ...]]:
     """Return the lines that each switch changed, when it was alone or in the best set."""
     places: dict[str, tuple[Place, ...]] = {}
-    for proof in (*proven, best):
+    for proof in (*proofs, best):
         places |= {name: lines for name, lines in proof.places.items() if lines}
     return places
 

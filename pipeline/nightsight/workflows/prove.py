@@ -161,11 +161,12 @@ def prove(plan: ProofPlan, request: Request) -> ProofReport:
         best = _best_set(series, proofs, done)
     notes += [f"{each.title}. {each.detail}" for each in findings_of(log.conditions)]
     environment = plan.report.environment if plan.report else None
+    torch = {found.torch for runs_of in series.attempts.values() for found in runs_of if found.torch}
     report = ProofReport(
         plan.program.name,
         series.family,
         environment.gpu if environment else "",
-        {"torch": environment.torch, "cuda": environment.cuda} if environment else {},
+        {"torch": next(iter(torch), ""), "cuda": environment.cuda if environment else ""},
         proofs,
         best,
         tuple(_todo(plan.report, proofs, known)),
@@ -269,11 +270,18 @@ def _measure(series: _Series, sets: Sequence[tuple[str, ...]], first: int) -> in
     done = 0
     for number in range(series.plan.rounds):
         waiting = [chosen for chosen in sets if _goes_on(series, chosen)]
-        if number and not (waiting and series.has_time_for(len(waiting) + 1)):
-            break
+        if number:
+            # those that gain most, as many as there is time for
+            waiting.sort(key=lambda chosen: sum(_log_ratios(series, chosen)))
+            while waiting and not series.has_time_for(len(waiting) + 1):
+                waiting.pop()
+            if not waiting:
+                break
         order: list[tuple[str, ...]] = [(), *waiting]
         for chosen in order if number % 2 == 0 else order[::-1]:
-            if chosen and not series.has_time_for(1):
+            # one that pays needs another round
+            pays = any(min(_log_ratios(series, each), default=0.0) < log(1 - _LEAST_GAIN) for each in waiting)
+            if chosen and not number and not series.has_time_for(3 if pays else 1):
                 continue
             found = series.run(chosen, first + number)
             if found.timed_out and series.is_over and (chosen or number):
