@@ -42,7 +42,7 @@ PAGE := templates/node_modules
 NPM := npm --prefix templates
 
 .DEFAULT_GOAL := help
-.PHONY: help profile check test nightly costs test-scripts lint docs lock pictures bench simulate planted doctor clean
+.PHONY: help profile check test nightly costs test-scripts lint docs lock pictures bench simulate planted proofs doctor clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -93,6 +93,11 @@ simulate: $(READY_DEV) ## measure how often comparisons are wrong under simulate
 
 planted: $(READY) ## on a GPU host: time and capture programs with planted causes, and judge the advice
 	tests/planted/run.sh "$(RUN)"
+
+proofs: $(READY) ## on a GPU host: prove what is promised for real programs, and show that no trap is called proven
+	mkdir -p real/traps
+	PYTHONPATH=$(CURDIR):$(CURDIR)/pipeline $(RUN) -m tests.traps real/traps
+	tests/real/run.sh prove --at-once 1
 
 doctor: $(READY) ## check what profiling needs on this machine
 	@$(NIGHTSIGHT) doctor --python "$(RUN)"

@@ -5,9 +5,9 @@ from difflib import unified_diff
 from pathlib import Path
 
 
-def check(path: Path, written: str) -> None:
-    """Compare the part of a document between its two comments, or write it."""
-    begin, end = "<!-- written by `make docs`", "<!-- end -->"
+def check(path: Path, written: str, source: str = "") -> None:
+    """Compare the part of a document between its two comments, or write it; source: what the first one names."""
+    begin, end = f"<!-- written by `make docs`{source and f' from {source}'}", "<!-- end -->"
     before, _, rest = path.read_text(encoding="utf-8").partition(begin)
     comment, _, rest = rest.partition("-->\n")
     _, _, after = rest.partition(end)

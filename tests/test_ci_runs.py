@@ -205,6 +205,18 @@ def test_words_are_split_as_xargs_does(job: Callable[..., Job], recorded: Any, t
     assert asked[asked.index("--") + 1 :] == words
 
 
+def test_a_night_can_prove_what_was_promised(job: Callable[..., Job], recorded: Any) -> None:
+    done = job()
+    assert done.run([step_of("mlp", arguments="--steps 6 --dim 16", prove="2")]) == 0, done.said
+    (asked,) = recorded()
+    assert asked[0] == "profile"
+    assert "Nothing was proven" not in done.said
+    assert "The page lacks" not in done.said
+    assert [*(done.temporary / "nightsight-mlp" / "reports").glob("*/proof/proof.json")], done.said
+    (page,) = done.uploaded["nightsight-mlp.html"]
+    assert "</html>" in page.read_text()
+
+
 def test_a_program_that_fails_is_red_and_still_has_a_page(job: Callable[..., Job], checkout: Path) -> None:
     (checkout / "train.py").write_text("raise SystemExit(7)")
     done = job()

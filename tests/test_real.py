@@ -5,10 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.documents import check
 from tests.real.blind_cases import ALL
-from tests.real.judge import RealVerdict, judged
+from tests.real.judge import RealVerdict, judged, proofs_table
 
-FOLDER = Path(__file__).parent / "data" / "real"
+ROOT = Path(__file__).parents[1]
+FOLDER = ROOT / "tests" / "data" / "real"
 STORED = sorted(path.name.partition(".")[0] for path in FOLDER.glob("*.sqlite.xz"))
 
 
@@ -26,6 +28,10 @@ def test_captures_of_all_halves_and_of_healthy_programs_are_stored() -> None:
 def test_the_first_finding_names_the_cause(name: str) -> None:
     verdict = verdicts()[name]
     assert verdict.is_right, verdict.first and verdict.first.title
+
+
+def test_the_document_has_what_was_proven() -> None:
+    check(ROOT / "docs" / "causes.md", proofs_table(FOLDER / "proofs"), "tests/data/real/proofs")
 
 
 def test_the_promised_step_is_the_one_that_was_got() -> None:

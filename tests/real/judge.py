@@ -1,4 +1,4 @@
-"""Judges advice on the real programs: whether the first finding names the cause, and the step that it promises."""
+"""Judges advice on the real programs: whether the first finding names the cause, the step that it promises, and proofs."""
 
 import json
 import re
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from nightsight.model.proof import ProofReport, calibration_lines
 from nightsight.model.report import Finding
 from tests.planted.judge import LEAST_FALSE_PCT, headers, number, read_packed, said_of
 from tests.real.blind_cases import ALL
@@ -77,3 +78,25 @@ def table(verdicts: Sequence[RealVerdict]) -> str:
             f"\nHalf {half}: {right} of {len(mine)} right, {near} of {len(factors)} promised steps within 1.5."
         )
     return "\n".join(lines)
+
+
+def proofs_table(folder: Path) -> str:
+    """Write the proofs in a folder as Markdown: of each cause, the switch that made the step shortest."""
+    lines = [
+        *headers("program", "cause", "step before", "promised", "switch", "measured", "promised / measured", "results")
+    ]
+    quotients = []
+    for path in sorted(folder.glob("*.json")):
+        report = ProofReport.from_json(path.read_bytes())
+        for row in map(json.loads, calibration_lines(report)):
+            proof = next(each for each in report.proofs if each.switches == tuple(row["switches"]))
+            before, promised, after = (1e-6 * row[name] for name in ("base_ns", "promised_ns", "measured_ns"))
+            quotients.append(promised / after)
+            detail = f" {proof.results.detail.removeprefix('different ')}" if proof.results.detail else ""
+            cells = (f"`{path.stem}`", f"`{row['rule']}`", number(before, 2), number(promised, 2))
+            more = (f"`{'`, `'.join(row['switches'])}`", number(after, 2), number(promised / after, 2))
+            lines.append(f"| {' | '.join((*cells, *more, f'{proof.verdict}, {proof.results.verdict}{detail}'))} |")
+    near = sum(1 / 1.5 <= quotient <= 1.5 for quotient in quotients)
+    return "\n".join(
+        [*lines, "", f"{near} of {len(quotients)} promised steps are within a factor of 1.5 of the measured one."]
+    )

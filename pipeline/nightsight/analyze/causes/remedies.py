@@ -301,9 +301,10 @@ def graph_launch(scene: Scene) -> Iterator[Remedy]:
     launch_ns = _GRAPH_LAUNCH_NS * min(1.0, len(launches) / max(len(starts), 1) / _GRAPH_LAUNCHES)
     # JAX has loops of XLA instead, which launch each iteration
     is_xla_loop = is_single and framework_of(scene.timeline.profile) == JAX
-    host_ns = np.where(scene.launching[inside] & is_xla_loop, _XLA_LOOP_NS, 0)
+    begun = inside[model.has(BEGIN)[inside]]
+    host_ns = np.where(scene.launching[begun] & is_xla_loop, _XLA_LOOP_NS, 0)
     edit = (
-        Change(model.edges_of(BEGIN, inside), "at most", host_ns),
+        Change(model.edges_of(BEGIN, begun), "at most", host_ns),
         Change(model.edges_of(CALL, plain), "set", 0),
         Change(model.edges_of(LAUNCH, operations), "at most", lag[operations]),
         Change(model.edges_of(STREAM, on_stream), "shorter", np.maximum(work.hop_ns[on_stream] - _GRAPH_HOP_NS, 0)),
