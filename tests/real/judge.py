@@ -1,4 +1,4 @@
-"""Judges advice on the real programs: whether the first finding names the cause, the step that it promises, and proofs."""
+"""Judges advice on the real programs: whether the first finding names the cause, and the step that it promises."""
 
 import json
 import re
