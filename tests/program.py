@@ -8,7 +8,7 @@ and what the fault costs is known.
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import pandas as pd
@@ -162,13 +162,22 @@ class Thread:
     gpu: int | None = None
 
 
-def captured(*threads: Thread | Body, added_us: float = 0.0, records: bool = True) -> Profile:
+def captured(
+    *threads: Thread | Body, added_us: float = 0.0, records: bool = True, capability: str = ""
+) -> Profile:
     """Execute a program, and return what was recorded.
 
     added_us: what the profiler adds to each call, half in it and half after it. The capture knows that cost, as if it
-    had been calibrated. records: whether the profiler recorded events, too.
+    had been calibrated. records: whether the profiler recorded events, too. capability: the compute capability of the
+    GPUs; unknown if not given.
     """
-    return _executed(threads, added_us).profile(records=records)
+    profile = _executed(threads, added_us).profile(records=records)
+    if not capability:
+        return profile
+    numbers = sorted(profile.table("kernels")["device"].unique().tolist())
+    facts = {"name": "", "compute_capability": capability, "multiprocessors": 132}
+    devices = [{"device": number, **facts} for number in numbers]
+    return replace(profile, tables={**profile.tables, "devices": conform("devices", pd.DataFrame(devices))})
 
 
 def run_us(*threads: Thread | Body) -> float:

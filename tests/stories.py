@@ -1,4 +1,4 @@
-"""Simulated programs whose cause and gain are known: 38 stories, as an audit of 2026-11-25 told them.
+"""Simulated programs whose cause and gain are known: 38 stories, as an audit of 2026-11-25 told them, and later ones.
 
 Each is a program of tests/program.py, in most cases beside the same program without its fault.
 """
@@ -40,13 +40,14 @@ class Story:
     """A program and what is true of it.
 
     rules: what the first finding must be; none: no advice. fixed: the program without its fault; None where the gain is
-    not judged. records: whether records of events are in the capture.
+    not judged. records: whether records of events are in the capture. capability: the compute capability of the GPUs.
     """
 
     threads: tuple[Thread, ...]
     rules: tuple[str, ...] = ()
     fixed: tuple[Thread, ...] | None = None
     records: bool = True
+    capability: str = ""
 
 
 def steps(*bodies: Body, times: int = 20, name: str = "step") -> tuple[Thread, ...]:
@@ -351,6 +352,28 @@ def _held_interpreter() -> Story:
     return Story(steps(step), ("host_code", "interpreter"), steps((*layers(6), *ITEM)))
 
 
+_FLASH_2 = (
+    "void pytorch_flash::flash_{}_kernel<Flash_{}_kernel_traits<(int)128, (int)128, (int)64, (int)8, (bool)0, (bool)0, "
+    "cutlass::bfloat16_t>, (bool)0, (bool)1>(pytorch_flash::Flash_{}_params)"
+)
+_FLASH_OF_CUDNN = "cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7_64x128x128_4x1x1_cga1x1x1_kernel0_0"
+
+
+def _attending(us: float, name: str = "", layers_: int = 6) -> Body:
+    """Training with attention that takes so long in the forward pass, and twice as long in the backward pass."""
+    forward, backward = (_FLASH_2.format(*words) for words in (("fwd",) * 3, ("bwd_dq_dk_dv_loop", "bwd", "bwd")))
+    ahead = (product(150), Kernel(us, name=name or forward, blocks=_FULL))
+    back = (Kernel(2 * us, name=name or backward, blocks=_FULL), product(300))
+    return (*ahead * layers_, *back * layers_)
+
+
+def _older_attention(us: float = 200, capability: str = "9.0", name: str = "") -> Story:
+    """FlashAttention-2; on Hopper, other kernels take two thirds or less of its time."""
+    is_slow = capability == "9.0" and not name and us > 100
+    rules, fixed = (("flash_attention_2",), steps(_attending(us / 1.6))) if is_slow else ((), None)
+    return Story(steps(_attending(us, name)), rules, fixed, capability=capability)
+
+
 def _middle() -> Story:
     """A loop whose capture begins and ends in the middle of steps."""
     body = (*TRAIN, Sync(), within("write", Host(900)))
@@ -411,4 +434,8 @@ STORIES: Final[dict[str, Callable[[], Story]]] = {
     "three_streams": lambda: _three_streams(records=True),
     "three_streams_no_records": lambda: _three_streams(records=False),
     "throttle": _throttled,
+    "flash2": _older_attention,
+    "flash2_ampere": lambda: _older_attention(capability="8.0"),
+    "flash2_little": lambda: _older_attention(us=25),
+    "flash_cudnn": lambda: _older_attention(name=_FLASH_OF_CUDNN),
 }

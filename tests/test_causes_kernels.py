@@ -277,6 +277,51 @@ def test_tiny_kernels_wait_for_their_launches_and_not_for_memory() -> None:
     assert not kernel_remedies(one_after_the_other([*chain("mul", "add", "tanh", "exp", us=1.0), (GEMM, 30.0)] * 4))
 
 
+# attention
+
+
+FLASH_2 = "void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<(int)128, (int)128, (int)64, (int)8>>(Params)"
+FLASH_2_BACK = FLASH_2.replace("flash_fwd_kernel", "flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel")
+
+
+def attending(name: str = FLASH_2, us: float = 200.0, blocks: int = 512, capability: str = "9.0") -> Timeline:
+    return one_after_the_other([(name, us), (GEMM, 200.0)] * 4, grid_x=[blocks, 1000] * 4, capability=capability)
+
+
+@pytest.mark.parametrize("name", [FLASH_2, FLASH_2.replace("pytorch_flash::", "flash::"), FLASH_2_BACK])
+def test_flash_attention_2_takes_two_thirds_of_its_time_in_kernels_for_hopper(name: str) -> None:
+    (found,) = kernel_remedies(attending(name))
+    assert found.rule == "flash_attention_2"
+    assert found.place.startswith("flash ")
+    assert before_after(attending(name), found) == pytest.approx((4 * 200, 4 * 130))
+    # a short one hardly gets shorter
+    assert by_rule(attending(name, us=24.0), "flash_attention_2") == [(4 * 24, 4 * 20)]
+
+
+@pytest.mark.parametrize(
+    "timeline",
+    [
+        attending(capability="8.0"),
+        attending(capability=""),
+        # a block of queries over a cache, and decoding
+        attending(blocks=1),
+        attending(FLASH_2.replace("flash_fwd_kernel", "flash_fwd_splitkv_kernel")),
+        attending(us=15.0),
+        attending("cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7_64x128x64_4x1x1_cga1x1x1"),
+        attending("void cutlass::device_kernel<flash::enable_sm90_or_later<flash::FlashAttnFwdSm90<T>>>(Params)"),
+        attending("fmha_cutlassF_bf16_aligned_64x64_rf_sm80(PyTorchMemEffAttention::AttentionKernel<float>::Params)"),
+    ],
+)
+def test_attention_that_other_kernels_do_not_make_faster_is_left_alone(timeline: Timeline) -> None:
+    assert by_rule(timeline, "flash_attention_2") == []
+
+
+def test_without_grids_attention_may_be_decoding() -> None:
+    profile = attending().profile
+    kernels = profile.table("kernels").drop(columns=["grid_x", "grid_y", "grid_z"])
+    assert by_rule(whole(Profile({**profile.tables, "kernels": kernels})), "flash_attention_2") == []
+
+
 # small grids
 
 

@@ -148,6 +148,7 @@ def program(tmp_path: Path) -> Callable[..., Program]:
         (("channels_last",), {}, {"channels_last": 1}),
         (("bf16",), {}, {"bf16": 6}),
         (("tf32", "cudnn_benchmark"), {}, {"tf32": 1, "cudnn_benchmark": 1}),
+        (("cudnn_attention",), {}, {"cudnn_attention": 1}),
         (("keep_cache", "no_synchronize"), {"after": "torch.cuda.empty_cache()"}, {"keep_cache": 6}),
         (
             ("stored_activations",),

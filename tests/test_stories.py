@@ -21,7 +21,7 @@ IN_PARTS = ("gc_pauses", "jax_put", "grad_accum", "serve")
 
 
 def first_finding(name: str, story: Story) -> Finding | None:
-    profile = captured(*story.threads, records=story.records)
+    profile = captured(*story.threads, records=story.records, capability=story.capability)
     if name not in OF_WHOLE_RUN:
         return next(iter(said_of(profile).advice), None)
     report = build_report(profile, name)

@@ -255,6 +255,15 @@ CASES: Final = {
         ),
         Case(
             "kernels",
+            "flash_attention",
+            "attention in FlashAttention-2 on Hopper; fixed: cuDNN",
+            ("flash_attention_2",),
+            ("flash",),
+            steps=20,
+            captured=10,
+        ),
+        Case(
+            "kernels",
             "one_stream",
             "two independent chains of kernels with small grids on one stream",
             ("one_stream", "small_grid"),

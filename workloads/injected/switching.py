@@ -128,6 +128,15 @@ def _cudnn_benchmark(torch: Any, effects: Effects) -> None:  # noqa: ANN401
     effects.holds["cudnn_benchmark"] = lambda: torch.backends.cudnn.benchmark
 
 
+def _cudnn_attention(torch: Any, effects: Effects) -> None:  # noqa: ANN401
+    if not torch.backends.cuda.cudnn_sdp_enabled():
+        effects.why["cudnn_attention"] = "attention of cuDNN is off"
+        return
+    torch.backends.cuda.enable_flash_sdp(False)
+    effects.done("cudnn_attention")
+    effects.holds["cudnn_attention"] = lambda: not torch.backends.cuda.flash_sdp_enabled()
+
+
 def _around_models(torch: Any, change: Callable[[Any, Any, Any, Any], Any]) -> None:  # noqa: ANN401
     """Let `change` call the modules that no other module calls: it gets the call, the module, and its arguments."""
     call = torch.nn.Module.__call__
@@ -474,6 +483,7 @@ SWITCHES: dict[str, tuple[str, Change]] = {
     "bf16": ("torch", _bf16),
     "bf16_weights": ("torch", _bf16_weights),
     "cudnn_benchmark": ("torch", _cudnn_benchmark),
+    "cudnn_attention": ("torch", _cudnn_attention),
     "channels_last": ("torch", _channels_last),
     "fused_optimizer": ("torch", _fused_optimizer),
     "loader_workers": _loader("loader_workers", _workers),

@@ -704,6 +704,32 @@ RULES: Final = (
         of_kernels=True,
     ),
     Rule(
+        name="flash_attention_2",
+        change="attention runs in kernels for Hopper (FlashAttention-3, cuDNN)",
+        looks_for=(
+            "kernels of FlashAttention-2 on GPUs of compute capability 9.0 (H100, H200), by their names, of 20 µs or "
+            "more and with more than one block of queries; not those for decoding (splitkv)"
+        ),
+        simulated="65 % of the time, but not less than 20 µs",
+        done="using attention kernels for Hopper",
+        action="use FlashAttention-3 or cuDNN attention",
+        title="Attention runs in FlashAttention-2, which does not use Hopper's own instructions",
+        detail=(
+            "FlashAttention-2 was written for Ampere. On Hopper, FlashAttention-3 and cuDNN's attention are 1.5 to 2 "
+            "times as fast, most for long sequences and heads of 128; the prediction is the lower end."
+        ),
+        remedy=(
+            "PyTorch: `with torch.nn.attention.sdpa_kernel([SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION], "
+            "set_priority=True):` around scaled_dot_product_attention (`from torch.nn.attention import SDPBackend`; "
+            'FP16 or BF16). Hugging Face: `attn_implementation="flash_attention_3"`. flash-attn: `from '
+            "flash_attn_interface import flash_attn_func` (built from its folder hopper/; no dropout)."
+        ),
+        things=("kernel", "kernels"),
+        worth_pct=5.0,
+        saves=True,
+        of_kernels=True,
+    ),
+    Rule(
         name="recomputation",
         change="no kernel of the forward pass runs again in the backward pass",
         looks_for=(

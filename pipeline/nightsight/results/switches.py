@@ -136,6 +136,13 @@ SWITCHES: Final = (
         code='AutoModel.from_pretrained(..., attn_implementation="sdpa")',
     ),
     Switch(
+        name="cudnn_attention",
+        done="scaled_dot_product_attention without FlashAttention-2",
+        rules=("flash_attention_2",),
+        numerics=ROUNDING,
+        code="torch.backends.cuda.enable_flash_sdp(False)  # so that cuDNN's attention is chosen",
+    ),
+    Switch(
         name="compile",
         done="models compiled with torch.compile",
         rules=("fusion", "launch_bound", "attention"),

@@ -6,6 +6,7 @@ import nvtx
 import torch
 import triton
 import triton.language as tl
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from tests.planted.cases import Step
 from tests.planted.programs.parts import GPU, training
@@ -62,6 +63,23 @@ def block_fp32(bad: bool) -> Step:
                 loss = block(batch).float().square().mean()
             loss.backward()
             block.zero_grad(set_to_none=True)
+
+    return step
+
+
+def flash_attention(bad: bool) -> Step:
+    torch.manual_seed(0)
+    heads, size, tokens = 16, 128, 4096
+    joined = torch.nn.Linear(heads * size, 3 * heads * size, device=GPU, dtype=torch.bfloat16)
+    batch = torch.randn(2, tokens, heads * size, device=GPU, dtype=torch.bfloat16)
+    backend = SDPBackend.FLASH_ATTENTION if bad else SDPBackend.CUDNN_ATTENTION
+
+    def step(_: int) -> None:
+        with nvtx.annotate("step"), sdpa_kernel(backend):
+            parts = joined(batch).view(2, tokens, heads, 3 * size).transpose(1, 2).chunk(3, dim=-1)
+            attended = torch.nn.functional.scaled_dot_product_attention(*parts, is_causal=True)
+            attended.float().square().mean().backward()
+            joined.zero_grad(set_to_none=True)
 
     return step
 

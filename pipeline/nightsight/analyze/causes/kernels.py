@@ -90,6 +90,13 @@ _MISALIGNED_SHARE: Final = {"1": 0.35, "2": 0.6}
 # none in ten programs without checkpointing, 344 kernels per step in one with it (Llama with LoRA, an H100)
 _RECOMPUTED_RUN: Final = 6
 _BACKWARD: Final = re.compile(r"[Bb]ackward|_bwd|bwd_|dgrad|wgrad")
+# FlashAttention-2, without its kernels for decoding (splitkv), which wait for memory. On Hopper, FlashAttention-3 is 1.5
+# to 2 times as fast in the forward pass and 1.5 to 1.75 times in the backward pass (its paper, arXiv:2407.08608), cuDNN
+# up to 1.75 times (PyTorch 2.5). This is the lower end. A grid of one block in x has at most 128 queries
+_FLASH_2: Final = re.compile(r"\bflash_(?:fwd|bwd_dq_dk_dv_loop\w*)_kernel\b")
+_FLASH_3_CAPABILITY: Final = "9.0"
+_FLASH_3_SHARE: Final = 0.65
+_LEAST_ATTENTION_NS: Final = 20_000
 _NO_OPERATIONS: Final = np.zeros(0, dtype=np.int64)
 
 
@@ -194,6 +201,7 @@ def kernel_remedies(timeline: Timeline, steps: Ints = _NO_OPERATIONS) -> tuple[K
         *_find_chains_to_fuse(timeline, steps),
         *_find_foreach_optimizers(timeline, steps),
         *_find_attention(timeline),
+        *_find_flash_attention_2(timeline),
         *_find_recomputation(timeline, steps),
         *_find_misaligned_products(timeline),
         *_find_ncu_fixes(timeline),
@@ -405,6 +413,23 @@ def _aligned_times(timeline: Timeline, rows: Ints) -> tuple[Ints, Flags]:
     time, share = work.time[rows], shares[work.code[rows]]
     new_ns = np.maximum(np.rint(time * share), np.minimum(time, _LEAST_PRODUCT_NS)).astype(np.int64)
     return new_ns, share < 1
+
+
+def _find_flash_attention_2(timeline: Timeline) -> Iterator[KernelRemedy]:
+    """Find kernels of FlashAttention-2 on GPUs that have faster ones, which use Hopper's own instructions.
+
+    It needs grids: the attention of a few queries over a cache waits for memory, whichever kernel computes it.
+    """
+    names, work, kernels = _kernel_names(timeline), _operation_rows(timeline), timeline.profile.table("kernels")
+    devices = timeline.profile.tables.get("devices", empty("devices"))
+    on_hopper = np.isin(work.device, devices["device"][devices["compute_capability"] == _FLASH_3_CAPABILITY])
+    is_flash = names.flags(_FLASH_2.search(text) is not None for text in names.texts)[work.code]
+    rows = work.rows_where(is_flash & on_hopper & (work.time >= _LEAST_ATTENTION_NS))
+    has_grids = "grid_x" in kernels.columns
+    rows = rows[integers(kernels["grid_x"])[work.position[rows]] > 1] if has_grids else rows[:0]
+    if len(rows):
+        new_ns = np.maximum(_FLASH_3_SHARE * work.time[rows], _LEAST_ATTENTION_NS).astype(np.int64)
+        yield _make_remedy("flash_attention_2", _main_kernels(names, work, rows), timeline, rows, new_ns)
 
 
 def _find_recomputation(timeline: Timeline, steps: Ints) -> Iterator[KernelRemedy]:
