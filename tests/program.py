@@ -83,10 +83,14 @@ class Copy:
 
 @dataclass(frozen=True)
 class Reduce:
-    """A collective: the n-th of each rank is the same, and transfers data once the last rank's kernel has begun."""
+    """A collective: the n-th of each rank is the same, and transfers data once the last rank's kernel has begun.
+
+    size: its bytes, 0 if the capture does not tell.
+    """
 
     us: float
     stream: int = 7
+    size: int = 0
 
 
 @dataclass(frozen=True)
@@ -162,9 +166,7 @@ class Thread:
     gpu: int | None = None
 
 
-def captured(
-    *threads: Thread | Body, added_us: float = 0.0, records: bool = True, capability: str = ""
-) -> Profile:
+def captured(*threads: Thread | Body, added_us: float = 0.0, records: bool = True, capability: str = "") -> Profile:
     """Execute a program, and return what was recorded.
 
     added_us: what the profiler adds to each call, half in it and half after it. The capture knows that cost, as if it
@@ -408,7 +410,12 @@ class _Machine:
             # it runs while its call does
             over = last.end + RETURN_US
         name = {Graph: "cudaGraphLaunch", Copy: "cudaMemcpyAsync"}.get(type(statement), "cudaLaunchKernel")
-        return self._called(thread, name, over)
+        after = self._called(thread, name, over)
+        if isinstance(statement, Reduce) and statement.size:
+            times = {"start_ns": _ns(thread.clock), "end_ns": _ns(after)}
+            facts = {"bytes": statement.size, "group_size": self.ranks, "rank": rank, "group": "all", "is_whole": True}
+            self.rows["collectives"].append({**times, **thread.columns, **_ALL_REDUCE, **facts})
+        return after
 
     def _follows(self, rank: int, statement: Kernel | Graph | Copy | Reduce) -> list[_Operation]:
         """Return what a launch follows: its stream, what that was told to follow, and the copy before in its way."""
@@ -466,6 +473,7 @@ class _Machine:
         cost = {"kind": "launch", "added_ns": 1000 * self.added, "recorded_ns": recorded}
         kinds = ("launch", "copy", "memset", "wait", "event", "allocation", "other")
         told = {name: self.rows[name] for name in ("syncs", "event_records")} if records else {}
+        told["collectives"] = self.rows["collectives"]
         told["profiler_costs"] = [cost | {"kind": kind} for kind in kinds]
         tables = {name: conform(name, pd.DataFrame(rows)) if rows else empty(name) for name, rows in told.items()}
         return Profile({**drawn.tables, **tables}, environment=Environment(collector="nsys"))
@@ -489,6 +497,12 @@ def _pieces(statement: Kernel | Graph | Copy | Reduce) -> list[tuple[str, float,
 
 
 _KINDS: Final = ("source_kind", "target_kind")
+_ALL_REDUCE: Final = {
+    "name": "allreduce",
+    "type": "",
+    "ranks": "",
+    **dict.fromkeys(("in_elements", "out_elements", "received_bytes", "peer")),
+}
 
 
 def _ns(us: float) -> int:

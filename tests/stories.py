@@ -352,11 +352,56 @@ def _held_interpreter() -> Story:
     return Story(steps(step), ("host_code", "interpreter"), steps((*layers(6), *ITEM)))
 
 
+def _small_gradients(*, host_us: float = 0.0, sizes: bool = True) -> Story:
+    """Gradients of 80 small parameters are reduced one by one, and divided by the number of ranks."""
+    divide = Kernel(2, name=_MUL, blocks=4)
+
+    def reduce(size: int, us: float) -> Body:
+        return (
+            (Host(host_us), Reduce(us, size=size * sizes), divide)
+            if host_us
+            else (Reduce(us, size=size * sizes), divide)
+        )
+
+    one_by_one = tuple(itertools.chain.from_iterable(reduce(size, 10 + size / 100_000) for size in (1024, 65536) * 40))
+    total = 40 * (1024 + 65536)
+    bad, fixed = ((*layers(12), *part) for part in (one_by_one, reduce(total, 10 + total / 100_000)))
+    return Story(steps(bad, bad), ("small_collectives",), steps(fixed, fixed))
+
+
+def _small_buckets() -> Story:
+    """Gradients are reduced in small buckets on a stream of their own, while the backward pass runs."""
+
+    def body(count: int, size: int) -> Body:
+        bucket: Body = (product(10), Record(1), Follow(1, 9), Reduce(12 + size / 100_000, 9, size), Host(15))
+        none: Body = (product(10), Host(15))
+        parts = (bucket if n % (120 // count) == 120 // count - 1 else none for n in range(120))
+        last = (Record(2, 9), Follow(2, 7), Kernel(20, name=_MUL, blocks=_FULL))
+        return (*itertools.chain.from_iterable(parts), *last)
+
+    bad, fixed = body(120, 8192), body(4, 30 * 8192)
+    return Story(steps(bad, bad), ("small_collectives", "launch_bound"), steps(fixed, fixed))
+
+
+def _needed_collectives() -> Story:
+    """Each small collective is needed by the product after it, as in tensor parallelism of a few tokens."""
+    rank: Body = (product(60), Reduce(12, size=16384)) * 48
+    return Story(steps(rank, rank), ("exposed_communication",))
+
+
+def _few_collectives() -> Story:
+    """A loss, a norm and some metrics are reduced in each step."""
+    rank = (*layers(20), *(Reduce(12, size=8),) * 5)
+    return Story(steps(rank, rank))
+
+
 _FLASH_2 = (
     "void pytorch_flash::flash_{}_kernel<Flash_{}_kernel_traits<(int)128, (int)128, (int)64, (int)8, (bool)0, (bool)0, "
     "cutlass::bfloat16_t>, (bool)0, (bool)1>(pytorch_flash::Flash_{}_params)"
 )
-_FLASH_OF_CUDNN = "cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7_64x128x128_4x1x1_cga1x1x1_kernel0_0"
+_FLASH_OF_CUDNN = (
+    "cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7_64x128x128_4x1x1_cga1x1x1_kernel0_0"
+)
 
 
 def _attending(us: float, name: str = "", layers_: int = 6) -> Body:
@@ -434,6 +479,12 @@ STORIES: Final[dict[str, Callable[[], Story]]] = {
     "three_streams": lambda: _three_streams(records=True),
     "three_streams_no_records": lambda: _three_streams(records=False),
     "throttle": _throttled,
+    "small_gradients": _small_gradients,
+    "small_gradients_python": lambda: _small_gradients(host_us=40),
+    "small_gradients_unknown_size": lambda: _small_gradients(sizes=False),
+    "small_buckets": _small_buckets,
+    "needed_collectives": _needed_collectives,
+    "few_collectives": _few_collectives,
     "flash2": _older_attention,
     "flash2_ampere": lambda: _older_attention(capability="8.0"),
     "flash2_little": lambda: _older_attention(us=25),

@@ -296,6 +296,15 @@ CASES: Final = {
         ),
         Case(
             "ranks",
+            "small_gradients",
+            "the gradients of 200 small parameters are reduced one by one; fixed: as one tensor",
+            ("small_collectives",),
+            ("gradients",),
+            gpus=2,
+            captured=10,
+        ),
+        Case(
+            "ranks",
             "straggler",
             "rank 1 computes three quarters of the batch",
             ("straggler",),

@@ -558,6 +558,41 @@ RULES: Final = (
         saves=True,
     ),
     Rule(
+        name="small_collectives",
+        change="one collective instead of many small ones in a row",
+        looks_for=(
+            "eight or more collectives in a row of one kind in one communicator, of 1 MiB or less each (30 µs or less "
+            "if bytes are unknown), before anything but elementwise kernels needs their results"
+        ),
+        simulated=(
+            "one collective for all: the time of a message once (8 µs, or that of the smallest collective), and the "
+            "time that each takes beyond that; without the launches of the others"
+        ),
+        done="joining small collectives",
+        action="join the small collectives into one",
+        title="{cases} small collectives {each} {where} ({name})",
+        detail="Each waits for a message between all ranks, and costs a launch; the bytes cost next to nothing.",
+        remedy=(
+            "Send one flat tensor: `grads = [p.grad for p in model.parameters()]; flat = "
+            "torch.nn.utils.parameters_to_vector(grads); torch.distributed.all_reduce(flat); "
+            "torch.nn.utils.vector_to_parameters(flat, grads)`. DistributedDataParallel does so in buckets: raise "
+            "bucket_cap_mb if they are small. Metrics: torch.stack them, and reduce them once."
+        ),
+        things=("collective", "collectives"),
+        causes=(COMMUNICATION, LAUNCH),
+        remedies={
+            "JAX": (
+                "Let XLA combine them: "
+                "XLA_FLAGS=--xla_gpu_all_reduce_combine_threshold_bytes=134217728. Or reduce one array "
+                "(jax.flatten_util.ravel_pytree)."
+            ),
+            "CUDA": (
+                "Put the calls between ncclGroupStart() and ncclGroupEnd(), which makes one launch of them, or copy "
+                "into one buffer and call ncclAllReduce once."
+            ),
+        },
+    ),
+    Rule(
         name="straggler",
         change="all GPUs compute for the same time, their average; in a pipeline, the average of their stage",
         looks_for=(

@@ -255,7 +255,7 @@ SWITCHES: Final = (
     Switch(
         name="large_buckets",
         done="buckets of 100 MB in DistributedDataParallel",
-        rules=("exposed_communication",),
+        rules=("exposed_communication", "small_collectives"),
         numerics=ROUNDING,
         code="DistributedDataParallel(..., bucket_cap_mb=100)",
         edit=Edit(callees=("DistributedDataParallel", "DDP"), keywords={"bucket_cap_mb": "100"}),

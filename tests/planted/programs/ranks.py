@@ -52,6 +52,29 @@ def exposed_communication(bad: bool) -> Step:
     return step
 
 
+def small_gradients(bad: bool) -> Step:
+    """Let the gradients of 200 small parameters be reduced one by one; fixed: as one tensor."""
+    model = mlp(256, 100)
+    batch = torch.randn(1024, 256, device=GPU, dtype=torch.bfloat16)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+
+    def step(_: int) -> None:
+        with nvtx.annotate("step"):
+            model(batch).float().square().mean().backward()
+            gradients = [parameter.grad for parameter in model.parameters()]
+            with nvtx.annotate("gradients"):
+                tensors = gradients if bad else [torch.nn.utils.parameters_to_vector(gradients)]
+                for tensor in tensors:
+                    dist.all_reduce(tensor)
+                    tensor.div_(dist.get_world_size())
+                if not bad:
+                    torch.nn.utils.vector_to_parameters(tensors[0], gradients)
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+
+    return step
+
+
 def straggler(bad: bool) -> Step:
     train = data_parallel((12288 if RANK == 1 else 4096) if bad else 8192)
 

@@ -90,9 +90,9 @@ _MISALIGNED_SHARE: Final = {"1": 0.35, "2": 0.6}
 # none in ten programs without checkpointing, 344 kernels per step in one with it (Llama with LoRA, an H100)
 _RECOMPUTED_RUN: Final = 6
 _BACKWARD: Final = re.compile(r"[Bb]ackward|_bwd|bwd_|dgrad|wgrad")
-# FlashAttention-2, without its kernels for decoding (splitkv), which wait for memory. On Hopper, FlashAttention-3 is 1.5
-# to 2 times as fast in the forward pass and 1.5 to 1.75 times in the backward pass (its paper, arXiv:2407.08608), cuDNN
-# up to 1.75 times (PyTorch 2.5). This is the lower end. A grid of one block in x has at most 128 queries
+# FlashAttention-2, without its kernels for decoding (splitkv), which wait for memory. On Hopper, FlashAttention-3 is
+# 1.5 to 2 times as fast in the forward pass and 1.5 to 1.75 times in the backward pass (its paper, arXiv:2407.08608),
+# cuDNN up to 1.75 times (PyTorch 2.5). This is the lower end. A grid of one block in x has at most 128 queries
 _FLASH_2: Final = re.compile(r"\bflash_(?:fwd|bwd_dq_dk_dv_loop\w*)_kernel\b")
 _FLASH_3_CAPABILITY: Final = "9.0"
 _FLASH_3_SHARE: Final = 0.65

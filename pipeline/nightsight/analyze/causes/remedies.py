@@ -12,6 +12,7 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
+from nightsight.analyze.causes.coalescing import coalescing
 from nightsight.analyze.causes.functions import LINE
 from nightsight.analyze.causes.graph import HOP_NS, TO_DEVICE, TO_HOST
 from nightsight.analyze.causes.kernels import kernel_remedies
@@ -770,6 +771,31 @@ def repeated_reduction(scene: Scene) -> Iterator[Remedy]:
     yield Remedy("repeated_reduction", "", f"{passes:,} backward passes", scene.cases(calling), time, edit)
 
 
+def small_collectives(scene: Scene) -> Iterator[Remedy]:
+    """Join small collectives that follow each other: one waits once for all ranks, and is launched once."""
+    if (found := coalescing(scene)) is None:
+        return
+    model, work, is_plain = scene.model, scene.graph.work, ~_does_more_than_launch(scene)
+    is_grouped = work.group >= 0
+    grouped_kept, plain_kept = is_grouped[found.kept], ~is_grouped[found.kept]
+    removed_calls = work.call[found.removed]
+    leading_calls = scene.in_calls[(is_plain & scene.leads_to(removed_calls))[scene.in_calls]]
+    affected = np.union1d(removed_calls, leading_calls)
+    kept_transfers = model.edges[TRANSFER][found.kept[grouped_kept]]
+    edit = (
+        Change(model.edges_of(TRANSFER, found.removed), "set", 0),
+        *_shorten(scene, found.removed, np.where(is_grouped, 0, scene.length)[found.removed], with_latency=True),
+        Change(kept_transfers, "earlier", -found.longer_ns[grouped_kept]),
+        *_shorten(scene, found.kept[plain_kept], -found.longer_ns[plain_kept]),
+        Change(model.edges_of(CALL, affected), "set", 0),
+        Change(model.edges_of(BEGIN, affected[scene.gap[affected] <= _BETWEEN_LAUNCHES_NS]), "at most", 0),
+    )
+    collectives = np.append(found.removed, found.kept)
+    calling = work.call[collectives]
+    time = scene.per_step(scene.length[collectives], calling)
+    yield Remedy("small_collectives", scene.shared_path(calling), found.name, scene.cases(calling), time, edit)
+
+
 def _hideable_ns(scene: Scene, operations: Ints, sources: Ints, ends: Ints) -> Floats:
     """Return for each of these communication operations how much earlier its dependents can start, in ns.
 
@@ -1088,6 +1114,7 @@ PROPOSALS: Final = (
     migration,
     hidden_communication,
     repeated_reduction,
+    small_collectives,
     straggler,
     uneven_stages,
     uneven_experts,
