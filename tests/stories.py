@@ -4,7 +4,7 @@ Each is a program of tests/program.py, in most cases beside the same program wit
 """
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -395,6 +395,20 @@ def _few_collectives() -> Story:
     return Story(steps(rank, rank))
 
 
+def _sized(blocks: float, *, has_blocks: bool = True) -> Body:
+    """A step of training whose batch has so many blocks; its optimizer does the same in each step."""
+    names = ("embedding", "layer_norm", "rotary", "softmax", "cross_entropy")
+    kernels = (Kernel(blocks / 4, name=name, blocks=round(blocks) if has_blocks else 400) for name in names)
+    return (product(blocks), *kernels, Kernel(100, name="adam", blocks=_FULL))
+
+
+def _of_sizes(sizes: Iterable[float], *, has_blocks: bool = True) -> Story:
+    return Story((Thread(tuple(within("step", *_sized(size, has_blocks=has_blocks)) for size in sizes)),))
+
+
+LENGTHS: Final[tuple[float, ...]] = tuple(np.random.default_rng(11).integers(200, 1200, 30).astype(float).tolist())
+
+
 _FLASH_2 = (
     "void pytorch_flash::flash_{}_kernel<Flash_{}_kernel_traits<(int)128, (int)128, (int)64, (int)8, (bool)0, (bool)0, "
     "cutlass::bfloat16_t>, (bool)0, (bool)1>(pytorch_flash::Flash_{}_params)"
@@ -485,6 +499,10 @@ STORIES: Final[dict[str, Callable[[], Story]]] = {
     "small_buckets": _small_buckets,
     "needed_collectives": _needed_collectives,
     "few_collectives": _few_collectives,
+    "uneven_lengths": lambda: _of_sizes(LENGTHS),
+    "even_lengths": lambda: _of_sizes(580 + length / 30 for length in LENGTHS),
+    "growing_cache": lambda: _of_sizes(range(300, 900, 20)),
+    "uneven_speed": lambda: _of_sizes(LENGTHS, has_blocks=False),
     "flash2": _older_attention,
     "flash2_ampere": lambda: _older_attention(capability="8.0"),
     "flash2_little": lambda: _older_attention(us=25),

@@ -14,6 +14,7 @@ from nightsight.model.report import Finding, Result
 from nightsight.results.categories import COMMUNICATION, COMPUTE
 from nightsight.results.causes import REPLAY, WHAT_IF
 from nightsight.results.gpu_time import CRITICAL_PATH, GPU_TIME, TIME_SPLIT
+from nightsight.results.operators import CPU_OP_SHAPES
 from nightsight.results.ranks import COLLECTIVES
 from nightsight.results.rules import RULES
 from tests.recorded import Recorded
@@ -279,6 +280,46 @@ def test_decoding_of_few_sequences_reads_all_weights(
     found = advise([result("cuda_gpu_kern_sum", kernels), result("gpu_time", times)])
     assert [each.rule for each in found] == ["memory_bound_decode"] * is_decode
     assert all(each.gain_pct is None for each in found)
+
+
+SDPA = "aten::scaled_dot_product_attention"
+QUERIES = "[32, 12, 512, 64], [32, 12, 512, 64], [32, 12, 512, 64]"
+
+
+@pytest.mark.parametrize(
+    ("name", "mask", "is_padded"),
+    [
+        (SDPA, "[32, 1, 1, 512]", True),
+        (SDPA, "[32, 1, 512, 512]", True),
+        (SDPA, "[32, 12, 1, 512]", True),
+        # none, a causal one, a bias for each head (positions), and one of another operator
+        (SDPA, "[]", False),
+        (SDPA, "[512, 512]", False),
+        (SDPA, "[1, 1, 512, 512]", False),
+        (SDPA, "[32, 12, 512, 512]", False),
+        (SDPA, "[32, 1, 1, 64]", False),
+        ("aten::_scaled_dot_product_efficient_attention", "[32, 1, 512, 512]", False),
+    ],
+)
+def test_a_mask_for_each_sample_means_padding(name: str, mask: str, *, is_padded: bool) -> None:
+    def said_with(*calls: int) -> list[Finding]:
+        operators = pd.DataFrame(
+            {"name": name, "calls": calls, "shapes": [f"[{QUERIES}, {each}, [], []]" for each in (mask, "[]")]}
+        )
+        return [*advise([result(CPU_OP_SHAPES.name, operators)])]
+
+    found = said_with(24, 24)
+    assert [each.rule for each in found] == ["padding"] * is_padded
+    assert [each.gain_pct for each in found] == [None] * is_padded
+    assert said_with(23, 24) == []
+    if is_padded:
+        assert found[0].evidence == (f"{SDPA} with a mask of {mask[1:-1].replace(', ', '×')}: 24 calls",)
+
+
+def test_one_sample_is_never_padded() -> None:
+    shapes = "[[1, 12, 512, 64], [1, 12, 512, 64], [1, 12, 512, 64], [1, 1, 1, 512], [], []]"
+    operators = pd.DataFrame({"name": [SDPA], "calls": [24], "shapes": [shapes]})
+    assert advise([result(CPU_OP_SHAPES.name, operators)]) == ()
 
 
 def test_what_occurs_in_one_step_only_promises_nothing_for_each() -> None:

@@ -2,13 +2,15 @@
 
 import pytest
 
+from nightsight.analyze.batch_sizes import batch_sizes
 from nightsight.analyze.drift import drift
 from nightsight.events.timeline import Timeline
 from nightsight.model.report import Finding
+from nightsight.units import format_value
 from nightsight.workflows.analysis import build_report
 from tests.planted.judge import said_of
 from tests.program import captured, run_us
-from tests.stories import STORIES, Story
+from tests.stories import LENGTHS, STORIES, Story
 
 # what no capture of these programs shows yet: a server that waits for requests is taken for one with slow host code,
 # and that threads share a stream is unsaid
@@ -50,3 +52,17 @@ def test_a_clock_that_falls_is_said_and_kernels_that_vary_are_not() -> None:
 
     assert drifts("throttle") == ["Kernels take 30 % longer since step 20"]
     assert [name for name in STORIES if drifts(name)] == ["throttle"]
+
+
+def test_batches_of_different_size_are_said_and_other_differences_are_not() -> None:
+    def differences(name: str) -> list[str]:
+        return [each.title for each in batch_sizes(Timeline(captured(*STORIES[name]().threads)))]
+
+    (title,) = differences("uneven_lengths")
+    # a product and five kernels of a quarter of its time, and the optimizer
+    least, most = (2.25 * size + 100 for size in (min(LENGTHS), max(LENGTHS)))
+    assert title == (
+        f"Batches differ in size from step to step: kernels take {format_value(1000 * least, 'time_ns')} to "
+        f"{format_value(1000 * most, 'time_ns')} per step"
+    )
+    assert [name for name in STORIES if differences(name)] == ["uneven_lengths"]

@@ -101,7 +101,7 @@ def capture(case: Case, folder: Path) -> bool:
         ncu = ("--ncu-kernels", "2", "--ncu-budget", "60") if case.counts else ("--no-ncu",)
         region = "none" if case.is_whole else "cudaProfilerApi"
         options = ["--collector", "nsys", "--capture-range", region, "--reports", scratch, "--timeout", "90", *ncu]
-        options += ["--no-time-steps"]
+        options += ["--no-time-steps", "--names", case.names]
         options += [word for name in KEPT if name in variables for word in ("--keep-env", name)]
         program = (*launcher(case.gpus), str(PROGRAM), case.name)
         done = subprocess.run(

@@ -24,6 +24,8 @@ class Case:
     parts: as how many repetitions nightsight sees a step that has no range.
     is_whole: the capture begins with the process, not with the measured steps.
     counts: kernels are replayed by ncu, because nsys does not show the cause.
+    names: what nsys annotates, as on the command line: with "shapes", operators and the shapes of their arguments.
+    has_gain: the advice predicts a gain.
     source: the capture, if it is not of one of our programs: a path in the folder, without endings.
     window: what of the capture is judged, as on the command line.
     """
@@ -39,6 +41,8 @@ class Case:
     parts: int = 1
     is_whole: bool = False
     counts: bool = False
+    names: str = "auto"
+    has_gain: bool = True
     source: str = ""
     window: str = "auto"
 
@@ -285,6 +289,17 @@ CASES: Final = {
             ("double",),
             parts=4,
             counts=True,
+        ),
+        Case(
+            "batches",
+            "padding",
+            "samples of 20 to 119 tokens are padded to 512; fixed: to the longest of the batch",
+            ("padding",),
+            ("mask",),
+            steps=20,
+            captured=6,
+            names="shapes",
+            has_gain=False,
         ),
         Case(
             "ranks",

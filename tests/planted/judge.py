@@ -80,8 +80,11 @@ class Verdict:
         return high / low if low > 0 else None
 
     def is_near(self, most: float) -> bool:
-        """Whether the cause is named and its gain right within a factor; what is said of another cause is not."""
-        return self.is_named and self.factor is not None and self.factor <= most
+        """Whether the cause is named and its gain right within a factor; what is said of another cause is not.
+
+        An advice that promises no gain is right if it names the cause.
+        """
+        return self.is_named and (not self.case.has_gain or (self.factor is not None and self.factor <= most))
 
     @property
     def false(self) -> tuple[Finding, ...]:
@@ -199,7 +202,7 @@ def summary(planted: Sequence[Verdict], healthy: Sequence[Verdict]) -> Iterator[
     if captured:
         named = sum(verdict.is_named for verdict in captured)
         yield f"Named first: {named} of {len(captured)} ({share(named, captured)})."
-    compared = [verdict for verdict in captured if verdict.gain_pct is not None]
+    compared = [verdict for verdict in captured if verdict.gain_pct is not None and verdict.case.has_gain]
     for most in (1.5, 2.0) if compared else ():
         near = sum(verdict.is_near(most) for verdict in compared)
         yield (

@@ -4,6 +4,7 @@ Causes and gains come from the replayed remedies (the result `what_if`); symptom
 short kernels, are evidence at most. Remedies with little gain are left out, so a healthy program gets no advice.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
@@ -23,6 +24,7 @@ from nightsight.results.entry import Entry
 from nightsight.results.gpu import CUDA_GPU_KERN_SUM
 from nightsight.results.gpu_time import CRITICAL_PATH, GPU_TIME, TIME_SPLIT
 from nightsight.results.ncu import NCU_KERNELS, NCU_LIMITS, NCU_RULES
+from nightsight.results.operators import CPU_OP_SHAPES
 from nightsight.results.program import CUDA_API_SUM
 from nightsight.results.ranks import COLLECTIVES, PIPELINE_STAGES, RANKS
 from nightsight.results.rules import AT_START, KERNEL_WORDS, RULE, RULES, WORTH_PCT, Rule
@@ -36,6 +38,7 @@ NEEDS: Final[tuple[Entry, ...]] = (
     TIME_SPLIT,
     CUDA_GPU_KERN_SUM,
     COLLECTIVES,
+    CPU_OP_SHAPES,
     NCU_RULES,
     NCU_KERNELS,
     NCU_LIMITS,
@@ -70,6 +73,12 @@ _PRODUCT: Final = r"(?:gemm|gemv)\b"
 _SKINNY: Final = r"^gemv\b|\b(?:\d+x8|8x\d+)(?:x\d+)?\b"
 _LEAST_SKINNY_NS: Final = 6_000
 _SKINNY_PCT: Final = 30.0
+# the operator that gets the mask as the program made it; others get it with as many rows as there are heads
+_ATTENTION: Final = "aten::scaled_dot_product_attention"
+_MOSTLY_MASKED: Final = 0.5
+# its shapes: query, key, value and mask
+_SHAPE: Final = r"\[(\d+),(\d+),(\d+),(\d+)\]"
+_MASKED: Final = re.compile(rf"\[{_SHAPE},{_SHAPE},{_SHAPE},{_SHAPE}")
 # events: fewer than this many, in at least this many steps, are one
 _ONCE: Final = 1.5
 _FEWEST_STEPS: Final = 5
@@ -95,7 +104,7 @@ def advise(results: Sequence[Result], *, is_start_up: bool = False) -> tuple[Fin
         *((finding, finding.gain_pct or 0.0) for finding in (*replay_advice(tables), *_late_rank(tables))),
         *_pipeline_bubble(tables),
         *_lone_rank(tables),
-        *((finding, 0.0) for finding in _skinny_products(tables)),
+        *((finding, 0.0) for finding in (*_skinny_products(tables), *_padded_batches(tables))),
     ]
     events = tuple(_single_events(tables))
     if not weighted:
@@ -237,6 +246,46 @@ def _skinny_products(tables: Tables) -> Iterator[Finding]:
         cause=cause,
         action="decode more sequences at once, or quantize the weights",
     )
+
+
+def _padded_batches(tables: Tables) -> Iterator[Finding]:
+    """Yield a finding if most calls of attention get a mask for each sample of the batch, the same for all heads.
+
+    Only shapes of operators show it. How much of a batch is padding is not recorded, so no gain is predicted.
+    """
+    operators = tables.rows(CPU_OP_SHAPES, "name", "calls", "shapes")
+    attention = operators[operators["name"].astype("str") == _ATTENTION]
+    mask = attention["shapes"].astype("str").map(_mask_of_samples)
+    counts = attention["calls"][mask != ""].groupby(mask[mask != ""]).sum().astype("int64").nlargest(_MOST_EVIDENCE)
+    if not len(counts) or attention["calls"][mask != ""].sum() < _MOSTLY_MASKED * attention["calls"].sum():
+        return
+    cause = "Attention gets a mask for each sample"
+    yield Finding(
+        "padding",
+        "advice",
+        f"{cause}, so batches are probably padded",
+        "Padding is computed like other tokens, in every layer. The capture has no lengths, so no gain is predicted: "
+        "it is about the share of padding. (If samples are packed, the mask separates them, and nothing is lost.)",
+        "Count the padding: `1 - attention_mask.float().mean()`. Pad each batch to its longest sample, not to a fixed "
+        'length (`DataCollatorWithPadding(tokenizer, padding="longest")`), put samples of similar length into one '
+        "batch (`group_by_length=True`), or pack them without padding (`DataCollatorWithFlattening`, torch.nested).",
+        tuple(f"{_ATTENTION} with a mask of {shape}: {count:,} calls" for shape, count in counts.items()),
+        source=CPU_OP_SHAPES.name,
+        cause=cause,
+        action="pad less: to the longest sample, by groups of similar length, or not at all",
+    )
+
+
+def _mask_of_samples(shapes: str) -> str:
+    """Return the shape of the mask of an attention, such as 32×1×1×512, if each sample has its own; "" otherwise."""
+    if (found := _MASKED.match(shapes.replace(" ", ""))) is None:
+        return ""
+    shape = list(map(int, found.groups()))
+    batch, queries, keys, mask = shape[0], shape[2], shape[6], shape[12:]
+    # a bias for the distance of tokens differs by query or head
+    has_one_of_keys = mask[2] == 1 < queries or (mask[1] == 1 and mask[2] == queries)
+    is_of_sample = batch > 1 and mask[0] == batch and mask[3] == keys and has_one_of_keys
+    return "×".join(map(str, mask)) if is_of_sample else ""
 
 
 def unchecked_rules(results: Sequence[Result]) -> dict[str, str]:

@@ -11,6 +11,7 @@ from typing import Final
 
 from nightsight.analyze import facts
 from nightsight.analyze.analysis import Analysis
+from nightsight.analyze.batch_sizes import batch_sizes
 from nightsight.analyze.drift import drift
 from nightsight.analyze.facts import ranks_by_gpu, shared_numbers
 from nightsight.analyze.mismatches import mismatches
@@ -63,6 +64,7 @@ def doubts(timeline: Timeline) -> tuple[Finding, ...]:
         *open_ranges(timeline),
         *mismatches(timeline),
         *drift(timeline),
+        *batch_sizes(timeline),
     )
 
 

@@ -1,0 +1,100 @@
+"""Batches that differ in size from step to step: the same kernels run with other grids, and take other times.
+
+Such a capture shows that samples differ in length, or images in size. It does not show how much of a batch is padding:
+that is no part of a grid. So no gain follows, but a warning that one step is not like another.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from nightsight.events.communication import communicating
+from nightsight.events.steps import device_steps
+from nightsight.events.timeline import Timeline, positions
+from nightsight.intervals import Floats, Ints
+from nightsight.model.report import Finding
+from nightsight.tables import empty, integers
+from nightsight.units import format_value
+
+# fewer steps, or kernels whose grids vary, may have other reasons
+_FEWEST_STEPS: Final = 8
+_FEWEST_KERNELS: Final = 3
+# grids vary if those of the larger steps are this many times those of the smaller ones; so must the time
+_UNEVEN: Final = 1.25
+_SMALLER, _LARGER = 0.1, 0.9
+# how closely the time of the kernels must follow the grids
+_CORRELATED: Final = 0.8
+# a cache that grows with each step, or batches in the order of their lengths
+_ORDERED: Final = 0.9
+
+
+def batch_sizes(timeline: Timeline) -> Iterator[Finding]:
+    """Yield a finding for the first GPU whose kernels have other grids in each step of the window."""
+    kernels = timeline.profile.tables.get("kernels", empty("kernels"))
+    grid = [f"grid_{axis}" for axis in "xyz"]
+    if not set(grid) <= set(kernels.columns):
+        return
+    computing = kernels[~communicating(timeline)[: len(kernels)]]
+    for device, rows in positions(integers(computing["device"])).items():
+        begin, end = device_steps(timeline, device)
+        if len(begin) < _FEWEST_STEPS:
+            continue
+        start = computing["start_ns"].to_numpy()[rows]
+        rows = rows[(start >= begin[0]) & (start < end[-1])]  # noqa: PLW2901 (those in steps)
+        if not len(rows):
+            continue
+        of_device = computing.iloc[rows]
+        step: Ints = np.searchsorted(begin, of_device["start_ns"].to_numpy(), side="right") - 1
+        blocks = of_device[grid].to_numpy(dtype=np.float64).prod(axis=1)
+        time_ns = (of_device["end_ns"] - of_device["start_ns"]).to_numpy(dtype=np.float64)
+        sizes = _relative_sizes(of_device["name"].cat.codes.to_numpy(), step, blocks, len(begin))
+        times = np.bincount(step, time_ns, len(begin)).astype(np.float64)
+        if sizes is not None and _vary_together(sizes, times):
+            yield _finding(device, sizes, times)
+            return
+
+
+def _relative_sizes(name: Ints, step: Ints, blocks: Floats, steps: int) -> Floats | None:
+    """Return the size of each step relative to the median one; None if grids do not vary.
+
+    It is that of kernels which run equally often in each step, but with other grids. Parameters have the same size in
+    each step, and libraries choose other kernels for products of another size.
+    """
+    code, distinct = pd.factorize(name)
+    place, shape = code * steps + step, (len(distinct), steps)
+    count = np.bincount(place, minlength=len(distinct) * steps).reshape(shape)
+    total = np.bincount(place, blocks, len(distinct) * steps).reshape(shape)
+    is_common = (count == count[:, :1]).all(axis=1) & (count[:, 0] > 0)
+    relative = total[is_common] / np.median(total[is_common], axis=1, keepdims=True)
+    if len(relative) < _FEWEST_KERNELS:
+        return None
+    low, high = np.quantile(relative, (_SMALLER, _LARGER), axis=1)
+    varying = relative[high >= _UNEVEN * low]
+    return np.median(varying, axis=0) if len(varying) >= _FEWEST_KERNELS else None
+
+
+def _vary_together(sizes: Floats, times: Floats) -> bool:
+    """Whether both differ from step to step, in the same way and in no order."""
+    for values in (sizes, times):
+        low, high = np.quantile(values, (_SMALLER, _LARGER))
+        if high < _UNEVEN * low:
+            return False
+    size, time, step = (pd.Series(values).rank() for values in (sizes, times, np.arange(len(sizes))))
+    return bool(size.corr(time) >= _CORRELATED and abs(size.corr(step)) < _ORDERED)
+
+
+def _finding(device: int, sizes: Floats, times: Floats) -> Finding:
+    least, most = (format_value(float(time), "time_ns") for time in (times.min(), times.max()))
+    return Finding(
+        "batch_sizes",
+        "info",
+        f"Batches differ in size from step to step: kernels take {least} to {most} per step",
+        f"On GPU {device}, the same kernels have {sizes.min():.2g} to {sizes.max():.2g} times their usual grids. "
+        "Times and gains are those of the steps in the window. If a batch is padded to its longest sample, padding is "
+        "computed, too; the capture does not show how much there is, so no gain is predicted.",
+        "If samples are padded, put samples of similar length into one batch (`group_by_length=True` of transformers, "
+        "a sampler that sorts within blocks), fill batches by tokens and not by samples, or pack samples without "
+        "padding (`DataCollatorWithFlattening` of transformers, torch.nested).",
+    )
