@@ -406,6 +406,17 @@ def _of_sizes(sizes: Iterable[float], *, has_blocks: bool = True) -> Story:
     return Story((Thread(tuple(within("step", *_sized(size, has_blocks=has_blocks)) for size in sizes)),))
 
 
+def small_step(times: int = 1, host_us: float = 0.0, blocks: int = 4) -> Body:
+    """A policy acts in so many environments: tiny kernels, a wait for the actions, and host code for each."""
+    host = (within("environments", Host(times * host_us)),) if host_us else ()
+    return (*(Kernel(2, blocks=times * blocks), Host(3)) * 30, *ITEM, *host)
+
+
+def _small_steps(host_us: float = 0.0, blocks: int = 4) -> Story:
+    body = small_step(1, host_us, blocks)
+    return Story(steps(body), ("host_code", "launch_bound", "wait", "wait_and_host_code"), capability="9.0")
+
+
 LENGTHS: Final[tuple[float, ...]] = tuple(np.random.default_rng(11).integers(200, 1200, 30).astype(float).tolist())
 
 
@@ -499,6 +510,11 @@ STORIES: Final[dict[str, Callable[[], Story]]] = {
     "small_buckets": _small_buckets,
     "needed_collectives": _needed_collectives,
     "few_collectives": _few_collectives,
+    "small_steps": _small_steps,
+    "small_steps_with_host_code": lambda: _small_steps(host_us=150),
+    # most of the time belongs to what each environment does, and kernels that fill the GPU
+    "slow_environments": lambda: _small_steps(host_us=5000),
+    "large_steps": lambda: _small_steps(blocks=132),
     "uneven_lengths": lambda: _of_sizes(LENGTHS),
     "even_lengths": lambda: _of_sizes(580 + length / 30 for length in LENGTHS),
     "growing_cache": lambda: _of_sizes(range(300, 900, 20)),

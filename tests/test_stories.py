@@ -1,5 +1,7 @@
 """Stories of simulated programs: the first finding names the cause, and its promise is what the fix gains."""
 
+import re
+
 import pytest
 
 from nightsight.analyze.batch_sizes import batch_sizes
@@ -9,8 +11,8 @@ from nightsight.model.report import Finding
 from nightsight.units import format_value
 from nightsight.workflows.analysis import build_report
 from tests.planted.judge import said_of
-from tests.program import captured, run_us
-from tests.stories import LENGTHS, STORIES, Story
+from tests.program import captured, run_us, step_us
+from tests.stories import LENGTHS, STORIES, Story, small_step
 
 # what no capture of these programs shows yet: a server that waits for requests is taken for one with slow host code,
 # and that threads share a stream is unsaid
@@ -66,3 +68,24 @@ def test_batches_of_different_size_are_said_and_other_differences_are_not() -> N
         f"{format_value(1000 * most, 'time_ns')} per step"
     )
     assert [name for name in STORIES if differences(name)] == ["uneven_lengths"]
+
+
+def test_several_times_as_much_per_step_takes_as_long_as_is_said() -> None:
+    def small(name: str) -> list[Finding]:
+        story = STORIES[name]()
+        profile = captured(*story.threads, records=story.records, capability=story.capability)
+        return [each for each in said_of(profile).advice if each.rule == "small_batch"]
+
+    for name, host_us in (("small_steps", 0.0), ("small_steps_with_host_code", 150.0)):
+        (found,) = small(name)
+        assert found.gain_pct is None
+        before, after = step_us(small_step(1, host_us)), step_us(small_step(8, host_us))
+        per_item = 100 * (1 - after / 8 / before)
+        words = re.search(
+            r": 8 times as much in each step would take ([\d.]+ \ws) instead of .*, (\d+) % less", found.title
+        )
+        assert words
+        assert float(words[2]) == pytest.approx(per_item, abs=2)
+        assert found.evidence == ("Kernels with 95 % of the time have at most 4 blocks; the GPU has 132 SMs",)
+    told = ["small_steps", "small_steps_with_host_code"]
+    assert [name for name in STORIES if STORIES[name]().capability and small(name)] == told

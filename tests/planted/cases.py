@@ -302,6 +302,15 @@ CASES: Final = {
             has_gain=False,
         ),
         Case(
+            "batches",
+            "small_batch",
+            "a policy acts in one environment at a time; fixed: in eight, per environment",
+            ("small_batch", "launch_bound", "wait", "wait_and_host_code"),
+            steps=160,
+            captured=40,
+            has_gain=False,
+        ),
+        Case(
             "ranks",
             "exposed_communication",
             "all gradients are reduced after the backward pass; fixed: DistributedDataParallel",

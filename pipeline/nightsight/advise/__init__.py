@@ -76,6 +76,8 @@ _SKINNY_PCT: Final = 30.0
 # the operator that gets the mask as the program made it; others get it with as many rows as there are heads
 _ATTENTION: Final = "aten::scaled_dot_product_attention"
 _MOSTLY_MASKED: Final = 0.5
+# a larger batch must save this share of the time of each sample
+_LEAST_PER_ITEM: Final = 0.3
 # its shapes: query, key, value and mask
 _SHAPE: Final = r"\[(\d+),(\d+),(\d+),(\d+)\]"
 _MASKED: Final = re.compile(rf"\[{_SHAPE},{_SHAPE},{_SHAPE},{_SHAPE}")
@@ -104,7 +106,7 @@ def advise(results: Sequence[Result], *, is_start_up: bool = False) -> tuple[Fin
         *((finding, finding.gain_pct or 0.0) for finding in (*replay_advice(tables), *_late_rank(tables))),
         *_pipeline_bubble(tables),
         *_lone_rank(tables),
-        *((finding, 0.0) for finding in (*_skinny_products(tables), *_padded_batches(tables))),
+        *((finding, 0.0) for finding in (*_skinny_products(tables), *_padded_batches(tables), *_small_steps(tables))),
     ]
     events = tuple(_single_events(tables))
     if not weighted:
@@ -274,6 +276,39 @@ def _padded_batches(tables: Tables) -> Iterator[Finding]:
         cause=cause,
         action="pad less: to the longest sample, by groups of similar length, or not at all",
     )
+
+
+def _small_steps(tables: Tables) -> Iterator[Finding]:
+    """Yield a finding if a step of several times as much would take hardly longer, for its kernels are tiny.
+
+    A step does not get shorter, so it has no gain: that is of each sample, environment or request.
+    """
+    columns = ("times", "blocks", "multiprocessors", "larger_ns")
+    for row in tables.rows(REPLAY, *_REPLAY_COLUMNS, *columns).head(1).to_dict("records"):
+        per_item = 1 - row["larger_ns"] / max(row["times"] * row["unprofiled_ns"], 1)
+        if not (row["times"] > 1 and per_item >= _LEAST_PER_ITEM):
+            continue
+        step, cause = _step(row), "Steps are small for this GPU"
+        before, after = (format_value(float(row[name]), name) for name in ("unprofiled_ns", "larger_ns"))
+        amount = f"{row['times']} times as much"
+        blocks = f"{row['blocks']:,} {'block' if row['blocks'] == 1 else 'blocks'}"
+        yield Finding(
+            "small_batch",
+            "advice",
+            f"{cause}: {amount} in {step.each} would take {after} instead of {before}, {100 * per_item:.0f} % less "
+            "per item",
+            "Kernels are short and fill a small part of the GPU, so launches and latencies determine the time. With "
+            "more data, the same kernels run on more SMs at the same time. Host code other than launches is assumed to "
+            "take as many times as long; vectorized code takes less.",
+            "Process more per step: a larger batch where results allow it, many environments at once "
+            "(`gymnasium.make_vec(name, num_envs=64)`), requests together (dynamic batching), lists of texts in place "
+            "of one text (`tokenizer(texts, padding=True)`), independent systems or seeds side by side (torch.vmap, "
+            "jax.vmap).",
+            (f"Kernels with 95 % of the time have at most {blocks}; the GPU has {row['multiprocessors']:,} SMs",),
+            source=REPLAY.name,
+            cause=cause,
+            action="process more per step",
+        )
 
 
 def _mask_of_samples(shapes: str) -> str:

@@ -45,6 +45,21 @@ REPLAY: Final = Entry(
             "what the program uses, for the words of fixes: PyTorch, JAX, CuPy, Numba or CUDA; empty: unknown",
             is_optional=True,
         ),
+        Column(
+            "times",
+            WHOLE,
+            "how many times as much one repetition could do at least with the same kernels on more SMs; left out, like "
+            "the next three, unless its kernels are short and fill at most a quarter of the GPU",
+            is_optional=True,
+        ),
+        Column("blocks", WHOLE, "the most blocks of kernels with 95 % of the time", is_optional=True),
+        Column("multiprocessors", WHOLE, "SMs of the GPU", is_optional=True),
+        Column(
+            "larger_ns",
+            NUMBER,
+            "one such repetition without the profiler: the same launches and kernels, other host code as many times",
+            is_optional=True,
+        ),
     ),
     rows="simulations",
     place="points",

@@ -1,5 +1,8 @@
-"""Causes in the data that a step gets: padding."""
+"""Causes in the data that a step gets: padding, and too little of it."""
 
+from itertools import pairwise
+
+import numpy as np
 import nvtx
 import torch
 
@@ -26,5 +29,26 @@ def padding(bad: bool) -> Step:
                 hidden = layer(hidden, src_key_padding_mask=is_padding)
             hidden.float().square().mean().backward()
             encoder.zero_grad(set_to_none=True)
+
+    return step
+
+
+def small_batch(bad: bool) -> Step:
+    """Let a policy act in one environment at a time; fixed: in eight. A step is one action in one environment."""
+    torch.manual_seed(0)
+    sizes = (16, 256, 256, 256, 4)
+    layers = [(torch.nn.Linear(*pair), torch.nn.Tanh()) for pair in pairwise(sizes)]
+    policy = torch.nn.Sequential(*(part for pair in layers for part in pair)).to(GPU)
+    many = 1 if bad else 8
+    state = np.zeros((many, 16), dtype=np.float32)
+
+    def step(number: int) -> None:
+        nonlocal state
+        if number % many:
+            return
+        with nvtx.annotate("step"), torch.no_grad():
+            scores = policy(torch.from_numpy(state).to(GPU))
+            actions = torch.distributions.Categorical(logits=scores).sample().cpu().numpy()
+            state = np.tanh(0.9 * state + 0.1 * actions[:, None]).astype(np.float32)
 
     return step

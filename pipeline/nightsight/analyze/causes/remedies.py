@@ -285,7 +285,7 @@ def graph_launch(scene: Scene) -> Iterator[Remedy]:
     is_outside |= _is_around_model(scene)
     plain = scene.in_calls[~is_outside[scene.in_calls]]
     plain = plain[scene.leads_to(plain)[plain]]
-    inside = plain[_is_launch_code(scene)[plain]]
+    inside = plain[is_launch_code(scene)[plain]]
     launches = inside[scene.launching[inside]]
     is_single = len(launches) < 2 * scene.steps
     if is_single and not scene.timeline.window.family.startswith(UNNAMED):
@@ -402,7 +402,7 @@ def _is_eager_jax(scene: Scene) -> bool:
     return 0 < len(launches) < _EAGER_PROGRAM * int(is_program.sum())
 
 
-def _is_launch_code(scene: Scene) -> Flags:
+def is_launch_code(scene: Scene) -> Flags:
     """Return the calls whose preceding host code only launches: it is short, or in a range with many launches."""
     pieces, most_ns = scene.host_code(), _most_launch_code_ns(scene)
     is_longer = np.zeros(len(scene.gap), dtype=bool)
@@ -432,7 +432,7 @@ def waits(scene: Scene) -> Iterator[Remedy]:
             scene.without_waits(in_range),
             Change(model.edges_of(CALL, in_range), "at most", shortest_ns[in_range]),
             Change(model.edges_of(STREAM, queued), "shorter", np.maximum(work.hop_ns[queued] - HOP_NS, 0)),
-            *_shorten(scene, read_rarely, scene.length[read_rarely], with_latency=True),
+            *shorten(scene, read_rarely, scene.length[read_rarely], with_latency=True),
         )
         place, time = str(scene.paths[code]), scene.per_step(length[in_range], in_range)
         function, share = scene.main_function(in_range), scene.share_of_steps(length[in_range], in_range)
@@ -627,16 +627,14 @@ def small_copies(scene: Scene) -> Iterator[Remedy]:
             scene.without_waits(removed),
             Change(model.edges_of(CALL, removed), "set", 0),
             Change(model.edges_of(BEGIN, removed[scene.gap[removed] <= _BETWEEN_LAUNCHES_NS]), "at most", 0),
-            *_shorten(scene, merged, scene.length[merged], with_latency=True),
+            *shorten(scene, merged, scene.length[merged], with_latency=True),
         )
         time = scene.per_step((calls.end - calls.start)[removed] + scene.gap[removed], removed)
         cases = scene.cases(calling)
         yield Remedy("many_small_copies", str(scene.paths[path]), _DIRECTION_NAMES[direction], cases, time, edit)
 
 
-def _shorten(
-    scene: Scene, operations: Ints, reduction_ns: Ints | Floats, *, with_latency: Flags | bool = False
-) -> Edit:
+def shorten(scene: Scene, operations: Ints, reduction_ns: Ints | Floats, *, with_latency: Flags | bool = False) -> Edit:
     """Return the edit that shortens operations, and removes the latency of those `with_latency`."""
     model, work, changes = scene.model, scene.graph.work, []
     with_latency = np.broadcast_to(with_latency, len(operations))
@@ -686,7 +684,7 @@ def migration(scene: Scene) -> Iterator[Remedy]:
     if not len(stalled) and not len(delayed):
         return
     edit = (
-        *_shorten(scene, stalled, stall_ns[stalled]),
+        *shorten(scene, stalled, stall_ns[stalled]),
         Change(model.edges_of(BEGIN, delayed), "shorter", held_ns[delayed]),
     )
     calling = np.append(work.call[stalled], delayed)
@@ -784,9 +782,9 @@ def small_collectives(scene: Scene) -> Iterator[Remedy]:
     kept_transfers = model.edges[TRANSFER][found.kept[grouped_kept]]
     edit = (
         Change(model.edges_of(TRANSFER, found.removed), "set", 0),
-        *_shorten(scene, found.removed, np.where(is_grouped, 0, scene.length)[found.removed], with_latency=True),
+        *shorten(scene, found.removed, np.where(is_grouped, 0, scene.length)[found.removed], with_latency=True),
         Change(kept_transfers, "earlier", -found.longer_ns[grouped_kept]),
-        *_shorten(scene, found.kept[plain_kept], -found.longer_ns[plain_kept]),
+        *shorten(scene, found.kept[plain_kept], -found.longer_ns[plain_kept]),
         Change(model.edges_of(CALL, affected), "set", 0),
         Change(model.edges_of(BEGIN, affected[scene.gap[affected] <= _BETWEEN_LAUNCHES_NS]), "at most", 0),
     )
@@ -1033,7 +1031,7 @@ def _even_out(scene: Scene, compute: _ComputeTimes, even: Floats, rule: str, nam
     is_known = compute.time_ns > 0
     mean_share = 1 - (even * is_known).sum(axis=0) / np.maximum(compute.time_ns.sum(axis=0), 1)
     share = np.where(is_known, 1 - even / np.maximum(compute.time_ns, 1), mean_share)[compute.step, compute.device]
-    edit = _shorten(scene, operations, scene.length[operations] * share)
+    edit = shorten(scene, operations, scene.length[operations] * share)
     longest = float(compute.time_ns.max(axis=1).sum())
     return Remedy(rule, "", name, len(operations) / count / scene.steps, longest / scene.steps, edit)
 
@@ -1071,7 +1069,7 @@ def kernels(scene: Scene) -> Iterator[Remedy]:
         # between kernels that are computed again runs only the code that computes them, hooks of checkpointing included
         most_ns = _RECOMPUTING_NS if proposal.rule == "recomputation" else _BETWEEN_LAUNCHES_NS
         edit = (
-            *_shorten(scene, operations, scene.length[operations] - proposal.new_ns[is_replayed], with_latency=removed),
+            *shorten(scene, operations, scene.length[operations] - proposal.new_ns[is_replayed], with_latency=removed),
             Change(model.edges_of(CALL, affected), "set", 0),
             Change(model.edges_of(BEGIN, affected[scene.gap[affected] <= most_ns]), "at most", 0),
         )
@@ -1094,7 +1092,7 @@ def shared_gpu(scene: Scene) -> Iterator[Remedy]:
             overlap_ns[mine] = covered(spans, work.start[mine], work.end[mine])
     shared = operations[overlap_ns[operations] > 0]
     if len(shared):
-        edit = _shorten(scene, shared, overlap_ns[shared] / 2)
+        edit = shorten(scene, shared, overlap_ns[shared] / 2)
         calling = work.call[shared]
         time = scene.per_step(overlap_ns[shared] / 2, calling)
         yield Remedy("shared_gpu", "", f"{len(np.unique(process[shared]))} processes", scene.cases(calling), time, edit)

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from nightsight.analyze.analysis import Analysis, Table
+from nightsight.analyze.causes.batching import LargerSteps, larger_steps
 from nightsight.analyze.causes.cost import (
     MOST_FACTOR,
     fit_factor,
@@ -76,7 +77,8 @@ class Simulation:
     timed_ns: in a run without it, NaN if there was none. unprofiled_ns: the base of the gains, with the usual overhead
     scaled by `factor` to match `timed_ns`, and the host faster by a share of its time. costs: the rows of
     `profiler_cost`. obstacle: why the capture cannot be replayed, "" if it can. idle_share: of the replayed time, in
-    which a server waits for requests.
+    which a server waits for requests. larger: steps that do several times as much, if the GPU has room for them, and
+    how long one takes (`larger_ns`).
     """
 
     model: Model
@@ -94,6 +96,8 @@ class Simulation:
     obstacle: str = ""
     faster_by: float = 0.0
     idle_share: float = 0.0
+    larger: LargerSteps | None = None
+    larger_ns: float = 0.0
 
     @property
     def unexplained(self) -> float:
@@ -140,8 +144,10 @@ def simulate(timeline: Timeline) -> Simulation:
             lambda shares: share * _step_lengths(model, list(faster_lags(shares))), timed_step_ns
         )
     base_lag = speed_up_host(model, _without_profiler(scene, factor), faster_by)
-    lags = [model.lag, _without_profiler(scene), base_lag, *(scene.apply(remedy.edit, base_lag) for remedy in fixes)]
-    replayed_ns, predicted_ns, base_ns, *lengths = (float(length) for length in _step_lengths(model, lags))
+    larger = larger_steps(scene)
+    edits = [larger.edit if larger else (), *(remedy.edit for remedy in fixes)]
+    lags = [model.lag, _without_profiler(scene), base_lag, *(scene.apply(edit, base_lag) for edit in edits)]
+    replayed_ns, predicted_ns, base_ns, larger_ns, *lengths = (float(length) for length in _step_lengths(model, lags))
     # no step takes longer without the profiler; it only seems to if its start moves more than its end
     predicted_ns, base_ns = min(predicted_ns, replayed_ns), min(base_ns, replayed_ns)
     gains = [Gain(remedy, max(base_ns - length, 0.0)) for remedy, length in zip(fixes, lengths, strict=True)]
@@ -156,7 +162,8 @@ def simulate(timeline: Timeline) -> Simulation:
         share * length for length in (measured_ns, replayed_ns, predicted_ns, base_ns)
     )
     times = (measured_ns, replayed_ns, predicted_ns, timed_step_ns, base_ns)
-    return Simulation(model, repetitions, *times, *overhead, scaled, _obstacle(scene), faster_by, idle_share)
+    size = (larger, share * larger_ns)
+    return Simulation(model, repetitions, *times, *overhead, scaled, _obstacle(scene), faster_by, idle_share, *size)
 
 
 def _obstacle(scene: Scene) -> str:
@@ -342,7 +349,11 @@ def replay(timeline: Timeline) -> Table:
         "doubt": simulation.doubt,
         "framework": framework_of(timeline.profile),
     }
-    return Table(pd.DataFrame([row], columns=REPLAY.column_names)[: int(simulation.measured_ns > 0)])
+    if (larger := simulation.larger) is not None and simulation.is_trusted and simulation.repetitions:
+        row |= {"times": larger.times, "blocks": larger.blocks, "multiprocessors": larger.multiprocessors}
+        row["larger_ns"] = simulation.larger_ns
+    columns = [name for name in REPLAY.column_names if name in row]
+    return Table(pd.DataFrame([row], columns=columns)[: int(simulation.measured_ns > 0)])
 
 
 def profiler_cost(timeline: Timeline) -> Table:
