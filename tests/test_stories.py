@@ -1,18 +1,19 @@
 """Stories of simulated programs: the first finding names the cause, and its promise is what the fix gains."""
 
 import re
+from functools import cache
 
 import pytest
 
 from nightsight.analyze.batch_sizes import batch_sizes
 from nightsight.analyze.drift import drift
 from nightsight.events.timeline import Timeline
-from nightsight.model.report import Finding
+from nightsight.model.report import Finding, Profile
 from nightsight.units import format_value
 from nightsight.workflows.analysis import build_report
 from tests.planted.judge import said_of
 from tests.program import captured, run_us, step_us
-from tests.stories import LENGTHS, STORIES, Story, small_step
+from tests.stories import LENGTHS, STORIES, small_step
 
 # what no capture of these programs shows yet: a server that waits for requests is taken for one with slow host code,
 # and that threads share a stream is unsaid
@@ -24,8 +25,14 @@ OF_WHOLE_RUN = ("two_loops", "two_loops_val", "batch_job")
 IN_PARTS = ("gc_pauses", "jax_put", "grad_accum", "serve")
 
 
-def first_finding(name: str, story: Story) -> Finding | None:
-    profile = captured(*story.threads, records=story.records, capability=story.capability)
+@cache
+def profile_of(name: str) -> Profile:
+    story = STORIES[name]()
+    return captured(*story.threads, records=story.records, capability=story.capability)
+
+
+def first_finding(name: str) -> Finding | None:
+    profile = profile_of(name)
     if name not in OF_WHOLE_RUN:
         return next(iter(said_of(profile).advice), None)
     report = build_report(profile, name)
@@ -36,7 +43,7 @@ def first_finding(name: str, story: Story) -> Finding | None:
 @pytest.mark.parametrize("name", STORIES)
 def test_a_story_is_told_as_it_is(name: str) -> None:
     story = STORIES[name]()
-    first = first_finding(name, story)
+    first = first_finding(name)
     is_told = (first.rule if first else None) in (story.rules or (None,))
     assert is_told != (name in UNTOLD)
     if first is None or story.fixed is None or not is_told:
@@ -50,7 +57,7 @@ def test_a_story_is_told_as_it_is(name: str) -> None:
 
 def test_a_clock_that_falls_is_said_and_kernels_that_vary_are_not() -> None:
     def drifts(name: str) -> list[str]:
-        return [each.title for each in drift(Timeline(captured(*STORIES[name]().threads)))]
+        return [each.title for each in drift(Timeline(profile_of(name)))]
 
     assert drifts("throttle") == ["Kernels take 30 % longer since step 20"]
     assert [name for name in STORIES if drifts(name)] == ["throttle"]
@@ -58,7 +65,7 @@ def test_a_clock_that_falls_is_said_and_kernels_that_vary_are_not() -> None:
 
 def test_batches_of_different_size_are_said_and_other_differences_are_not() -> None:
     def differences(name: str) -> list[str]:
-        return [each.title for each in batch_sizes(Timeline(captured(*STORIES[name]().threads)))]
+        return [each.title for each in batch_sizes(Timeline(profile_of(name)))]
 
     (title,) = differences("uneven_lengths")
     # a product and five kernels of a quarter of its time, and the optimizer
@@ -72,9 +79,7 @@ def test_batches_of_different_size_are_said_and_other_differences_are_not() -> N
 
 def test_several_times_as_much_per_step_takes_as_long_as_is_said() -> None:
     def small(name: str) -> list[Finding]:
-        story = STORIES[name]()
-        profile = captured(*story.threads, records=story.records, capability=story.capability)
-        return [each for each in said_of(profile).advice if each.rule == "small_batch"]
+        return [each for each in said_of(profile_of(name)).advice if each.rule == "small_batch"]
 
     for name, host_us in (("small_steps", 0.0), ("small_steps_with_host_code", 150.0)):
         (found,) = small(name)

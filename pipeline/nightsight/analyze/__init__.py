@@ -15,6 +15,7 @@ from nightsight.analyze.batch_sizes import batch_sizes
 from nightsight.analyze.drift import drift
 from nightsight.analyze.facts import ranks_by_gpu, shared_numbers
 from nightsight.analyze.mismatches import mismatches
+from nightsight.analyze.part_of_step import part_of_step
 from nightsight.analyze.ranges.owners import open_ranges
 from nightsight.analyze.split import activities
 from nightsight.analyze.views import other_timelines, view_of
@@ -65,6 +66,7 @@ def doubts(timeline: Timeline) -> tuple[Finding, ...]:
         *mismatches(timeline),
         *drift(timeline),
         *batch_sizes(timeline),
+        *part_of_step(timeline),
     )
 
 

@@ -1,7 +1,7 @@
 """Batches that differ in size from step to step: the same kernels run with other grids, and take other times.
 
 Such a capture shows that samples differ in length, or images in size. It does not show how much of a batch is padding:
-that is no part of a grid. So no gain follows, but a warning that one step is not like another.
+a grid does not tell. So no gain follows, but a warning that one step is not like another.
 """
 
 from collections.abc import Iterator
