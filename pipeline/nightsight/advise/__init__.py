@@ -290,13 +290,13 @@ def _small_steps(tables: Tables) -> Iterator[Finding]:
             continue
         step, cause = _step(row), "Steps are small for this GPU"
         before, after = (format_value(float(row[name]), name) for name in ("unprofiled_ns", "larger_ns"))
-        amount = f"{row['times']} times as much"
+        as_long = "as long" if before == after else f"{after} instead of {before}"
         blocks = f"{row['blocks']:,} {'block' if row['blocks'] == 1 else 'blocks'}"
         yield Finding(
             "small_batch",
             "advice",
-            f"{cause}: {amount} in {step.each} would take {after} instead of {before}, {100 * per_item:.0f} % less "
-            "per item",
+            f"{cause}: {row['times']} times as much in {step.each} would take {as_long}, {100 * per_item:.0f} % less per "
+            "item",
             "Kernels are short and fill a small part of the GPU, so launches and latencies determine the time. With "
             "more data, the same kernels run on more SMs at the same time. Host code other than launches is assumed to "
             "take as many times as long; vectorized code takes less.",

@@ -28,7 +28,7 @@ _MOST_TIMES: Final = 8
 
 @dataclass(frozen=True, eq=False)
 class LargerSteps:
-    """Steps that do several times as much. blocks: of nearly all kernels at most. multiprocessors: the SMs of the GPU."""
+    """Steps that do several times as much. blocks: of nearly all kernels at most. multiprocessors: of the GPU."""
 
     times: int
     blocks: int

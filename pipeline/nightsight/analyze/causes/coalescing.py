@@ -112,7 +112,7 @@ def _collectives(scene: Scene) -> pd.DataFrame:
 
 def _runs(scene: Scene, collectives: pd.DataFrame) -> Iterator[Ints]:
     """Yield the small collectives of each run that is long enough, in the order of their launches."""
-    graph, work = scene.graph, scene.graph.work
+    graph, work, window = scene.graph, scene.graph.work, scene.timeline.window
     process = operation_column(scene.timeline, "process")[work.operation]
     key, is_small = np.full(len(work), -1, dtype=np.int64), np.zeros(len(work), dtype=bool)
     key[collectives.index] = collectives["key"]
@@ -126,7 +126,8 @@ def _runs(scene: Scene, collectives: pd.DataFrame) -> Iterator[Ints]:
             continue
         rows = rows[np.argsort(work.launch_ns[rows], kind="stable")]
         waits = graph.calls.start[is_waiting & np.isin(graph.calls.process, process[rows])]
-        edges = np.sort(np.append(waits, scene.timeline.window.repetitions))
+        starts = [window.steps.get(number, window.repetitions) for number in np.unique(process[rows]).tolist()]
+        edges = np.sort(np.concatenate([waits, *starts]))
         part = np.searchsorted(edges, work.launch_ns[rows], side="right")
         for run in _independent_runs(scene, rows, part, key):
             small = np.array(run)[is_small[run]]
