@@ -295,8 +295,8 @@ def _small_steps(tables: Tables) -> Iterator[Finding]:
         yield Finding(
             "small_batch",
             "advice",
-            f"{cause}: {row['times']} times as much in {step.each} would take {as_long}, {100 * per_item:.0f} % less per "
-            "item",
+            f"{cause}: {row['times']} times as much in {step.each} would take {as_long}, "
+            f"{100 * per_item:.0f} % less per item",
             "Kernels are short and fill a small part of the GPU, so launches and latencies determine the time. With "
             "more data, the same kernels run on more SMs at the same time. Host code other than launches is assumed to "
             "take as many times as long; vectorized code takes less.",
