@@ -270,7 +270,8 @@ def _padded_batches(tables: Tables) -> Iterator[Finding]:
         "it is about the share of padding. (If samples are packed, the mask separates them, and nothing is lost.)",
         "Count the padding: `1 - attention_mask.float().mean()`. Pad each batch to its longest sample, not to a fixed "
         'length (`DataCollatorWithPadding(tokenizer, padding="longest")`), put samples of similar length into one '
-        "batch (`group_by_length=True`), or pack them without padding (`DataCollatorWithFlattening`, torch.nested).",
+        'batch (`train_sampling_strategy="group_by_length"` in TrainingArguments of transformers 5, '
+        "`group_by_length=True` before), or pack them without padding (`DataCollatorWithFlattening()`, torch.nested).",
         tuple(f"{_ATTENTION} with a mask of {shape}: {count:,} calls" for shape, count in counts.items()),
         source=CPU_OP_SHAPES.name,
         cause=cause,

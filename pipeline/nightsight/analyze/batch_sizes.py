@@ -94,7 +94,8 @@ def _finding(device: int, sizes: Floats, times: Floats) -> Finding:
         f"On GPU {device}, the same kernels have {sizes.min():.2g} to {sizes.max():.2g} times their usual grids. "
         "Times and gains are those of the steps in the window. If a batch is padded to its longest sample, padding is "
         "computed, too; the capture does not show how much there is, so no gain is predicted.",
-        "If samples are padded, put samples of similar length into one batch (`group_by_length=True` of transformers, "
-        "a sampler that sorts within blocks), fill batches by tokens and not by samples, or pack samples without "
-        "padding (`DataCollatorWithFlattening` of transformers, torch.nested).",
+        "If samples are padded, put samples of similar length into one batch "
+        '(`train_sampling_strategy="group_by_length"` in TrainingArguments of transformers 5, `group_by_length=True` '
+        "before; or a sampler that sorts within blocks), fill batches by tokens and not by samples, or pack samples "
+        "without padding (`DataCollatorWithFlattening()` of transformers, torch.nested).",
     )
