@@ -268,10 +268,10 @@ def _padded_batches(tables: Tables) -> Iterator[Finding]:
         f"{cause}, so batches are probably padded",
         "Padding is computed like other tokens, in every layer. The capture has no lengths, so no gain is predicted: "
         "it is about the share of padding. (If samples are packed, the mask separates them, and nothing is lost.)",
-        "Count the padding: `1 - attention_mask.float().mean()`. Pad each batch to its longest sample, not to a fixed "
+        "Count the padding: `1 - attention_mask.float().mean()`. Pad a batch to its longest sample, not to a fixed "
         'length (`DataCollatorWithPadding(tokenizer, padding="longest")`), put samples of similar length into one '
         'batch (`train_sampling_strategy="group_by_length"` in TrainingArguments of transformers 5, '
-        "`group_by_length=True` before), or pack them without padding (`DataCollatorWithFlattening()`, torch.nested).",
+        "`group_by_length=True` before), or pack them without padding (`DataCollatorWithFlattening()`).",
         tuple(f"{_ATTENTION} with a mask of {shape}: {count:,} calls" for shape, count in counts.items()),
         source=CPU_OP_SHAPES.name,
         cause=cause,

@@ -576,8 +576,8 @@ RULES: Final = (
             "Send one flat tensor: `grads = [p.grad for p in model.parameters()]; flat = "
             "torch.nn.utils.parameters_to_vector(grads); torch.distributed.all_reduce(flat); "
             "torch.nn.utils.vector_to_parameters(flat, grads)`. DistributedDataParallel does so in buckets: raise "
-            "bucket_cap_mb if they are small; with fully_shard, shard larger units. Metrics: torch.stack them, and reduce "
-            "them once."
+            "bucket_cap_mb if they are small; with fully_shard, shard larger units. Metrics: reduce them once "
+            "(torch.stack)."
         ),
         things=("collective", "collectives"),
         causes=(COMMUNICATION, LAUNCH),
