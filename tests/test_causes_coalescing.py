@@ -95,6 +95,8 @@ def test_large_ones_between_stay() -> None:
         # one that does
         ((Record(1), Follow(1, 9), Kernel(2, 9, name="gemm")), 0),
         ((Record(1), Follow(1, 9), Kernel(2, 9, name=ADD)), 19),
+        # one that waits for what waits
+        ((Record(1), Follow(1, 9), Kernel(2, 9, name=ADD), Record(2, 9), Follow(2, 8), Kernel(2, 8, name="gemm")), 0),
     ],
 )
 def test_what_needs_a_result_ends_a_row(between: Body, removed: int) -> None:

@@ -144,6 +144,8 @@ def _independent_runs(scene: Scene, rows: Ints, part: Ints, key: Ints) -> Iterat
     stream = scene.timeline.operations.stream[work.operation]
     has_records = len(scene.timeline.profile.tables.get("event_records", ())) > 0
     run: list[int] = []
+    # the run, and what waits for it
+    members: set[int] = set()
     waiting_streams: set[int] = set()
     between, part_of_run = 0, -1
     for row, number in zip(rows.tolist(), part.tolist(), strict=True):
@@ -151,19 +153,23 @@ def _independent_runs(scene: Scene, rows: Ints, part: Ints, key: Ints) -> Iterat
         if is_collective:
             is_needed = bool(run) and key[row] != key[run[-1]]
         else:
-            waits = int(stream[row]) in waiting_streams or work.dependency[row] in run
-            waiting_streams |= {int(stream[row])} if waits else set()
-            between += waits
+            waits = int(stream[row]) in waiting_streams or int(work.dependency[row]) in members
+            if waits:
+                waiting_streams.add(int(stream[row]))
+                members.add(row)
+                between += 1
             is_brief = bool(is_light[row]) and between <= _MOST_BETWEEN
             # without records of events, only an overlap shows that it does not wait
             is_needed = bool(run) and not (is_brief if waits else has_records or work.start[row] < work.end[run[-1]])
         if is_needed or number != part_of_run:
             if run:
                 yield run
-            run, waiting_streams, between, part_of_run = [], set(), 0, number
+            run, members, waiting_streams, between, part_of_run = [], set(), set(), 0, number
         if is_collective:
-            run, between = [*run, row], 0
-            waiting_streams |= {int(stream[row])}
+            run.append(row)
+            members.add(row)
+            waiting_streams.add(int(stream[row]))
+            between = 0
     if run:
         yield run
 
