@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nightsight.advise.proven import with_proofs
-from nightsight.collect.proving import Attempt, Limit, attempt
+from nightsight.collect.proving import Attempt, Limit, attempt, switch_of_file
 from nightsight.collect.workloads import Program, Request
 from nightsight.compare.outcomes import compare_outcomes
 from nightsight.errors import CaptureError, NotMeasured, UsageError
@@ -23,7 +23,7 @@ from nightsight.model.proof import DIFFERENT, EQUAL, UNKNOWN, WITHIN, Proof, Pro
 from nightsight.model.report import Finding, Report
 from nightsight.render.proof import proof_lines
 from nightsight.results.rules import RULE
-from nightsight.results.switches import NO_DROPOUT, NONE, PRECISION, ROUNDING, SWITCH, SWITCHES, Switch, switch_of_file
+from nightsight.results.switches import NO_DROPOUT, NONE, PRECISION, ROUNDING, SWITCH, SWITCHES, Switch
 from nightsight.tables import conform
 from nightsight.workflows import prove as workflow
 from nightsight.workflows.patch import Patch, edited, patch_of

@@ -3,6 +3,7 @@
 A hook in the program does both (workloads/timed/sitecustomize.py); each process leaves its values in a file.
 """
 
+import ast
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -16,9 +17,9 @@ from nightsight.collect.process import Child, run_logged
 from nightsight.collect.timing import summarize_ranges
 from nightsight.collect.tools import writable_folder
 from nightsight.collect.workloads import PACKAGE, Program, Request, child_environment
-from nightsight.errors import ToolError
+from nightsight.errors import ToolError, UsageError
 from nightsight.model.proof import Place
-from nightsight.results.switches import Switch
+from nightsight.results.switches import NONE, NUMERICS, Switch
 
 _DAMAGED: Final = (OSError, ValueError, KeyError, TypeError)
 
@@ -138,3 +139,31 @@ def _check(check: str, environment: dict[str, str], folder: Path, request: Reque
         return run_logged(child, log=folder / "check.log", timeout_s=request.timeout_s).ok
     except ToolError:
         return False
+
+
+def switch_of_file(path: Path) -> Switch:
+    """Return the switch that a file of the user's describes (docs/prove.md), without running it; UsageError if none."""
+    try:
+        module = ast.parse(path.read_bytes())
+    except (OSError, SyntaxError, ValueError) as error:
+        raise UsageError(f"cannot read the switch {path}: {error}") from error
+    constants = {
+        target.id: ast.literal_eval(statement.value)
+        for statement in module.body
+        if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Constant)
+        for target in statement.targets
+        if isinstance(target, ast.Name)
+    }
+    functions = {statement.name for statement in module.body if isinstance(statement, ast.FunctionDef)}
+    if missing := {"change", "holds"} - functions or {"MODULE"} - constants.keys():
+        raise UsageError(
+            f"the switch {path} has no {min(missing)}",
+            "It needs a constant MODULE and the functions change(module) and holds(): see docs/prove.md.",
+        )
+    numerics = constants.get("NUMERICS", NONE)
+    if numerics not in NUMERICS:
+        raise UsageError(f"NUMERICS of the switch {path} is not one of: {', '.join(NUMERICS)}")
+    done = (ast.get_docstring(module) or "a change of the user's").split("\n")[0].rstrip(".")
+    return Switch(
+        name=path.stem, done=done, rules=(), numerics=numerics, code=f"# as in {path.name}", file=str(path.absolute())
+    )

@@ -3,14 +3,10 @@
 The changes themselves run inside the program (workloads/injected/switching.py), or are variables of its environment.
 """
 
-import ast
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final
-
-from nightsight.errors import UsageError
 
 NONE: Final = "none"
 ROUNDING: Final = "rounding"
@@ -63,34 +59,6 @@ class Switch:
     def fixes(self, rule: str, title: str) -> bool:
         """Whether it is a fix of a finding."""
         return rule in self.rules and re.search(self.place, title) is not None
-
-
-def switch_of_file(path: Path) -> Switch:
-    """Return the switch that a file of the user's describes (docs/prove.md), without running it; UsageError if none."""
-    try:
-        module = ast.parse(path.read_bytes())
-    except (OSError, SyntaxError, ValueError) as error:
-        raise UsageError(f"cannot read the switch {path}: {error}") from error
-    constants = {
-        target.id: ast.literal_eval(statement.value)
-        for statement in module.body
-        if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Constant)
-        for target in statement.targets
-        if isinstance(target, ast.Name)
-    }
-    functions = {statement.name for statement in module.body if isinstance(statement, ast.FunctionDef)}
-    if missing := {"change", "holds"} - functions or {"MODULE"} - constants.keys():
-        raise UsageError(
-            f"the switch {path} has no {min(missing)}",
-            "It needs a constant MODULE and the functions change(module) and holds(): see docs/prove.md.",
-        )
-    numerics = constants.get("NUMERICS", NONE)
-    if numerics not in NUMERICS:
-        raise UsageError(f"NUMERICS of the switch {path} is not one of: {', '.join(NUMERICS)}")
-    done = (ast.get_docstring(module) or "a change of the user's").split("\n")[0].rstrip(".")
-    return Switch(
-        name=path.stem, done=done, rules=(), numerics=numerics, code=f"# as in {path.name}", file=str(path.absolute())
-    )
 
 
 _LOADER: Final = r"DataLoader|dataloader"
