@@ -20,7 +20,7 @@ from nightsight.collect.workloads import Program, Request
 from nightsight.compare.outcomes import compare_outcomes
 from nightsight.errors import CaptureError, NotMeasured, UsageError
 from nightsight.model.proof import DIFFERENT, EQUAL, UNKNOWN, WITHIN, Proof, ProofReport, Results
-from nightsight.model.report import Finding, Report
+from nightsight.model.report import Finding, Report, Result
 from nightsight.render.proof import proof_lines
 from nightsight.results.rules import RULE
 from nightsight.results.switches import NO_DROPOUT, NONE, PRECISION, ROUNDING, SWITCH, SWITCHES, Switch
@@ -349,6 +349,43 @@ def test_without_dropout_forms_that_draw_other_numbers_compute_the_same(
     plain, other = run(1, NO_DROPOUT), run(2, NO_DROPOUT)
     assert compare_outcomes([plain.values], [other.values], NONE).verdict == EQUAL
     assert plain.effects["no_dropout"] == 6
+
+
+def test_a_number_that_is_read_later_is_the_same_number() -> None:
+    torch = pytest.importorskip("torch")
+    namespace: dict[str, Any] = {"__name__": "switching", "__file__": str(INJECTED / "switching.py")}
+    exec((INJECTED / "switching.py").read_text(), namespace)
+    later, reads = namespace["_Later"], []
+
+    def read(tensor: Any) -> float:
+        reads.append(tensor)
+        return float(tensor.item())
+
+    later.read = read
+    number = later(torch.tensor(0.1, dtype=torch.float64))
+    total = 0.0
+    for _ in range(3):
+        total += number
+    mean = -(2 * (total - 0.5) + number * number) / 3
+    assert not reads
+    plain = 0.1 + 0.1 + 0.1
+    assert float(mean) == -(2 * (plain - 0.5) + 0.1 * 0.1) / 3
+    assert f"{total:.3f} {total}" == f"{plain:.3f} {plain}"
+    assert total > 0.2
+    assert sorted([number, later(torch.tensor(0.05))])[0] == later(torch.tensor(0.05))
+    assert (round(number, 1), abs(-number), 2**number, number % 1) == (0.1, 0.1, 2**0.1, 0.1)
+    assert bool(number)
+    assert (number + torch.ones(2)).tolist() == (torch.ones(2) + 0.1).tolist()
+    assert (1 - number).is_integer() is False
+
+
+def test_only_switches_for_the_framework_of_a_program_are_tried(plan: ProofPlan) -> None:
+    advice = (finding("exposed_communication", "Communication is exposed"), finding("launch_bound", "The GPU waits"))
+    replay = Result("replay", "", "", pd.DataFrame({"framework": ["JAX"]}))
+    assert plan.report
+    report = replace(plan.report, findings=advice, results=(replay,))
+    names = {switch.name for switch, _ in workflow._chosen(replace(plan, report=report))}
+    assert names == {"xla_overlap", "one_connection"}
 
 
 OWN = '''"""A batch of 2 in place of 8.

@@ -409,6 +409,73 @@ def _non_blocking(torch: Any, effects: Effects) -> None:  # noqa: ANN401
         setattr(torch.Tensor, name, copied)
 
 
+class _Later:
+    """A number that is still on the GPU: read when the program looks at it. Sums of such numbers stay there."""
+
+    # the method of tensors that waits
+    read: Any = None
+
+    def __init__(self, tensor: Any) -> None:  # noqa: ANN401
+        self._tensor = tensor
+
+    def __float__(self) -> float:
+        value: float = _Later.read(self._tensor)
+        return value
+
+    def __bool__(self) -> bool:
+        return bool(float(self))
+
+    def __int__(self) -> int:
+        return int(float(self))
+
+    def __hash__(self) -> int:
+        return hash(float(self))
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+        return getattr(float(self), name)
+
+
+def _of_later(name: str) -> Callable[..., Any]:
+    """Return an operation of `_Later`: with a number it stays on the GPU, with anything else it is a float's."""
+    reverse = f"__{name[3:]}" if name.startswith("__r") else f"__r{name[2:]}"
+
+    def operate(self: Any, *others: Any) -> Any:  # noqa: ANN401
+        if name in _STAY and all(type(other) in (int, float, _Later) for other in others):
+            return _Later(getattr(self._tensor, name)(*(getattr(other, "_tensor", other) for other in others)))
+        plain = [float(other) if type(other) is _Later else other for other in others]
+        result = getattr(float(self), name)(*plain)
+        # of a tensor, for example, which knows floats
+        return getattr(plain[0], reverse)(float(self)) if result is NotImplemented and name in _BINARY else result
+
+    return operate
+
+
+_STAY = ("__add__", "__radd__", "__sub__", "__rsub__", "__mul__", "__rmul__", "__truediv__", "__neg__")
+_BINARY = (*_STAY[:-1], "__rtruediv__", "__pow__", "__rpow__", "__mod__", "__floordiv__")
+for _name in (
+    *_BINARY,
+    *("__neg__", "__abs__", "__round__", "__str__", "__repr__", "__format__"),
+    *("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__"),
+):
+    setattr(_Later, _name, _of_later(_name))
+
+
+def _deferred_item(torch: Any, effects: Effects) -> None:  # noqa: ANN401
+    """Let `.item()` of a floating-point number on the GPU return at once."""
+    item = torch.Tensor.item
+
+    @wraps(item)
+    def later(self: Any) -> Any:  # noqa: ANN401
+        if self.device.type == "cpu" or not self.is_floating_point() or self.numel() != 1:
+            return item(self)
+        effects.done("deferred_item")
+        # a copy: the program may change the tensor; Python's numbers are double
+        return _Later(self.detach().reshape(()).to(torch.float64, copy=True))
+
+    torch.Tensor.item = later
+    _Later.read = item
+
+
 def _stored_activations(module: Any, effects: Effects) -> None:  # noqa: ANN401
     """Keep activations instead of computing them again."""
     kept = {"use_reentrant", "context_fn", "determinism_check", "debug", "preserve_rng_state", "early_stop"}
@@ -491,7 +558,9 @@ SWITCHES: dict[str, tuple[str, Change]] = {
     "prefetched_batches": _loader("prefetched_batches", _prefetched),
     "pinned_batches": _loader("pinned_batches", _pinned),
     "non_blocking": ("torch", _non_blocking),
+    "deferred_item": ("torch", _deferred_item),
     "compile": ("torch", _compiled("compile")),
+    "compile_autotune": ("torch", _compiled("compile_autotune", mode="max-autotune")),
     "compile_dynamic": ("torch", _compile_dynamic),
     "compile_graphs": ("torch", _compiled("compile_graphs", mode="reduce-overhead")),
     "sdpa": ("transformers.modeling_utils", _sdpa),

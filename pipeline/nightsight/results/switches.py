@@ -36,7 +36,8 @@ class Switch:
     lines to put into the program. place: the finding's title must match it, if there are several kinds of fix.
     environment: variables that do it, for any program; without them, a change inside a Python program with PyTorch.
     excludes: switches that make no sense together with it. edit: how a line of the program is edited, if that is
-    certain. file: the user's, that makes the change. is_slow: a run takes much longer with it, to compile.
+    certain. file: the user's, that makes the change. framework: only for programs of it, as
+    nightsight.events.frameworks names it; "": any. is_slow: a run takes much longer with it, to compile.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Switch:
     excludes: tuple[str, ...] = ()
     edit: Edit | None = None
     file: str = ""
+    framework: str = ""
     is_slow: bool = False
 
     @property
@@ -128,6 +130,15 @@ SWITCHES: Final = (
         is_slow=True,
     ),
     Switch(
+        name="compile_autotune",
+        done="models compiled with kernels that are chosen by timing",
+        rules=(),
+        numerics=ROUNDING,
+        code='model = torch.compile(model, mode="max-autotune")',
+        excludes=("compile", "compile_graphs"),
+        is_slow=True,
+    ),
+    Switch(
         name="compile_dynamic",
         done="code compiled for all shapes",
         rules=("compilation",),
@@ -196,6 +207,14 @@ SWITCHES: Final = (
         numerics=NONE,
         code="batch = batch.to(device, non_blocking=True)",
         edit=Edit(callees=("to", "cuda"), keywords={"non_blocking": "True"}),
+    ),
+    Switch(
+        name="deferred_item",
+        done="values that are read when they are shown",
+        rules=("wait", "wait_and_host_code"),
+        place="cudaStreamSynchronize|cudaMemcpyAsync",
+        numerics=NONE,
+        code="total += loss.detach()  # and total.item() only where it is shown",
     ),
     Switch(
         name="reduce_once",
@@ -283,6 +302,23 @@ SWITCHES: Final = (
         code="NVIDIA_TF32_OVERRIDE=1",
         environment={"NVIDIA_TF32_OVERRIDE": "1"},
         excludes=("tf32", "bf16"),
+    ),
+    Switch(
+        name="one_thread",
+        done="operations on the CPU in one thread",
+        rules=(),
+        numerics=ROUNDING,
+        code="OMP_NUM_THREADS=1 MKL_NUM_THREADS=1",
+        environment={"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
+    ),
+    Switch(
+        name="xla_overlap",
+        done="communication of XLA that overlaps with computation",
+        rules=("exposed_communication",),
+        numerics=NONE,
+        code="XLA_FLAGS=--xla_gpu_enable_latency_hiding_scheduler=true",
+        environment={"XLA_FLAGS": "--xla_gpu_enable_latency_hiding_scheduler=true"},
+        framework="JAX",
     ),
     Switch(
         name="eager_loading",

@@ -22,6 +22,7 @@ from nightsight.collect.proving import Attempt, Limit, attempt
 from nightsight.collect.workloads import Program, Request
 from nightsight.compare.outcomes import compare_outcomes
 from nightsight.errors import Interrupted, NotMeasured
+from nightsight.events.frameworks import PYTORCH
 from nightsight.events.loops import timed_step
 from nightsight.model.proof import (
     DIFFERENT,
@@ -247,10 +248,12 @@ def _advice(report: Report | None) -> list[Finding]:
 def _chosen(plan: ProofPlan) -> Iterator[tuple[Switch, Finding | None]]:
     """Yield the switches to measure, each with the finding that asks for it."""
     advice = [finding for finding in _advice(plan.report) if not plan.causes or finding.rule in plan.causes]
+    rows = plan.report.rows(REPLAY) if plan.report else pd.DataFrame()
+    framework = str(rows["framework"].iloc[0]) if len(rows) and "framework" in rows else ""
     for switch in (*SWITCHES, *(each for each in plan.switches if each.file)):
         finding = next((each for each in advice if switch.fixes(each.rule, each.title)), None)
-        is_named = switch in plan.switches
-        if is_named or plan.is_all or (finding and not plan.switches):
+        is_for_it = switch.framework in ("", framework) if switch.environment else framework in ("", PYTORCH)
+        if switch in plan.switches or (is_for_it and (plan.is_all or (finding and not plan.switches))):
             yield switch, finding
 
 
