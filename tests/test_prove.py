@@ -651,8 +651,8 @@ def test_what_is_faster_with_the_same_results_is_proven_and_stored(
     found = prove(plan, Request())
     workers = found.proofs[0]
     assert (workers.verdict, workers.results.verdict, workers.rounds) == ("proven", EQUAL, 2)
-    assert workers.interval_ns is not None
-    assert workers.interval_ns[0] < 20e6 < workers.interval_ns[1]
+    assert workers.error is not None
+    assert workers.error < 0.1
     # one to warm up, then rounds in changing order
     switches = [("loader_workers",), ("persistent_workers",), ("prefetched_batches",)]
     assert ran == [(), (), *switches, *switches[::-1], ()]

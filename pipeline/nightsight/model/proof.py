@@ -68,14 +68,6 @@ class Proof:
         """How much shorter a step is, in percent."""
         return None if self.log_ratio is None else 100 * (1 - exp(self.log_ratio))
 
-    @property
-    def interval_ns(self) -> tuple[float, float] | None:
-        """The 95 % interval of the step with the change, from the quotients of the rounds."""
-        if self.base_ns is None or self.log_ratio is None or self.error is None:
-            return None
-        low, high = (self.base_ns * exp(self.log_ratio + sign * self.error) for sign in (-1, 1))
-        return low, high
-
 
 @dataclass(frozen=True)
 class Todo:
