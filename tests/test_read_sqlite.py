@@ -45,3 +45,19 @@ def test_what_is_no_whole_number_names_file_and_table(tmp_path: Path, wrong: obj
         pytest.raises(CaptureError, match=r"numbers\.sqlite: (cannot read )?table t"),
     ):
         database(tmp_path, [(1, 1), (2, 2), (3, wrong)]).numbers("t", {"value": "value"})
+
+
+@pytest.mark.parametrize(
+    "columns",
+    ["id INTEGER PRIMARY KEY, value INTEGER", "value INTEGER, id INTEGER GENERATED ALWAYS AS (value - 9)"],
+    ids=["the id of the row", "computed from another"],
+)
+def test_numbers_that_a_row_does_not_hold_are_read_by_sqlite(tmp_path: Path, columns: str) -> None:
+    path = tmp_path / "numbers.sqlite"
+    with sqlite3.connect(path) as connection:
+        connection.execute(f"CREATE TABLE t ({columns})")
+        connection.execute("INSERT INTO t (value) VALUES (10)")
+    connection.close()
+    found = Database(path).numbers("t", {"id": '"id"', "value": '"value"', "absent": "NULL"})
+    assert found.drop(columns="absent").to_numpy().tolist() == [[1, 10]]
+    assert found["absent"].isna().all()

@@ -1,9 +1,11 @@
 """Reads SQLite files through ADBC, read-only; detects truncated files before they give wrong numbers."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path, PurePath
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Self, TypeVar
 from urllib.parse import quote
 
 import adbc_driver_manager
@@ -13,6 +15,7 @@ import pandas as pd
 import pyarrow as pa
 
 from nightsight.errors import CaptureError
+from nightsight.read.btree import Numbers, Unusual, whole_numbers
 
 MAGIC: Final = b"SQLite format 3\x00"
 AGAIN: Final = "Export it again: nsys export --type sqlite --force-overwrite=true REPORT.nsys-rep"
@@ -30,7 +33,7 @@ _LOCKED: Final = "Wait until that program is done (nsys may still be exporting),
 _Taken = TypeVar("_Taken")
 
 
-class _Numbers:
+class _Column:
     """A column of integers, filled batch by batch so that it is in memory only once."""
 
     def __init__(self, rows: int) -> None:
@@ -38,16 +41,15 @@ class _Numbers:
         self.missing = np.zeros(0, dtype=bool)
         self.count = 0
 
-    def add(self, part: pa.Array) -> None:
+    def add(self, part: Numbers) -> None:
         """Add the next batch."""
-        begin, self.count = self.count, self.count + len(part)
+        begin, self.count = self.count, self.count + len(part.values)
         if self.count > len(self.values):
             self.values.resize(2 * self.count, refcheck=False)
-        if part.null_count:
+        if part.missing is not None:
             self.missing.resize(self.count, refcheck=False)
-            self.missing[begin:] = part.is_null()
-            part = part.fill_null(0)
-        self.values[begin : self.count] = part
+            self.missing[begin:] = part.missing
+        self.values[begin : self.count] = part.values
 
     def series(self) -> "pd.Series[Any]":
         """Return the column: int64 if no value is NULL, else Arrow-backed."""
@@ -56,6 +58,25 @@ class _Numbers:
             return pd.Series(values, copy=False)
         self.missing.resize(self.count, refcheck=False)
         return pd.Series(pa.array(values, mask=self.missing), dtype=pd.ArrowDtype(pa.int64()))
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """How a table is stored: its columns, its first page, and the place in a row of what can be read from the file.
+
+    places: by SQL expression; -1: NULL everywhere. None of them if the table has columns that are not stored.
+    """
+
+    columns: frozenset[str]
+    root: int
+    places: Mapping[str, int]
+
+    @classmethod
+    def of(cls, columns: Sequence[Mapping[str, Any]]) -> Self:
+        own = frozenset(decoded(column["name"]) for column in columns if not column["hidden"])
+        places = {f'"{decoded(column["name"])}"': place for place, column in enumerate(columns) if column["is_number"]}
+        is_plain = len(own) == len(columns) and columns[0]["root"]
+        return cls(own, columns[0]["root"] or 0, {"NULL": -1, **places} if is_plain else {})
 
 
 class Database:
@@ -71,7 +92,8 @@ class Database:
         self.path = path
         _refuse_cut_off(path)
         self._uri = read_only(path.absolute())
-        self.columns: Final = self._columns()
+        self._stored: Final = self._storage()
+        self.columns: Final = {table: stored.columns for table, stored in self._stored.items()}
         self.computed: Final = self._computed()
         self.asked: Final = set[str]()
 
@@ -85,21 +107,27 @@ class Database:
         # a damaged file can claim any number of rows, but each takes at least a byte of the file
         rows = min(max(self.last_row(table), 0), self.path.stat().st_size)
 
-        def fill(reader: pa.RecordBatchReader) -> dict[str, _Numbers] | None:
+        def fill(batches: Iterable[Sequence[Numbers]]) -> pd.DataFrame:
+            filled = {name: _Column(rows) for name in columns}
+            for batch in batches:
+                for column, part in zip(filled.values(), batch, strict=True):
+                    column.add(part)
+            return pd.DataFrame({name: column.series() for name, column in filled.items()}, copy=False)
+
+        def from_batches(reader: pa.RecordBatchReader) -> pd.DataFrame | None:
             if not all(pa.types.is_integer(kind) for kind in reader.schema.types):
                 return None
-            filled = {name: _Numbers(rows) for name in reader.schema.names}
-            for batch in reader:
-                for name, part in zip(filled, batch.columns, strict=True):
-                    filled[name].add(part)
-            return filled
+            return fill([_numbers(part) for part in batch.columns] for batch in reader)
 
         self.asked.add(table)
-        filled_columns = self._query(_select(table, columns), table, fill)
-        if filled_columns is None:
+        with suppress(Unusual, KeyError):
+            stored = self._stored[table]
+            return fill(whole_numbers(self.path, stored.root, [stored.places[each] for each in columns.values()]))
+        frame = self._query(_select(table, columns), table, from_batches)
+        if frame is None:
             wrong = "has values that are not integers in integer columns"
             raise CaptureError(f"{self.path.name}: table {table} {wrong}", AGAIN)
-        return pd.DataFrame({name: numbers.series() for name, numbers in filled_columns.items()}, copy=False)
+        return frame
 
     def last_row(self, table: str) -> int:
         """Return the rowid of the last row: the row count unless the file is damaged, since nsys deletes no rows."""
@@ -137,17 +165,19 @@ class Database:
         statement = f"SELECT CAST(t.name AS BLOB) AS name FROM {source}"  # noqa: S608
         return frozenset(decoded(name) for name in self._query(statement, _SCHEMA, _all)["name"].to_pylist())
 
-    def _columns(self) -> dict[str, frozenset[str]]:
-        """Return the columns of all tables, by one query: one for each of fifty tables takes 20 ms."""
+    def _storage(self) -> "dict[str, _Stored]":
+        """Return what is known of all tables, by one query: one for each of fifty tables takes 20 ms."""
         statement = (
-            "SELECT CAST(t.name AS BLOB) AS source, CAST(c.name AS BLOB) AS name "  # noqa: S608
-            f"FROM pragma_table_list AS t JOIN pragma_table_info(t.name) AS c WHERE {_OWN} AND t.type = 'table'"
+            "SELECT CAST(t.name AS BLOB) AS source, CAST(c.name AS BLOB) AS name, c.hidden AS hidden, "  # noqa: S608
+            "c.pk = 0 AND c.type LIKE '%INT%' AS is_number, CAST(m.rootpage AS INTEGER) AS root "
+            "FROM pragma_table_list AS t JOIN pragma_table_xinfo(t.name) AS c "
+            f"LEFT JOIN sqlite_master AS m ON m.type = 'table' AND m.name = t.name WHERE {_OWN} AND t.type = 'table'"
         )
-        rows = self._query(statement, _SCHEMA, _all)
-        columns: dict[str, set[str]] = {}
-        for source, name in zip(rows["source"].to_pylist(), rows["name"].to_pylist(), strict=True):
-            columns.setdefault(decoded(source), set()).add(decoded(name))
-        return {source: frozenset(names) for source, names in columns.items()}
+        rows = self._query(statement, _SCHEMA, _all).to_pylist()
+        of_table: dict[bytes, list[dict[str, Any]]] = {}
+        for row in rows:
+            of_table.setdefault(row["source"], []).append(row)
+        return {decoded(source): _Stored.of(columns) for source, columns in of_table.items()}
 
     def _query(self, statement: str, table: str, take: Callable[[pa.RecordBatchReader], _Taken]) -> _Taken:
         try:
@@ -189,6 +219,12 @@ def _select(table: str, columns: Mapping[str, str]) -> str:
 def decoded(text: bytes) -> str:
     """Return a text, with U+FFFD for what is not UTF-8."""
     return text.decode("utf-8", "replace")
+
+
+def _numbers(part: pa.Array) -> Numbers:
+    if part.null_count:
+        return Numbers(part.fill_null(0), part.is_null())
+    return Numbers(part, None)
 
 
 def _all(reader: pa.RecordBatchReader) -> pa.Table:
