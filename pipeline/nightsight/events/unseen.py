@@ -248,6 +248,12 @@ def silences(profile: Profile) -> dict[int, Spans]:
     else:
         return {}
     tables = [profile.tables[name] for name in _BUSY_TABLES if len(profile.tables.get(name, ()))]
+    least = max(_MOST_OF_LOOP * (bounds[1] - bounds[0]), _STEPS_LONG * step_ns, _LEAST_SILENCE_NS)
+    # events of other tables make silences only shorter; the union of millions of events takes long
+    for table in tables:
+        of_table = gaps(clipped_union(table["start_ns"].to_numpy(), table["end_ns"].to_numpy(), bounds), bounds)
+        if (of_table[1] - of_table[0]).max(initial=0) <= least:
+            return {}
     points = [profile.tables[name] for name in _POINT_TABLES if len(profile.tables.get(name, ()))]
     edges = np.concatenate([_NONE, *(table[name] for table in points for name in _SPAN if name in table)])
     spans = [(edges, edges + 1), *((table["start_ns"], table["end_ns"]) for table in tables)]
@@ -257,9 +263,7 @@ def silences(profile: Profile) -> dict[int, Spans]:
     if len(silent_ns) < 2:
         return {}
     second, first = np.partition(silent_ns, -2)[-2:].tolist()
-    if first <= max(
-        _MOST_OF_LOOP * (bounds[1] - bounds[0]), _STEPS_LONG * step_ns, _LONGEST_FACTOR * second, _LEAST_SILENCE_NS
-    ):
+    if first <= max(least, _LONGEST_FACTOR * second):
         return {}
     place = int(silent_ns.argmax())
     if touches(_uncounted_spans(profile).get(process, _NO_SPANS), *(edge[place : place + 1] for edge in silent)).any():
