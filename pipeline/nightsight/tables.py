@@ -315,6 +315,7 @@ _DEFAULTS: Final[Mapping[str, Any]] = {
     "is_whole": False,
 }
 
+_MANY: Final = 100_000
 # tables of work on GPUs
 _OF_GPU: Final = ("kernels", "memory_ops", "graph_launches", "profiled_launches")
 
@@ -365,9 +366,17 @@ def conform(table: str, frame: pd.DataFrame, *, details: Details = True) -> pd.D
         else:
             column = frame[name]
             # columns from canonical tables have their type already
-            columns[name] = column if column.dtype == kind else column.astype(kind)
+            column = column if column.dtype == kind else column.astype(kind)
+            columns[name] = once(column.to_numpy()) if kind == INT and len(column) >= _MANY else column
     # column by column: operations on whole tables take pandas milliseconds
     return pd.DataFrame(columns, index=frame.index, copy=False)
+
+
+def once(values: Ints) -> Ints:
+    """Return the values; if all are equal, in an array that holds one: the process of millions of calls, for example."""
+    if len(values) < 2 or values[0] != values[-1] or (values != values[0]).any():
+        return values
+    return np.broadcast_to(values[:1].copy(), values.shape)
 
 
 def _absent(name: str, kind: str, rows: int) -> Any:  # noqa: ANN401 (any array)

@@ -15,7 +15,7 @@ from nightsight.events.window import GPU_WORK, RECORDED, Window, chosen_window
 from nightsight.intervals import Flags, Ints, Spans, clipped_union
 from nightsight.model.report import Profile
 from nightsight.system.parallel import memoize
-from nightsight.tables import categorical
+from nightsight.tables import categorical, once
 
 
 @dataclass(frozen=True)
@@ -269,4 +269,4 @@ def _shares_launch(launch: Ints) -> Flags:
 
 
 def _concatenate(tables: list[pd.DataFrame], column: str) -> Ints:
-    return np.concatenate([frame[column].to_numpy(dtype=np.int64) for frame in tables])
+    return once(np.concatenate([frame[column].to_numpy(dtype=np.int64) for frame in tables]))

@@ -33,6 +33,7 @@ NAME_LENGTH: Final = 4096
 _TID: Final = (1 << 24) - 1
 _FREE: Final = 1 << 23
 _GPUS: Final = 1 << 24
+_MOST_COUNTED: Final = 1 << 16
 _NAME_COLUMNS: Final = {"memory_ops": "operation", PYTHON: "function"}
 
 
@@ -176,18 +177,26 @@ def event_names(table: str, frame: pd.DataFrame) -> tuple[Ints, list[str]]:
 
 def distinct(keys: Sequence[Ints]) -> tuple[Ints, Ints]:
     """Number the distinct combinations of keys in sorted order; return each event's number, and the combinations."""
-    codes: Ints = pd.factorize(keys[0])[0].astype(np.int64)
+    codes, _ = _ranks(keys[0])
     for key in keys[1:]:
-        key_codes, values = pd.factorize(key)
+        key_codes, count = _ranks(key)
         # renumbered after each key, so that the product cannot overflow
-        codes = pd.factorize(codes * len(values) + key_codes)[0].astype(np.int64)
-    # factorize numbers them in order of appearance: a new maximum is the first event of a combination
-    first = np.flatnonzero(np.diff(np.maximum.accumulate(codes), prepend=-1))
-    combinations = np.stack([key[first] for key in keys], axis=1)
-    order = np.lexsort(combinations.T[::-1])
-    rank = np.empty(len(order), dtype=np.int64)
-    rank[order] = np.arange(len(order))
-    return rank[codes], combinations[order]
+        codes, _ = _ranks(codes.astype(np.int64) * count + key_codes)
+    example = np.zeros(int(codes.max(initial=-1)) + 1, dtype=np.int64)
+    example[codes] = np.arange(len(codes))
+    return codes, np.stack([key[example] for key in keys], axis=1)
+
+
+def _ranks(values: Ints) -> tuple[Ints, int]:
+    """Return the place of each value among the distinct values in sorted order, and how many there are."""
+    least = int(values.min(initial=0))
+    if int(values.max(initial=0)) - least < _MOST_COUNTED:
+        # names, threads: counting small numbers is faster than a hash table
+        shifted = values.astype(np.int64) - least if least else values
+        occurs = np.bincount(shifted) > 0
+        return (np.cumsum(occurs, dtype=np.int32) - 1)[shifted], int(occurs.sum())
+    codes, distinct_values = pd.factorize(values, sort=True)
+    return codes, len(distinct_values)
 
 
 def _slices(

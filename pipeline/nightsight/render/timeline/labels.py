@@ -188,7 +188,7 @@ def fold(label: Ints, labels: Labels, economy: Economy) -> tuple[Ints, Labels, l
         label_of_category = {category: most_kept + number for number, category in enumerate(rare_categories)}
         new = np.array(
             [*range(most_kept), *(label_of_category[category] for category in folded.categories[most_kept:])],
-            dtype=np.int64,
+            dtype=np.int32,
         )
         place = new[place]
         folded = Labels(
@@ -212,6 +212,6 @@ def _by_frequency(labels: Labels, count: Ints) -> tuple[Ints, Labels]:
     # by name where equally frequent, so that the order is reproducible
     ordered = sorted(totals, key=lambda key: (-totals[key], key))
     places = {key: place for place, key in enumerate(ordered)}
-    new_numbers = np.array([places.get(key, 0) for key in keys], dtype=np.int64)
+    new_numbers = np.array([places.get(key, 0) for key in keys], dtype=np.int32)
     names, details, categories = zip(*ordered, strict=True) if ordered else ((), (), ())
     return new_numbers, Labels(names, details, categories)

@@ -128,7 +128,7 @@ def _edges(events: TimelineEvents, begin_ns: int, end_ns: int) -> tuple[list[int
 def _only(events: TimelineEvents, chosen: Ints) -> TimelineEvents:
     """Keep the events at ascending positions; a `launch` whose call is dropped becomes -1."""
     # the extra last entry maps -1 (not launched) to -1
-    new = np.full(len(events.start) + 1, -1, dtype=np.int64)
+    new = np.full(len(events.start) + 1, -1, dtype=np.int32)
     new[chosen] = np.arange(len(chosen))
     return replace(
         events,

@@ -207,7 +207,7 @@ def _scene(
         events = everything
     else:
         # labels were folded for all events; translate those of the drawn ones by their old number
-        of_label = np.zeros(int(old_labels.max()) + 1, dtype=np.int64)
+        of_label = np.zeros(int(old_labels.max()) + 1, dtype=np.int32)
         of_label[old_labels] = label
         events = _relabel(events, begin, of_label[events.label], labels)
     window_span = (window[0] - begin, window[1] - begin)

@@ -198,7 +198,7 @@ def _lay(profile: Profile, sort: _RowSort) -> _LaidEvents:
 
     def joined(columns: Iterable[Ints]) -> Ints:
         parts = [column if row is None else column[row] for column, row in zip(columns, rows, strict=True)]
-        return parts[0] if len(parts) == 1 else np.concatenate([*parts, np.empty(0, dtype=np.int64)])
+        return parts[0] if len(parts) == 1 else np.concatenate(parts or [np.empty(0, dtype=np.int64)])
 
     start, end = (joined(frame[name].to_numpy() for _, frame in frames) for name in ("start_ns", "end_ns"))
     end = np.maximum(start, end)
@@ -271,7 +271,7 @@ def _labels(profile: Profile, frames: Sequence[tuple[str, pd.DataFrame]]) -> tup
     labelled = [label_events(table, frame, _categories(profile, table, len(frame))) for table, frame in frames]
     shift = np.cumsum([0, *(len(labels.names) for _, labels in labelled)])
     # the labels of all tables are concatenated, so each table's label numbers are shifted
-    codes = [code + before for (code, _), before in zip(labelled, shift, strict=False)]
+    codes = [(code + before).astype(np.int32) for (code, _), before in zip(labelled, shift, strict=False)]
     return codes, concatenate(labels for _, labels in labelled)
 
 
@@ -281,13 +281,15 @@ def _categories(profile: Profile, table: str, count: int) -> Ints:
         before = sum(len(profile.tables.get(name, ())) for name in GPU_TABLES[: GPU_TABLES.index(table)])
         return operation_categories(profile)[before : before + count]
     if table != "api_calls":
-        return np.full(count, -1, dtype=np.int64)
-    cause, call = call_causes(profile).astype(np.int64), launching_calls(profile)
+        return np.full(count, -1, dtype=np.int8)
+    cause, call = call_causes(profile), launching_calls(profile)
     launches = np.zeros(count, dtype=bool)
     launches[call[call >= 0]] = True
     is_other = cause == IDLE.index(OTHER_CALL)
-    cause[launches & is_other] = IDLE.index(LAUNCH)
-    return np.where(is_other & ~launches, -1, cause + len(BUSY))
+    category = cause + np.int8(len(BUSY))
+    category[launches & is_other] = len(BUSY) + IDLE.index(LAUNCH)
+    category[is_other & ~launches] = -1
+    return category
 
 
 def _groups(keys: Sequence[Ints]) -> tuple[Ints, list[tuple[int, ...]]]:
@@ -436,15 +438,15 @@ def _join_rows(
     """Return the events of the chosen rows, and the position of each in the tables of its sort."""
 
     def gather(name: str) -> Ints:
-        parts = (getattr(laid[sort], name)[slice(*laid[sort].bounds[row : row + 2])] for sort, row in chosen)
-        return np.concatenate([np.empty(0, dtype=np.int64), *parts])
+        parts = [getattr(laid[sort], name)[slice(*laid[sort].bounds[row : row + 2])] for sort, row in chosen]
+        return np.concatenate(parts or [np.empty(0, dtype=np.int64)])
 
     counts = [int(np.diff(laid[sort].bounds[row : row + 2])[0]) for sort, row in chosen]
     rows = tuple(map(naming.row, chosen))
     bounds = np.concatenate(([0], np.cumsum(counts, dtype=np.int64)))
     shift = np.cumsum([0, *(len(laid_sort.labels.names) for laid_sort in laid)])
     # as in `_labels`, now for the labels of all sorts
-    label = gather("label") + np.repeat([shift[sort] for sort, _ in chosen], counts).astype(np.int64)
+    label = gather("label") + np.repeat([shift[sort] for sort, _ in chosen], counts).astype(np.int32)
     source = gather("source")
     events = TimelineEvents(
         rows,
@@ -464,10 +466,10 @@ def _join_rows(
 def _launches(profile: Profile, rows: Sequence[TimelineRow], bounds: Ints, source: Ints) -> Ints:
     """Return the position of the call that launched each event, -1 if none is drawn."""
     calls, operations = _positions(rows, bounds, "api"), _positions(rows, bounds, "kernel")
-    calls_of_events = np.full(len(source), -1, dtype=np.int64)
+    calls_of_events = np.full(len(source), -1, dtype=np.int32)
     if len(calls) and len(operations):
         # one extra entry: index -1 represents operations without a call
-        place_of_call = np.full(len(profile.table("api_calls")) + 1, -1, dtype=np.int64)
+        place_of_call = np.full(len(profile.table("api_calls")) + 1, -1, dtype=np.int32)
         place_of_call[source[calls]] = calls
         calls_of_events[operations] = place_of_call[launching_calls(profile)[source[operations]]]
     return calls_of_events
