@@ -9,6 +9,8 @@ from typing import Any, Final
 import numpy as np
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
+Codes = Ints | np.ndarray[Any, np.dtype[np.int32]]
+"""Positions in something, of millions of events: often four bytes are enough."""
 Flags = np.ndarray[Any, np.dtype[np.bool_]]
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 Spans = tuple[Ints, Ints]
@@ -70,7 +72,16 @@ def innermost(start: Ints, end: Ints, parent: Ints, time: Ints) -> Ints:
 
     Spans must be sorted by (start, longest first); `parent` is the result of `outer`.
     """
-    return reaching(np.searchsorted(start, time, side="right") - 1, end, time + 1, parent)
+    return reaching(last_started(start, time), end, time + 1, parent)
+
+
+def last_started(start: Ints, time: Ints) -> Ints:
+    """Return for each time the position of the last start, in order, that is not later, or -1."""
+    # of many times in order, it is quicker to search for the first one that is not before each start
+    if 4 * len(start) < len(time) and (time[1:] >= time[:-1]).all():
+        first = np.searchsorted(time, start, side="left")
+        return np.repeat(np.arange(-1, len(start)), np.diff(first, prepend=0, append=len(time)))
+    return np.searchsorted(start, time, side="right") - 1
 
 
 def reaching(position: Ints, end: Ints, least: Ints, parent: Ints | None = None) -> Ints:

@@ -367,14 +367,14 @@ def conform(table: str, frame: pd.DataFrame, *, details: Details = True) -> pd.D
             column = frame[name]
             # columns from canonical tables have their type already
             column = column if column.dtype == kind else column.astype(kind)
-            columns[name] = once(column.to_numpy()) if kind == INT and len(column) >= _MANY else column
+            columns[name] = once(column.to_numpy()) if kind == INT else column
     # column by column: operations on whole tables take pandas milliseconds
     return pd.DataFrame(columns, index=frame.index, copy=False)
 
 
 def once(values: Ints) -> Ints:
-    """Return the values; if all are equal, in an array that holds one: the process of millions of calls, for example."""
-    if len(values) < 2 or values[0] != values[-1] or (values != values[0]).any():
+    """Return many values; if all are equal, such as the process of calls, in an array that has only one in memory."""
+    if len(values) < _MANY or values[0] != values[-1] or (values != values[0]).any():
         return values
     return np.broadcast_to(values[:1].copy(), values.shape)
 
@@ -395,6 +395,13 @@ def categorical(values: np.ndarray[Any, Any], codes: np.ndarray[Any, Any]) -> "p
     return pd.Categorical.from_codes(positions.astype(kind)[codes], categories=pd.Index(distinct, dtype="str"))
 
 
+def unique(column: "pd.Series[Any]") -> list[int]:
+    """Return the distinct values of a column of integers, at once if all are equal (`once`)."""
+    values = column.to_numpy()
+    distinct: list[int] = (values[:1] if values.strides == (0,) else pd.unique(values)).tolist()
+    return distinct
+
+
 def renamed(texts: "pd.Series[Any]", change: Callable[["pd.Index[Any]"], "pd.Index[Any]"]) -> "pd.Categorical[Any]":
     """Apply `change` to a categorical text column, once per distinct text."""
     return categorical(change(texts.cat.categories).to_numpy(dtype=object), texts.cat.codes.to_numpy())
@@ -402,7 +409,7 @@ def renamed(texts: "pd.Series[Any]", change: Callable[["pd.Index[Any]"], "pd.Ind
 
 def used_devices(tables: Mapping[str, pd.DataFrame]) -> set[int]:
     """Return the GPUs with work in these tables."""
-    return {device for name in _OF_GPU if name in tables for device in tables[name]["device"].unique().tolist()}
+    return {device for name in _OF_GPU if name in tables for device in unique(tables[name]["device"])}
 
 
 def nullable_integers(values: np.ndarray[Any, Any]) -> "pd.Series[Any]":

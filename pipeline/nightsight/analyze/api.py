@@ -11,7 +11,7 @@ from nightsight.tables import renamed, time_summary
 
 def cuda_api(timeline: Timeline) -> Table:
     """Return one row per CUDA function and layer, with statistics of its duration."""
-    calls = of_window(timeline, "api_calls")
+    calls = of_window(timeline, "api_calls", ["name", "layer"])
     calls = calls.assign(name=renamed(calls["name"], api_names))
     return Table(time_summary(calls, ["name", "layer"]).rename(columns={"count": "calls"}))
 

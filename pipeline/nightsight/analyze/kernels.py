@@ -10,7 +10,9 @@ from nightsight.tables import time_summary
 
 def kernel_time(timeline: Timeline) -> Table:
     """Return one row per demangled kernel name, with statistics of its duration."""
-    return Table(time_summary(of_window(timeline, "kernels"), ["name"]).rename(columns={"count": "instances"}))
+    return Table(
+        time_summary(of_window(timeline, "kernels", ["name"]), ["name"]).rename(columns={"count": "instances"})
+    )
 
 
 ANALYSES: Final = (Analysis(CUDA_GPU_KERN_SUM, kernel_time),)

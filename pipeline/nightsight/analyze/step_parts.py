@@ -24,7 +24,7 @@ from nightsight.events.operators import launching_operators, nested_operators, o
 from nightsight.events.ranges import repetitions, without_numbers
 from nightsight.events.timeline import Timeline, by_device, positions
 from nightsight.events.unseen import pauses
-from nightsight.intervals import Flags, Floats, Ints, Spans, clipped_union, cut, gaps, shared, shares, without
+from nightsight.intervals import Codes, Flags, Floats, Ints, Spans, clipped_union, cut, gaps, shared, shares, without
 from nightsight.results.categories import BUSY, DEPENDENCY, HOST, IDLE, LAUNCH, UNSEEN, group_of
 from nightsight.results.steps import OPERATORS, OTHER_PARTS, STEP_PARTS
 from nightsight.system.parallel import memoize
@@ -69,9 +69,9 @@ class _Pieces:
     own: the time that counts for them (ns). category: a position in _CATEGORIES.
     """
 
-    place: Ints
-    category: Ints
-    name: Ints
+    place: Codes
+    category: Codes
+    name: Codes
     start: Ints
     length: Ints
     own: Floats | Ints
@@ -121,15 +121,15 @@ def _devices(timeline: Timeline, names: _PartNames) -> Iterator[_Whole]:
             yield _Whole({"device": device}, bounds, len(begin), _sum_pieces(chain(busy, idle), names))
 
 
-def _paths(timeline: Timeline) -> tuple[Ints, list[str]]:
+def _paths(timeline: Timeline) -> tuple[Codes, list[str]]:
     """Return the path of each range, and of no range (-1), as a position in the distinct paths; and these paths."""
     paths = repetitions(timeline.profile)["path"].cat
-    codes = np.append(np.asarray(paths.codes, dtype=np.int64), len(paths.categories))
+    codes = np.append(np.asarray(paths.codes, dtype=np.int32), np.int32(len(paths.categories)))
     return codes, [*paths.categories.tolist(), OUTSIDE]
 
 
 @memoize
-def _places(timeline: Timeline) -> tuple[Ints, list[str]]:
+def _places(timeline: Timeline) -> tuple[Codes, list[str]]:
     """Return the place of each operation, as a position in the distinct places; and these places.
 
     The first places are those of `_paths`. Work of a step outside of its inner ranges is placed by PyTorch's events:
@@ -180,10 +180,10 @@ def _outermost(parent: Ints, is_operator: Flags) -> Ints:
     return above
 
 
-def _operation_names(timeline: Timeline, names: _PartNames) -> Ints:
+def _operation_names(timeline: Timeline, names: _PartNames) -> Codes:
     """Return the name of each operation as a position in `names`, to which the distinct ones are added."""
     tables, operations = timeline.profile.tables, timeline.operations
-    name = np.zeros(len(operations.start), dtype=np.int64)
+    name = np.zeros(len(operations.start), dtype=np.int32)
     kernels, copies = tables["kernels"]["name"].array, copy_names(tables["memory_ops"], _copy)
     categories = kernels.categories.tolist()
     # added in place: the codes of pandas may be 8 bits wide, too narrow for the sum
@@ -202,7 +202,7 @@ def _copy(operation: str, source: str, target: str) -> str:
 
 
 def _busy_pieces(
-    timeline: Timeline, bounds: tuple[int, int], place: Ints, name: Ints, *, device: int
+    timeline: Timeline, bounds: tuple[int, int], place: Codes, name: Codes, *, device: int
 ) -> Iterator[_Pieces]:
     """Yield the operations of a device; lazily, because they take much memory."""
     operations, category = timeline.operations, busy_categories(timeline)
@@ -231,25 +231,30 @@ def _idle_pieces(
         busy = clipped_union(operations.start[of_device], operations.end[of_device], bounds)
         reasons = find_waits(timeline, device=device, idle=gaps(busy, bounds))
     # the cause of an instant does not depend on the bounds
-    begin, finish = np.maximum(reasons.start, bounds[0]), np.minimum(reasons.end, bounds[1])
+    begin, finish = reasons.start, reasons.end
+    if begin.min(initial=bounds[0]) < bounds[0] or finish.max(initial=bounds[1]) > bounds[1]:
+        begin, finish = np.maximum(begin, bounds[0]), np.minimum(finish, bounds[1])
     is_here, is_launched = begin < finish, _OF_LAUNCHED[reasons.cause] & (reasons.call >= 0)[reasons.piece]
     first_name, first_category = names.add(IDLE, IDLE), _CATEGORIES.index(IDLE[0])
 
     def pieces(owner: Ints, narrow: Categories, start: Ints, end: Ints) -> _Pieces:
-        cause, length = narrow.astype(np.int64), end - start
+        cause, length = narrow.astype(np.int32), end - start
         return _Pieces(_paths(timeline)[0][owner], cause + first_category, cause + first_name, start, length, length)
 
+    def pieces_of(process: int, waiting: Ints) -> _Pieces:
+        start, end, span = cut((begin[waiting], finish[waiting]), _edges(timeline, process))
+        of = waiting[span]
+        threads, processes = reasons.thread[reasons.piece[of]], np.broadcast_to(process, of.shape)
+        return pieces(owners_at(timeline, threads, processes, start)[0], reasons.cause[of], start, end)
+
+    # of each yield, nothing stays in memory
     waiting = np.flatnonzero(is_here & ~is_launched)
     waiting = waiting[np.argsort(begin[waiting], kind="stable")]
     for process, places in positions(reasons.process[reasons.piece[waiting]]).items():
-        of_process = waiting[places]
-        start, end, span = cut((begin[of_process], finish[of_process]), _edges(timeline, process))
-        of = of_process[span]
-        owner = owners_at(timeline, reasons.thread[reasons.piece[of]], np.full(len(of), process), start)[0]
-        yield pieces(owner, reasons.cause[of], start, end)
-    launched = np.flatnonzero(is_here & is_launched)
-    owner = owner_rows(timeline, reasons.call[reasons.piece[launched]])
-    yield pieces(owner, reasons.cause[launched], begin[launched], finish[launched])
+        yield pieces_of(process, waiting[places])
+    waiting = np.flatnonzero(is_here & is_launched)
+    owner = owner_rows(timeline, reasons.call[reasons.piece[waiting]])
+    yield pieces(owner, reasons.cause[waiting], begin[waiting], finish[waiting])
 
 
 def _edges(timeline: Timeline, process: int) -> Ints:
@@ -364,14 +369,19 @@ def _sum_pieces(whole: Iterable[_Pieces], names: _PartNames) -> pd.DataFrame:
 
     Consecutive pieces can have the same values, in separate rows; `_merge_rows` combines these.
     """
-    table = pd.concat([_sum_by_part(pieces, len(names.names)) for pieces in whole], ignore_index=True)
+    # `map`, because a variable would hold the last pieces while the next ones are computed
+    table = pd.concat(list(map(lambda pieces: _sum_by_part(pieces, len(names.names)), whole)), ignore_index=True)  # noqa: C417
     return table.sort_values(["place", "category", "name"], kind="stable", ignore_index=True)
 
 
 def _sum_by_part(pieces: _Pieces, names: int) -> pd.DataFrame:
     """Sum pieces with the same place, category and name; `names`: the number of names."""
-    key = (pieces.place.astype(np.int64) * len(_CATEGORIES) + pieces.category) * names + pieces.name
+    key = pieces.place.astype(np.int64)
+    for count, number in ((len(_CATEGORIES), pieces.category), (names, pieces.name)):
+        key *= count
+        key += number
     part, keys = pd.factorize(key)
+    del key
     place_and_category, name = np.divmod(keys, names)
     place, category = np.divmod(place_and_category, len(_CATEGORIES))
     longest, longest_at, first = np.zeros(len(keys), dtype=np.int64), *np.full((2, len(keys)), _NEVER)

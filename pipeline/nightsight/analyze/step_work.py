@@ -17,7 +17,7 @@ from nightsight.events.names import GRAPH, api_names
 from nightsight.events.operators import launching_operators, nested_operators
 from nightsight.events.ranges import repetitions
 from nightsight.events.timeline import Timeline
-from nightsight.intervals import Ints
+from nightsight.intervals import Ints, last_started
 from nightsight.results.steps import STEP_WORK
 from nightsight.tables import categorical, renamed
 
@@ -118,9 +118,9 @@ def _repetition(timeline: Timeline, process: Ints, time: Ints) -> Ints:
     numbers, is_other = np.empty(len(time), dtype=np.int64), np.ones(len(time), dtype=bool)
     for key, starts in window.steps.items():
         is_of_process = process == key
-        numbers[is_of_process] = np.searchsorted(starts, time[is_of_process], side="right") - 1
+        numbers[is_of_process] = last_started(starts, time[is_of_process])
         is_other &= ~is_of_process
-    numbers[is_other] = np.searchsorted(of_busiest, time[is_other], side="right") - 1
+    numbers[is_other] = last_started(of_busiest, time[is_other])
     is_inside = (time >= window.start_ns) & (time < window.end_ns)
     return np.where(is_inside & (numbers >= 0), np.minimum(numbers, len(of_busiest) - 1), -1)
 
@@ -132,10 +132,11 @@ def _per_repetition(timeline: Timeline, work: _StepEvents) -> pd.DataFrame:
     """
     size, name_count = max(len(timeline.window.repetitions), 1), len(work.names.categories)
     step = _repetition(timeline, work.process, work.start)
-    code = np.asarray(work.names.codes, dtype=np.int64)
+    # eight bits for few names
+    code = np.asarray(work.names.codes)
     is_inside = (step >= 0) & (code >= 0)
-    code, time = code[is_inside], work.length[is_inside].astype(np.float64)
-    key = code * size + step[is_inside]
+    code, time, key = code[is_inside], work.length[is_inside].astype(np.float64), step[is_inside]
+    key += np.multiply(code, size, dtype=np.int64)
     count = np.bincount(code, minlength=name_count)
     total = np.bincount(code, weights=time, minlength=name_count)
     if name_count * size <= _DENSE:
@@ -175,10 +176,15 @@ def _places(timeline: Timeline) -> dict[str, str]:
         row = launching_operators(timeline)[: len(call)]
         operator = np.where(row >= 0, np.append(np.asarray(names.codes, dtype=np.int64), -1)[row], -1)
         operators = np.asarray(names.categories, dtype=object)
+    # one number of all three, since -1 is no path and no operator
+    path_count, operator_count = len(paths.cat.categories) + 1, len(operators) + 1
     code = kernels["name"].cat.codes.to_numpy(dtype=np.int64)
-    length = (kernels["end_ns"] - kernels["start_ns"]).to_numpy()
-    sums = pd.DataFrame({"code": code, "path": path, "operator": operator, "ns": length})
-    sums = sums.groupby(["code", "path", "operator"], sort=True)["ns"].sum().reset_index()
+    part, keys = pd.factorize((code * path_count + path + 1) * operator_count + operator + 1, sort=True)
+    ns = np.zeros(len(keys), dtype=np.int64)
+    np.add.at(ns, part, (kernels["end_ns"] - kernels["start_ns"]).to_numpy())
+    rest, operator = np.divmod(keys, operator_count)
+    code, path = np.divmod(rest, path_count)
+    sums = pd.DataFrame({"code": code, "path": path - 1, "operator": operator - 1, "ns": ns})
     most = sums.sort_values("ns", ascending=False, kind="stable").drop_duplicates("code")
     texts = np.append(np.asarray(paths.cat.categories, dtype=object), "")
     parts = zip(texts[most["path"]], np.append(operators, "")[most["operator"]], strict=True)

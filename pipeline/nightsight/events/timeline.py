@@ -1,6 +1,6 @@
 """Shared by all analyses: the GPU operations of a profile, and the time window that the report covers."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any, Final, TypeVar
@@ -199,7 +199,7 @@ def operation_column(timeline: Timeline, column: str) -> Ints:
     """Return a column that all GPU tables have, for all operations of the timeline; -1 for NULL."""
     tables = timeline.profile.tables
     columns = [tables[name][column].to_numpy(dtype=np.int64, na_value=-1) for name in GPU_TABLES if name in tables]
-    return np.concatenate([np.empty(0, dtype=np.int64), *columns])
+    return once(np.concatenate([np.empty(0, dtype=np.int64), *columns]))
 
 
 def positions(values: Ints) -> dict[int, Ints]:
@@ -232,10 +232,15 @@ def begun(timeline: Timeline, start: "Ints | pd.Series[Any]") -> Flags:
     return np.asarray((times >= window.start_ns) & (times < window.end_ns))
 
 
-def of_window(timeline: Timeline, table: str) -> pd.DataFrame:
-    """Return the rows of a canonical table that began in the window; MissingTable if it was not captured."""
+def of_window(timeline: Timeline, table: str, columns: Sequence[str] = ()) -> pd.DataFrame:
+    """Return the rows of a canonical table that began in the window; MissingTable if it was not captured.
+
+    columns: other columns than the times to return; () for all.
+    """
     frame = timeline.profile.table(table)
     is_inside = begun(timeline, frame["start_ns"])
+    if columns:
+        frame = frame[["start_ns", "end_ns", *columns]]
     return frame if is_inside.all() else frame[is_inside]
 
 

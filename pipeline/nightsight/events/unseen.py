@@ -260,10 +260,8 @@ def silences(profile: Profile) -> dict[int, Spans]:
     start, end = (np.concatenate([np.asarray(span[place], dtype=np.int64) for span in spans]) for place in (0, 1))
     silent = gaps(clipped_union(start, end, bounds), bounds)
     silent_ns = silent[1] - silent[0]
-    if len(silent_ns) < 2:
-        return {}
-    second, first = np.partition(silent_ns, -2)[-2:].tolist()
-    if first <= max(least, _LONGEST_FACTOR * second):
+    longest = np.sort(silent_ns)[-2:].tolist()
+    if len(longest) < 2 or longest[1] <= max(least, _LONGEST_FACTOR * longest[0]):
         return {}
     place = int(silent_ns.argmax())
     if touches(_uncounted_spans(profile).get(process, _NO_SPANS), *(edge[place : place + 1] for edge in silent)).any():

@@ -70,7 +70,8 @@ def launch_phases(timeline: Timeline) -> Table:
     """Return one row per device, figure and `first` or `steady`: count, sum, median, 95th percentile, maximum in ns."""
     times, rows = launch_times(timeline), []
     for device, launches in positions(times.device).items():
-        of_device = LaunchTimes._make(column[launches] for column in times)
+        is_only = len(launches) == len(times.device)
+        of_device = times if is_only else LaunchTimes._make(column[launches] for column in times)
         figures = {
             API: (of_device.api, np.ones(len(launches), dtype=bool)),
             LATENCY: (of_device.wait, of_device.met_idle),

@@ -194,7 +194,7 @@ def _ranks(values: Ints) -> tuple[Ints, int]:
         # names, threads: counting small numbers is faster than a hash table
         shifted = values.astype(np.int64) - least if least else values
         occurs = np.bincount(shifted) > 0
-        return (np.cumsum(occurs, dtype=np.int32) - 1)[shifted], int(occurs.sum())
+        return (np.cumsum(occurs) - 1)[shifted], int(occurs.sum())
     codes, distinct_values = pd.factorize(values, sort=True)
     return codes, len(distinct_values)
 

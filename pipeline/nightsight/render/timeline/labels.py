@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from nightsight.intervals import Ints
+from nightsight.intervals import Codes, Ints
 from nightsight.render.export.tracks import distinct, event_names
 from nightsight.tables import SHAPE, integers
 from nightsight.texts import middle_cut, printable
@@ -163,7 +163,7 @@ class Economy:
     name_length: int
 
 
-def fold(label: Ints, labels: Labels, economy: Economy) -> tuple[Ints, Labels, list[str]]:
+def fold(label: Codes, labels: Labels, economy: Economy) -> tuple[Codes, Labels, list[str]]:
     """Reduce the labels to an economy and number them by frequency, the most frequent first: small numbers pack better.
 
     If there are too many, details go first, then the rarest names become OTHERS. Return the new label of each event,
@@ -202,7 +202,7 @@ def fold(label: Ints, labels: Labels, economy: Economy) -> tuple[Ints, Labels, l
     return place[label], folded, left_out
 
 
-def _by_frequency(labels: Labels, count: Ints) -> tuple[Ints, Labels]:
+def _by_frequency(labels: Labels, count: Ints) -> tuple[Codes, Labels]:
     """Return the new number of each label, and the distinct labels that occur, the most frequent first."""
     keys = list(zip(labels.names, labels.details, labels.categories, strict=True))
     totals: dict[tuple[str, str, int], int] = {}

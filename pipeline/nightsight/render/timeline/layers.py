@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from nightsight.intervals import Flags, Ints
+from nightsight.intervals import Codes, Flags, Ints
 from nightsight.render.timeline.columns import Columns, columns
 from nightsight.render.timeline.rows import TimelineEvents
 
@@ -29,8 +29,8 @@ class Spans:
     bounds: Ints
     start: Ints
     end: Ints
-    label: Ints
-    launch: Ints
+    label: Codes
+    launch: Codes
     count: Ints | None = None
     collective: Ints | None = None
 

@@ -15,7 +15,7 @@ from nightsight.events.categories import Activity
 from nightsight.events.kernel_labels import Labels as KernelLabels
 from nightsight.events.ranges import NUMBER
 from nightsight.events.timeline import Timeline
-from nightsight.intervals import Ints
+from nightsight.intervals import Codes
 from nightsight.model.report import Profile, Result
 from nightsight.render.export.tracks import Places
 from nightsight.render.figure.shares import CAUSE_COLORS
@@ -235,7 +235,7 @@ def _scene(
     return _Scene(events, everything, of_groups, window_span, end - begin, words, notes, source.ranks)
 
 
-def _relabel(events: TimelineEvents, begin_ns: int, label: Ints, labels: Labels) -> TimelineEvents:
+def _relabel(events: TimelineEvents, begin_ns: int, label: Codes, labels: Labels) -> TimelineEvents:
     return replace(events, start=events.start - begin_ns, end=events.end - begin_ns, label=label, labels=labels)
 
 

@@ -10,7 +10,7 @@ import pandas as pd
 
 from nightsight.events.categories import call_causes, operation_categories
 from nightsight.events.launches import GPU_TABLES, launching_calls
-from nightsight.intervals import Flags, Ints
+from nightsight.intervals import Codes, Flags, Ints
 from nightsight.model.report import Profile
 from nightsight.render.export.tracks import MARKS, OS_CALLS, PYTHON, Places, distinct
 from nightsight.render.timeline.labels import Labels, concatenate, label_events
@@ -47,9 +47,9 @@ class TimelineEvents:
     bounds: Ints
     start: Ints
     end: Ints
-    label: Ints
+    label: Codes
     labels: Labels
-    launch: Ints
+    launch: Codes
     total: int
     total_rows: int
     left_out: tuple[str, ...] = ()
@@ -116,7 +116,7 @@ class _LaidEvents:
     sort: _RowSort
     start: Ints
     end: Ints
-    label: Ints
+    label: Codes
     source: Ints
     bounds: Ints
     owner: Ints
@@ -463,7 +463,7 @@ def _join_rows(
     return events, source
 
 
-def _launches(profile: Profile, rows: Sequence[TimelineRow], bounds: Ints, source: Ints) -> Ints:
+def _launches(profile: Profile, rows: Sequence[TimelineRow], bounds: Ints, source: Ints) -> Codes:
     """Return the position of the call that launched each event, -1 if none is drawn."""
     calls, operations = _positions(rows, bounds, "api"), _positions(rows, bounds, "kernel")
     calls_of_events = np.full(len(source), -1, dtype=np.int32)
