@@ -47,7 +47,7 @@ def analyze_profile(
         offered_windows(profile)
         in_fork = compute_in_fork(partial(_other_results, timeline), lambda: tuple(_other_views(timeline)), *ahead)
     prepared = in_fork[2:] or [background(compute, rows=profile.rows) for compute in ahead]
-    report = build_report(profile, title, capture=capture, findings=findings)
+    report = build_report(profile, title, capture=capture, findings=findings, is_whole=form.has_windows and not in_fork)
     if in_fork and isinstance(report.results, Results):
         report = _with_others(report, report.results, *in_fork[:2])
     source = make_source(report, profile)
@@ -81,14 +81,24 @@ def _result(others: Callable[[], dict[str, Result]], name: str) -> Result:
 
 
 def build_report(
-    profile: Profile, title: str, *, capture: Capture | None = None, findings: tuple[Finding, ...] = ()
+    profile: Profile,
+    title: str,
+    *,
+    capture: Capture | None = None,
+    findings: tuple[Finding, ...] = (),
+    is_whole: bool = False,
 ) -> Report:
-    """Analyze a profile. A `capture` from `nightsight profile` adds parameters, step and stage times, and findings."""
+    """Analyze a profile. A `capture` from `nightsight profile` adds parameters, step and stage times, and findings.
+
+    is_whole: all results are needed, so those of a large capture are computed before anything is waited for.
+    """
     capture = capture or Capture(title, "", ())
     timeline = Timeline.of(profile)
     results = analyze(timeline)
     doubtful = background(partial(doubts, timeline), rows=profile.rows)
     results.make(entry.name for entry in NEEDS)
+    if is_whole and profile.rows >= MANY_ROWS:
+        results.make(results.names)
     all_findings = (*capture.findings, *findings, *doubtful(), *profile.findings, *advise(results))
     report = Report(
         title=title,
