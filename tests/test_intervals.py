@@ -15,6 +15,7 @@ from nightsight.intervals import (
     gaps,
     grouped_busy,
     innermost,
+    last_started,
     length,
     open_time,
     outer,
@@ -193,3 +194,11 @@ def test_pieces_of_a_cut_span_make_it_up_and_hold_no_cut(spans: list[tuple[int, 
     assert np.bincount(of, end - start, len(whole[0])).tolist() == (whole[1] - whole[0]).tolist()
     assert (start[1:] >= end[:-1]).all()
     assert all(whole[0][one] <= low for one, low in zip(of, start, strict=True))
+
+
+@given(st.lists(st.integers(0, 20), max_size=5).map(sorted), st.lists(st.integers(-2, 22), max_size=40))
+def test_the_last_start_is_the_same_for_times_in_any_order(starts: list[int], times: list[int]) -> None:
+    start = np.array(starts, dtype=np.int64)
+    for some in (times, sorted(times)):
+        last = [sum(begin <= time for begin in starts) - 1 for time in some]
+        assert last_started(start, np.array(some, dtype=np.int64)).tolist() == last

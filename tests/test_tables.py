@@ -1,12 +1,16 @@
-"""Trees of spans: what is above each of them."""
+"""Trees of spans: what is above each of them; and statistics, which large tables get in another way."""
 
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
+import pandas as pd
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from nightsight.tables import levels, nearest
+from nightsight import tables
+from nightsight.tables import TEXT, conform, empty, levels, nearest, summarize
 
 # for each row its parent, or -1, and whether it is passed over
 TREES = st.lists(st.tuples(st.integers(-1, 40), st.booleans()), max_size=40).map(
@@ -28,3 +32,23 @@ def test_nearest_passes_over_all_that_it_should(tree: list[tuple[int, bool]]) ->
     paths = [climbed(tree, row) for row in range(len(tree))]
     assert nearest(parent, passed).tolist() == [next((at for at in path if not tree[at][1]), -1) for path in paths]
     assert levels(parent).tolist() == [len(path) - 1 for path in paths]
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("xy"), st.integers(0, 99)), min_size=1))
+def test_statistics_of_many_rows_are_those_of_few(rows: list[tuple[str, str, int]]) -> None:
+    frame = pd.DataFrame(rows, columns=["name", "layer", "value"]).astype({"name": TEXT, "layer": TEXT})
+    for by in (["name"], ["name", "layer"]):
+        few = summarize(frame, by, "value")
+        with patch.object(tables, "_MANY", 1):
+            pd.testing.assert_frame_equal(summarize(frame, by, "value"), few)
+
+
+@pytest.mark.parametrize("priorities", [[1, 1, 1], [1, 2, 1]])
+def test_a_column_of_one_value_has_it_in_memory_once(priorities: list[int]) -> None:
+    frame = pd.DataFrame({"thread": priorities, "name": pd.Categorical(["a", "b", "a"])})
+    with patch.object(tables, "_MANY", 1):
+        found = conform("threads", frame)
+    assert found["thread"].tolist() == priorities
+    assert tables.unique(found["thread"]) == sorted({*priorities})
+    assert (found["thread"].to_numpy().strides == (0,)) == (len({*priorities}) == 1)
+    assert conform("threads", empty("threads")).empty

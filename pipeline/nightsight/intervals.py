@@ -92,13 +92,14 @@ def reaching(position: Ints, end: Ints, least: Ints, parent: Ints | None = None)
     end after a few rounds. The rest, such as a loop after a deep recursion, use a tree: time hardly grows with depth.
     """
     parent = position if parent is None else parent
-    rows = np.flatnonzero(position >= 0)
+    # -1 leads to one more span, which ends late enough
+    rows = np.flatnonzero(np.append(end, np.iinfo(np.int64).max)[position] < least)
     for _ in range(_ROUNDS):
-        rows = rows[end[position[rows]] < least[rows]]
         if not len(rows):
             return position
         position[rows] = parent[position[rows]]
         rows = rows[position[rows] >= 0]
+        rows = rows[end[position[rows]] < least[rows]]
     position[rows] = _search(position[rows], end, least[rows])
     return position
 

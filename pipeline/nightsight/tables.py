@@ -367,7 +367,9 @@ def conform(table: str, frame: pd.DataFrame, *, details: Details = True) -> pd.D
             column = frame[name]
             # columns from canonical tables have their type already
             column = column if column.dtype == kind else column.astype(kind)
-            columns[name] = once(column.to_numpy()) if kind == INT else column
+            columns[name] = column
+            if kind == INT and (single := once(values := column.to_numpy())) is not values:
+                columns[name] = single
     # column by column: operations on whole tables take pandas milliseconds
     return pd.DataFrame(columns, index=frame.index, copy=False)
 
@@ -424,10 +426,27 @@ def summarize(frame: pd.DataFrame, by: Sequence[str], value: str) -> pd.DataFram
     The median averages the two middle values; the standard deviation is that of a sample (n-1), missing for a single
     value. Missing values are not counted; a group of missing values has missing statistics.
     """
-    grouped = frame.groupby(list(by), observed=True, sort=True)[value]
-    table = grouped.agg(["count", "sum", "mean", "median", "min", "max", "std"])
+    texts = [frame[name].cat for name in by if frame[name].dtype == TEXT]
+    if len(texts) < len(by) or len(frame) < _MANY or any((text.codes < 0).any() for text in texts):
+        return _statistics(frame.groupby(list(by), observed=True, sort=True)[value]).reset_index()
+    # one number of all texts: pandas combines the codes of millions of rows in three times the time
+    key = np.zeros(len(frame), dtype=np.int64)
+    for text in texts:
+        key *= len(text.categories)
+        key += text.codes.to_numpy()
+    table = _statistics(frame[value].groupby(key, sort=True))
+    codes = np.unravel_index(table.index.to_numpy(), [len(text.categories) for text in texts])
+    keys = {
+        name: pd.Categorical.from_codes(code, categories=text.categories)
+        for name, text, code in zip(by, texts, codes, strict=True)
+    }
+    return pd.DataFrame({**keys, **{name: table[name].to_numpy() for name in STATISTICS}})
+
+
+def _statistics(grouped: Any) -> pd.DataFrame:  # noqa: ANN401 (a type that pandas does not export)
+    table: pd.DataFrame = grouped.agg(["count", "sum", "mean", "median", "min", "max", "std"])
     table.columns = pd.Index(STATISTICS)
-    return table.reset_index()
+    return table
 
 
 def total(sizes: "pd.Series[Any]", by: Sequence[Any]) -> "pd.Series[Any]":

@@ -13,7 +13,7 @@ from nightsight.analyze.analysis import Analysis, Table
 from nightsight.events.ranges import DEEPER, DEEPEST, is_deeper, nested_ranges, range_labels
 from nightsight.events.timeline import Timeline, begun, of_capture, positions
 from nightsight.events.unseen import unseen_by
-from nightsight.intervals import Flags, Ints, covered, grouped_busy, innermost, outer
+from nightsight.intervals import Flags, Ints, covered, grouped_busy, in_order, innermost, outer
 from nightsight.model.report import Finding
 from nightsight.results.ranges import NVTX_RANGES, RANGE_COVERAGE
 from nightsight.tables import ANNOTATION, ancestors, duration, summarize
@@ -163,10 +163,11 @@ def owners_at(timeline: Timeline, thread: Ints, process: Ints, time: Ints) -> tu
 
 def _innermost_by(key: str, ranges: pd.DataFrame, keys: Ints, time: Ints) -> Ints:
     innermost_rows = np.full(len(time), -1, dtype=np.int64)
-    spans = ranges.sort_values(["start_ns", "end_ns"], ascending=[True, False], kind="stable")
-    starts, ends, index = (values.to_numpy() for values in (spans["start_ns"], spans["end_ns"], spans.index))
+    starts, ends, of = (ranges[name].to_numpy() for name in ("start_ns", "end_ns", key))
+    index = in_order(starts, -ends)
+    starts, ends = starts[index], ends[index]
     places_of = positions(keys)
-    for value, rows in positions(spans[key].to_numpy()).items():
+    for value, rows in positions(of[index]).items():
         places = places_of.get(value, _NOBODY)
         start, end = starts[rows], ends[rows]
         local = innermost(start, end, outer(end), time[places])
