@@ -134,13 +134,21 @@ def _submitting_calls(timeline: Timeline) -> pd.DataFrame:
     if _matches(calls, _BEGIN).any():
         submits &= ~_calls_of_captures(calls, submits, has_work)
     start, end = timeline.call_times
-    process = calls["process"].to_numpy(dtype=np.int64)
-    columns = {"start": start, "time": end - start, "process": process, "is_copy": is_copy, "has_work": has_work}
     # of calls with the same id the outermost is first
     order = np.flatnonzero(submits)
     order = order[in_order(start[order], start[order] - end[order])]
-    order = order[~pd.Series(launch[order]).duplicated().to_numpy()]
-    submitting = pd.DataFrame({name: values[order] for name, values in columns.items()})
+    if len(distinct(launch[order])) < len(order):
+        order = order[~pd.Series(launch[order]).duplicated().to_numpy()]
+    submitting = pd.DataFrame(
+        {
+            "start": start[order],
+            "time": end[order] - start[order],
+            "process": calls["process"].to_numpy(dtype=np.int64)[order],
+            "is_copy": is_copy[order],
+            "has_work": has_work[order],
+        },
+        copy=False,
+    )
     # copies and memsets of 0 bytes return at once; calls that submit work take their time even if the work is lost
     is_brief = submitting["time"] < submitting["time"][submitting["has_work"]].min() / 2
     relevant: pd.DataFrame = submitting[submitting["has_work"] | ~submitting["is_copy"] | ~is_brief]

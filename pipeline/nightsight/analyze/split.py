@@ -280,7 +280,9 @@ def _activity(timeline: Timeline, device: int, bounds: tuple[int, int]) -> Activ
     ):
         pieces += [(explained.start[explained.cause == cause], len(BUSY) + cause) for cause in range(len(IDLE))]
     start = np.concatenate([starts for starts, _ in pieces])
-    category = np.repeat([position for _, position in pieces], [len(starts) for starts, _ in pieces]).astype(np.int8)
+    positions_of, counts = [position for _, position in pieces], [len(starts) for starts, _ in pieces]
+    category = np.repeat(np.array(positions_of, dtype=np.int8), counts)
+    del pieces
     order = np.argsort(start, kind="stable")
     start, category = start[order], category[order]
     changes = np.diff(category, prepend=-1) != 0

@@ -231,30 +231,31 @@ def _idle_pieces(
         busy = clipped_union(operations.start[of_device], operations.end[of_device], bounds)
         reasons = find_waits(timeline, device=device, idle=gaps(busy, bounds))
     # the cause of an instant does not depend on the bounds
-    begin, finish = reasons.start, reasons.end
-    if begin.min(initial=bounds[0]) < bounds[0] or finish.max(initial=bounds[1]) > bounds[1]:
-        begin, finish = np.maximum(begin, bounds[0]), np.minimum(finish, bounds[1])
-    is_here, is_launched = begin < finish, _OF_LAUNCHED[reasons.cause] & (reasons.call >= 0)[reasons.piece]
+    is_here = (reasons.start < bounds[1]) & (reasons.end > bounds[0]) & (reasons.start < reasons.end)
+    is_launched = _OF_LAUNCHED[reasons.cause] & (reasons.call >= 0)[reasons.piece]
     first_name, first_category = names.add(IDLE, IDLE), _CATEGORIES.index(IDLE[0])
+
+    def clipped(spans: Ints) -> Spans:
+        return np.maximum(reasons.start[spans], bounds[0]), np.minimum(reasons.end[spans], bounds[1])
 
     def pieces(owner: Ints, narrow: Categories, start: Ints, end: Ints) -> _Pieces:
         cause, length = narrow.astype(np.int32), end - start
         return _Pieces(_paths(timeline)[0][owner], cause + first_category, cause + first_name, start, length, length)
 
     def pieces_of(process: int, waiting: Ints) -> _Pieces:
-        start, end, span = cut((begin[waiting], finish[waiting]), _edges(timeline, process))
+        start, end, span = cut(clipped(waiting), _edges(timeline, process))
         of = waiting[span]
         threads, processes = reasons.thread[reasons.piece[of]], np.broadcast_to(process, of.shape)
         return pieces(owners_at(timeline, threads, processes, start)[0], reasons.cause[of], start, end)
 
     # of each yield, nothing stays in memory
     waiting = np.flatnonzero(is_here & ~is_launched)
-    waiting = waiting[np.argsort(begin[waiting], kind="stable")]
+    waiting = waiting[np.argsort(reasons.start[waiting], kind="stable")]
     for process, places in positions(reasons.process[reasons.piece[waiting]]).items():
         yield pieces_of(process, waiting[places])
     waiting = np.flatnonzero(is_here & is_launched)
     owner = owner_rows(timeline, reasons.call[reasons.piece[waiting]])
-    yield pieces(owner, reasons.cause[waiting], begin[waiting], finish[waiting])
+    yield pieces(owner, reasons.cause[waiting], *clipped(waiting))
 
 
 def _edges(timeline: Timeline, process: int) -> Ints:

@@ -118,11 +118,15 @@ def _repetition(timeline: Timeline, process: Ints, time: Ints) -> Ints:
     numbers, is_other = np.empty(len(time), dtype=np.int64), np.ones(len(time), dtype=bool)
     for key, starts in window.steps.items():
         is_of_process = process == key
-        numbers[is_of_process] = last_started(starts, time[is_of_process])
+        if is_of_process.all():
+            numbers = last_started(starts, time)
+        else:
+            numbers[is_of_process] = last_started(starts, time[is_of_process])
         is_other &= ~is_of_process
     numbers[is_other] = last_started(of_busiest, time[is_other])
-    is_inside = (time >= window.start_ns) & (time < window.end_ns)
-    return np.where(is_inside & (numbers >= 0), np.minimum(numbers, len(of_busiest) - 1), -1)
+    np.minimum(numbers, len(of_busiest) - 1, out=numbers)
+    numbers[(time < window.start_ns) | (time >= window.end_ns) | (numbers < 0)] = -1
+    return numbers
 
 
 def _per_repetition(timeline: Timeline, work: _StepEvents) -> pd.DataFrame:
