@@ -180,7 +180,7 @@ def _places(timeline: Timeline) -> dict[str, str]:
         row = launching_operators(timeline)[: len(call)]
         operator = np.where(row >= 0, np.append(np.asarray(names.codes, dtype=np.int64), -1)[row], -1)
         operators = np.asarray(names.categories, dtype=object)
-    # one number of all three, since -1 is no path and no operator
+    # one number of all three; -1, which means none, becomes 0
     path_count, operator_count = len(paths.cat.categories) + 1, len(operators) + 1
     code = kernels["name"].cat.codes.to_numpy(dtype=np.int64)
     part, keys = pd.factorize((code * path_count + path + 1) * operator_count + operator + 1, sort=True)
