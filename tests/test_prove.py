@@ -29,6 +29,7 @@ from nightsight.workflows import prove as workflow
 from nightsight.workflows.patch import Patch, edited, patch_of
 from nightsight.workflows.prove import ProofPlan, prove
 from tests.properties import examples
+from tests.traps import TRAPS, Trap
 
 INJECTED = Path(__file__).parent.parent / "workloads" / "injected"
 
@@ -296,6 +297,7 @@ def test_reducing_once_is_not_right_if_an_update_comes_earlier(job: Callable[...
     assert compare_outcomes([plain.values], [changed.values], ROUNDING).verdict == DIFFERENT
 
 
+QUICK_TRAPS = ("precision_that_cancels", "data_drawn_in_workers")
 SLOW_STEPS = """
 import time, torch
 from torch.nn.utils import clip_grad_norm_
@@ -437,6 +439,26 @@ def test_a_file_that_is_not_a_switch_is_refused(text: str, message: str, tmp_pat
     path.write_text(text)
     with pytest.raises(UsageError, match=message):
         switch_of_file(path)
+
+
+@pytest.mark.parametrize(
+    "trap",
+    [
+        pytest.param(trap, id=trap.name, marks=[] if trap.name in QUICK_TRAPS else [pytest.mark.nightly])
+        for trap in TRAPS
+        if not trap.needs_gpu and trap.name != "compile_that_falls_back"
+    ],
+)
+def test_a_trap_is_seen_by_its_results(trap: Trap, program: Callable[..., Program], tmp_path: Path) -> None:
+    limit = Limit(steps=6, family="step (ends with SGD.step)")
+    runs = [
+        attempt(program(code=trap.code), Request(timeout_s=120), switches, tmp_path / "run", limit=limit)
+        for switches in ((), (), [SWITCH[trap.switch]])
+    ]
+    assert [run.failure for run in runs] == [""] * 3
+    assert (trap.switch in runs[2].effects) == trap.has_effect
+    found = compare_outcomes([run.values for run in runs[:2]], [runs[2].values], SWITCH[trap.switch].numerics)
+    assert found.verdict in ((DIFFERENT, UNKNOWN) if trap.has_effect else (EQUAL,))
 
 
 # -- patches ----------------------------------------------------------------------------------------------------------
