@@ -692,6 +692,7 @@ def test_what_is_faster_with_the_same_results_is_proven_and_stored(
     assert "Measured" not in with_proofs(another, found).findings[0].detail
     two = with_proofs(replace(plan.report, findings=(*plan.report.findings, elsewhere)), found).findings
     assert ["Measured" in each.detail for each in two] == [True, False, False]
+    assert (host_code.proof, wait.proof) == ("proven with loader_workers: \N{MINUS SIGN}60 %", "")
     expected = "Measured with `loader_workers`: 50.50 ms became 20.25 ms (20.20 ms promised), results equal: proven."
     assert host_code.detail.strip() == expected
     assert "Measured" not in wait.detail

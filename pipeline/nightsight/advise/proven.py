@@ -28,7 +28,9 @@ def _proven(finding: Finding, proofs: ProofReport, *, is_only: bool) -> Finding:
     if not measured:
         return finding
     best = min(measured, key=lambda proof: proof.log_ratio or 0.0)
-    return replace(finding, detail=f"{finding.detail} {_sentence(best)}")
+    change = f"{-(best.gain_pct or 0.0):+.0f} %".replace("-", "\N{MINUS SIGN}")
+    proof = f"{best.verdict} with {' + '.join(best.switches)}: {change}"
+    return replace(finding, proof=proof, detail=f"{finding.detail} {_sentence(best)}")
 
 
 def _sentence(proof: Proof) -> str:

@@ -68,7 +68,8 @@ class Finding:
     `evidence`: cases that support it; `source`: the name of the result that lists all of them. `gain_ns`: the predicted
     gain in the window, over all repetitions; `gain_pct`: in percent of the window, or of a repetition, without the
     profiler. None if unknown. `cause`: the title without its amounts; `action`: the remedy in a few words; "" if the
-    title contains it. `kernels`: the names of the affected kernels, those with the most time first.
+    title contains it. `kernels`: the names of the affected kernels, those with the most time first. `proof`: what a fix
+    gained when it was measured (nightsight prove), in a few words.
     """
 
     rule: str
@@ -83,6 +84,7 @@ class Finding:
     cause: str = ""
     action: str = ""
     kernels: tuple[str, ...] = ()
+    proof: str = ""
 
     def filled(self, **values: object) -> "Finding":
         """Return this finding with values in place of `{names}` in its title, detail and remedy."""

@@ -119,7 +119,12 @@ def first_screen(report: Report) -> Screen:
     doubts = [banner for banner in banners(findings) if banner.severity != "info"]
     advice = [finding for finding in report.findings if finding.severity == "advice"]
     causes = (
-        ScreenCause(gain_of(finding), cause_of(finding) + (f" → {printable(finding.action)}" if finding.action else ""))
+        ScreenCause(
+            gain_of(finding),
+            cause_of(finding)
+            + (f" → {printable(finding.action)}" if finding.action else "")
+            + (f" ({printable(finding.proof)})" if finding.proof else ""),
+        )
         for finding in advice[:_MAX_CAUSES]
     )
     return Screen(

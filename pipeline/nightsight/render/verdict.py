@@ -161,7 +161,8 @@ def start_up_of(report: Report) -> str:
 def _on_finding(state: str, finding: Finding) -> Verdict:
     cause, gain = cause_of(finding), gain_of(finding)
     action = middle_cut(printable(finding.action), _LONG)
-    first = f"First: {action}{gain and f', about {gain}'}." if finding.action else ""
+    proof = finding.proof and f" ({printable(finding.proof)})"
+    first = f"First: {action}{gain and f', about {gain}'}{proof}." if finding.action else ""
     # a truncated list ends with dots
     return Verdict(state, cause if cause.endswith("...") else f"{cause}.", first)
 
