@@ -492,6 +492,11 @@ def test_a_trap_is_seen_by_its_results(trap: Trap, program: Callable[..., Progra
         ),
         ("keep_cache", 2, "if x:\n    empty_cache()\n", "if x:\n    pass\n"),
         ("keep_cache", 2, "if x:\n    t.empty_cache()  # why\n    y()\n", "if x:\n    y()\n"),
+        # a form feed ends no line
+        ("keep_cache", 3, "a()\n\x0c\nempty_cache()\nb()\n", "a()\n\x0c\nb()\n"),
+        ("keep_cache", 2, "if x:\r\n    empty_cache()\r\n", "if x:\r\n    pass\r\n"),
+        ("fused_optimizer", 1, "x = SGD(p)\n", "x = SGD(p, fused=True)\n"),
+        ("fused_optimizer", 1, "x = SGD(p, foreach=True)\n", None),
         ("keep_cache", 1, "f(); empty_cache()\n", None),
         ("keep_cache", 1, "y = empty_cache()\n", None),
         ("cudnn_benchmark", 1, "import os, torch", "import os, torch\ntorch.backends.cudnn.benchmark = True\n"),
@@ -513,8 +518,8 @@ def test_a_line_is_edited_only_if_that_is_certain(switch: str, line: int, source
 def test_a_patch_has_what_was_proven_and_says_what_it_leaves_out(tmp_path: Path) -> None:
     script, away = tmp_path / "train.py", tmp_path / "away" / "load.py"
     away.parent.mkdir()
-    script.write_text("import torch\nx = DataLoader(d)\ny = DataLoader(d)\n")
-    away.write_text("def load(d):\n    return DataLoader(d)\n")
+    script.write_bytes(b"import torch\r\nx = DataLoader(d)\r\ny = DataLoader(d)\r\n")
+    away.write_text("def load(d):\n    return DataLoader(d)")
     single = Proof(("pinned_batches",), "", "", None, 2.0, 1.0, -0.6, 0.1, 2, Results(EQUAL), "proven")
     places = {"pinned_batches": ((str(script), 3), (str(script), 2), (str(away), 2))}
     names = ("pinned_batches", "bf16", "one_connection", "fused_optimizer")

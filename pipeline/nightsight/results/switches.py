@@ -19,12 +19,14 @@ NUMERICS: Final = (NONE, ROUNDING, PRECISION)
 class Edit:
     """How a line of a program is edited to have the same for good.
 
-    callees: names of what is called there. keywords: arguments that the call gets. removes: the call goes. Without
-    callees, the switch's code comes after the line, if that imports torch.
+    callees: names of what is called there. keywords: arguments that the call gets. unless: arguments with which a call
+    cannot have them. removes: the call goes. Without callees, the switch's code comes after the line, if that imports
+    torch.
     """
 
     callees: tuple[str, ...] = ()
     keywords: Mapping[str, str] = field(default_factory=dict)
+    unless: tuple[str, ...] = ()
     removes: bool = False
 
 
@@ -96,7 +98,7 @@ SWITCHES: Final = (
         rules=("fused_optimizer", "launch_bound"),
         numerics=ROUNDING,
         code="torch.optim.AdamW(model.parameters(), ..., fused=True)",
-        edit=Edit(callees=("Adam", "AdamW", "SGD", "Adagrad"), keywords={"fused": "True"}),
+        edit=Edit(callees=("Adam", "AdamW", "SGD", "Adagrad"), keywords={"fused": "True"}, unless=("foreach",)),
     ),
     Switch(
         name="sdpa",

@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import unified_diff
+from io import StringIO
 from pathlib import Path
 from typing import Final
 
@@ -45,7 +46,8 @@ def patch_of(report: ProofReport, folder: Path) -> Patch:
     texts: list[str] = []
     for path, lines in sorted(edits.items()):
         try:
-            source = old = Path(path).read_text(encoding="utf-8")
+            # with its ends of lines: git compares them, too
+            source = old = Path(path).read_bytes().decode()
         except (OSError, ValueError):
             left_out |= dict.fromkeys((name for _, name in lines), f"cannot read {path}")
             continue
@@ -57,7 +59,8 @@ def patch_of(report: ProofReport, folder: Path) -> Patch:
             source = source if new is None else new
         label = os.path.relpath(path, folder) if Path(path).is_relative_to(folder) else path
         names = (label, label) if label == path else (f"a/{label}", f"b/{label}")
-        texts += unified_diff(old.splitlines(keepends=True), source.splitlines(keepends=True), *names)
+        for text in unified_diff(_lines(old), _lines(source), *names):
+            texts.append(text if text.endswith("\n") else f"{text}\n\\ No newline at end of file\n")
     return Patch("".join(texts), left_out)
 
 
@@ -92,6 +95,11 @@ def edited(source: str, line: int, name: str) -> str | None:
         return None
 
 
+def _lines(source: str) -> list[str]:
+    """Return lines with their ends, as the syntax tree and git count them: a form feed ends none."""
+    return list(StringIO(source, newline=""))
+
+
 def _covers(node: ast.stmt | ast.Call, line: int) -> bool:
     return node.lineno <= line <= (node.end_lineno or node.lineno)
 
@@ -116,8 +124,8 @@ def _offset(source: str, line: int, column: int) -> int:
 
 def _with_keywords(source: str, call: ast.Call, edit: Edit) -> str | None:
     """Give a call more arguments, or other values of those it has."""
-    if any(keyword.arg is None for keyword in call.keywords):
-        # **options may hold the same
+    if any(keyword.arg is None or keyword.arg in edit.unless for keyword in call.keywords):
+        # **options may hold anything
         return None
     text = source.encode()
     given = {keyword.arg: keyword.value for keyword in call.keywords}
@@ -140,7 +148,7 @@ def _with_keywords(source: str, call: ast.Call, edit: Edit) -> str | None:
 
 def _without(source: str, tree: ast.Module, statement: ast.stmt, call: ast.Call) -> str | None:
     """Remove a call that is a statement, alone on its lines."""
-    lines = source.splitlines(keepends=True)
+    lines = _lines(source)
     first, last = statement.lineno - 1, statement.end_lineno or statement.lineno
     if not isinstance(statement, ast.Expr) or statement.value is not call or not _is_alone(lines, statement):
         return None
@@ -151,8 +159,13 @@ def _without(source: str, tree: ast.Module, statement: ast.stmt, call: ast.Call)
         if isinstance(body, list) and statement in body
     ]
     # a body needs a statement
-    kept = [] if bodies and len(bodies[0]) > 1 else [f"{lines[first][: statement.col_offset]}pass\n"]
+    kept = [] if bodies and len(bodies[0]) > 1 else [f"{lines[first][: statement.col_offset]}pass{_end(lines)}"]
     return "".join([*lines[:first], *kept, *lines[last:]])
+
+
+def _end(lines: Sequence[str]) -> str:
+    """Return how lines of a file end."""
+    return "\r\n" if lines[0].endswith("\r\n") else "\n"
 
 
 def _is_alone(lines: Sequence[str], statement: ast.stmt) -> bool:
@@ -164,13 +177,13 @@ def _is_alone(lines: Sequence[str], statement: ast.stmt) -> bool:
 
 def _after_import(source: str, tree: ast.Module, line: int, code: str) -> str | None:
     """Add lines after a line that imports torch by its name."""
-    lines = source.splitlines(keepends=True)
+    lines = _lines(source)
     for node in ast.walk(tree):
         names = [(alias.name, alias.asname) for alias in node.names] if isinstance(node, ast.Import) else []
         if isinstance(node, ast.Import) and _covers(node, line) and (_MODULE, None) in names and _is_alone(lines, node):
             end = node.end_lineno or line
             indent = lines[line - 1][: node.col_offset]
-            last = lines[end - 1] if lines[end - 1].endswith("\n") else f"{lines[end - 1]}\n"
-            added = [f"{indent}{each}\n" for each in code.split("\n")]
+            last = lines[end - 1] if lines[end - 1].endswith("\n") else f"{lines[end - 1]}{_end(lines)}"
+            added = [f"{indent}{each}{_end(lines)}" for each in code.split("\n")]
             return "".join([*lines[: end - 1], last, *added, *lines[end:]])
     return None
