@@ -708,6 +708,27 @@ def test_what_is_faster_with_the_same_results_is_proven_and_stored(
     ]
 
 
+def test_only_runs_of_one_round_are_compared_and_steps_that_were_not_timed_are_left_out(plan: ProofPlan) -> None:
+    def took(step_ms: float) -> Attempt:
+        row = {"path": STEP, "instances": 30, "med_ns": 1e6 * step_ms, "on_gpu": True}
+        return Attempt(conform("timed_ranges", pd.DataFrame([row])), 1.0, effects={"tf32": 1})
+
+    series = workflow._Series(plan, Request(), SWITCH, family=STEP)
+    series.attempts = {
+        (): {0: took(50.0), 1: took(100.0), 2: took(100.0)},
+        ("tf32",): {1: took(80.0), 2: took(nan), 3: took(1.0)},
+    }
+    proof = workflow._proof(series, [SWITCH["tf32"]], None)
+    assert (proof.base_ns, proof.step_ns, proof.rounds) == (100e6, 80e6, 1)
+    assert proof.gain_pct == pytest.approx(20.0)
+    del series.attempts["tf32",][1], series.attempts["tf32",][3]
+    proof = workflow._proof(series, [SWITCH["tf32"]], finding("tensor_cores", "x"))
+    assert (proof.verdict, proof.why) == ("failed", "no step was timed")
+    series.attempts[()] = {0: took(nan)}
+    proof = workflow._proof(series, [SWITCH["tf32"]], finding("tensor_cores", "x"))
+    assert (proof.verdict, proof.base_ns, proof.promised_ns) == ("not measured", None, None)
+
+
 @pytest.mark.parametrize(
     ("steps", "loss", "rounds", "verdict"),
     [

@@ -54,7 +54,7 @@ _PATCH: Final = "proof.patch"
     help="End all runs by this time. What is known by then is reported.  [default: 10]",
 )
 @click.option(
-    "--steps", type=click.IntRange(min=1), metavar="N", help="End each run after this many steps (default: what fits)."
+    "--steps", type=click.IntRange(min=2), metavar="N", help="End each run after this many steps (default: what fits)."
 )
 @click.option(
     "--check", default="", metavar="COMMAND", help="A command that accepts the results of a run with status 0."

@@ -88,7 +88,7 @@ class ProofPlan:
 
 @dataclass
 class _Series:
-    """The runs of the unchanged program and of each set of switches, in order, by the names of the switches."""
+    """The runs of the unchanged program and of each set of switches: by the names of the switches, and by round."""
 
     plan: ProofPlan
     request: Request
@@ -96,7 +96,7 @@ class _Series:
     family: str = ""
     limit: Limit | None = None
     ends: float = 0.0
-    attempts: dict[tuple[str, ...], list[Attempt]] = field(default_factory=dict)
+    attempts: dict[tuple[str, ...], dict[int, Attempt]] = field(default_factory=dict)
 
     def run(self, names: tuple[str, ...], number: int) -> Attempt:
         """Run the program once more; Interrupted if that was stopped by a signal."""
@@ -112,13 +112,27 @@ class _Series:
         )
         if found.interrupted:
             raise Interrupted(f"interrupted in round {number + 1}", f"Logs are kept: {self.plan.folder}")
-        self.attempts.setdefault(names, []).append(found)
+        self.attempts.setdefault(names, {})[number] = found
         return found
+
+    def of(self, names: tuple[str, ...]) -> list[Attempt]:
+        """Return the runs of a set of switches, in order."""
+        return [*self.attempts.get(names, {}).values()]
+
+    def steps_ns(self, names: tuple[str, ...]) -> list[tuple[float, float]]:
+        """Return the steps without and with a set of switches, of the rounds that have both."""
+        base, changed = self.attempts.get((), {}), self.attempts.get(names, {})
+        steps = [(self.step_ns(base[number]), self.step_ns(changed[number])) for number in changed if number in base]
+        return [(one, other) for one, other in steps if one > 0 and other > 0]
+
+    def log_ratios(self, names: tuple[str, ...]) -> list[float]:
+        """Return the logarithms of the steps with a set of switches over those without, by rounds."""
+        return [log(other / one) for one, other in self.steps_ns(names)]
 
     def _patience_s(self, names: tuple[str, ...]) -> float:
         """Return how long a run may take: a switch that hangs must not use up the budget."""
         left = max(self.ends - time.monotonic(), 1.0)
-        unchanged = [found.seconds for found in self.attempts.get((), ())]
+        unchanged = [found.seconds for found in self.of(())]
         if not (names and unchanged):
             return left
         return min(left, _PATIENCE_S + _PATIENCE * max(unchanged), max(left / 2, 2 * max(unchanged)))
@@ -136,7 +150,7 @@ class _Series:
 
     def has_time_for(self, runs: int) -> bool:
         """Whether the budget allows this many runs as long as the longest so far."""
-        longest = max((found.seconds for runs_of in self.attempts.values() for found in runs_of), default=0.0)
+        longest = max((found.seconds for names in self.attempts for found in self.of(names)), default=0.0)
         return time.monotonic() + runs * longest < self.ends
 
 
@@ -154,7 +168,7 @@ def prove(plan: ProofPlan, request: Request) -> ProofReport:
         singles = [(switch.name,) for switch, _ in chosen]
         done = _measure(series, singles, 0) if singles else 0
         budget = f"the budget of {plan.budget_s / 60:.3g} min allows no more. Give more with --budget."
-        if missing := sum(name not in series.attempts for name in singles):
+        if missing := sum(not series.of(names) for names in singles):
             notes.append(f"{missing} of {len(singles)} switches were not measured: {budget}")
         elif done < plan.rounds and singles:
             notes.append(f"{done} of {plan.rounds} rounds ran: {budget}")
@@ -162,7 +176,7 @@ def prove(plan: ProofPlan, request: Request) -> ProofReport:
         best = _best_set(series, proofs, done)
     notes += [f"{each.title}. {each.detail}" for each in findings_of(log.conditions)]
     environment = plan.report.environment if plan.report else None
-    torch = {found.torch for runs_of in series.attempts.values() for found in runs_of if found.torch}
+    torch = {found.torch for names in series.attempts for found in series.of(names) if found.torch}
     report = ProofReport(
         plan.program.name,
         series.family,
@@ -275,7 +289,7 @@ def _measure(series: _Series, sets: Sequence[tuple[str, ...]], first: int) -> in
         waiting = [chosen for chosen in sets if _goes_on(series, chosen)]
         if number:
             # those that gain most, as many as there is time for
-            waiting.sort(key=lambda chosen: sum(_log_ratios(series, chosen)))
+            waiting.sort(key=lambda chosen: sum(series.log_ratios(chosen)))
             while waiting and not series.has_time_for(len(waiting) + 1):
                 waiting.pop()
             if not waiting:
@@ -283,14 +297,13 @@ def _measure(series: _Series, sets: Sequence[tuple[str, ...]], first: int) -> in
         order: list[tuple[str, ...]] = [(), *waiting]
         for chosen in order if number % 2 == 0 else order[::-1]:
             # one that pays needs another round
-            pays = any(min(_log_ratios(series, each), default=0.0) < log(1 - _LEAST_GAIN) for each in waiting)
+            pays = any(min(series.log_ratios(each), default=0.0) < log(1 - _LEAST_GAIN) for each in waiting)
             if chosen and not number and not series.has_time_for(3 if pays else 1):
                 continue
             found = series.run(chosen, first + number)
-            if found.timed_out and series.is_over and (chosen or number):
+            if found.timed_out and series.is_over and (chosen or first + number):
                 # what ran before counts
-                runs = series.attempts.pop(chosen)[:-1]
-                series.attempts |= {chosen: runs} if runs else {}
+                del series.attempts[chosen][first + number]
                 return done
             if not chosen and found.failure:
                 raise NotMeasured(f"the unchanged program {found.failure}", f"See: {series.plan.folder / 'log'}")
@@ -300,10 +313,9 @@ def _measure(series: _Series, sets: Sequence[tuple[str, ...]], first: int) -> in
 
 def _goes_on(series: _Series, chosen: tuple[str, ...]) -> bool:
     """Whether a set of switches is worth another run."""
-    runs = series.attempts.get(chosen, [])
-    if not all(not found.failure and _has_effect(found, chosen) for found in runs):
+    if not all(not found.failure and _has_effect(found, chosen) for found in series.of(chosen)):
         return False
-    ratios = _log_ratios(series, chosen)
+    ratios = series.log_ratios(chosen)
     return not ratios or min(ratios) < log(_CLEARLY_SLOWER)
 
 
@@ -317,8 +329,9 @@ def _proof(series: _Series, switches: Sequence[Switch], finding: Finding | None)
     The verdict is final unless it is NO_GAIN.
     """
     chosen = tuple(switch.name for switch in switches)
-    base, changed = series.attempts.get((), []), series.attempts.get(chosen, [])
-    base_ns = median([series.step_ns(found) for found in base]) if base else None
+    base, changed, steps_ns = series.of(()), series.of(chosen), series.steps_ns(chosen)
+    # of the rounds that both ran in
+    base_ns = _median([one for one, _ in steps_ns] or [series.step_ns(found) for found in base])
     gain_pct = finding.gain_pct if finding else None
     why = next((found.why[name] for found in changed for name in chosen if name in found.why), "")
     proof = Proof(
@@ -342,19 +355,24 @@ def _proof(series: _Series, switches: Sequence[Switch], finding: Finding | None)
         return replace(proof, why=f"the program {failed}")
     if not all(_has_effect(found, chosen) for found in changed):
         return replace(proof, verdict=NO_EFFECT, why=why or "nothing to change was found")
-    ratios = _log_ratios(series, chosen)
-    if not ratios:
+    if not series.attempts.get((), {}).keys() & series.attempts[chosen].keys():
+        return replace(proof, verdict=NOT_MEASURED, why="the budget was used up")
+    if not steps_ns:
         return replace(proof, why="no step was timed")
     return replace(
         proof,
-        base_ns=median([series.step_ns(found) for found in base[: len(changed)]]),
-        step_ns=median([series.step_ns(found) for found in changed]),
-        log_ratio=fmean(ratios),
-        rounds=len(ratios),
+        step_ns=_median([other for _, other in steps_ns]),
+        log_ratio=fmean(series.log_ratios(chosen)),
+        rounds=len(steps_ns),
         results=_results(base, changed, _numerics(switches)),
         verdict=NO_GAIN,
         places={name: changed[0].places.get(name, ()) for name in chosen},
     )
+
+
+def _median(steps_ns: Sequence[float]) -> float | None:
+    """Return the median of the steps that were timed; None if none was."""
+    return median(timed) if (timed := [step for step in steps_ns if step > 0]) else None
 
 
 def _numerics(switches: Sequence[Switch]) -> str:
@@ -373,7 +391,7 @@ def _has_same_results_without_dropout(proof: Proof, series: _Series) -> Proof:
     for names in (base, changed):
         if names not in series.attempts and series.has_time_for(1):
             series.run(names, proof.rounds)
-    unchanged, others = (series.attempts.get(names, []) for names in (base, changed))
+    unchanged, others = series.of(base), series.of(changed)
     if not all(found.effects.get(NO_DROPOUT.name) and not found.failure for found in (*unchanged, *others)):
         return proof
     results = _results(unchanged, others, _numerics([series.switch[name] for name in proof.switches]))
@@ -383,13 +401,6 @@ def _has_same_results_without_dropout(proof: Proof, series: _Series) -> Proof:
     return replace(proof, verdict=_verdict(proof))
 
 
-def _log_ratios(series: _Series, chosen: tuple[str, ...]) -> list[float]:
-    """Return the logarithms of the steps with a set of switches over those without, by rounds."""
-    pairs = zip(series.attempts.get((), []), series.attempts.get(chosen, []), strict=False)
-    steps = [(series.step_ns(one), series.step_ns(other)) for one, other in pairs]
-    return [log(other / one) for one, other in steps if one > 0 and other > 0]
-
-
 def _judged(proofs: Sequence[Proof], series: _Series) -> tuple[Proof, ...]:
     """Return the proofs with their intervals and verdicts.
 
@@ -397,7 +408,7 @@ def _judged(proofs: Sequence[Proof], series: _Series) -> tuple[Proof, ...]:
     """
     from scipy.stats import t  # noqa: PLC0415 (takes half a second, and few commands need it)
 
-    rows = {proof.switches: _log_ratios(series, proof.switches) for proof in proofs if proof.log_ratio is not None}
+    rows = {proof.switches: series.log_ratios(proof.switches) for proof in proofs if proof.log_ratio is not None}
     degrees = sum(len(ratios) - 1 for ratios in rows.values())
     squares = sum((ratio - fmean(ratios)) ** 2 for ratios in rows.values() for ratio in ratios)
     judged = []
