@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from importlib.util import module_from_spec, spec_from_file_location
 from math import nan
 from pathlib import Path
 from typing import Any
@@ -335,6 +336,53 @@ def test_a_run_without_a_known_step_ends_after_some_seconds_with_steps_that_can_
     found = attempt(slow, Request(timeout_s=60), (), tmp_path / "run", limit=Limit(seconds=0.1))
     assert (found.failure, found.timed_out) == ("", False)
     assert found.times["instances"].max() >= 5
+
+
+@pytest.fixture
+def hook(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The hook in a program, as a module; `left` has the statuses that the program would have ended with."""
+    spec = spec_from_file_location("hook", INJECTED.parent / "timed" / "sitecustomize.py")
+    assert spec
+    assert spec.loader
+    module: Any = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.left = []
+    monkeypatch.setattr(module, "save_and_leave", module.left.append)
+    return module
+
+
+def test_a_program_of_short_steps_ends_when_no_more_times_are_kept(hook: Any, tmp_path: Path) -> None:
+    hook._MOST = 20
+    for label, family in (("step #{}", "step #"), ("call#{}", "call#")):
+        hook.left.clear()
+        times = hook.Times(str(tmp_path))
+        times.save = lambda: None
+        times.limit = hook.Limit(f"40 0.0 {family}", str(tmp_path))
+        for number in range(41):
+            assert hook.left == []
+            times.enter(label.format(number))
+            times.leave()
+        assert hook.left == [0]
+        assert len(times.began) <= 20
+
+
+def test_all_ranks_of_a_job_end_after_the_same_step(hook: Any, tmp_path: Path) -> None:
+    step, other = "step (ends with SGD.step)", "Linear.forward"
+    alone = hook.Limit("0 0.0 ", str(tmp_path))
+    assert [alone.is_reached(step) for _ in range(6)] == [*[False] * 5, True]
+    hook._is_rank = lambda: True
+    first, second = (hook.Limit("0 0.0 ", str(tmp_path)) for _ in range(2))
+    second.ends += 1000
+    for _ in range(7):
+        assert not second.is_reached(step)
+    second.ends = 0
+    ends = []
+    for rank in (first, second):
+        while not rank.is_reached(step):
+            assert not rank.is_reached(other)
+        ends.append(rank.noted[step])
+    assert ends == [9, 9]
+    assert [path.name for path in tmp_path.iterdir()] == ["agreed"]
 
 
 def test_without_dropout_forms_that_draw_other_numbers_compute_the_same(

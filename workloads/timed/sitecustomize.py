@@ -38,7 +38,10 @@ _OFTEN = 3
 _NUMBER = re.compile("(?<![A-Za-z0-9])[0-9]+(?![A-Za-z0-9])")
 # a program does not end before some step has begun this often: fewer cannot be timed
 _TIMED = 5
+# of the steps so far: how many more all ranks of a job make when the time of one is over
+_LATER = 10
 _OPTIMIZER = "Optimizer.step#"
+_STEP = "step (ends with "
 
 
 class Times:
@@ -67,25 +70,28 @@ class Times:
 
     def _counted(self, path: str) -> str:
         """Count a range or call; return its name without numbers."""
-        family = _NUMBER.sub("#", path)
+        family = _family(path)
         self.counts[family] += 1
         return family
 
     def note(self, path: str, since_ns: int = 0) -> None:
         """Take the time of what begins; of a step that ends with what began at `since_ns`, that of its end."""
-        if len(self.began) >= _MOST:
-            return
-        if not self.began:
-            # not earlier: what is registered first runs last, after others have taken CUDA down
-            atexit.register(self.save)
-        now = time.perf_counter_ns()
-        self.began.append((path, threading.get_ident(), now, _event(), since_ns or now))
-        # a fork (a worker of a loader) has no steps
-        if self.limit and self.limit.is_reached(_NUMBER.sub("#", path)) and os.getpid() == self.process:
-            for stream in (sys.stdout, sys.stderr):
-                with suppress(Exception):
-                    stream.flush()
-            save_and_leave(0)
+        if len(self.began) < _MOST:
+            if not self.began:
+                # not earlier: what is registered first runs last, after others have taken CUDA down
+                atexit.register(self.save)
+            now = time.perf_counter_ns()
+            self.began.append((path, threading.get_ident(), now, _event(), since_ns or now))
+        self.leave_at_limit(path)
+
+    def leave_at_limit(self, path: str) -> None:
+        """End the process if enough has begun; a worker of a loader, and any other fork, has no steps."""
+        with suppress(Exception):
+            if self.limit and self.limit.is_reached(_family(path)) and os.getpid() == self.process and not _is_worker():
+                for stream in (sys.stdout, sys.stderr):
+                    with suppress(Exception):
+                        stream.flush()
+                save_and_leave(0)
 
     def end(self) -> None:
         """Note that the innermost range of this thread ends."""
@@ -108,9 +114,13 @@ class Times:
         family = self._counted(name)
         open_calls.append((name, inside or self.counts[family] >= _OFTEN, now))
         # steps of optimizers are noted when they end, and always
-        if not (inside or name.startswith(_OPTIMIZER) or family in self.left_out or len(self.began) > _MOST // 2):
-            self.note(name)
-            self._afford(family, now, time.perf_counter_ns() - now)
+        if inside or name.startswith(_OPTIMIZER):
+            return
+        if family in self.left_out or len(self.began) > _MOST // 2:
+            self.leave_at_limit(name)
+            return
+        self.note(name)
+        self._afford(family, now, time.perf_counter_ns() - now)
 
     def _afford(self, family: str, now: int, spent_ns: int) -> None:
         """Leave out the most frequent calls once calls cost too much: they are hardly steps."""
@@ -126,7 +136,7 @@ class Times:
         """Note that the innermost call ends: that of an optimizer, unless it is part of another's, ends a step."""
         name, _, since_ns = self.entered.pop()
         if name.startswith(_OPTIMIZER) and not any(outer.startswith(_OPTIMIZER) for outer, *_ in self.entered):
-            self.note(f"step (ends with {name[len(_OPTIMIZER) :]})", since_ns)
+            self.note(f"{_STEP}{name[len(_OPTIMIZER) :]})", since_ns)
 
     @property
     def entered(self) -> list[tuple[str, bool, int]]:
@@ -154,10 +164,11 @@ class Times:
 class Limit:
     """After how many steps of a family, or else after how many seconds, a program ends; from "STEPS SECONDS FAMILY"."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, folder: str) -> None:
         steps, seconds, self.family = text.split(" ", 2)
         self.steps, self.ends = int(steps), time.monotonic() + float(seconds)
         self.noted: Counter[str] = Counter()
+        self.agreed = Path(folder) / "agreed"
 
     def is_reached(self, family: str) -> bool:
         """Count what begins; return whether it is enough."""
@@ -165,7 +176,46 @@ class Limit:
         if self.family:
             # the last begins when it is the turn of the next
             return family == self.family and self.noted[family] > self.steps
-        return self.noted[family] > _TIMED and time.monotonic() > self.ends
+        if self.noted[family] <= _TIMED or time.monotonic() < self.ends:
+            return False
+        if not _is_rank():
+            return True
+        is_step = family.startswith(_STEP)
+        if is_step or not any(each.startswith(_STEP) for each in self.noted):
+            self.steps, self.family = self._agree(family)
+        return False
+
+    def _agree(self, family: str) -> tuple[int, str]:
+        """Return the step after which all ranks of a job end: one that is left alone waits for the others.
+
+        The first whose time is over says when, some steps later, as others may be ahead.
+        """
+        own = self.agreed.with_suffix(f".{os.getpid()}")
+        own.write_text(f"{self.noted[family] + max(2, self.noted[family] // _LATER)} {family}", encoding="utf-8")
+        with suppress(FileExistsError):
+            os.link(own, self.agreed)
+        own.unlink()
+        steps, _, agreed = self.agreed.read_text(encoding="utf-8").partition(" ")
+        return int(steps), agreed
+
+
+def _family(path: str) -> str:
+    """Return a path without numbers, as the times are summed up by."""
+    return _NUMBER.sub("#", path).replace("##", "#")
+
+
+def _is_rank() -> bool:
+    """Whether this process works with others of a job."""
+    distributed: Any = sys.modules.get("torch.distributed")
+    with suppress(Exception):
+        return bool(distributed.is_initialized() and distributed.get_world_size() > 1)
+    return False
+
+
+def _is_worker() -> bool:
+    """Whether this process is a worker of a loader, which may call models, too."""
+    loading: Any = sys.modules.get("torch.utils.data")
+    return bool(loading and loading.get_worker_info())
 
 
 _SAVES: list[Callable[[], None]] = []
@@ -230,7 +280,7 @@ def start(folder: str) -> None:
     watching.on_import({"torch": calls})
     _SAVES.append(times.save)
     if os.environ.get("NIGHTSIGHT_LIMIT"):
-        times.limit = Limit(os.environ["NIGHTSIGHT_LIMIT"])
+        times.limit = Limit(os.environ["NIGHTSIGHT_LIMIT"], folder)
     # it runs nothing that is registered
     os._exit = save_and_leave  # type: ignore[assignment]
 
