@@ -474,6 +474,45 @@ def test_a_switch_of_the_users_own_changes_the_program(
 
 
 @pytest.mark.parametrize(
+    ("first", "change", "holds", "why"),
+    [
+        ("", "pass", "True", "its function `holds` says so"),
+        ("import nothing_like_this", "pass", "True", "ModuleNotFoundError"),
+        ("", "wrong", "True", "its function `change` failed: NameError"),
+        ("", "pass", "wrong", "its function `holds` failed: NameError"),
+    ],
+)
+def test_a_switch_of_the_users_own_that_fails_is_said_and_needs_no_torch(
+    first: str,
+    change: str,
+    holds: str,
+    why: str,
+    program: Callable[..., Program],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("RANK", "head")
+    path = tmp_path / "own.py"
+    path.write_text(f"{first}\nMODULE = 'json'\ndef change(module): {change}\ndef holds(): return {holds}\n")
+    switches = [switch_of_file(path), SWITCH["gc_freeze"]]
+    found = attempt(program(code="import json"), Request(), switches, tmp_path / "run")
+    assert (found.failure, found.why) == ("", {"own": why})
+    assert found.effects.get("own", 0) == ("says so" in why)
+
+
+def test_a_check_is_not_switched_and_does_not_end_early(program: Callable[..., Program], tmp_path: Path) -> None:
+    found = attempt(
+        program(code=""),
+        Request(),
+        named_switches(("tf32", "override_tf32")),
+        tmp_path / "run",
+        limit=Limit(steps=1, family="x"),
+        check='test "$NIGHTSIGHT_SWITCHES$NIGHTSIGHT_LIMIT$NIGHTSIGHT_PROOF$NVIDIA_TF32_OVERRIDE" = tf32',
+    )
+    assert found.checked
+
+
+@pytest.mark.parametrize(
     ("text", "message"),
     [
         ("def change(module): pass\ndef holds(): return True", "has no MODULE"),
@@ -799,8 +838,12 @@ def test_a_verdict_is_of_the_interval_and_of_the_results(
     measured: Callable[..., list[tuple[str, ...]]],
 ) -> None:
     measured({("tf32",): loss}, unchanged=[50.0, 50.1, 49.9], tf32=steps)
-    (proof,) = prove(named(plan, "tf32", rounds=rounds), Request()).proofs
+    found = prove(named(plan, "tf32", rounds=rounds), Request())
+    (proof,) = found.proofs
     assert proof.verdict == verdict
+    text = "\n".join(proof_lines(found))
+    doubt = "results different (different since" if loss > 1 else "it ran in one round only"
+    assert (f"tf32 is not proven: {doubt}" in text) == (verdict == "faster")
 
 
 def test_the_best_set_has_what_pays_together_and_nothing_that_excludes_another(
@@ -864,6 +907,9 @@ def test_the_command_takes_the_latest_report_and_says_what_is_wrong(tmp_path: Pa
     assert "tf32: matrix products and convolutions in TF32 (tensor_cores)" in listed
     assert "is not one of: tf32," in run("prove", "--switch", "nothing", "train.py", expect=2).stderr
     assert "Name a workload or script" in run("prove", expect=2).stderr
+    (tmp_path / "tf32.py").write_text("MODULE = 'json'\ndef change(module): pass\ndef holds(): pass\n")
+    said = run("prove", "--switch", str(tmp_path / "tf32.py"), "train.py", expect=2).stderr
+    assert "two switches have the name tf32" in said
     (tmp_path / "other.json").write_text(EMPTY)
     (tmp_path / "run.py").write_text("")
     said = run("prove", "--report", str(tmp_path / "other.json"), str(tmp_path / "run.py"), expect=2).stderr

@@ -31,12 +31,16 @@ class Outcomes:
         self.norms: list[Any] = []
         self.effects: Any = None
         self.torch = ""
+        self.is_saved = False
+        # of a program without torch
+        atexit.register(self.save)
 
     def watch(self, torch: Any) -> None:  # noqa: ANN401
         """Record values of torch, and write them when the process ends."""
         self.torch = str(torch.__version__)
         with suppress(Exception):
             torch.manual_seed(_SEED)
+        # runs before what was registered earlier, and before CUDA is taken down
         atexit.register(self.save)
         backward = torch.autograd.backward
 
@@ -82,8 +86,9 @@ class Outcomes:
 
     def save(self) -> None:
         """Write the values of this process; a fork has none."""
-        if os.getpid() != self.process:
+        if os.getpid() != self.process or self.is_saved:
             return
+        self.is_saved = True
         with suppress(Exception):
             self.effects.finish()
             document = {
@@ -96,7 +101,8 @@ class Outcomes:
                 "places": self.effects.places,
             }
             # of a job: by rank, as process ids differ from run to run
-            name = f"{os.environ.get('RANK', '0')}.{self.process}"
+            rank = os.environ.get("RANK", "")
+            name = f"{rank if rank.isdecimal() else 0}.{self.process}"
             aside = self.folder / f"{name}.aside"
             aside.write_text(json.dumps(document), encoding="utf-8")
             aside.replace(self.folder / f"{name}.outcome")

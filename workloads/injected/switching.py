@@ -42,7 +42,12 @@ class Effects:
     def finish(self) -> None:
         """Forget the changes that the program has undone."""
         for name, holds in self.holds.items():
-            if not holds():
+            try:
+                is_there = holds()
+            except Exception as error:  # noqa: BLE001 (it may be the user's)
+                is_there = False
+                self.why[name] = f"its function `holds` failed: {type(error).__name__}"
+            if not is_there:
                 self.count[name] = 0
                 self.why.setdefault(name, "the program sets it itself")
 
@@ -82,7 +87,11 @@ def start(names: list[str], on_import: Callable[..., object], effects: Effects) 
     """Turn these switches on, each when its module is imported; one that ends in .py is a file of the user's."""
     by_module: dict[str, list[tuple[str, Change]]] = {}
     for name in filter(None, names):
-        module, change = _of_file(name) if name.endswith(".py") else SWITCHES[name]
+        try:
+            module, change = _of_file(name) if name.endswith(".py") else SWITCHES[name]
+        except Exception as error:  # noqa: BLE001 (others must go on)
+            effects.failed(name, error)
+            continue
         by_module.setdefault(module, []).append((name, change))
 
     def change_all(chosen: list[tuple[str, Change]]) -> Callable[[Any], None]:
@@ -104,7 +113,11 @@ def _of_file(path: str) -> tuple[str, Change]:
     exec(compile(Path(path).read_text(encoding="utf-8"), path, "exec"), namespace)  # noqa: S102 (the user's own)
 
     def change(module: Any, effects: Effects) -> None:  # noqa: ANN401
-        namespace["change"](module)
+        try:
+            namespace["change"](module)
+        except Exception as error:  # noqa: BLE001 (the program must go on)
+            effects.why[path] = f"its function `change` failed: {type(error).__name__}"
+            return
         effects.done(path)
         effects.why[path] = "its function `holds` says so"
         effects.holds[path] = namespace["holds"]
@@ -528,10 +541,17 @@ def _no_dropout(module: Any, effects: Effects) -> None:  # noqa: ANN401
     attention = module.scaled_dot_product_attention
 
     @wraps(attention)
-    def attended(query: Any, key: Any, value: Any, mask: Any = None, dropout: float = 0.0, **named: Any) -> Any:  # noqa: ANN401
-        if named.pop("dropout_p", dropout):
-            effects.count["no_dropout"] += 1
-        return attention(query, key, value, named.pop("attn_mask", mask), 0.0, **named)
+    def attended(
+        query: Any,  # noqa: ANN401
+        key: Any,  # noqa: ANN401
+        value: Any,  # noqa: ANN401
+        attn_mask: Any = None,  # noqa: ANN401
+        dropout_p: float = 0.0,
+        *given: Any,  # noqa: ANN401
+        **named: Any,  # noqa: ANN401
+    ) -> Any:  # noqa: ANN401
+        effects.count["no_dropout"] += bool(dropout_p)
+        return attention(query, key, value, attn_mask, 0.0, *given, **named)
 
     module.scaled_dot_product_attention = attended
 

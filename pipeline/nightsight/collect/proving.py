@@ -6,6 +6,7 @@ A hook in the program does both (workloads/timed/sitecustomize.py); each process
 import ast
 import json
 import os
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from nightsight.errors import ToolError, UsageError
 from nightsight.model.proof import Place
 from nightsight.results.switches import NONE, NUMERICS, Switch
 
+_SWITCHES: Final = "NIGHTSIGHT_SWITCHES"
 _DAMAGED: Final = (OSError, ValueError, KeyError, TypeError)
 
 
@@ -30,7 +32,7 @@ class Attempt:
 
     effects: how often each switch changed something, by name; why: the reason if it could not; places: the lines of the
     program that it changed. failure: how the run failed, "" if it did not. checked: whether the user's check accepted
-    the results, None without one. torch: its version.
+    the results, None without one; check_s: how long it took. torch: its version.
     """
 
     times: pd.DataFrame
@@ -43,6 +45,7 @@ class Attempt:
     interrupted: bool = False
     timed_out: bool = False
     checked: bool | None = None
+    check_s: float = 0.0
     torch: str = ""
 
 
@@ -75,7 +78,7 @@ def attempt(
         "PYTHONPATH": os.pathsep.join(path),
         "NIGHTSIGHT_TIMES": str(folder),
         "NIGHTSIGHT_PROOF": str(folder),
-        "NIGHTSIGHT_SWITCHES": "\n".join(switch.key for switch in switches if not switch.environment),
+        _SWITCHES: "\n".join(switch.key for switch in switches if not switch.environment),
     }
     if limit:
         environment["NIGHTSIGHT_LIMIT"] = f"{limit.steps} {limit.seconds} {limit.family}"
@@ -94,7 +97,7 @@ def attempt(
             effects[switch.name] = int(not switch.environment.items() <= plain.items())
             why |= {} if effects[switch.name] else {switch.name: "is set already"}
     failure = "" if outcome.ok else outcome.ending
-    return replace(
+    found = replace(
         recorded,
         seconds=outcome.seconds,
         effects=effects,
@@ -102,8 +105,12 @@ def attempt(
         failure=failure,
         interrupted=outcome.interrupted,
         timed_out=outcome.timed_out,
-        checked=_check(check, environment, folder, request) if check and not failure else None,
     )
+    if not check or failure:
+        return found
+    started = time.monotonic()
+    checked = _check(check, {**plain, _SWITCHES: environment[_SWITCHES]}, folder, request)
+    return replace(found, checked=checked, check_s=time.monotonic() - started)
 
 
 def _recorded(folder: Path, names: Mapping[str, str]) -> Attempt:
@@ -133,7 +140,7 @@ def _recorded(folder: Path, names: Mapping[str, str]) -> Attempt:
 
 
 def _check(check: str, environment: dict[str, str], folder: Path, request: Request) -> bool:
-    """Run the user's check; it accepts the results with status 0."""
+    """Run the user's check, as it is: nothing in it is switched or ends early. It accepts the results with status 0."""
     try:
         child = Child(("sh", "-c", check), environment)
         return run_logged(child, log=folder / "check.log", timeout_s=request.timeout_s).ok
