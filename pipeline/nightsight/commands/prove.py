@@ -104,8 +104,12 @@ def prove(ctx: click.Context, /, target: str | None, **values: Any) -> None:  # 
             *(align([header, *rows], right=(1, 2)) if rows else [f"No proof has a promise in {values['reports']} yet."])
         )
         return
-    files = {name: switch_of_file(Path(name)) for name in values["switches"] if name.endswith(".py")}
+    names = list(dict.fromkeys(values["switches"]))
+    files = {name: switch_of_file(Path(name)) for name in names if name.endswith(".py")}
     known_switches = SWITCH | files
+    for file in files.values():
+        if [each.name for each in known_switches.values()].count(file.name) > 1:
+            raise UsageError(f"two switches have the name {file.name}", "Rename your file.")
     for name, known in (("switches", known_switches), ("cause", RULE)):
         if unknown := [each for each in values[name] if each not in known]:
             raise click.UsageError(f"{unknown[0]} is not one of: {', '.join(known)}.")
@@ -120,7 +124,7 @@ def prove(ctx: click.Context, /, target: str | None, **values: Any) -> None:  # 
             reports / program.name / PROOF.parent,
             report,
             values["cause"],
-            tuple(known_switches[name] for name in values["switches"]),
+            tuple(known_switches[name] for name in names),
             values["is_all"],
             values["rounds"],
             values["budget"] * _MINUTE_S,

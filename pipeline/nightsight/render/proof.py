@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from math import exp
 from typing import Final
 
-from nightsight.model.proof import UNMEASURED, Proof, ProofReport
+from nightsight.model.proof import DIFFERENT, FASTER, UNKNOWN, UNMEASURED, Proof, ProofReport
 from nightsight.render.lines import align, cut, wrap
 from nightsight.texts import middle_cut, printable
 from nightsight.units import format_value
@@ -33,6 +33,8 @@ def _lines(report: ProofReport, width: int) -> Iterator[str]:
     for proof in report.proofs:
         if proof.why and proof.verdict in UNMEASURED:
             yield from wrap(f"{proof.switches[0]}: {proof.why}", width)
+        if proof.verdict == FASTER:
+            yield from wrap(f"{proof.switches[0]} is not proven: {_doubt(proof)}", width)
     best = report.best_proven
     if best and best.code:
         yield ""
@@ -48,6 +50,13 @@ def _lines(report: ProofReport, width: int) -> Iterator[str]:
             )
     for note in report.notes:
         yield from wrap(note, width)
+
+
+def _doubt(proof: Proof) -> str:
+    """Return why a proof that is faster proves nothing."""
+    if proof.results.verdict in {DIFFERENT, UNKNOWN}:
+        return f"results {proof.results.verdict} ({proof.results.detail})"
+    return "it ran in one round only. Give more --rounds, or more --budget"
 
 
 def _row(proof: Proof) -> tuple[str, ...]:

@@ -59,8 +59,10 @@ def patch_of(report: ProofReport, folder: Path) -> Patch:
             source = source if new is None else new
         label = os.path.relpath(path, folder) if Path(path).is_relative_to(folder) else path
         names = (label, label) if label == path else (f"a/{label}", f"b/{label}")
-        for text in unified_diff(_lines(old), _lines(source), *names):
-            texts.append(text if text.endswith("\n") else f"{text}\n\\ No newline at end of file\n")
+        texts += (
+            text if text.endswith("\n") else f"{text}\n\\ No newline at end of file\n"
+            for text in unified_diff(_lines(old), _lines(source), *names)
+        )
     return Patch("".join(texts), left_out)
 
 

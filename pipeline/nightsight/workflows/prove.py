@@ -53,6 +53,8 @@ _MOST_IN_SET: Final = 4
 # a run has at least this many steps, and the first this many seconds
 _LEAST_STEPS: Final = 20
 _LEAST_S: Final = 20.0
+# runs are planned for this share of the budget that is left: some take longer than expected
+_OF_BUDGET: Final = 0.8
 # a switch may make a run this much longer, as what is compiled takes a while; but half of the budget that is left must
 # suffice
 _PATIENCE: Final = 5
@@ -150,7 +152,7 @@ class _Series:
 
     def has_time_for(self, runs: int) -> bool:
         """Whether the budget allows this many runs as long as the longest so far."""
-        longest = max((found.seconds for names in self.attempts for found in self.of(names)), default=0.0)
+        longest = max((found.seconds + found.check_s for names in self.attempts for found in self.of(names)), default=0.0)
         return time.monotonic() + runs * longest < self.ends
 
 
@@ -220,11 +222,11 @@ def _warm_up(series: _Series, runs: int) -> list[str]:
     series.family, series.limit = family or _WHOLE_RUN, None
     if not family:
         return ["No range, optimizer step or call of a model repeats in this program: whole runs were timed."]
-    is_whole = warm_up.seconds < seconds and (1 + runs) * warm_up.seconds < plan.budget_s
+    is_whole = warm_up.seconds < seconds and (1 + runs) * (warm_up.seconds + warm_up.check_s) < plan.budget_s
     if not (is_whole or plan.steps):
         # of a run, what is not steps
-        started_s = warm_up.seconds - 1e-9 * step_ns * float(warm_up.times.set_index("path")["instances"][family])
-        left_s = series.ends - time.monotonic()
+        started_s = warm_up.seconds + warm_up.check_s - 1e-9 * step_ns * float(warm_up.times.set_index("path")["instances"][family])
+        left_s = _OF_BUDGET * (series.ends - time.monotonic())
         steps = max(int((left_s / max(runs, 1) - max(started_s, 0.0)) / (1e-9 * step_ns)), _LEAST_STEPS)
         series.limit = Limit(steps=steps, family=family)
         return [f"Each run ended after {steps:,} steps, because of the budget of {plan.budget_s / 60:.3g} min."]
