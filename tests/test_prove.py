@@ -873,6 +873,25 @@ def test_no_run_begins_after_the_budget(plan: ProofPlan, measured: Callable[...,
     assert "1 of 5 rounds ran: the budget of 0.0333 min allows no more. Give more with --budget." in found.notes
 
 
+def test_a_budget_is_blamed_only_if_it_was_short_and_what_ran_before_a_failure_counts(
+    plan: ProofPlan, measured: Callable[..., list[tuple[str, ...]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran = measured(unchanged=[50.0], tf32=[80.0], fused_optimizer=[30.0, 30.1])
+    slower = prove(named(plan, "tf32"), Request())
+    assert (slower.proofs[0].verdict, slower.notes) == ("slower", ())
+    run_once = workflow.attempt
+
+    def fails_late(*given: Any, **options: Any) -> Attempt:
+        found = run_once(*given, **options)
+        return replace(found, failure="ended with exit status 1") if len(ran) == 6 else found
+
+    monkeypatch.setattr(workflow, "attempt", fails_late)
+    ran.clear()
+    faster = prove(named(plan, "fused_optimizer", rounds=5), Request())
+    assert (faster.proofs[0].verdict, faster.proofs[0].rounds) == ("proven", 2)
+    assert faster.notes == ("The unchanged program ended with exit status 1 in round 3.",)
+
+
 def test_a_check_that_rejects_is_believed_and_a_switch_without_effect_runs_once(plan: ProofPlan) -> None:
     found = prove(
         replace(

@@ -99,6 +99,9 @@ class _Series:
     limit: Limit | None = None
     ends: float = 0.0
     attempts: dict[tuple[str, ...], dict[int, Attempt]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    # whether a round lacked time
+    is_short: bool = False
 
     def run(self, names: tuple[str, ...], number: int) -> Attempt:
         """Run the program once more; Interrupted if that was stopped by a signal."""
@@ -152,7 +155,9 @@ class _Series:
 
     def has_time_for(self, runs: int) -> bool:
         """Whether the budget allows this many runs as long as the longest so far."""
-        longest = max((found.seconds + found.check_s for names in self.attempts for found in self.of(names)), default=0.0)
+        longest = max(
+            (found.seconds + found.check_s for names in self.attempts for found in self.of(names)), default=0.0
+        )
         return time.monotonic() + runs * longest < self.ends
 
 
@@ -166,13 +171,14 @@ def prove(plan: ProofPlan, request: Request) -> ProofReport:
     known = {switch.name: switch for switch in (*SWITCHES, NO_DROPOUT, *plan.switches)}
     series = _Series(plan, request, known, ends=time.monotonic() + plan.budget_s)
     with logging_gpus() as log:
-        notes = _warm_up(series, runs=plan.rounds * (1 + len(chosen)))
+        notes = series.notes
+        _warm_up(series, runs=plan.rounds * (1 + len(chosen)))
         singles = [(switch.name,) for switch, _ in chosen]
         done = _measure(series, singles, 0) if singles else 0
         budget = f"the budget of {plan.budget_s / 60:.3g} min allows no more. Give more with --budget."
         if missing := sum(not series.of(names) for names in singles):
             notes.append(f"{missing} of {len(singles)} switches were not measured: {budget}")
-        elif done < plan.rounds and singles:
+        elif done < plan.rounds and series.is_short:
             notes.append(f"{done} of {plan.rounds} rounds ran: {budget}")
         proofs = _judged([_proof(series, (switch,), finding) for switch, finding in chosen], series)
         best = _best_set(series, proofs, done)
@@ -197,8 +203,8 @@ def prove(plan: ProofPlan, request: Request) -> ProofReport:
     return report
 
 
-def _warm_up(series: _Series, runs: int) -> list[str]:
-    """Run the unchanged program once; find what a step is, and after how many runs end. Return what to note.
+def _warm_up(series: _Series, runs: int) -> None:
+    """Run the unchanged program once; find what a step is, and after how many runs end.
 
     runs: how many follow.
     """
@@ -221,18 +227,26 @@ def _warm_up(series: _Series, runs: int) -> list[str]:
         family, step_ns = timed_step(warm_up.times, "")
     series.family, series.limit = family or _WHOLE_RUN, None
     if not family:
-        return ["No range, optimizer step or call of a model repeats in this program: whole runs were timed."]
+        series.notes.append(
+            "No range, optimizer step or call of a model repeats in this program: whole runs were timed."
+        )
+        return
     is_whole = warm_up.seconds < seconds and (1 + runs) * (warm_up.seconds + warm_up.check_s) < plan.budget_s
     if not (is_whole or plan.steps):
         # of a run, what is not steps
-        started_s = warm_up.seconds + warm_up.check_s - 1e-9 * step_ns * float(warm_up.times.set_index("path")["instances"][family])
+        started_s = (
+            warm_up.seconds
+            + warm_up.check_s
+            - 1e-9 * step_ns * float(warm_up.times.set_index("path")["instances"][family])
+        )
         left_s = _OF_BUDGET * (series.ends - time.monotonic())
         steps = max(int((left_s / max(runs, 1) - max(started_s, 0.0)) / (1e-9 * step_ns)), _LEAST_STEPS)
         series.limit = Limit(steps=steps, family=family)
-        return [f"Each run ended after {steps:,} steps, because of the budget of {plan.budget_s / 60:.3g} min."]
-    if plan.steps:
+        series.notes.append(
+            f"Each run ended after {steps:,} steps, because of the budget of {plan.budget_s / 60:.3g} min."
+        )
+    elif plan.steps:
         series.limit = Limit(steps=plan.steps, family=family)
-    return []
 
 
 def calibration(reports: Path) -> list[tuple[str, int, float, int]]:
@@ -294,6 +308,7 @@ def _measure(series: _Series, sets: Sequence[tuple[str, ...]], first: int) -> in
             waiting.sort(key=lambda chosen: sum(series.log_ratios(chosen)))
             while waiting and not series.has_time_for(len(waiting) + 1):
                 waiting.pop()
+                series.is_short = not waiting
             if not waiting:
                 break
         order: list[tuple[str, ...]] = [(), *waiting]
@@ -303,12 +318,16 @@ def _measure(series: _Series, sets: Sequence[tuple[str, ...]], first: int) -> in
             if chosen and not number and not series.has_time_for(3 if pays else 1):
                 continue
             found = series.run(chosen, first + number)
-            if found.timed_out and series.is_over and (chosen or first + number):
+            if found.failure and not (chosen or first + number):
+                raise NotMeasured(f"the unchanged program {found.failure}", f"See: {series.plan.folder / 'log'}")
+            is_late = found.timed_out and series.is_over
+            if is_late or (found.failure and not chosen):
                 # what ran before counts
                 del series.attempts[chosen][first + number]
+                series.is_short |= is_late
+                if not is_late:
+                    series.notes.append(f"The unchanged program {found.failure} in round {first + number + 1}.")
                 return done
-            if not chosen and found.failure:
-                raise NotMeasured(f"the unchanged program {found.failure}", f"See: {series.plan.folder / 'log'}")
         done += 1
     return done
 
@@ -461,6 +480,7 @@ def _best_set(series: _Series, proofs: Sequence[Proof], first: int) -> Proof | N
             continue
         together = (*names, name)
         if not series.has_time_for(2 * series.plan.rounds):
+            series.notes.append(f"There was no time for {' + '.join(together)} together. Give more with --budget.")
             break
         # its rounds have their own runs of the unchanged program
         own = replace(series, attempts={})
