@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from importlib.util import module_from_spec, spec_from_file_location
-from math import nan
+from math import inf, nan
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +69,7 @@ LOSSES = [2.0, 1.5, 1.2, 1.0]
             DIFFERENT,
             "different since value 2 of 4: nan against 1.5",
         ),
+        ([LOSSES, LOSSES], [[2.0, inf, 1.2, 1.0]], NONE, DIFFERENT, "different since value 2 of 4: inf against 1.5"),
         ([LOSSES, LOSSES], [LOSSES[:3]], NONE, DIFFERENT, "3 values instead of 4"),
         ([LOSSES, LOSSES[:3]], [LOSSES], NONE, UNKNOWN, "unchanged runs have different numbers of values"),
         ([[], []], [[]], NONE, UNKNOWN, "no loss and no output of a model was seen"),
@@ -879,7 +880,7 @@ def test_a_budget_is_blamed_only_if_it_was_short_and_what_ran_before_a_failure_c
     ran = measured(unchanged=[50.0], tf32=[80.0], fused_optimizer=[30.0, 30.1])
     slower = prove(named(plan, "tf32"), Request())
     assert (slower.proofs[0].verdict, slower.notes) == ("slower", ())
-    run_once: Any = vars(workflow)["attempt"]
+    run_once: Callable[..., Attempt] = vars(workflow)["attempt"]
 
     def fails_late(*given: Any, **options: Any) -> Attempt:
         found = run_once(*given, **options)

@@ -66,7 +66,8 @@ def with_results(comparison: Comparison, results: Results) -> Comparison:
     if results.verdict != DIFFERENT:
         text = {UNKNOWN: "were not compared", EQUAL: "are equal", WITHIN: "agree"}[results.verdict]
         return replace(comparison, notes=(*comparison.notes, f"Results {text}: {results.detail}."))
-    text = f"results {results.detail} of the baseline"
+    verb = "" if results.detail.startswith(DIFFERENT) else "differ: "
+    text = f"results {verb}{results.detail} of the baseline"
     speed = "Faster, and wrong" if comparison.verdict == "improved" else "Wrong"
     decision, size = comparison.decision, comparison.decision.line.rpartition(", on ")[2]
     broken = (text, *decision.broken)
@@ -99,7 +100,9 @@ def _difference(first: Floats, second: Floats) -> Floats:
     """Return the relative differences of two series."""
     largest = np.maximum(np.abs(first), np.abs(second))
     scale = np.maximum(largest, _LEAST * float(np.nanmax(np.abs(first), initial=0.0)))
-    difference: Floats = np.abs(first - second) / np.where(scale > 0, scale, 1.0)
+    # infinite values have none
+    with np.errstate(invalid="ignore"):
+        difference: Floats = np.abs(first - second) / np.where(scale > 0, scale, 1.0)
     return difference
 
 
