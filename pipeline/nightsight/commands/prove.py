@@ -3,6 +3,7 @@
 import sys
 from functools import partial
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -133,7 +134,8 @@ def prove(ctx: click.Context, /, target: str | None, **values: Any) -> None:  # 
         )
         result = measure(plan, request)
     patch = patch_of(result, Path.cwd()) if values["patch"] else None
-    if patch and patch.diff:
+    if patch:
+        # an earlier proof may have left one
         write_file(plan.folder / _PATCH, patch.diff.encode())
     if values["style"] == "json":
         say(*result.to_json().rstrip("\n").split("\n"))
@@ -145,7 +147,9 @@ def prove(ctx: click.Context, /, target: str | None, **values: Any) -> None:  # 
             say(f"Not in the patch: {name}, because {reason}.")
         file = values["reports"] / program.name / PROOF.parent / _PATCH
         say(
-            f"patch: {file}. To apply it: git apply {file}" if patch.diff else "Nothing was proven that can be patched."
+            f"patch: {file}. To apply it: git apply {quote(str(file))}"
+            if patch.diff
+            else "Nothing was proven that can be patched."
         )
 
 

@@ -233,14 +233,14 @@ def _warm_up(series: _Series, runs: int) -> None:
         return
     is_whole = warm_up.seconds < seconds and (1 + runs) * (warm_up.seconds + warm_up.check_s) < plan.budget_s
     if not (is_whole or plan.steps):
+        count = float(warm_up.times.set_index("path")["instances"][family])
         # of a run, what is not steps
-        started_s = (
-            warm_up.seconds
-            + warm_up.check_s
-            - 1e-9 * step_ns * float(warm_up.times.set_index("path")["instances"][family])
-        )
+        started_s = warm_up.seconds + warm_up.check_s - 1e-9 * step_ns * count
         left_s = _OF_BUDGET * (series.ends - time.monotonic())
         steps = max(int((left_s / max(runs, 1) - max(started_s, 0.0)) / (1e-9 * step_ns)), _LEAST_STEPS)
+        if warm_up.seconds < seconds and steps >= count:
+            # it ends by itself before
+            return
         series.limit = Limit(steps=steps, family=family)
         series.notes.append(
             f"Each run ended after {steps:,} steps, because of the budget of {plan.budget_s / 60:.3g} min."
