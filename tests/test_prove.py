@@ -221,12 +221,17 @@ def test_a_variable_that_is_set_already_has_no_effect(
     program: Callable[..., Program], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUDA_DEVICE_MAX_CONNECTIONS", "1")
-    switches = named_switches(("one_connection", "eager_loading"))
-    found = attempt(program(code="pass"), Request(), switches, tmp_path / "run")
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:64")
+    monkeypatch.setenv("XLA_FLAGS", f"--x {SWITCH['xla_overlap'].environment['XLA_FLAGS']}")
+    switches = named_switches(("one_connection", "eager_loading", "expandable_segments", "xla_overlap"))
+    code = "import os; print(os.environ['PYTORCH_CUDA_ALLOC_CONF'], end='')"
+    found = attempt(program(code=code), Request(), switches, tmp_path / "run")
     assert (found.effects, found.why) == (
-        {"one_connection": 0, "eager_loading": 1},
-        {"one_connection": "is set already"},
+        {"one_connection": 0, "eager_loading": 1, "expandable_segments": 1, "xla_overlap": 0},
+        {"one_connection": "is set already", "xla_overlap": "is set already"},
     )
+    # what the program has otherwise, it keeps
+    assert (tmp_path / "run" / "run.log").read_text() == "max_split_size_mb:64,expandable_segments:True"
 
 
 def test_values_of_a_job_are_in_the_order_of_its_ranks(program: Callable[..., Program], tmp_path: Path) -> None:

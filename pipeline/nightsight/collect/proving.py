@@ -23,6 +23,8 @@ from nightsight.model.proof import Place
 from nightsight.results.switches import NONE, NUMERICS, Switch
 
 _SWITCHES: Final = "NIGHTSIGHT_SWITCHES"
+# variables of several options, and what is between these
+_LISTS: Final = {"PYTORCH_CUDA_ALLOC_CONF": ",", "XLA_FLAGS": " "}
 _DAMAGED: Final = (OSError, ValueError, KeyError, TypeError)
 
 
@@ -83,7 +85,7 @@ def attempt(
     if limit:
         environment["NIGHTSIGHT_LIMIT"] = f"{limit.steps} {limit.seconds} {limit.family}"
     for switch in switches:
-        environment |= switch.environment
+        environment |= {name: _joined(name, plain.get(name, ""), value) for name, value in switch.environment.items()}
     outcome = run_logged(
         Child(program.command, environment),
         log=folder / "run.log",
@@ -94,7 +96,8 @@ def attempt(
     effects, why = dict(recorded.effects), dict(recorded.why)
     for switch in switches:
         if switch.environment:
-            effects[switch.name] = int(not switch.environment.items() <= plain.items())
+            is_set = all(plain.get(name) == environment[name] for name in switch.environment)
+            effects[switch.name] = int(not is_set)
             why |= {} if effects[switch.name] else {switch.name: "is set already"}
     failure = "" if outcome.ok else outcome.ending
     found = replace(
@@ -111,6 +114,14 @@ def attempt(
     started = time.monotonic()
     checked = _check(check, {**plain, _SWITCHES: environment[_SWITCHES]}, folder, request)
     return replace(found, checked=checked, check_s=time.monotonic() - started)
+
+
+def _joined(name: str, given: str, value: str) -> str:
+    """Return the value of a variable with that of a switch: one that holds many options keeps those that it has."""
+    between = _LISTS.get(name)
+    if not (between and given):
+        return value
+    return given if value in given.split(between) else f"{given}{between}{value}"
 
 
 def _recorded(folder: Path, names: Mapping[str, str]) -> Attempt:
