@@ -47,7 +47,7 @@ def batch_sizes(timeline: Timeline) -> Iterator[Finding]:
             continue
         of_device = computing.iloc[rows]
         step: Ints = np.searchsorted(begin, of_device["start_ns"].to_numpy(), side="right") - 1
-        blocks = of_device[grid].to_numpy(dtype=np.float64).prod(axis=1)
+        blocks = np.nan_to_num(of_device[grid].to_numpy(dtype=np.float64).prod(axis=1))
         time_ns = (of_device["end_ns"] - of_device["start_ns"]).to_numpy(dtype=np.float64)
         sizes = _relative_sizes(of_device["name"].cat.codes.to_numpy(), step, blocks, len(begin))
         times = np.bincount(step, time_ns, len(begin)).astype(np.float64)
@@ -66,8 +66,10 @@ def _relative_sizes(name: Ints, step: Ints, blocks: Floats, steps: int) -> Float
     place, shape = code * steps + step, (len(distinct), steps)
     count = np.bincount(place, minlength=len(distinct) * steps).reshape(shape)
     total = np.bincount(place, blocks, len(distinct) * steps).reshape(shape)
-    is_common = (count == count[:, :1]).all(axis=1) & (count[:, 0] > 0)
-    relative = total[is_common] / np.median(total[is_common], axis=1, keepdims=True)
+    middle = np.median(total, axis=1, keepdims=True)
+    # without a grid in the capture, a kernel has no size
+    is_common = (count == count[:, :1]).all(axis=1) & (count[:, 0] > 0) & (middle[:, 0] > 0)
+    relative = total[is_common] / middle[is_common]
     if len(relative) < _FEWEST_KERNELS:
         return None
     low, high = np.quantile(relative, (_SMALLER, _LARGER), axis=1)
