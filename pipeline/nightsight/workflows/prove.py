@@ -204,7 +204,7 @@ def prove(plan: ProofPlan, request: Request) -> ProofReport:
 
 
 def _warm_up(series: _Series, runs: int) -> None:
-    """Run the unchanged program once; find what a step is, and after how many runs end.
+    """Run the unchanged program once; find what a step is, and after how many steps the other runs end.
 
     runs: how many follow.
     """
@@ -401,7 +401,7 @@ def _numerics(switches: Sequence[Switch]) -> str:
     return max((switch.numerics for switch in switches), key=NUMERICS.index)
 
 
-def _has_same_results_without_dropout(proof: Proof, series: _Series) -> Proof:
+def _compared_without_dropout(proof: Proof, series: _Series) -> Proof:
     """Return a faster proof with results that were compared without dropout, if they differ otherwise.
 
     Another form of a program draws other random numbers: with equal ones, its results can be equal.
@@ -440,7 +440,7 @@ def _judged(proofs: Sequence[Proof], series: _Series) -> tuple[Proof, ...]:
             proof = replace(proof, error=width)  # noqa: PLW2901 (the same, with its interval)
         is_open = proof.verdict == NO_GAIN
         judged.append(replace(proof, verdict=_verdict(proof)) if is_open else proof)
-    return tuple(_has_same_results_without_dropout(proof, series) for proof in judged)
+    return tuple(_compared_without_dropout(proof, series) for proof in judged)
 
 
 def _results(base: Sequence[Attempt], changed: Sequence[Attempt], numerics: str) -> Results:
