@@ -42,6 +42,7 @@ def main() -> None:
     parser.add_argument("--at-once", type=int, default=5, metavar="N", help="programs that start at a time")
     parser.add_argument("--base", action="store_true", help="time the form `base` only")
     parser.add_argument("--seconds", type=float, default=3600, help="start nothing after this time")
+    parser.add_argument("--budget", default="4", metavar="MINUTES", help="of the proof of one program (default: 4)")
     options = parser.parse_intermixed_args()
     cases = [ALL[name] for name in options.cases] or [case for case in ALL.values() if case.half in options.halves]
     if options.command == "check":
@@ -69,7 +70,11 @@ def main() -> None:
             all_at_once(forms, time_and_keep, options.at_once, deadline)
             return
         if options.command == "prove":
-            all_at_once(cases, lambda case: proven(case, variables, options.folder), options.at_once, deadline)
+
+            def prove(case: RealCase) -> None:
+                proven(case, variables, options.folder, options.budget)
+
+            all_at_once(cases, prove, options.at_once, deadline)
             return
         jobs = [(case, collector) for case in cases for collector in ("nsys", "torch") if collects(case, collector)]
         # the first measures what the profiler costs, for all
@@ -174,14 +179,14 @@ def profiled(case: RealCase, collector: str, variables: dict[str, str], folder: 
     return bool(found)
 
 
-def proven(case: RealCase, variables: dict[str, str], folder: Path) -> None:
+def proven(case: RealCase, variables: dict[str, str], folder: Path, minutes: str) -> None:
     """Profile a program, prove what can be switched, and keep the capture, the proof and what was said."""
     with tempfile.TemporaryDirectory() as reports:
         if not profiled(case, "nsys", variables, folder, Path(reports)):
             return
         began = time.monotonic()
         variables = {**variables, "REAL_SHARE": str(case.share)}
-        options = ["--reports", reports, "--rounds", "3", "--budget", "3"]
+        options = ["--reports", reports, "--rounds", "3", "--budget", minutes]
         done = nightsight(["prove", *options], case, variables, Path(reports))
         for path in Path(reports).glob("*/proof/proof.json"):
             (folder / f"{case.name}.proof.json").write_bytes(path.read_bytes())

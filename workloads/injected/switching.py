@@ -1,7 +1,8 @@
 """Changes a program from outside, one switch at a time: what advice asks for, without an edit of the program.
 
 Each switch is a function that changes a module when that is imported, and counts what it changed: a switch that found
-nothing to change has had no effect. Loaded by path into any program, whose Python may be older than ours.
+nothing to change has had no effect. A search counts the same and changes nothing, so that one run of the program says
+of all switches whether they can have an effect. Loaded by path into any program, whose Python may be older than ours.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from collections import Counter
 from contextlib import suppress
 from functools import wraps
 from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
+from inspect import signature
 from pathlib import Path
 from typing import Any, Callable  # noqa: UP035 (Python 3.8)
 from weakref import WeakKeyDictionary
@@ -30,10 +33,11 @@ class Effects:
     """What the switches did: `count` of changes by switch, and `why` one could not do more.
 
     places: the lines of the program that were changed, by switch. holds: whether the change of a switch is still there,
-    as the program may set the same.
+    as the program may set the same. is_search: nothing is changed, only counted.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_search: bool = False) -> None:
+        self.is_search = is_search
         self.count: Counter[str] = Counter()
         self.why: dict[str, str] = {}
         self.places: dict[str, list[tuple[str, int]]] = {}
@@ -51,13 +55,14 @@ class Effects:
                 self.count[name] = 0
                 self.why.setdefault(name, "the program sets it itself")
 
-    def done(self, name: str) -> None:
-        """Count a change, and note the line of the program that it is at."""
+    def applies(self, name: str) -> bool:
+        """Count a change, and note the line of the program that it is at; return whether to make it."""
         self.count[name] += 1
         if self.count[name] <= _PLACES:
             place = _place_in_program(sys._getframe(1))
             if place and place not in self.places.setdefault(name, []):
                 self.places[name].append(place)
+        return not self.is_search
 
     def failed(self, name: str, error: BaseException) -> None:
         """Note why a switch could not change something; only the kind of error, as its text may name anything."""
@@ -88,11 +93,14 @@ def start(names: list[str], on_import: Callable[..., object], effects: Effects) 
     by_module: dict[str, list[tuple[str, Change]]] = {}
     for name in filter(None, names):
         try:
-            module, change = _of_file(name) if name.endswith(".py") else SWITCHES[name]
+            changes = [_of_file(name)] if name.endswith(".py") else [SWITCHES[name]]
         except Exception as error:  # noqa: BLE001 (others must go on)
             effects.failed(name, error)
             continue
-        by_module.setdefault(module, []).append((name, change))
+        if name in _SECOND:
+            changes.append(_SECOND[name])
+        for module, change in changes:
+            by_module.setdefault(module, []).append((name, change))
 
     def change_all(chosen: list[tuple[str, Change]]) -> Callable[[Any], None]:
         def changed(module: Any) -> None:  # noqa: ANN401
@@ -118,7 +126,7 @@ def _of_file(path: str) -> tuple[str, Change]:
         except Exception as error:  # noqa: BLE001 (the program must go on)
             effects.why[path] = f"its function `change` failed: {type(error).__name__}"
             return
-        effects.done(path)
+        effects.count[path] += 1
         effects.why[path] = "its function `holds` says so"
         effects.holds[path] = namespace["holds"]
 
@@ -129,25 +137,25 @@ def _tf32(torch: Any, effects: Effects) -> None:  # noqa: ANN401
     if torch.backends.cuda.matmul.allow_tf32 and torch.backends.cudnn.allow_tf32:
         effects.why["tf32"] = "is on already"
         return
-    torch.set_float32_matmul_precision("high")
-    torch.backends.cudnn.allow_tf32 = True
-    effects.done("tf32")
-    effects.holds["tf32"] = lambda: torch.backends.cuda.matmul.allow_tf32
+    if effects.applies("tf32"):
+        torch.set_float32_matmul_precision("high")
+        torch.backends.cudnn.allow_tf32 = True
+        effects.holds["tf32"] = lambda: torch.backends.cuda.matmul.allow_tf32
 
 
 def _cudnn_benchmark(torch: Any, effects: Effects) -> None:  # noqa: ANN401
-    torch.backends.cudnn.benchmark = True
-    effects.done("cudnn_benchmark")
-    effects.holds["cudnn_benchmark"] = lambda: torch.backends.cudnn.benchmark
+    if effects.applies("cudnn_benchmark"):
+        torch.backends.cudnn.benchmark = True
+        effects.holds["cudnn_benchmark"] = lambda: torch.backends.cudnn.benchmark
 
 
 def _cudnn_attention(torch: Any, effects: Effects) -> None:  # noqa: ANN401
     if not torch.backends.cuda.cudnn_sdp_enabled():
         effects.why["cudnn_attention"] = "attention of cuDNN is off"
         return
-    torch.backends.cuda.enable_flash_sdp(False)
-    effects.done("cudnn_attention")
-    effects.holds["cudnn_attention"] = lambda: not torch.backends.cuda.flash_sdp_enabled()
+    if effects.applies("cudnn_attention"):
+        torch.backends.cuda.enable_flash_sdp(False)
+        effects.holds["cudnn_attention"] = lambda: not torch.backends.cuda.flash_sdp_enabled()
 
 
 def _around_models(torch: Any, change: Callable[[Any, Any, Any, Any], Any]) -> None:  # noqa: ANN401
@@ -174,9 +182,9 @@ def _bf16(torch: Any, effects: Effects) -> None:  # noqa: ANN401
         if torch.is_autocast_enabled():
             effects.why["bf16"] = "autocast is on already"
             return call(module, *given, **named)
-        kind = "cuda" if torch.cuda.is_available() else "cpu"
-        effects.done("bf16")
-        with torch.autocast(kind, torch.bfloat16):
+        if not effects.applies("bf16"):
+            return call(module, *given, **named)
+        with torch.autocast("cuda" if torch.cuda.is_available() else "cpu", torch.bfloat16):
             return call(module, *given, **named)
 
     _around_models(torch, change)
@@ -191,10 +199,10 @@ def _bf16_weights(torch: Any, effects: Effects) -> None:  # noqa: ANN401
             effects.why.setdefault("bf16_weights", "the model is trained")
             return call(module, *given, **named)
         if module not in converted:
-            converted[module] = any(value.dtype == torch.float32 for value in module.parameters())
+            is_float = any(value.dtype == torch.float32 for value in module.parameters())
+            converted[module] = is_float and effects.applies("bf16_weights")
             if converted[module]:
                 module.to(torch.bfloat16)
-                effects.done("bf16_weights")
         if not converted[module]:
             return call(module, *given, **named)
         given, named = _with_type(torch, (given, named), torch.float32, torch.bfloat16)
@@ -224,10 +232,10 @@ def _channels_last(torch: Any, effects: Effects) -> None:  # noqa: ANN401
 
     def change(call: Any, module: Any, given: Any, named: Any) -> Any:  # noqa: ANN401
         if module not in changed:
-            changed[module] = any(isinstance(inner, torch.nn.Conv2d) for inner in module.modules())
+            has_images = any(isinstance(inner, torch.nn.Conv2d) for inner in module.modules())
+            changed[module] = has_images and effects.applies("channels_last")
             if changed[module]:
                 module.to(memory_format=torch.channels_last)
-                effects.done("channels_last")
         if changed[module]:
             given = tuple(_as_channels_last(torch, value) for value in given)
             named = {name: _as_channels_last(torch, value) for name, value in named.items()}
@@ -254,16 +262,16 @@ def _compiled(name: str, **options: Any) -> Change:  # noqa: ANN401
             if module not in compiled:
                 forward = module.forward
                 compiled[module] = True
+                if not effects.applies(name):
+                    return call(module, *given, **named)
                 try:
                     # in place, so that all who hold the module call what is compiled
                     module.forward = torch.compile(forward, **options)
-                    result = call(module, *given, **named)
+                    return call(module, *given, **named)
                 except Exception as error:  # noqa: BLE001 (what cannot be compiled runs as it was)
                     module.forward = forward
                     effects.failed(name, error)
-                else:
-                    effects.done(name)
-                    return result
+                    effects.count[name] -= 1
             return call(module, *given, **named)
 
         _around_models(torch, change)
@@ -277,9 +285,8 @@ def _compile_dynamic(torch: Any, effects: Effects) -> None:  # noqa: ANN401
 
     @wraps(compile_now)
     def compiled(*given: Any, **named: Any) -> Any:  # noqa: ANN401
-        if named.get("dynamic") is None:
+        if named.get("dynamic") is None and effects.applies("compile_dynamic"):
             named["dynamic"] = True
-            effects.done("compile_dynamic")
         return compile_now(*given, **named)
 
     torch.compile = compiled
@@ -289,10 +296,9 @@ def _gc_freeze(torch: Any, effects: Effects) -> None:  # noqa: ANN401
     """Take what exists at the first call of a model out of garbage collection."""
 
     def change(call: Any, module: Any, given: Any, named: Any) -> Any:  # noqa: ANN401
-        if not effects.count["gc_freeze"]:
+        if not effects.count["gc_freeze"] and effects.applies("gc_freeze"):
             gc.collect()
             gc.freeze()
-            effects.done("gc_freeze")
         return call(module, *given, **named)
 
     _around_models(torch, change)
@@ -315,8 +321,8 @@ def _reduce_once(torch: Any, effects: Effects) -> None:  # noqa: ANN401
     def called(self: Any, *given: Any, **named: Any) -> Any:  # noqa: ANN401
         trains = torch.is_grad_enabled()
         passes[0] += trains
-        if trains and passes[0] < passes[1] == passes[2] and self.require_backward_grad_sync:
-            effects.done("reduce_once")
+        is_early = trains and passes[0] < passes[1] == passes[2] and self.require_backward_grad_sync
+        if is_early and effects.applies("reduce_once"):
             with self.no_sync():
                 return forward(self, *given, **named)
         return forward(self, *given, **named)
@@ -343,14 +349,15 @@ def _fuse(optimizer: Any, effects: Effects) -> None:  # noqa: ANN401
         # AdamW is an Adam, and is created as one, too
         if named.get("fused") is None and not getattr(self, "nightsight_fuses", False):
             self.nightsight_fuses = True
-            try:
-                # fused excludes foreach
-                create(self, params, *given, **{**named, "foreach": None, "fused": True})
-            except Exception as error:  # noqa: BLE001 (parameters that cannot be fused)
-                effects.failed("fused_optimizer", error)
-            else:
-                effects.done("fused_optimizer")
-                return
+            if effects.applies("fused_optimizer"):
+                try:
+                    # fused excludes foreach
+                    create(self, params, *given, **{**named, "foreach": None, "fused": True})
+                except Exception as error:  # noqa: BLE001 (parameters that cannot be fused)
+                    effects.failed("fused_optimizer", error)
+                    effects.count["fused_optimizer"] -= 1
+                else:
+                    return
         create(self, params, *given, **named)
 
     optimizer.__init__ = init
@@ -365,10 +372,14 @@ def _options(name: str, kind: str, wanted: Callable[[dict[str, Any]], dict[str, 
 
         @wraps(create)
         def init(self: Any, *given: Any, **named: Any) -> None:  # noqa: ANN401
-            changed = wanted(named)
-            if changed:
-                effects.done(name)
-            create(self, *given, **{**named, **changed})
+            # by name, whether the program gives an option by name or by position
+            _, *names = signature(create).parameters
+            said = {**dict(zip(names, given)), **named}  # noqa: B905 (Python 3.8)
+            changed = wanted(said)
+            if changed and effects.applies(name):
+                create(self, **{**said, **changed})
+            else:
+                create(self, *given, **named)
 
         changed_class.__init__ = init
 
@@ -414,9 +425,9 @@ def _non_blocking(torch: Any, effects: Effects) -> None:  # noqa: ANN401
         def copied(self: Any, *given: Any, _copy: Any = copy, **named: Any) -> Any:  # noqa: ANN401
             if "non_blocking" not in named and not self.is_cuda and self.is_pinned():
                 with suppress(TypeError):
-                    result = _copy(self, *given, non_blocking=True, **named)
-                    effects.done("non_blocking")
-                    return result
+                    is_changed = effects.applies("non_blocking")
+                    return _copy(self, *given, non_blocking=is_changed, **named)
+                effects.count["non_blocking"] -= 1
             return _copy(self, *given, **named)
 
         setattr(torch.Tensor, name, copied)
@@ -481,7 +492,8 @@ def _deferred_item(torch: Any, effects: Effects) -> None:  # noqa: ANN401
     def later(self: Any) -> Any:  # noqa: ANN401
         if self.device.type == "cpu" or not self.is_floating_point() or self.numel() != 1:
             return item(self)
-        effects.done("deferred_item")
+        if not effects.applies("deferred_item"):
+            return item(self)
         # a copy: the program may change the tensor; Python's numbers are double
         return _Later(self.detach().reshape(()).to(torch.float64, copy=True))
 
@@ -492,9 +504,12 @@ def _deferred_item(torch: Any, effects: Effects) -> None:  # noqa: ANN401
 def _stored_activations(module: Any, effects: Effects) -> None:  # noqa: ANN401
     """Keep activations instead of computing them again."""
     kept = {"use_reentrant", "context_fn", "determinism_check", "debug", "preserve_rng_state", "early_stop"}
+    checkpoint = module.checkpoint
 
+    @wraps(checkpoint)
     def plain(function: Any, *given: Any, **named: Any) -> Any:  # noqa: ANN401
-        effects.done("stored_activations")
+        if not effects.applies("stored_activations"):
+            return checkpoint(function, *given, **named)
         return function(*given, **{name: value for name, value in named.items() if name not in kept})
 
     module.checkpoint = plain
@@ -509,25 +524,49 @@ def _without(path: str, name: str) -> Change:
         for part in outer:
             place = getattr(place, part)
 
-        @wraps(getattr(place, last))
-        def nothing(*_: Any, **__: Any) -> None:  # noqa: ANN401
-            effects.done(name)
+        function = getattr(place, last)
+
+        @wraps(function)
+        def nothing(*given: Any, **named: Any) -> None:  # noqa: ANN401
+            if not effects.applies(name):
+                function(*given, **named)
 
         setattr(place, last, nothing)
 
     return change
 
 
-def _sdpa(transformers: Any, effects: Effects) -> None:  # noqa: ANN401
+def _sdpa(torch: Any, effects: Effects) -> None:  # noqa: ANN401
+    """Let modules that have their attention in two forms use the fused one, and fuse what is written out."""
+    seen: Any = WeakKeyDictionary()
+
+    def change(call: Any, module: Any, given: Any, named: Any) -> Any:  # noqa: ANN401
+        if module not in seen:
+            seen[module] = True
+            for inner in module.modules():
+                # timm and what is made after it
+                if getattr(inner, "fused_attn", None) is False and effects.applies("sdpa"):
+                    inner.fused_attn = True
+        return call(module, *given, **named)
+
+    _around_models(torch, change)
+    if hasattr(torch.nn.functional, "scaled_dot_product_attention"):
+        spec: Any = spec_from_file_location("nightsight_attention", Path(__file__).with_name("attention.py"))
+        attention = module_from_spec(spec)
+        spec.loader.exec_module(attention)
+        attention.fuse(lambda: effects.applies("sdpa"))
+
+
+def _sdpa_of_transformers(transformers: Any, effects: Effects) -> None:  # noqa: ANN401
     """Let models of transformers use scaled_dot_product_attention."""
     model = transformers.PreTrainedModel
     create = model.__init__
 
     @wraps(create)
     def init(self: Any, config: Any, *given: Any, **named: Any) -> None:  # noqa: ANN401
-        if getattr(config, "_attn_implementation", None) == "eager" and getattr(type(self), "_supports_sdpa", False):
+        is_eager = getattr(config, "_attn_implementation", None) == "eager"
+        if is_eager and getattr(type(self), "_supports_sdpa", False) and effects.applies("sdpa"):
             config._attn_implementation = "sdpa"
-            effects.done("sdpa")
         create(self, config, *given, **named)
 
     model.__init__ = init
@@ -583,7 +622,7 @@ SWITCHES: dict[str, tuple[str, Change]] = {
     "compile_autotune": ("torch", _compiled("compile_autotune", mode="max-autotune")),
     "compile_dynamic": ("torch", _compile_dynamic),
     "compile_graphs": ("torch", _compiled("compile_graphs", mode="reduce-overhead")),
-    "sdpa": ("transformers.modeling_utils", _sdpa),
+    "sdpa": ("torch", _sdpa),
     "reduce_once": ("torch", _reduce_once),
     "bucket_views": _ddp("bucket_views", gradient_as_bucket_view=True),
     "static_graph": _ddp("static_graph", static_graph=True),
@@ -596,3 +635,5 @@ SWITCHES: dict[str, tuple[str, Change]] = {
     "no_dropout": ("torch.nn.functional", _no_dropout),
 }
 """The module that a switch waits for, and the change of it; nightsight/results/switches.py says what each is for."""
+_SECOND: dict[str, tuple[str, Change]] = {"sdpa": ("transformers.modeling_utils", _sdpa_of_transformers)}
+"""Of switches that change two modules, the other."""

@@ -2,8 +2,8 @@
 
 With $NIGHTSIGHT_NAMES, PyTorch's modules and others get names for a profiler (`injected/naming.py`); with
 $NIGHTSIGHT_SAVES, a profiler saves its buffers before the process ends (`injected/saving.py`); with $NIGHTSIGHT_PROOF,
-what it computes is recorded, and the switches in $NIGHTSIGHT_SWITCHES are on; with $NIGHTSIGHT_LIMIT, the program ends
-after some steps or seconds. The times are of a run
+what it computes is recorded, and the switches in $NIGHTSIGHT_SWITCHES are on, or, with $NIGHTSIGHT_SEARCH, only count
+what they would change; with $NIGHTSIGHT_LIMIT, the program ends after some steps or seconds. The times are of a run
 without it, and have the same names: those of NVTX ranges, of modules that no other module calls, of backward passes
 and data loaders when they begin, of optimizers when their step ends. Each that is not inside one that repeats gets two
 times: that of the CPU, and that at which the GPU has done all work given to the current stream before, by a CUDA event
@@ -88,6 +88,7 @@ class Times:
         """End the process if enough has begun; a worker of a loader, and any other fork, has no steps."""
         with suppress(Exception):
             if self.limit and self.limit.is_reached(_family(path)) and os.getpid() == self.process and not _is_worker():
+                (self.folder / "cut").touch()
                 for stream in (sys.stdout, sys.stderr):
                     with suppress(Exception):
                         stream.flush()
@@ -162,17 +163,21 @@ class Times:
 
 
 class Limit:
-    """After how many steps of a family, or else after how many seconds, a program ends; from "STEPS SECONDS FAMILY"."""
+    """After how many steps of a family, or else after how many seconds, a program ends; from "STEPS SECONDS FAMILY".
+
+    The seconds begin with what repeats first: how long imports take does not matter.
+    """
 
     def __init__(self, text: str, folder: str) -> None:
         steps, seconds, self.family = text.split(" ", 2)
-        self.steps, self.ends = int(steps), time.monotonic() + float(seconds)
+        self.steps, self.seconds, self.ends = int(steps), float(seconds), 0.0
         self.noted: Counter[str] = Counter()
         self.agreed = Path(folder) / "agreed"
 
     def is_reached(self, family: str) -> bool:
         """Count what begins; return whether it is enough."""
         self.noted[family] += 1
+        self.ends = self.ends or time.monotonic() + self.seconds
         if self.family:
             # the last begins when it is the turn of the next
             return family == self.family and self.noted[family] > self.steps
@@ -297,11 +302,11 @@ def name(words: Collection[str]) -> None:
     watching.on_import({"torch": begin})
 
 
-def prove(folder: str, switches: list[str]) -> None:
+def prove(folder: str, switches: list[str], *, is_search: bool) -> None:
     """Turn switches on, and record what the program computes: see `switching.py` and `outcomes.py` in `injected`."""
     switching, outcomes, watching = _injected("switching"), _injected("outcomes"), _injected("watching")
     values = outcomes.Outcomes(folder)
-    values.effects = switching.Effects()
+    values.effects = switching.Effects(is_search=is_search)
     _SAVES.append(values.save)
     outcomes.seed_others(watching.on_import)
     watching.on_import({"torch": values.watch})
@@ -323,7 +328,8 @@ if __name__ == "sitecustomize":
         if os.environ.get("NIGHTSIGHT_TIMES"):
             start(os.environ["NIGHTSIGHT_TIMES"])
         if os.environ.get("NIGHTSIGHT_PROOF"):
-            prove(os.environ["NIGHTSIGHT_PROOF"], os.environ.get("NIGHTSIGHT_SWITCHES", "").split("\n"))
+            chosen = os.environ.get("NIGHTSIGHT_SWITCHES", "").split("\n")
+            prove(os.environ["NIGHTSIGHT_PROOF"], chosen, is_search=bool(os.environ.get("NIGHTSIGHT_SEARCH")))
         if os.environ.get("NIGHTSIGHT_SAVES"):
             _injected("saving").start()
         if os.environ.get("NIGHTSIGHT_NAMES"):

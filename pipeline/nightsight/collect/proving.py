@@ -34,7 +34,7 @@ class Attempt:
 
     effects: how often each switch changed something, by name; why: the reason if it could not; places: the lines of the
     program that it changed. failure: how the run failed, "" if it did not. checked: whether the user's check accepted
-    the results, None without one; check_s: how long it took. torch: its version.
+    the results, None without one; check_s: how long it took. torch: its version. is_cut: it ended at its limit.
     """
 
     times: pd.DataFrame
@@ -49,6 +49,7 @@ class Attempt:
     checked: bool | None = None
     check_s: float = 0.0
     torch: str = ""
+    is_cut: bool = False
 
 
 @dataclass(frozen=True)
@@ -68,8 +69,13 @@ def attempt(
     *,
     limit: Limit | None = None,
     check: str = "",
+    is_search: bool = False,
 ) -> Attempt:
-    """Run a program once with these switches; `folder` gets its logs only. ToolError if it cannot be started."""
+    """Run a program once with these switches; `folder` gets its logs only. ToolError if it cannot be started.
+
+    is_search: the program runs unchanged, and `effects` is what the switches would change; those of the user's own
+    files are not searched for.
+    """
     folder = writable_folder(folder).absolute()
     for old in folder.iterdir():
         old.unlink()
@@ -80,12 +86,19 @@ def attempt(
         "PYTHONPATH": os.pathsep.join(path),
         "NIGHTSIGHT_TIMES": str(folder),
         "NIGHTSIGHT_PROOF": str(folder),
-        _SWITCHES: "\n".join(switch.key for switch in switches if not switch.environment),
+        _SWITCHES: "\n".join(
+            switch.key for switch in switches if not (switch.environment or (is_search and switch.file))
+        ),
+        "NIGHTSIGHT_SEARCH": "1" if is_search else "",
     }
     if limit:
         environment["NIGHTSIGHT_LIMIT"] = f"{limit.steps} {limit.seconds} {limit.family}"
-    for switch in switches:
-        environment |= {name: _joined(name, plain.get(name, ""), value) for name, value in switch.environment.items()}
+    wanted = {
+        name: _joined(name, plain.get(name, ""), value)
+        for switch in switches
+        for name, value in switch.environment.items()
+    }
+    environment |= {} if is_search else wanted
     outcome = run_logged(
         Child(program.command, environment),
         log=folder / "run.log",
@@ -96,7 +109,7 @@ def attempt(
     effects, why = dict(recorded.effects), dict(recorded.why)
     for switch in switches:
         if switch.environment:
-            is_set = all(plain.get(name) == environment[name] for name in switch.environment)
+            is_set = all(plain.get(name) == wanted[name] for name in switch.environment)
             effects[switch.name] = int(not is_set)
             why |= {} if effects[switch.name] else {switch.name: "is set already"}
     failure = "" if outcome.ok else outcome.ending
@@ -147,7 +160,8 @@ def _recorded(folder: Path, names: Mapping[str, str]) -> Attempt:
         except _DAMAGED:
             continue
         values += found
-    return Attempt(summarize_ranges(folder), 0.0, tuple(values), effects, why, places, torch=torch)
+    is_cut = (folder / "cut").exists()
+    return Attempt(summarize_ranges(folder), 0.0, tuple(values), effects, why, places, torch=torch, is_cut=is_cut)
 
 
 def _check(check: str, environment: dict[str, str], folder: Path, request: Request) -> bool:

@@ -56,6 +56,8 @@ def _doubt(proof: Proof) -> str:
     """Return why a proof that is faster proves nothing."""
     if proof.results.verdict in {DIFFERENT, UNKNOWN}:
         return f"results {proof.results.verdict} ({proof.results.detail})"
+    if proof.error is not None:
+        return "its rounds differ too much. Give more --rounds, or more --budget"
     return "it ran in one round only. Give more --rounds, or more --budget"
 
 

@@ -34,8 +34,9 @@ class Edit:
 class Switch:
     """A change that is made from outside.
 
-    done: what is different, as a noun phrase. rules: the causes that it mends. numerics: how results change. code: the
-    lines to put into the program. place: the finding's title must match it, if there are several kinds of fix.
+    done: what is different, as a noun phrase. rules: the causes that it mends. tries: causes that it may help with,
+    whose promise is that of another remedy. numerics: how results change. code: the lines to put into the program.
+    place: the finding's title must match it, if there are several kinds of fix.
     environment: variables that do it, for any program; without them, a change inside a Python program with PyTorch.
     excludes: switches that make no sense together with it. edit: how a line of the program is edited, if that is
     certain. file: the user's, that makes the change. framework: only for programs of it, as
@@ -47,6 +48,7 @@ class Switch:
     rules: tuple[str, ...]
     numerics: str
     code: str
+    tries: tuple[str, ...] = ()
     place: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
     excludes: tuple[str, ...] = ()
@@ -61,11 +63,15 @@ class Switch:
         return self.file or self.name
 
     def fixes(self, rule: str, title: str) -> bool:
-        """Whether it is a fix of a finding."""
+        """Whether it is the fix of a finding, with the gain that the finding promises."""
         return rule in self.rules and re.search(self.place, title) is not None
 
+    def may_help(self, rule: str, title: str) -> bool:
+        """Whether it is worth a try for a finding."""
+        return rule in (*self.rules, *self.tries) and re.search(self.place, title) is not None
 
-_LOADER: Final = r"DataLoader|dataloader"
+
+_LOADER: Final = r"[Dd]ata ?[Ll]oader"
 
 SWITCHES: Final = (
     Switch(
@@ -95,17 +101,21 @@ SWITCHES: Final = (
     Switch(
         name="fused_optimizer",
         done="a fused optimizer",
-        rules=("fused_optimizer", "launch_bound"),
+        rules=("fused_optimizer",),
+        tries=("launch_bound",),
         numerics=ROUNDING,
         code="torch.optim.AdamW(model.parameters(), ..., fused=True)",
         edit=Edit(callees=("Adam", "AdamW", "SGD", "Adagrad"), keywords={"fused": "True"}, unless=("foreach",)),
     ),
     Switch(
         name="sdpa",
-        done="scaled_dot_product_attention in models of transformers",
+        done="scaled_dot_product_attention for attention that is written out",
         rules=("attention",),
         numerics=ROUNDING,
-        code='AutoModel.from_pretrained(..., attn_implementation="sdpa")',
+        code=(
+            "out = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)\n"
+            '# transformers: attn_implementation="sdpa"; timm: timm.layers.set_fused_attn(True)'
+        ),
     ),
     Switch(
         name="cudnn_attention",
@@ -117,7 +127,8 @@ SWITCHES: Final = (
     Switch(
         name="compile",
         done="models compiled with torch.compile",
-        rules=("fusion", "launch_bound", "attention"),
+        rules=("fusion",),
+        tries=("launch_bound", "attention"),
         numerics=ROUNDING,
         code="model = torch.compile(model)",
         is_slow=True,
@@ -179,7 +190,8 @@ SWITCHES: Final = (
     Switch(
         name="persistent_workers",
         done="workers that outlive an epoch",
-        rules=("restarted_workers", "host_code"),
+        rules=("restarted_workers",),
+        tries=("host_code",),
         place=_LOADER,
         numerics=NONE,
         code="DataLoader(..., persistent_workers=True)",
@@ -188,7 +200,8 @@ SWITCHES: Final = (
     Switch(
         name="prefetched_batches",
         done="workers that are eight batches ahead",
-        rules=("host_code", "interpreter"),
+        rules=(),
+        tries=("host_code", "interpreter"),
         place=_LOADER,
         numerics=NONE,
         code="DataLoader(..., prefetch_factor=8)",
@@ -228,7 +241,8 @@ SWITCHES: Final = (
     Switch(
         name="bucket_views",
         done="gradients that are views of DistributedDataParallel's buckets",
-        rules=("exposed_communication",),
+        rules=(),
+        tries=("exposed_communication",),
         numerics=NONE,
         code="DistributedDataParallel(..., gradient_as_bucket_view=True)",
         edit=Edit(callees=("DistributedDataParallel", "DDP"), keywords={"gradient_as_bucket_view": "True"}),
@@ -236,7 +250,8 @@ SWITCHES: Final = (
     Switch(
         name="static_graph",
         done="DistributedDataParallel with a static graph",
-        rules=("exposed_communication",),
+        rules=(),
+        tries=("exposed_communication",),
         numerics=NONE,
         code="DistributedDataParallel(..., static_graph=True)",
         edit=Edit(callees=("DistributedDataParallel", "DDP"), keywords={"static_graph": "True"}),
@@ -244,7 +259,8 @@ SWITCHES: Final = (
     Switch(
         name="large_buckets",
         done="buckets of 100 MB in DistributedDataParallel",
-        rules=("exposed_communication", "small_collectives"),
+        rules=("small_collectives",),
+        tries=("exposed_communication",),
         numerics=ROUNDING,
         code="DistributedDataParallel(..., bucket_cap_mb=100)",
         edit=Edit(callees=("DistributedDataParallel", "DDP"), keywords={"bucket_cap_mb": "100"}),
@@ -252,7 +268,8 @@ SWITCHES: Final = (
     Switch(
         name="one_connection",
         done="kernels that start in the order of their launches",
-        rules=("exposed_communication",),
+        rules=(),
+        tries=("exposed_communication",),
         numerics=NONE,
         code="CUDA_DEVICE_MAX_CONNECTIONS=1",
         environment={"CUDA_DEVICE_MAX_CONNECTIONS": "1"},
@@ -282,7 +299,8 @@ SWITCHES: Final = (
     Switch(
         name="expandable_segments",
         done="an allocator whose segments grow",
-        rules=("allocation",),
+        rules=(),
+        tries=("allocation",),
         numerics=NONE,
         code="PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
         environment={"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"},

@@ -1,7 +1,8 @@
 """Proves gains on the spot: applies fixes from outside, runs the program in turns without a profiler, compares results.
 
-Each round runs the unchanged program and each switch once, in changing order, so that a machine that slows down
-meanwhile slows all alike. Runs end after as many steps as the budget allows. Then the switches that pay are put
+A first run of the unchanged program finds what a step is, and which switches can have an effect. Each round runs the
+unchanged program and each switch once, in changing order, so that a machine that slows down meanwhile slows all alike;
+after the first, only what pays. Runs end after as many steps as the budget allows. Then the switches that pay are put
 together, one after the other.
 """
 
@@ -49,18 +50,22 @@ from nightsight.runs.layout import PROOF, write_file
 
 # a change pays if the step gets this much shorter, whatever the interval says
 _LEAST_GAIN: Final = 0.02
+# one that is this much shorter in each round is no accident, even if the rounds differ much
+_CLEAR_GAIN: Final = 0.1
 _MOST_IN_SET: Final = 4
-# a run has at least this many steps, and the first this many seconds
+# a run has at least this many steps, for this many seconds if it has more; the first takes this long
 _LEAST_STEPS: Final = 20
-_LEAST_S: Final = 20.0
+_LEAST_S: Final = 3.0
+_FIRST_S: Final = 15.0
 # runs are planned for this share of the budget that is left: some take longer than expected
 _OF_BUDGET: Final = 0.8
-# a switch may make a run this much longer, as what is compiled takes a while; but half of the budget that is left must
-# suffice
+# a switch may make a run this much longer, as what is compiled takes a while; but this share of the budget that is left
+# must suffice
 _PATIENCE: Final = 5
-_PATIENCE_S: Final = 60.0
-# a switch that makes a step this much longer does not run again
-_CLEARLY_SLOWER: Final = 1.1
+_PATIENCE_S: Final = 120.0
+_OF_THE_REST: Final = 0.6
+# a switch runs again if it makes the step this much shorter in a round
+_PAYS: Final = 0.01
 _WHOLE_RUN: Final = "the whole run"
 _PROMISES_FILE: Final = "proofs.jsonl"
 # a promise within this factor of the measured step is near
@@ -103,7 +108,7 @@ class _Series:
     # whether a round lacked time
     is_short: bool = False
 
-    def run(self, names: tuple[str, ...], number: int) -> Attempt:
+    def run(self, names: tuple[str, ...], number: int, *, is_search: bool = False) -> Attempt:
         """Run the program once more; Interrupted if that was stopped by a signal."""
         label = " + ".join(names) or "unchanged"
         self.request.progress(f"round {number + 1}: {label}" if number >= 0 else "running once to warm up")
@@ -111,9 +116,10 @@ class _Series:
             self.plan.program,
             replace(self.request, timeout_s=min(self.request.timeout_s, self._patience_s(names))),
             [self.switch[name] for name in names],
-            self.plan.folder / "log" / f"{number + 1}-{'+'.join(names) or 'unchanged'}",
+            self.plan.folder / "log" / f"{number + 1}-{'search' if is_search else '+'.join(names) or 'unchanged'}",
             limit=self.limit,
             check=self.plan.check,
+            is_search=is_search,
         )
         if found.interrupted:
             raise Interrupted(f"interrupted in round {number + 1}", f"Logs are kept: {self.plan.folder}")
@@ -140,7 +146,7 @@ class _Series:
         unchanged = [found.seconds for found in self.of(())]
         if not (names and unchanged):
             return left
-        return min(left, _PATIENCE_S + _PATIENCE * max(unchanged), max(left / 2, 2 * max(unchanged)))
+        return min(left, _PATIENCE_S + _PATIENCE * max(unchanged), max(_OF_THE_REST * left, 2 * max(unchanged)))
 
     def step_ns(self, found: Attempt) -> float:
         """Return the step of a run; the whole run if it has no steps."""
@@ -172,7 +178,7 @@ def prove(plan: ProofPlan, request: Request) -> ProofReport:
     series = _Series(plan, request, known, ends=time.monotonic() + plan.budget_s)
     with logging_gpus() as log:
         notes = series.notes
-        _warm_up(series, runs=plan.rounds * (1 + len(chosen)))
+        _warm_up(series, [switch for switch, _ in chosen])
         singles = [(switch.name,) for switch, _ in chosen]
         done = _measure(series, singles, 0) if singles else 0
         budget = f"the budget of {plan.budget_s / 60:.3g} min allows no more. Give more with --budget."
@@ -203,16 +209,27 @@ def prove(plan: ProofPlan, request: Request) -> ProofReport:
     return report
 
 
-def _warm_up(series: _Series, runs: int) -> None:
+def _warm_up(series: _Series, switches: Sequence[Switch]) -> None:
     """Run the unchanged program once; find what a step is, and after how many steps the other runs end.
 
-    runs: how many follow.
+    A switch that finds nothing to change in it gets that run as its own: it needs no other.
     """
     plan = series.plan
-    seconds = max(plan.budget_s / (1 + runs), _LEAST_S)
+    seconds = max(plan.budget_s / (1 + plan.rounds * (1 + len(switches))), _FIRST_S)
     series.limit = Limit(seconds=seconds)
-    warm_up = series.run((), -1)
+    warm_up = series.run(tuple(switch.name for switch in switches), -1, is_search=bool(switches))
+    if warm_up.failure and switches and not warm_up.timed_out:
+        # the search may have broken it
+        warm_up = series.run((), -1)
+        switches = ()
     series.attempts.clear()
+    idle = [
+        switch.name
+        for switch in switches
+        if not (switch.file or switch.environment or warm_up.effects.get(switch.name))
+    ]
+    series.attempts |= {(name,): {-1: replace(warm_up, effects={})} for name in idle}
+    runs = plan.rounds * (1 + len(switches) - len(idle))
     if warm_up.timed_out and plan.budget_s < series.request.timeout_s:
         raise NotMeasured(
             f"no step of {plan.program.name} ended within the budget of {plan.budget_s / 60:.3g} min",
@@ -231,14 +248,15 @@ def _warm_up(series: _Series, runs: int) -> None:
             "No range, optimizer step or call of a model repeats in this program: whole runs were timed."
         )
         return
-    is_whole = warm_up.seconds < seconds and (1 + runs) * (warm_up.seconds + warm_up.check_s) < plan.budget_s
+    is_whole = not warm_up.is_cut and (1 + runs) * (warm_up.seconds + warm_up.check_s) < plan.budget_s
     if not (is_whole or plan.steps):
         count = float(warm_up.times.set_index("path")["instances"][family])
         # of a run, what is not steps
         started_s = warm_up.seconds + warm_up.check_s - 1e-9 * step_ns * count
         left_s = _OF_BUDGET * (series.ends - time.monotonic())
-        steps = max(int((left_s / max(runs, 1) - max(started_s, 0.0)) / (1e-9 * step_ns)), _LEAST_STEPS)
-        if warm_up.seconds < seconds and steps >= count:
+        affordable_s = max(left_s / max(runs, 1) - max(started_s, 0.0), _LEAST_S)
+        steps = max(int(affordable_s / (1e-9 * step_ns)), _LEAST_STEPS)
+        if not warm_up.is_cut and steps >= count:
             # it ends by itself before
             return
         series.limit = Limit(steps=steps, family=family)
@@ -276,29 +294,33 @@ def _advice(report: Report | None) -> list[Finding]:
 
 
 def _chosen(plan: ProofPlan) -> Iterator[tuple[Switch, Finding | None]]:
-    """Yield the switches to measure, each with the finding that asks for it."""
+    """Yield the switches to measure, each with the finding that asks for it; without its gain if that is of another."""
     advice = [finding for finding in _advice(plan.report) if not plan.causes or finding.rule in plan.causes]
     rows = plan.report.rows(REPLAY) if plan.report else pd.DataFrame()
     framework = str(rows["framework"].iloc[0]) if len(rows) and "framework" in rows else ""
     for switch in (*SWITCHES, *(each for each in plan.switches if each.file)):
         finding = next((each for each in advice if switch.fixes(each.rule, each.title)), None)
+        finding = finding or next(
+            (replace(each, gain_pct=None) for each in advice if switch.may_help(each.rule, each.title)), None
+        )
         is_for_it = switch.framework in ("", framework) if switch.environment else framework in ("", PYTORCH)
         if switch in plan.switches or (is_for_it and (plan.is_all or (finding and not plan.switches))):
             yield switch, finding
 
 
 def _todo(report: Report | None, proofs: Sequence[Proof], known: Mapping[str, Switch]) -> Iterator[Todo]:
-    """Yield the findings that no switch with an effect mends."""
-    switches = [known[name] for proof in proofs if proof.verdict not in (NO_EFFECT, FAILED) for name in proof.switches]
+    """Yield the findings that no switch mends, as far as was measured."""
+    useless = (NO_EFFECT, FAILED, NO_GAIN, SLOWER)
+    switches = [known[name] for proof in proofs if proof.verdict not in useless for name in proof.switches]
     for finding in _advice(report):
-        if not any(switch.fixes(finding.rule, finding.title) for switch in switches):
+        if not any(switch.may_help(finding.rule, finding.title) for switch in switches):
             yield Todo(finding.rule, finding.cause or finding.title, finding.remedy, finding.gain_pct)
 
 
 def _measure(series: _Series, sets: Sequence[tuple[str, ...]], first: int) -> int:
     """Run the unchanged program and each set of switches in rounds; return how many rounds are complete.
 
-    A set that failed, or changed nothing, does not run again.
+    A set that failed, changed nothing, or does not pay does not run again.
     """
     done = 0
     for number in range(series.plan.rounds):
@@ -337,7 +359,7 @@ def _goes_on(series: _Series, chosen: tuple[str, ...]) -> bool:
     if not all(not found.failure and _has_effect(found, chosen) for found in series.of(chosen)):
         return False
     ratios = series.log_ratios(chosen)
-    return not ratios or min(ratios) < log(_CLEARLY_SLOWER)
+    return not ratios or min(ratios) < log(1 - _PAYS)
 
 
 def _has_effect(found: Attempt, chosen: tuple[str, ...]) -> bool:
@@ -419,7 +441,7 @@ def _compared_without_dropout(proof: Proof, series: _Series) -> Proof:
     if results.verdict not in (EQUAL, WITHIN):
         return proof
     proof = replace(proof, results=replace(results, detail=f"without dropout: {results.detail}"))
-    return replace(proof, verdict=_verdict(proof))
+    return replace(proof, verdict=_verdict(proof, series.log_ratios(proof.switches)))
 
 
 def _judged(proofs: Sequence[Proof], series: _Series) -> tuple[Proof, ...]:
@@ -439,7 +461,7 @@ def _judged(proofs: Sequence[Proof], series: _Series) -> tuple[Proof, ...]:
             width = float(t.ppf(0.975, degrees)) * sqrt(squares / degrees / len(ratios))
             proof = replace(proof, error=width)  # noqa: PLW2901 (the same, with its interval)
         is_open = proof.verdict == NO_GAIN
-        judged.append(replace(proof, verdict=_verdict(proof)) if is_open else proof)
+        judged.append(replace(proof, verdict=_verdict(proof, ratios)) if is_open else proof)
     return tuple(_compared_without_dropout(proof, series) for proof in judged)
 
 
@@ -453,12 +475,14 @@ def _results(base: Sequence[Attempt], changed: Sequence[Attempt], numerics: str)
     return compare_outcomes([found.values for found in base], [found.values for found in changed], numerics)
 
 
-def _verdict(proof: Proof) -> str:
-    """Return the verdict: faster only if the interval excludes equality, or, for one round, by a clear margin."""
+def _verdict(proof: Proof, log_ratios: Sequence[float]) -> str:
+    """Return the verdict: proven only if the interval excludes equality; faster also by a clear margin in each round."""
     mean, error = proof.log_ratio or 0.0, proof.error
-    width = max(error if error is not None else _LEAST_GAIN, 0.0)
+    width = error if error is not None else _LEAST_GAIN
     if mean + width < 0 and mean < log(1 - _LEAST_GAIN):
         return PROVEN if proof.results.verdict in (EQUAL, WITHIN) and error is not None else FASTER
+    if max(log_ratios, default=0.0) < log(1 - _CLEAR_GAIN):
+        return FASTER
     return SLOWER if mean - width > 0 and mean > _LEAST_GAIN else NO_GAIN
 
 

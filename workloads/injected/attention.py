@@ -1,0 +1,303 @@
+"""Fuses attention that a program writes out: products, softmax and products become scaled_dot_product_attention.
+
+A product of two batches of matrices may be the scores of attention. It is not computed yet: what comes back is a tensor
+without values, which notes what is done with it. If that is what attention does (a scale, masks, softmax, dropout, the
+product with the values), one fused call computes it all; if it is anything else, the program's own operations run in
+their order. What that gets wrong, such as an operand that is overwritten meanwhile, the comparison of results finds.
+Loaded by path when a program has imported torch; its Python may be older than ours.
+"""
+
+from __future__ import annotations
+
+import sys
+from contextlib import suppress
+from functools import wraps
+from typing import Any, Callable  # noqa: UP035 (Python 3.8)
+
+torch: Any = sys.modules["torch"]
+# matrices, with one or two batch dimensions around them
+_LEAST_DIMS, _MOST_DIMS = 3, 4
+# fused kernels exist up to this size of a head
+_LARGEST_HEAD = 256
+# a score like this or less takes no part
+_MASKED = -1000.0
+_OPERANDS = 2
+
+
+def fuse(applies: Callable[[], bool]) -> None:
+    """Take the place of PyTorch's products. applies: called for each attention that is found; whether to fuse it."""
+    Scores.applies = staticmethod(applies)
+    for owner, name in (
+        *((torch, name) for name in ("matmul", "bmm", "einsum")),
+        *((torch.Tensor, name) for name in ("__matmul__", "matmul", "bmm")),
+    ):
+        setattr(owner, name, _product(getattr(owner, name), is_einsum=name == "einsum"))
+
+
+def _product(function: Any, *, is_einsum: bool) -> Any:  # noqa: ANN401
+    """Return a product that gives scores without values if its operands are tensors that have them."""
+
+    @wraps(function)
+    def product(*given: Any, **named: Any) -> Any:  # noqa: ANN401
+        operands = given[1:] if is_einsum else given
+        if not named and len(operands) == _OPERANDS and all(type(each) is torch.Tensor for each in operands):
+            with suppress(Exception):
+                query, key = _operands_of_scores(given[0], *operands) if is_einsum else operands
+                if _may_be_scores(query, key):
+                    return Scores.of(_State(query, key), lambda: function(*given))
+        return function(*given, **named)
+
+    return product
+
+
+def _may_be_scores(query: Any, key: Any) -> bool:  # noqa: ANN401
+    """Return whether the product of two tensors can be the scores of attention; `key` is transposed."""
+    return bool(
+        query.dim() == key.dim()
+        and _LEAST_DIMS <= query.dim() <= _MOST_DIMS
+        and query.shape[:-2] == key.shape[:-2]
+        and query.shape[-1] == key.shape[-2] <= _LARGEST_HEAD
+        and query.dtype == key.dtype
+        and query.is_floating_point()
+        and not getattr(getattr(torch, "compiler", None), "is_compiling", bool)()
+        and not torch.jit.is_tracing()
+    )
+
+
+def _operands_of_scores(equation: str, first: Any, second: Any) -> tuple[Any, Any]:  # noqa: ANN401
+    """Return what einsum multiplies as query and transposed key; ValueError if its result is not scores."""
+    ours, theirs, result = _letters(equation)
+    *batch, rows, columns = result
+    (inner,) = (set(ours) & set(theirs)) - set(result)
+    return (
+        first.permute(*(ours.index(letter) for letter in (*batch, rows, inner))),
+        second.permute(*(theirs.index(letter) for letter in (*batch, inner, columns))),
+    )
+
+
+def _letters(equation: str) -> tuple[str, str, str]:
+    """Return the letters of the operands and of the result of einsum."""
+    operands, _, result = equation.replace(" ", "").partition("->")
+    first, second = operands.split(",")
+    return first, second, result
+
+
+class _State:
+    """What was done with scores. mask: what is added after the scale, None for nothing; dropout: of the weights."""
+
+    def __init__(self, query: Any, key: Any) -> None:  # noqa: ANN401
+        self.query, self.key = query, key
+        self.scale: Any = 1.0
+        self.mask: Any = None
+        self.is_softmax, self.dropout = False, 0.0
+        self.dtype = _type_of_products(query)
+
+    def changed(self, **changes: Any) -> _State:  # noqa: ANN401
+        """Return a state that differs in something."""
+        state = object.__new__(_State)
+        state.__dict__.update({**self.__dict__, **changes})
+        return state
+
+
+def _type_of_products(operand: Any) -> Any:  # noqa: ANN401
+    """Return the type of what is multiplied now, under autocast or not."""
+    if operand.is_cuda:
+        return torch.get_autocast_gpu_dtype() if torch.is_autocast_enabled() else operand.dtype
+    return torch.get_autocast_cpu_dtype() if torch.is_autocast_cpu_enabled() else operand.dtype
+
+
+class Scores(torch.Tensor):  # type: ignore[misc]
+    """Scores of attention, or the weights that softmax makes of them, without values until something needs these."""
+
+    applies: Any = None
+
+    @classmethod
+    def of(cls, state: _State, compute: Callable[[], Any]) -> Scores:
+        """Return scores; compute: runs the program's own operations."""
+        shape = (*state.query.shape[:-1], state.key.shape[-1])
+        scores: Any = torch.Tensor._make_wrapper_subclass(cls, shape, dtype=state.dtype, device=state.query.device)
+        scores.state, scores.compute, scores.value = state, compute, None
+        return scores  # type: ignore[no-any-return]
+
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, given: Any = (), named: Any = None) -> Any:  # noqa: ANN401
+        named = named or {}
+        if function in _DESCRIPTIONS:
+            with torch._C.DisableTorchFunctionSubclass():
+                return function(*given, **named)
+        follow = _STEPS.get(getattr(function, "__name__", ""))
+        if follow:
+            with suppress(Exception):
+                result = follow(function, *given, **named)
+                if result is not None:
+                    return result
+        return function(*_computed(given), **_computed(named))
+
+    @classmethod
+    def __torch_dispatch__(cls, function: Any, types: Any, given: Any = (), named: Any = None) -> Any:  # noqa: ANN401
+        return function(*_computed(given), **_computed(named or {}))
+
+
+_DESCRIPTIONS = {
+    *(getattr(torch.Tensor, name).__get__ for name in ("shape", "dtype", "device", "ndim", "is_cuda", "layout")),
+    *(torch.Tensor.dim, torch.Tensor.size, torch.Tensor.numel, torch.Tensor.is_floating_point),
+}
+
+
+def _computed(value: Any) -> Any:  # noqa: ANN401
+    """Return a value with the program's own results in place of scores."""
+    if type(value) is Scores:
+        if value.value is None:
+            value.value = value.compute()
+        return value.value
+    if isinstance(value, dict):
+        return {key: _computed(each) for key, each in value.items()}
+    return type(value)(map(_computed, value)) if type(value) in (tuple, list) else value
+
+
+def _is_open(value: Any, *, is_softmax: bool = False) -> bool:  # noqa: ANN401
+    """Whether these are scores without values, or, after softmax, weights."""
+    return type(value) is Scores and value.value is None and value.state.is_softmax == is_softmax
+
+
+def _scaled(function: Any, first: Any, second: Any, *, is_divided: bool = False) -> Any:  # noqa: ANN401
+    scores, by = (first, second) if is_divided or _is_open(first) else (second, first)
+    is_number = isinstance(by, (int, float)) or (type(by) is torch.Tensor and by.dim() == 0)
+    if not (_is_open(scores) and is_number) or scores.state.mask is not None:
+        return None
+    scale = scores.state.scale / by if is_divided else scores.state.scale * by
+    return Scores.of(scores.state.changed(scale=scale), lambda: function(_computed(first), _computed(second)))
+
+
+def _divided(function: Any, first: Any, second: Any) -> Any:  # noqa: ANN401
+    return _scaled(function, first, second, is_divided=True)
+
+
+def _added(function: Any, first: Any, second: Any) -> Any:  # noqa: ANN401
+    scores, other = (first, second) if _is_open(first) else (second, first)
+    # not every fused kernel has the gradient of a bias
+    if not _is_open(scores) or type(other) is not torch.Tensor or other.requires_grad:
+        return None
+    mask = other if scores.state.mask is None else scores.state.mask + other
+    return _masked(scores, mask, lambda: function(_computed(first), _computed(second)))
+
+
+def _filled(function: Any, scores: Any, mask: Any, value: Any) -> Any:  # noqa: ANN401
+    is_mask = _is_open(scores) and isinstance(value, (int, float)) and value <= _MASKED
+    if not is_mask:
+        return None
+    marked = torch.where(mask, float(value), _mask_so_far(scores))
+    return _masked(scores, marked, lambda: function(_computed(scores), mask, value))
+
+
+def _chosen(function: Any, mask: Any, scores: Any, other: Any) -> Any:  # noqa: ANN401
+    is_mask = _is_open(scores) and (other <= _MASKED if isinstance(other, (int, float)) else other.dim() == 0)
+    if not is_mask:
+        return None
+    marked = torch.where(mask, _mask_so_far(scores), other)
+    return _masked(scores, marked, lambda: function(mask, _computed(scores), other))
+
+
+def _mask_so_far(scores: Any) -> Any:  # noqa: ANN401
+    mask = scores.state.mask
+    return torch.zeros((), dtype=scores.state.dtype, device=scores.state.query.device) if mask is None else mask
+
+
+def _masked(scores: Any, mask: Any, compute: Callable[[], Any]) -> Any:  # noqa: ANN401
+    """Return scores with a mask; None if that changes their shape."""
+    shape = tuple(scores.shape)
+    is_alike = tuple(torch.broadcast_shapes(mask.shape, shape)) == shape
+    return Scores.of(scores.state.changed(mask=mask), compute) if is_alike else None
+
+
+def _softmaxed(function: Any, scores: Any, dim: int, *given: Any, **named: Any) -> Any:  # noqa: ANN401
+    if not _is_open(scores) or dim not in (-1, scores.dim() - 1):
+        return None
+    dtype = named.get("dtype") or next((each for each in given if isinstance(each, torch.dtype)), None)
+    # autocast lets softmax return FP32
+    is_cast = scores.state.dtype != scores.state.query.dtype or torch.is_autocast_enabled()
+    dtype = dtype or (torch.float32 if is_cast and scores.is_cuda else scores.state.dtype)
+    state = scores.state.changed(is_softmax=True, dtype=dtype)
+    return Scores.of(state, lambda: function(_computed(scores), dim, *given, **named))
+
+
+def _dropped(function: Any, weights: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:  # noqa: ANN401, ARG001, FBT001, FBT002
+    if not _is_open(weights, is_softmax=True) or weights.state.dropout:
+        return None
+    state = weights.state.changed(dropout=float(p) if training else 0.0)
+    return Scores.of(state, lambda: function(_computed(weights), p, training))
+
+
+_TYPES = {"float": torch.float32, "half": torch.float16, "bfloat16": torch.bfloat16}
+
+
+def _cast(function: Any, scores: Any, *given: Any, **named: Any) -> Any:  # noqa: ANN401
+    """Follow a change of type only: the fused call has its own."""
+    (dtype,) = (*given, *named.values(), *filter(None, [_TYPES.get(function.__name__)]))
+    dtype = dtype.dtype if isinstance(dtype, torch.Tensor) else dtype
+    is_either = type(scores) is Scores and _is_open(scores, is_softmax=scores.state.is_softmax)
+    if not is_either or not isinstance(dtype, torch.dtype):
+        return None
+    return Scores.of(scores.state.changed(dtype=dtype), lambda: function(_computed(scores), *given, **named))
+
+
+def _applied(_: Any, *given: Any) -> Any:  # noqa: ANN401
+    """Return the product of weights and values: attention is complete."""
+    *equation, weights, values = given
+    if not _is_open(weights, is_softmax=True) or type(values) is not torch.Tensor:
+        return None
+    state, order = weights.state, []
+    query, key = state.query, state.key.transpose(-2, -1)
+    if equation:
+        first, second, result = _letters(equation[0])
+        (inner,) = set(second) - set(first)
+        values = values.permute(*(second.index(letter) for letter in (*first[:-2], first[-1], inner)))
+        order = [(*first[:-1], inner).index(letter) for letter in result]
+    is_same = values.dtype == query.dtype or _type_of_products(values) == _type_of_products(query)
+    if not is_same or values.shape[:-1] != key.shape[:-1] or not Scores.applies():
+        return None
+    mask = None if state.mask is None else state.mask.to(_type_of_products(query))
+    if not isinstance(state.scale, (int, float)):
+        query = query * state.scale
+    scale = state.scale if isinstance(state.scale, (int, float)) else 1.0
+    is_flat = query.dim() < _MOST_DIMS
+    if is_flat:
+        query, key, values = (each.unsqueeze(0) for each in (query, key, values))
+    attend = torch.nn.functional.scaled_dot_product_attention
+    # `scale` is there since PyTorch 2.1
+    result = attend(query, key, values, mask, state.dropout, scale=float(scale))
+    result = result.squeeze(0) if is_flat else result
+    return result.permute(*order) if equation else result
+
+
+def _in_place(follow: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the same step for an operation that changes its tensor."""
+
+    def changed(function: Any, scores: Any, *given: Any, **named: Any) -> Any:  # noqa: ANN401
+        if type(scores) is not Scores or scores.value is not None:
+            return None
+        result = follow(function, Scores.of(scores.state, scores.compute), *given, **named)
+        if result is None:
+            return None
+        scores.state, scores.compute = result.state, result.compute
+        return scores
+
+    return changed
+
+
+_STEPS: dict[str, Callable[..., Any]] = {
+    **dict.fromkeys(("mul", "multiply", "__mul__", "__rmul__"), _scaled),
+    **dict.fromkeys(("mul_", "__imul__"), _in_place(_scaled)),
+    **dict.fromkeys(("div", "divide", "true_divide", "__truediv__"), _divided),
+    **dict.fromkeys(("div_", "__itruediv__", "__idiv__"), _in_place(_divided)),
+    **dict.fromkeys(("add", "__add__", "__radd__"), _added),
+    **dict.fromkeys(("add_", "__iadd__"), _in_place(_added)),
+    "masked_fill": _filled,
+    "masked_fill_": _in_place(_filled),
+    "where": _chosen,
+    "softmax": _softmaxed,
+    "dropout": _dropped,
+    **dict.fromkeys(("to", "type", "type_as", *_TYPES), _cast),
+    **dict.fromkeys(("matmul", "bmm", "einsum", "__matmul__"), _applied),
+}
+"""The operations that attention is made of, by the names of PyTorch's functions."""
