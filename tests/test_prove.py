@@ -24,7 +24,7 @@ from nightsight.model.proof import DIFFERENT, EQUAL, UNKNOWN, WITHIN, Proof, Pro
 from nightsight.model.report import Finding, Report, Result
 from nightsight.render.proof import proof_lines
 from nightsight.results.rules import RULE
-from nightsight.results.switches import NO_DROPOUT, NONE, PRECISION, ROUNDING, SWITCH, SWITCHES, Switch
+from nightsight.results.switches import NO_DROPOUT, NONE, NUDGED, PRECISION, ROUNDING, SWITCH, SWITCHES, Switch
 from nightsight.tables import conform
 from nightsight.workflows import prove as workflow
 from nightsight.workflows.patch import Patch, edited, patch_of
@@ -72,6 +72,21 @@ LOSSES = [2.0, 1.5, 1.2, 1.0]
         ([LOSSES, LOSSES], [[2.0, inf, 1.2, 1.0]], NONE, DIFFERENT, "different since value 2 of 4: inf against 1.5"),
         ([LOSSES, LOSSES], [LOSSES[:3]], NONE, DIFFERENT, "3 values instead of 4"),
         ([LOSSES, LOSSES[:3]], [LOSSES], NONE, UNKNOWN, "unchanged runs have different numbers of values"),
+        # where unchanged runs have come apart, nothing is compared; before, it is
+        (
+            [[2.0, 1.5, 1.2, 1.0], [2.0, 1.5, 1.2, 1.4]],
+            [[2.0, 1.5, 1.2, 3.0]],
+            NONE,
+            EQUAL,
+            "the first 3 values, since unchanged runs come apart after them",
+        ),
+        (
+            [[2.0, 1.5, 1.2, 1.0], [2.0, 1.5, 1.2, 1.4]],
+            [[2.0, 1.6, 1.2, 1.0]],
+            NONE,
+            DIFFERENT,
+            "different since value 2 of 3",
+        ),
         ([[], []], [[]], NONE, UNKNOWN, "no loss and no output of a model was seen"),
         ([[nan], [nan]], [[1.0]], NONE, UNKNOWN, "the unchanged program has values that are not finite"),
     ],
@@ -111,7 +126,7 @@ def test_equal_values_are_equal_and_one_that_is_far_off_is_found(
 def test_each_switch_is_declared_and_can_be_turned_on() -> None:
     namespace: dict[str, Any] = {"__name__": "switching", "__file__": str(INJECTED / "switching.py")}
     exec((INJECTED / "switching.py").read_text(), namespace)
-    declared = {switch.name for switch in (*SWITCHES, NO_DROPOUT) if not switch.environment}
+    declared = {switch.name for switch in (*SWITCHES, NO_DROPOUT, *NUDGED.values()) if not switch.environment}
     assert namespace["SWITCHES"].keys() == declared
     assert {rule for switch in SWITCHES for rule in switch.rules} <= RULE.keys()
 
@@ -198,6 +213,96 @@ def test_what_the_program_computes_is_the_same_each_time_and_with_a_switch_of_ro
     )
     assert plain.values == again.values
     assert compare_outcomes([plain.values, again.values], [fused.values], ROUNDING).verdict in (EQUAL, WITHIN)
+
+
+def test_a_search_counts_what_switches_would_change_and_changes_nothing(
+    program: Callable[..., Program], tmp_path: Path
+) -> None:
+    names = ("fused_optimizer", "channels_last", "bf16", "tf32", "compile", "keep_cache", "sdpa", "loader_workers")
+    code = program(before="torch.set_num_threads(1)", after="torch.cuda.empty_cache()")
+    plain, found = (
+        attempt(code, Request(), named_switches(switches), tmp_path / str(number), is_search=number > 0)
+        for number, switches in enumerate(((), names))
+    )
+    effects = {"fused_optimizer": 1, "channels_last": 1, "bf16": 6, "tf32": 1, "compile": 1, "keep_cache": 6}
+    assert found.effects == effects
+    assert found.values == plain.values
+
+
+FORMS = """
+import math, torch
+import torch.nn.functional as F
+B, H, L, D = 2, 3, 16, 8
+causal = torch.tril(torch.ones(L, L, dtype=torch.bool))
+weights = torch.nn.ParameterList([torch.randn(B, H, L, D) for _ in range(3)])
+
+def scaled(q, k, v):
+    return torch.softmax(q @ k.transpose(-2, -1) / math.sqrt(D), dim=-1) @ v
+
+def with_mask(q, k, v):
+    scores = (torch.matmul(q, k.transpose(2, 3)) * D**-0.5).masked_fill(~causal, float("-inf"))
+    return F.dropout(F.softmax(scores, dim=-1, dtype=torch.float32).to(q.dtype), 0.1, training=False) @ v
+
+def in_place(q, k, v):
+    scores = q @ k.transpose(-2, -1)
+    scores /= 3.0
+    scores += torch.where(causal, 0.0, -1e9)
+    return torch.nn.Softmax(-1)(scores) @ v
+
+def chosen(q, k, v):
+    scores = torch.where(causal, q @ k.transpose(-2, -1), torch.full([], -1e9))
+    return F.softmax(scores, -1) @ v
+
+def einsum(q, k, v):
+    q, k, v = (each.transpose(1, 2) for each in (q, k, v))
+    return torch.einsum("bhls, bshd -> blhd", torch.softmax(torch.einsum("blhe,bshe->bhls", q, k) * 0.2, -1), v)
+
+def three_dimensions(q, k, v):
+    q, k, v = (each.flatten(0, 1) for each in (q, k, v))
+    return torch.bmm(torch.bmm(q * 0.3, k.mT).softmax(-1), v)
+
+def weights_kept(q, k, v):
+    weights = (q @ k.transpose(-2, -1)).softmax(-1)
+    return weights @ v + weights.mean()
+
+def half(q, k, v):
+    with torch.autocast("cpu", torch.bfloat16):
+        return (q @ k.transpose(-2, -1)).softmax(-1) @ v
+
+# not attention
+def relu(q, k, v):
+    return (q @ k.transpose(-2, -1)).relu() @ v
+
+def other_mask(q, k, v):
+    return (q @ k.transpose(-2, -1)).masked_fill(~causal, 0.5).softmax(-1) @ v
+
+def wrong_direction(q, k, v):
+    return (q @ k.transpose(-2, -1)).softmax(-2) @ v
+
+FORMS = (scaled, with_mask, in_place, chosen, einsum, three_dimensions, weights_kept, half, relu, other_mask,
+    wrong_direction)
+for form in FORMS:
+    loss = form(*weights).float().square().sum()
+    loss.backward()
+    sum(each.grad.abs().sum() for each in weights).clone().requires_grad_().backward()
+"""
+
+
+def test_attention_that_is_written_out_is_fused_and_nothing_else_is(
+    program: Callable[..., Program], tmp_path: Path
+) -> None:
+    plain, fused = (
+        attempt(program(code=FORMS), Request(), named_switches(switches), tmp_path / str(number))
+        for number, switches in enumerate(((), ("sdpa",)))
+    )
+    assert (plain.failure, fused.failure, fused.effects) == ("", "", {"sdpa": 8})
+    (expected,), (values,) = plain.values, fused.values
+    assert len(values) == 22
+    # of BF16, seven bits are right
+    assert values == pytest.approx(expected, rel=1e-2)
+    assert values[:14] == pytest.approx(expected[:14], rel=1e-5)
+    # gradients add up
+    assert values[16::2] == pytest.approx(expected[16::2], rel=1e-5)
 
 
 def test_models_without_gradients_give_what_they_return(program: Callable[..., Program], tmp_path: Path) -> None:
@@ -727,15 +832,16 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[tuple[str, .
         ) -> Attempt:
             found = tuple(switch.name for switch in chosen)
             switches = () if is_search else found
-            if NO_DROPOUT.name in switches:
-                return Attempt(pd.DataFrame(), 1.0)
-            of_set = steps["_".join(switches) or "unchanged"]
+            of_set = steps.get("_".join(switches), steps["unchanged"])
             step_ms = of_set[ran.count(switches) % len(of_set)]
             ran.append(switches)
             row = {"path": STEP, "instances": 30, "med_ns": 1e6 * step_ms, "on_gpu": True}
             loss = (losses or {}).get(switches, 1.0)
             return Attempt(
-                conform("timed_ranges", pd.DataFrame([row])), 1.0, ((2.0, loss),), dict.fromkeys(found, 1)
+                conform("timed_ranges", pd.DataFrame([row])),
+                1.0,
+                ((2.0, loss),),
+                dict.fromkeys({*found} - {NO_DROPOUT.name}, 1),
             )
 
         monkeypatch.setattr(workflow, "attempt", run_once)
@@ -749,7 +855,7 @@ def test_a_cause_whose_switches_change_nothing_needs_an_edit(
 ) -> None:
     measured(
         unchanged=[50.0],
-        **{switch.name: [20.0] for switch in SWITCHES if {"tensor_cores", "allocation"} & {*switch.rules, *switch.tries}},
+        **{each.name: [20.0] for each in SWITCHES if {"tensor_cores", "allocation"} & {*each.rules, *each.tries}},
     )
     monkeypatch.setattr(workflow, "_has_effect", lambda _, switches: switches == ("tf32",))
     advice = (
@@ -856,6 +962,15 @@ def test_a_verdict_is_of_the_interval_and_of_the_results(
     doubt = "results different (different since" if loss > 1 else "it ran in one round only"
     doubt = "its rounds differ too much" if rounds == 2 else doubt
     assert (f"tf32 is not proven: {doubt}" in text) == (verdict == "faster")
+
+
+@pytest.mark.parametrize(("nudged", "verdict"), [(1.04, "proven"), (1.01, "faster"), (1.5, "faster")])
+def test_what_nudged_weights_lead_to_a_change_of_numerics_may_lead_to_as_well(
+    nudged: float, verdict: str, plan: ProofPlan, measured: Callable[..., list[tuple[str, ...]]]
+) -> None:
+    measured({("tf32",): 1.1, ("nudged_precision",): nudged}, unchanged=[50.0, 50.1, 49.9], tf32=[20.0, 20.5, 19.8])
+    (proof,) = prove(named(plan, "tf32"), Request()).proofs
+    assert (proof.verdict, proof.results.verdict) == (verdict, WITHIN if verdict == "proven" else DIFFERENT)
 
 
 def test_the_best_set_has_what_pays_together_and_nothing_that_excludes_another(

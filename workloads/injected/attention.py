@@ -22,6 +22,7 @@ _LARGEST_HEAD = 256
 # a score like this or less takes no part
 _MASKED = -1000.0
 _OPERANDS = 2
+_WITH_VALUES = (torch.Tensor, torch.nn.Parameter)
 
 
 def fuse(applies: Callable[[], bool]) -> None:
@@ -40,7 +41,7 @@ def _product(function: Any, *, is_einsum: bool) -> Any:  # noqa: ANN401
     @wraps(function)
     def product(*given: Any, **named: Any) -> Any:  # noqa: ANN401
         operands = given[1:] if is_einsum else given
-        if not named and len(operands) == _OPERANDS and all(type(each) is torch.Tensor for each in operands):
+        if not named and len(operands) == _OPERANDS and all(type(each) in _WITH_VALUES for each in operands):
             with suppress(Exception):
                 query, key = _operands_of_scores(given[0], *operands) if is_einsum else operands
                 if _may_be_scores(query, key):
@@ -67,7 +68,7 @@ def _may_be_scores(query: Any, key: Any) -> bool:  # noqa: ANN401
 def _operands_of_scores(equation: str, first: Any, second: Any) -> tuple[Any, Any]:  # noqa: ANN401
     """Return what einsum multiplies as query and transposed key; ValueError if its result is not scores."""
     ours, theirs, result = _letters(equation)
-    *batch, rows, columns = result
+    *batch, rows, columns = list(result)
     (inner,) = (set(ours) & set(theirs)) - set(result)
     return (
         first.permute(*(ours.index(letter) for letter in (*batch, rows, inner))),
@@ -106,18 +107,18 @@ def _type_of_products(operand: Any) -> Any:  # noqa: ANN401
     return torch.get_autocast_cpu_dtype() if torch.is_autocast_cpu_enabled() else operand.dtype
 
 
-class Scores(torch.Tensor):  # type: ignore[misc]
+class Scores(torch.Tensor):
     """Scores of attention, or the weights that softmax makes of them, without values until something needs these."""
 
     applies: Any = None
 
     @classmethod
-    def of(cls, state: _State, compute: Callable[[], Any]) -> Scores:
+    def of(cls, state: _State, compute: Callable[[], Any]) -> Any:  # noqa: ANN401
         """Return scores; compute: runs the program's own operations."""
         shape = (*state.query.shape[:-1], state.key.shape[-1])
         scores: Any = torch.Tensor._make_wrapper_subclass(cls, shape, dtype=state.dtype, device=state.query.device)
         scores.state, scores.compute, scores.value = state, compute, None
-        return scores  # type: ignore[no-any-return]
+        return scores
 
     @classmethod
     def __torch_function__(cls, function: Any, types: Any, given: Any = (), named: Any = None) -> Any:  # noqa: ANN401
@@ -162,7 +163,7 @@ def _is_open(value: Any, *, is_softmax: bool = False) -> bool:  # noqa: ANN401
 
 def _scaled(function: Any, first: Any, second: Any, *, is_divided: bool = False) -> Any:  # noqa: ANN401
     scores, by = (first, second) if is_divided or _is_open(first) else (second, first)
-    is_number = isinstance(by, (int, float)) or (type(by) is torch.Tensor and by.dim() == 0)
+    is_number = isinstance(by, (int, float)) or (type(by) in _WITH_VALUES and by.dim() == 0)
     if not (_is_open(scores) and is_number) or scores.state.mask is not None:
         return None
     scale = scores.state.scale / by if is_divided else scores.state.scale * by
@@ -176,7 +177,7 @@ def _divided(function: Any, first: Any, second: Any) -> Any:  # noqa: ANN401
 def _added(function: Any, first: Any, second: Any) -> Any:  # noqa: ANN401
     scores, other = (first, second) if _is_open(first) else (second, first)
     # not every fused kernel has the gradient of a bias
-    if not _is_open(scores) or type(other) is not torch.Tensor or other.requires_grad:
+    if not _is_open(scores) or type(other) not in _WITH_VALUES or other.requires_grad:
         return None
     mask = other if scores.state.mask is None else scores.state.mask + other
     return _masked(scores, mask, lambda: function(_computed(first), _computed(second)))
@@ -221,7 +222,7 @@ def _softmaxed(function: Any, scores: Any, dim: int, *given: Any, **named: Any) 
     return Scores.of(state, lambda: function(_computed(scores), dim, *given, **named))
 
 
-def _dropped(function: Any, weights: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:  # noqa: ANN401, ARG001, FBT001, FBT002
+def _dropped(function: Any, weights: Any, p: float = 0.5, training: bool = True, **_: bool) -> Any:  # noqa: ANN401
     if not _is_open(weights, is_softmax=True) or weights.state.dropout:
         return None
     state = weights.state.changed(dropout=float(p) if training else 0.0)
@@ -244,7 +245,7 @@ def _cast(function: Any, scores: Any, *given: Any, **named: Any) -> Any:  # noqa
 def _applied(_: Any, *given: Any) -> Any:  # noqa: ANN401
     """Return the product of weights and values: attention is complete."""
     *equation, weights, values = given
-    if not _is_open(weights, is_softmax=True) or type(values) is not torch.Tensor:
+    if not _is_open(weights, is_softmax=True) or type(values) not in _WITH_VALUES:
         return None
     state, order = weights.state, []
     query, key = state.query, state.key.transpose(-2, -1)

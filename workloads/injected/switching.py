@@ -19,13 +19,18 @@ from importlib.util import module_from_spec, spec_from_file_location
 from inspect import signature
 from pathlib import Path
 from typing import Any, Callable  # noqa: UP035 (Python 3.8)
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 # changes of a switch whose lines are looked up: that takes a few microseconds
 _PLACES = 20
+# bytes of a copy that is worth pinned memory, and of what is pinned as a whole
+_LARGE, _PINNED = 1 << 20, 4 << 30
 _WORKERS = 8
 _BATCHES = 8
 _BUCKET_MB = 100
+# relative errors of an operation, and the bytes of a number in FP32
+_COARSE, _FINE = 2e-3, 1e-6
+_SINGLE = 4
 _IMAGE = 4
 
 
@@ -433,6 +438,40 @@ def _non_blocking(torch: Any, effects: Effects) -> None:  # noqa: ANN401
         setattr(torch.Tensor, name, copied)
 
 
+def _pinned_copies(torch: Any, effects: Effects) -> None:  # noqa: ANN401
+    """Let large copies to the GPU come from pinned memory, and not block.
+
+    What is copied from the second time on, such as a dataset in memory, is pinned as a whole, until it changes.
+    """
+    known: dict[int, tuple[Any, int, Any]] = {}
+
+    def pinned(tensor: Any) -> Any:  # noqa: ANN401
+        base = tensor if tensor._base is None else tensor._base
+        reference, version, copy = known.get(id(base), (None, -1, None))
+        is_again = reference is not None and reference() is base and version == base._version
+        if is_again and copy is None and base.numel() * base.element_size() <= _PINNED:
+            copy = base.pin_memory()
+        is_alike = copy is not None and copy.stride() == base.stride()
+        known[id(base)] = ref(base), base._version, copy if is_again else None
+        if is_again and is_alike:
+            return copy.as_strided(tensor.size(), tensor.stride(), tensor.storage_offset() - base.storage_offset())
+        return tensor.pin_memory()
+
+    for name in ("to", "cuda"):
+        copy_now = getattr(torch.Tensor, name)
+
+        @wraps(copy_now)
+        def copied(self: Any, *given: Any, _copy: Any = copy_now, _name: str = name, **named: Any) -> Any:  # noqa: ANN401
+            is_to_gpu = _name == "cuda" or "cuda" in str([*given[:1], named.get("device")])
+            size = self.numel() * self.element_size()
+            is_plain = is_to_gpu and type(self) is torch.Tensor and self.device.type == "cpu" and size >= _LARGE
+            if not (is_plain and torch.cuda.is_available()) or self.is_pinned() or not effects.applies("pinned_copies"):
+                return _copy(self, *given, **named)
+            return _copy(pinned(self), *given, **{**named, "non_blocking": True})
+
+        setattr(torch.Tensor, name, copied)
+
+
 class _Later:
     """A number that is still on the GPU: read when the program looks at it. Sums of such numbers stay there."""
 
@@ -590,16 +629,51 @@ def _no_dropout(module: Any, effects: Effects) -> None:  # noqa: ANN401
         **named: Any,  # noqa: ANN401
     ) -> Any:  # noqa: ANN401
         effects.count["no_dropout"] += bool(dropout_p)
-        return attention(query, key, value, attn_mask, 0.0, *given, **named)
+        return attention(query, key, value, attn_mask, dropout_p if effects.is_search else 0.0, *given, **named)
 
     module.scaled_dot_product_attention = attended
+
+
+def _nudged(name: str, share: float | None) -> Change:
+    """Return the switch that changes all weights a little, each when its model is first called.
+
+    share: how much; None: by as much as another order of operations may change what the model computes.
+    """
+
+    def change_torch(torch: Any, effects: Effects) -> None:  # noqa: ANN401
+        seen: Any = WeakKeyDictionary()
+
+        def change(call: Any, module: Any, given: Any, named: Any) -> Any:  # noqa: ANN401
+            if module not in seen:
+                seen[module] = True
+                effects.count[name] += 1
+                with torch.no_grad():
+                    for number, weight in enumerate(module.parameters()):
+                        if weight.is_floating_point():
+                            # the program's own random numbers stay as they are
+                            generator = torch.Generator(weight.device).manual_seed(number)
+                            noise = torch.randn(weight.shape, generator=generator, device=weight.device)
+                            weight.mul_(1 + (share or _rounding(torch, module, weight)) * noise.to(weight.dtype))
+            return call(module, *given, **named)
+
+        _around_models(torch, change)
+
+    return change_torch
+
+
+def _rounding(torch: Any, module: Any, weight: Any) -> float:  # noqa: ANN401
+    """Return the relative error of an operation: of 10 bits or so for TF32, BF16 and FP16, or of FP32."""
+    backends, has_images = torch.backends, any(isinstance(inner, torch.nn.Conv2d) for inner in module.modules())
+    is_coarse = torch.is_autocast_enabled() or weight.element_size() < _SINGLE
+    is_tf32 = backends.cuda.matmul.allow_tf32 or (has_images and backends.cudnn.allow_tf32)
+    return _COARSE if is_coarse or (weight.is_cuda and is_tf32) else _FINE
 
 
 def _all_kept(dropout: Any, effects: Effects) -> Any:  # noqa: ANN401
     @wraps(dropout)
     def kept(value: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:  # noqa: ANN401
         effects.count["no_dropout"] += bool(training and p)
-        return dropout(value, 0.0, training, inplace)
+        return dropout(value, p if effects.is_search else 0.0, training, inplace)
 
     return kept
 
@@ -617,6 +691,7 @@ SWITCHES: dict[str, tuple[str, Change]] = {
     "prefetched_batches": _loader("prefetched_batches", _prefetched),
     "pinned_batches": _loader("pinned_batches", _pinned),
     "non_blocking": ("torch", _non_blocking),
+    "pinned_copies": ("torch", _pinned_copies),
     "deferred_item": ("torch", _deferred_item),
     "compile": ("torch", _compiled("compile")),
     "compile_autotune": ("torch", _compiled("compile_autotune", mode="max-autotune")),
@@ -631,8 +706,10 @@ SWITCHES: dict[str, tuple[str, Change]] = {
     "stored_activations": ("torch.utils.checkpoint", _stored_activations),
     "keep_cache": ("torch", _without("cuda.empty_cache", "keep_cache")),
     "no_synchronize": ("torch", _without("cuda.synchronize", "no_synchronize")),
-    # not a fix: for comparing results
+    # not fixes: for comparing results
     "no_dropout": ("torch.nn.functional", _no_dropout),
+    "nudged_rounding": ("torch", _nudged("nudged_rounding", None)),
+    "nudged_precision": ("torch", _nudged("nudged_precision", _COARSE)),
 }
 """The module that a switch waits for, and the change of it; nightsight/results/switches.py says what each is for."""
 _SECOND: dict[str, tuple[str, Change]] = {"sdpa": ("transformers.modeling_utils", _sdpa_of_transformers)}

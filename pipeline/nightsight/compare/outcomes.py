@@ -1,8 +1,9 @@
 """Compare what two forms of a program compute: losses, or outputs of its models.
 
 What unchanged runs differ in anyway is the tolerance, and what the declared change of numerics may do: the order of
-operations, or the type of numbers. Both grow with the steps, as training carries differences on. A commit that computes
-something else is a regression, however fast it is.
+operations, or the type of numbers. Both grow with the steps, as training carries differences on. Where unchanged runs
+have come apart, nothing can be compared any more. A commit that computes something else is a regression, however fast
+it is.
 """
 
 from collections.abc import Sequence
@@ -24,14 +25,19 @@ _BOUNDS: Final = {NONE: 1e-7, ROUNDING: 2e-3, PRECISION: 2e-2}
 _DOUBLED_AFTER: Final = 20
 # a tolerance is this many times the difference of unchanged runs
 _OF_NOISE: Final = 3.0
-# unchanged runs that differ by more show nothing
+# unchanged runs that differ by more show nothing; what comes before that does if it is this many values of each process
 _MOST_NOISE: Final = 0.05
+_LEAST_VALUES: Final = 3
 # values smaller than this share of the largest are compared with that
 _LEAST: Final = 1e-3
 
 
 def compare_outcomes(unchanged: Runs, changed: Runs, numerics: str) -> Results:
-    """Return whether the results of changed runs are those of unchanged ones."""
+    """Return whether the results of changed runs are those of unchanged ones.
+
+    Of several unchanged runs, those after the first are only for what such runs differ in: they may be longer, or may
+    have been nudged.
+    """
     base, other = [_joined(run) for run in unchanged], [_joined(run) for run in changed]
     if doubt := _doubt(base, other):
         return doubt
@@ -43,8 +49,11 @@ def compare_outcomes(unchanged: Runs, changed: Runs, numerics: str) -> Results:
         for earlier in base[:number]:
             noise = np.maximum(noise, _difference(earlier, values))
     noise = np.concatenate([np.maximum.accumulate(part) for part in np.split(noise, np.cumsum(lengths)[:-1])])
-    if noise.max() > _MOST_NOISE:
+    is_sure = noise <= _MOST_NOISE
+    if min(int(part.sum()) for part in np.split(is_sure, np.cumsum(lengths)[:-1])) < min(_LEAST_VALUES, *lengths):
         return Results(UNKNOWN, f"unchanged runs differ by {_percent(float(noise.max()))}", 100 * float(noise.max()))
+    steps, noise = steps[is_sure], noise[is_sure]
+    base, other = [values[is_sure] for values in base], [values[is_sure] for values in other]
     allowed = np.maximum(_BOUNDS[numerics] * (1 + steps / _DOUBLED_AFTER), _OF_NOISE * noise)
     differences = [_difference(base[0], values) for values in other]
     worst = max(float(np.nanmax(difference, initial=0.0)) for difference in differences)
@@ -55,6 +64,8 @@ def compare_outcomes(unchanged: Runs, changed: Runs, numerics: str) -> Results:
             what = f"{values[first]:.4g} against {base[0][first]:.4g}"
             return Results(DIFFERENT, f"different since value {first + 1} of {len(steps):,}: {what}", 100 * worst)
     what = f"{len(steps):,} values" if len(steps) > 1 else "1 value"
+    if not is_sure.all():
+        what = f"the first {what}, since unchanged runs come apart after them,"
     if worst <= _BOUNDS[NONE]:
         return Results(EQUAL, what, 100 * worst)
     against = f", unchanged runs by {_percent(float(noise.max()))}" if len(base) > 1 else ""

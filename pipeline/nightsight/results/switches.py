@@ -224,6 +224,14 @@ SWITCHES: Final = (
         edit=Edit(callees=("to", "cuda"), keywords={"non_blocking": "True"}),
     ),
     Switch(
+        name="pinned_copies",
+        done="large copies from pinned memory that do not block",
+        rules=("pageable_copy",),
+        place="Host-to-Device",
+        numerics=NONE,
+        code=("data = data.pin_memory()  # once, where it is made\nbatch = data[rows].to(device, non_blocking=True)"),
+    ),
+    Switch(
         name="deferred_item",
         done="values that are read when they are shown",
         rules=("wait", "wait_and_host_code"),
@@ -352,4 +360,8 @@ SWITCHES: Final = (
 """All switches, in the order in which they are tried."""
 SWITCH: Final = {switch.name: switch for switch in SWITCHES}
 NO_DROPOUT: Final = Switch(name="no_dropout", done="no dropout", rules=(), numerics=NONE, code="")
-"""Not a fix: for the comparison of results."""
+NUDGED: Final = {
+    numerics: Switch(name=f"nudged_{numerics}", done="weights that differ a little", rules=(), numerics=NONE, code="")
+    for numerics in (ROUNDING, PRECISION)
+}
+"""Not fixes: for the comparison of results. What slightly different weights lead to, a change of numerics may, too."""

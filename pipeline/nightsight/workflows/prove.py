@@ -45,7 +45,7 @@ from nightsight.model.proof import (
 )
 from nightsight.model.report import Finding, Report
 from nightsight.results.causes import REPLAY
-from nightsight.results.switches import NO_DROPOUT, NUMERICS, SWITCHES, Switch
+from nightsight.results.switches import NO_DROPOUT, NUDGED, NUMERICS, SWITCHES, Switch
 from nightsight.runs.layout import PROOF, write_file
 
 # a change pays if the step gets this much shorter, whatever the interval says
@@ -105,6 +105,9 @@ class _Series:
     ends: float = 0.0
     attempts: dict[tuple[str, ...], dict[int, Attempt]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    # the first run, and whether the program drops anything
+    first: Attempt | None = None
+    has_dropout: bool = False
     # whether a round lacked time
     is_short: bool = False
 
@@ -174,7 +177,7 @@ def prove(plan: ProofPlan, request: Request) -> ProofReport:
     """
     # what promises most comes first, and what takes long last: the budget may not allow all
     chosen = sorted(_chosen(plan), key=lambda each: (each[0].is_slow, -((each[1] and each[1].gain_pct) or 0.0)))
-    known = {switch.name: switch for switch in (*SWITCHES, NO_DROPOUT, *plan.switches)}
+    known = {switch.name: switch for switch in (*SWITCHES, NO_DROPOUT, *NUDGED.values(), *plan.switches)}
     series = _Series(plan, request, known, ends=time.monotonic() + plan.budget_s)
     with logging_gpus() as log:
         notes = series.notes
@@ -217,12 +220,14 @@ def _warm_up(series: _Series, switches: Sequence[Switch]) -> None:
     plan = series.plan
     seconds = max(plan.budget_s / (1 + plan.rounds * (1 + len(switches))), _FIRST_S)
     series.limit = Limit(seconds=seconds)
-    warm_up = series.run(tuple(switch.name for switch in switches), -1, is_search=bool(switches))
-    if warm_up.failure and switches and not warm_up.timed_out:
+    sought = (*(switch.name for switch in switches), *([] if plan.check else [NO_DROPOUT.name]))
+    warm_up = series.run(sought, -1, is_search=True)
+    if warm_up.failure and not warm_up.timed_out:
         # the search may have broken it
         warm_up = series.run((), -1)
         switches = ()
     series.attempts.clear()
+    series.first, series.has_dropout = warm_up, bool(warm_up.effects.get(NO_DROPOUT.name))
     idle = [
         switch.name
         for switch in switches
@@ -407,7 +412,7 @@ def _proof(series: _Series, switches: Sequence[Switch], finding: Finding | None)
         step_ns=_median([other for _, other in steps_ns]),
         log_ratio=fmean(series.log_ratios(chosen)),
         rounds=len(steps_ns),
-        results=_results(base, changed, _numerics(switches)),
+        results=_results(series, base, changed, _numerics(switches)),
         verdict=NO_GAIN,
         places={name: changed[0].places.get(name, ()) for name in chosen},
     )
@@ -423,24 +428,33 @@ def _numerics(switches: Sequence[Switch]) -> str:
     return max((switch.numerics for switch in switches), key=NUMERICS.index)
 
 
-def _compared_without_dropout(proof: Proof, series: _Series) -> Proof:
-    """Return a faster proof with results that were compared without dropout, if they differ otherwise.
+def _compared_again(proof: Proof, series: _Series) -> Proof:
+    """Return a faster proof whose results differ with a verdict of runs that are easier to compare, if these agree.
 
-    Another form of a program draws other random numbers: with equal ones, its results can be equal.
+    Another form of a program draws other random numbers: without dropout, its results can be equal. And training can
+    carry the smallest difference on: what an unchanged program with nudged weights comes to, a changed one may, too.
     """
+    numerics = _numerics([series.switch[name] for name in proof.switches])
     if proof.verdict != FASTER or proof.results.verdict != DIFFERENT or series.plan.check:
         return proof
-    base, changed = (NO_DROPOUT.name,), (*proof.switches, NO_DROPOUT.name)
-    for names in (base, changed):
+
+    def ran(*names: str) -> list[Attempt]:
         if names not in series.attempts and series.has_time_for(1):
             series.run(names, proof.rounds)
-    unchanged, others = series.of(base), series.of(changed)
-    if not all(found.effects.get(NO_DROPOUT.name) and not found.failure for found in (*unchanged, *others)):
+        return series.of(names)
+
+    base, changed = series.of(()), series.of(proof.switches)
+    without = (NO_DROPOUT.name,) if series.has_dropout else ()
+    if without:
+        base, changed = ran(*without), ran(*proof.switches, *without)
+    results = _results(series, base, changed, numerics)
+    if results.verdict == DIFFERENT and numerics in NUDGED:
+        nudged = ran(*without, NUDGED[numerics].name)
+        results = _results(series, [*base, *nudged], changed, numerics)
+    if results.verdict not in (EQUAL, WITHIN) or any(found.failure for found in (*base, *changed)):
         return proof
-    results = _results(unchanged, others, _numerics([series.switch[name] for name in proof.switches]))
-    if results.verdict not in (EQUAL, WITHIN):
-        return proof
-    proof = replace(proof, results=replace(results, detail=f"without dropout: {results.detail}"))
+    detail = f"without dropout: {results.detail}" if without else results.detail
+    proof = replace(proof, results=replace(results, detail=detail))
     return replace(proof, verdict=_verdict(proof, series.log_ratios(proof.switches)))
 
 
@@ -462,21 +476,27 @@ def _judged(proofs: Sequence[Proof], series: _Series) -> tuple[Proof, ...]:
             proof = replace(proof, error=width)  # noqa: PLW2901 (the same, with its interval)
         is_open = proof.verdict == NO_GAIN
         judged.append(replace(proof, verdict=_verdict(proof, ratios)) if is_open else proof)
-    return tuple(_compared_without_dropout(proof, series) for proof in judged)
+    return tuple(_compared_again(proof, series) for proof in judged)
 
 
-def _results(base: Sequence[Attempt], changed: Sequence[Attempt], numerics: str) -> Results:
+def _results(series: _Series, base: Sequence[Attempt], changed: Sequence[Attempt], numerics: str) -> Results:
     """Return whether results agree: by the user's check if there is one, else by losses and outputs."""
     checks = [found.checked for found in changed if found.checked is not None]
     if checks:
         if not all(found.checked for found in base):
             return Results(UNKNOWN, "the check rejects the unchanged program")
         return Results(EQUAL, "accepted by the check") if all(checks) else Results(DIFFERENT, "rejected by the check")
-    return compare_outcomes([found.values for found in base], [found.values for found in changed], numerics)
+    unchanged = [found.values for found in base]
+    if unchanged and series.first and base == series.of(()):
+        # the first run ended at another step
+        lengths = [len(values) for values in unchanged[0]]
+        first = [values[:length] for values, length in zip(series.first.values, lengths, strict=False)]
+        unchanged += [tuple(first)] if [len(values) for values in first] == lengths else []
+    return compare_outcomes(unchanged, [found.values for found in changed], numerics)
 
 
 def _verdict(proof: Proof, log_ratios: Sequence[float]) -> str:
-    """Return the verdict: proven only if the interval excludes equality; faster also by a clear margin in each round."""
+    """Return the verdict: proven only if the interval excludes equality; faster also if each round gains a lot."""
     mean, error = proof.log_ratio or 0.0, proof.error
     width = error if error is not None else _LEAST_GAIN
     if mean + width < 0 and mean < log(1 - _LEAST_GAIN):
