@@ -396,7 +396,8 @@ def test_host_code_of_ranges_with_a_launch_between_them_is_two_causes() -> None:
 def test_host_code_of_several_threads_in_one_range_counts_as_that_of_the_busiest() -> None:
     """They run at the same time: what a step loses to them is what the slowest takes, not the sum."""
     threads = [(within("load", Host(us)), Kernel(us / 2, stream), Sync(stream)) for us, stream in ((200, 8), (300, 7))]
-    (remedy,) = host_code(Scene(looped(*threads)))
+    scene = Scene(looped(*threads))
+    (remedy,) = host_code(scene, np.zeros(len(scene.gap), dtype=bool))
     assert remedy.path == "step / load"
     assert remedy.time_ns / remedy.cases == pytest.approx(300_000, rel=0.01)
 
@@ -682,6 +683,7 @@ def test_host_code_compiles_if_a_compiler_is_on_the_stack(stack: str, is_compile
     tables = {**timeline.profile.tables, "python_samples": conform("python_samples", table)}
     found = rules_of(Timeline(replace(timeline.profile, tables=tables)))
     assert ("compilation" in found) == is_compiler
+    assert ("host_code" in found) != is_compiler
     if is_compiler:
         assert found["compilation"] == pytest.approx(5_000_000, rel=0.05)
 
@@ -752,16 +754,21 @@ def test_a_server_without_requests_is_idle_and_not_slow(stack: str, *, is_idle: 
         ("main (line 1);[__init__ (dataloader.py:1192)];[_launch (popen_fork.py:65)]", True),
         ("main (line 1);[_shutdown_workers (dataloader.py:1673)];[join (process.py:149)]", True),
         ("main (line 1);[_try_get_data (dataloader.py:1310)];[wait (threading.py:359)]", False),
+        # without the files of frames
+        ("main (line 1);__iter__ (line 500);[_get_iterator (line 433)];[_launch (line 66)]", True),
+        ("main (line 1);[_next_data (line 1524)];[_try_get_data (line 1310)];wait (line 359)", False),
     ],
 )
 def test_workers_that_start_for_each_epoch(stack: str, restarts: bool) -> None:
-    epoch = (Host(8000), *(Kernel(100), Host(200)) * 10)
+    epoch = (Host(8000), *(Kernel(100), Host(50)) * 10)
     timeline = sampled(captured(Thread(epoch * 3)), 500_000, 0)
     samples = timeline.profile.table("python_samples").assign(stack=stack)
     own = timeline.profile.table("api_calls")["thread"].iloc[0]
     tables = {**timeline.profile.tables, "python_samples": conform("python_samples", samples.assign(thread=own))}
     found = rules_of(Timeline(replace(timeline.profile, tables=tables)))
     assert ("restarted_workers" in found) == restarts
+    # the same time is not also that of host code
+    assert ("host_code" in found) != restarts
 
 
 def test_a_kernel_that_begins_while_the_one_before_it_ends_still_waits_for_it() -> None:

@@ -26,7 +26,7 @@ from tests.recorded import Recorded
 # known misses: one that is mended must be taken out here
 MISNAMED: dict[str, str] = {}
 """Whose cause is not named first, and why."""
-UNRECORDED = ("flash_attention", "small_gradients", "padding", "small_batch")
+UNRECORDED = ("small_gradients", "padding")
 """Programs that were not timed and captured yet: `make planted` does it."""
 FAR = {
     "wait_mask": "without the waits the CPU limits the predicted step, and the real one less: the fix launches less "

@@ -89,6 +89,21 @@ def test_the_innermost_function_that_is_not_of_a_library(tmp_path: Path, is_regi
     assert profile.findings == ()
 
 
+def test_what_nightsight_puts_into_a_program_is_not_of_the_program(tmp_path: Path) -> None:
+    called = ("called", f"{HOME}nightsight/workloads/injected/naming.py", 129)
+    own = ("called", f"{HOME}injected/naming.py", 129)
+    load = ("load", f"{HOME}train.py", 12)
+    assert functions(sampled(tmp_path, [called, load], [own, load])) == ["load (train.py:12)", "called (naming.py:129)"]
+
+
+def test_a_private_function_of_an_unknown_file_says_less_than_its_caller(tmp_path: Path) -> None:
+    start, main = ("start", "", 121), ("main", "", 7)
+    # the file shows that it is the program's own
+    own = ("_load", f"{HOME}train.py", 12)
+    profile = sampled(tmp_path, [("_releaseLock", "", 243), ("__init__", "", 19), start, main], [own, main])
+    assert functions(profile) == ["start (line 121)", "_load (train.py:12)"]
+
+
 @pytest.mark.parametrize(
     ("frame", "shown"),
     [

@@ -10,6 +10,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final
 
+from nightsight.read.frames import is_of_library
 from tests.planted.cases import Form
 
 Times = dict[str, dict[Form, list[float]]]
@@ -24,7 +25,7 @@ _KEPT: Final = {
     "ANALYSIS_FILE": "FALSE",
     "ANALYSIS_DETAILS": "FALSE",
 }
-_BLANK: Final = "UPDATE StringIds SET value = '' WHERE value LIKE '/%' OR instr(CAST(value AS BLOB), x'00')"
+_BLANK: Final = "UPDATE StringIds SET value = neutral(value) WHERE value LIKE '/%' OR instr(CAST(value AS BLOB), x'00')"
 
 
 def packed(path: Path, root: Path) -> bytes:
@@ -36,6 +37,14 @@ def packed(path: Path, root: Path) -> bytes:
         # lengths are part of ncu's format
         data = data.replace(bytes(root), b"/" + b"x" * (len(bytes(root)) - 1))
     return lzma.compress(data, preset=9 | lzma.PRESET_EXTREME)
+
+
+def _neutral(path: str) -> str:
+    """Return a file of Python without its folder, which still shows whether it belongs to a library; "" for others."""
+    name = path.rsplit("/", 1)[-1]
+    if "\0" in path or not name.endswith(".py"):
+        return ""
+    return f"/site-packages/{name}" if is_of_library(path) else name
 
 
 def _without_machine(data: bytes, root: Path) -> bytes:
@@ -50,6 +59,7 @@ def _without_machine(data: bytes, root: Path) -> bytes:
             for table in known:
                 if table.startswith("ENUM_"):
                     database.execute(f"DROP TABLE {table}")  # the same in each capture, and never read
+            database.create_function("neutral", 1, _neutral, deterministic=True)
             database.execute(_BLANK)
             # XLA puts places in the program into the texts of its ranges
             for table, column in (("StringIds", "value"), ("NVTX_EVENTS", "text")):

@@ -6,9 +6,11 @@ from typing import Final
 
 from nightsight.texts import without_private
 
-# installed packages, the standard library, and code that libraries generate; input of notebooks and of the interactive
-# interpreter is the user's code
-_LIBRARY: Final = re.compile(r"[/\\](?:site|dist)-packages[/\\]|[/\\][Ll]ib[/\\]python3|^<(?!stdin|ipython)")
+# installed packages, the standard library, what nightsight puts into the program, and code that libraries generate;
+# input of notebooks and of the interactive interpreter is the user's code
+_LIBRARY: Final = re.compile(
+    r"[/\\](?:site|dist)-packages[/\\]|[/\\][Ll]ib[/\\]python3|[/\\]workloads[/\\](?:injected|timed)[/\\]|^<(?!stdin|ipython)"
+)
 # torch.profiler removes the folders of sys.path from paths
 _MODULES: Final = sys.stdlib_module_names | {"numpy", "torch", "torchaudio", "torchvision", "triton"}
 _SEPARATOR: Final = re.compile(r"[/\\]")
@@ -21,6 +23,11 @@ def is_of_library(file: str, *, is_relative: bool = False) -> bool:
     """
     module = _SEPARATOR.split(file)[0].removesuffix(".py")
     return bool(_LIBRARY.search(file)) or (is_relative and module in _MODULES)
+
+
+def is_internal(function: str, file: str) -> bool:
+    """Whether a function says nothing to the author of the program: a library's, or a private one of unknown file."""
+    return is_of_library(file) if file else function.startswith("_")
 
 
 def frame_name(function: str, file: str, line: int) -> str:

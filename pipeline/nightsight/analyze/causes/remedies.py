@@ -41,7 +41,7 @@ from nightsight.events.peaks import published
 from nightsight.events.ranges import nested_ranges, without_numbers
 from nightsight.events.timeline import Timeline, of_capture, operation_column, positions
 from nightsight.intervals import Flags, Ints, Spans, covered, union, without
-from nightsight.results.categories import ALLOCATION, BLOCKING_COPY, IDLE, MODULE, SYNC
+from nightsight.results.categories import ALLOCATION, BLOCKING_COPY, HOST, IDLE, MODULE, SYNC
 from nightsight.results.rules import KERNEL_WORDS, RULE
 from nightsight.tables import MODULE as MODULE_CALL
 from nightsight.tables import empty, integers
@@ -98,9 +98,11 @@ _VALUE_BYTES: Final = 64
 _COMPILING_NS: Final = 3_000_000
 # frames of compilers: torch.compile (Dynamo, Inductor), Triton, CuPy, Numba and JAX
 _COMPILER: Final = r"\((?:convert_frame|compile_fx|codecache|async_compile|compiler)\.py|autotune_to_one_config"
-# frames of PyTorch's DataLoader, and of the start and end of its workers
-_LOADS_DATA: Final = r"\(dataloader\.py"
-_STARTS_WORKERS: Final = r"\b(?:__init__|_shutdown_workers) \(dataloader\.py"
+# frames of PyTorch's DataLoader, and of the start and end of its workers; some exports lack the files of frames
+_LOADS_DATA: Final = r"\(dataloader\.py|\b(?:_get_iterator|_next_data|_shutdown_workers) \(line "
+_STARTS_WORKERS: Final = (
+    r"\b(?:__init__|_shutdown_workers) \(dataloader\.py|\b(?:_get_iterator|_shutdown_workers) \(line "
+)
 _FEWEST_STARTS: Final = 2
 # innermost frames that wait on a socket: of asyncio, servers, ZeroMQ. Workers of a DataLoader answer through one, too
 _WAITS_FOR_REQUESTS: Final = (
@@ -167,7 +169,24 @@ class Remedy:
 def remedies(scene: Scene) -> list[Remedy]:
     """Return all remedies, whatever their gain."""
     single = [remedy for propose in PROPOSALS for remedy in propose(scene)]
+    single += host_code(scene, _claimed(scene, single))
     return [*single, *_joint_remedies(single)]
+
+
+def _claimed(scene: Scene, known: list[Remedy]) -> Flags:
+    """Return the calls before which most of the host code has a separate cause, such as a compiler.
+
+    It is not said again that host code is slow there. Remedies of launches, copies and kernels shorten host code, too,
+    but as a side effect: only those that are about host code count.
+    """
+    lag, claimed = scene.model.lag, np.zeros(len(scene.gap), dtype=bool)
+    begin_edges = scene.model.edges_of(BEGIN, scene.in_calls)
+    calling = scene.model.item[begin_edges]
+    for remedy in known:
+        if remedy.rule in RULE and HOST in RULE[remedy.rule].causes:
+            removed_ns = (lag - scene.apply(remedy.edit, lag))[begin_edges]
+            claimed[calling] |= removed_ns > _MOSTLY * scene.gap[calling]
+    return claimed
 
 
 def _joint_remedies(single: list[Remedy]) -> Iterator[Remedy]:
@@ -184,18 +203,20 @@ def _joint_remedies(single: list[Remedy]) -> Iterator[Remedy]:
 # -- the CPU ----------------------------------------------------------------------------------------------------------
 
 
-def host_code(scene: Scene) -> Iterator[Remedy]:
-    """Move host code that does more than launch off its thread: by range, and all of it between the same two calls."""
+def host_code(scene: Scene, claimed: Flags) -> Iterator[Remedy]:
+    """Move host code that does more than launch off its thread: by range, and all of it between the same two calls.
+
+    claimed: the calls before which most host code has a separate cause.
+    """
     calls, pieces = scene.graph.calls, scene.host_code()
     is_launching = scene.gap[pieces.piece] <= _most_launch_code_ns(scene)[pieces.row]
     is_long = ~is_launching & (calls.cause[pieces.piece] != IDLE.index(MODULE))
-    is_long &= ~np.isin(pieces.piece, request_waits(scene))
+    is_long &= ~np.isin(pieces.piece, request_waits(scene)) & ~claimed[pieces.piece]
     totals = np.bincount(pieces.row[is_long], pieces.length[is_long], len(scene.paths))
-    # the range with most of the host code before each call; the start of workers is a cause by itself
+    # the range with most of the host code before each call
     ordered = np.flatnonzero(is_long)[np.argsort(pieces.length[is_long], kind="stable")]
     longest = np.full(len(calls), -1)
     longest[pieces.piece[ordered]] = pieces.row[ordered]
-    longest[_worker_starts(scene)] = -1
     for path in np.argsort(-totals, kind="stable")[:_MOST_PLACES]:
         in_range = is_long & (pieces.row == path)
         if not in_range.any():
@@ -1099,7 +1120,6 @@ def shared_gpu(scene: Scene) -> Iterator[Remedy]:
 
 
 PROPOSALS: Final = (
-    host_code,
     interpreter,
     graph_launch,
     waits,
@@ -1119,4 +1139,4 @@ PROPOSALS: Final = (
     kernels,
     shared_gpu,
 )
-"""The functions that propose remedies, all of which are simulated."""
+"""The functions that propose remedies, all of which are simulated. `host_code` proposes those of the remaining code."""

@@ -9,7 +9,7 @@ import pandas as pd
 
 from nightsight.events.stacks import framed, joined
 from nightsight.model.report import Finding
-from nightsight.read.frames import frame_name, is_of_library
+from nightsight.read.frames import frame_name, is_internal
 from nightsight.read.nsys.export import Export
 from nightsight.tables import categorical
 
@@ -29,6 +29,7 @@ def python_samples(export: Export, source: str, marks: Frame) -> Frame | None:
     """Return the function that Python executed at each of these marks of `source`; None if no mark has its stack.
 
     It is the innermost function outside libraries, else the innermost one, with the name of its file without folders.
+    Of functions without a file, those with a leading underscore are a library's.
     """
     position, stacks = _stacks(export, source, marks)
     if not stacks:
@@ -89,7 +90,7 @@ def _names_of_stacks(export: Export, stacks: list[list[list[int]]]) -> tuple[Val
         [html.unescape(text) for text in export.text(pd.Series(frames[:, column]))] for column in (0, 1)
     )
     names = [frame_name(*frame) for frame in zip(functions, files, frames[:, 2].tolist(), strict=True)]
-    in_library = [is_of_library(file) for file in files]
+    in_library = [is_internal(*frame) for frame in zip(functions, files, strict=True)]
     texts = [framed(name, is_of_library=is_its) for name, is_its in zip(names, in_library, strict=True)]
     names_of_stacks, texts_of_stacks = [], []
     for stack, part in zip(stacks, np.split(rows.reshape(-1), np.cumsum(depths)[:-1]), strict=True):
