@@ -483,7 +483,7 @@ def _pieces(statement: Kernel | Graph | Copy | Reduce) -> list[tuple[str, float,
     """Return the operations of a launch: the letter of each, its length in µs, and more of its columns."""
     match statement:
         case Kernel(us, _, name, blocks=blocks):
-            return [(name, us, {"grid_x": blocks})]
+            return [(name, us, {"grid_x": blocks, "block_x": 256})]
         case Reduce(us):
             return [("n", us, {})]
         case Graph(kernels, us, _, is_whole):

@@ -414,7 +414,8 @@ def small_step(times: int = 1, host_us: float = 0.0, blocks: int = 4) -> Body:
 
 def _small_steps(host_us: float = 0.0, blocks: int = 4) -> Story:
     body = small_step(1, host_us, blocks)
-    return Story(steps(body), ("host_code", "launch_bound", "wait", "wait_and_host_code"), capability="9.0")
+    rules = ("small_batch", "host_code", "launch_bound", "wait", "wait_and_host_code")
+    return Story(steps(body), rules, capability="9.0")
 
 
 LENGTHS: Final[tuple[float, ...]] = tuple(np.random.default_rng(11).integers(200, 1200, 30).astype(float).tolist())
@@ -521,6 +522,6 @@ STORIES: Final[dict[str, Callable[[], Story]]] = {
     "uneven_speed": lambda: _of_sizes(LENGTHS, has_blocks=False),
     "flash2": _older_attention,
     "flash2_ampere": lambda: _older_attention(capability="8.0"),
-    "flash2_little": lambda: _older_attention(us=25),
+    "flash2_little": lambda: _older_attention(us=21),
     "flash_cudnn": lambda: _older_attention(name=_FLASH_OF_CUDNN),
 }

@@ -46,7 +46,7 @@ REAL: Final = {
         RealCase(
             "sentence_embeddings",
             "A",
-            ("tensor_cores", "launch_bound"),
+            ("small_batch", "tensor_cores", "launch_bound"),
             (("", "large"), ("launch_bound", "graph"), ("tensor_cores", "bf16")),
         ),
         RealCase("vit_attention", "B", ("attention",), (("", "fused"),), has_kineto=True),

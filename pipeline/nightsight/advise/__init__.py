@@ -78,6 +78,8 @@ _ATTENTION: Final = "aten::scaled_dot_product_attention"
 _MOSTLY_MASKED: Final = 0.5
 # a larger batch must save this share of the time of each sample
 _LEAST_PER_ITEM: Final = 0.3
+# and has this weight in the choice of the first finding: less than a CUDA graph, which does not change results
+_COUNTS_PER_ITEM: Final = 0.3
 # its shapes: query, key, value and mask
 _SHAPE: Final = r"\[(\d+),(\d+),(\d+),(\d+)\]"
 _MASKED: Final = re.compile(rf"\[{_SHAPE},{_SHAPE},{_SHAPE},{_SHAPE}")
@@ -106,7 +108,8 @@ def advise(results: Sequence[Result], *, is_start_up: bool = False) -> tuple[Fin
         *((finding, finding.gain_pct or 0.0) for finding in (*replay_advice(tables), *_late_rank(tables))),
         *_pipeline_bubble(tables),
         *_lone_rank(tables),
-        *((finding, 0.0) for finding in (*_skinny_products(tables), *_padded_batches(tables), *_small_steps(tables))),
+        *((finding, 0.0) for finding in (*_skinny_products(tables), *_padded_batches(tables))),
+        *_small_steps(tables),
     ]
     events = tuple(_single_events(tables))
     if not weighted:
@@ -279,12 +282,13 @@ def _padded_batches(tables: Tables) -> Iterator[Finding]:
     )
 
 
-def _small_steps(tables: Tables) -> Iterator[Finding]:
-    """Yield a finding if a step of several times as much would take hardly longer, for its kernels are tiny.
+def _small_steps(tables: Tables) -> Iterator[tuple[Finding, float]]:
+    """Yield a finding if a step of several times as much would take hardly longer, for its kernels are small.
 
-    A step does not get shorter, so it has no gain: that is of each sample, environment or request.
+    A step does not get shorter, so it has no gain: that is of each sample, environment or request. Its weight is a part
+    of that, because a larger batch may change results, and delays the first ones.
     """
-    columns = ("times", "blocks", "multiprocessors", "larger_ns")
+    columns = ("times", "blocks", "filled_pct", "multiprocessors", "larger_ns")
     for row in tables.rows(REPLAY, *_REPLAY_COLUMNS, *columns).head(1).to_dict("records"):
         per_item = 1 - row["larger_ns"] / max(row["times"] * row["unprofiled_ns"], 1)
         if not (row["times"] > 1 and per_item >= _LEAST_PER_ITEM):
@@ -292,24 +296,29 @@ def _small_steps(tables: Tables) -> Iterator[Finding]:
         step, cause = _step(row), "Steps are small for this GPU"
         before, after = (format_value(float(row[name]), name) for name in ("unprofiled_ns", "larger_ns"))
         as_long = "as long" if before == after else f"{after} instead of {before}"
-        blocks = f"{row['blocks']:,} {'block' if row['blocks'] == 1 else 'blocks'}"
-        yield Finding(
+        blocks = f"at most {row['blocks']:,} {'block' if row['blocks'] == 1 else 'blocks'}"
+        evidence = f"Kernels with 95 % of the time have {blocks}; the GPU has {row['multiprocessors']:,} SMs"
+        if pd.notna(row["filled_pct"]):
+            filled = format_value(float(row["filled_pct"]), "filled_pct")
+            evidence = f"Kernels with most of the time have {blocks}, {filled} of what the SMs hold at once or less"
+        finding = Finding(
             "small_batch",
             "advice",
             f"{cause}: {row['times']} times as much in {step.each} would take {as_long}, "
             f"{100 * per_item:.0f} % less per item",
-            "Kernels are short and fill a small part of the GPU, so launches and latencies determine the time. With "
-            "more data, the same kernels run on more SMs at the same time. Host code other than launches is assumed to "
-            "take as many times as long; vectorized code takes less.",
+            "Kernels fill a small part of the GPU, so launches and latencies determine the time. With more data, the "
+            "same kernels run on more SMs at the same time. Host code other than launches is assumed to take as many "
+            "times as long; vectorized code takes less.",
             "Process more per step: a larger batch where results allow it, many environments at once "
             "(`gymnasium.make_vec(name, num_envs=64)`), requests together (dynamic batching), lists of texts in place "
             "of one text (`tokenizer(texts, padding=True)`), independent systems or seeds side by side (torch.vmap, "
             "jax.vmap).",
-            (f"Kernels with 95 % of the time have at most {blocks}; the GPU has {row['multiprocessors']:,} SMs",),
+            (evidence,),
             source=REPLAY.name,
             cause=cause,
             action="process more per step",
         )
+        yield finding, _COUNTS_PER_ITEM * 100 * per_item
 
 
 def _mask_of_samples(shapes: str) -> str:

@@ -49,10 +49,16 @@ REPLAY: Final = Entry(
             "times",
             WHOLE,
             "how many times as much one repetition could do at least with the same kernels on more SMs; left out, like "
-            "the next three, unless its kernels are short and fill at most a quarter of the GPU",
+            "the next four, unless its kernels are short or matrix products, and fill at most a quarter of the GPU",
             is_optional=True,
         ),
-        Column("blocks", WHOLE, "the most blocks of kernels with 95 % of the time", is_optional=True),
+        Column("blocks", WHOLE, "the most blocks of these kernels, which have 95 % of the time", is_optional=True),
+        Column(
+            "filled_pct",
+            NUMBER,
+            "the most that these kernels fill of what the SMs hold at once, if they have 70 % of the time",
+            is_optional=True,
+        ),
         Column("multiprocessors", WHOLE, "SMs of the GPU", is_optional=True),
         Column(
             "larger_ns",

@@ -90,12 +90,16 @@ _MISALIGNED_SHARE: Final = {"1": 0.35, "2": 0.6}
 # none in ten programs without checkpointing, 344 kernels per step in one with it (Llama with LoRA, an H100)
 _RECOMPUTED_RUN: Final = 6
 _BACKWARD: Final = re.compile(r"[Bb]ackward|_bwd|bwd_|dgrad|wgrad")
-# FlashAttention-2, without its kernels for decoding (splitkv), which wait for memory. On Hopper, FlashAttention-3 is
-# 1.5 to 2 times as fast in the forward pass and 1.5 to 1.75 times in the backward pass (its paper, arXiv:2407.08608),
-# cuDNN up to 1.75 times (PyTorch 2.5). This is the lower end. A grid of one block in x has at most 128 queries
+# FlashAttention-2, without its kernels for decoding (splitkv), which wait for memory, and the share of their time that
+# cuDNN's take, by the size of heads: forward and backward together, BF16, 1024 and 4096 tokens, for 64 and 128 from 512
+# to 8192 tokens with and without a causal mask, where it is 0.59 to 0.67 and 0.53 to 0.60 (an H100, PyTorch 2.11, cuDNN
+# 9.19, 2026-11-27). Published: 0.5 to 0.67 for FlashAttention-3 (arXiv:2407.08608). A grid of one block in x has at
+# most 128 queries
 _FLASH_2: Final = re.compile(r"\bflash_(?:fwd|bwd_dq_dk_dv_loop\w*)_kernel\b")
+_FLASH_HEAD: Final = re.compile(r"_kernel_traits<(?:\(int\))?(\d+)")
 _FLASH_3_CAPABILITY: Final = "9.0"
-_FLASH_3_SHARE: Final = 0.65
+_FLASH_3_SHARES: Final = {"32": 0.93, "64": 0.62, "96": 0.66, "128": 0.55, "192": 0.72, "256": 0.64}
+_FLASH_3_SHARE: Final = 0.72
 _LEAST_ATTENTION_NS: Final = 20_000
 _NO_OPERATIONS: Final = np.zeros(0, dtype=np.int64)
 
@@ -428,7 +432,9 @@ def _find_flash_attention_2(timeline: Timeline) -> Iterator[KernelRemedy]:
     has_grids = "grid_x" in kernels.columns
     rows = rows[integers(kernels["grid_x"])[work.position[rows]] > 1] if has_grids else rows[:0]
     if len(rows):
-        new_ns = np.maximum(_FLASH_3_SHARE * work.time[rows], _LEAST_ATTENTION_NS).astype(np.int64)
+        heads = (_FLASH_HEAD.search(text) for text in names.texts)
+        shares = np.array([_FLASH_3_SHARES.get(head[1], _FLASH_3_SHARE) if head else _FLASH_3_SHARE for head in heads])
+        new_ns = np.maximum(shares[work.code[rows]] * work.time[rows], _LEAST_ATTENTION_NS).astype(np.int64)
         yield _make_remedy("flash_attention_2", _main_kernels(names, work, rows), timeline, rows, new_ns)
 
 

@@ -350,8 +350,8 @@ def replay(timeline: Timeline) -> Table:
         "framework": framework_of(timeline.profile),
     }
     if (larger := simulation.larger) is not None and simulation.is_trusted and simulation.repetitions:
-        row |= {"times": larger.times, "blocks": larger.blocks, "multiprocessors": larger.multiprocessors}
-        row["larger_ns"] = simulation.larger_ns
+        row |= {"times": larger.times, "blocks": larger.blocks, "filled_pct": 100 * larger.filled}
+        row |= {"multiprocessors": larger.multiprocessors, "larger_ns": simulation.larger_ns}
     columns = [name for name in REPLAY.column_names if name in row]
     return Table(pd.DataFrame([row], columns=columns)[: int(simulation.measured_ns > 0)])
 
