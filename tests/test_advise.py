@@ -316,6 +316,41 @@ def test_a_mask_for_each_sample_means_padding(name: str, mask: str, *, is_padded
         assert found[0].evidence == (f"{SDPA} with a mask of {mask[1:-1].replace(', ', '×')}: 24 calls",)
 
 
+@pytest.mark.parametrize(
+    ("widths", "gain_pct", "rules"),
+    [
+        # all batches have one length, so that they are not padded to their longest sample
+        ((512, 512), 14.0, ["padding", "host_code"]),
+        ((512, 512), 16.0, ["host_code", "padding"]),
+        ((512, 384), 4.0, ["host_code", "padding"]),
+    ],
+)
+def test_padding_to_one_length_comes_before_small_gains(
+    widths: tuple[int, int], gain_pct: float, rules: list[str]
+) -> None:
+    shapes = [f"[{QUERIES.replace('512', str(width))}, [32, 1, 1, {width}], [], []]" for width in widths]
+    operators = pd.DataFrame({"name": SDPA, "calls": [24, 12], "shapes": shapes})
+    gains = what_if({**KEPT_WAITING, "gain_pct": gain_pct})
+    assert [each.rule for each in advise([replayed(), gains, result(CPU_OP_SHAPES.name, operators)])] == rules
+
+
+@pytest.mark.parametrize(("gain_pct", "rules"), [(14.0, ["small_batch", "wait"]), (16.0, ["wait", "small_batch"])])
+def test_larger_steps_come_before_gains_that_are_much_smaller_than_those_of_each_item(
+    gain_pct: float, rules: list[str]
+) -> None:
+    """Four times as much in twice the time is half per item, which counts like a gain of 15 %."""
+    wait = {**KEPT_WAITING, "rule": "wait", "gain_pct": gain_pct}
+    room = {"times": 4, "blocks": 192, "filled_pct": 18.2, "multiprocessors": 132, "larger_ns": 20e6}
+    found = said(wait, unprofiled_ns=10e6, **room)
+    assert [each.rule for each in found] == rules
+    (larger,) = (each for each in found if each.rule == "small_batch")
+    assert larger.gain_pct is None
+    assert larger.title.endswith(
+        "4 times as much in each step would take 20.00 ms instead of 10.00 ms, 50 % less per item"
+    )
+    assert "at most 192 blocks, 18.2 % of what the SMs hold" in larger.evidence[0]
+
+
 def test_one_sample_is_never_padded() -> None:
     shapes = "[[1, 12, 512, 64], [1, 12, 512, 64], [1, 12, 512, 64], [1, 1, 1, 512], [], []]"
     operators = pd.DataFrame({"name": [SDPA], "calls": [24], "shapes": [shapes]})

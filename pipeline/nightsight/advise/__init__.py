@@ -76,6 +76,9 @@ _SKINNY_PCT: Final = 30.0
 # the operator that gets the mask as the program made it; others get it with as many rows as there are heads
 _ATTENTION: Final = "aten::scaled_dot_product_attention"
 _MOSTLY_MASKED: Final = 0.5
+# the weight of padding to a fixed length, in percent of a step: that of a sixth of the tokens. In collections of texts,
+# half of them and more are padding, but the mask may also separate packed samples
+_FIXED_LENGTH_PCT: Final = 15.0
 # a larger batch must save this share of the time of each sample
 _LEAST_PER_ITEM: Final = 0.3
 # and has this weight in the choice of the first finding: less than a CUDA graph, which does not change results
@@ -108,7 +111,8 @@ def advise(results: Sequence[Result], *, is_start_up: bool = False) -> tuple[Fin
         *((finding, finding.gain_pct or 0.0) for finding in (*replay_advice(tables), *_late_rank(tables))),
         *_pipeline_bubble(tables),
         *_lone_rank(tables),
-        *((finding, 0.0) for finding in (*_skinny_products(tables), *_padded_batches(tables))),
+        *((finding, 0.0) for finding in _skinny_products(tables)),
+        *_padded_batches(tables),
         *_small_steps(tables),
     ]
     events = tuple(_single_events(tables))
@@ -253,10 +257,11 @@ def _skinny_products(tables: Tables) -> Iterator[Finding]:
     )
 
 
-def _padded_batches(tables: Tables) -> Iterator[Finding]:
+def _padded_batches(tables: Tables) -> Iterator[tuple[Finding, float]]:
     """Yield a finding if most calls of attention get a mask for each sample of the batch, the same for all heads.
 
-    Only shapes of operators show it. How much of a batch is padding is not recorded, so no gain is predicted.
+    Only shapes of operators show it. How much of a batch is padding is not recorded, so no gain is predicted. It has a
+    weight for the first place if all batches have one length: then they are not padded to their longest sample.
     """
     operators = tables.rows(CPU_OP_SHAPES, "name", "calls", "shapes")
     attention = operators[operators["name"].astype("str") == _ATTENTION]
@@ -264,8 +269,8 @@ def _padded_batches(tables: Tables) -> Iterator[Finding]:
     counts = attention["calls"][mask != ""].groupby(mask[mask != ""]).sum().astype("int64").nlargest(_MOST_EVIDENCE)
     if not len(counts) or attention["calls"][mask != ""].sum() < _MOSTLY_MASKED * attention["calls"].sum():
         return
-    cause = "Attention gets a mask for each sample"
-    yield Finding(
+    cause, widths = "Attention gets a mask for each sample", {shape.rpartition("×")[2] for shape in mask[mask != ""]}
+    finding = Finding(
         "padding",
         "advice",
         f"{cause}, so batches are probably padded",
@@ -280,6 +285,7 @@ def _padded_batches(tables: Tables) -> Iterator[Finding]:
         cause=cause,
         action="pad less: to the longest sample, by groups of similar length, or not at all",
     )
+    yield finding, _FIXED_LENGTH_PCT if len(widths) == 1 else 0.0
 
 
 def _small_steps(tables: Tables) -> Iterator[tuple[Finding, float]]:
