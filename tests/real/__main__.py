@@ -36,15 +36,22 @@ KEPT = ("REAL_LOCK", "REAL_BUILD", "REAL_SHARE", "REAL_SMALL", "HF_HUB_OFFLINE",
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.real", description=__doc__)
     parser.add_argument("command", choices=["time", "capture", "prove", "check"])
-    parser.add_argument("cases", nargs="*", metavar="NAME", help="only these (default: all)")
+    parser.add_argument("cases", nargs="*", metavar="NAME[=SWITCH+...]", help="only these (default: all)")
     parser.add_argument("--halves", default="ABC", help="without names, those of these halves (default: ABC)")
     parser.add_argument("--folder", type=Path, required=True, help="for times and captures")
     parser.add_argument("--at-once", type=int, default=5, metavar="N", help="programs that start at a time")
     parser.add_argument("--base", action="store_true", help="time the form `base` only")
     parser.add_argument("--seconds", type=float, default=3600, help="start nothing after this time")
     parser.add_argument("--budget", default="4", metavar="MINUTES", help="of the proof of one program (default: 4)")
+    parser.add_argument("--reports", type=Path, metavar="FOLDER", help="prove: where NAME.report.json is, not captured")
     options = parser.parse_intermixed_args()
-    cases = [ALL[name] for name in options.cases] or [case for case in ALL.values() if case.half in options.halves]
+    # what is proven of each: the causes of its report, or these
+    switches = {
+        name: chosen.split("+") for name, _, chosen in (word.partition("=") for word in options.cases) if chosen
+    }
+    cases = [ALL[word.partition("=")[0]] for word in options.cases] or [
+        case for case in ALL.values() if case.half in options.halves
+    ]
     if options.command == "check":
         print(table([verdict for verdict in judged(options.folder) if verdict.case in cases]))
         return
@@ -72,7 +79,7 @@ def main() -> None:
         if options.command == "prove":
 
             def prove(case: RealCase) -> None:
-                proven(case, variables, options.folder, options.budget)
+                proven(case, variables, options.folder, options.budget, options.reports, switches.get(case.name, []))
 
             all_at_once(cases, prove, options.at_once, deadline)
             return
@@ -179,14 +186,34 @@ def profiled(case: RealCase, collector: str, variables: dict[str, str], folder: 
     return bool(found)
 
 
-def proven(case: RealCase, variables: dict[str, str], folder: Path, minutes: str) -> None:
-    """Profile a program, prove what can be switched, and keep the capture, the proof and what was said."""
+def proven(
+    case: RealCase,
+    variables: dict[str, str],
+    folder: Path,
+    minutes: str,
+    earlier: Path | None,
+    switches: Sequence[str],
+) -> None:
+    """Profile a program, prove what can be switched, and keep the capture, the proof and what was said.
+
+    earlier: a folder with a report of it; then it is not profiled. switches: only these.
+    """
     with tempfile.TemporaryDirectory() as reports:
-        if not profiled(case, "nsys", variables, folder, Path(reports)):
+        report = earlier / f"{case.name}.report.json" if earlier else None
+        if report is None and not profiled(case, "nsys", variables, folder, Path(reports)):
             return
         began = time.monotonic()
         variables = {**variables, "REAL_SHARE": str(case.share)}
-        options = ["--reports", reports, "--rounds", "3", "--budget", minutes]
+        options = [
+            "--reports",
+            reports,
+            "--rounds",
+            "3",
+            "--budget",
+            minutes,
+            *(["--report", str(report)] if report else []),
+        ]
+        options += [word for name in switches for word in ("--switch", name)]
         done = nightsight(["prove", *options], case, variables, Path(reports))
         for path in Path(reports).glob("*/proof/proof.json"):
             (folder / f"{case.name}.proof.json").write_bytes(path.read_bytes())

@@ -445,17 +445,21 @@ def _pinned_copies(torch: Any, effects: Effects) -> None:  # noqa: ANN401
     """
     known: dict[int, tuple[Any, int, Any]] = {}
 
+    def in_pinned(tensor: Any) -> Any:  # noqa: ANN401
+        # in the order of its dimensions: convolutions choose by it
+        return torch.empty_like(tensor, pin_memory=True).copy_(tensor.detach())
+
     def pinned(tensor: Any) -> Any:  # noqa: ANN401
         base = tensor if tensor._base is None else tensor._base
         reference, version, copy = known.get(id(base), (None, -1, None))
         is_again = reference is not None and reference() is base and version == base._version
         if is_again and copy is None and base.numel() * base.element_size() <= _PINNED:
-            copy = base.pin_memory()
+            copy = in_pinned(base)
         is_alike = copy is not None and copy.stride() == base.stride()
         known[id(base)] = ref(base), base._version, copy if is_again else None
         if is_again and is_alike:
             return copy.as_strided(tensor.size(), tensor.stride(), tensor.storage_offset() - base.storage_offset())
-        return tensor.pin_memory()
+        return in_pinned(tensor)
 
     for name in ("to", "cuda"):
         copy_now = getattr(torch.Tensor, name)

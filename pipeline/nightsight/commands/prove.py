@@ -94,7 +94,8 @@ def prove(ctx: click.Context, /, target: str | None, **values: Any) -> None:  # 
 
     if values["is_list"]:
         for switch in SWITCHES:
-            causes = f" ({', '.join(switch.rules)})" if switch.rules else ""
+            rules = (*switch.rules, *switch.tries)
+            causes = f" ({', '.join(rules)})" if rules else ""
             say(f"{switch.name}: {switch.done}{causes}")
         return
     if values["calibration"]:

@@ -293,7 +293,8 @@ SWITCHES: Final = (
         name="stored_activations",
         done="activations kept instead of computed again",
         rules=("recomputation",),
-        numerics=NONE,
+        # gradients may be summed up in another order
+        numerics=ROUNDING,
         code="model.gradient_checkpointing_disable()",
     ),
     Switch(
