@@ -2,6 +2,7 @@
 
 import html
 import json
+import lzma
 import sqlite3
 import tempfile
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from nightsight.model.report import Profile
 from nightsight.read import read
 from tests.build import build
+from tests.planted.store import packed
 from tests.properties import examples
 
 Frames = Sequence[tuple[str, str, int]]
@@ -94,6 +96,19 @@ def test_what_nightsight_puts_into_a_program_is_not_of_the_program(tmp_path: Pat
     own = ("called", f"{HOME}injected/naming.py", 129)
     load = ("load", f"{HOME}train.py", 12)
     assert functions(sampled(tmp_path, [called, load], [own, load])) == ["load (train.py:12)", "called (naming.py:129)"]
+
+
+def test_a_stored_capture_has_no_folders_but_tells_which_functions_are_of_libraries(tmp_path: Path) -> None:
+    load, called = ("load", f"{HOME}train.py", 12), ("called", f"{HOME}workloads/injected/naming.py", 129)
+    stack: Frames = [("forward", LIBRARY, 114), ("wait", "/usr/lib/python3.12/threading.py", 5), called, load]
+    profile = sampled(tmp_path, stack)
+    stored_path = tmp_path / "stored.sqlite"
+    stored_path.write_bytes(lzma.decompress(packed(tmp_path / "sampled.sqlite", Path(HOME))))
+    assert stacks(read(stored_path)) == stacks(profile)
+    assert stacks(profile) == [
+        "load (train.py:12);[called (naming.py:129)];[wait (threading.py:5)];[forward (linear.py:114)]"
+    ]
+    assert not any(word in stored_path.read_bytes() for word in (b"/home", b"/usr", b"/opt", b"workloads"))
 
 
 def test_a_private_function_of_an_unknown_file_says_less_than_its_caller(tmp_path: Path) -> None:
