@@ -476,7 +476,7 @@ def exact_gp() -> None:
 
 
 def e3nn_molecules() -> None:
-    """An equivariant network on small molecules: many tiny kernels. Fixes: torch.compile of the layers; with CUDA graphs."""
+    """An equivariant network on small molecules: many tiny kernels. Fixes: torch.compile, and with CUDA graphs."""
     import torch
     from e3nn import o3
 
