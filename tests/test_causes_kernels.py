@@ -579,10 +579,15 @@ BACKWARD = [
 ]
 
 
-def training(*, forward: int, again: int, backward: int = 8) -> Timeline:
+Kernels = list[tuple[str, float]]
+
+
+def training(
+    *, forward: int, again: int, backward: int = 8, kernels: Kernels = FORWARD, last: Kernels = BACKWARD
+) -> Timeline:
     """Return eight steps of two blocks, launched by these threads: forward, once more, and backward."""
-    block = [*[(kernel, again) for kernel in FORWARD], *[(kernel, backward) for kernel in BACKWARD]]
-    step = [*[(kernel, forward) for kernel in FORWARD * 2], *(block * 2)]
+    block = [*[(kernel, again) for kernel in kernels], *[(kernel, backward) for kernel in last]]
+    step = [*[(kernel, forward) for kernel in kernels * 2], *(block * 2)]
     return one_after_the_other([kernel for kernel, _ in step] * 8, threads=[thread for _, thread in step] * 8)
 
 
@@ -593,6 +598,13 @@ def test_what_the_backward_pass_computes_again_need_not_be_computed() -> None:
     assert before_after(timeline, found) == (8 * 2 * 150.0, 0.0)
     assert found.removed.all()
     assert len(found.operations) == 8 * 2 * len(FORWARD)
+
+
+def test_what_runs_again_between_products_counts_and_equal_kernels_without_a_product_do_not() -> None:
+    pointwise = chain(*("mul", "add", "tanh", "exp", "neg", "log", "pow", "abs", "sin"), us=10.0)
+    timeline = training(forward=7, again=8, kernels=[*FORWARD, *pointwise], last=[*BACKWARD, *pointwise, *BACKWARD])
+    (found,) = (remedy for remedy in kernel_remedies(timeline) if remedy.rule == "recomputation")
+    assert len(found.operations) == 8 * 2 * (len(FORWARD) + len(pointwise))
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ _WITH_VALUES = (torch.Tensor, torch.nn.Parameter)
 
 
 def fuse(applies: Callable[[], bool]) -> None:
-    """Take the place of PyTorch's products. applies: called for each attention that is found; whether to fuse it."""
+    """Take the place of PyTorch's products. applies: for each attention that is found, whether to fuse it."""
     Scores.applies = staticmethod(applies)
     for owner, name in (
         *((torch, name) for name in ("matmul", "bmm", "einsum")),

@@ -441,7 +441,7 @@ def _non_blocking(torch: Any, effects: Effects) -> None:  # noqa: ANN401
 def _pinned_copies(torch: Any, effects: Effects) -> None:  # noqa: ANN401
     """Let large copies to the GPU come from pinned memory, and not block.
 
-    What is copied from the second time on, such as a dataset in memory, is pinned as a whole, until it changes.
+    What is copied again, such as a dataset in memory, is pinned as a whole, until it changes.
     """
     known: dict[int, tuple[Any, int, Any]] = {}
 

@@ -21,7 +21,7 @@ Runs = Sequence[Sequence[Sequence[float]]]
 """The values of the processes of several runs."""
 
 # relative differences that a change of numerics may make in the first step, and the steps after which they double
-_BOUNDS: Final = {NONE: 1e-7, ROUNDING: 2e-3, PRECISION: 2e-2}
+_BOUNDS: Final = {NONE: 1e-6, ROUNDING: 2e-3, PRECISION: 2e-2}
 _DOUBLED_AFTER: Final = 20
 # a tolerance is this many times the difference of unchanged runs
 _OF_NOISE: Final = 3.0

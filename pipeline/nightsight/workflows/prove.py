@@ -50,7 +50,7 @@ from nightsight.runs.layout import PROOF, write_file
 
 # a change pays if the step gets this much shorter, whatever the interval says
 _LEAST_GAIN: Final = 0.02
-# one that is this much shorter in each round is no accident, even if the rounds differ much
+# one that is this much shorter in each round is not an accident, even if the rounds differ much
 _CLEAR_GAIN: Final = 0.1
 _MOST_IN_SET: Final = 4
 # a run has at least this many steps, for this many seconds if it has more; the first takes this long
@@ -125,7 +125,8 @@ class _Series:
             is_search=is_search,
         )
         if found.interrupted:
-            raise Interrupted(f"interrupted in round {number + 1}", f"Logs are kept: {self.plan.folder}")
+            where = f"in round {number + 1}" if number >= 0 else "in the first run"
+            raise Interrupted(f"interrupted {where}", f"Logs are kept: {self.plan.folder}")
         self.attempts.setdefault(names, {})[number] = found
         return found
 

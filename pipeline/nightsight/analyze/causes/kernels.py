@@ -460,11 +460,11 @@ def _find_recomputation(timeline: Timeline, steps: Ints) -> Iterator[KernelRemed
     is_product = names.flags(is_named_product(text) for text in names.texts)[work.code[rows]]
     process = operation_column(timeline, "process")[work.position[rows]]
     step = np.searchsorted(steps, work.launch_ns[rows], side="right")
-    # runs of this many kernels on one thread, with a product in them
+    # runs of this many kernels on one thread, and whether there is a product in them
     first = np.arange(len(rows) - _RECOMPUTED_RUN + 1)
     last = first + _RECOMPUTED_RUN - 1
     has_product = np.diff(np.append(0, np.cumsum(is_product))[np.stack([first, last + 1])], axis=0)[0] > 0
-    is_run = has_product & (work.thread[rows[first]] == work.thread[rows[last]]) & (step[first] == step[last])
+    is_run = (work.thread[rows[first]] == work.thread[rows[last]]) & (step[first] == step[last])
     is_run &= work.lane[rows[first]] == work.lane[rows[last]]
     run = np.zeros(len(first), dtype=np.uint64)
     for offset in range(_RECOMPUTED_RUN):
@@ -475,7 +475,11 @@ def _find_recomputation(timeline: Timeline, steps: Ints) -> Iterator[KernelRemed
     keys = table.groupby(["run", "step", "process"], sort=False).ngroup().to_numpy()
     again = is_run & on_backward[first] & np.isin(keys, keys[is_run & ~on_backward[first]])
     edges = np.bincount(first[again], minlength=len(rows) + 1) - np.bincount(last[again] + 1, minlength=len(rows) + 1)
-    repeated = rows[np.cumsum(edges)[:-1] > 0]
+    is_repeated = np.cumsum(edges)[:-1] > 0
+    # kernels without a product may be equal by chance, unless they come with one
+    stretch = np.cumsum(np.diff(is_repeated, prepend=False) != 0)
+    with_product = np.unique(stretch[first[again & has_product]])
+    repeated = rows[is_repeated & np.isin(stretch, with_product)]
     if not len(repeated) or work.start[repeated].max() - work.start[repeated].min() < (
         _LEAST_SPREAD * timeline.window.length_ns
     ):
