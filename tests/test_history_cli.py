@@ -5,12 +5,14 @@ import json
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from nightsight.history import append, read_rows
+from nightsight.model.report import Report
 from tests.nights import measures, nights, row, step_at
 from tests.reports import unpacked
 
@@ -76,6 +78,22 @@ def test_captures_that_do_not_say_of_what_they_are_can_be_told(
     assert {line.split(" on ")[0] for line in done.stdout.splitlines()} <= {"added: train", "already there: train"}
     run("history", "add", *nights, "--workload", "train", "--name", "train-large", "--history", place)
     assert {row.workload for row in read_rows(str(place)).rows} == {"train", "train-large"}
+
+
+def test_what_was_proven_is_part_of_a_night(run: Any, capture_file: CaptureFile, tmp_path: Path) -> None:
+    place, folder = tmp_path / "nights", run_folder(tmp_path, run, capture_file("mlp"), "20261120-111931")
+    report = Report.from_json((folder / "report.json").read_bytes())
+    proven = "proven with tf32: \N{MINUS SIGN}51 %"
+    findings = tuple(replace(each, proof=proven) for each in report.findings)
+    assert findings
+    (folder / "report.json").write_text(replace(report, findings=findings).to_json())
+    run("history", "add", folder, "--history", place)
+    (line, _) = run("history", "show", "--history", place).output.splitlines()[-2:]
+    assert line.endswith(f", {proven}")
+    (track,) = json.loads(run("history", "show", "--history", place, "--format", "json").output)["tracks"]
+    assert track["proof"] == proven
+    run("history", "report", "--history", place, "-o", tmp_path / "trends.html")
+    assert proven in (tmp_path / "trends.html").read_text()
 
 
 def test_a_capture_is_named_by_its_file_and_a_link_is_kept(run: Any, capture_file: CaptureFile, tmp_path: Path) -> None:

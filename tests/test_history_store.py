@@ -188,6 +188,7 @@ def test_numbers_that_are_none_are_left_out_of_a_row() -> None:
         ),
         st.text(),
         st.text(),
+        proof=st.text(),
     )
 )
 def test_any_row_survives(written: HistoryRow) -> None:

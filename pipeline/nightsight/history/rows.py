@@ -29,7 +29,7 @@ Values = Mapping[str, Mapping[str, tuple[float, ...]]]
 
 @dataclass(frozen=True)
 class HistoryRow:
-    """One line: the runs of a workload that were added together. `link`: see Night."""
+    """One line: the runs of a workload that were added together. link, proof: see Night."""
 
     workload: str
     key: Key
@@ -39,6 +39,7 @@ class HistoryRow:
     link: str = ""
     versions: Mapping[str, str] = field(default_factory=dict, hash=False)
     flags: tuple[str, ...] = ()
+    proof: str = ""
 
     @property
     def id(self) -> str:
@@ -64,7 +65,7 @@ class HistoryRow:
         return {name: value for name, value in document.items() if value}
 
 
-def row_of(runs: Sequence[Measures], *, link: str = "", now: dt.datetime) -> HistoryRow:
+def row_of(runs: Sequence[Measures], *, link: str = "", proof: str = "", now: dt.datetime) -> HistoryRow:
     """Return the row of runs that were measured together; `now` is its time if no run says when it began.
 
     They are of one workload, machine and commit. Those that were throttled, or shared their GPU, count only if all
@@ -86,6 +87,7 @@ def row_of(runs: Sequence[Measures], *, link: str = "", now: dt.datetime) -> His
         link,
         {name: version for name, version in versions.items() if version},
         () if undisturbed else tuple(sorted({flag for run in runs for flag in _flags(run)})),
+        proof,
     )
 
 
@@ -109,7 +111,7 @@ def row_from(line: str) -> HistoryRow:
         raise ValueError("not a row of a history")
     if document["format"] > FORMAT:
         raise ValueError(f"format {document['format']}, written by a newer nightsight")
-    texts = {name: document.get(name, "") for name in ("workload", "time", "commit", "link")}
+    texts = {name: document.get(name, "") for name in ("workload", "time", "commit", "link", "proof")}
     parts = {name: document.get(name, {}) for name in ("key", "versions")}
     flags = document.get("flags", [])
     strings = [*texts.values(), *(text for part in parts.values() if isinstance(part, dict) for text in part.values())]

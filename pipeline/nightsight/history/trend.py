@@ -109,8 +109,9 @@ def _nights(rows: Sequence[HistoryRow]) -> Iterator[list[HistoryRow]]:
 def _night(rows: Sequence[HistoryRow]) -> Night:
     runs = sum(max(len(values) for named in row.values.values() for values in named.values()) for row in rows)
     link = next((row.link for row in reversed(rows) if row.link), "")
+    proof = next((row.proof for row in reversed(rows) if row.proof), "")
     flags = tuple(sorted({flag for row in rows for flag in row.flags}))
-    return Night(rows[0].time, rows[0].commit, link, runs, rows[-1].versions, flags)
+    return Night(rows[0].time, rows[0].commit, link, runs, rows[-1].versions, flags, proof)
 
 
 def _with_levels(series: Sequence[Series], nights: Sequence[Night]) -> Iterator[Series]:

@@ -111,7 +111,8 @@ class Night:
     """One point of all series of a track: the runs of one commit that were measured together.
 
     time: ISO, UTC. link: the report of one of its runs, a URL or `WORKLOAD/RUN`, "" if there is none. versions: of the
-    software, for changes other than the commit. flags: why its numbers are not tested (throttled, shared).
+    software, for changes other than the commit. flags: why its numbers are not tested (throttled, shared). proof: what
+    `nightsight prove` measured of the largest cause, "" for none.
     """
 
     time: str
@@ -120,6 +121,7 @@ class Night:
     runs: int = 1
     versions: Mapping[str, str] = field(default_factory=dict, hash=False)
     flags: tuple[str, ...] = ()
+    proof: str = ""
 
 
 @dataclass(frozen=True, eq=False)

@@ -64,7 +64,9 @@ def add_runs(paths: Sequence[Path], place: str, reading: Reading, names: SeriesN
         for run, workload in zip(loaded, workloads, strict=True)
     ]
     for runs in _group_by_night(runs_of_series):
-        row = history.row_of([run.measures for run in runs], link=names.link or _run_link(runs), now=now)
+        proofs = [finding.proof for run in reversed(runs) for finding in run.source.report.findings if finding.proof]
+        link, proof = names.link or _run_link(runs), proofs[0] if proofs else ""
+        row = history.row_of([run.measures for run in runs], link=link, proof=proof, now=now)
         is_new = history.append(place, row)
         count = f"{len(runs)} run{'s' * (len(runs) > 1)}"
         note = f"; {' and '.join(row.flags)}, so it is not tested" if row.flags else ""
@@ -129,7 +131,8 @@ def as_text(trends: Trends) -> Iterator[str]:
         now = f", {main.label} {format_value(main.last, main.column)}" if main else ""
         nights = f"{len(track.nights)} night{'s' * (len(track.nights) > 1)}"
         last = track.nights[-1].time[:10]
-        yield f"{track.workload} on {track.key.gpu_name} ({track.key.text}): {nights}, last {last}{now}"
+        proof = f", {track.nights[-1].proof}" if track.nights[-1].proof else ""
+        yield f"{track.workload} on {track.key.gpu_name} ({track.key.text}): {nights}, last {last}{now}{proof}"
     yield f"Rule: {trends.rule}."
 
 
@@ -189,6 +192,7 @@ def _track(track: Track) -> dict[str, Any]:
         "tested_since": track.nights[history.LEAST_NIGHTS - history.NIGHTS :][0].time,
         "first": track.nights[0].time,
         "last": track.nights[-1].time,
+        "proof": track.nights[-1].proof,
         "metrics": {series.name: series.last for series in track.series if series.kind == "gate" and series.is_known},
     }
 

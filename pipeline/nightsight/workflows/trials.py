@@ -32,7 +32,15 @@ from nightsight.collect.worktrees import (
 )
 from nightsight.compare import Settings, compare, measures
 from nightsight.compare.outcomes import compare_outcomes, with_results
-from nightsight.errors import CaptureError, Interrupted, NotMeasured, PipelineError, UsageError, WorkloadError
+from nightsight.errors import (
+    CaptureError,
+    Interrupted,
+    NotMeasured,
+    PipelineError,
+    ToolError,
+    UsageError,
+    WorkloadError,
+)
 from nightsight.events.window import AUTO
 from nightsight.model.compare import Comparison, Measures, machine_key, unit_of
 from nightsight.model.proof import UNKNOWN, Results
@@ -196,7 +204,11 @@ class Runs:
                 program = resolve_program(side, self.checkout, self.trial.program)
                 if program.is_native:
                     return None
-                found = attempt(program, self.trial.request, (), folder)
+                try:
+                    found = attempt(program, self.trial.request, (), folder)
+                except ToolError as error:
+                    # the times are measured, and remain
+                    return Results(UNKNOWN, f"{side.label} cannot be started: {error.message}")
             if found.interrupted:
                 raise Interrupted(f"interrupted while results of {side.label} were compared")
             if found.failure:

@@ -215,11 +215,12 @@ def _section(group: TrendGroup, anchor: str, labels: Labels, changes: dict[int, 
         start = ", ".join(track.key.differences(before.key)) if before else track.key.text or "unknown machine"
         epochs.append(f"{track.nights[0].time[:10]}: {printable(start)}")
     nights = sum(len(track.nights) for track in group.tracks)
+    last = f"the last {newest.nights[-1].time[:10] or 'without a date'}"
     return TrendSection(
         anchor,
         title,
         gpu,
-        facts=f"{counted(nights, 'night')}, the last {newest.nights[-1].time[:10] or 'without a date'}",
+        facts=", ".join(filter(None, (counted(nights, "night"), last, newest.nights[-1].proof))),
         epochs=tuple(epochs),
         spark=_spark(group),
         metrics=tables["gate"],
