@@ -3,15 +3,17 @@
 A product of two batches of matrices may be the scores of attention. It is not computed yet: what comes back is a tensor
 without values, which notes what is done with it. If that is what attention does (a scale, masks, softmax, dropout, the
 product with the values), one fused call computes it all; if it is anything else, the program's own operations run in
-their order. What that gets wrong, such as an operand that is overwritten meanwhile, the comparison of results finds.
-Loaded by path when a program has imported torch; its Python may be older than ours.
+their order, with gradients and autocast as they were then. Where that cannot be right, because an operand has been
+overwritten or C++ gets the tensor, the run is marked as failed. Loaded by path when a program has imported torch; its
+Python may be older than ours.
 """
 
 from __future__ import annotations
 
 import sys
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import wraps
+from importlib import import_module
 from typing import Any, Callable  # noqa: UP035 (Python 3.8)
 
 torch: Any = sys.modules["torch"]
@@ -25,14 +27,67 @@ _OPERANDS = 2
 _WITH_VALUES = (torch.Tensor, torch.nn.Parameter)
 
 
-def fuse(applies: Callable[[], bool]) -> None:
-    """Take the place of PyTorch's products. applies: for each attention that is found, whether to fuse it."""
-    Scores.applies = staticmethod(applies)
+def count(found: Callable[[], object]) -> None:
+    """Call `found` for each softmax that may be one of attention, and change nothing."""
+
+    def watched(function: Any) -> Any:  # noqa: ANN401
+        @wraps(function)
+        def softmax(scores: Any, dim: Any = None, *given: Any, **named: Any) -> Any:  # noqa: ANN401
+            with suppress(Exception):
+                if _LEAST_DIMS <= scores.dim() <= _MOST_DIMS and dim in (-1, scores.dim() - 1):
+                    found()
+            return function(scores, dim, *given, **named)
+
+        _script_as(softmax, function)
+        return softmax
+
+    for owner in (torch, torch.nn.functional, torch.Tensor):
+        owner.softmax = watched(owner.softmax)
+
+
+def fuse(applies: Callable[[], bool], fails: Callable[[str], object]) -> None:
+    """Take the place of PyTorch's products.
+
+    applies: for each attention that is found, whether to fuse it. fails: called with a reason if the run is not
+    the program's any more.
+    """
+    Scores.applies, Scores.fails = staticmethod(applies), staticmethod(fails)
+    # these hand their arguments to code that does not know scores
+    checkpointing = import_module("torch.utils.checkpoint")
+    for owner, name in ((torch.autograd.Function, "apply"), (checkpointing, "checkpoint")):
+        setattr(owner, name, _with_values(owner, name))
     for owner, name in (
         *((torch, name) for name in ("matmul", "bmm", "einsum")),
         *((torch.Tensor, name) for name in ("__matmul__", "matmul", "bmm")),
     ):
         setattr(owner, name, _product(getattr(owner, name), is_einsum=name == "einsum"))
+
+
+def _with_values(owner: Any, name: str) -> Any:  # noqa: ANN401
+    """Return a function that gets the values of scores."""
+    function = getattr(owner, name)
+    if not isinstance(owner, type):
+
+        @wraps(function)
+        def plain(*given: Any, **named: Any) -> Any:  # noqa: ANN401
+            return function(*_computed(given), **_computed(named))
+
+        return plain
+    of_class = function.__func__
+
+    @wraps(of_class)
+    def called(cls: Any, *given: Any, **named: Any) -> Any:  # noqa: ANN401
+        return of_class(cls, *_computed(given), **_computed(named))
+
+    return classmethod(called)
+
+
+def _script_as(wrapper: Any, function: Any) -> None:  # noqa: ANN401
+    """Let TorchScript take a function for the one that it wraps."""
+    with suppress(Exception):
+        builtins = import_module("torch.jit._builtins")
+        if operation := builtins._find_builtin(function):
+            builtins._register_builtin(wrapper, operation)
 
 
 def _product(function: Any, *, is_einsum: bool) -> Any:  # noqa: ANN401
@@ -48,6 +103,7 @@ def _product(function: Any, *, is_einsum: bool) -> Any:  # noqa: ANN401
                     return Scores.of(_State(query, key), lambda: function(*given))
         return function(*given, **named)
 
+    _script_as(product, function)
     return product
 
 
@@ -62,7 +118,15 @@ def _may_be_scores(query: Any, key: Any) -> bool:  # noqa: ANN401
         and query.is_floating_point()
         and not getattr(getattr(torch, "compiler", None), "is_compiling", bool)()
         and not torch.jit.is_tracing()
+        and not _is_transformed()
     )
+
+
+def _is_transformed() -> bool:
+    """Whether torch.func computes with something else than tensors."""
+    with suppress(Exception):
+        return torch._C._functorch.maybe_current_level() is not None
+    return False
 
 
 def _operands_of_scores(equation: str, first: Any, second: Any) -> tuple[Any, Any]:  # noqa: ANN401
@@ -92,12 +156,48 @@ class _State:
         self.mask: Any = None
         self.is_softmax, self.dropout = False, 0.0
         self.dtype = _type_of_products(query)
+        self.modes = _modes()
+        self.versions = {"query": _version(query), "key": _version(key)}
 
     def changed(self, **changes: Any) -> _State:  # noqa: ANN401
         """Return a state that differs in something."""
         state = object.__new__(_State)
         state.__dict__.update({**self.__dict__, **changes})
+        state.versions = {**self.versions, **{name: _version(value) for name, value in changes.items()}}
         return state
+
+    def is_unchanged(self) -> bool:
+        """Whether the tensors behind these scores are what they were."""
+        return all(_version(getattr(self, name)) == version for name, version in self.versions.items())
+
+
+def _version(value: Any) -> int:  # noqa: ANN401
+    """Return how often a tensor has been written to; those of inference do not tell."""
+    return value._version if isinstance(value, torch.Tensor) and not value.is_inference() else 0
+
+
+def _modes() -> tuple[Any, ...]:
+    """Return what decides on gradients and types of numbers."""
+    return (
+        torch.is_grad_enabled(),
+        torch.is_inference_mode_enabled(),
+        (torch.is_autocast_enabled(), torch.get_autocast_gpu_dtype()),
+        (torch.is_autocast_cpu_enabled(), torch.get_autocast_cpu_dtype()),
+    )
+
+
+def _in_modes(modes: tuple[Any, ...], compute: Callable[[], Any]) -> Any:  # noqa: ANN401
+    """Compute something as it would have been at another place of the program."""
+    if modes == _modes():
+        return compute()
+    has_grad, is_inference, cuda, cpu = modes
+    with ExitStack() as stack:
+        stack.enter_context(torch.inference_mode(is_inference))
+        stack.enter_context(torch.set_grad_enabled(has_grad))
+        for kind, (is_on, dtype) in (("cuda", cuda), ("cpu", cpu)):
+            if kind == "cpu" or torch.cuda.is_available():
+                stack.enter_context(torch.autocast(kind, dtype=dtype, enabled=is_on))
+        return compute()
 
 
 def _type_of_products(operand: Any) -> Any:  # noqa: ANN401
@@ -111,13 +211,17 @@ class Scores(torch.Tensor):
     """Scores of attention, or the weights that softmax makes of them, without values until something needs these."""
 
     applies: Any = None
+    fails: Any = None
 
     @classmethod
-    def of(cls, state: _State, compute: Callable[[], Any]) -> Any:  # noqa: ANN401
-        """Return scores; compute: runs the program's own operations."""
+    def of(cls, state: _State, compute: Callable[[], Any], *before: Any) -> Any:  # noqa: ANN401
+        """Return scores; compute: runs the program's own operations, on the scores `before`."""
+        for each in before:
+            each.is_followed = True
         shape = (*state.query.shape[:-1], state.key.shape[-1])
         scores: Any = torch.Tensor._make_wrapper_subclass(cls, shape, dtype=state.dtype, device=state.query.device)
         scores.state, scores.compute, scores.value = state, compute, None
+        scores.modes, scores.is_followed = _modes(), False
         return scores
 
     @classmethod
@@ -126,16 +230,23 @@ class Scores(torch.Tensor):
         if function in _DESCRIPTIONS:
             with torch._C.DisableTorchFunctionSubclass():
                 return function(*given, **named)
-        follow = _STEPS.get(getattr(function, "__name__", ""))
+        name = getattr(function, "__name__", "")
+        follow = _STEPS.get(name)
         if follow:
             with suppress(Exception):
                 result = follow(function, *given, **named)
                 if result is not None:
                     return result
+        is_write = name.startswith("__i") or (name.endswith("_") and not name.endswith("__")) or "out" in named
+        if is_write and given and type(given[0]) is Scores and given[0].is_followed:
+            Scores.fails("scores of attention are overwritten after their use")
         return function(*_computed(given), **_computed(named))
 
     @classmethod
     def __torch_dispatch__(cls, function: Any, types: Any, given: Any = (), named: Any = None) -> Any:  # noqa: ANN401
+        # below autograd, where the gradients of scores are lost
+        if any(type(each) is Scores and each.state.query.requires_grad for each in given):
+            Scores.fails("scores of attention go to code that does not know them")
         return function(*_computed(given), **_computed(named or {}))
 
 
@@ -149,7 +260,9 @@ def _computed(value: Any) -> Any:  # noqa: ANN401
     """Return a value with the program's own results in place of scores."""
     if type(value) is Scores:
         if value.value is None:
-            value.value = value.compute()
+            if not value.state.is_unchanged():
+                Scores.fails("a tensor is overwritten between its use and that of the result")
+            value.value = _in_modes(value.modes, value.compute)
         return value.value
     if isinstance(value, dict):
         return {key: _computed(each) for key, each in value.items()}
@@ -167,7 +280,8 @@ def _scaled(function: Any, first: Any, second: Any, *, is_divided: bool = False)
     if not (_is_open(scores) and is_number) or scores.state.mask is not None:
         return None
     scale = scores.state.scale / by if is_divided else scores.state.scale * by
-    return Scores.of(scores.state.changed(scale=scale), lambda: function(_computed(first), _computed(second)))
+    state = scores.state.changed(scale=scale)
+    return Scores.of(state, lambda: function(_computed(first), _computed(second)), scores)
 
 
 def _divided(function: Any, first: Any, second: Any) -> Any:  # noqa: ANN401
@@ -187,15 +301,17 @@ def _filled(function: Any, scores: Any, mask: Any, value: Any) -> Any:  # noqa: 
     is_mask = _is_open(scores) and isinstance(value, (int, float)) and value <= _MASKED
     if not is_mask:
         return None
-    marked = torch.where(mask, float(value), _mask_so_far(scores))
+    # a row that is masked as a whole has equal weights only if the scores do not matter any more
+    marked = torch.where(mask, torch.finfo(scores.state.dtype).min, _mask_so_far(scores))
     return _masked(scores, marked, lambda: function(_computed(scores), mask, value))
 
 
 def _chosen(function: Any, mask: Any, scores: Any, other: Any) -> Any:  # noqa: ANN401
-    is_mask = _is_open(scores) and (other <= _MASKED if isinstance(other, (int, float)) else other.dim() == 0)
-    if not is_mask:
+    # to read a number of the GPU would make the program wait
+    is_number = isinstance(other, (int, float)) or (other.dim() == 0 and other.device.type == "cpu")
+    if not (_is_open(scores) and is_number and other <= _MASKED):
         return None
-    marked = torch.where(mask, _mask_so_far(scores), other)
+    marked = torch.where(mask, _mask_so_far(scores), torch.finfo(scores.state.dtype).min)
     return _masked(scores, marked, lambda: function(mask, _computed(scores), other))
 
 
@@ -208,7 +324,7 @@ def _masked(scores: Any, mask: Any, compute: Callable[[], Any]) -> Any:  # noqa:
     """Return scores with a mask; None if that changes their shape."""
     shape = tuple(scores.shape)
     is_alike = tuple(torch.broadcast_shapes(mask.shape, shape)) == shape
-    return Scores.of(scores.state.changed(mask=mask), compute) if is_alike else None
+    return Scores.of(scores.state.changed(mask=mask), compute, scores) if is_alike else None
 
 
 def _softmaxed(function: Any, scores: Any, dim: int, *given: Any, **named: Any) -> Any:  # noqa: ANN401
@@ -219,14 +335,14 @@ def _softmaxed(function: Any, scores: Any, dim: int, *given: Any, **named: Any) 
     is_cast = scores.state.dtype != scores.state.query.dtype or torch.is_autocast_enabled()
     dtype = dtype or (torch.float32 if is_cast and scores.is_cuda else scores.state.dtype)
     state = scores.state.changed(is_softmax=True, dtype=dtype)
-    return Scores.of(state, lambda: function(_computed(scores), dim, *given, **named))
+    return Scores.of(state, lambda: function(_computed(scores), dim, *given, **named), scores)
 
 
-def _dropped(function: Any, weights: Any, p: float = 0.5, training: bool = True, **_: bool) -> Any:  # noqa: ANN401
-    if not _is_open(weights, is_softmax=True) or weights.state.dropout:
+def _dropped(function: Any, weights: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:  # noqa: ANN401
+    if not _is_open(weights, is_softmax=True) or weights.state.dropout or inplace:
         return None
     state = weights.state.changed(dropout=float(p) if training else 0.0)
-    return Scores.of(state, lambda: function(_computed(weights), p, training))
+    return Scores.of(state, lambda: function(_computed(weights), p, training), weights)
 
 
 _TYPES = {"float": torch.float32, "half": torch.float16, "bfloat16": torch.bfloat16}
@@ -237,9 +353,9 @@ def _cast(function: Any, scores: Any, *given: Any, **named: Any) -> Any:  # noqa
     (dtype,) = (*given, *named.values(), *filter(None, [_TYPES.get(function.__name__)]))
     dtype = dtype.dtype if isinstance(dtype, torch.Tensor) else dtype
     is_either = type(scores) is Scores and _is_open(scores, is_softmax=scores.state.is_softmax)
-    if not is_either or not isinstance(dtype, torch.dtype):
+    if not is_either or not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
         return None
-    return Scores.of(scores.state.changed(dtype=dtype), lambda: function(_computed(scores), *given, **named))
+    return Scores.of(scores.state.changed(dtype=dtype), lambda: function(_computed(scores), *given, **named), scores)
 
 
 def _applied(_: Any, *given: Any) -> Any:  # noqa: ANN401
@@ -255,9 +371,11 @@ def _applied(_: Any, *given: Any) -> Any:  # noqa: ANN401
         values = values.permute(*(second.index(letter) for letter in (*first[:-2], first[-1], inner)))
         order = [(*first[:-1], inner).index(letter) for letter in result]
     is_same = values.dtype == query.dtype or _type_of_products(values) == _type_of_products(query)
+    is_same = is_same and state.modes == _modes() and state.is_unchanged()
     if not is_same or values.shape[:-1] != key.shape[:-1] or not Scores.applies():
         return None
-    mask = None if state.mask is None else state.mask.to(_type_of_products(query))
+    dtype = _type_of_products(query)
+    mask = None if state.mask is None else state.mask.clamp(min=torch.finfo(dtype).min).to(dtype)
     if not isinstance(state.scale, (int, float)):
         query = query * state.scale
     scale = state.scale if isinstance(state.scale, (int, float)) else 1.0
@@ -275,7 +393,7 @@ def _in_place(follow: Callable[..., Any]) -> Callable[..., Any]:
     """Return the same step for an operation that changes its tensor."""
 
     def changed(function: Any, scores: Any, *given: Any, **named: Any) -> Any:  # noqa: ANN401
-        if type(scores) is not Scores or scores.value is not None:
+        if type(scores) is not Scores or scores.value is not None or scores.is_followed:
             return None
         result = follow(function, Scores.of(scores.state, scores.compute), *given, **named)
         if result is None:

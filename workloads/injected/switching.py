@@ -25,6 +25,7 @@ from weakref import WeakKeyDictionary, ref
 _PLACES = 20
 # bytes of a copy that is worth pinned memory, and of what is pinned as a whole
 _LARGE, _PINNED = 1 << 20, 4 << 30
+_TWO = 2
 _WORKERS = 8
 _BATCHES = 8
 _BUCKET_MB = 100
@@ -68,6 +69,11 @@ class Effects:
             if place and place not in self.places.setdefault(name, []):
                 self.places[name].append(place)
         return not self.is_search
+
+    def spoil(self, name: str, why: str) -> None:
+        """Note that what the program computes now says nothing about a switch."""
+        self.why.setdefault(name, why)
+        self.holds[name] = lambda: False
 
     def failed(self, name: str, error: BaseException) -> None:
         """Note why a switch could not change something; only the kind of error, as its text may name anything."""
@@ -451,12 +457,16 @@ def _pinned_copies(torch: Any, effects: Effects) -> None:  # noqa: ANN401
 
     def pinned(tensor: Any) -> Any:  # noqa: ANN401
         base = tensor if tensor._base is None else tensor._base
-        reference, version, copy = known.get(id(base), (None, -1, None))
-        is_again = reference is not None and reference() is base and version == base._version
+        # memory of NumPy or of another process can change without a trace
+        if not base.untyped_storage().resizable():
+            return in_pinned(tensor)
+        key = id(base)
+        _, version, copy = known.get(key, (None, -1, None))
+        is_again = version == base._version
         if is_again and copy is None and base.numel() * base.element_size() <= _PINNED:
             copy = in_pinned(base)
         is_alike = copy is not None and copy.stride() == base.stride()
-        known[id(base)] = ref(base), base._version, copy if is_again else None
+        known[key] = ref(base, lambda _: known.pop(key, None)), base._version, copy if is_again else None
         if is_again and is_alike:
             return copy.as_strided(tensor.size(), tensor.stride(), tensor.storage_offset() - base.storage_offset())
         return in_pinned(tensor)
@@ -466,10 +476,15 @@ def _pinned_copies(torch: Any, effects: Effects) -> None:  # noqa: ANN401
 
         @wraps(copy_now)
         def copied(self: Any, *given: Any, _copy: Any = copy_now, _name: str = name, **named: Any) -> Any:  # noqa: ANN401
-            is_to_gpu = _name == "cuda" or "cuda" in str([*given[:1], named.get("device")])
+            target = given[0] if given else named.get("device", "cuda" if _name == "cuda" else None)
+            is_to_gpu = isinstance(target, (str, int, torch.device)) and torch.device(target).type == "cuda"
             size = self.numel() * self.element_size()
-            is_plain = is_to_gpu and type(self) is torch.Tensor and self.device.type == "cpu" and size >= _LARGE
-            if not (is_plain and torch.cuda.is_available()) or self.is_pinned() or not effects.applies("pinned_copies"):
+            # a second argument by position may be `non_blocking`
+            is_plain = type(self) is torch.Tensor and self.device.type == "cpu" and len(given) < _TWO
+            is_plain = is_plain and not (self.requires_grad or self.is_inference()) and torch.cuda.is_available()
+            if not (is_to_gpu and is_plain and size >= _LARGE) or self.is_pinned():
+                return _copy(self, *given, **named)
+            if not effects.applies("pinned_copies"):
                 return _copy(self, *given, **named)
             return _copy(pinned(self), *given, **{**named, "non_blocking": True})
 
@@ -597,7 +612,10 @@ def _sdpa(torch: Any, effects: Effects) -> None:  # noqa: ANN401
         spec: Any = spec_from_file_location("nightsight_attention", Path(__file__).with_name("attention.py"))
         attention = module_from_spec(spec)
         spec.loader.exec_module(attention)
-        attention.fuse(lambda: effects.applies("sdpa"))
+        if effects.is_search:
+            attention.count(lambda: effects.applies("sdpa"))
+        else:
+            attention.fuse(lambda: effects.applies("sdpa"), lambda why: effects.spoil("sdpa", why))
 
 
 def _sdpa_of_transformers(transformers: Any, effects: Effects) -> None:  # noqa: ANN401
@@ -645,15 +663,18 @@ def _nudged(name: str, share: float | None) -> Change:
     """
 
     def change_torch(torch: Any, effects: Effects) -> None:  # noqa: ANN401
-        seen: Any = WeakKeyDictionary()
+        modules: Any = WeakKeyDictionary()
+        weights: set[int] = set()
 
         def change(call: Any, module: Any, given: Any, named: Any) -> Any:  # noqa: ANN401
-            if module not in seen:
-                seen[module] = True
+            if module not in modules:
+                modules[module] = True
                 effects.count[name] += 1
-                with torch.no_grad():
-                    for number, weight in enumerate(module.parameters()):
-                        if weight.is_floating_point():
+                for number, weight in enumerate(module.parameters()):
+                    # weights that are shared or of a part that was called before have theirs; lazy ones have no values
+                    with torch.no_grad(), suppress(Exception):
+                        if weight.is_floating_point() and id(weight) not in weights:
+                            weights.add(id(weight))
                             # the program's own random numbers stay as they are
                             generator = torch.Generator(weight.device).manual_seed(number)
                             noise = torch.randn(weight.shape, generator=generator, device=weight.device)

@@ -8,7 +8,8 @@ it is.
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
+from math import ceil
+from typing import Any, Final
 
 import numpy as np
 
@@ -25,10 +26,16 @@ _BOUNDS: Final = {NONE: 1e-6, ROUNDING: 2e-3, PRECISION: 2e-2}
 _DOUBLED_AFTER: Final = 20
 # a tolerance is this many times the difference of unchanged runs
 _OF_NOISE: Final = 3.0
-# unchanged runs that differ by more show nothing; what comes before that does if it is this many values of each process
+# however long a program trains, results that differ by more are others
+_MOST_ALLOWED: Final = 0.1
+# unchanged runs that differ by more show nothing; what comes before that does if it is this many values of each series,
+# and this share of them
 _MOST_NOISE: Final = 0.05
 _LEAST_VALUES: Final = 3
-# values smaller than this share of the largest are compared with that
+_LEAST_SHARE: Final = 0.1
+# after that, values still have the same order of magnitude
+_SAME_MAGNITUDE: Final = 0.9
+# values smaller than this share of the median of their series are compared with that
 _LEAST: Final = 1e-3
 
 
@@ -47,23 +54,24 @@ def compare_outcomes(unchanged: Runs, changed: Runs, numerics: str) -> Results:
     noise = np.zeros(len(steps))
     for number, values in enumerate(base):
         for earlier in base[:number]:
-            noise = np.maximum(noise, _difference(earlier, values))
-    noise = np.concatenate([np.maximum.accumulate(part) for part in np.split(noise, np.cumsum(lengths)[:-1])])
+            noise = np.maximum(noise, _difference(earlier, values, lengths))
+    noise = np.concatenate([np.maximum.accumulate(part) for part in _series(noise, lengths)])
     is_sure = noise <= _MOST_NOISE
-    if min(int(part.sum()) for part in np.split(is_sure, np.cumsum(lengths)[:-1])) < min(_LEAST_VALUES, *lengths):
+    sure = [int(part.sum()) for part in _series(is_sure, lengths)]
+    least = [min(length, max(_LEAST_VALUES, ceil(_LEAST_SHARE * length))) for length in lengths]
+    if any(count < needed for count, needed in zip(sure, least, strict=True)):
         return Results(UNKNOWN, f"unchanged runs differ by {_percent(float(noise.max()))}", 100 * float(noise.max()))
-    steps, noise = steps[is_sure], noise[is_sure]
-    base, other = [values[is_sure] for values in base], [values[is_sure] for values in other]
     allowed = np.maximum(_BOUNDS[numerics] * (1 + steps / _DOUBLED_AFTER), _OF_NOISE * noise)
-    differences = [_difference(base[0], values) for values in other]
-    worst = max(float(np.nanmax(difference, initial=0.0)) for difference in differences)
+    allowed = np.minimum(allowed, np.where(is_sure, _MOST_ALLOWED, _SAME_MAGNITUDE))
+    differences = [_difference(base[0], values, lengths) for values in other]
+    worst = max(float(np.nanmax(difference[is_sure], initial=0.0)) for difference in differences)
     for values, difference in zip(other, differences, strict=True):
         is_off = ~np.isfinite(values) | (difference > allowed)
         if is_off.any():
             first = int(is_off.argmax())
             what = f"{values[first]:.4g} against {base[0][first]:.4g}"
             return Results(DIFFERENT, f"different since value {first + 1} of {len(steps):,}: {what}", 100 * worst)
-    what = f"{len(steps):,} values" if len(steps) > 1 else "1 value"
+    what = f"{sum(sure):,} values" if sum(sure) > 1 else "1 value"
     if not is_sure.all():
         what = f"the first {what}, since unchanged runs come apart after them,"
     if worst <= _BOUNDS[NONE]:
@@ -107,10 +115,16 @@ def _joined(run: Sequence[Sequence[float]]) -> Floats:
     return np.concatenate([np.empty(0), *(np.asarray(values, dtype=np.float64) for values in run)])
 
 
-def _difference(first: Floats, second: Floats) -> Floats:
-    """Return the relative differences of two series."""
+def _series(values: "np.ndarray[Any, Any]", lengths: Sequence[int]) -> "list[np.ndarray[Any, Any]]":
+    """Return the parts of each series: losses, or norms, of a process."""
+    return np.split(values, np.cumsum(lengths)[:-1])
+
+
+def _difference(first: Floats, second: Floats, lengths: Sequence[int]) -> Floats:
+    """Return the relative differences of the values of several series."""
     largest = np.maximum(np.abs(first), np.abs(second))
-    scale = np.maximum(largest, _LEAST * float(np.nanmax(np.abs(first), initial=0.0)))
+    typical = [np.nanmedian(part) or np.nanmax(part) for part in _series(np.abs(first), lengths)]
+    scale = np.maximum(largest, _LEAST * np.repeat(typical, lengths))
     # infinite values have none
     with np.errstate(invalid="ignore"):
         difference: Floats = np.abs(first - second) / np.where(scale > 0, scale, 1.0)

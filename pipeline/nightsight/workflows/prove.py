@@ -105,8 +105,7 @@ class _Series:
     ends: float = 0.0
     attempts: dict[tuple[str, ...], dict[int, Attempt]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-    # the first run, and whether the program drops anything
-    first: Attempt | None = None
+    # whether the program drops anything
     has_dropout: bool = False
     # whether a round lacked time
     is_short: bool = False
@@ -225,10 +224,9 @@ def _warm_up(series: _Series, switches: Sequence[Switch]) -> None:
     warm_up = series.run(sought, -1, is_search=True)
     if warm_up.failure and not warm_up.timed_out:
         # the search may have broken it
-        warm_up = series.run((), -1)
-        switches = ()
+        warm_up = replace(series.run((), -1), effects=dict.fromkeys((switch.name for switch in switches), 1))
     series.attempts.clear()
-    series.first, series.has_dropout = warm_up, bool(warm_up.effects.get(NO_DROPOUT.name))
+    series.has_dropout = bool(warm_up.effects.get(NO_DROPOUT.name))
     idle = [
         switch.name
         for switch in switches
@@ -413,7 +411,7 @@ def _proof(series: _Series, switches: Sequence[Switch], finding: Finding | None)
         step_ns=_median([other for _, other in steps_ns]),
         log_ratio=fmean(series.log_ratios(chosen)),
         rounds=len(steps_ns),
-        results=_results(series, base, changed, _numerics(switches)),
+        results=_results(base, changed, _numerics(switches)),
         verdict=NO_GAIN,
         places={name: changed[0].places.get(name, ()) for name in chosen},
     )
@@ -448,10 +446,10 @@ def _compared_again(proof: Proof, series: _Series) -> Proof:
     without = (NO_DROPOUT.name,) if series.has_dropout else ()
     if without:
         base, changed = ran(*without), ran(*proof.switches, *without)
-    results = _results(series, base, changed, numerics)
+    results = _results(base, changed, numerics)
     if results.verdict == DIFFERENT and numerics in NUDGED:
         nudged = ran(*without, NUDGED[numerics].name)
-        results = _results(series, [*base, *nudged], changed, numerics)
+        results = _results([*base, *nudged], changed, numerics)
     if results.verdict not in (EQUAL, WITHIN) or any(found.failure for found in (*base, *changed)):
         return proof
     detail = f"without dropout: {results.detail}" if without else results.detail
@@ -467,33 +465,29 @@ def _judged(proofs: Sequence[Proof], series: _Series) -> tuple[Proof, ...]:
     from scipy.stats import t  # noqa: PLC0415 (takes half a second, and few commands need it)
 
     rows = {proof.switches: series.log_ratios(proof.switches) for proof in proofs if proof.log_ratio is not None}
-    degrees = sum(len(ratios) - 1 for ratios in rows.values())
+    several = [len(ratios) - 1 for ratios in rows.values() if len(ratios) > 1]
+    # they share the runs of the unchanged program: half of the spread is the same for all
+    degrees = sum(several) * (1 + 1 / len(several)) / 2 if several else 0
     squares = sum((ratio - fmean(ratios)) ** 2 for ratios in rows.values() for ratio in ratios)
     judged = []
     for proof in proofs:
         ratios = rows.get(proof.switches, [])
         if degrees and len(ratios) > 1:
-            width = float(t.ppf(0.975, degrees)) * sqrt(squares / degrees / len(ratios))
+            width = float(t.ppf(0.975, degrees)) * sqrt(squares / sum(several) / len(ratios))
             proof = replace(proof, error=width)  # noqa: PLW2901 (the same, with its interval)
         is_open = proof.verdict == NO_GAIN
         judged.append(replace(proof, verdict=_verdict(proof, ratios)) if is_open else proof)
     return tuple(_compared_again(proof, series) for proof in judged)
 
 
-def _results(series: _Series, base: Sequence[Attempt], changed: Sequence[Attempt], numerics: str) -> Results:
+def _results(base: Sequence[Attempt], changed: Sequence[Attempt], numerics: str) -> Results:
     """Return whether results agree: by the user's check if there is one, else by losses and outputs."""
     checks = [found.checked for found in changed if found.checked is not None]
     if checks:
         if not all(found.checked for found in base):
             return Results(UNKNOWN, "the check rejects the unchanged program")
         return Results(EQUAL, "accepted by the check") if all(checks) else Results(DIFFERENT, "rejected by the check")
-    unchanged = [found.values for found in base]
-    if unchanged and series.first and base == series.of(()):
-        # the first run ended at another step
-        lengths = [len(values) for values in unchanged[0]]
-        first = [values[:length] for values, length in zip(series.first.values, lengths, strict=False)]
-        unchanged += [tuple(first)] if [len(values) for values in first] == lengths else []
-    return compare_outcomes(unchanged, [found.values for found in changed], numerics)
+    return compare_outcomes([found.values for found in base], [found.values for found in changed], numerics)
 
 
 def _verdict(proof: Proof, log_ratios: Sequence[float]) -> str:
