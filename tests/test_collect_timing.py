@@ -85,7 +85,8 @@ with annotate("last"):
         "decorated": 3,
     }
     assert found["own:run / step #"][1] >= 3.0
-    assert 1.0 <= found["pushed"][1] < found["own:run / step #"][1]
+    # a busy machine sleeps longer, never shorter
+    assert found["pushed"][1] >= 1.0
 
 
 def test_ranges_of_torch(script: Script, request_: Request) -> None:
