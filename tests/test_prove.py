@@ -1048,6 +1048,26 @@ def test_only_runs_of_one_round_are_compared_and_steps_that_were_not_timed_are_l
     assert (proof.verdict, proof.base_ns, proof.promised_ns) == ("not measured", None, None)
 
 
+@pytest.mark.parametrize(("effects", "verdict"), [(("tf32", "no_dropout"), "proven"), (("no_dropout",), "faster")])
+def test_a_run_without_dropout_counts_only_if_the_switch_had_its_effect(
+    effects: tuple[str, ...], verdict: str, plan: ProofPlan
+) -> None:
+    def took(step_ms: float, loss: float, *effects: str) -> Attempt:
+        row = {"path": STEP, "instances": 30, "med_ns": 1e6 * step_ms, "on_gpu": True}
+        times = conform("timed_ranges", pd.DataFrame([row]))
+        return Attempt(times, 1.0, ((2.0, loss),), effects=dict.fromkeys(effects, 1))
+
+    series = workflow._Series(plan, Request(), SWITCH | {NO_DROPOUT.name: NO_DROPOUT}, family=STEP, has_dropout=True)
+    series.attempts = {
+        (): dict.fromkeys((0, 1), took(50.0, 1.0)),
+        ("tf32",): dict.fromkeys((0, 1), took(20.0, 1.5, "tf32")),
+        (NO_DROPOUT.name,): {2: took(50.0, 1.0, NO_DROPOUT.name)},
+        ("tf32", NO_DROPOUT.name): {2: took(20.0, 1.0, *effects)},
+    }
+    (proof,) = workflow._judged([workflow._proof(series, [SWITCH["tf32"]], None)], series)
+    assert proof.verdict == verdict
+
+
 @pytest.mark.parametrize(
     ("steps", "loss", "rounds", "verdict"),
     [

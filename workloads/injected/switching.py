@@ -25,7 +25,6 @@ from weakref import WeakKeyDictionary, ref
 _PLACES = 20
 # bytes of a copy that is worth pinned memory, and of what is pinned as a whole
 _LARGE, _PINNED = 1 << 20, 4 << 30
-_TWO = 2
 _WORKERS = 8
 _BATCHES = 8
 _BUCKET_MB = 100
@@ -480,7 +479,7 @@ def _pinned_copies(torch: Any, effects: Effects) -> None:  # noqa: ANN401
             is_to_gpu = isinstance(target, (str, int, torch.device)) and torch.device(target).type == "cuda"
             size = self.numel() * self.element_size()
             # a second argument by position may be `non_blocking`
-            is_plain = type(self) is torch.Tensor and self.device.type == "cpu" and len(given) < _TWO
+            is_plain = type(self) is torch.Tensor and self.device.type == "cpu" and len(given) <= 1
             is_plain = is_plain and not (self.requires_grad or self.is_inference()) and torch.cuda.is_available()
             if not (is_to_gpu and is_plain and size >= _LARGE) or self.is_pinned():
                 return _copy(self, *given, **named)

@@ -40,10 +40,9 @@ _LEAST: Final = 1e-3
 
 
 def compare_outcomes(unchanged: Runs, changed: Runs, numerics: str) -> Results:
-    """Return whether the results of changed runs are those of unchanged ones.
+    """Return whether the results of changed runs are those of the first unchanged one.
 
-    Of several unchanged runs, those after the first are only for what such runs differ in: they may be longer, or may
-    have been nudged.
+    The other unchanged runs only tell what such runs differ in: their weights may have been nudged.
     """
     base, other = [_joined(run) for run in unchanged], [_joined(run) for run in changed]
     if doubt := _doubt(base, other):

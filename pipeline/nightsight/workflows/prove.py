@@ -446,11 +446,15 @@ def _compared_again(proof: Proof, series: _Series) -> Proof:
     without = (NO_DROPOUT.name,) if series.has_dropout else ()
     if without:
         base, changed = ran(*without), ran(*proof.switches, *without)
+    # a run in which the switch, or dropout, was not met compares something else
+    has_effect = all(_has_effect(found, (*proof.switches, *without)) for found in changed)
+    if not has_effect or any(found.failure for found in (*base, *changed)):
+        return proof
     results = _results(base, changed, numerics)
     if results.verdict == DIFFERENT and numerics in NUDGED:
         nudged = ran(*without, NUDGED[numerics].name)
         results = _results([*base, *nudged], changed, numerics)
-    if results.verdict not in (EQUAL, WITHIN) or any(found.failure for found in (*base, *changed)):
+    if results.verdict not in (EQUAL, WITHIN):
         return proof
     detail = f"without dropout: {results.detail}" if without else results.detail
     proof = replace(proof, results=replace(results, detail=detail))
