@@ -1,8 +1,8 @@
 """Records what a program computes: its losses and the norms of gradients that it clips, or what its models return.
 
-Values stay on their device until the program ends, so that nothing waits for them. Random numbers get a seed when their
-library is imported; a program that sets its seeds later overrides that. Loaded by path into any program, whose Python
-may be older than ours.
+What models return counts only in a program without a backward pass. Values stay on their device until the program ends,
+so that nothing waits for them. Random numbers get a seed when their library is imported; a program that sets its seeds
+later overrides that. Loaded by path into any program, whose Python may be older than ours.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Outcomes:
 
         @wraps(call)
         def called(module: Any, *given: Any, **named: Any) -> Any:  # noqa: ANN401
-            if depth[0] or torch.is_grad_enabled() or len(self.outputs) >= _MOST_OUTPUTS:
+            if depth[0] or _is_recorded(torch) or len(self.outputs) >= _MOST_OUTPUTS:
                 return call(module, *given, **named)
             depth[0] += 1
             try:
@@ -108,6 +108,12 @@ class Outcomes:
             aside = self.folder / f"{name}.aside"
             aside.write_text(json.dumps(document), encoding="utf-8")
             aside.replace(self.folder / f"{name}.outcome")
+
+
+def _is_recorded(torch: Any) -> bool:  # noqa: ANN401
+    """Whether what is called now becomes a compiled function or a CUDA graph, which must not contain our work."""
+    compiles = getattr(getattr(torch, "compiler", None), "is_compiling", lambda: False)
+    return bool(compiles() or (torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()))
 
 
 def _summary(torch: Any, value: Any) -> Any:  # noqa: ANN401

@@ -31,7 +31,8 @@ _BUCKET_MB = 100
 # relative errors of an operation, and the bytes of a number in FP32
 _COARSE, _FINE = 2e-3, 1e-6
 _SINGLE = 4
-_IMAGE = 4
+# dimensions of images and volumes, with those of the batch and of the channels
+_IMAGE, _VOLUME = 4, 5
 
 
 class Effects:
@@ -204,6 +205,9 @@ def _bf16_weights(torch: Any, effects: Effects) -> None:  # noqa: ANN401
     """Convert models to BF16 when they are first called without gradients; they take and return what they did."""
     converted: Any = WeakKeyDictionary()
 
+    def with_type(value: Any, old: Any, new: Any) -> Any:  # noqa: ANN401
+        return _each_tensor(torch, value, lambda tensor: tensor.to(new) if tensor.dtype == old else tensor)
+
     def change(call: Any, module: Any, given: Any, named: Any) -> Any:  # noqa: ANN401
         if torch.is_grad_enabled() or module.training:
             effects.why.setdefault("bf16_weights", "the model is trained")
@@ -215,48 +219,52 @@ def _bf16_weights(torch: Any, effects: Effects) -> None:  # noqa: ANN401
                 module.to(torch.bfloat16)
         if not converted[module]:
             return call(module, *given, **named)
-        given, named = _with_type(torch, (given, named), torch.float32, torch.bfloat16)
-        return _with_type(torch, call(module, *given, **named), torch.bfloat16, torch.float32)
+        given, named = with_type((given, named), torch.float32, torch.bfloat16)
+        return with_type(call(module, *given, **named), torch.bfloat16, torch.float32)
 
     _around_models(torch, change)
 
 
-def _with_type(torch: Any, value: Any, old: Any, new: Any) -> Any:  # noqa: ANN401
-    """Return a value whose tensors of one type are of another. Outputs of transformers change in place."""
+def _each_tensor(torch: Any, value: Any, change: Callable[[Any], Any]) -> Any:  # noqa: ANN401
+    """Return a value with all its tensors changed. Outputs of transformers change in place."""
     if isinstance(value, torch.Tensor):
-        return value.to(new) if value.dtype == old else value
+        return change(value)
     if isinstance(value, dict):
-        changed = {key: _with_type(torch, each, old, new) for key, each in value.items()}
+        changed = {key: _each_tensor(torch, each, change) for key, each in value.items()}
         if type(value) is dict:
             return changed
         for key, each in changed.items():
             value[key] = each
         return value
     if type(value) in (tuple, list):
-        return type(value)(_with_type(torch, each, old, new) for each in value)
+        return type(value)(_each_tensor(torch, each, change) for each in value)
     return value
 
 
 def _channels_last(torch: Any, effects: Effects) -> None:  # noqa: ANN401
+    # by module, the numbers of dimensions of what its convolutions take
     changed: Any = WeakKeyDictionary()
+    formats = {_IMAGE: torch.channels_last, _VOLUME: torch.channels_last_3d}
+    kinds = (torch.nn.Conv2d, torch.nn.Conv3d)
+    is_lazy = torch.nn.parameter.is_lazy
 
     def change(call: Any, module: Any, given: Any, named: Any) -> Any:  # noqa: ANN401
         if module not in changed:
-            has_images = any(isinstance(inner, torch.nn.Conv2d) for inner in module.modules())
-            changed[module] = has_images and effects.applies("channels_last")
-            if changed[module]:
-                module.to(memory_format=torch.channels_last)
+            weights = [each.weight for each in module.modules() if isinstance(each, kinds) and not is_lazy(each.weight)]
+            changed[module] = set()
+            if weights and effects.applies("channels_last"):
+                changed[module] = {weight.dim() for weight in weights}
+                for weight in weights:
+                    weight.data = as_last(weight.data, changed[module])
         if changed[module]:
-            given = tuple(_as_channels_last(torch, value) for value in given)
-            named = {name: _as_channels_last(torch, value) for name, value in named.items()}
+            given, named = _each_tensor(torch, (given, named), lambda value: as_last(value, changed[module]))
         return call(module, *given, **named)
 
+    def as_last(value: Any, dimensions: set[int]) -> Any:  # noqa: ANN401
+        has_channels = value.dim() in dimensions and value.is_floating_point()
+        return value.contiguous(memory_format=formats[value.dim()]) if has_channels else value
+
     _around_models(torch, change)
-
-
-def _as_channels_last(torch: Any, value: Any) -> Any:  # noqa: ANN401
-    is_image = isinstance(value, torch.Tensor) and value.dim() == _IMAGE and value.is_floating_point()
-    return value.contiguous(memory_format=torch.channels_last) if is_image else value
 
 
 def _compiled(name: str, **options: Any) -> Change:  # noqa: ANN401

@@ -163,11 +163,12 @@ SWITCHES: Final = (
     ),
     Switch(
         name="channels_last",
-        done="models and images in NHWC",
+        done="models and images in NHWC, volumes in NDHWC",
         rules=("layout",),
         numerics=ROUNDING,
         code=(
-            "model = model.to(memory_format=torch.channels_last)\nimages = images.to(memory_format=torch.channels_last)"
+            "model = model.to(memory_format=torch.channels_last)  # channels_last_3d for volumes\n"
+            "images = images.to(memory_format=torch.channels_last)"
         ),
     ),
     Switch(
