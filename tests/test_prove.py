@@ -9,6 +9,7 @@ from dataclasses import replace
 from importlib.util import module_from_spec, spec_from_file_location
 from math import inf, nan
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -422,12 +423,41 @@ def test_attention_that_is_written_out_is_fused_and_nothing_else_is(
     assert values[16::2] == pytest.approx(expected[16::2], rel=1e-5)
 
 
-def test_models_without_gradients_give_what_they_return(program: Callable[..., Program], tmp_path: Path) -> None:
-    net = "import torch\nnet = torch.nn.Linear(4, 4)\n"
-    code = f"{net}with torch.no_grad():\n    for _ in range(5):\n        net(torch.ones(2, 4))\n"
-    (outputs,) = attempt(program(code=code), Request(), (), tmp_path / "run").values
-    assert len(outputs) == 5
-    assert len(set(outputs)) == 1
+@pytest.mark.parametrize(
+    ("before", "call", "losses", "outputs"),
+    [
+        ("torch.set_grad_enabled(False)", "net(ones)", 0, 5),
+        ("net.requires_grad_(False)", "net(ones)", 0, 5),
+        # nobody needs the gradients
+        ("", "net(ones)", 0, 5),
+        ("", "net(ones).sum().backward()", 5, 5),
+        # what is compiled as a whole must not contain our work
+        ("net = torch.compile(lambda x, net=net: net(x), backend='eager', fullgraph=True)", "net(ones)", 0, 0),
+    ],
+)
+def test_losses_and_what_models_return_are_recorded(
+    before: str, call: str, losses: int, outputs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch = pytest.importorskip("torch")
+    for place, name in (
+        (torch.nn.Module, "__call__"),
+        (torch.autograd, "backward"),
+        (torch.nn.utils, "clip_grad_norm_"),
+    ):
+        monkeypatch.setattr(place, name, getattr(place, name))
+    namespace: dict[str, Any] = {"__name__": "outcomes"}
+    exec((INJECTED / "outcomes.py").read_text(), namespace)
+    outcomes = namespace["Outcomes"](str(tmp_path))
+    outcomes.effects = SimpleNamespace(finish=lambda: None, count={}, why={}, places={})
+    outcomes.watch(torch)
+    net = f"net, ones = torch.nn.Linear(4, 4), torch.ones(2, 4)\n{before}\n"
+    with torch.enable_grad():
+        exec(f"{net}for _ in range(5):\n    {call}\n", {"torch": torch})
+    outcomes.save()
+    (path,) = tmp_path.glob("*.outcome")
+    found = json.loads(path.read_text())
+    assert [len(found[name]) for name in ("losses", "outputs")] == [losses, outputs]
+    assert all(len(set(found[name])) <= 1 for name in ("losses", "outputs"))
 
 
 def test_a_flag_that_the_program_sets_itself_is_not_the_effect_of_a_switch(
@@ -655,6 +685,41 @@ def test_a_number_that_is_read_later_is_the_same_number() -> None:
     assert bool(number)
     assert (number + torch.ones(2)).tolist() == (torch.ones(2) + 0.1).tolist()
     assert (1 - number).is_integer() is False
+
+
+def test_weights_and_inputs_of_convolutions_get_the_layout_of_their_dimensions(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    namespace: dict[str, Any] = {"__name__": "switching", "__file__": str(INJECTED / "switching.py")}
+    exec((INJECTED / "switching.py").read_text(), namespace)
+    monkeypatch.setattr(torch.nn.Module, "__call__", torch.nn.Module.__call__)
+    taken = []
+
+    class Model(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.image, self.volume = torch.nn.Conv2d(4, 4, 3), torch.nn.Conv3d(4, 4, 3)
+            self.lazy, self.linear = torch.nn.LazyConv2d(4, 3), torch.nn.Linear(4, 4)
+
+        def forward(self, images: Any, others: dict[str, Any]) -> Any:
+            taken.extend([images, *others.values()])
+            return self.linear(self.lazy(self.image(images)).mean((2, 3))) + self.volume(others["volumes"]).mean()
+
+    inputs = (torch.randn(2, 4, 8, 8), {"volumes": torch.randn(2, 4, 8, 8, 8), "rows": torch.randn(2, 4)})
+    torch.manual_seed(0)
+    before = Model()(*inputs)
+    taken.clear()
+    effects = namespace["Effects"]()
+    namespace["SWITCHES"]["channels_last"][1](torch, effects)
+    torch.manual_seed(0)
+    model = Model()
+    assert torch.allclose(model(*inputs), before, atol=1e-5)
+    last = {4: torch.channels_last, 5: torch.channels_last_3d}
+    assert [each.is_contiguous(memory_format=last.get(each.dim(), torch.contiguous_format)) for each in taken] == 3 * [
+        True
+    ]
+    assert model.image.weight.is_contiguous(memory_format=torch.channels_last)
+    assert model.volume.weight.is_contiguous(memory_format=torch.channels_last_3d)
+    assert effects.count == {"channels_last": 1}
 
 
 def test_only_switches_for_the_framework_of_a_program_are_tried(plan: ProofPlan) -> None:
@@ -1080,7 +1145,7 @@ def test_a_run_without_dropout_counts_only_if_the_switch_had_its_effect(
         ([49.5, 49.5, 49.5], 1.0, 3, "no gain"),
         ([60.0, 60.5, 59.8], 1.0, 3, "slower"),
         # each time, but how much is unknown
-        ([10.0, 30.0], 1.0, 2, "faster"),
+        ([5.0, 40.0], 1.0, 2, "faster"),
     ],
 )
 def test_a_verdict_is_of_the_interval_and_of_the_results(
@@ -1099,6 +1164,31 @@ def test_a_verdict_is_of_the_interval_and_of_the_results(
     doubt = "results different (different since" if loss > 1 else "it ran in one round only"
     doubt = "its rounds differ too much" if rounds == 2 else doubt
     assert (f"tf32 is not proven: {doubt}" in text) == (verdict == "faster")
+
+
+def test_what_is_faster_each_time_runs_as_often_again_if_its_rounds_differ(
+    plan: ProofPlan, measured: Callable[..., list[tuple[str, ...]]]
+) -> None:
+    ran = measured(unchanged=[50.0, 50.1, 49.9], tf32=[40.0, 30.0, 40.0, 35.0])
+    (proof,) = prove(named(plan, "tf32", rounds=2), Request()).proofs
+    assert (proof.verdict, proof.rounds) == ("proven", 4)
+    # and one to warm up
+    assert (ran.count(()), ran.count(("tf32",))) == (5, 4)
+    ran = measured({("tf32",): 9.0}, unchanged=[50.0, 50.1, 49.9], tf32=[40.0, 30.0, 40.0, 35.0])
+    (proof,) = prove(named(plan, "tf32", rounds=2), Request()).proofs
+    # its results differ, however often it runs
+    assert (proof.verdict, proof.rounds) == ("faster", 2)
+
+
+def test_what_compiles_runs_when_the_others_are_measured(
+    plan: ProofPlan, measured: Callable[..., list[tuple[str, ...]]]
+) -> None:
+    ran = measured(unchanged=[50.0, 50.2, 49.9], tf32=[30.0, 30.2], compile=[40.0, 40.1], tf32_compile=[25.0, 25.1])
+    found = prove(named(plan, "compile", "tf32", rounds=2), Request())
+    assert ran[:9] == [(), (), ("tf32",), ("tf32",), (), (), ("compile",), ("compile",), ()]
+    assert {proof.switches: proof.verdict for proof in found.proofs} == {("tf32",): "proven", ("compile",): "proven"}
+    assert found.best is not None
+    assert found.best.switches == ("tf32", "compile")
 
 
 @pytest.mark.parametrize(("nudged", "verdict"), [(1.04, "proven"), (1.01, "faster"), (1.5, "faster")])

@@ -31,7 +31,9 @@ def test_the_first_finding_names_the_cause(name: str) -> None:
 
 
 def test_the_document_has_what_was_proven() -> None:
-    check(ROOT / "docs" / "causes.md", proofs_table(FOLDER / "proofs"), "tests/data/real/proofs")
+    for folder in ("real", "planted"):
+        proofs = FOLDER.parent / folder / "proofs"
+        check(ROOT / "docs" / "causes.md", proofs_table(proofs), f"tests/data/{folder}/proofs")
 
 
 def test_the_promised_step_is_the_one_that_was_got() -> None:

@@ -1,11 +1,13 @@
 """Checks nightsight's advice against programs in which one cause of slowness is planted: `make planted` on a GPU host.
 
 time: measures each program in its bad and its fixed form, without a profiler. capture: runs `nightsight profile` on the
-bad forms. check: compares the first advice on each capture with what the fix gained; needs no GPU.
+bad forms. prove: runs `nightsight prove` on the bad forms, with the causes of the stored captures. check: compares the
+first advice on each capture with what the fix gained; needs no GPU.
 """
 
 import argparse
 import json
+import lzma
 import os
 import shutil
 import subprocess
@@ -24,16 +26,19 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 DATA = ROOT / "tests" / "data" / "planted"
 PROGRAM = HERE / "program.py"
+# steps of a program that a proof ends
+_MANY = 100_000
 KEPT = ("NCCL_NVLS_ENABLE", "TORCH_SYMM_MEM_DISABLE_MULTICAST", "NVSHMEM_DISABLE_NVLS", "TRITON_CACHE_DIR")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.planted", description=__doc__)
-    parser.add_argument("command", choices=["time", "capture", "check"])
+    parser.add_argument("command", choices=["time", "capture", "prove", "check"])
     parser.add_argument("cases", nargs="*", metavar="CASE", help="only these (default: all for --gpus)")
     parser.add_argument("--folder", type=Path, default=DATA, help="for times and captures (default: %(default)s)")
     parser.add_argument("--gpus", type=int, choices=[1, 2], help="only programs for as many GPUs")
     parser.add_argument("--seconds", type=float, default=3600, help="start nothing after this time")
+    parser.add_argument("--budget", default="1", metavar="MINUTES", help="of a proof (default: %(default)s)")
     options = parser.parse_args()
     chosen = [CASES[name] for name in options.cases] or list(CASES.values())
     chosen = [case for case in chosen if options.gpus in {None, case.gpus}]
@@ -43,6 +48,10 @@ def main() -> None:
         time_all(chosen, options.folder, deadline)
     elif options.command == "capture":
         sys.exit(capture_all(chosen, options.folder, deadline))
+    elif options.command == "prove":
+        for case in chosen:
+            if time.monotonic() < deadline:
+                prove(case, options.folder, options.budget)
     else:
         print(table(judged(chosen, options.folder)))
         if options.folder == DATA and not options.cases:
@@ -121,6 +130,28 @@ def capture(case: Case, folder: Path) -> bool:
             said = "\n".join([f"exit status {done.returncode}, {said}", done.stderr[-2000:], *logs])
         print(f"{case.name}: {said}", file=sys.stderr, flush=True)
     return bool(exports)
+
+
+def prove(case: Case, folder: Path, minutes: str) -> None:
+    """Prove the causes of a stored capture on the bad form; print the proof, and keep it as FOLDER/CASE.proof.json."""
+    with tempfile.TemporaryDirectory() as scratch:
+        # a report is of the program that its title names
+        capture, report = Path(scratch) / f"{PROGRAM.stem}.sqlite", Path(scratch) / "report.json"
+        capture.write_bytes(lzma.decompress((DATA / f"{case.file}.sqlite.xz").read_bytes()))
+        pipeline = (sys.executable, str(ROOT / "pipeline"))
+        subprocess.run(
+            [*pipeline, "report", str(capture), "--format", "json", "-o", str(report)],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            check=True,
+        )
+        variables = environment(Path(scratch))
+        options = ["--report", str(report), "--reports", scratch, "--budget", minutes]
+        options += [word for name in KEPT if name in variables for word in ("--keep-env", name)]
+        program = (*launcher(case.gpus), str(PROGRAM), case.name, "--steps", str(_MANY))
+        subprocess.run([*pipeline, "prove", *options, "--", *program], cwd=ROOT, env=variables, check=False)
+        for path in Path(scratch).glob("*/proof/proof.json"):
+            (folder / f"{case.name}.proof.json").write_bytes(path.read_bytes())
 
 
 if __name__ == "__main__":

@@ -25,13 +25,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("words", nargs="+", metavar="CASE", help="a case to show a profiler, or cases to time")
     parser.add_argument("--time", type=Path, metavar="FILE", help="write the step times of both forms as JSON")
+    parser.add_argument("--steps", type=int, default=0, metavar="N", help="run the bad form this often, for a proof")
     options = parser.parse_args()
     with process_group():
         if options.time:
             time_cases(options.words, options.time)
         else:
             (name,) = options.words
-            show(CASES[name])
+            if options.steps:
+                run(CASES[name].make(True), options.steps, count())
+            else:
+                show(CASES[name])
 
 
 @contextmanager

@@ -45,7 +45,12 @@ _PATCH: Final = "proof.patch"
 @click.option("--list", "is_list", is_flag=True, help="List the switches and end.")
 @click.option("--calibration", is_flag=True, help="Print promised against measured steps of all proofs, and end.")
 @click.option(
-    "--rounds", type=click.IntRange(min=1), default=3, show_default=True, metavar="N", help="Runs of each form."
+    "--rounds",
+    type=click.IntRange(min=1),
+    default=3,
+    show_default=True,
+    metavar="N",
+    help="Runs of each form that pays; as many again if they differ much.",
 )
 @click.option(
     "--budget",

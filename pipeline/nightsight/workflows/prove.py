@@ -2,8 +2,8 @@
 
 A first run of the unchanged program finds what a step is, and which switches can have an effect. Each round runs the
 unchanged program and each switch once, in changing order, so that a machine that slows down meanwhile slows all alike;
-after the first, only what pays. Runs end after as many steps as the budget allows. Then the switches that pay are put
-together, one after the other.
+after the first, only what pays. What takes long to compile has its rounds when all others had theirs. Runs end after as
+many steps as the budget allows. Then the switches that pay are put together, one after the other.
 """
 
 import json
@@ -53,10 +53,12 @@ _LEAST_GAIN: Final = 0.02
 # one that is this much shorter in each round is not an accident, even if the rounds differ much
 _CLEAR_GAIN: Final = 0.1
 _MOST_IN_SET: Final = 4
-# a run has at least this many steps, for this many seconds if it has more; the first takes this long
+# a run has at least this many steps, for this many seconds if it has more; the first takes this long, but for a small
+# budget
 _LEAST_STEPS: Final = 20
 _LEAST_S: Final = 3.0
 _FIRST_S: Final = 15.0
+_FIRST_OF_BUDGET: Final = 0.1
 # runs are planned for this share of the budget that is left: some take longer than expected
 _OF_BUDGET: Final = 0.8
 # a switch may make a run this much longer, as what is compiled takes a while; but this share of the budget that is left
@@ -76,9 +78,10 @@ _NEAR: Final = 1.5
 class ProofPlan:
     """What to prove. report: the causes come from it; None: only switches that were named, or all.
 
-    causes: only findings of these rules. switches: these, whatever the causes. is_all: all switches. rounds: at most
-    this many runs of each. budget_s: all runs end by then. steps: a run ends after this many, 0: as the budget allows.
-    check: a command that accepts results with status 0. folder: for logs and the result.
+    causes: only findings of these rules. switches: these, whatever the causes. is_all: all switches. rounds: runs of
+    each that pays, and as many again if they differ too much to be sure. budget_s: all runs end by then. steps: a run
+    ends after this many, 0: as the budget allows. check: a command that accepts results with status 0. folder: for
+    logs and the result.
     """
 
     program: Program
@@ -175,22 +178,32 @@ def prove(plan: ProofPlan, request: Request) -> ProofReport:
 
     NotMeasured if the unchanged program fails, or has no step within the budget; Interrupted on a signal.
     """
-    # what promises most comes first, and what takes long last: the budget may not allow all
-    chosen = sorted(_chosen(plan), key=lambda each: (each[0].is_slow, -((each[1] and each[1].gain_pct) or 0.0)))
+    # what promises most comes first: the budget may not allow all
+    chosen = sorted(_chosen(plan), key=lambda each: -((each[1] and each[1].gain_pct) or 0.0))
     known = {switch.name: switch for switch in (*SWITCHES, NO_DROPOUT, *NUDGED.values(), *plan.switches)}
     series = _Series(plan, request, known, ends=time.monotonic() + plan.budget_s)
     with logging_gpus() as log:
         notes = series.notes
         _warm_up(series, [switch for switch, _ in chosen])
         singles = [(switch.name,) for switch, _ in chosen]
-        done = _measure(series, singles, 0) if singles else 0
+        rounds: list[int] = []
+        # what is compiled may use up the budget: it comes when the others are measured
+        for is_slow in (False, True):
+            group = [(switch.name,) for switch, _ in chosen if switch.is_slow == is_slow]
+            if group and (not rounds or series.has_time_for(2)):
+                rounds.append(_measure(series, group, sum(rounds)))
         budget = f"the budget of {plan.budget_s / 60:.3g} min allows no more. Give more with --budget."
         if missing := sum(not series.of(names) for names in singles):
             notes.append(f"{missing} of {len(singles)} switches were not measured: {budget}")
-        elif done < plan.rounds and series.is_short:
-            notes.append(f"{done} of {plan.rounds} rounds ran: {budget}")
-        proofs = _judged([_proof(series, (switch,), finding) for switch, finding in chosen], series)
-        best = _best_set(series, proofs, done)
+        elif series.is_short:
+            notes.append(f"{min(rounds)} of {plan.rounds} rounds ran: {budget}")
+        proofs = _single_proofs(series, chosen)
+        # what is faster with the same results, in rounds that differ too much, gets as many rounds again
+        unsure = [proof.switches for proof in proofs if _is_unsure(proof)]
+        if unsure and series.has_time_for(len(unsure) + 1):
+            rounds.append(_measure(series, unsure, sum(rounds)))
+            proofs = _single_proofs(series, chosen)
+        best = _best_set(series, proofs, sum(rounds))
     notes += [f"{each.title}. {each.detail}" for each in findings_of(log.conditions)]
     environment = plan.report.environment if plan.report else None
     torch = {found.torch for names in series.attempts for found in series.of(names) if found.torch}
@@ -218,7 +231,8 @@ def _warm_up(series: _Series, switches: Sequence[Switch]) -> None:
     A switch that finds nothing to change in it gets that run as its own: it needs no other.
     """
     plan = series.plan
-    seconds = max(plan.budget_s / (1 + plan.rounds * (1 + len(switches))), _FIRST_S)
+    first_s = max(min(_FIRST_S, _FIRST_OF_BUDGET * plan.budget_s), _LEAST_S)
+    seconds = max(plan.budget_s / (1 + plan.rounds * (1 + len(switches))), first_s)
     series.limit = Limit(seconds=seconds)
     sought = (*(switch.name for switch in switches), *([] if plan.check else [NO_DROPOUT.name]))
     warm_up = series.run(sought, -1, is_search=True)
@@ -233,7 +247,9 @@ def _warm_up(series: _Series, switches: Sequence[Switch]) -> None:
         if not (switch.file or switch.environment or warm_up.effects.get(switch.name))
     ]
     series.attempts |= {(name,): {-1: replace(warm_up, effects={})} for name in idle}
-    runs = plan.rounds * (1 + len(switches) - len(idle))
+    active = [switch.is_slow for switch in switches if switch.name not in idle]
+    # those that compile have rounds, and runs of the unchanged program, for themselves
+    runs = plan.rounds * (max(len({*active}), 1) + len(active))
     if warm_up.timed_out and plan.budget_s < series.request.timeout_s:
         raise NotMeasured(
             f"no step of {plan.program.name} ended within the budget of {plan.budget_s / 60:.3g} min",
@@ -334,7 +350,7 @@ def _measure(series: _Series, sets: Sequence[tuple[str, ...]], first: int) -> in
             waiting.sort(key=lambda chosen: sum(series.log_ratios(chosen)))
             while waiting and not series.has_time_for(len(waiting) + 1):
                 waiting.pop()
-                series.is_short = not waiting
+                series.is_short |= not waiting
             if not waiting:
                 break
         order: list[tuple[str, ...]] = [(), *waiting]
@@ -459,6 +475,16 @@ def _compared_again(proof: Proof, series: _Series) -> Proof:
     detail = f"without dropout: {results.detail}" if without else results.detail
     proof = replace(proof, results=replace(results, detail=detail))
     return replace(proof, verdict=_verdict(proof, series.log_ratios(proof.switches)))
+
+
+def _single_proofs(series: _Series, chosen: Sequence[tuple[Switch, Finding | None]]) -> tuple[Proof, ...]:
+    """Return the proof of each switch that was chosen."""
+    return _judged([_proof(series, (switch,), finding) for switch, finding in chosen], series)
+
+
+def _is_unsure(proof: Proof) -> bool:
+    """Whether only the interval keeps a fix from being proven."""
+    return proof.verdict == FASTER and proof.error is not None and proof.results.verdict in (EQUAL, WITHIN)
 
 
 def _judged(proofs: Sequence[Proof], series: _Series) -> tuple[Proof, ...]:
