@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 from click.testing import CliRunner
@@ -14,6 +15,7 @@ from click.testing import CliRunner
 from nightsight.cli import main
 from nightsight.collect.workloads import Measured, OnlyTimed, Program, Request, Span
 from nightsight.errors import WorkloadError
+from nightsight.events.window import Window
 from nightsight.model.report import Benchmark, Capture, Report
 from nightsight.results.causes import PROFILER_COST, REPLAY
 from nightsight.runs.layout import Turn
@@ -118,33 +120,65 @@ PLAN = Plan(Program("train", "script", (sys.executable, "train.py")), "nsys", Pa
 NAMED, UNNAMED = (draw(f"{nvtx}\ncpu   {'LL..' * 30}\ns7    {'.aa.' * 30}") for nvtx in (f"nvtx  {'[s ]' * 30}", ""))
 
 
-def limit(plan: Plan = PLAN, request: Request = Request(), profiled: Any = NAMED, **facts: Any) -> float:  # noqa: B008
-    """Return how long the run without a profiler may take."""
+def timing(
+    plan: Plan = PLAN,
+    request: Request = Request(),  # noqa: B008
+    profiled: Any = NAMED,
+    **facts: Any,
+) -> tuple[float, float] | None:
+    """Return how long the run without a profiler may take, and after how many seconds of steps it ends (0: whole)."""
     capture = Capture("train", "nsys", (Path("train.sqlite"),), stages_s={"profile": 10.0})
-    return profile._timing_limit(plan, request, replace(capture, **facts), profiled)
+    chosen = profile._timing(plan, request, replace(capture, **facts), profiled)
+    return chosen and (chosen[0].timeout_s, chosen[1].seconds if chosen[1] else 0.0)
 
 
 @pytest.mark.parametrize(
     ("stages_s", "timeout_s", "expected_s"),
     [
-        ({"profile": 10.0}, 3600.0, 50.0),
-        ({"profile": 59.0, "export": 1.0}, 3600.0, 148.0),
+        ({"profile": 10.0}, 3600.0, (50.0, 0.0)),
+        ({"profile": 59.0, "export": 1.0}, 3600.0, (148.0, 0.0)),
         # half of the time until then
-        ({"profile": 100.0, "export": 90.0}, 3600.0, 0.0),
-        ({"profile": 100.0, "export": 110.0}, 3600.0, 230.0),
-        ({"profile": 10.0, "export": 5.0}, 40.0, 25.0),
-        ({"profile": 10.0, "export": 5.0}, 20.0, 0.0),
+        ({"profile": 100.0, "export": 110.0}, 3600.0, (230.0, 0.0)),
+        ({"profile": 100.0, "export": 90.0}, 3600.0, (230.0, 15.0)),
+        ({"profile": 1000.0}, 1100.0, (100.0, 15.0)),
+        ({"profile": 1000.0}, 1050.0, None),
+        ({"profile": 10.0, "export": 5.0}, 40.0, (25.0, 0.0)),
+        ({"profile": 10.0, "export": 5.0}, 20.0, None),
     ],
 )
-def test_the_run_without_a_profiler_is_short(stages_s: dict[str, float], timeout_s: float, expected_s: float) -> None:
+def test_the_run_without_a_profiler_is_short(
+    stages_s: dict[str, float], timeout_s: float, expected_s: tuple[float, float] | None
+) -> None:
     said: list[str] = []
     request = Request(timeout_s=timeout_s, progress=lambda text, **_: said.append(text))
-    assert limit(request=request, stages_s=stages_s) == expected_s
-    seconds = f"{stages_s['profile']:.0f}"
-    expected = f"not timing train without a profiler: it may take {seconds} s (to time it: --time-steps)"
-    assert said == ([] if expected_s else [expected])
+    assert timing(request=request, stages_s=stages_s) == expected_s
+    left_s = timeout_s - sum(stages_s.values())
+    assert said == (
+        [] if expected_s else [f"not timing train without a profiler: {left_s:.0f} s of --timeout are left"]
+    )
     asked = replace(request, time_steps=True)
-    assert limit(request=asked, stages_s=stages_s) == timeout_s - sum(stages_s.values())
+    assert timing(request=asked, stages_s=stages_s) == (left_s, 0.0)
+
+
+def test_a_long_run_has_enough_steps_if_they_are_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    window = Window(0, 60_000_000_000, "loop", family="s", steps={1: np.arange(30) * 2_000_000_000})
+    monkeypatch.setattr(profile, "chosen_window", lambda _: window)
+    assert timing(stages_s={"profile": 100.0}) == pytest.approx((230.0, 60.0))
+    assert timing(stages_s={"profile": 61.0}) == pytest.approx((152.0, 60.0))
+
+
+@pytest.mark.usefixtures("without_pages")
+def test_a_program_that_takes_long_ends_after_some_steps(
+    usual: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, seconds in {"_QUICK_S": 0.01, "_QUICK_SHARE": 0.0, "_STEPS_S": 0.2, "_STEPS": 0}.items():
+        monkeypatch.setattr(profile, name, seconds)
+    long = _STEPS.replace("range(5)", "range(500)")
+    said, report, known = usual(f"{long}\nopen('ended', 'a').write('once ')")
+    assert "timing train without a profiler: 0 s of its steps" in said
+    assert report.rows(REPLAY)["timed_ns"].iloc[0] > 0
+    assert known["stages_s"]["times"] > 0
+    assert (tmp_path / "ended").read_text() == "once "
 
 
 @pytest.mark.parametrize(
@@ -159,16 +193,16 @@ def test_the_run_without_a_profiler_is_short(stages_s: dict[str, float], timeout
     ],
 )
 def test_what_may_do_harm_or_shows_no_steps_is_timed_only_if_asked_for(given: dict[str, Any]) -> None:
-    assert limit(**given) == 0
+    assert timing(**given) is None
     request = replace(given.pop("request", Request()), time_steps=True)
-    assert limit(**given, request=request) == 3590
+    assert timing(**given, request=request) == (3590, 0)
 
 
 def test_a_rank_of_a_job_is_timed_only_if_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
-    assert limit() == 0
-    assert limit(request=Request(time_steps=True)) > 0
+    assert timing() is None
+    assert timing(request=Request(time_steps=True))
 
 
 @pytest.mark.parametrize(
@@ -181,7 +215,7 @@ def test_a_rank_of_a_job_is_timed_only_if_asked_for(monkeypatch: pytest.MonkeyPa
     ],
 )
 def test_what_cannot_be_timed_or_was_is_not_timed(given: dict[str, Any]) -> None:
-    assert limit(**{"request": Request(time_steps=True), **given}) == 0
+    assert timing(**{"request": Request(time_steps=True), **given}) is None
 
 
 def test_step_times_of_a_workload_that_was_stopped_while_it_was_timed_are_a_report(

@@ -18,7 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nightsight.advise.proven import with_proofs
-from nightsight.collect.proving import Attempt, Limit, attempt, switch_of_file
+from nightsight.collect.proving import Attempt, attempt, switch_of_file
+from nightsight.collect.timing import Limit
 from nightsight.collect.workloads import Program, Request
 from nightsight.compare.outcomes import compare_outcomes
 from nightsight.errors import CaptureError, NotMeasured, UsageError

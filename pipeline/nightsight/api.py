@@ -97,7 +97,7 @@ def profile(  # noqa: PLR0913 (all by name)
     The run is kept in the folder `reports`, as with `nightsight profile`. Workloads and scripts run with `python`
     (default: the current Python). Raise WorkloadError if the program fails, after writing the report. With
     `ncu=False`, no kernels are replayed. `time_steps`: whether to time the steps in a run without a profiler (default:
-    if that is quick). `attach`: result files of serving benchmarks that the program writes.
+    for some steps of Python programs). `attach`: result files of serving benchmarks that the program writes.
     """
     first, *rest = command
     names = {workload.name for workload in registered_workloads()} | {workload.name for workload in own_workloads()}

@@ -15,7 +15,7 @@ from typing import Any, Final
 import pandas as pd
 
 from nightsight.collect.process import Child, run_logged
-from nightsight.collect.timing import summarize_ranges
+from nightsight.collect.timing import Limit, summarize_ranges
 from nightsight.collect.tools import writable_folder
 from nightsight.collect.workloads import PACKAGE, Program, Request, child_environment
 from nightsight.errors import ToolError, UsageError
@@ -52,15 +52,6 @@ class Attempt:
     is_cut: bool = False
 
 
-@dataclass(frozen=True)
-class Limit:
-    """When a program is ended early: after some steps of a family, or, without one, after some seconds."""
-
-    steps: int = 0
-    seconds: float = 0.0
-    family: str = ""
-
-
 def attempt(
     program: Program,
     request: Request,
@@ -92,7 +83,7 @@ def attempt(
         "NIGHTSIGHT_SEARCH": "1" if is_search else "",
     }
     if limit:
-        environment["NIGHTSIGHT_LIMIT"] = f"{limit.steps} {limit.seconds} {limit.family}"
+        environment |= limit.environment
     wanted = {
         name: _joined(name, plain.get(name, ""), value)
         for switch in switches

@@ -31,6 +31,20 @@ _COLUMNS: Final = ["path", "thread", "cpu_ns", "gpu_ns", "since_ns"]
 
 
 @dataclass(frozen=True)
+class Limit:
+    """When a program is ended early: after some steps of a family, or, without one, some seconds after the first."""
+
+    steps: int = 0
+    seconds: float = 0.0
+    family: str = ""
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variable that tells the hook."""
+        return {"NIGHTSIGHT_LIMIT": f"{self.steps} {self.seconds} {self.family}"}
+
+
+@dataclass(frozen=True)
 class RangeTimes:
     """The table `timed_ranges` of a run, its duration, and findings that explain missing rows."""
 
@@ -47,19 +61,22 @@ def of_benchmark(benchmark: Benchmark) -> pd.DataFrame:
     return conform("timed_ranges", pd.DataFrame([row]))
 
 
-def time_ranges(program: Program, request: Request) -> RangeTimes:
+def time_ranges(program: Program, request: Request, limit: Limit | None = None) -> RangeTimes:
     """Run a program without a profiler and record when its possible steps start; a failure becomes a finding.
 
-    If it was not asked for, that is only a note, and a program without steps to time gets none.
+    limit: it ends then; None: by itself. If it was not asked for, a failure is only a note, and a program without steps
+    to time gets none.
     """
     is_asked = bool(request.time_steps)
-    request.progress(f"timing {program.name} without a profiler")
+    much = f": {limit.seconds:.0f} s of its steps" if limit else ""
+    request.progress(f"timing {program.name} without a profiler{much}")
     folder = writable_folder(request.logs / "times").absolute()
     for old in folder.iterdir():
         old.unlink()
     environment = child_environment(request)
     path = [str(PACKAGE / "timed"), *filter(None, [environment.get("PYTHONPATH", "")])]
     environment |= {"PYTHONPATH": os.pathsep.join(path), _VARIABLE: str(folder)}
+    environment |= limit.environment if limit else {}
     try:
         outcome = run_logged(
             Child(program.command, environment),

@@ -95,8 +95,8 @@ class Request:
     what costs little; (): nothing is loaded into the program), `isolate` (whether nsys gets its own PID namespace) and
     `nsys_arguments`. Only for ncu: `ncu` and `replay` (None: no replay). Only for torch: `tracing`. `calibrate`:
     whether to measure the overhead of nsys per call (None: if unknown for this machine). `time_steps`: whether to time
-    the steps without a profiler (None: if that is quick and likely to work). `part`: what nsys records instead of the
-    whole run: a time span, or the time in which a client loads the server.
+    the steps without a profiler (None: if that is likely to work, and not for long). `part`: what nsys records instead
+    of the whole run: a time span, or the time in which a client loads the server.
     """
 
     captures: Path = Path("capture")

@@ -18,7 +18,7 @@ from nightsight.collect.calibrate import calibration_of
 from nightsight.collect.conditions import findings_of, logging_gpus
 from nightsight.collect.launched import launched_rank
 from nightsight.collect.names import is_python
-from nightsight.collect.timing import not_timed, of_benchmark, time_ranges
+from nightsight.collect.timing import Limit, not_timed, of_benchmark, time_ranges
 from nightsight.collect.workloads import OnlyTimed, Program, Request, arguments_of
 from nightsight.errors import CaptureError, Interrupted, UsageError, WorkloadError
 from nightsight.events.loops import UNNAMED
@@ -83,9 +83,8 @@ def profile_program(plan: Plan, request: Request) -> WrittenReport:
         capture, unprofiled = _measure_overhead(program, request, capture, serving)
         file = capture.files[-1] if capture.files else None
         profile, unknown = _read(file, request, plan.window)
-        if file and (limit_s := _timing_limit(plan, request, capture, profile)):
-            timing = replace(request, timeout_s=limit_s)
-            capture, profile = _with_times(program, timing, capture, profile)
+        if file and (timing := _timing(plan, request, capture, profile)):
+            capture, profile = _with_times(program, *timing, capture, profile)
             _write_unprofiled(file, {**unprofiled, "timed_ranges": profile.table("timed_ranges")})
         if collector == "nsys" and not capture.failure:
             capture, profile = with_replay(program, request, capture, profile)
@@ -199,44 +198,52 @@ def _write_unprofiled(file: Path, tables: Mapping[str, pd.DataFrame]) -> None:
         write_file(unprofiled_file(file), to_text(tables).encode())
 
 
-def _timing_limit(plan: Plan, request: Request, capture: Capture, profile: Profile) -> float:
-    """Return for how many seconds a program may run once more without a profiler, to time its steps; 0: not at all.
+def _timing(plan: Plan, request: Request, capture: Capture, profile: Profile) -> tuple[Request, Limit | None] | None:
+    """Return how a program runs once more without a profiler, to time its steps; None: not at all.
 
-    By default, that must cost little, and the window must consist of steps that the hook in the program can see. A
-    server, a part of a run, and a program whose results are attached are left alone, as running them again may do
-    harm; so is a rank of a job, as the others may not run again; and repeats, which are measured often enough.
+    By default, that must cost little: a program that takes long ends after some of its steps. And the window must
+    consist of steps that the hook in the program can see. A server, a part of a run, and a program whose results are
+    attached are left alone, as running them again may do harm; so is a rank of a job, as the others may not run again;
+    and repeats, which are measured often enough.
     """
     left_s = request.timeout_s - sum(capture.stages_s.values())
     if capture.collector == "ncu" or capture.failure or capture.benchmark or request.time_steps is False:
-        return 0.0
+        return None
     if request.time_steps:
-        return max(left_s, 0.0)
-    family = chosen_window(profile).family
-    can_be_seen = bool(family) and not family.startswith(UNNAMED)
+        return (replace(request, timeout_s=left_s), None) if left_s > 0 else None
+    window = chosen_window(profile)
+    can_be_seen = bool(window.family) and not window.family.startswith(UNNAMED)
     is_alone = not (request.part or plan.attach or plan.turn.series or launched_rank())
     is_usual = plan.program.kind != "workload" and is_python(plan.program)
     if not (can_be_seen and is_alone and is_usual):
-        return 0.0
-    profiled_s = capture.stages_s["profile"]
+        return None
+    profiled_s, name = capture.stages_s["profile"], plan.program.name
+    if min(profiled_s, _QUICK_S) >= left_s:
+        request.progress(f"not timing {name} without a profiler: {max(left_s, 0.0):.0f} s of --timeout are left")
+        return None
     is_quick = profiled_s < max(_QUICK_S, _QUICK_SHARE * sum(capture.stages_s.values()))
-    if is_quick and profiled_s < left_s:
-        return min(_PATIENCE * profiled_s + _PATIENCE_S, left_s)
-    name = plan.program.name
-    request.progress(f"not timing {name} without a profiler: it may take {profiled_s:.0f} s (to time it: --time-steps)")
-    return 0.0
+    # under the profiler, a step takes longer
+    steps_s = min(max(_STEPS_S, 1e-9 * _STEPS * window.length_ns / max(len(window.repetitions), 1)), profiled_s)
+    timing = replace(request, timeout_s=min(_PATIENCE * profiled_s + _PATIENCE_S, left_s))
+    return timing, None if is_quick else Limit(seconds=steps_s)
 
 
 # a run without a profiler is quick if the profiled one took less than this, or this share of the time until then
 _QUICK_S: Final = 60.0
 _QUICK_SHARE: Final = 0.5
+# another ends this long after its first step, or this many steps, if they take long
+_STEPS_S: Final = 15.0
+_STEPS: Final = 30
 # it should end within the time of the profiled run
 _PATIENCE: Final = 2.0
 _PATIENCE_S: Final = 30.0
 
 
-def _with_times(program: Program, request: Request, capture: Capture, profile: Profile) -> tuple[Capture, Profile]:
+def _with_times(
+    program: Program, request: Request, limit: Limit | None, capture: Capture, profile: Profile
+) -> tuple[Capture, Profile]:
     """Time the steps of a program without a profiler, and add the table `timed_ranges`."""
-    timed = time_ranges(program, request)
+    timed = time_ranges(program, request, limit)
     profile, findings = replace(profile, tables={**profile.tables, "timed_ranges": timed.ranges}), timed.findings
     window = chosen_window(profile)
     if request.time_steps and len(timed.ranges) and not timed_ns(profile, window) > 0:

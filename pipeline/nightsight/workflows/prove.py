@@ -19,7 +19,8 @@ from typing import Final
 import pandas as pd
 
 from nightsight.collect.conditions import findings_of, logging_gpus
-from nightsight.collect.proving import Attempt, Limit, attempt
+from nightsight.collect.proving import Attempt, attempt
+from nightsight.collect.timing import Limit
 from nightsight.collect.workloads import Program, Request
 from nightsight.compare.outcomes import compare_outcomes
 from nightsight.errors import Interrupted, NotMeasured
