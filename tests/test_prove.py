@@ -464,10 +464,14 @@ def test_losses_and_what_models_return_are_recorded(
 def test_a_flag_that_the_program_sets_itself_is_not_the_effect_of_a_switch(
     program: Callable[..., Program], tmp_path: Path
 ) -> None:
-    before = 'torch.set_float32_matmul_precision("highest")'
-    found = attempt(program(before=before), Request(), [SWITCH["tf32"]], tmp_path / "run")
-    assert "tf32" not in found.effects
-    assert found.why["tf32"] == "the program sets it itself"
+    products, convolutions = "torch.backends.cuda.matmul.allow_tf32 = False", "torch.backends.cudnn.allow_tf32 = False"
+    for before, effects, why in (
+        (products, 0, "the program sets it itself"),
+        (convolutions, 1, "the program turns it off for convolutions"),
+    ):
+        code = f"import torch\n{before}\n"
+        found = attempt(program(code=code), Request(), [SWITCH["tf32"]], tmp_path / "run")
+        assert (found.effects.get("tf32", 0), found.why["tf32"]) == (effects, why)
 
 
 def test_a_variable_that_is_set_already_has_no_effect(

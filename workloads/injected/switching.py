@@ -148,10 +148,17 @@ def _tf32(torch: Any, effects: Effects) -> None:  # noqa: ANN401
     if torch.backends.cuda.matmul.allow_tf32 and torch.backends.cudnn.allow_tf32:
         effects.why["tf32"] = "is on already"
         return
+
+    def holds() -> bool:
+        is_on = bool(torch.backends.cuda.matmul.allow_tf32)
+        if is_on and not torch.backends.cudnn.allow_tf32:
+            effects.why["tf32"] = "the program turns it off for convolutions"
+        return is_on
+
     if effects.applies("tf32"):
         torch.set_float32_matmul_precision("high")
         torch.backends.cudnn.allow_tf32 = True
-        effects.holds["tf32"] = lambda: torch.backends.cuda.matmul.allow_tf32
+        effects.holds["tf32"] = holds
 
 
 def _cudnn_benchmark(torch: Any, effects: Effects) -> None:  # noqa: ANN401
@@ -418,7 +425,8 @@ def _ddp(name: str, **wanted: Any) -> tuple[str, Change]:  # noqa: ANN401
 
 
 def _workers(named: dict[str, Any]) -> dict[str, Any]:
-    count = min(_WORKERS, max(os.cpu_count() or 1, 1))
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    count = min(_WORKERS, cores)
     return {} if named.get("num_workers") else {"num_workers": count, "persistent_workers": True}
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from math import exp
 from typing import Final
 
-from nightsight.model.proof import DIFFERENT, FASTER, UNKNOWN, UNMEASURED, Proof, ProofReport
+from nightsight.model.proof import DIFFERENT, FASTER, PROVEN, UNKNOWN, Proof, ProofReport
 from nightsight.render.lines import align, cut, wrap
 from nightsight.texts import middle_cut, printable
 from nightsight.units import format_value
@@ -31,7 +31,7 @@ def _lines(report: ProofReport, width: int) -> Iterator[str]:
     else:
         yield "No switch mends a finding of this report. --all tries all of them."
     for proof in report.proofs:
-        if proof.why and proof.verdict in UNMEASURED:
+        if proof.why and proof.verdict not in {PROVEN, FASTER}:
             yield from wrap(f"{proof.switches[0]}: {proof.why}", width)
         if proof.verdict == FASTER:
             yield from wrap(f"{proof.switches[0]} is not proven: {_doubt(proof)}", width)

@@ -185,7 +185,7 @@ SWITCHES: Final = (
         rules=("host_code", "interpreter"),
         place=_LOADER,
         numerics=NONE,
-        code="DataLoader(..., num_workers=8, persistent_workers=True)",
+        code="DataLoader(..., num_workers=8, persistent_workers=True)  # or as many as there are cores",
         edit=Edit(callees=("DataLoader",), keywords={"num_workers": "8", "persistent_workers": "True"}),
     ),
     Switch(
