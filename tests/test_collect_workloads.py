@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import sys
 import tempfile
 from collections.abc import Callable
@@ -90,6 +91,32 @@ def test_a_command_that_is_python_and_a_script_is_a_script(tmp_path: Path) -> No
         "train", "script", (sys.executable, str(script), "-v")
     )
     assert resolve(None, [sys.executable, "-m", "train"]).kind == "command"
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        ("torchrun --nproc-per-node 2 src/train.py --epochs 3", "train"),
+        ("python3 -m torch.distributed.run --standalone pre_train.py", "pre_train"),
+        ("accelerate launch --config=conf.py train.py", "train"),
+        ("python3 -m vllm.entrypoints.openai.api_server --model x", "api_server"),
+        ("python3 -u -m pytest -k x", "pytest"),
+        ("python3 -m torch.distributed.run ./train", "python3"),
+        ("mpirun -m 2 ./bench", "mpirun"),
+        # what a shell runs is not looked at
+        ("bash -c 'cd x; python train.py'", "bash"),
+        ("torchrun mlp.py", "mlp_file"),
+    ],
+)
+def test_a_command_has_the_name_of_the_script_or_module_that_it_starts(
+    words: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, *further = shlex.split(words)
+    (tmp_path / first).touch(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    program = resolve(None, [first, *further])
+    assert (program.name, program.kind) == (name, "command")
+    assert program.command == (str(tmp_path / first), *further)
 
 
 @pytest.mark.parametrize(

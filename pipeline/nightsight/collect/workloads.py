@@ -425,9 +425,27 @@ def _command(arguments: Sequence[str]) -> Program:
         reason = "is not an executable file" if Path(first).exists() else "was not found"
         raise UsageError(f"{first} {reason}", "Give its path, add its folder to PATH, or make it executable: chmod +x")
     executable = str(Path(path).absolute())
-    if re.fullmatch(r"python[\d.]*", Path(first).name) and further and further[0].endswith(".py"):
+    if re.fullmatch(_PYTHON, Path(first).name) and further and further[0].endswith(".py"):
         return _script(Path(further[0]), further[1:], executable)
-    return Program(_own_name(first), "command", (executable, *further), arguments=tuple(further))
+    return Program(
+        _own_name(_started_by(arguments) or first), "command", (executable, *further), arguments=tuple(further)
+    )
+
+
+def _started_by(command: Sequence[str]) -> str:
+    """Return the name of the Python script or module that a command starts, such as that of torchrun; "" for none."""
+    is_python = re.fullmatch(_PYTHON, Path(command[0]).name)
+    for before, word in pairwise(command):
+        if re.fullmatch(r"[^-\s]\S*\.py", word):
+            return Path(word).stem
+        if is_python and before == "-m" and not word.startswith(_STARTS_SCRIPTS):
+            return word.rpartition(".")[2]
+    return ""
+
+
+_PYTHON: Final = r"python[\d.]*"
+# modules that start a script
+_STARTS_SCRIPTS: Final = ("torch.distributed.", "accelerate.", "deepspeed.")
 
 
 def _own_name(text: str) -> str:
