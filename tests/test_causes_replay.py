@@ -3,6 +3,7 @@
 The programs are simulated (tests/program.py). What a remedy gains is compared with the same program without its fault.
 """
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -468,6 +469,9 @@ def test_wherever_a_fault_is_planted_its_remedy_gains_what_it_costs(
     if instead:
         # a wait after a copy counts as one for the copy alone, and is gone with it
         before, after = ([each for each in some if not isinstance(each, Sync)] for some in (before, after))
+    if rule == "host_code":
+        # code that follows without a call counts as a part of it
+        after = [*itertools.dropwhile(lambda each: isinstance(each, Host), after)]
     slow = (*before, kernel, within("here", planted), *after)
     step, mended = step_us(slow), step_us((*before, kernel, *instead, *after))
     rows = what_if(looped(slow)).frame
@@ -821,6 +825,19 @@ def test_slow_repetitions_in_the_middle_do_not_stand_for_all(monkeypatch: pytest
     found = simulate(timeline)
     assert 3 <= found.model.steps <= 6
     assert found.measured_ns == pytest.approx(np.median(np.diff(timeline.window.repetitions)), rel=0.02)
+
+
+@pytest.mark.parametrize(("most_times", "steps"), [(2.6, 5), (2.1, 4), (1.7, 3)])
+def test_of_long_repetitions_a_few_are_replayed(most_times: float, steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whole ones as long as there is room for three: rules look for what happens once in each."""
+    timeline = Timeline(usual(times=40))
+    most = 2 * int(stretches._repetitions(timeline)[1].mean())
+    monkeypatch.setattr(stretches, "MOST_REPLAYED", most)
+    monkeypatch.setattr(stretches, "_MOST_TIMES_REPLAYED", most_times)
+    # as if there were no room for more
+    monkeypatch.setattr(stretches, "_part_count", lambda counts, fewest, _: min(fewest, len(counts)))
+    found = simulate(timeline)
+    assert (found.model.steps, found.repetitions) == (steps, 40)
 
 
 def test_repetitions_too_long_to_replay_are_judged_by_a_stretch_of_them(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,10 +2,12 @@
 
 With gradient accumulation, the optimizer uses only the sum, so one reduction is enough. The buckets of a backward pass
 identify it: the same sizes in the same order, after a forward pass without any. The reductions of tensor parallelism
-look alike, but their results are needed at once: the next kernel waits for them.
+look alike, but their results are needed at once: the next kernel waits for them. DistributedDataParallel scales each
+gradient into its bucket, and copies all of them back when the last bucket is reduced.
 """
 
-from typing import Final
+import re
+from typing import Final, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -27,8 +29,19 @@ _FEWEST_BUCKETS: Final = 2
 _NOT_BLOCKING: Final = 0.75
 
 
-def unneeded_reductions(scene: Scene) -> tuple[Ints, int]:
-    """Return the unneeded operations (positions in OperationNodes), and the passes per update; 0 if there are none."""
+class Unneeded(NamedTuple):
+    """What a sum of gradients makes unneeded, by position in OperationNodes; passes: between two updates, 0 for none.
+
+    copies: what only brings gradients to the buckets and back.
+    """
+
+    reductions: Ints
+    copies: Ints
+    passes: int
+
+
+def unneeded_reductions(scene: Scene) -> Unneeded:
+    """Return the unneeded reductions and their copies."""
     model, work = scene.model, scene.graph.work
     calls = communication(scene.timeline)
     size = np.asarray(calls["bytes"].astype("float64").fillna(np.inf), dtype=np.float64)
@@ -38,6 +51,7 @@ def unneeded_reductions(scene: Scene) -> tuple[Ints, int]:
     rows, call_ns, end = scene.place[calls["operation"]], calls["called_ns"].to_numpy(), calls["end_ns"].to_numpy()
     updates = _update_flags(scene, work.operation)
     unneeded: list[Ints] = []
+    copies: list[Ints] = []
     passes_of: list[int] = []
     for device, of_device in positions(calls["device"].to_numpy()).items():
         kernel_rows = np.flatnonzero((work.device == device) & (updates >= 0) & model.has(LAUNCH))
@@ -48,15 +62,69 @@ def unneeded_reductions(scene: Scene) -> tuple[Ints, int]:
         start = np.append(work.start[kernel_rows], np.iinfo(np.int64).max)
         groups = pd.factorize(calls["group"].to_numpy(dtype=object)[of_device])[0]
         update_number = np.searchsorted(update_ns, call_ns[of_device])
-        for of_update in positions(groups * (len(update_ns) + 1) + update_number).values():
-            bucket_rows = of_device[of_update]
+        for key, of_update in positions(groups * (len(update_ns) + 1) + update_number).items():
+            bucket_rows, number = of_device[of_update], key % (len(update_ns) + 1)
             kernels_before = np.searchsorted(launch_ns, call_ns[bucket_rows], side="right")
             passes = _count_passes(size[bucket_rows], np.diff(kernels_before))
             is_overlapped = start[kernels_before] < end[bucket_rows]
             if passes and is_overlapped.reshape(passes, -1)[:, :-1].mean() >= _NOT_BLOCKING:
                 unneeded.append(rows[bucket_rows[: -len(bucket_rows) // passes]])
+                since_ns = int(update_ns[number - 1]) if number else 0
+                copies.append(_copies(scene, rows[bucket_rows].reshape(passes, -1), since_ns))
                 passes_of.append(passes)
-    return (np.concatenate(unneeded), int(np.median(passes_of))) if unneeded else (np.empty(0, dtype=np.int64), 0)
+    if not unneeded:
+        return Unneeded(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), 0)
+    return Unneeded(np.concatenate(unneeded), np.concatenate(copies), int(np.median(passes_of)))
+
+
+# what divides gradients by the number of ranks
+_SCALES: Final = re.compile(r"(?:Mul|Div)Functor")
+_MOST_OTHERS: Final = 1.1
+_WITHIN_GPU: Final = -1
+
+
+def _copies(scene: Scene, reductions: Ints, since_ns: int) -> Ints:
+    """Return the copies of all passes of an update except the last; none if they are not as many in each.
+
+    reductions: positions in OperationNodes, a row for each pass. since_ns: the update before.
+    """
+    work, thread = scene.graph.work, np.append(scene.graph.calls.thread, -1)[scene.graph.work.call]
+    first, last = reductions[0, 0], work.launch_ns[reductions[:, -1]]
+    own = np.flatnonzero((work.device == work.device[first]) & (thread == thread[first]) & (work.launch_ns > since_ns))
+    own = own[np.argsort(work.launch_ns[own], kind="stable")]
+    kind = _copy_kinds(scene)[work.operation[own]]
+    # the last bucket of a pass is the end of that pass
+    table = pd.DataFrame({"row": own, "kind": kind, "pass": np.searchsorted(last, work.launch_ns[own], side="left")})
+    table["run"] = (table["kind"] != table["kind"].shift()).cumsum()
+    table = table[table["pass"] < len(last)]
+    # back: the longest run after the last bucket
+    back = table[(table["kind"] == _WITHIN_GPU) & (table["pass"] > 0)]
+    lengths = back.groupby(["pass", "run"]).size()
+    longest = lengths.groupby("pass").idxmax()
+    counts = lengths[longest].unique()
+    if len(longest) < len(last) - 1 or len(counts) > 1 or counts[0] < reductions.shape[1]:
+        return np.empty(0, dtype=np.int64)
+    back = back[back["run"].isin([run for _, run in longest])]
+    # there: the last kernels of one name, as many in each pass; a loss may be scaled before
+    scaling = table[table["kind"] >= 0]
+    by_pass = scaling.groupby(["kind", "pass"]).size().unstack(fill_value=0).reindex(columns=range(len(last)))
+    is_enough = ((by_pass >= counts[0]) & (by_pass <= _MOST_OTHERS * counts[0])).all(axis=1)
+    there = scaling[scaling["kind"].isin(by_pass.index[is_enough]) & (scaling["pass"] < len(last) - 1)]
+    there = there.groupby(["kind", "pass"]).tail(counts[0])
+    return np.concatenate([back["row"].to_numpy(), there["row"].to_numpy()])
+
+
+def _copy_kinds(scene: Scene) -> Ints:
+    """Return for each operation of the timeline the code of a kernel that scales, _WITHIN_GPU for copies, else -2."""
+    tables, operations = scene.timeline.profile.tables, scene.timeline.operations
+    kind = np.full(len(operations.kind), -2, dtype=np.int64)
+    names = tables["kernels"]["name"].cat
+    scales = np.array([_SCALES.search(str(name)) is not None for name in names.categories], dtype=bool)
+    kind[operations.of("kernels")] = np.where(scales[names.codes], names.codes, -2)
+    if "memory_ops" in tables:
+        is_within = (tables["memory_ops"]["operation"] == "Device-to-Device").to_numpy(dtype=bool)
+        kind[operations.of("memory_ops")] = np.where(is_within, _WITHIN_GPU, -2)
+    return kind
 
 
 def _update_flags(scene: Scene, operation: Ints) -> Ints:

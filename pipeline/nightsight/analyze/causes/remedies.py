@@ -780,34 +780,52 @@ def hidden_communication(scene: Scene) -> Iterator[Remedy]:
 
 
 def repeated_reduction(scene: Scene) -> Iterator[Remedy]:
-    """Reduce gradients once per update, not in each backward pass; ranks still meet at the same places."""
-    removed, passes = unneeded_reductions(scene)
-    if not passes:
+    """Reduce gradients once per update, not in each backward pass; ranks still meet at the same places.
+
+    Nor do gradients go to the buckets and back.
+    """
+    found = unneeded_reductions(scene)
+    if not found.passes:
         return
-    edit = (Change(scene.model.edges_of(TRANSFER, removed), "set", 0),)
-    calling = scene.graph.work.call[removed]
-    time = scene.per_step(scene.length[removed], calling)
-    yield Remedy("repeated_reduction", "", f"{passes:,} backward passes", scene.cases(calling), time, edit)
+    work = scene.graph.work
+    calling = work.call[found.reductions]
+    edit = (
+        Change(scene.model.edges_of(TRANSFER, found.reductions), "set", 0),
+        *shorten(scene, found.copies, scene.length[found.copies], with_latency=True),
+        *_without_launches(scene, np.append(calling, work.call[found.copies])),
+    )
+    time = scene.per_step(scene.length[found.reductions], calling)
+    yield Remedy("repeated_reduction", "", f"{found.passes:,} backward passes", scene.cases(calling), time, edit)
+
+
+def _without_launches(scene: Scene, removed: Ints, most_ns: int = _BETWEEN_LAUNCHES_NS) -> Edit:
+    """Return the edit without these calls, the queries before them, and the host code that decides on them.
+
+    removed: -1 for operations without a recorded call. most_ns: longer host code stays, as it does other work.
+    """
+    is_plain, removed = ~_does_more_than_launch(scene), removed[removed >= 0]
+    leading = scene.in_calls[(is_plain & scene.leads_to(removed))[scene.in_calls]]
+    affected = np.union1d(removed, leading)
+    return (
+        Change(scene.model.edges_of(CALL, affected), "set", 0),
+        Change(scene.model.edges_of(BEGIN, affected[scene.gap[affected] <= most_ns]), "at most", 0),
+    )
 
 
 def small_collectives(scene: Scene) -> Iterator[Remedy]:
     """Join small collectives that follow each other: one waits once for all ranks, and is launched once."""
     if (found := coalescing(scene)) is None:
         return
-    model, work, is_plain = scene.model, scene.graph.work, ~_does_more_than_launch(scene)
+    model, work = scene.model, scene.graph.work
     is_grouped = work.group >= 0
     grouped_kept, plain_kept = is_grouped[found.kept], ~is_grouped[found.kept]
-    removed_calls = work.call[found.removed]
-    leading_calls = scene.in_calls[(is_plain & scene.leads_to(removed_calls))[scene.in_calls]]
-    affected = np.union1d(removed_calls, leading_calls)
     kept_transfers = model.edges[TRANSFER][found.kept[grouped_kept]]
     edit = (
         Change(model.edges_of(TRANSFER, found.removed), "set", 0),
         *shorten(scene, found.removed, np.where(is_grouped, 0, scene.length)[found.removed], with_latency=True),
         Change(kept_transfers, "earlier", -found.longer_ns[grouped_kept]),
         *shorten(scene, found.kept[plain_kept], -found.longer_ns[plain_kept]),
-        Change(model.edges_of(CALL, affected), "set", 0),
-        Change(model.edges_of(BEGIN, affected[scene.gap[affected] <= _BETWEEN_LAUNCHES_NS]), "at most", 0),
+        *_without_launches(scene, work.call[found.removed]),
     )
     collectives = np.append(found.removed, found.kept)
     calling = work.call[collectives]
@@ -1076,23 +1094,17 @@ def _launch_steps(scene: Scene) -> Ints:
 
 def kernels(scene: Scene) -> Iterator[Remedy]:
     """Replace or remove kernels (nightsight.analyze.causes.kernels)."""
-    model, work, is_plain = scene.model, scene.graph.work, ~_does_more_than_launch(scene)
+    model, work = scene.model, scene.graph.work
     for proposal in kernel_remedies(scene.timeline, scene.timeline.window.repetitions):
         operations = scene.place[proposal.operations]
         # without recorded calls, operations still follow each other on their stream
         is_replayed = np.append(model.has(LAUNCH) | model.has(STREAM), False)[operations]
         operations, removed = operations[is_replayed], proposal.removed[is_replayed]
-        removed_calls = work.call[operations[removed]]
-        removed_calls = removed_calls[removed_calls >= 0]
-        # a removed launch takes with it the host code that decides on it, and the queries before it
-        leading_calls = scene.in_calls[(is_plain & scene.leads_to(removed_calls))[scene.in_calls]]
-        affected = np.union1d(removed_calls, leading_calls)
         # between kernels that are computed again runs only the code that computes them, hooks of checkpointing included
         most_ns = _RECOMPUTING_NS if proposal.rule == "recomputation" else _BETWEEN_LAUNCHES_NS
         edit = (
             *shorten(scene, operations, scene.length[operations] - proposal.new_ns[is_replayed], with_latency=removed),
-            Change(model.edges_of(CALL, affected), "set", 0),
-            Change(model.edges_of(BEGIN, affected[scene.gap[affected] <= most_ns]), "at most", 0),
+            *_without_launches(scene, work.call[operations[removed]], most_ns),
         )
         calling = work.call[operations]
         time = scene.per_step(scene.length[operations], calling)

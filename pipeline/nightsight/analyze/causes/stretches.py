@@ -21,8 +21,9 @@ MOST_REPLAYED: Final = 24_000
 _MOST_DIVERSE: Final = 64_000
 """The most events otherwise, as in a start-up, where no two parts are alike, or if some repetitions are outliers."""
 _STRETCHES: Final = 8
-# the work of the last repetitions may end after them
+# the work of the last repetitions may end after them; of long ones, fewer must do
 _FEWEST: Final = 5
+_FEWEST_LONG: Final = 3
 # repetitions with more events than this many times the limit are cut themselves
 _MOST_TIMES: Final = 2
 _MOST_TIMES_REPLAYED: Final = 8
@@ -57,7 +58,7 @@ def replay_stretch(timeline: Timeline) -> Timeline:
     in the window. If the CPU is so far ahead that the GPU runs other repetitions than the CPU launches, a few
     repetitions cannot represent all: replay more of the window, or a stretch of time.
     """
-    edges, counts = _divide(timeline, _MOST_TIMES_REPLAYED * MOST_REPLAYED // _FEWEST)
+    edges, counts = _divide(timeline, _MOST_TIMES_REPLAYED * MOST_REPLAYED // _FEWEST_LONG)
     if counts.sum() <= (MOST_REPLAYED if len(timeline.window.repetitions) else _MOST_DIVERSE):
         return timeline
     part = _select(timeline, edges, *_typical_parts(edges, counts))
@@ -80,7 +81,8 @@ def _typical_parts(edges: Ints, counts: Ints) -> tuple[int, int]:
     """Return the first and last of parts of typical length near the middle: the median, or the mean with outliers."""
     lengths = np.diff(edges)
     has_outliers = lengths[lengths > _OUTLIER * np.median(lengths)].sum() >= _LEAST_OUTLIERS * lengths.sum()
-    count = _part_count(counts, _FEWEST, _MOST_DIVERSE if has_outliers else MOST_REPLAYED)
+    fewest = int(max(_FEWEST_LONG, min(_FEWEST, _MOST_TIMES_REPLAYED * MOST_REPLAYED // max(counts.mean(), 1))))
+    count = _part_count(counts, fewest, _MOST_DIVERSE if has_outliers else MOST_REPLAYED)
     typical = lengths.mean() if has_outliers else np.median(lengths)
     elapsed = np.concatenate([[0], np.cumsum(lengths)])
     error = np.abs((elapsed[count:] - elapsed[:-count]) / count - typical)
