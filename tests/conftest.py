@@ -22,6 +22,7 @@ from nightsight.system.parallel import use_one_thread
 from tests.browser.chromium import Browser, chromium
 from tests.continuous import GitHub
 from tests.damage import Damage, damaged
+from tests.forked import Forked
 from tests.properties import keep_calm
 from tests.recorded import DATA, Recorded
 from tests.tiers import Costs, chosen, is_left_out
@@ -106,6 +107,14 @@ def browser() -> Iterator[Browser]:
     """Start Chromium; each test opens pages of its own in it."""
     with chromium() as started:
         yield Browser(started)
+
+
+@pytest.fixture(scope="session")
+def torch_python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Start a Python that has PyTorch at once; return its path. A test of how a real one starts has no use for it."""
+    pytest.importorskip("torch")
+    with Forked(tmp_path_factory.mktemp("torch"), "python", "tests.forked_torch") as program:
+        yield str(program)
 
 
 @pytest.fixture

@@ -1,52 +1,59 @@
-"""nightsight as a program that starts at once: `python -P tests/forked.py SOCKET` has imported it and forks for calls.
+"""Programs that start at once: a server has imported what they need, and forks for each call.
 
-A `nightsight` on PATH that `Forked` writes sends its words, folder, environment and standard streams. If the variable
-RECORDED names a folder, `profile` and `ab` only check their words and leave what that folder has: runs in `reports`, a
-comparison in `out`, whose status is 4. What they were asked is appended to `asked` in it.
+A server is a module of tests that calls `serve`, and is named to `Forked`. The program that this writes takes the place
+of the real one: it sends its words, folder, environment and standard streams, and ends as the fork does. If it is
+killed, so is the fork.
 """
 
+import atexit
 import json
 import os
 import select
-import shutil
+import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-import click
-
-# commands import these when they are called, which takes longer than most of the calls
-from nightsight.cli import main
-from nightsight.workflows import compare, history, profile, report, stats, trials  # noqa: F401
-
+# a program may replace it
+_LEAVE = os._exit
+_ROOT = Path(__file__).parent.parent
 _CLIENT = """#!{python} -SE
-import array, json, os, socket, sys
+import array, json, os, signal, socket, sys
 with socket.socket(socket.AF_UNIX) as there:
     there.connect({place!r})
     streams = socket.SCM_RIGHTS, array.array("i", [0, 1, 2])
-    said = json.dumps([sys.argv[1:], os.getcwd(), dict(os.environ)]).encode()
+    said = json.dumps([sys.argv, os.getcwd(), dict(os.environ)]).encode()
     there.sendmsg([len(said).to_bytes(4, "big")], [(socket.SOL_SOCKET, *streams)])
     there.sendall(said)
-    sys.exit(int(there.recv(3)))
+    status = int(there.recv(4))
+if status < 0:
+    signal.signal(-status, signal.SIG_DFL)
+    os.kill(os.getpid(), -status)
+os._exit(status)
 """
+
+Run = Callable[[list[str]], int | None]
+"""Runs a call in the fork: it gets the words, of which the first is the program's path, and returns the status."""
 
 
 class Forked:
-    """A server, and the program that asks it: `with Forked(folder) as program`."""
+    """A server, and the program that asks it: `with Forked(folder, "nightsight", "tests.server") as program`."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, name: str, module: str) -> None:
         # a socket's path is short
         self._place = folder / "s"
-        self.program = folder / "nightsight"
+        self._module = module
+        self.program = folder / name
         self.program.write_text(_CLIENT.format(python=sys.executable, place=str(self._place)))
         self.program.chmod(0o755)
 
     def __enter__(self) -> Path:
-        command = [sys.executable, "-P", __file__, str(self._place)]
-        self._server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        command = [sys.executable, "-m", self._module, str(self._place)]
+        self._server = subprocess.Popen(command, cwd=_ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert self._server.stdout is not None
         assert self._server.stdout.readline() == "ready\n"
         return self.program
@@ -55,62 +62,68 @@ class Forked:
         self._server.communicate()
 
 
-def serve(place: str) -> None:
-    """Answer calls, one after another, until standard input ends: whoever started this may be killed."""
+def serve(run: Run) -> None:
+    """Answer calls until standard input ends: whoever started this may be killed."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     with socket.socket(socket.AF_UNIX) as server:
-        server.bind(place)
+        server.bind(sys.argv[1])
         server.listen()
         sys.stdout.write("ready\n")
         sys.stdout.flush()
         while server in select.select([server, sys.stdin], [], [])[0]:
             there, _ = server.accept()
             with there:
-                length, streams, _, _ = socket.recv_fds(there, 4, 3)
-                said = b""
-                while len(said) < int.from_bytes(length, "big"):
-                    said += there.recv(1 << 20)
-                if not (child := os.fork()):
+                if not os.fork():
                     server.close()
-                    there.close()
-                    _run(streams, *json.loads(said))
-                for stream in streams:
-                    os.close(stream)
-                there.sendall(b"%d" % os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+                    _answer(there, run)
 
 
-def _run(streams: Sequence[int], words: list[str], folder: str, environment: dict[str, str]) -> NoReturn:
+def _answer(there: socket.socket, run: Run) -> NoReturn:
+    """Run a call in a fork, and tell how it ended; end it if nobody waits for it any more."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    length, streams, _, _ = socket.recv_fds(there, 4, 3)
+    said = b""
+    while len(said) < int.from_bytes(length, "big"):
+        said += there.recv(1 << 20)
+    if not (child := os.fork()):
+        there.close()
+        _begin(streams, *json.loads(said), run)
+    for stream in streams:
+        os.close(stream)
+    ended = os.pidfd_open(child)
+    if ended not in select.select([there, ended], [], [])[0]:
+        os.kill(child, signal.SIGKILL)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    try:
+        there.sendall(b"%d" % status)
+    finally:
+        os._exit(0)
+
+
+def _begin(streams: Sequence[int], words: list[str], folder: str, environment: dict[str, str], run: Run) -> NoReturn:
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
         os.close(stream)
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
-    recorded = environment.get("RECORDED", "")
-    status = 0
-    if recorded and words[0] in ("profile", "ab"):
-        status = _replay(Path(recorded), words)
-    else:
-        try:
-            main(words, prog_name="nightsight")
-        except SystemExit as ending:
-            status = int(ending.code or 0)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(status)
+    status = 1
+    try:
+        status = run(words) or 0
+    except SystemExit as ending:
+        status = _status(ending.code)
+    except BaseException:  # noqa: BLE001 (as a program ends with any)
+        sys.excepthook(*sys.exc_info())
+    # as Python ends, but nothing is taken down: that takes as long as many a call
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    _LEAVE(status)
 
 
-def _replay(recorded: Path, words: list[str]) -> int:
-    command = main.get_command(click.Context(main), words[0])
-    assert command
-    asked = command.make_context(words[0], words[1:]).params
-    with (recorded / "asked").open("a") as file:
-        file.write(f"{json.dumps(words)}\n")
-    if words[0] == "ab":
-        shutil.copytree(recorded / "out", asked["output"], dirs_exist_ok=True)
-        return 4
-    shutil.copytree(recorded / "reports", asked["reports"], symlinks=True, dirs_exist_ok=True)
-    return 0
-
-
-if __name__ == "__main__":
-    serve(sys.argv[1])
+def _status(code: object) -> int:
+    if code is None or isinstance(code, int):
+        return code or 0
+    print(code, file=sys.stderr)
+    return 1

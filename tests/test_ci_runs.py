@@ -50,7 +50,7 @@ def python_of(folder: Path) -> Path:
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Start nightsight once for all; its imports take longer than most of what it is asked here."""
-    with Forked(tmp_path_factory.mktemp("nightsight")) as program:
+    with Forked(tmp_path_factory.mktemp("nightsight"), "nightsight", "tests.forked_nightsight") as program:
         yield program
 
 

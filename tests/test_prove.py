@@ -176,11 +176,13 @@ for step in range(6):
 
 
 @pytest.fixture
-def program(tmp_path: Path) -> Callable[..., Program]:
-    def write(before: str = "", call: str = "model", after: str = "pass", code: str = "") -> Program:
+def program(tmp_path: Path, torch_python: str) -> Callable[..., Program]:
+    def write(
+        before: str = "", call: str = "model", after: str = "pass", code: str = "", python: str = torch_python
+    ) -> Program:
         path = tmp_path / "train.py"
         path.write_text(code or PROGRAM.format(before=before, call=call, after=after))
-        return Program("train", "script", (sys.executable, str(path)))
+        return Program("train", "script", (python, str(path)))
 
     return write
 
@@ -245,10 +247,16 @@ def test_a_search_counts_what_switches_would_change_and_changes_nothing(
     program: Callable[..., Program], tmp_path: Path
 ) -> None:
     names = ("fused_optimizer", "channels_last", "bf16", "tf32", "compile", "keep_cache", "sdpa", "loader_workers")
-    code = program(before="torch.set_num_threads(1)", after="torch.cuda.empty_cache()")
+    # the search waits for a real import of torch
     plain, found = (
-        attempt(code, Request(), named_switches(switches), tmp_path / str(number), is_search=number > 0)
-        for number, switches in enumerate(((), names))
+        attempt(
+            program(before="torch.set_num_threads(1)", after="torch.cuda.empty_cache()", **python),
+            Request(),
+            named_switches(switches),
+            tmp_path / str(number),
+            is_search=number > 0,
+        )
+        for number, (switches, python) in enumerate((((), {}), (names, {"python": sys.executable})))
     )
     effects = {"fused_optimizer": 1, "channels_last": 1, "bf16": 6, "tf32": 1, "compile": 1, "keep_cache": 6}
     assert found.effects == effects
@@ -836,9 +844,10 @@ def test_a_file_that_is_not_a_switch_is_refused(text: str, message: str, tmp_pat
 )
 def test_a_trap_is_seen_by_its_results(trap: Trap, program: Callable[..., Program], tmp_path: Path) -> None:
     limit = Limit(steps=6, family="step (ends with SGD.step)")
+    # the switch waits for a real import of torch
     runs = [
-        attempt(program(code=trap.code), Request(timeout_s=120), switches, tmp_path / "run", limit=limit)
-        for switches in ((), (), [SWITCH[trap.switch]])
+        attempt(program(code=trap.code, **python), Request(timeout_s=120), switches, tmp_path / "run", limit=limit)
+        for switches, python in (((), {}), ((), {}), ([SWITCH[trap.switch]], {"python": sys.executable}))
     ]
     assert [run.failure for run in runs] == [""] * 3
     assert (trap.switch in runs[2].effects) == trap.has_effect
@@ -935,7 +944,7 @@ import torch
 
 class Items(torch.utils.data.Dataset):
     def __len__(self):
-        return 96
+        return 48
 
     def __getitem__(self, number):
         time.sleep(0.01)

@@ -36,12 +36,12 @@ class Run:
 
 
 @pytest.fixture
-def run(tmp_path: Path, script: Callable[..., Path]) -> Callable[..., Run]:
+def run(tmp_path: Path, script: Callable[..., Path], torch_python: str) -> Callable[..., Run]:
     """Run a program under workloads/traced.py."""
 
     def start(code: str, *options: str) -> Run:
         facts = tmp_path / "facts.json"
-        command = [sys.executable, ROOT / "workloads/traced.py", "--out", tmp_path / "t.json.gz", "--facts", facts]
+        command = [torch_python, ROOT / "workloads/traced.py", "--out", tmp_path / "t.json.gz", "--facts", facts]
         done = subprocess.run(
             [*map(str, command), *options, "--", str(script(code))],
             cwd=tmp_path,
