@@ -94,11 +94,17 @@ def capture_file(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pa
 
 
 @pytest.fixture(scope="session")
-def recorded(capture_file: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Recorded:
-    """Return the recorded captures, read and analysed once: `recorded.report("train")`."""
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder for what is made once in a session, whichever process needs it first."""
     folder = tmp_path_factory.getbasetemp()
-    shared = (folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "recorded"
+    shared = (folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "shared"
     shared.mkdir(exist_ok=True)
+    return shared
+
+
+@pytest.fixture(scope="session")
+def recorded(capture_file: Callable[[str], Path], shared: Path) -> Recorded:
+    """Return the recorded captures, read and analysed once: `recorded.report("train")`."""
     return Recorded(capture_file, shared)
 
 

@@ -3,7 +3,7 @@
 Also on which of them laws are tested that hold for every capture.
 """
 
-import os
+import fcntl
 import pickle
 from collections.abc import Callable
 from dataclasses import replace
@@ -87,9 +87,12 @@ class Recorded:
         def report(name: str) -> Report:
             return build_report(self._profile(name), name)
 
-        self._profile = cache(partial(_made_once, profile, shared))
-        self._report = cache(partial(_made_once, report, shared))
-        self._page = cache(lambda name: render_html(self._report(name), self._profile(name)))
+        def page(name: str) -> str:
+            return render_html(self._report(name), self._profile(name))
+
+        self._profile = cache(lambda name: made_once(partial(profile, name), shared / f"{name}.profile"))
+        self._report = cache(lambda name: made_once(partial(report, name), shared / f"{name}.report"))
+        self._page = cache(lambda name: made_once(partial(page, name), shared / f"{name}.page"))
 
     def profile(self, name: str) -> Profile:
         """Return what is read of a capture."""
@@ -110,14 +113,15 @@ class Recorded:
         return self._page(name)
 
 
-def _made_once(make: Callable[[str], _Made], folder: Path, name: str) -> _Made:
-    """Return what is made of a capture, or what another process has made of it."""
-    kept = folder / f"{name}.{make.__name__}"
-    if not kept.exists():
-        # nobody may see half of it
-        own = kept.with_name(f"{kept.name}.{os.getpid()}")
-        own.write_bytes(pickle.dumps(make(name)))
-        own.replace(kept)
+def made_once(make: Callable[[], _Made], kept: Path) -> _Made:
+    """Return what is made, or what another process of the session has made and kept; one that comes second waits."""
+    with kept.with_name(f"{kept.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not kept.exists():
+            # one that is killed leaves no half of it
+            aside = kept.with_name(f"{kept.name}.new")
+            aside.write_bytes(pickle.dumps(make()))
+            aside.replace(kept)
     made: _Made = pickle.loads(kept.read_bytes())
     return made
 

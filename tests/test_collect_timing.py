@@ -30,9 +30,11 @@ def request_(tmp_path: Path) -> Request:
     return Request(captures=tmp_path / "captures", logs=tmp_path / "logs", timeout_s=60, time_steps=True)
 
 
-def times(code: str, script: Script, request: Request) -> dict[str, tuple[int, float]]:
+def times(
+    code: str, script: Script, request: Request, python: str = sys.executable
+) -> dict[str, tuple[int, float]]:
     """Run a program and return, by path, how often its ranges began, and the median time between in ms."""
-    timed = time_ranges(Program("train", "script", (sys.executable, str(script(code)))), request)
+    timed = time_ranges(Program("train", "script", (python, str(script(code)))), request)
     log = (request.logs / "times.log").read_text()
     assert not timed.findings, log
     assert not timed.ranges["on_gpu"].any()
@@ -89,7 +91,7 @@ with annotate("last"):
     assert found["pushed"][1] >= 1.0
 
 
-def test_ranges_of_torch(script: Script, request_: Request) -> None:
+def test_ranges_of_torch(script: Script, request_: Request, torch_python: str) -> None:
     code = """
 import time
 import torch
@@ -105,7 +107,7 @@ for i in range(3):
 for i in range(3):
     torch.cuda.nvtx.range_start("open")
 """
-    assert {path: count for path, (count, _) in times(code, script, request_).items()} == {
+    assert {path: count for path, (count, _) in times(code, script, request_, torch_python).items()} == {
         "step #": 4,
         "batch #": 3,
         "open": 3,
@@ -178,8 +180,7 @@ def test_calls_of_torch_in_a_program_without_ranges(script: Script, request_: Re
 
 
 @pytest.mark.nightly
-def test_what_is_compiled_has_no_calls_to_note(script: Script, request_: Request) -> None:
-    pytest.importorskip("torch")
+def test_what_is_compiled_has_no_calls_to_note(script: Script, request_: Request, torch_python: str) -> None:
     code = """
 import torch
 

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -56,33 +57,46 @@ print("done")
 STEPS = 6
 
 
-def run(
-    tmp_path: Path, code: str, *names: str, nvtx: str | None = NVTX, slow: float = 0.0, known: str = ""
-) -> list[list[Any]]:
+Run = Callable[..., list[list[Any]]]
+
+
+@pytest.fixture
+def run(tmp_path: Path, torch_python: str) -> Run:
     """Run a program with our hook as the collector puts it there; return the ranges that it made: depth and name."""
-    pytest.importorskip("torch")
-    script, told = tmp_path / "train.py", tmp_path / "told.json"
-    script.write_text((nvtx or "").replace("{slow}", str(slow)) + code)
-    program = Program("train", "script", (sys.executable, str(script)))
-    environment = annotation_of(program, Request(names=names or None), help_text=known).environment
-    done = subprocess.run(
-        program.command,
-        env={**os.environ, **environment, "TOLD": str(told)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
-    assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "done", "")
-    if nvtx is None:
-        return []
-    ranges, left_open = json.loads(told.read_text())
-    assert left_open == 0
-    return [[depth, name] for depth, name in ranges if name != f"{OF_HOOK}cost"]
+
+    def start(
+        code: str,
+        *names: str,
+        nvtx: str | None = NVTX,
+        slow: float = 0.0,
+        known: str = "",
+        python: str = torch_python,
+    ) -> list[list[Any]]:
+        script, told = tmp_path / "train.py", tmp_path / "told.json"
+        script.write_text((nvtx or "").replace("{slow}", str(slow)) + code)
+        program = Program("train", "script", (python, str(script)))
+        environment = annotation_of(program, Request(names=names or None), help_text=known).environment
+        done = subprocess.run(
+            program.command,
+            env={**os.environ, **environment, "TOLD": str(told)},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=300,
+        )
+        assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "done", "")
+        if nvtx is None:
+            return []
+        ranges, left_open = json.loads(told.read_text())
+        assert left_open == 0
+        return [[depth, name] for depth, name in ranges if name != f"{OF_HOOK}cost"]
+
+    return start
 
 
-def test_every_module_step_and_batch_has_a_range(tmp_path: Path) -> None:
-    told = run(tmp_path, PROGRAM, "modules")
+def test_every_module_step_and_batch_has_a_range(run: Run) -> None:
+    # the hook waits for a real import of torch
+    told = run(PROGRAM, "modules", python=sys.executable)
     counts = {name: [own for _, own in told].count(name) for _, name in told}
     loader = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
     functions = {"Optimizer.step#SGD.step": STEPS, "torch.autograd.backward": STEPS, loader: STEPS + 1}
@@ -95,15 +109,15 @@ def test_every_module_step_and_batch_has_a_range(tmp_path: Path) -> None:
     assert [depth for depth, name in told if name in modules][:7] == [0, 1, 2, 2, 1, 2, 2]
 
 
-def test_what_pytorch_names_itself_is_not_named_twice(tmp_path: Path) -> None:
-    told = run(tmp_path, PROGRAM, "modules", "shapes", known="--pytorch=")
+def test_what_pytorch_names_itself_is_not_named_twice(run: Run) -> None:
+    told = run(PROGRAM, "modules", "shapes", known="--pytorch=")
     names = {name for _, name in told if not name.startswith("nn.Module: ")}
     assert names == {"torch.autograd.backward"}
 
 
 @pytest.mark.nightly
-def test_inner_modules_are_left_out_if_they_cost_too_much(tmp_path: Path) -> None:
-    told = run(tmp_path, PROGRAM, slow=0.002)
+def test_inner_modules_are_left_out_if_they_cost_too_much(run: Run) -> None:
+    told = run(PROGRAM, slow=0.002)
     (mark,) = [name for depth, name in told if depth == -1]
     assert mark.startswith(f"{OF_HOOK}modules, 0 of 3 levels, 0 of 14 calls, ")
     modules = [name for _, name in told if name.startswith("nn.Module: ")]
@@ -113,15 +127,15 @@ def test_inner_modules_are_left_out_if_they_cost_too_much(tmp_path: Path) -> Non
 
 
 @pytest.mark.nightly
-def test_all_modules_are_named_if_they_cost_little(tmp_path: Path) -> None:
+def test_all_modules_are_named_if_they_cost_little(run: Run) -> None:
     slow = PROGRAM.replace("optimizer.step()", "optimizer.step(); import time; time.sleep(0.1)")
-    told = run(tmp_path, slow)
+    told = run(slow)
     (mark,) = [name for depth, name in told if depth == -1]
     assert mark.startswith(f"{OF_HOOK}modules, 3 of 3 levels, 14 of 14 calls, ")
     assert len([name for _, name in told if name.startswith("nn.Module: ")]) == STEPS * 7
 
 
-def test_an_exception_closes_every_range(tmp_path: Path) -> None:
+def test_an_exception_closes_every_range(run: Run) -> None:
     code = """
 import torch
 
@@ -149,22 +163,22 @@ for _ in range(6):
         pass
 print("done")
 """
-    told = run(tmp_path, code, "modules")
+    told = run(code, "modules")
     counts = [name for _, name in told]
     assert (counts.count("nn.Module: Sequential"), counts.count("Optimizer.step#Failing.step")) == (6, 6)
     assert counts.count("torch.autograd.backward") == 6
 
 
 @pytest.mark.parametrize("names", [(), ("modules",)])
-def test_a_torch_without_nvtx_runs_as_before(tmp_path: Path, names: tuple[str, ...]) -> None:
-    run(tmp_path, PROGRAM + "\nassert torch.nn.Module.__call__.__name__ != 'called'\n", *names, nvtx=None)
+def test_a_torch_without_nvtx_runs_as_before(run: Run, names: tuple[str, ...]) -> None:
+    run(PROGRAM + "\nassert torch.nn.Module.__call__.__name__ != 'called'\n", *names, nvtx=None)
 
 
 def test_a_program_without_torch_runs_as_before_and_so_does_its_own_sitecustomize(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = tmp_path / "own"
     own.mkdir()
     (own / "sitecustomize.py").write_text("import builtins\nbuiltins.mine = 'done'\n")
     monkeypatch.setenv("PYTHONPATH", str(own))
-    run(tmp_path, "print(mine)", nvtx=None)
+    run("print(mine)", nvtx=None)

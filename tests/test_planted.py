@@ -4,7 +4,6 @@ import lzma
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +24,7 @@ from tests.planted.__main__ import DATA, ROOT
 from tests.planted.cases import CASES, OTHERS, PEOPLE, RANKS
 from tests.planted.judge import Verdict, joined_ranks, judged, number, table
 from tests.planted.store import times
-from tests.recorded import Recorded
+from tests.recorded import Recorded, made_once
 
 # known misses: one that is mended must be taken out here
 MISNAMED: dict[str, str] = {
@@ -44,29 +43,32 @@ FAR_OF_RANKS = {
 """Ranks whose predicted gain is off by more than a factor of 2, and why."""
 
 
-@cache
-def verdicts() -> tuple[Verdict, ...]:
-    return tuple(judged(list(CASES.values()), DATA))
+Verdicts = tuple[Verdict, ...]
 
 
-@cache
-def of_others() -> tuple[Verdict, ...]:
-    return tuple(judged(list(OTHERS.values()), DATA / "others"))
+@pytest.fixture(scope="module")
+def verdicts(shared: Path) -> Verdicts:
+    return made_once(lambda: tuple(judged(list(CASES.values()), DATA)), shared / "planted.verdicts")
 
 
-@cache
-def of_ranks() -> tuple[Verdict, ...]:
-    return tuple(judged(list(RANKS.values()), DATA / "ranks"))
+@pytest.fixture(scope="module")
+def of_others(shared: Path) -> Verdicts:
+    return made_once(lambda: tuple(judged(list(OTHERS.values()), DATA / "others")), shared / "others.verdicts")
 
 
-def planted() -> list[Verdict]:
-    return [verdict for verdict in verdicts() if not verdict.case.is_healthy]
+@pytest.fixture(scope="module")
+def of_ranks(shared: Path) -> Verdicts:
+    return made_once(lambda: tuple(judged(list(RANKS.values()), DATA / "ranks")), shared / "ranks.verdicts")
+
+
+def planted(verdicts: Verdicts) -> list[Verdict]:
+    return [verdict for verdict in verdicts if not verdict.case.is_healthy]
 
 
 @pytest.mark.nightly
-def test_each_program_is_captured_and_timed() -> None:
+def test_each_program_is_captured_and_timed(verdicts: Verdicts) -> None:
     recorded = CASES.keys()
-    assert {verdict.case.name for verdict in verdicts() if verdict.said} == recorded
+    assert {verdict.case.name for verdict in verdicts if verdict.said} == recorded
     found = times(DATA)
     assert found.keys() == recorded
     assert {name: tuple(forms) for name, forms in found.items()} == {name: CASES[name].timed_forms for name in found}
@@ -80,44 +82,44 @@ def test_captures_are_small_and_do_not_tell_of_the_machine() -> None:
     assert [path.name for path in packed if any(word in lzma.decompress(path.read_bytes()) for word in told)] == []
 
 
-def test_every_fix_gains_enough_to_be_worth_advice() -> None:
-    assert [verdict.case.name for verdict in planted() if (verdict.gain_pct or 0) < 4] == []
+def test_every_fix_gains_enough_to_be_worth_advice(verdicts: Verdicts) -> None:
+    assert [verdict.case.name for verdict in planted(verdicts) if (verdict.gain_pct or 0) < 4] == []
 
 
-def test_the_first_advice_names_the_planted_cause() -> None:
-    missed = {verdict.case.name for verdict in planted() if not verdict.is_named}
-    assert missed == MISNAMED.keys(), table(verdicts())
-    assert len(missed) <= 0.05 * len(planted())
+def test_the_first_advice_names_the_planted_cause(verdicts: Verdicts) -> None:
+    missed = {verdict.case.name for verdict in planted(verdicts) if not verdict.is_named}
+    assert missed == MISNAMED.keys(), table(verdicts)
+    assert len(missed) <= 0.05 * len(planted(verdicts))
 
 
-def test_the_gain_is_near_the_measured_one() -> None:
-    far = {most: {verdict.case.name for verdict in planted() if not verdict.is_near(most)} for most in (1.5, 2.0)}
-    assert far[1.5] == FAR.keys() | MISNAMED.keys(), table(verdicts())
-    assert len(far[1.5]) <= 0.2 * len(planted())
-    assert len(far[2.0]) <= 0.05 * len(planted()), table(verdicts())
+def test_the_gain_is_near_the_measured_one(verdicts: Verdicts) -> None:
+    far = {most: {verdict.case.name for verdict in planted(verdicts) if not verdict.is_near(most)} for most in (1.5, 2.0)}
+    assert far[1.5] == FAR.keys() | MISNAMED.keys(), table(verdicts)
+    assert len(far[1.5]) <= 0.2 * len(planted(verdicts))
+    assert len(far[2.0]) <= 0.05 * len(planted(verdicts)), table(verdicts)
 
 
-def test_healthy_programs_are_promised_nothing() -> None:
-    assert [(verdict.case.name, verdict.false) for verdict in (*verdicts(), *of_others()) if verdict.false] == []
+def test_healthy_programs_are_promised_nothing(verdicts: Verdicts, of_others: Verdicts) -> None:
+    assert [(verdict.case.name, verdict.false) for verdict in (*verdicts, *of_others) if verdict.false] == []
 
 
-def test_the_replay_gives_the_step_back() -> None:
-    unexplained = sorted(abs(verdict.said.unexplained_pct) for verdict in (*verdicts(), *of_others()) if verdict.said)
+def test_the_replay_gives_the_step_back(verdicts: Verdicts, of_others: Verdicts) -> None:
+    unexplained = sorted(abs(verdict.said.unexplained_pct) for verdict in (*verdicts, *of_others) if verdict.said)
     assert unexplained[-1] <= 3
     assert unexplained[int(0.9 * len(unexplained))] <= 1
 
 
-def test_a_step_without_the_profiler_is_near_the_measured_one() -> None:
-    ratios = [each.unprofiled_ms / each.bad_ms for each in verdicts() if each.unprofiled_ms and each.bad_ms]
-    assert sum(0.8 <= ratio <= 1.25 for ratio in ratios) >= 0.9 * len(ratios), table(verdicts())
+def test_a_step_without_the_profiler_is_near_the_measured_one(verdicts: Verdicts) -> None:
+    ratios = [each.unprofiled_ms / each.bad_ms for each in verdicts if each.unprofiled_ms and each.bad_ms]
+    assert sum(0.8 <= ratio <= 1.25 for ratio in ratios) >= 0.9 * len(ratios), table(verdicts)
 
 
-def test_causes_in_programs_of_others_are_named() -> None:
-    found = [verdict for verdict in of_others() if not verdict.case.is_healthy]
+def test_causes_in_programs_of_others_are_named(of_others: Verdicts) -> None:
+    found = [verdict for verdict in of_others if not verdict.case.is_healthy]
     assert len(found) == len(OTHERS) - 1
-    assert [verdict.case.name for verdict in found if not verdict.is_named] == [], table(of_others())
+    assert [verdict.case.name for verdict in found if not verdict.is_named] == [], table(of_others)
     far = [verdict.case.name for verdict in found if not verdict.is_near(1.5)]
-    assert far == [], table(of_others())
+    assert far == [], table(of_others)
 
 
 @pytest.mark.nightly
@@ -131,16 +133,16 @@ def test_programs_as_people_write_them_are_promised_the_step_that_they_got() -> 
 
 
 @pytest.mark.nightly
-def test_causes_in_ranks_are_named_with_the_rank() -> None:
-    found = [verdict for verdict in of_ranks() if not verdict.case.is_healthy]
-    assert len(of_ranks()) == len(RANKS)
-    assert [verdict.case.name for verdict in found if not verdict.is_named] == [], table(of_ranks())
-    assert [verdict.case.name for verdict in of_ranks() if verdict.false] == [], table(of_ranks())
-    assert [verdict.case.name for verdict in found if (verdict.factor or 1) > 2] == [*FAR_OF_RANKS], table(of_ranks())
+def test_causes_in_ranks_are_named_with_the_rank(of_ranks: Verdicts) -> None:
+    found = [verdict for verdict in of_ranks if not verdict.case.is_healthy]
+    assert len(of_ranks) == len(RANKS)
+    assert [verdict.case.name for verdict in found if not verdict.is_named] == [], table(of_ranks)
+    assert [verdict.case.name for verdict in of_ranks if verdict.false] == [], table(of_ranks)
+    assert [verdict.case.name for verdict in found if (verdict.factor or 1) > 2] == [*FAR_OF_RANKS], table(of_ranks)
 
 
-def test_the_gain_of_a_rank_that_comes_late_is_what_it_is_late() -> None:
-    (late,) = (verdict for verdict in of_ranks() if verdict.case.name == "late_joiner")
+def test_the_gain_of_a_rank_that_comes_late_is_what_it_is_late(of_ranks: Verdicts) -> None:
+    (late,) = (verdict for verdict in of_ranks if verdict.case.name == "late_joiner")
     assert late.first
     assert late.said
     gain_ms = (late.first.gain_pct or 0) / 100 * late.said.unprofiled_ms
@@ -181,10 +183,10 @@ def test_what_only_brings_gradients_to_buckets_and_back_is_unneeded_too(capture_
     assert "repeated_reduction" in {gain.remedy.rule for gain in simulate(timeline).gains}
 
 
-def test_what_is_written_from_the_captures_is_current() -> None:
-    others = f"### Programs of others\n\n{table(of_others())}"
-    ranks = f"### Ranks recorded apart\n\n{table(of_ranks())}"
-    written = "\n\n".join((table(verdicts()), others, ranks))
+def test_what_is_written_from_the_captures_is_current(verdicts: Verdicts, of_others: Verdicts, of_ranks: Verdicts) -> None:
+    others = f"### Programs of others\n\n{table(of_others)}"
+    ranks = f"### Ranks recorded apart\n\n{table(of_ranks)}"
+    written = "\n\n".join((table(verdicts), others, ranks))
     check(ROOT / "docs" / "causes.md", written)
 
 
@@ -206,8 +208,8 @@ def test_a_worked_case_quotes_the_first_sentence_of_its_report(name: str, record
 
 
 @pytest.mark.parametrize("name", WORKED)
-def test_a_worked_case_gives_what_was_predicted_and_measured(name: str) -> None:
-    (found,) = (verdict for verdict in of_others() if verdict.case.name == name)
+def test_a_worked_case_gives_what_was_predicted_and_measured(name: str, of_others: Verdicts) -> None:
+    (found,) = (verdict for verdict in of_others if verdict.case.name == name)
     assert found.first
     predicted_ms, gain_pct = found.unprofiled_ms, found.first.gain_pct
     assert predicted_ms

@@ -6,6 +6,7 @@ import statistics
 import subprocess
 import sys
 import tomllib
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -71,17 +72,26 @@ INSIDE_A_STEP = {
 pytestmark = pytest.mark.skipif(find_spec("torch") is None, reason="needs torch")
 
 
-def python(*arguments: str | Path, folder: Path, first_on_path: Path = ROOT) -> "subprocess.CompletedProcess[str]":
-    environment = {**os.environ, "PYTHONPATH": f"{first_on_path}{os.pathsep}{ROOT}"}
-    return subprocess.run(
-        [sys.executable, *map(str, arguments)],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+Python = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def python(torch_python: str) -> Python:
+    def start(
+        *arguments: str | Path, folder: Path, first_on_path: Path = ROOT, executable: str = torch_python
+    ) -> "subprocess.CompletedProcess[str]":
+        environment = {**os.environ, "PYTHONPATH": f"{first_on_path}{os.pathsep}{ROOT}"}
+        return subprocess.run(
+            [executable, *map(str, arguments)],
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    return start
 
 
 def ranges(trace: Path) -> list[dict[str, Any]]:
@@ -157,7 +167,7 @@ def test_the_runs_on_a_gpu_leave_no_workload_out() -> None:
     assert missing() == set()
 
 
-def test_plain_run_opens_the_nvtx_ranges_in_order(tmp_path: Path) -> None:
+def test_plain_run_opens_the_nvtx_ranges_in_order(python: Python, tmp_path: Path) -> None:
     (tmp_path / "nvtx.py").write_text(
         "from contextlib import contextmanager\n"
         "@contextmanager\n"
@@ -175,7 +185,7 @@ def test_plain_run_opens_the_nvtx_ranges_in_order(tmp_path: Path) -> None:
     assert summary.startswith("2 steps on ")
 
 
-def test_plain_run_without_nvtx_says_so_once(tmp_path: Path) -> None:
+def test_plain_run_without_nvtx_says_so_once(python: Python, tmp_path: Path) -> None:
     (tmp_path / "nvtx.py").write_text("raise ImportError\n")
     done = python("-m", "workloads.memcpy", *SHORT, *SMALL["memcpy"], folder=tmp_path, first_on_path=tmp_path)
     assert done.returncode == 0
@@ -201,7 +211,7 @@ def test_plain_run_without_nvtx_says_so_once(tmp_path: Path) -> None:
     ],
 )
 def test_benchmark_writes_what_it_prints(
-    name: str, options: tuple[str, ...], parameters: dict[str, str], tmp_path: Path
+    name: str, options: tuple[str, ...], parameters: dict[str, str], python: Python, tmp_path: Path
 ) -> None:
     out = tmp_path / "out" / "bench.json"
     out.parent.mkdir()
@@ -223,7 +233,7 @@ def test_benchmark_writes_what_it_prints(
     assert list(out.parent.iterdir()) == [out]
 
 
-def test_benchmark_of_one_trial_keeps_paths_and_text_out_and_sets_the_seed(tmp_path: Path) -> None:
+def test_benchmark_of_one_trial_keeps_paths_and_text_out_and_sets_the_seed(python: Python, tmp_path: Path) -> None:
     script = write_workload(tmp_path, "torch.ones(1)")
     arguments = (*SHORT, "--seed", "7", "--trials", "1", "--benchmark", "bench.json")
     done = python(script, *arguments, folder=tmp_path)
@@ -260,7 +270,7 @@ def test_the_traces_are_the_only_files(traced: Path) -> None:
     assert {path.name for path in traced.iterdir()} == {f"{name}.json" for name in SMALL}
 
 
-def test_a_trace_of_a_step_that_raises_keeps_what_was_recorded(tmp_path: Path) -> None:
+def test_a_trace_of_a_step_that_raises_keeps_what_was_recorded(python: Python, tmp_path: Path) -> None:
     script = write_workload(tmp_path, "torch.ones(1); remaining.pop()")
     arguments = ("--iterations", "9", "--warmup", "1", "--device", "cpu")
     done = python("-m", "workloads.traced", "--out", "trace.json.gz", "--", script, *arguments, folder=tmp_path)
@@ -286,7 +296,7 @@ def test_a_trace_of_a_step_that_raises_keeps_what_was_recorded(tmp_path: Path) -
     ],
 )
 def test_wrong_options_end_with_status_2_and_one_line(
-    name: str, options: tuple[str, ...], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, options: tuple[str, ...], words: str, python: Python, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     done = python("-m", f"workloads.{name}", *options, folder=tmp_path)
@@ -316,14 +326,14 @@ os.chdir("/")
         "brackets = (",
     ],
 )
-def test_traced_script_ends_as_python_would_end_it_and_leaves_a_trace(ending: str, tmp_path: Path) -> None:
+def test_traced_script_ends_as_python_would_end_it_and_leaves_a_trace(ending: str, python: Python, tmp_path: Path) -> None:
     folder = tmp_path / "scripts"
     folder.mkdir()
     (folder / "beside.py").touch()
     (folder / "program.py").write_text(PROGRAM.format(ending=ending))
     command = (Path("scripts/program.py"), "--size", "4", "--", "-x")
-    plain = python(*command, folder=tmp_path)
-    traced = python("-m", "workloads.traced", "--out", "trace.json.gz", "--", *command, folder=tmp_path)
+    plain = python(*command, folder=tmp_path, executable=sys.executable)
+    traced = python("-m", "workloads.traced", "--out", "trace.json.gz", "--", *command, folder=tmp_path, executable=sys.executable)
     assert traced.returncode == plain.returncode
     assert traced.stdout == plain.stdout
     assert traced.stderr.endswith(plain.stderr)
@@ -331,7 +341,7 @@ def test_traced_script_ends_as_python_would_end_it_and_leaves_a_trace(ending: st
     assert ("aten::add" in [event["name"] for event in events]) is ("torch" in ending)
 
 
-def test_traced_script_that_is_not_there_is_a_usage_error(tmp_path: Path) -> None:
+def test_traced_script_that_is_not_there_is_a_usage_error(python: Python, tmp_path: Path) -> None:
     done = python("-m", "workloads.traced", "--out", "trace.json.gz", "--", "absent.py", folder=tmp_path)
     assert done.returncode == 2
     assert "there is no script" in done.stderr
