@@ -1,6 +1,7 @@
 """What every test may ask for: recorded captures, a fake nsys, and a machine on which there is nothing else."""
 
 import functools
+import gc
 import itertools
 import json
 import lzma
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from nightsight.analyze.analysis import Analysis
 from nightsight.cli import main
 from nightsight.collect import tools
 from nightsight.system.parallel import use_one_thread
@@ -23,6 +25,7 @@ from tests.browser.chromium import Browser, chromium
 from tests.continuous import GitHub
 from tests.damage import Damage, damaged
 from tests.forked import Forked
+from tests.memory import remembered
 from tests.properties import keep_calm
 from tests.recorded import DATA, Recorded
 from tests.tiers import Costs, chosen, is_left_out
@@ -56,6 +59,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     kept = chosen(items)
     config.hook.pytest_deselected(items=[item for item in items if item not in kept])
     items[:] = [item for item in items if item in kept]
+
+
+def pytest_collection_finish() -> None:
+    """Let the collector of garbage leave alone what was imported and collected: to look at all of it takes long."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
 
 
 def written_nsys(folder: Path, behaviour: str = "ok", *, export: str = "gelu/gelu.sqlite.xz") -> Path:
@@ -190,6 +200,14 @@ def fake_nsys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
 
 
 @pytest.fixture
+def remembered_analyses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Analyse the same events once only: for tests of commands, which are not about what the numbers are."""
+    monkeypatch.setattr(Analysis, "run", remembered)
+    # a copy of the process would forget what it computed
+    monkeypatch.setattr("nightsight.workflows.analysis.compute_in_fork", lambda *_: ())
+
+
+@pytest.fixture
 def without_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     """Give runs an empty page: rendering takes as long as a small run."""
     monkeypatch.setattr("nightsight.render.page.html.render_html", lambda *_, **__: "")
@@ -260,7 +278,7 @@ def interrupt() -> Iterator[Callable[..., None]]:
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, remembered_analyses: None) -> Callable[..., Result]:
     """Run a command in an empty folder, and check how it ended. Only a test that says so times steps with nsys."""
     monkeypatch.chdir(tmp_path)
 

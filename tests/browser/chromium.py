@@ -12,6 +12,10 @@ import pytest
 CHROMIUM: Final = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 
+# one process for all pages: to start one takes as long as to read a page
+_ARGUMENTS: Final = ("--no-sandbox", "--renderer-process-limit=1")
+
+
 class Browser:
     """Chromium, with one context for each set of options: to make one takes as long as to open a page in it.
 
@@ -21,6 +25,8 @@ class Browser:
     def __init__(self, chromium: Any) -> None:
         self._chromium = chromium
         self._contexts: dict[str, Any] = {}
+        # the process of pages lives as long as one of them
+        self._kept = self.new_page()
 
     def new_page(self, **options: Any) -> Any:
         """Open a page, which the caller closes."""
@@ -40,6 +46,6 @@ def chromium() -> Iterator[Any]:
     from playwright.sync_api import sync_playwright  # noqa: PLC0415 (only where there is a browser)
 
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=_ARGUMENTS)
         yield browser
         browser.close()
