@@ -129,7 +129,7 @@ def browser() -> Iterator[Browser]:
 def torch_python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Start a Python that has PyTorch at once; return its path. A test of how a real one starts has no use for it."""
     pytest.importorskip("torch")
-    with Forked(tmp_path_factory.mktemp("torch"), "python", "tests.forked_torch") as program:
+    with Forked(tmp_path_factory.mktemp("torch"), "python", "tests.forked_torch", real=sys.executable) as program:
         yield str(program)
 
 

@@ -23,6 +23,8 @@ _LEAVE = os._exit
 _ROOT = Path(__file__).parent.parent
 _CLIENT = """#!{python} -SE
 import array, json, os, signal, socket, sys
+if {real!r} and (len(sys.argv) < 2 or sys.argv[1].startswith("-") and sys.argv[1] != "-m"):
+    os.execv({real!r}, [{real!r}, *sys.argv[1:]])
 with socket.socket(socket.AF_UNIX) as there:
     there.connect({place!r})
     streams = socket.SCM_RIGHTS, array.array("i", [0, 1, 2])
@@ -41,14 +43,17 @@ Run = Callable[[list[str]], int | None]
 
 
 class Forked:
-    """A server, and the program that asks it: `with Forked(folder, "nightsight", "tests.server") as program`."""
+    """A server, and the program that asks it: `with Forked(folder, "nightsight", "tests.server") as program`.
 
-    def __init__(self, folder: Path, name: str, module: str) -> None:
+    real: the Python that the program is, which itself runs what is neither a script nor a module.
+    """
+
+    def __init__(self, folder: Path, name: str, module: str, *, real: str = "") -> None:
         # a socket's path is short
         self._place = folder / "s"
         self._module = module
         self.program = folder / name
-        self.program.write_text(_CLIENT.format(python=sys.executable, place=str(self._place)))
+        self.program.write_text(_CLIENT.format(python=sys.executable, place=str(self._place), real=real))
         self.program.chmod(0o755)
 
     def __enter__(self) -> Path:

@@ -50,13 +50,14 @@ def test_a_notebook_shows_the_first_screen_with_hostile_text_as_text(
     assert "<script>" not in shown
 
 
-def test_results_that_a_program_writes_join_its_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("torch")
+def test_results_that_a_program_writes_join_its_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, torch_python: str
+) -> None:
     monkeypatch.chdir(tmp_path)
     Path("serve.py").write_text(
         "import json, torch; torch.ones(8) + 1; json.dump({'output_throughput': 123.0}, open('out.json', 'w'))"
     )
-    report = ns.profile(["serve.py"], collector="torch", python=sys.executable, attach=["out.json"])
+    report = ns.profile(["serve.py"], collector="torch", python=torch_python, attach=["out.json"])
     assert 123.0 in report["serving"].select_dtypes("number").to_numpy()
 
 

@@ -302,9 +302,10 @@ def test_auto_without_a_gpu_uses_torch_and_the_report_says_what_is_missing(
     assert "aten::sum" in set(report.result("cpu_ops").rows["name"])
 
 
-def test_a_script_without_torch_gets_a_report_that_says_so(run: Any, script: Any, tmp_path: Path) -> None:
-    pytest.importorskip("torch")
-    run("profile", "--collector", "torch", script("print(1)"))
+def test_a_script_without_torch_gets_a_report_that_says_so(
+    run: Any, script: Any, tmp_path: Path, torch_python: str
+) -> None:
+    run("profile", "--collector", "torch", "--python", torch_python, script("print(1)"))
     report = Report.from_json((only_run(tmp_path) / "report.json").read_text())
     assert [finding.rule for finding in report.findings] == ["nothing_recorded"]
 

@@ -292,14 +292,15 @@ def test_what_is_written_runs_alone(tmp_path: Path) -> None:
 
 @needs_torch
 def test_what_is_written_makes_a_report_with_its_steps(
-    run: Run, project: Project, monkeypatch: pytest.MonkeyPatch
+    run: Run, project: Project, monkeypatch: pytest.MonkeyPatch, torch_python: str
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     folder = project('[tool.nightsight]\nworkloads = "bench"')
     monkeypatch.chdir(folder)
     run("init-workload", "tiny")
     reports = folder / "reports"
-    run("profile", "--collector", "torch", "--reports", reports, "tiny", "--", "--steps", "12", "--dim", "32")
+    of_torch = ("--collector", "torch", "--python", torch_python)
+    run("profile", *of_torch, "--reports", reports, "tiny", "--", "--steps", "12", "--dim", "32")
     (path,) = reports.glob("tiny/2*/report.json")
     report = Report.from_json(path.read_text())
     (chosen,) = (window for window in report.windows if window.is_chosen)

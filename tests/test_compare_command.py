@@ -18,6 +18,8 @@ from tests.kineto import write as write_trace
 from tests.recorded import Recorded
 from tests.reports import unpacked
 
+pytestmark = pytest.mark.usefixtures("remembered_analyses")
+
 CaptureFile = Callable[[str], Path]
 
 

@@ -20,6 +20,8 @@ from nightsight.tables import Details
 from nightsight.workflows import profile
 from tests.recorded import DATA
 
+pytestmark = pytest.mark.usefixtures("remembered_analyses")
+
 FakeNcu = Callable[..., Path]
 
 

@@ -20,6 +20,8 @@ from nightsight.workflows.analysis import build_report
 from tests.recorded import Recorded
 from tests.world import world
 
+pytestmark = pytest.mark.usefixtures("remembered_analyses")
+
 UUID = "4d5f2c1a-0b6e-4e11-9d3a-2f7c1e8b9a00"
 STEPS = 20
 EVEN = [[1_000_000] * STEPS] * 3

@@ -27,6 +27,8 @@ from tests.repositories import SMALL, committed, git, program
 from tests.test_cli import FakeNsys
 from tests.told import noted
 
+pytestmark = pytest.mark.usefixtures("remembered_analyses")
+
 Interrupt = Callable[..., None]
 Measure = Callable[..., TrialResult]
 
@@ -174,11 +176,11 @@ for step in range(3):
 
 @pytest.mark.parametrize(("factor", "status"), [(2.0, 0), (2.01, 0), (3.0, 1)])
 def test_a_commit_that_computes_something_else_is_a_regression(
-    factor: float, status: int, repository: Path, measure: Measure, tmp_path: Path
+    factor: float, status: int, repository: Path, measure: Measure, tmp_path: Path, torch_python: str
 ) -> None:
     committed(repository, {"train.py": TRAINING.format(factor=2.0)}, "base")
     committed(repository, {"train.py": f"{TRAINING.format(factor=factor)}# head\n"}, "head")
-    found = measure(pairs=1).comparison
+    found = measure(pairs=1, python=torch_python).comparison
     notes = " ".join(found.notes)
     if status:
         assert found.decision.status == 1
