@@ -215,14 +215,17 @@ def without_pages(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def fake_ncu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
-    """Put a fake ncu on PATH: `fake_ncu("busy")` chooses how it behaves; what it saw is in ncu.seen.json beside it."""
+    """Put a fake ncu on PATH: `fake_ncu("busy")` chooses how it behaves; what it saw is in ncu.seen.json beside it.
 
-    def install(behaviour: str = "ok") -> Path:
+    report: what it leaves; by default the smallest one, as it takes NVIDIA's module seconds to read a large one.
+    """
+
+    def install(behaviour: str = "ok", *, report: str = "range.ncu-rep.xz") -> Path:
         program = tmp_path / "fake" / "ncu"
         program.parent.mkdir(exist_ok=True)
         program.write_text(f"#!{sys.executable}\n{FAKE_NCU.read_text()}")
         program.chmod(0o755)
-        settings = {"behaviour": behaviour, "report": str(DATA / "ncu" / "measure.ncu-rep.xz")}
+        settings = {"behaviour": behaviour, "report": str(DATA / "ncu" / report)}
         program.with_name("ncu.json").write_text(json.dumps(settings))
         monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
         return program

@@ -47,7 +47,7 @@ def test_profile_replays_the_fewest_kernels_that_take_most_of_the_time(
     fake_nsys: FakeNcu, fake_ncu: FakeNcu, tmp_path: Path
 ) -> None:
     fake_nsys()
-    ncu = fake_ncu()
+    ncu = fake_ncu(report="measure.ncu-rep.xz")
     result, report = profiled(tmp_path, "--collector", "nsys", "--ncu-coverage", "50")
     assert result.exit_code == 0
     options = seen(ncu)
