@@ -1,6 +1,5 @@
 """Replayed launches joined with the timeline, and what is said of each: made-up reports, and a real one."""
 
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -16,9 +15,7 @@ from nightsight.analyze.replay.rules import ncu_rules
 from nightsight.analyze.replay.source import ncu_source
 from nightsight.events.timeline import Timeline
 from nightsight.model.report import Profile, Report
-from nightsight.read import read
 from nightsight.tables import SHAPE, conform
-from tests.ncu import unpack
 from tests.properties import examples
 from tests.recorded import Recorded
 from tests.replays import alone, column, joined, launch, replayed, row
@@ -29,8 +26,8 @@ OPCODES = "sass__inst_executed_per_opcode"
 
 
 @pytest.fixture
-def measure(tmp_path: Path) -> Profile:
-    return read(unpack("measure.ncu-rep", tmp_path))
+def measure(recorded: Recorded) -> Profile:
+    return recorded.profile("measure.ncu-rep")
 
 
 def with_timeline(report: Profile) -> Profile:
@@ -258,8 +255,8 @@ def test_instructions_of_a_real_report_agree_with_the_categories_of_nvidia(measu
     assert ours["instructions"].tolist() == theirs.sum(axis=1).tolist()
 
 
-def test_lines_of_a_real_report(tmp_path: Path) -> None:
-    table = ncu_source(Timeline(read(unpack("lines.ncu-rep", tmp_path)))).frame
+def test_lines_of_a_real_report(recorded: Recorded) -> None:
+    table = ncu_source(Timeline(recorded.profile("lines.ncu-rep"))).frame
     first = table[table["launch"] == 2].iloc[0]
     assert (first["file"], first["line"], first["stall"]) == ("lines.cu", 17, "long scoreboard")
     assert first["source"] == "tile[threadIdx.x] = in[(i * 17) % n];"

@@ -1,6 +1,5 @@
 """Arithmetic per second and per byte, tensor cores included, and the roofs: made-up reports, and real ones."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,9 +10,7 @@ from nightsight.analyze.replay.metrics import METRICS, OPCODES_IN_FULL, TENSOR, 
 from nightsight.analyze.replay.roofline import ncu_roofline, ncu_roofs
 from nightsight.events.timeline import Timeline
 from nightsight.model.report import Profile
-from nightsight.read import read
 from nightsight.tables import conform
-from tests.ncu import unpack
 from tests.properties import examples
 from tests.recorded import Recorded
 from tests.replays import Metrics, alone, launch, line
@@ -54,8 +51,8 @@ def tensor_notes(timeline: Timeline) -> list[str]:
 
 
 @pytest.fixture
-def measure(tmp_path: Path) -> Profile:
-    return read(unpack("measure.ncu-rep", tmp_path))
+def measure(recorded: Recorded) -> Profile:
+    return recorded.profile("measure.ncu-rep")
 
 
 @pytest.mark.parametrize(("kind", "letter", "flops"), [("FP64", "d", 7), ("FP32", "f", 7), ("FP16", "h", 16)])

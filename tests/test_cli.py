@@ -17,6 +17,7 @@ import pytest
 from click.testing import Result
 
 from nightsight.cli import main
+from nightsight.collect import doctor
 from nightsight.collect.workloads import registered_workloads
 from nightsight.model.report import Report
 from tests.recorded import DATA
@@ -411,8 +412,11 @@ def test_workloads_are_listed(run: Any) -> None:
     assert names == [workload.name for workload in registered_workloads()]
 
 
-def test_doctor_speaks_to_people_and_programs(run: Any) -> None:
+def test_doctor_speaks_to_people_and_programs(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     checks = json.loads(run("doctor", "--json").stdout)
+    # to import torch once more takes seconds
+    (torch,) = (doctor.Check(**check) for check in checks if check["name"] == "torch")
+    monkeypatch.setattr(doctor, "_torch", lambda *_: torch)
     assert {check["status"] for check in checks} <= {"ok", "missing", "broken"}
     text = run("doctor").stdout
     assert all(check["name"] in text for check in checks)

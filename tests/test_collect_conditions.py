@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nightsight.collect import doctor
 from nightsight.collect.conditions import Sample, conditions_of, current_state, findings_of, logging_gpus
-from nightsight.collect.doctor import examine
+from nightsight.collect.doctor import Check, examine
 from nightsight.errors import ToolError
 from nightsight.model.report import Conditions, Report
 from tests.fake_tools.nvml import Gpu, NVMLError, nvml
@@ -242,7 +243,12 @@ def test_a_report_says_how_the_gpu_ran_and_names_no_machine(
         assert name not in text + page
 
 
-def test_doctor_says_what_is_logged_or_why_nothing_is(driver: Install, gpu: None) -> None:
+def test_doctor_says_what_is_logged_or_why_nothing_is(
+    driver: Install, gpu: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # to import torch takes seconds
+    monkeypatch.setattr(doctor, "_torch", lambda *_: Check("torch", "ok", ""))
+
     def said() -> tuple[str, str]:
         (check,) = (check for check in examine() if check.name == "conditions")
         return check.status, check.detail
