@@ -92,11 +92,12 @@ def _answer(there: socket.socket, run: Run) -> NoReturn:
         said += there.recv(1 << 20)
     if not (child := os.fork()):
         there.close()
-        _begin(streams, *json.loads(said), run)
+        words, folder, environment = json.loads(said)
+        _begin(streams, words, folder, environment, run)
     for stream in streams:
         os.close(stream)
     ended = os.pidfd_open(child)
-    if ended not in select.select([there, ended], [], [])[0]:
+    if ended not in select.select([there.fileno(), ended], [], [])[0]:
         os.kill(child, signal.SIGKILL)
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     try:
@@ -122,13 +123,13 @@ def _begin(streams: Sequence[int], words: list[str], folder: str, environment: d
     # as Python ends, but nothing is taken down: that takes as long as many a call
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
-    for stream in (sys.stdout, sys.stderr):
-        stream.flush()
+    sys.stdout.flush()
+    sys.stderr.flush()
     _LEAVE(status)
 
 
 def _status(code: object) -> int:
     if code is None or isinstance(code, int):
         return code or 0
-    print(code, file=sys.stderr)
+    sys.stderr.write(f"{code}\n")
     return 1

@@ -43,7 +43,7 @@ class _Loader(Loader):
     module: types.ModuleType
     specs: dict[str, tuple[types.ModuleType, ModuleSpec | None]]
 
-    def create_module(self, spec: ModuleSpec) -> types.ModuleType:
+    def create_module(self, _: ModuleSpec) -> types.ModuleType:
         return self.module
 
     def exec_module(self, module: types.ModuleType) -> None:
@@ -95,11 +95,9 @@ def run(words: list[str]) -> None:
 
 if __name__ == "__main__":
     PATH = [path for path in sys.path if Path(path) != Path.cwd()]
-    import torch  # noqa: F401
-
+    importlib.import_module("torch")
     FIRST = [name for name in sys.modules if _is_hidden(name)]
     # the first step of an optimizer imports it
-    import torch._dynamo
-
+    importlib.import_module("torch._dynamo")
     gc.freeze()
     serve(run)

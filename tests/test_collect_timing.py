@@ -30,9 +30,7 @@ def request_(tmp_path: Path) -> Request:
     return Request(captures=tmp_path / "captures", logs=tmp_path / "logs", timeout_s=60, time_steps=True)
 
 
-def times(
-    code: str, script: Script, request: Request, python: str = sys.executable
-) -> dict[str, tuple[int, float]]:
+def times(code: str, script: Script, request: Request, python: str = sys.executable) -> dict[str, tuple[int, float]]:
     """Run a program and return, by path, how often its ranges began, and the median time between in ms."""
     timed = time_ranges(Program("train", "script", (python, str(script(code)))), request)
     log = (request.logs / "times.log").read_text()

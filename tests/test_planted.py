@@ -93,7 +93,9 @@ def test_the_first_advice_names_the_planted_cause(verdicts: Verdicts) -> None:
 
 
 def test_the_gain_is_near_the_measured_one(verdicts: Verdicts) -> None:
-    far = {most: {verdict.case.name for verdict in planted(verdicts) if not verdict.is_near(most)} for most in (1.5, 2.0)}
+    far = {
+        most: {verdict.case.name for verdict in planted(verdicts) if not verdict.is_near(most)} for most in (1.5, 2.0)
+    }
     assert far[1.5] == FAR.keys() | MISNAMED.keys(), table(verdicts)
     assert len(far[1.5]) <= 0.2 * len(planted(verdicts))
     assert len(far[2.0]) <= 0.05 * len(planted(verdicts)), table(verdicts)
@@ -183,7 +185,9 @@ def test_what_only_brings_gradients_to_buckets_and_back_is_unneeded_too(capture_
     assert "repeated_reduction" in {gain.remedy.rule for gain in simulate(timeline).gains}
 
 
-def test_what_is_written_from_the_captures_is_current(verdicts: Verdicts, of_others: Verdicts, of_ranks: Verdicts) -> None:
+def test_what_is_written_from_the_captures_is_current(
+    verdicts: Verdicts, of_others: Verdicts, of_ranks: Verdicts
+) -> None:
     others = f"### Programs of others\n\n{table(of_others)}"
     ranks = f"### Ranks recorded apart\n\n{table(of_ranks)}"
     written = "\n\n".join((table(verdicts), others, ranks))

@@ -326,14 +326,18 @@ os.chdir("/")
         "brackets = (",
     ],
 )
-def test_traced_script_ends_as_python_would_end_it_and_leaves_a_trace(ending: str, python: Python, tmp_path: Path) -> None:
+def test_traced_script_ends_as_python_would_end_it_and_leaves_a_trace(
+    ending: str, python: Python, tmp_path: Path
+) -> None:
     folder = tmp_path / "scripts"
     folder.mkdir()
     (folder / "beside.py").touch()
     (folder / "program.py").write_text(PROGRAM.format(ending=ending))
     command = (Path("scripts/program.py"), "--size", "4", "--", "-x")
     plain = python(*command, folder=tmp_path, executable=sys.executable)
-    traced = python("-m", "workloads.traced", "--out", "trace.json.gz", "--", *command, folder=tmp_path, executable=sys.executable)
+    traced = python(
+        "-m", "workloads.traced", "--out", "trace.json.gz", "--", *command, folder=tmp_path, executable=sys.executable
+    )
     assert traced.returncode == plain.returncode
     assert traced.stdout == plain.stdout
     assert traced.stderr.endswith(plain.stderr)

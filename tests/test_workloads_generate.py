@@ -129,7 +129,7 @@ def test_laws_of_the_figures(gaps: list[list[float]], batch: int) -> None:
         assert said[f"median_{metric}_ms"] <= said[f"p90_{metric}_ms"] <= said[f"p99_{metric}_ms"]
 
 
-def test_what_it_says_of_wrong_options_and_what_a_benchmark_adds(tmp_path: Path) -> None:
+def test_what_it_says_of_wrong_options_and_what_a_benchmark_adds(tmp_path: Path, torch_python: str) -> None:
     small = ("--iterations", "2", "--warmup", "1", "--trials", "3", "--device", "cpu", "--batch", "2")
     commands: dict[str, tuple[str, ...]] = {
         "3 heads cannot share 64 numbers": ("--heads", "3"),
@@ -147,7 +147,7 @@ def test_what_it_says_of_wrong_options_and_what_a_benchmark_adds(tmp_path: Path)
         (*small, "--dtype", "bfloat16"),
     ]
     runs = [("generate", *options) for options in (*good, *((*small, *options) for options in commands.values()))]
-    ended = run_together(runs, tmp_path)
+    ended = run_together(runs, tmp_path, python=torch_python)
     assert [done.status for done in ended] == [0] * len(good) + [2] * len(commands)
     for words, done in zip(commands, ended[len(good) :], strict=True):
         (line,) = done.stderr.splitlines()

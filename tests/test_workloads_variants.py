@@ -172,9 +172,9 @@ REFUSED = [
 
 
 @pytest.fixture(scope="module")
-def refused(tmp_path_factory: pytest.TempPathFactory) -> list[Ended]:
+def refused(tmp_path_factory: pytest.TempPathFactory, torch_python: str) -> list[Ended]:
     commands = [(*command, *CPU) for command, _ in REFUSED]
-    return run_together(commands, tmp_path_factory.mktemp("refused"), {"TRITON_INTERPRET": "0"})
+    return run_together(commands, tmp_path_factory.mktemp("refused"), {"TRITON_INTERPRET": "0"}, python=torch_python)
 
 
 @pytest.mark.parametrize("index", range(len(REFUSED)), ids=[" ".join(command)[:60] for command, _ in REFUSED])
@@ -182,9 +182,9 @@ def test_what_cannot_run_here_is_one_line(index: int, refused: list[Ended]) -> N
     assert REFUSED[index][1] in one_line(refused[index])
 
 
-def test_all_leaves_out_what_cannot_run_and_says_why(tmp_path: Path) -> None:
+def test_all_leaves_out_what_cannot_run_and_says_why(tmp_path: Path, torch_python: str) -> None:
     command = ("vector_add", "--size", "1000", *CPU, "--benchmark", str(tmp_path / "times.json"))
-    (ended,) = run_together([command], tmp_path, {"TRITON_INTERPRET": "0"})
+    (ended,) = run_together([command], tmp_path, {"TRITON_INTERPRET": "0"}, python=torch_python)
     assert ended.status == 0
     lines = dict(line.split(": ", 1) for line in ended.stdout.splitlines()[:-1])
     assert lines["torch"].startswith("largest relative error ")
@@ -195,8 +195,9 @@ def test_all_leaves_out_what_cannot_run_and_says_why(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "times.json").read_text())["notes"] == left_out
 
 
-def test_a_transformer_alone_is_a_group_of_one_process(tmp_path: Path) -> None:
-    (ended,) = run_together([("transformer", "--ddp", "--dim", "8", "--seq", "5", *CPU)], tmp_path)
+def test_a_transformer_alone_is_a_group_of_one_process(tmp_path: Path, torch_python: str) -> None:
+    command = ("transformer", "--ddp", "--dim", "8", "--seq", "5", *CPU)
+    (ended,) = run_together([command], tmp_path, python=torch_python)
     assert ended.status == 0
     assert ended.stdout.startswith("1 steps on ")
 

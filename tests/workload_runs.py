@@ -31,11 +31,12 @@ def run_together(
     environment: dict[str, str] | None = None,
     *,
     is_traced: bool = False,
+    python: str = sys.executable,
 ) -> list[Ended]:
     """Run workloads, given as the name of one and its arguments, in a folder; traced, each leaves NAME.json there."""
     variables = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT), **(environment or {})}
     done = subprocess.run(
-        [sys.executable, str(Path(__file__).absolute())],
+        [python, str(Path(__file__).absolute())],
         input=json.dumps([is_traced, commands]),
         cwd=folder,
         env=variables,
