@@ -15,6 +15,7 @@ from nightsight.analyze.replay.source import ncu_source
 from nightsight.analyze.replay.stalls import ncu_stalls
 from nightsight.events.timeline import Timeline
 from nightsight.tables import SHAPE
+from tests.properties import examples
 from tests.recorded import Recorded
 from tests.replays import alone, column, joined, launch, line, row, rule
 from tests.timeline import draw
@@ -200,6 +201,7 @@ def test_the_mix_is_a_share_of_all_instructions() -> None:
     assert table.notes == ("Launches whose opcodes were not counted (section InstructionStats): 1.",)
 
 
+@examples(100)
 @given(st.dictionaries(st.text("ABDFGHILMQSTU2", min_size=1, max_size=6), st.floats(1, 1e9), min_size=1))
 def test_every_instruction_is_of_one_kind(counts: dict[str, float]) -> None:
     mix = ncu_instructions(alone(launch("a", {OPCODES: counts}))).frame

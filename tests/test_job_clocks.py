@@ -17,6 +17,7 @@ from nightsight.job.facts import RankCapture
 from nightsight.job.merge import merge_ranks
 from nightsight.model.report import Profile
 from nightsight.tables import conform
+from tests.properties import examples
 from tests.world import GAP_NS, TRANSFER_NS, world
 
 MS = 1_000_000
@@ -68,6 +69,7 @@ def test_if_nothing_fits_ranks_are_where_the_clocks_of_their_machines_say(clock:
     assert abs(shift_of([first, in_turns(other, seed + 1)]) + clock) < 3 * MS
 
 
+@examples(100)
 @given(clock=clocks, wrong=clocks)
 def test_a_clock_that_is_wrong_does_not_matter_if_collectives_tell(clock: int, wrong: int) -> None:
     work = [[(3 + step * step % 7) * MS for step in range(STEPS)]] * 2

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nightsight.read.btree import Unusual, whole_numbers
+from tests.properties import examples
 
 VALUE = st.one_of(st.none(), st.integers(0, 1), st.integers(-(2**63), 2**63 - 1))
 ROW = st.tuples(VALUE, st.text("a", max_size=50), VALUE)
@@ -44,6 +45,7 @@ def from_sqlite(path: Path) -> Rows:
         return connection.execute("SELECT a, b, NULL FROM t").fetchall()
 
 
+@examples(100)
 @given(st.lists(ROW, min_size=1, max_size=30), st.integers(1, 100))
 def test_numbers_are_those_that_sqlite_reads(rows: list[tuple[object, ...]], repeated: int) -> None:
     with TemporaryDirectory() as folder:
@@ -51,6 +53,7 @@ def test_numbers_are_those_that_sqlite_reads(rows: list[tuple[object, ...]], rep
         assert from_pages(path) == from_sqlite(path)
 
 
+@examples(100)
 @given(st.lists(st.tuples(st.integers(0, 19), st.integers(0, 511), st.integers(0, 255)), min_size=1, max_size=3))
 def test_of_a_damaged_file_nothing_is_read_that_sqlite_refuses(changes: list[tuple[int, int, int]]) -> None:
     with TemporaryDirectory() as folder:

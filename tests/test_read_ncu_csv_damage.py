@@ -271,6 +271,7 @@ _NOISE = st.lists(
 )
 
 
+@examples(100)
 @given(_NOISE, _NOISE, st.sampled_from([DETAILS, RAW]))
 def test_noise_around_the_table_is_refused_or_changes_nothing(
     folder: Path, before: list[str], after: list[str], page: str

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from nightsight import tables
 from nightsight.tables import TEXT, conform, empty, levels, nearest, summarize
+from tests.properties import examples
 
 # for each row its parent, or -1, and whether it is passed over
 TREES = st.lists(st.tuples(st.integers(-1, 40), st.booleans()), max_size=40).map(
@@ -34,6 +35,7 @@ def test_nearest_passes_over_all_that_it_should(tree: list[tuple[int, bool]]) ->
     assert levels(parent).tolist() == [len(path) - 1 for path in paths]
 
 
+@examples(100)
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("xy"), st.integers(0, 99)), min_size=1))
 def test_statistics_of_many_rows_are_those_of_few(rows: list[tuple[str, str, int]]) -> None:
     frame = pd.DataFrame(rows, columns=["name", "layer", "value"]).astype({"name": TEXT, "layer": TEXT})
