@@ -133,6 +133,13 @@ def torch_python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield str(program)
 
 
+@pytest.fixture(scope="session")
+def forked_nightsight(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Start nightsight once for all calls: its imports take longer than most of what it is asked."""
+    with Forked(tmp_path_factory.mktemp("nightsight"), "nightsight", "tests.forked_nightsight") as program:
+        yield program
+
+
 @pytest.fixture
 def damage(tmp_path: Path) -> Damage:
     """Make a function that writes an export and damages it with SQL."""

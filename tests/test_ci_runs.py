@@ -5,7 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,6 @@ import pytest
 
 from tests.conftest import written_nsys
 from tests.continuous import BASH, ROOT, GitHub, Job, clone, downloaded, filled, git, load, repository, shell_of_jenkins
-from tests.forked import Forked
 from tests.gpu import ci
 from tests.test_cli import FakeNsys
 
@@ -47,13 +46,6 @@ def python_of(folder: Path) -> Path:
     return python
 
 
-@pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Start nightsight once for all; its imports take longer than most of what it is asked here."""
-    with Forked(tmp_path_factory.mktemp("nightsight"), "nightsight", "tests.forked_nightsight") as program:
-        yield program
-
-
 @dataclass(frozen=True)
 class Measured:
     """What the action did with the fake profiler: it profiled, and it compared two commits."""
@@ -65,7 +57,7 @@ class Measured:
 
 
 @pytest.fixture(scope="module")
-def measured(program: Path, tmp_path_factory: pytest.TempPathFactory, path_without_tools: str) -> Measured:
+def measured(forked_nightsight: Path, tmp_path_factory: pytest.TempPathFactory, path_without_tools: str) -> Measured:
     """Run the action as it is; other tests get what nightsight left then (RECORDED)."""
     folder = tmp_path_factory.mktemp("measured")
     environment = {
@@ -74,7 +66,7 @@ def measured(program: Path, tmp_path_factory: pytest.TempPathFactory, path_witho
         "GIT_CONFIG_GLOBAL": "/dev/null",
         "VIRTUAL_ENV": sys.prefix,
         "XDG_CACHE_HOME": str(folder / "cache"),
-        "FAKE_NIGHTSIGHT": str(program),
+        "FAKE_NIGHTSIGHT": str(forked_nightsight),
         "FAKE_INSTALLED": str(folder / "installed"),
     }
     nsys = written_nsys(folder / "fake")
@@ -98,11 +90,11 @@ def measured(program: Path, tmp_path_factory: pytest.TempPathFactory, path_witho
 
 
 @pytest.fixture
-def checkout(tmp_path: Path, program: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def checkout(tmp_path: Path, forked_nightsight: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a checkout of a program, with a remote, a python3 that installs nightsight, and nobody's settings."""
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
     monkeypatch.setenv("FAKE_INSTALLED", str(tmp_path / "installed"))
-    monkeypatch.setenv("FAKE_NIGHTSIGHT", str(program))
+    monkeypatch.setenv("FAKE_NIGHTSIGHT", str(forked_nightsight))
     python_of(tmp_path)
     return repository(tmp_path, **FILES)
 
@@ -406,10 +398,10 @@ def test_what_is_commented(event: str, conclusion: str, *, runs: bool) -> None:
 
 @pytest.fixture
 def shell(
-    checkout: Path, program: Path, recorded: Any, tmp_path: Path
+    checkout: Path, forked_nightsight: Path, recorded: Any, tmp_path: Path
 ) -> Callable[..., "subprocess.CompletedProcess[str]"]:
     """Run a script with nightsight on PATH."""
-    (tmp_path / "bin" / "nightsight").symlink_to(program)
+    (tmp_path / "bin" / "nightsight").symlink_to(forked_nightsight)
 
     def run(script: str, folder: Path = checkout, **environment: str) -> "subprocess.CompletedProcess[str]":
         path = f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"
@@ -538,10 +530,10 @@ def test_jenkins_compares_and_keeps_a_night(shell: Any, recorded: Any, checkout:
 
 
 def test_what_runs_the_parts_on_a_gpu_host_runs(
-    program: Path, recorded: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    forked_nightsight: Path, recorded: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
-    assert ci.main(["--trace", "cuda"], nightsight=program, may_differ=False) == 0
+    assert ci.main(["--trace", "cuda"], nightsight=forked_nightsight, may_differ=False) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.partition(" status ")[0].strip() for line in lines] == [
         *("nothing changed", "steps are slower", "it does not run"),

@@ -3,7 +3,6 @@
 import os
 import shutil
 import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ from tests.recorded import DATA
 from tests.test_cli import UNREADABLE, USAGE, CaptureFile, error_lines
 
 TRACE = DATA / "kineto" / "cpu.json.gz"
-REPORT = (sys.executable, "-m", "nightsight", "report")
 
 
 @pytest.fixture
@@ -159,9 +157,9 @@ def test_a_device_of_ones_own_is_written_to_and_stays(run: Any, trace: Path, tmp
 @pytest.mark.parametrize("output", ["-", "/dev/stdout"])
 @pytest.mark.parametrize("mode", ["pipe", "file"])
 def test_dev_stdout_is_standard_output_and_nothing_else_is_printed_there(
-    trace: Path, tmp_path: Path, output: str, mode: str
+    trace: Path, tmp_path: Path, output: str, mode: str, forked_nightsight: Path
 ) -> None:
-    command = [*REPORT, str(trace), "--format", "json", "-o", output]
+    command = [forked_nightsight, "report", str(trace), "--format", "json", "-o", output]
     if mode == "pipe":
         printed = subprocess.run(command, capture_output=True, check=True).stdout
     else:
@@ -203,8 +201,10 @@ def test_a_pipe_is_refused_at_once_with_what_to_do(run: Any, tmp_path: Path, com
     assert "to a file first" in hint
 
 
-def test_a_capture_on_standard_input_is_read_from_a_file_and_refused_from_a_pipe(trace: Path, tmp_path: Path) -> None:
-    command = [*REPORT, "/dev/stdin", "-o", str(tmp_path / "page.html")]
+def test_a_capture_on_standard_input_is_read_from_a_file_and_refused_from_a_pipe(
+    trace: Path, tmp_path: Path, forked_nightsight: Path
+) -> None:
+    command = [forked_nightsight, "report", "/dev/stdin", "-o", str(tmp_path / "page.html")]
     piped = subprocess.run(command, input=TRACE.read_bytes(), capture_output=True, check=False)
     assert piped.returncode == UNREADABLE
     assert b"not a regular file" in piped.stderr

@@ -1,7 +1,6 @@
 """A history on a branch of its own: begun by anybody, pushed by several at once, never lost."""
 
 import subprocess
-import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -76,7 +75,7 @@ def test_what_others_pushed_meanwhile_is_kept(run: Run, program: Path, tmp_path:
     assert sorted(lines(remote)) == ["a", "again", "b", "c"]
 
 
-def test_jobs_that_push_at_once_lose_nothing(run: Run, program: Path, tmp_path: Path) -> None:
+def test_jobs_that_push_at_once_lose_nothing(run: Run, program: Path, tmp_path: Path, forked_nightsight: Path) -> None:
     clones = [tmp_path / f"clone{number}" for number in range(5)]
     for clone in clones:
         # as CI systems do: no history of the program
@@ -85,9 +84,9 @@ def test_jobs_that_push_at_once_lose_nothing(run: Run, program: Path, tmp_path: 
     def job(clone: Path) -> None:
         for night in range(3):
             folder = clone.with_name(f"{clone.name}-{night}")
-            _nightsight(clone, "ci", "fetch", folder)
+            _succeeds(clone, forked_nightsight, "ci", "fetch", folder)
             append(folder, f"{clone.name} {night}")
-            _nightsight(clone, "ci", "push", folder)
+            _succeeds(clone, forked_nightsight, "ci", "push", folder)
 
     with ThreadPoolExecutor(len(clones)) as pool:
         list(pool.map(job, clones))
@@ -96,9 +95,8 @@ def test_jobs_that_push_at_once_lose_nothing(run: Run, program: Path, tmp_path: 
     )
 
 
-def _nightsight(folder: Path, *arguments: object) -> None:
-    command = [sys.executable, "-m", "nightsight", *map(str, arguments)]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+def _succeeds(folder: Path, *command: object) -> None:
+    done = subprocess.run([*map(str, command)], cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
 

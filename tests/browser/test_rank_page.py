@@ -16,7 +16,7 @@ from tests.browser.looks import LOOKS, OPEN_ALL, in_turns, violations
 from tests.browser.table_pages import wait_until
 from tests.browser.timeline_page import durations, in_view, pixels
 from tests.browser.timeline_samples import left_of_plot, text, value
-from tests.recorded import Recorded
+from tests.recorded import Recorded, made_once
 from tests.world import GAP_NS, TRANSFER_NS, begun_late, world
 
 pytestmark = pytest.mark.browser
@@ -39,19 +39,22 @@ def times() -> Any:
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory, recorded: Recorded) -> dict[str, Path]:
+def files(tmp_path_factory: pytest.TempPathFactory, recorded: Recorded, shared: Path) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("ranks")
-    profile = merge_ranks(world(times().tolist()))
-    first, second, third = world(times()[:3].tolist())
-    few = merge_ranks([first, second, begun_late(third, LATE_NS)])
-    pages = {
-        "job": render_html(build_report(profile, "job"), profile, activities=lambda: activities(profile)),
-        "few": render_html(build_report(few, "few"), few, activities=lambda: activities(few)),
-        "ddp2": recorded.page("ddp2"),
-    }
+    pages = {**made_once(_pages_of_ranks, shared / "ranks.pages"), "ddp2": recorded.page("ddp2")}
     for name, page in pages.items():
         (folder / f"{name}.html").write_text(page, encoding="utf-8")
     return {name: folder / f"{name}.html" for name in pages}
+
+
+def _pages_of_ranks() -> dict[str, str]:
+    profile = merge_ranks(world(times().tolist()))
+    first, second, third = world(times()[:3].tolist())
+    few = merge_ranks([first, second, begun_late(third, LATE_NS)])
+    return {
+        "job": render_html(build_report(profile, "job"), profile, activities=lambda: activities(profile)),
+        "few": render_html(build_report(few, "few"), few, activities=lambda: activities(few)),
+    }
 
 
 @pytest.fixture
