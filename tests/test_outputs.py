@@ -159,7 +159,7 @@ def test_a_device_of_ones_own_is_written_to_and_stays(run: Any, trace: Path, tmp
 def test_dev_stdout_is_standard_output_and_nothing_else_is_printed_there(
     trace: Path, tmp_path: Path, output: str, mode: str, forked_nightsight: Path
 ) -> None:
-    command = [forked_nightsight, "report", str(trace), "--format", "json", "-o", output]
+    command = [str(forked_nightsight), "report", str(trace), "--format", "json", "-o", output]
     if mode == "pipe":
         printed = subprocess.run(command, capture_output=True, check=True).stdout
     else:
@@ -204,7 +204,7 @@ def test_a_pipe_is_refused_at_once_with_what_to_do(run: Any, tmp_path: Path, com
 def test_a_capture_on_standard_input_is_read_from_a_file_and_refused_from_a_pipe(
     trace: Path, tmp_path: Path, forked_nightsight: Path
 ) -> None:
-    command = [forked_nightsight, "report", "/dev/stdin", "-o", str(tmp_path / "page.html")]
+    command = [str(forked_nightsight), "report", "/dev/stdin", "-o", str(tmp_path / "page.html")]
     piped = subprocess.run(command, input=TRACE.read_bytes(), capture_output=True, check=False)
     assert piped.returncode == UNREADABLE
     assert b"not a regular file" in piped.stderr
