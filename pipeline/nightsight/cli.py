@@ -25,7 +25,7 @@ from nightsight.commands.console import PROGRESS, put, say, show_progress, show_
 from nightsight.commands.fleet import fleet
 from nightsight.commands.history import history
 from nightsight.commands.prove import prove
-from nightsight.commands.shared import TOOL, input_option, keep_memory, nsys_option, quiet_option, window_option
+from nightsight.commands.shared import TOOL, input_option, prepare_libraries, nsys_option, quiet_option, window_option
 from nightsight.commands.trials import AFTER_DASHES, ProgramCommand, ab, bisect
 from nightsight.errors import CRASHED, Interrupted, MissingTable, NoMemory, PipelineError, ToolError
 from nightsight.options import (
@@ -560,7 +560,7 @@ def report(files: tuple[Path, ...], **values: Any) -> None:  # noqa: ANN401
       nightsight report train.sqlite -o site/train.html --assets site/assets
       nightsight report reports/train/latest --prove reports/train/proof/proof.json
     """
-    keep_memory()
+    prepare_libraries()
     from nightsight.system.fork import fork_allowed
     from nightsight.workflows.opening import Reading
     from nightsight.workflows.report import Output, render_files
@@ -631,7 +631,7 @@ def stats(file: Path, **values: Any) -> None:  # noqa: ANN401
       nightsight stats train.sqlite -r cuda_gpu_kern_sum --format csv
       nightsight stats train.sqlite -r cuda_gpu_kern_sum:base,nvtx_kern_sum --filter-nvtx step/3 --format csv -o .
     """
-    keep_memory()
+    prepare_libraries()
     from nightsight.stats import OF_NSYS_ALONE, details_of
     from nightsight.workflows.opening import Reading, profile_of
     from nightsight.workflows.stats import print_stats

@@ -6,7 +6,7 @@ from typing import Any, Final
 import click
 
 from nightsight.commands.console import put, say, show_progress, width_of
-from nightsight.commands.shared import input_option, keep_memory, nsys_option, window_option, workload_option
+from nightsight.commands.shared import input_option, prepare_libraries, nsys_option, window_option, workload_option
 from nightsight.options import CompareOptions, standard_output
 
 STYLES: Final = ("html", "markdown", "json", "junit", "openmetrics")
@@ -78,7 +78,7 @@ def compare(ctx: click.Context, /, pair: tuple[Path, ...], **values: Any) -> Non
       nightsight compare --baseline main/mlp/2* --candidate branch/mlp/2* -o comparison.html
       nightsight compare --baseline main/mlp/2* --candidate branch/mlp/2* --gate --strict
     """
-    keep_memory()
+    prepare_libraries()
     from nightsight.compare import settings_of
     from nightsight.render.compare import comparison_lines
     from nightsight.runs.layout import write_file

@@ -8,7 +8,7 @@ from typing import Any, Final
 import click
 
 from nightsight.commands.console import put, say, show_progress
-from nightsight.commands.shared import input_option, keep_memory, nsys_option, window_option, workload_option
+from nightsight.commands.shared import input_option, prepare_libraries, nsys_option, window_option, workload_option
 
 _EXPORTS: Final = ("openmetrics", "otava-csv")
 _EXISTING: Final = click.Path(exists=True, path_type=Path)
@@ -81,7 +81,7 @@ def add(  # noqa: PLR0913 (Click's)
       nightsight history add --name mlp-large reports/mlp/latest
       nightsight history add --workload train night1.sqlite night2.sqlite
     """
-    keep_memory()
+    prepare_libraries()
     from nightsight.workflows.history import SeriesNames, add_runs
     from nightsight.workflows.opening import Reading
 

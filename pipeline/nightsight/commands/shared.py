@@ -1,4 +1,4 @@
-"""Shared by several commands: options for captures and output, and memory settings."""
+"""Shared by several commands: options for captures and output, and settings of libraries."""
 
 import os
 import sys
@@ -38,12 +38,13 @@ quiet_option = click.option(
 nsys_option = click.option("--nsys", type=TOOL, metavar="PATH", help="Path of nsys (default: detected).")
 
 
-def keep_memory() -> None:
-    """Reuse the memory of freed arrays: glibc returns large ones to the system, which must then zero new pages.
+def prepare_libraries() -> None:
+    """Import numpy and pandas with the settings that are best for short-lived commands; call it before either is imported.
 
-    For short-lived commands only, since memory use stays at its peak. Has no effect without glibc. Call it before numpy
-    is imported, which it does without the threads of its linear algebra: nothing here uses them, they get separate
-    arenas, which others then share, and wait for work by spinning.
+    Memory of freed arrays is reused: glibc returns large ones to the system, which must then zero new pages. Memory use
+    stays at its peak. Has no effect without glibc. Linear algebra has no threads: nothing here uses them, they get
+    separate arenas, which others then share, and wait for work by spinning. Text in tables consists of Python's strings:
+    a report has hundreds of small tables, for which Arrow's take longer. That ends with the command.
     """
     import ctypes
 
@@ -57,3 +58,6 @@ def keep_memory() -> None:
         import numpy  # noqa: F401
 
         del os.environ[_THREADS]
+    import pandas as pd
+
+    click.get_current_context().with_resource(pd.option_context("mode.string_storage", "python"))

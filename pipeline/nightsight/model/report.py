@@ -512,10 +512,17 @@ def _view_to_dict(view: View) -> dict[str, Any]:
 def _table_to_dict(table: pd.DataFrame | None) -> dict[str, Any] | None:
     if table is None:
         return None
-    # NaN and infinity become null
-    plain = table.astype(object)
-    values = plain.where(plain.notna() & ~plain.isin([inf, -inf]), None).to_numpy().tolist()
-    return {"columns": list(table.columns), "rows": values}
+    columns = [_cells(column) for _, column in table.items()] if len(table) else []
+    return {"columns": list(table.columns), "rows": [list(row) for row in zip(*columns, strict=True)]}
+
+
+def _cells(column: "pd.Series[Any]") -> list[Json]:
+    """Return the cells of a column; what is missing, NaN and infinity become None."""
+    # functions of Series would take several times as long, and a report has hundreds of columns
+    return [
+        None if is_missing or cell in (inf, -inf) else cell
+        for cell, is_missing in zip(column.to_numpy(object).tolist(), pd.isna(column.array).tolist(), strict=True)
+    ]
 
 
 def _table_of(document: Json, what: str) -> pd.DataFrame:

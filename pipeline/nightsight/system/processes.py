@@ -182,11 +182,15 @@ def as_worker() -> Iterator[None]:
     """Work as one of many processes: in one thread, and return memory at the end, because others need it.
 
     Garbage is collected only at the end: collecting takes a fifth of the time, and one input leaves little garbage.
+    Text consists of Python's strings, as in commands (`prepare_libraries`).
     """
+    import pandas as pd  # noqa: PLC0415 (only in workers)
+
     use_one_thread()
     gc.disable()
     try:
-        yield
+        with pd.option_context("mode.string_storage", "python"):
+            yield
     finally:
         gc.enable()
         gc.collect()
