@@ -25,7 +25,7 @@ from nightsight.commands.console import PROGRESS, put, say, show_progress, show_
 from nightsight.commands.fleet import fleet
 from nightsight.commands.history import history
 from nightsight.commands.prove import prove
-from nightsight.commands.shared import TOOL, input_option, prepare_libraries, nsys_option, quiet_option, window_option
+from nightsight.commands.shared import TOOL, input_option, nsys_option, prepare_libraries, quiet_option, window_option
 from nightsight.commands.trials import AFTER_DASHES, ProgramCommand, ab, bisect
 from nightsight.errors import CRASHED, Interrupted, MissingTable, NoMemory, PipelineError, ToolError
 from nightsight.options import (

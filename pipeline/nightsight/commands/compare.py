@@ -6,7 +6,7 @@ from typing import Any, Final
 import click
 
 from nightsight.commands.console import put, say, show_progress, width_of
-from nightsight.commands.shared import input_option, prepare_libraries, nsys_option, window_option, workload_option
+from nightsight.commands.shared import input_option, nsys_option, prepare_libraries, window_option, workload_option
 from nightsight.options import CompareOptions, standard_output
 
 STYLES: Final = ("html", "markdown", "json", "junit", "openmetrics")

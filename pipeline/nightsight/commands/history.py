@@ -8,7 +8,7 @@ from typing import Any, Final
 import click
 
 from nightsight.commands.console import put, say, show_progress
-from nightsight.commands.shared import input_option, prepare_libraries, nsys_option, window_option, workload_option
+from nightsight.commands.shared import input_option, nsys_option, prepare_libraries, window_option, workload_option
 
 _EXPORTS: Final = ("openmetrics", "otava-csv")
 _EXISTING: Final = click.Path(exists=True, path_type=Path)

@@ -39,12 +39,12 @@ nsys_option = click.option("--nsys", type=TOOL, metavar="PATH", help="Path of ns
 
 
 def prepare_libraries() -> None:
-    """Import numpy and pandas with the settings that are best for short-lived commands; call it before either is imported.
+    """Import numpy and pandas with the settings that are best for short-lived commands; call it before both.
 
     Memory of freed arrays is reused: glibc returns large ones to the system, which must then zero new pages. Memory use
     stays at its peak. Has no effect without glibc. Linear algebra has no threads: nothing here uses them, they get
-    separate arenas, which others then share, and wait for work by spinning. Text in tables consists of Python's strings:
-    a report has hundreds of small tables, for which Arrow's take longer. That ends with the command.
+    separate arenas, which others then share, and wait for work by spinning. Until the command ends, text in tables
+    consists of Python's strings: a report has hundreds of small tables, for which Arrow's take longer.
     """
     import ctypes
 

@@ -5,9 +5,10 @@ the clocks of captures, and the accuracy of comparisons between hosts.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
+from nightsight.dataclass import dataclass
 from nightsight.events.communication import ONE_CLOCK_NS, shift_between
 from nightsight.job.facts import RankFacts
 

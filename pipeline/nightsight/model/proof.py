@@ -2,10 +2,11 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from math import exp
 from typing import Any, Final
 
+from nightsight.dataclass import dataclass
 from nightsight.errors import CaptureError
 
 VERSION: Final = 1

@@ -5,11 +5,12 @@ many steps ahead.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
+from nightsight.dataclass import dataclass
 from nightsight.events.launches import GPU_TABLES
 from nightsight.events.timeline import Timeline, operation_column
 from nightsight.intervals import Ints
