@@ -444,9 +444,22 @@ def summarize(frame: pd.DataFrame, by: Sequence[str], value: str) -> pd.DataFram
 
 
 def _statistics(grouped: Any) -> pd.DataFrame:  # noqa: ANN401 (a type that pandas does not export)
-    table: pd.DataFrame = grouped.agg(["count", "sum", "mean", "median", "min", "max", "std"])
-    table.columns = pd.Index(STATISTICS)
-    return table
+    functions = dict(zip(STATISTICS, ("count", "sum", "mean", "median", "min", "max", "std"), strict=True))
+    return _side_by_side({name: getattr(grouped, function)() for name, function in functions.items()})
+
+
+def aggregate(grouped: Any, **columns: tuple[str, str]) -> pd.DataFrame:  # noqa: ANN401 (as above)
+    """Return a column for each keyword, from a column and the name of a function, as `grouped.agg(**columns)` does.
+
+    pandas takes several times as long, which counts where groups are few, as in most tables.
+    """
+    return _side_by_side({name: getattr(grouped[of], function)() for name, (of, function) in columns.items()})
+
+
+def _side_by_side(columns: "Mapping[str, pd.Series[Any]]") -> pd.DataFrame:
+    """Return columns with the same index as a table; pandas would compare their indexes."""
+    index = next(iter(columns.values())).index
+    return pd.DataFrame({name: column.array for name, column in columns.items()}, index=index, copy=False)
 
 
 def total(sizes: "pd.Series[Any]", by: Sequence[Any]) -> "pd.Series[Any]":

@@ -41,7 +41,8 @@ def _in_modules() -> tuple[Analysis, ...]:
     """Return the analyses of all modules in this package, in the order of the register."""
     modules = (import_module(info.name) for info in walk_packages(__path__, f"{__name__}."))
     analyses: list[Analysis] = [analysis for module in modules for analysis in getattr(module, "ANALYSES", ())]
-    return tuple(sorted(analyses, key=lambda analysis: RESULTS.index(analysis.entry)))
+    place = {entry.name: place for place, entry in enumerate(RESULTS)}
+    return tuple(sorted(analyses, key=lambda analysis: place[analysis.entry.name]))
 
 
 ANALYSES: Final = _in_modules()

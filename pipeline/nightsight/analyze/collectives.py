@@ -14,7 +14,7 @@ from nightsight.events.window import whole_window
 from nightsight.intervals import Flags, Floats, clipped_union, covered, without
 from nightsight.results.ranks import COLLECTIVES, RANK_STEPS, RANKS
 from nightsight.system.parallel import memoize
-from nightsight.tables import NULLABLE, empty
+from nightsight.tables import NULLABLE, aggregate, empty
 from nightsight.units import format_value
 
 _KEYS: Final = ["name", "message_bytes", "group", "group_size"]
@@ -122,15 +122,19 @@ def _sum_kernels(timeline: Timeline, kernels: pd.DataFrame) -> pd.DataFrame:
     kernels["ns"] = kernels["end_ns"] - kernels["start_ns"]
     # the sizes of an all-to-all may differ between ranks, but it is still one collective
     matched = kernels[kernels["collective"] >= 0]
-    of_collective = matched.groupby("collective").agg(
-        late=("late", "max"), shortest=("ns", "min"), members=("device", "nunique")
+    of_collective = aggregate(
+        matched.groupby("collective"), late=("late", "max"), shortest=("ns", "min"), members=("device", "nunique")
     )
     per_kind = matched[[*_KEYS, "collective"]].drop_duplicates().join(of_collective, on="collective")
-    per_kind = per_kind.groupby(_KEYS, dropna=False, observed=True).agg(
-        skew_ns=("late", "mean"), transfer_ns=("shortest", "median"), members=("members", "max")
+    per_kind = aggregate(
+        per_kind.groupby(_KEYS, dropna=False, observed=True),
+        skew_ns=("late", "mean"),
+        transfer_ns=("shortest", "median"),
+        members=("members", "max"),
     )
     steps = max(len(timeline.window.repetitions), 1)
-    table = kernels.groupby(_KEYS, dropna=False, observed=True).agg(
+    table = aggregate(
+        kernels.groupby(_KEYS, dropna=False, observed=True),
         total_ns=("ns", "sum"),
         devices=("device", "nunique"),
         size=("ns", "size"),
@@ -259,7 +263,7 @@ def ranks(timeline: Timeline) -> Table:
     steps = _steps(timeline)
     mapping = timeline.profile.tables.get("ranks")
     by_step = steps.groupby("rank")
-    facts = by_step.agg(device=("device", "first"), steps=("time_ns", "size"), step_ns=("time_ns", "median"))
+    facts = aggregate(by_step, device=("device", "first"), steps=("time_ns", "size"), step_ns=("time_ns", "median"))
     facts["waited_ns"] = by_step["waited_ns"].mean()
     facts["work_ns"] = by_step["work_ns"].mean()
     by_rank = kernels.groupby("rank")
@@ -324,7 +328,7 @@ def rank_steps(timeline: Timeline) -> Table:
     steps = _steps(timeline)
     size = -(-int(steps["number"].max() + 1) // _MOST_STEPS)
     grouped = steps.assign(first=steps["number"] // size * size).groupby(["rank", "first"])
-    table = grouped.agg(steps=("time_ns", "size"), start_ns=("start_ns", "min"), time_ns=("time_ns", "mean"))
+    table = aggregate(grouped, steps=("time_ns", "size"), start_ns=("start_ns", "min"), time_ns=("time_ns", "mean"))
     table = table.assign(**{name: grouped[name].mean() for name in ("waited_ns", "work_ns")}).reset_index()
     table["start_ns"] -= timeline.window.start_ns
     return Table(table.rename(columns={"first": "number"})[RANK_STEPS.column_names])

@@ -12,7 +12,7 @@ from nightsight.events.peaks import Peaks, published
 from nightsight.events.timeline import Timeline, begun, of_window
 from nightsight.intervals import Flags, Ints, covered, union
 from nightsight.results.gpu import COPY_SIZES, GPU_PEAKS, MEMORY_OPERATIONS, SLOW_COPIES
-from nightsight.tables import categorical, duration, empty, nullable_integers, summarize, time_summary, total
+from nightsight.tables import aggregate, categorical, duration, empty, nullable_integers, summarize, time_summary, total
 
 _KINDS: Final = ["operation", "source_kind", "target_kind"]
 # the column of `_peaks` that bounds the rate of each kind of operation
@@ -79,7 +79,9 @@ def copy_sizes(timeline: Timeline) -> Table:
         }
     )
     grouped = frame[(operations["operation"] != "memset").to_numpy()].groupby(list(frame)[:3], observed=True)
-    table = grouped.agg(count=("bytes", "size"), total_bytes=("bytes", "sum"), total_ns=("length", "sum")).reset_index()
+    table = aggregate(
+        grouped, count=("bytes", "size"), total_bytes=("bytes", "sum"), total_ns=("length", "sum")
+    ).reset_index()
     power = table["power"].to_numpy(dtype=np.int64)
     table = table.assign(
         from_bytes=np.where(power > 0, 1 << np.maximum(power - 1, 0), 0),
@@ -120,8 +122,8 @@ def slow_copies(timeline: Timeline) -> Table:
     is_first = ~frame.duplicated([*keys, "call"]) & (call >= 0)
     frame = frame.assign(cpu=np.where(is_first, end - start, 0), exposed=_exposed(timeline, positions[slow]))
     grouped = frame.groupby(list(keys), observed=True, dropna=False)
-    table = grouped.agg(
-        count=("bytes", "size"), copy_ns=("copy", "sum"), cpu_ns=("cpu", "sum"), exposed_ns=("exposed", "sum")
+    table = aggregate(
+        grouped, count=("bytes", "size"), copy_ns=("copy", "sum"), cpu_ns=("cpu", "sum"), exposed_ns=("exposed", "sum")
     )
     table.insert(1, "total_bytes", total(frame["bytes"], [frame[name] for name in keys]))
     table = table.reset_index()

@@ -11,6 +11,7 @@ from nightsight.events.steps import steps_in_window
 from nightsight.events.timeline import Timeline, positions
 from nightsight.results.ranks import ALL_TO_ALL
 from nightsight.system.parallel import memoize
+from nightsight.tables import aggregate
 
 _MOSTLY: Final = 0.8
 # torch says all_to_all, all_to_allv, alltoall_base
@@ -76,7 +77,8 @@ def all_to_all(timeline: Timeline) -> Table:
     keys = ["group", "device"]
     steps = max(len(timeline.window.repetitions), 1)
     with_sizes = calls.assign(given=calls["bytes"].astype("float64"), got=calls["received_bytes"].astype("float64"))
-    table = with_sizes.groupby(keys).agg(
+    table = aggregate(
+        with_sizes.groupby(keys),
         count=("start_ns", "size"),
         given_bytes=("given", "mean"),
         received_bytes=("got", "mean"),

@@ -11,7 +11,7 @@ from nightsight.events.loops import loops_of
 from nightsight.events.ranges import LEAST
 from nightsight.events.timeline import Timeline
 from nightsight.results.program import GPU_METRICS, MEMORY_OVER_TIME, MEMORY_USAGE, RANGE_COUNTERS, UNIFIED_MEMORY
-from nightsight.tables import HOST_MEMORY, NULLABLE, ON_DEVICE, duration, empty, memory_levels
+from nightsight.tables import HOST_MEMORY, NULLABLE, ON_DEVICE, aggregate, duration, empty, memory_levels
 from nightsight.units import format_value
 
 # of the time axis; each keeps two points, the highest and the last
@@ -32,7 +32,8 @@ def memory_usage(timeline: Timeline) -> Table:
     events = events.assign(allocated=events["bytes"].mask(freed, 0), freed=events["bytes"].where(freed, 0))
     keys = ["device", "kind"]
     grouped = events.groupby(keys, observed=True)
-    table = grouped.agg(
+    table = aggregate(
+        grouped,
         allocations=("is_allocation", "sum"),
         events=("is_allocation", "size"),
         allocated_bytes=("allocated", "sum"),
@@ -40,7 +41,7 @@ def memory_usage(timeline: Timeline) -> Table:
     ).reset_index()
     table = table.assign(frees=table["events"] - table["allocations"])
     levels = memory_levels(events, keys).groupby(keys, observed=True)
-    extremes = levels.agg(peak_bytes=("bytes", "max"), end_bytes=("bytes", "last"), earlier=("earlier", "first"))
+    extremes = aggregate(levels, peak_bytes=("bytes", "max"), end_bytes=("bytes", "last"), earlier=("earlier", "first"))
     table = table.merge(extremes.reset_index(), on=keys, how="left", validate="1:1")
     columns = ["device", "kind", "peak_bytes", "end_bytes", "allocations", "allocated_bytes", "frees", "freed_bytes"]
     # if the profiler records levels, the level before the capture is known

@@ -13,7 +13,7 @@ from nightsight.events.timeline import Timeline, of_capture, positions
 from nightsight.intervals import Spans, covered, union, without
 from nightsight.results.ranks import PIPELINE_STAGES, SENDS
 from nightsight.system.parallel import memoize
-from nightsight.tables import NULLABLE
+from nightsight.tables import NULLABLE, aggregate
 
 # share of the steps of a first stage
 _MOSTLY: Final = 0.5
@@ -59,7 +59,8 @@ def sends(timeline: Timeline) -> Table:
         size=arrived["bytes"].astype("float64"),
     )
     grouped = arrived.groupby(["sender", "receiver"])
-    table = grouped.agg(
+    table = aggregate(
+        grouped,
         count=("size", "size"),
         message_bytes=("size", "mean"),
         transfer_ns=("transfer_ns", "median"),

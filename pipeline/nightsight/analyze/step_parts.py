@@ -29,7 +29,7 @@ from nightsight.intervals import Codes, Flags, Floats, Ints, Spans, clipped_unio
 from nightsight.results.categories import BUSY, DEPENDENCY, HOST, IDLE, LAUNCH, UNSEEN, group_of
 from nightsight.results.steps import OPERATORS, OTHER_PARTS, STEP_PARTS
 from nightsight.system.parallel import memoize
-from nightsight.tables import NULLABLE
+from nightsight.tables import NULLABLE, aggregate
 
 _CATEGORIES: Final = (*BUSY, OPERATORS, *IDLE)
 _SEPARATOR: Final = " / "
@@ -427,7 +427,8 @@ def _merge_rows(table: pd.DataFrame, length: int) -> pd.DataFrame:
     keys = ["path", "category", "family", "name"]
     table = table.sort_values(["longest_ns", "longest_at_ns"], ascending=[False, True], kind="stable")
     grouped = table.groupby(keys, sort=True)
-    sums = grouped.agg(
+    sums = aggregate(
+        grouped,
         own=("own", "sum"),
         whole=("whole", "sum"),
         count=("count", "sum"),

@@ -18,7 +18,7 @@ from nightsight.events.timeline import Timeline, begun, busy_spans, distinct, of
 from nightsight.events.unseen import unseen_by
 from nightsight.intervals import Flags, Ints, covered, union_of
 from nightsight.results.program import CUDA_API_SYNC, OSRT_SUM
-from nightsight.tables import categorical, time_summary
+from nightsight.tables import aggregate, categorical, time_summary
 
 _NONE: Final = np.empty(0, dtype=np.int64)
 EXPLICIT: Final = "explicit"
@@ -59,7 +59,8 @@ def synchronizations(timeline: Timeline) -> Table:
     if "call_frames" in timeline.profile.tables:
         frame, keys = frame.assign(frame=_frames(timeline, call)), [*keys, "frame"]
     grouped = frame.groupby(keys, observed=True)
-    table = grouped.agg(
+    table = aggregate(
+        grouped,
         calls=("cpu", "size"),
         total_ns=("cpu", "sum"),
         idle_ns=("idle", "sum"),

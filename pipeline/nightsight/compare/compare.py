@@ -17,6 +17,7 @@ from nightsight.compare.verdicts import MeasureTable, MeasureTests
 from nightsight.dataclass import dataclass
 from nightsight.errors import UsageError
 from nightsight.model.compare import CHANGES, GATE, STEP, Comparison, Difference, Measures, Noise
+from nightsight.tables import aggregate
 
 
 def compare(
@@ -205,7 +206,7 @@ def _causes(runs: _Runs, alpha: float, *, is_doubted: bool) -> pd.DataFrame:
         frames = [run.causes.drop_duplicates(["rule", "name"]) for run in of_side if len(run.causes)]
         causes = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=list(CAUSES))
         grouped = causes.groupby(["rule", "name"], sort=False)
-        usual = grouped.agg(gain_pct=("gain_pct", "median"), title=("title", "last"), runs=("title", "size"))
+        usual = aggregate(grouped, gain_pct=("gain_pct", "median"), title=("title", "last"), runs=("title", "size"))
         of_sides.append(usual.add_prefix(f"{side}_"))
     joined = of_sides[0].join(of_sides[1], how="outer").reset_index()
     before, after = (joined[f"{side}_runs"].fillna(0).to_numpy(dtype=np.float64) for side in ("baseline", "candidate"))

@@ -17,7 +17,7 @@ from nightsight.events.ranges import LEAST, count_instances, nested
 from nightsight.intervals import Flags, Ints, Spans, touches, union
 from nightsight.model.report import Profile
 from nightsight.system.parallel import memoize
-from nightsight.tables import FUNCTION, MODULE, ancestors, empty, integers, nest
+from nightsight.tables import FUNCTION, MODULE, aggregate, ancestors, empty, integers, nest
 
 _NOTHING: Final = np.empty(0, dtype=np.int64)
 
@@ -283,7 +283,7 @@ def _range_loops(ranges: pd.DataFrame, work: LaunchedWork) -> list[Loop]:
         return []
     keys = ["process", "path"]
     families = outermost.assign(length=outermost["end_ns"] - outermost["start_ns"]).groupby(keys, observed=True)
-    spans = families.agg(start=("start_ns", "min"), end=("end_ns", "max"), own=("length", "sum")).reset_index()
+    spans = aggregate(families, start=("start_ns", "min"), end=("end_ns", "max"), own=("length", "sum")).reset_index()
     loops = []
     for process in np.unique(spans["process"]).tolist():
         candidates = spans[spans["process"] == process]

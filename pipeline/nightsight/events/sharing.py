@@ -9,7 +9,7 @@ import pandas as pd
 from nightsight.events.kernel_names import communicates
 from nightsight.intervals import Ints
 from nightsight.model.report import Profile
-from nightsight.tables import conform, empty, integers, used_devices
+from nightsight.tables import aggregate, conform, empty, integers, used_devices
 
 
 def with_own_gpus(profile: Profile) -> Profile:
@@ -42,7 +42,8 @@ def _later_ranks(profile: Profile, kernels: pd.DataFrame) -> pd.DataFrame:
     talks = np.array([communicates(name) for name in kernels["name"].cat.categories], dtype=bool)
     kernels_of_ranks = kernels.loc[talks[kernels["name"].cat.codes], ["process", "device", "start_ns", "end_ns"]]
     times = kernels_of_ranks.assign(process=integers(kernels_of_ranks["process"]))
-    users = times.groupby(["device", "process"], as_index=False).agg(first=("start_ns", "min"), last=("end_ns", "max"))
+    of_process = times.groupby(["device", "process"])
+    users = aggregate(of_process, first=("start_ns", "min"), last=("end_ns", "max")).reset_index()
     # processes that run one after the other do not share the GPU
     pairs = users.merge(users, on="device", suffixes=("", "_other"))
     meets = (pairs["first"] < pairs["last_other"]) & (pairs["first_other"] < pairs["last"])

@@ -15,6 +15,7 @@ from nightsight import robust
 from nightsight.captures import stem
 from nightsight.model.fleet import FACTS, SPLIT, TABLES, Summary, Survey, empty
 from nightsight.results.entry import WHOLE
+from nightsight.tables import aggregate
 
 _LEAST: Final = 5
 """The minimum number of captures in a group with outliers."""
@@ -134,7 +135,8 @@ def _causes(causes: pd.DataFrame, captures: pd.DataFrame) -> pd.DataFrame:
     # the cause and action of each rule that cost the most
     texts = largest.groupby(["rule", "cause", "action"])["lost_ns"].sum().reset_index()
     texts = texts.sort_values(["lost_ns", "cause", "action"], ascending=[False, True, True]).drop_duplicates("rule")
-    summed = largest.groupby("rule").agg(
+    summed = aggregate(
+        largest.groupby("rule"),
         captures=("capture", "nunique"),
         lost_ns=("lost_ns", "sum"),
         gain_med_pct=("gain_pct", "median"),
@@ -156,7 +158,8 @@ def _kernels(kernels: pd.DataFrame) -> pd.DataFrame:
     if not len(kernels):
         return pd.DataFrame(columns=columns)
     means = kernels.assign(mean=kernels["total_ns"] / kernels["instances"].clip(lower=1))
-    summed = means.groupby("name").agg(
+    summed = aggregate(
+        means.groupby("name"),
         family=("family", "min"),
         total_ns=("total_ns", "sum"),
         captures=("capture", "nunique"),

@@ -25,7 +25,7 @@ from nightsight.events.timeline import Timeline, by_device, distinct, operation_
 from nightsight.intervals import Flags, Ints, depth
 from nightsight.results.ncu import NCU_LIMITS
 from nightsight.system.parallel import memoize
-from nightsight.tables import ANNOTATION, PUSH_POP, START_END, empty, integers, nearest
+from nightsight.tables import ANNOTATION, PUSH_POP, START_END, aggregate, empty, integers, nearest
 
 # no matrix product is faster, because of its first loads and last stores (sizes 256 to 1024: 4.4, 6.8 and 12.6 µs)
 _LEAST_PRODUCT_NS: Final = 6_000
@@ -720,16 +720,13 @@ def _repeated_sequences(chains: _Chains, work: _OperationRows, window_ns: int) -
     last = chains.rows[np.append(chains.first[1:], len(chains.rows)) - 1]
     begin, end = work.start[chains.rows[chains.first]], work.start[last] + work.time[last]
     columns = {"pattern": chains.pattern, "time": time, "begin": begin, "end": end, "length": chains.lengths}
-    sequences = (
-        pd.DataFrame(columns)
-        .groupby("pattern")
-        .agg(
-            count=("time", "size"),
-            time=("time", "sum"),
-            low=("begin", "min"),
-            high=("end", "max"),
-            length=("length", "first"),
-        )
+    sequences = aggregate(
+        pd.DataFrame(columns).groupby("pattern"),
+        count=("time", "size"),
+        time=("time", "sum"),
+        low=("begin", "min"),
+        high=("end", "max"),
+        length=("length", "first"),
     )
     is_spread = sequences["high"] - sequences["low"] >= _LEAST_SPREAD * window_ns
     sequences = sequences[(sequences["count"] >= _FEWEST) & is_spread]

@@ -38,7 +38,7 @@ from nightsight.results.categories import (
 )
 from nightsight.results.gpu_time import CRITICAL_PATH, PATH_CAUSES
 from nightsight.system.parallel import memoize
-from nightsight.tables import NULLABLE
+from nightsight.tables import NULLABLE, aggregate
 
 # the first launch of a kernel has loaded its code if it takes this many times longer than the median call
 _LOADING: Final = 10
@@ -343,7 +343,8 @@ def path_table(timeline: Timeline) -> Table:
         "thread": pieces.thread[piece],
     }
     table = pd.DataFrame({**keys, "time_ns": length})
-    summed = table.groupby(list(keys), sort=True)["time_ns"].agg(["sum", "size"]).reset_index()
+    grouped = table.groupby(list(keys), sort=True)
+    summed = aggregate(grouped, sum=("time_ns", "sum"), size=("time_ns", "size")).reset_index()
     summed["sum"] = scaled(summed["sum"].to_numpy(), window.length_ns)
     summed = summed.sort_values("sum", ascending=False, kind="stable", ignore_index=True)
     host_pieces = on_thread[host_code.piece]

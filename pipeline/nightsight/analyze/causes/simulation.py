@@ -35,7 +35,7 @@ from nightsight.intervals import Flags
 from nightsight.results.causes import PROFILER_COST, REPLAY, WHAT_IF
 from nightsight.results.rules import RULE
 from nightsight.system.parallel import memoize
-from nightsight.tables import NULLABLE
+from nightsight.tables import NULLABLE, aggregate
 from nightsight.units import format_value
 
 MOST_UNEXPLAINED: Final = 0.1
@@ -367,7 +367,7 @@ def _cost_table(scene: Scene, factor: float) -> pd.DataFrame:
     calls, replayed, cost = scene.graph.calls, scene.in_calls, scene.cost
     recorded, added = (calls.end - calls.start)[replayed], factor * cost.by_call[replayed]
     by_kind = pd.DataFrame({"kind": cost.kind[replayed], "recorded": recorded, "added": added}).groupby("kind")
-    by_total = by_kind.agg(count=("added", "size"), recorded_ns=("recorded", "median"), total=("added", "sum"))
+    by_total = aggregate(by_kind, count=("added", "size"), recorded_ns=("recorded", "median"), total=("added", "sum"))
     by_total = by_total[by_total["total"] > 0].sort_values("total", ascending=False, kind="stable").reset_index()
     columns = {
         "kind": by_total["kind"].astype("str"),

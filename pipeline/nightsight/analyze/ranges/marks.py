@@ -5,6 +5,7 @@ from typing import Final
 from nightsight.analyze.analysis import Analysis, Table
 from nightsight.events.timeline import Timeline
 from nightsight.results.ranges import NVTX_MARKS
+from nightsight.tables import aggregate
 
 _KEYS: Final = ["domain", "category", "name"]
 
@@ -16,7 +17,8 @@ def marks(timeline: Timeline) -> Table:
     # per thread: several threads that set the same mark do not shorten the interval
     interval = time.groupby([table[key] for key in ("thread", *_KEYS)], observed=True).diff()
     grouped = table.assign(time=time, interval=interval).groupby(_KEYS, observed=True)
-    summary = grouped.agg(
+    summary = aggregate(
+        grouped,
         instances=("time", "size"),
         first_ns=("time", "min"),
         last_ns=("time", "max"),

@@ -16,7 +16,7 @@ from nightsight.events.unseen import unseen_by
 from nightsight.intervals import Flags, Ints, covered, grouped_busy, in_order, innermost, outer
 from nightsight.model.report import Finding
 from nightsight.results.ranges import NVTX_RANGES, RANGE_COVERAGE
-from nightsight.tables import ANNOTATION, ancestors, duration, summarize
+from nightsight.tables import ANNOTATION, aggregate, ancestors, duration, summarize
 
 _TIMES: Final = {"kernels": "kernel_ns", "copies": "copy_ns", "sets": "set_ns", "graph_launches": "graph_ns"}
 _ALWAYS: Final = ("kernels", "copies")
@@ -41,7 +41,7 @@ def range_time(timeline: Timeline) -> Table:
     columns = {"count": "instances"} | {name: f"cpu_{name}_ns" for name in ("total", "med", "min", "max")}
     first = ranges.groupby(keys, observed=True)
     table = paths[list(columns)].rename(columns=columns)
-    table = table.join(first.agg(style=("style", "first"), level=("level", "first"), start=("start_ns", "min")))
+    table = table.join(aggregate(first, style=("style", "first"), level=("level", "first"), start=("start_ns", "min")))
     notes = range_notes(timeline)
     if {"kernels", "memory_ops", "api_calls"} <= profile.tables.keys():
         work = range_work(timeline)[is_in_window].assign(**ranges[keys]).groupby(keys, observed=True).sum()

@@ -12,6 +12,7 @@ from nightsight.analyze.split import causing_calls
 from nightsight.events.timeline import Timeline
 from nightsight.results.categories import ALLOCATION, IDLE, MODULE
 from nightsight.results.program import SETUP_CALLS
+from nightsight.tables import aggregate
 
 _KEYS: Final = ["kind", "name", "path", "pid"]
 
@@ -32,17 +33,14 @@ def setup_calls(timeline: Timeline) -> Table:
             **step_columns(timeline, call),
         }
     )
-    table = (
-        frame.groupby(_KEYS, observed=True)
-        .agg(
-            calls=("cpu", "size"),
-            total_ns=("cpu", "sum"),
-            max_ns=("cpu", "max"),
-            steps=("step", "nunique"),
-            of_steps=("of_steps", "max"),
-        )
-        .reset_index()
-    )
+    table = aggregate(
+        frame.groupby(_KEYS, observed=True),
+        calls=("cpu", "size"),
+        total_ns=("cpu", "sum"),
+        max_ns=("cpu", "max"),
+        steps=("step", "nunique"),
+        of_steps=("of_steps", "max"),
+    ).reset_index()
     table = table.sort_values(["total_ns", *_KEYS], ascending=[False, *([True] * len(_KEYS))], ignore_index=True)
     return Table(table[["calls", "total_ns", "max_ns", "steps", "of_steps", *_KEYS]].astype({"path": "str"}))
 

@@ -15,7 +15,7 @@ from nightsight.events.kernel_names import communicates
 from nightsight.events.timeline import Timeline
 from nightsight.intervals import Ints
 from nightsight.model.report import Profile
-from nightsight.tables import SHAPE, duration
+from nightsight.tables import SHAPE, aggregate, duration
 
 _LEAST_TO_SKIP: Final = 2
 
@@ -50,7 +50,9 @@ def kernel_groups(timeline: Timeline, name: str) -> pd.DataFrame:
     replayable = ~waits[kernels["name"].cat.codes] & ~is_late
     chosen = kernels[[name, *SHAPE]].assign(inside=inside, time=duration(kernels).where(inside, 0))[replayable]
     grouped = chosen.groupby([name, *SHAPE], observed=True)
-    groups = grouped.agg(launches=("inside", "sum"), total_ns=("time", "sum"), all=("inside", "size")).reset_index()
+    groups = aggregate(
+        grouped, launches=("inside", "sum"), total_ns=("time", "sum"), all=("inside", "size")
+    ).reset_index()
     groups = groups.assign(before=groups["all"] - groups["launches"]).drop(columns="all")
     groups = groups[groups["launches"] > 0].sort_values(["total_ns", name], ascending=[False, True])
     return groups.reset_index(drop=True)
@@ -63,7 +65,7 @@ def choose_kernels(profile: Profile, *, coverage_pct: float, most: int) -> Kerne
     """
     base, column = _names_of(profile.table("kernels"))
     groups = kernel_groups(Timeline(profile), column)
-    names = groups.groupby(column, observed=True).agg(total_ns=("total_ns", "sum"), count=("total_ns", "size"))
+    names = aggregate(groups.groupby(column, observed=True), total_ns=("total_ns", "sum"), count=("total_ns", "size"))
     # the kernels with the most time per replay first
     order = (names["total_ns"] / names["count"]).sort_values(ascending=False, kind="stable").index
     names = names.loc[order]

@@ -9,6 +9,7 @@ from nightsight.analyze.replay.join import in_order, replays
 from nightsight.analyze.replay.stalls import in_words
 from nightsight.events.timeline import Timeline
 from nightsight.results.ncu import NCU_SOURCE
+from nightsight.tables import aggregate
 
 Frame = pd.DataFrame
 
@@ -46,7 +47,7 @@ def _places(timeline: Timeline) -> Frame:
         source=rows["source"].where(has_line, rows["sass"]),
         stall_samples=rows["stall_samples"].fillna(0).astype("int64"),
     )
-    places = rows.groupby(_PLACE, as_index=False).agg(source=("source", "first"), samples=("samples", "sum"))
+    places = aggregate(rows.groupby(_PLACE), source=("source", "first"), samples=("samples", "sum")).reset_index()
     return places.merge(_main_stalls(rows), on=_PLACE, how="left", validate="1:1").fillna({"stall": ""})
 
 

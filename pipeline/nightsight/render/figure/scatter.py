@@ -11,6 +11,7 @@ import pandas as pd
 from nightsight.render.figure.axes import LogAxis, finite_floats, finite_rows, log_axis, vertical
 from nightsight.render.figure.plot import Dot, Key, Line, LogPlane, Plane, Plot, Point, Text, grid, marker
 from nightsight.render.table.view import counted, short_text
+from nightsight.tables import aggregate
 from nightsight.units import format_value
 
 Frame = pd.DataFrame
@@ -53,7 +54,7 @@ def copy_rates(frame: Frame, peaks: Frame) -> tuple[Plane, ...]:
     points = [_point(row, keys[row["kind"]], LogPlane(sizes, rates)) for row in classes.to_dict("records")]
     lines = (Line(f"{a.look} pair", a.at, b.at) for a, b in pairwise(points) if a.look == b.look)
     across, up = sizes.ticks(), vertical(rates.ticks())
-    kinds = classes.groupby("kind", sort=False).agg(count=("count", "sum"), highest=("rate", "max"))
+    kinds = aggregate(classes.groupby("kind", sort=False), count=("count", "sum"), highest=("rate", "max"))
     texts = [
         f"{short_text(str(kind))}: {counted(count, 'copy')}, {format_value(highest, 'rate_bytes_per_s')} at most"
         for kind, count, highest in kinds.itertuples()

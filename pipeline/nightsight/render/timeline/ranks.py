@@ -26,7 +26,7 @@ from nightsight.render.timeline.columns import Columns, columns
 from nightsight.results.ranks import RANKS
 from nightsight.results.steps import STEP_TIMES
 from nightsight.system.parallel import memoize
-from nightsight.tables import empty
+from nightsight.tables import aggregate, empty
 
 _LEAST_FOLDED: Final = 4
 # in addition to the rank that the others wait for
@@ -163,7 +163,9 @@ def _collective_columns(kernels: pd.DataFrame, devices: Ints) -> Columns:
     collectives = kernels[kernels["collective"] >= 0].sort_values("start_ns", kind="stable")
     by_collective = collectives.groupby("collective")
     order = _by_begin(kernels).index
-    times = by_collective.agg(members=("device", "nunique"), first=("start_ns", "first"), late=("start_ns", "last"))
+    times = aggregate(
+        by_collective, members=("device", "nunique"), first=("start_ns", "first"), late=("start_ns", "last")
+    )
     last = by_collective["device"].last()
     place = pd.Series(np.arange(len(devices)), index=devices)
     return columns(
