@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +11,8 @@ import pandas as pd
 import pytest
 
 from nightsight.render import FORMATS
-from nightsight.system.fork import compute_in_fork, fork_allowed
+from nightsight.system import fork
+from nightsight.system.fork import compute_in_fork, fork_allowed, running
 from nightsight.workflows.opening import Reading, open_file
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the system cannot copy processes")
@@ -19,6 +21,8 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the system cann
 @pytest.fixture(autouse=True)
 def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(fork, "running", lambda: 1)
 
 
 def test_values_are_computed_once_in_another_process() -> None:
@@ -66,6 +70,17 @@ def test_only_commands_copy_their_process() -> None:
     with fork_allowed():
         pass
     assert compute_in_fork(lambda: 7) == ()
+
+
+def test_nothing_is_copied_while_others_use_all_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fork, "running", lambda: 2)
+    with fork_allowed():
+        assert compute_in_fork(lambda: 7) == ()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not tell")
+def test_at_least_this_process_runs() -> None:
+    assert running() >= 1
 
 
 @pytest.mark.parametrize("style", ["html", "json", "markdown"])

@@ -149,6 +149,7 @@ def simulate(timeline: Timeline) -> Simulation:
     edits = [larger.edit if larger else (), *(remedy.edit for remedy in fixes)]
     lags = [model.lag, _without_profiler(scene), base_lag, *(scene.apply(edit, base_lag) for edit in edits)]
     replayed_ns, predicted_ns, base_ns, larger_ns, *lengths = (float(length) for length in _step_lengths(model, lags))
+    base = (base_lag, base_ns)
     # no step takes longer without the profiler; it only seems to if its start moves more than its end
     predicted_ns, base_ns = min(predicted_ns, replayed_ns), min(base_ns, replayed_ns)
     gains = [Gain(remedy, max(base_ns - length, 0.0)) for remedy, length in zip(fixes, lengths, strict=True)]
@@ -156,7 +157,7 @@ def simulate(timeline: Timeline) -> Simulation:
     measured_ns = float(model.lengths(model.measured_ns[:, None])[0])
     idle_share = float(scene.gap[request_waits(scene)].sum()) / max(scene.timeline.window.length_ns, 1)
     worthwhile = _drop_joint_remedies(tuple(gain for gain in gains if gain.gain_ns > _LEAST_SHARE * base_ns))
-    sequence = (_add_function(scene, gain) for gain in _best_sequence(scene, base_lag, worthwhile))
+    sequence = (_add_function(scene, gain) for gain in _best_sequence(scene, base, worthwhile))
     scaled = tuple(_scale(gain, share) for gain in sequence)
     overhead = (factor, factor * cost.launch_ns, cost.is_calibrated, _cost_table(scene, factor))
     measured_ns, replayed_ns, predicted_ns, base_ns = (
@@ -254,13 +255,13 @@ def _step_lengths(model: Model, lags: list[Floats]) -> Floats:
     return np.maximum(model.lengths(model.replay(stacked)), model.floor(stacked))
 
 
-def _best_sequence(scene: Scene, base_lag: Floats, gains: tuple[Gain, ...]) -> tuple[Gain, ...]:
+def _best_sequence(scene: Scene, base: tuple[Floats, float], gains: tuple[Gain, ...]) -> tuple[Gain, ...]:
     """Take the remedy with the largest gain, then the one that gains most of what is left, and so on.
 
-    Gains are weighted as for the first advice.
+    Gains are weighted as for the first advice. base: the lags without any remedy, and the length of a step with them.
     """
     model = scene.model
-    lag, remaining = base_lag, float(_step_lengths(model, [base_lag])[0])
+    lag, remaining = base
     places = dict.fromkeys(range(len(gains)), (0, 0.0))
     whole, open_places = remaining, set(range(len(gains)))
     for order in range(1, _MOST_IN_SEQUENCE + 1):
