@@ -20,6 +20,9 @@ from nightsight.units import format_value
 _KEYS: Final = ["name", "message_bytes", "group", "group_size"]
 # bytes on each link per byte of the message, as nccl-tests counts them: factors of (n - 1) / n
 _LINKS: Final = {"allreduce": 2.0, "allgather": 1.0, "reducescatter": 1.0, "alltoall": 1.0}
+# the columns of `_window_communication` that are not those of `communication`
+_ADDED: Final = ("rank", "late", "waits", "exposed", "exposed_wait", "awaited")
+_ADDED_FLAGS: Final = ("is_lone", "is_last", "is_decided")
 _MOST_STEPS: Final = 150
 _MOST_NAMED: Final = 8
 
@@ -38,6 +41,9 @@ def _window_communication(timeline: Timeline) -> pd.DataFrame:
         drop=True
     )
     start, end = kernels["start_ns"].to_numpy(), kernels["end_ns"].to_numpy()
+    if not len(kernels):
+        # most captures are of one process
+        return kernels.assign(**dict.fromkeys(_ADDED, start), **dict.fromkeys(_ADDED_FLAGS, start > end))
     collective = kernels["collective"].to_numpy()
     key = np.where(collective >= 0, collective, -1 - np.arange(len(kernels)))
     by_start = kernels.assign(own=key).groupby("own")["start_ns"]
@@ -76,7 +82,10 @@ def _window_communication(timeline: Timeline) -> pd.DataFrame:
 
 def collectives(timeline: Timeline) -> Table:
     """Return one row per collective, size of its message and communicator, the one with the most time first."""
-    kernels, without_kernels = _window_communication(timeline), _calls_without_kernels(timeline)
+    kernels = _window_communication(timeline)
+    if not len(kernels) and not len(timeline.profile.tables.get("collectives", ())):
+        return Table(COLLECTIVES.empty())
+    without_kernels = _calls_without_kernels(timeline)
     if not len(kernels):
         return Table(without_kernels)
     kernels, without_kernels = _use_mean_sizes(kernels, without_kernels)

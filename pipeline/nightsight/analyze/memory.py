@@ -118,6 +118,8 @@ def unified_memory(timeline: Timeline) -> Table:
     ]
     columns = {"process": "int64", "device": "int64", "event": "str"}
     sums = {"count": "int64", "bytes": "int64", "time": "int64"}
+    if not any(map(len, parts)):
+        return Table(UNIFIED_MEMORY.empty())
     events = pd.concat([part[[*columns, *sums]].fillna({"process": 0}).astype(columns | sums) for part in parts])
     table = events.groupby(list(columns), as_index=False)[list(sums)].sum()
     is_fault = table["event"].isin([_GPU_FAULTS, _CPU_FAULTS])

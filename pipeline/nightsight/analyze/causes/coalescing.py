@@ -51,8 +51,7 @@ class Coalescing:
 
 def coalescing(scene: Scene) -> Coalescing | None:
     """Return the small collectives that could be joined; None if there are none."""
-    collectives = _collectives(scene)
-    if not collectives["is_small"].any():
+    if not len(communication(scene.timeline)) or not (collectives := _collectives(scene))["is_small"].any():
         return None
     runs = list(_runs(scene, collectives))
     removed = np.concatenate([np.empty(0, dtype=np.int64), *(run[:-1] for run in runs)])

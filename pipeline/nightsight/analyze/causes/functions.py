@@ -67,14 +67,16 @@ def waits_in(timeline: Timeline, code: Code) -> str:
     if table is None or not len(table):
         return ""
     names = table["name"].cat
-    is_wait = np.asarray(names.categories.str.fullmatch(_WAITS), dtype=bool)[names.codes]
-    threads, wait_ns = table["thread"].to_numpy(), dict[str, int]()
-    for thread, stretches in positions(code.thread).items():
-        waits = table[is_wait & (threads == thread)]
-        for name, calls in waits.groupby("name", observed=True, sort=False):
-            spans = union(calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy())
+    of_name, wait_ns = names.codes.to_numpy(), dict[str, int]()
+    waits = np.flatnonzero(np.asarray(names.categories.str.fullmatch(_WAITS), dtype=bool)[of_name])
+    thread, start, end = (table[name].to_numpy() for name in ("thread", "start_ns", "end_ns"))
+    for number, stretches in positions(code.thread).items():
+        of_thread = waits[thread[waits] == number]
+        for place in pd.unique(of_name[of_thread]).tolist():
+            calls, name = of_thread[of_name[of_thread] == place], str(names.categories[place])
+            spans = union(start[calls], end[calls])
             times = covered(spans, code.start[stretches], code.start[stretches] + code.length[stretches])
-            wait_ns[str(name)] = wait_ns.get(str(name), 0) + int(times.sum())
+            wait_ns[name] = wait_ns.get(name, 0) + int(times.sum())
     longest = max(wait_ns, key=wait_ns.__getitem__, default="")
     return longest if longest and wait_ns[longest] >= _LEAST_SHARE * code.length.sum() else ""
 

@@ -47,6 +47,8 @@ def unneeded_reductions(scene: Scene) -> Unneeded:
     size = np.asarray(calls["bytes"].astype("float64").fillna(np.inf), dtype=np.float64)
     reduces = (calls["name"] == "allreduce").to_numpy() & (size >= _LEAST_BYTES)
     reduces &= model.edges[TRANSFER][scene.place[calls["operation"]]] >= 0
+    if not reduces.any():
+        return np.empty(0, dtype=np.int64), 0
     calls, size = calls[reduces], size[reduces]
     rows, call_ns, end = scene.place[calls["operation"]], calls["called_ns"].to_numpy(), calls["end_ns"].to_numpy()
     updates = _update_flags(scene, work.operation)
