@@ -142,6 +142,8 @@ def _for_start_up(finding: Finding) -> Finding:
 def _late_rank(tables: Tables) -> Iterator[Finding]:
     """Yield a finding if all other ranks once waited for one rank for much longer than a step."""
     ranks = tables.rows(RANKS, "rank", "step_ns", "late_ns", "late_at_ns")
+    if not len(ranks):
+        return
     ranks = ranks[ranks["late_ns"] >= np.maximum(_LATE_NS, _LATE_STEPS * ranks["step_ns"])]
     for row in ranks.sort_values(["late_ns", "rank"], ascending=[False, True]).head(1).to_dict("records"):
         late, at = (format_value(int(row[name]), name) for name in ("late_ns", "late_at_ns"))
@@ -165,6 +167,8 @@ def _lone_rank(tables: Tables) -> Iterator[tuple[Finding, float]]:
     The weight is their share of the window in percent: no gain is predicted, but all of it may be waiting.
     """
     split, calls = (tables.rows(entry, *columns) for entry, columns in _LONE_RANK_COLUMNS)
+    if not len(calls):
+        return
     share = split["share_pct"].where(split["category"] == COMMUNICATION, 0.0).groupby(split["device"]).sum().mean()
     # matched ranks have a skew; the transfer is known if all members match; pairs always have two members
     is_matched = calls["skew_ns"].notna() & (calls["transfer_ns"].notna() | calls["name"].isin(PAIRWISE))
@@ -198,7 +202,10 @@ def _pipeline_bubble(tables: Tables) -> Iterator[tuple[Finding, float]]:
 
     The weight is the percentage of a step that twice as many microbatches would save, if known.
     """
-    stages = tables.rows(PIPELINE_STAGES, *PIPELINE_STAGES.column_names).dropna(subset=["even_pct", "microbatches"])
+    stages = tables.rows(PIPELINE_STAGES, *PIPELINE_STAGES.column_names)
+    if not len(stages):
+        return
+    stages = stages.dropna(subset=["even_pct", "microbatches"])
     mean_pct = stages.groupby("pipeline")["bubble_pct"].mean()
     if not len(mean_pct) or mean_pct.max() < _BUBBLE_PCT:
         return
@@ -264,6 +271,8 @@ def _padded_batches(tables: Tables) -> Iterator[tuple[Finding, float]]:
     weight for the first place if all batches have one length: then they are not padded to their longest sample.
     """
     operators = tables.rows(CPU_OP_SHAPES, "name", "calls", "shapes")
+    if not len(operators):
+        return
     attention = operators[operators["name"].astype("str") == _ATTENTION]
     mask = attention["shapes"].astype("str").map(_mask_of_samples)
     counts = attention["calls"][mask != ""].groupby(mask[mask != ""]).sum().astype("int64").nlargest(_MOST_EVIDENCE)

@@ -1,5 +1,6 @@
 """NVIDIA's names of CUDA functions and GPU operations, and the equivalent function names of other vendors."""
 
+import re
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -39,7 +40,5 @@ def api_names(names: "pd.Index[Any]") -> "pd.Index[Any]":
 
 def call_kinds(names: "pd.Index[Any]") -> "pd.Index[Any]":
     """Return which of CALL_KINDS each function is."""
-    kinds = pd.Series(OTHERS, index=range(len(names)), dtype="object")
-    for kind, pattern in reversed(_KINDS.items()):
-        kinds[names.str.contains(pattern, regex=True).astype("bool")] = kind
-    return pd.Index(kinds, dtype="object")
+    kinds = (next((kind for kind, pattern in _KINDS.items() if re.search(pattern, name)), OTHERS) for name in names)
+    return pd.Index(list(kinds), dtype="object")

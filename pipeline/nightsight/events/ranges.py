@@ -25,6 +25,12 @@ def without_numbers(names: "pd.Index[Any]") -> "pd.Index[Any]":
 
 
 @memoize
+def general_paths(profile: Profile) -> "pd.Index[Any]":
+    """Return the paths of `nested_ranges` without numbers, by their code there."""
+    return without_numbers(nested_ranges(profile)["path"].cat.categories)
+
+
+@memoize
 def nested_ranges(profile: Profile) -> pd.DataFrame:
     """Return the capture's ranges as `nested` does; without rows if they were not traced."""
     return nested(profile.tables.get("ranges", empty("ranges")))

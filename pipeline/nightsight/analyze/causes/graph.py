@@ -581,24 +581,35 @@ def _full_queue_waits(calls: CallNodes, work: OperationNodes, callers: Ints, can
 def _stream_waits(timeline: Timeline, calls: CallNodes, work: OperationNodes) -> Ints:
     """Return the last operation on the stream of each cudaStreamSynchronize; -1 if unknown, _NO_WORK for none."""
     waits_for = np.full(len(calls), -1, dtype=np.int64)
-    waits, table = timeline.profile.tables.get("syncs"), timeline.profile.tables.get("api_calls")
-    if waits is None or table is None:
-        return waits_for
-    callers = np.flatnonzero(np.asarray(calls.names.str.contains("StreamSynchronize"), dtype=bool)[calls.name])
+    rows, streams = _waits_for_streams(timeline)
+    callers = np.flatnonzero(np.isin(calls.row, rows))
     if not len(callers):
         return waits_for
-    by_id = ["process", "correlation"]
-    calling = table.iloc[calls.row[callers]][by_id].assign(call=callers)
-    pairs = calling.merge(waits[waits["event"].isna()][[*by_id, "stream"]].drop_duplicates(by_id), on=by_id)
     launches = _launch_order(timeline, work)
-    for lane, of_lane in pairs.groupby(["process", "stream"], sort=False):
-        operations, launch_ns = launches.get(lane, (_NONE, _NONE))
-        call = of_lane["call"].to_numpy()
-        last = np.searchsorted(launch_ns, calls.start[call]) - 1
-        waits_for[call] = np.where(last >= 0, np.append(operations, -1)[last], _NO_WORK)
+    process, stream = calls.process[callers], streams[np.searchsorted(rows, calls.row[callers])]
+    for key, of_process in positions(process).items():
+        for stream_id, of_stream in positions(stream[of_process]).items():
+            operations, launch_ns = launches.get((key, stream_id), (_NONE, _NONE))
+            call = callers[of_process[of_stream]]
+            last = np.searchsorted(launch_ns, calls.start[call]) - 1
+            waits_for[call] = np.where(last >= 0, np.append(operations, -1)[last], _NO_WORK)
     # a call does not wait for an operation that outlasts it
     waits_for[(waits_for >= 0) & (work.end[np.maximum(waits_for, 0)] > calls.end)] = -1
     return waits_for
+
+
+@of_capture
+def _waits_for_streams(timeline: Timeline) -> tuple[Ints, Ints]:
+    """Return the rows of api_calls that are a cudaStreamSynchronize of a known stream, in order, and their streams."""
+    waits, table = timeline.profile.tables.get("syncs"), timeline.profile.tables.get("api_calls")
+    if waits is None or table is None:
+        return _NONE, _NONE
+    names, by_id = table["name"].cat, ["process", "correlation"]
+    is_wait = np.asarray(names.categories.str.contains("StreamSynchronize"), dtype=bool)[names.codes]
+    calling = table.loc[is_wait, by_id].assign(row=np.flatnonzero(is_wait))
+    pairs = calling.merge(waits.loc[waits["event"].isna(), [*by_id, "stream"]].drop_duplicates(by_id), on=by_id)
+    pairs = pairs.sort_values("row")
+    return pairs["row"].to_numpy(), pairs["stream"].to_numpy(dtype=np.int64)
 
 
 # -- dependencies between streams -------------------------------------------------------------------------------------
@@ -633,23 +644,11 @@ def _add_dependencies(timeline: Timeline, calls: CallNodes, work: OperationNodes
 def _event_dependencies(timeline: Timeline, calls: CallNodes, work: OperationNodes) -> Ints:
     """Return for each operation the last one before an event that its stream waits for; -1 for none."""
     dependency = np.full(len(work), -1, dtype=np.int64)
-    tables = timeline.profile.tables
-    records, waits, table = (tables.get(name) for name in ("event_records", "syncs", "api_calls"))
-    if table is None or not len(calls):
+    if not len(calls):
         return dependency
-    by_id = ["process", "correlation"]
-    names = renamed(table["name"], api_names)
-    is_chosen = np.asarray(names.categories.str.contains("StreamWaitEvent"), dtype=bool)[names.codes]
-    waiting = table.loc[is_chosen, [*by_id, "thread", "start_ns"]].rename(columns={"start_ns": "waits_at"})
-    is_chosen = np.asarray(names.categories.str.contains("EventRecord"), dtype=bool)[names.codes]
-    recording = table.loc[is_chosen, [*by_id, "thread", "start_ns"]].rename(columns={"start_ns": "recorded_at"})
-    if records is None or waits is None or not len(records):
-        return _assumed_dependencies(timeline, work, waiting, recording)
-    waits = waits[waits["event"].notna() & waits["correlation"].notna()]
-    keys = ["process", "event", "record"]
-    pairs = waits[[*keys, "stream", "correlation"]].merge(waiting, on=by_id)
-    recorded_events = records.merge(recording, on=by_id).drop_duplicates(keys)
-    pairs = pairs.merge(recorded_events[[*keys, "stream", "recorded_at"]], on=keys, suffixes=("", "_recorded"))
+    pairs = _events_and_waits(timeline)
+    if pairs is None:
+        return _assumed_dependencies(timeline, work)
     if not len(pairs):
         return dependency
     launches = _launch_order(timeline, work)
@@ -663,16 +662,49 @@ def _event_dependencies(timeline: Timeline, calls: CallNodes, work: OperationNod
     return dependency
 
 
-def _assumed_dependencies(
-    timeline: Timeline, work: OperationNodes, waiting: pd.DataFrame, recording: pd.DataFrame
-) -> Ints:
+@of_capture
+def _events_and_waits(timeline: Timeline) -> pd.DataFrame | None:
+    """Return the waits of streams for events: process, stream, stream_recorded, and the ns waits_at and recorded_at.
+
+    None if the capture does not say which event a call is about.
+    """
+    records, waits = (timeline.profile.tables.get(name) for name in ("event_records", "syncs"))
+    if records is None or waits is None or not len(records):
+        return None
+    waiting, recording = _event_calls(timeline)
+    waits = waits[waits["event"].notna() & waits["correlation"].notna()]
+    keys, by_id = ["process", "event", "record"], ["process", "correlation"]
+    pairs = waits[[*keys, "stream", "correlation"]].merge(waiting, on=by_id)
+    recorded_events = records.merge(recording, on=by_id).drop_duplicates(keys)
+    return pairs.merge(recorded_events[[*keys, "stream", "recorded_at"]], on=keys, suffixes=("", "_recorded"))
+
+
+@of_capture
+def _event_calls(timeline: Timeline) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return the calls of cudaStreamWaitEvent and cudaEventRecord: process, correlation, thread, and their start.
+
+    The start is `waits_at` and `recorded_at`, in ns.
+    """
+    table = timeline.profile.tables.get("api_calls", empty("api_calls"))
+    names = renamed(table["name"], api_names)
+    waiting, recording = (
+        table.loc[
+            np.asarray(names.categories.str.contains(function), dtype=bool)[names.codes],
+            ["process", "correlation", "thread", "start_ns"],
+        ].rename(columns={"start_ns": column})
+        for function, column in (("StreamWaitEvent", "waits_at"), ("EventRecord", "recorded_at"))
+    )
+    return waiting, recording
+
+
+def _assumed_dependencies(timeline: Timeline, work: OperationNodes) -> Ints:
     """Return the dependencies of `_event_dependencies` for a capture that does not say which event a call is about.
 
     What a thread launches next after cudaStreamWaitEvent is assumed to follow what it launched last before its last
     cudaEventRecord, if the capture does not show otherwise. A dependency too many only makes a gain smaller.
     """
     dependency = np.full(len(work), -1, dtype=np.int64)
-    table = timeline.profile.tables["api_calls"]
+    table, (waiting, recording) = timeline.profile.tables["api_calls"], _event_calls(timeline)
     rows = np.flatnonzero(work.is_recorded)
     thread = table["thread"].to_numpy()[timeline.operations.call[work.operation[rows]]]
     stream = timeline.operations.stream[work.operation]

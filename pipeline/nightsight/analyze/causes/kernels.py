@@ -286,9 +286,10 @@ def _find_fp32_products(timeline: Timeline) -> Iterator[KernelRemedy]:
     """Find matrix products and convolutions that run in FP32 on CUDA cores, where tensor cores could use TF32."""
     names, work = _kernel_names(timeline), _operation_rows(timeline)
     kinds: tuple[tuple[Kind, str], ...] = (("product", "matrix products"), ("convolution", "convolutions"))
+    rates = list(_tensor_rates(timeline, work.device))
     for kind, plural in kinds:
         is_kind = names.are(kind)[work.code]
-        for rate, has_rate in _tensor_rates(timeline, work.device):
+        for rate, has_rate in rates:
             rows = work.rows_where(is_kind & has_rate)
             if not len(rows):
                 continue
@@ -296,9 +297,7 @@ def _find_fp32_products(timeline: Timeline) -> Iterator[KernelRemedy]:
             shrinkable_ns = np.maximum(time - _LEAST_PRODUCT_NS, 0)
             new_ns = time - shrinkable_ns + np.ceil(shrinkable_ns / max(speedup, 1.0)).astype(np.int64)
             new_ns = np.maximum(new_ns, np.ceil(time * _least_share(timeline)[work.position[rows]]).astype(np.int64))
-            by_name = pd.Series(time).groupby([names.texts[code] for code in work.code[rows]]).sum()
-            by_label = by_name.groupby(lambda name: label_of(name, _NAME_LENGTH)).sum().sort_values(ascending=False)
-            place = f"{plural} ({listed((str(name) for name in by_label.index), _WORDS - 1)})"
+            place = f"{plural} ({_main_kernels(names, work, rows)})"
             yield _make_remedy("tensor_cores", place, timeline, rows, new_ns)
 
 
@@ -332,8 +331,9 @@ def _find_data_movers(timeline: Timeline) -> Iterator[KernelRemedy]:
 
 def _main_kernels(names: _KernelNames, work: _OperationRows, rows: Ints) -> str:
     """Return the kernels with the most time among these rows, in words."""
-    totals = pd.Series(work.time[rows]).groupby([label_of(names.texts[code], _NAME_LENGTH) for code in work.code[rows]])
-    return listed((str(name) for name in totals.sum().sort_values(ascending=False).index), _WORDS - 1)
+    by_code = pd.Series(work.time[rows]).groupby(work.code[rows]).sum()
+    by_label = by_code.groupby([label_of(names.texts[code], _NAME_LENGTH) for code in by_code.index]).sum()
+    return listed((str(label) for label in by_label.sort_values(ascending=False).index), _WORDS - 1)
 
 
 def _find_foreach_optimizers(timeline: Timeline, steps: Ints) -> Iterator[KernelRemedy]:

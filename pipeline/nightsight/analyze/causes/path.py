@@ -17,7 +17,7 @@ from nightsight.analyze.ranges.owners import owners_at
 from nightsight.analyze.split import causing_calls
 from nightsight.dataclass import dataclass
 from nightsight.events.names import GRAPH
-from nightsight.events.ranges import nested_ranges, without_numbers
+from nightsight.events.ranges import general_paths, nested_ranges
 from nightsight.events.timeline import Timeline, distinct, of_capture, operation_column, positions
 from nightsight.events.unseen import graph_captures, unseen_by
 from nightsight.intervals import Flags, Ints, covered, cut, scaled, shared, union_of, without
@@ -331,7 +331,7 @@ def path_table(timeline: Timeline) -> Table:
     row = np.concatenate([rows[others], np.full(len(elsewhere), -1), host_code.row])
     length = np.concatenate([(pieces.end - pieces.start)[np.concatenate([others, elsewhere])], host_code.length])
     ranges = nested_ranges(timeline.profile)["path"].cat
-    texts = [*without_numbers(ranges.categories), OUTSIDE, ""]
+    texts = [*general_paths(timeline.profile), OUTSIDE, ""]
     paths = np.append(ranges.codes.to_numpy(dtype=np.int64), len(texts) - 2)[row]
     is_gpu = pieces.thread[piece] < 0
     keys = {

@@ -39,11 +39,12 @@ from nightsight.events.communication import are_ranks_known, called_by_rank, com
 from nightsight.events.frameworks import JAX, framework_of
 from nightsight.events.loops import UNNAMED, loops_of
 from nightsight.events.peaks import published
-from nightsight.events.ranges import nested_ranges, without_numbers
+from nightsight.events.ranges import general_paths, nested_ranges
 from nightsight.events.timeline import Timeline, of_capture, operation_column, positions
 from nightsight.intervals import Flags, Ints, Spans, covered, union, without
 from nightsight.results.categories import ALLOCATION, BLOCKING_COPY, HOST, IDLE, MODULE, SYNC
 from nightsight.results.rules import KERNEL_WORDS, RULE
+from nightsight.system.parallel import memoize
 from nightsight.tables import MODULE as MODULE_CALL
 from nightsight.tables import empty, integers
 from nightsight.units import format_ranks
@@ -209,7 +210,7 @@ def host_code(scene: Scene, claimed: Flags) -> Iterator[Remedy]:
 
     claimed: the calls before which most host code has a separate cause.
     """
-    calls, pieces = scene.graph.calls, scene.host_code()
+    calls, pieces = scene.graph.calls, scene.host_code
     is_launching = scene.gap[pieces.piece] <= _most_launch_code_ns(scene)[pieces.row]
     is_long = ~is_launching & (calls.cause[pieces.piece] != IDLE.index(MODULE))
     is_long &= ~np.isin(pieces.piece, request_waits(scene)) & ~claimed[pieces.piece]
@@ -346,7 +347,7 @@ def _is_around_model(scene: Scene) -> Flags:
     compute next, and so stays as it is.
     """
     calls, ranges = scene.graph.calls, nested_ranges(scene.timeline.profile)
-    paths = without_numbers(ranges["path"].cat.categories).str.replace("##", "#")
+    paths = general_paths(scene.timeline.profile).str.replace("##", "#")
     is_step = np.asarray(paths == scene.timeline.window.family)[ranges["path"].cat.codes]
     steps = ranges[is_step & (ranges["style"] == MODULE_CALL).to_numpy(dtype=bool)]
     around = np.zeros(len(calls), dtype=bool)
@@ -426,7 +427,7 @@ def _is_eager_jax(scene: Scene) -> bool:
 
 def is_launch_code(scene: Scene) -> Flags:
     """Return the calls whose preceding host code only launches: it is short, or in a range with many launches."""
-    pieces, most_ns = scene.host_code(), _most_launch_code_ns(scene)
+    pieces, most_ns = scene.host_code, _most_launch_code_ns(scene)
     is_longer = np.zeros(len(scene.gap), dtype=bool)
     is_longer[pieces.piece[scene.gap[pieces.piece] > most_ns[pieces.row]]] = True
     return ~is_longer
@@ -503,6 +504,7 @@ def _worker_starts(scene: Scene) -> Ints:
     return restarts if len(restarts) >= _FEWEST_STARTS else restarts[:0]
 
 
+@memoize
 def request_waits(scene: Scene) -> Ints:
     """Return the calls before which the thread waits for requests: a server without load is idle, not slow."""
     after_gap = scene.in_calls[scene.gap[scene.in_calls] > _COMPILING_NS]
@@ -514,6 +516,8 @@ def _samples_before(scene: Scene, calling: Ints, stack: str) -> tuple[Ints, Ints
     """Return the Python stack samples in the host code before each call: the number that match, and of all."""
     calls, match_count, sample_count = scene.graph.calls, np.zeros_like(calling), np.zeros_like(calling)
     samples = scene.timeline.profile.tables.get("python_samples", empty("python_samples"))
+    if not len(samples):
+        return match_count, sample_count
     stacks = samples["stack"].cat
     is_match = np.append(np.asarray(stacks.categories.str.contains(stack), dtype=bool), False)[stacks.codes]
     rows = positions(samples["thread"].to_numpy())
@@ -581,6 +585,7 @@ def large_copies(scene: Scene) -> Iterator[Remedy]:
         yield Remedy(rule, path, _DIRECTION_NAMES[direction], scene.cases(calling), time, edit, in_steps=share)
 
 
+@memoize
 def _host_copies(scene: Scene) -> tuple[Ints, Floats, Flags]:
     """Return the replayed copies between host and device, their bytes, and whether the host memory is pageable."""
     table, work = scene.timeline.profile.tables.get("memory_ops"), scene.graph.work
@@ -727,8 +732,10 @@ def _page_waits(
     The time to move the same bytes at the rate of the link does not count, since that remains.
     """
     table, faults = (timeline.profile.tables.get(name, empty(name)) for name in ("memory_ops", "gpu_page_faults"))
-    rate = link_rate(timeline)
-    moves = table[table["operation"] == operation]
+    is_move = table["operation"] == operation
+    if not is_move.any():
+        return
+    rate, moves = link_rate(timeline), table[is_move]
     for key, rows in positions(integers(moves[column])).items():
         of_key = moves.iloc[rows].sort_values("start_ns")
         start, end = (of_key[name].to_numpy() for name in ("start_ns", "end_ns"))

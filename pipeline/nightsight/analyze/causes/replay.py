@@ -143,24 +143,29 @@ class Model:
         return np.asarray(np.maximum(end - begin, 0) / (last - first))
 
     def floor(self, lags: Floats) -> Floats:
-        """Return a lower bound of `lengths` in ns, per column of `lags`: the work of the busiest stream.
-
-        Per step, it is that of whole steps: in a replay of few steps, work can move into the others.
-        """
-        stream_edges = np.flatnonzero(self.kind == STREAM)
-        if not len(stream_edges):
+        """Return a lower bound of `lengths` in ns, per column of `lags`: the work of the busiest stream."""
+        edges, stream, hop_ns, steps = self._stream_work
+        if not len(edges):
             return np.zeros(lags.shape[1])
-        work, item, steps = self.graph.work, self.item[stream_edges], 1
-        if self.steps:
-            low, high = int(self.step[self.step >= 0].min()), int(self.step.max())
-            is_whole = (self.step[self.target[stream_edges]] > low) & (self.step[self.target[stream_edges]] < high)
-            stream_edges, item, steps = stream_edges[is_whole], item[is_whole], high - low - 1
-        # operations that follow each other on a stream share a number
-        stream = np.cumsum(work.previous < 0)[item]
         # an operation that starts before the previous one ends counts for less than its length
-        time_ns = np.maximum(lags[stream_edges] - np.maximum(work.hop_ns[item], 0)[:, None], 0)
-        sums = pd.DataFrame(time_ns).groupby(stream).sum()
-        return np.asarray(sums.max(axis=0) / steps, dtype=np.float64) if len(sums) else np.zeros(lags.shape[1])
+        sums = pd.DataFrame(np.maximum(lags[edges] - hop_ns[:, None], 0)).groupby(stream).sum()
+        return np.asarray(sums.max(axis=0) / steps, dtype=np.float64)
+
+    @cached_property
+    def _stream_work(self) -> tuple[Ints, Ints, Ints, int]:
+        """The edges between operations of a stream, the stream and the hop in ns of each, and the number of steps.
+
+        Only those of whole steps: in a replay of few steps, work can move into the others.
+        """
+        edges, work, steps = np.flatnonzero(self.kind == STREAM), self.graph.work, 1
+        if len(edges) and self.steps:
+            low, high = int(self.step[self.step >= 0].min()), int(self.step.max())
+            step = self.step[self.target[edges]]
+            edges, steps = edges[(step > low) & (step < high)], high - low - 1
+        item = self.item[edges]
+        # operations that follow each other on a stream share a number
+        stream: Ints = np.cumsum(work.previous < 0)
+        return edges, stream[item], np.maximum(work.hop_ns[item], 0), steps
 
 
 class _EdgeList(NamedTuple):
@@ -312,6 +317,7 @@ def _operation_edges(calls: CallNodes, work: OperationNodes, groups: Ints, windo
     yield LAUNCH, np.full(len(rows), -1), first + rows, work.end[rows] - window.start_ns, rows
 
 
+@memoize
 def unblocked_ns(calls: CallNodes) -> Ints:
     """Return how long each call takes if it need not wait: the tenth percentile of its function.
 

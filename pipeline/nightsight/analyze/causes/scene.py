@@ -13,7 +13,7 @@ from nightsight.analyze.ranges.callers import OUTSIDE
 from nightsight.analyze.ranges.owners import owners_at
 from nightsight.dataclass import dataclass
 from nightsight.events.communication import called_by_rank
-from nightsight.events.ranges import nested_ranges, without_numbers
+from nightsight.events.ranges import general_paths, nested_ranges
 from nightsight.events.timeline import Timeline, positions
 from nightsight.events.unseen import graph_captures, pauses
 from nightsight.intervals import Flags, Ints, covered, union_of
@@ -56,7 +56,7 @@ class Scene:
         self.steps = max(self.model.steps, 1)
         rows, _ = owners_at(timeline, calls.thread, calls.process, calls.start)
         ranges = nested_ranges(timeline.profile)["path"].cat
-        codes, self.paths = pd.factorize(np.append(without_numbers(ranges.categories).to_numpy(dtype=object), OUTSIDE))
+        codes, self.paths = pd.factorize(np.append(general_paths(timeline.profile).to_numpy(dtype=object), OUTSIDE))
         # the last entry is for calls outside of all ranges
         self._path_of_row = np.append(codes[ranges.codes.to_numpy(dtype=np.int64)], codes[-1])
         self.path = self._path_of_row[rows]
@@ -107,8 +107,9 @@ class Scene:
                 least[edges[is_inside]] = np.maximum(least[edges[is_inside]], time[is_inside])
         return least
 
+    @cached_property
     def host_code(self) -> HostCode:
-        """Return the host code before replayed calls, cut at ranges; `piece`: the call, `row`: its range in `paths`."""
+        """The host code before replayed calls, cut at ranges; `piece`: the call, `row`: its range in `paths`."""
         calls, replayed = self.graph.calls, self.in_calls
         columns = (calls.thread, calls.process, self.gap_start, calls.start)
         cut = cut_at_ranges(self.timeline, *(column[replayed] for column in columns))
