@@ -12,7 +12,7 @@ from nightsight.events.peaks import Peaks, published
 from nightsight.events.timeline import Timeline, begun, of_window
 from nightsight.intervals import Flags, Ints, covered, union
 from nightsight.results.gpu import COPY_SIZES, GPU_PEAKS, MEMORY_OPERATIONS, SLOW_COPIES
-from nightsight.tables import aggregate, categorical, duration, empty, nullable_integers, summarize, time_summary, total
+from nightsight.tables import aggregate, categorical, duration, empty, nullable_integers, time_summary, total
 
 _KINDS: Final = ["operation", "source_kind", "target_kind"]
 # the column of `_peaks` that bounds the rate of each kind of operation
@@ -44,9 +44,9 @@ def memory_operations(timeline: Timeline) -> Table:
     """Return one row per direction and pair of memory kinds: time, size, rate, and rate in percent of the peak."""
     operations = of_window(timeline, "memory_ops")
     times = time_summary(operations, _KINDS)
-    sizes = summarize(operations, _KINDS, "bytes")
-    sizes = sizes.rename(columns={name: f"{name}_bytes" for name in ("avg", "med", "min", "max")})
-    table = times.merge(sizes.drop(columns=["count", "stddev", "total"]), on=_KINDS, how="left", validate="1:1")
+    by_kinds = operations.groupby(_KINDS, observed=True)
+    sizes = aggregate(by_kinds, avg_bytes=("bytes", "mean"), max_bytes=("bytes", "max")).reset_index()
+    table = times.merge(sizes, on=_KINDS, how="left", validate="1:1")
     # one unknown size makes the sum unknown; `summarize` would skip it
     sums = total(operations["bytes"], [operations[name] for name in _KINDS]).rename("total_bytes").reset_index()
     table = table.merge(sums, on=_KINDS, how="left", validate="1:1")
