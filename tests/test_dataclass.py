@@ -3,9 +3,11 @@
 import copy
 import dataclasses
 import pickle
+import re
 from collections.abc import Callable
 from dataclasses import FrozenInstanceError, asdict, field, fields, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -123,3 +125,10 @@ def test_identity_is_kept_without_eq_and_others_are_pythons() -> None:
     changed.x = 2
     assert changed == Open(2)
     assert Sorted(1) < Sorted(2)
+
+
+def test_all_modules_use_it() -> None:
+    package = Path(__file__).parents[1] / "pipeline" / "nightsight"
+    slow = re.compile(r"^from dataclasses import .*\bdataclass\b|^import dataclasses", re.MULTILINE)
+    users = [file.name for file in package.rglob("*.py") if slow.search(file.read_text(encoding="utf-8"))]
+    assert users == ["dataclass.py"]

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from nightsight import tables
-from nightsight.tables import TEXT, conform, empty, levels, nearest, summarize
+from nightsight.tables import TEXT, aggregate, conform, empty, levels, nearest, summarize
 from tests.properties import examples
 
 # for each row its parent, or -1, and whether it is passed over
@@ -54,3 +54,28 @@ def test_a_column_of_one_value_has_it_in_memory_once(priorities: list[int]) -> N
     assert tables.unique(found["thread"]) == sorted({*priorities})
     assert (found["thread"].to_numpy().strides == (0,)) == (len({*priorities}) == 1)
     assert conform("threads", empty("threads")).empty
+
+
+@pytest.mark.parametrize("keys", [["place"], ["place", "name"]])
+@pytest.mark.parametrize("rows", [5, 0])
+def test_groups_are_aggregated_as_pandas_does(keys: list[str], rows: int) -> None:
+    frame = pd.DataFrame(
+        {
+            "place": [2, 1, 2, 2, 1],
+            "name": pd.Categorical(["b", "a", "b", "a", "a"], categories=["a", "b", "c"]),
+            "time": [5, 4, 3, 2, 1],
+            "bytes": pd.array([1, None, 3, 4, None], dtype="int64[pyarrow]"),
+            "word": ["x", "y", "x", "z", "y"],
+        }
+    )[:rows]
+    columns = {
+        "count": ("time", "size"),
+        "longest": ("time", "max"),
+        "mean": ("time", "mean"),
+        "bytes": ("bytes", "sum"),
+        "word": ("word", "first"),
+        "words": ("word", "nunique"),
+        "name_of_key": ("place", "min"),
+    }
+    expected = frame.groupby(keys, observed=True).agg(**columns)
+    pd.testing.assert_frame_equal(aggregate(frame.groupby(keys, observed=True), **columns), expected)
