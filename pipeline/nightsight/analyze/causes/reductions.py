@@ -40,6 +40,9 @@ class Unneeded(NamedTuple):
     passes: int
 
 
+_NOTHING: Final = Unneeded(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), 0)
+
+
 def unneeded_reductions(scene: Scene) -> Unneeded:
     """Return the unneeded reductions and their copies."""
     model, work = scene.model, scene.graph.work
@@ -48,7 +51,7 @@ def unneeded_reductions(scene: Scene) -> Unneeded:
     reduces = (calls["name"] == "allreduce").to_numpy() & (size >= _LEAST_BYTES)
     reduces &= model.edges[TRANSFER][scene.place[calls["operation"]]] >= 0
     if not reduces.any():
-        return np.empty(0, dtype=np.int64), 0
+        return _NOTHING
     calls, size = calls[reduces], size[reduces]
     rows, call_ns, end = scene.place[calls["operation"]], calls["called_ns"].to_numpy(), calls["end_ns"].to_numpy()
     updates = _update_flags(scene, work.operation)
@@ -75,7 +78,7 @@ def unneeded_reductions(scene: Scene) -> Unneeded:
                 copies.append(_copies(scene, rows[bucket_rows].reshape(passes, -1), since_ns))
                 passes_of.append(passes)
     if not unneeded:
-        return Unneeded(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), 0)
+        return _NOTHING
     return Unneeded(np.concatenate(unneeded), np.concatenate(copies), int(np.median(passes_of)))
 
 
