@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -12,7 +13,6 @@ from nightsight.collect.interpreter import interpreter
 from nightsight.collect.own import own_workloads
 from nightsight.collect.replay import Replay
 from nightsight.collect.workloads import Request, registered_workloads, resolve
-from nightsight.dataclass import dataclass
 from nightsight.errors import MissingTable
 from nightsight.events.window import AUTO
 from nightsight.model.report import Finding, names_of

@@ -3,14 +3,13 @@
 import re
 import shlex
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 from click.core import ParameterSource
-
-from nightsight.dataclass import dataclass
 
 if TYPE_CHECKING:
     from nightsight.collect import Choice

@@ -3,9 +3,8 @@
 import time
 from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import Protocol
-
-from nightsight.dataclass import dataclass
 
 
 class Progress(Protocol):

@@ -2,10 +2,9 @@
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
-
-from nightsight.dataclass import dataclass
 
 _MOST_RANKS: Final = 8
 SUFFIXES: Final = (

@@ -1,10 +1,10 @@
 """An analysis: a function that computes the table of one entry of the register from a timeline."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import pandas as pd
 
-from nightsight.dataclass import dataclass
 from nightsight.events.timeline import Timeline
 from nightsight.model.report import Result
 from nightsight.results.entry import Entry

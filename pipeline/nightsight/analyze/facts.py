@@ -5,6 +5,7 @@ graph and host-to-host copies.
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -13,7 +14,6 @@ import pandas as pd
 from nightsight.analyze.analysis import Analysis, Table
 from nightsight.analyze.no_work import NOT_RECORDED, next_to_none, no_work, not_traced, unimported
 from nightsight.analyze.unseen_work import unseen_work
-from nightsight.dataclass import dataclass
 from nightsight.events.communication import are_ranks_known, of_all_ranks, ranks_of
 from nightsight.events.launches import GPU_TABLES, find_keys
 from nightsight.events.sharing import sharing

@@ -8,7 +8,7 @@ short the gaps are. Recorded calls are spans, so their time is known.
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from itertools import groupby, pairwise
 from typing import Any, Final, NamedTuple
 
@@ -17,7 +17,6 @@ import pandas as pd
 
 from nightsight.analyze.analysis import Analysis, Table
 from nightsight.analyze.split import causing_calls, devices_at_work, window_waits
-from nightsight.dataclass import dataclass
 from nightsight.events.categories import Categories
 from nightsight.events.stacks import framed, joined, of_library, split, without_line
 from nightsight.events.timeline import Timeline, positions

@@ -1,13 +1,12 @@
 """Finds collectives that do not match across ranks: a different one, a different size, or a missing call."""
 
 from collections.abc import Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 import pandas as pd
 
-from nightsight.dataclass import dataclass
 from nightsight.events.communication import PAIRWISE, communication
 from nightsight.events.timeline import Timeline, positions
 from nightsight.intervals import Ints

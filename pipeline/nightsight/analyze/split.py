@@ -5,6 +5,7 @@ to exactly the window.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, NamedTuple
 
@@ -12,7 +13,6 @@ import numpy as np
 import pandas as pd
 
 from nightsight.analyze.analysis import Analysis, Table
-from nightsight.dataclass import dataclass
 from nightsight.events.categories import Activity, Categories, call_causes, operation_categories
 from nightsight.events.names import api_names
 from nightsight.events.steps import device_steps

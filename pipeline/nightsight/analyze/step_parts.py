@@ -5,7 +5,7 @@ it equally, so the parts of a device add up to its mean step. Without GPU work, 
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from itertools import accumulate, chain
 from typing import Any, Final
 
@@ -17,7 +17,6 @@ from nightsight.analyze.ranges.callers import OUTSIDE, owner_rows
 from nightsight.analyze.ranges.owners import owners_at
 from nightsight.analyze.split import Waits, busy_categories, device_splits, find_waits
 from nightsight.analyze.step_work import copy_names
-from nightsight.dataclass import dataclass
 from nightsight.events.categories import Categories
 from nightsight.events.kernel_labels import family_of
 from nightsight.events.names import GRAPH

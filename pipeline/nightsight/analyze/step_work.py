@@ -5,6 +5,7 @@ be compared per repetition. Work belongs to the repetition in which the CPU laun
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -12,7 +13,6 @@ import pandas as pd
 
 from nightsight.analyze.analysis import Analysis, Table
 from nightsight.analyze.ranges.owners import call_owners
-from nightsight.dataclass import dataclass
 from nightsight.events.names import GRAPH, api_names
 from nightsight.events.operators import launching_operators, nested_operators
 from nightsight.events.ranges import repetitions

@@ -13,7 +13,7 @@ import shutil
 import sqlite3
 from collections.abc import Mapping
 from contextlib import closing, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,7 +24,6 @@ from nightsight.collect.nsys import export_sqlite, record, required_nsys
 from nightsight.collect.process import Child, run_logged
 from nightsight.collect.tools import ask, read_system, tool_version
 from nightsight.collect.workloads import PACKAGE, Program, Request, child_environment
-from nightsight.dataclass import dataclass
 from nightsight.errors import CaptureError, PipelineError, ToolError
 from nightsight.events.names import CALL_KINDS, LAUNCHES, api_names, call_kinds
 from nightsight.progress import silent

@@ -8,14 +8,13 @@ import os
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from statistics import median
 from types import ModuleType
 from typing import Any, Final
 
 from nightsight.collect.tools import allowed_environment, read_system
-from nightsight.dataclass import dataclass
 from nightsight.errors import ToolError
 from nightsight.model.report import Conditions, Finding
 from nightsight.system.installing import for_nightsight

@@ -6,13 +6,13 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
 from nightsight.collect import conditions, tools
 from nightsight.collect.interpreter import Interpreter, install_hint, interpreter
 from nightsight.collect.isolation import isolation
-from nightsight.dataclass import dataclass
 from nightsight.errors import ToolError
 from nightsight.system.installing import Place, for_programs
 

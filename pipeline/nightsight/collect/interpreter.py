@@ -5,11 +5,11 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from nightsight.collect.tools import ask_python
-from nightsight.dataclass import dataclass
 from nightsight.errors import ToolError
 from nightsight.system.installing import Place, for_programs
 

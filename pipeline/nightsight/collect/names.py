@@ -10,12 +10,11 @@ buffers before the program ends (workloads/injected/saving.py).
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from nightsight.collect.workloads import PACKAGE, Program, Request, child_environment
-from nightsight.dataclass import dataclass
 from nightsight.model.report import Finding
 
 NAMES: Final = ("modules", "operators", "shapes", "python")

@@ -3,7 +3,7 @@
 import difflib
 import re
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -29,7 +29,6 @@ from nightsight.collect.workloads import (
     partial_capture,
     program_failure,
 )
-from nightsight.dataclass import dataclass
 from nightsight.errors import PipelineError, ToolError, UsageError
 from nightsight.model.report import Capture, Finding
 from nightsight.progress import Progress

@@ -4,7 +4,7 @@ import re
 import tempfile
 import time
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -35,7 +35,6 @@ from nightsight.collect.workloads import (
     program_failure,
     run_benchmark,
 )
-from nightsight.dataclass import dataclass
 from nightsight.errors import CaptureError, PipelineError, ToolError, WorkloadError
 from nightsight.model.report import Capture, Finding
 from nightsight.system.scratch import scratch

@@ -9,10 +9,10 @@ import os
 import re
 import sys
 from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from nightsight.dataclass import dataclass
 from nightsight.errors import UsageError
 from nightsight.system.settings_file import PYPROJECT, document_of, refuse_unknown
 from nightsight.system.shipped import shipped

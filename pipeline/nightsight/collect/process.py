@@ -14,14 +14,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from nightsight.collect import guard
 from nightsight.collect.output import Output
 from nightsight.collect.tools import start_error
-from nightsight.dataclass import dataclass
 
 Listener = Callable[[str], bool]
 """Takes new output of a process; returns True when the process can be stopped."""

@@ -8,7 +8,7 @@ import json
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,7 +18,6 @@ from nightsight.collect.process import Child, run_logged
 from nightsight.collect.timing import Limit, summarize_ranges
 from nightsight.collect.tools import writable_folder
 from nightsight.collect.workloads import PACKAGE, Program, Request, child_environment
-from nightsight.dataclass import dataclass
 from nightsight.errors import ToolError, UsageError
 from nightsight.model.proof import Place
 from nightsight.results.switches import NONE, NUMERICS, Switch

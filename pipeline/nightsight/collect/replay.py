@@ -2,9 +2,9 @@
 
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Final
 
-from nightsight.dataclass import dataclass
 from nightsight.events.kernel_names import NO_PEERS
 from nightsight.model.report import Finding
 

@@ -8,6 +8,7 @@ either ends the program or, with --kill=none, ends itself and leaves the program
 import time
 import uuid
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 from typing import Final, Protocol
@@ -24,7 +25,6 @@ from nightsight.collect.workloads import (
     partial_capture,
     program_failure,
 )
-from nightsight.dataclass import dataclass
 from nightsight.errors import CaptureError, PipelineError, ToolError, WorkloadError
 from nightsight.model.report import Finding
 

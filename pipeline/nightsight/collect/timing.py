@@ -6,6 +6,7 @@ A hook in the program (workloads/timed/sitecustomize.py) notes when NVTX ranges 
 import json
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,7 +16,6 @@ import pandas as pd
 from nightsight.collect.process import Child, run_logged
 from nightsight.collect.tools import writable_folder
 from nightsight.collect.workloads import PACKAGE, Program, Request, child_environment
-from nightsight.dataclass import dataclass
 from nightsight.errors import ToolError
 from nightsight.events.loops import ENDS_WITH, ends_a_step, slow_at_start
 from nightsight.events.ranges import LEAST, without_numbers

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -23,7 +23,6 @@ from nightsight.collect.workloads import (
     program_failure,
     run_benchmark,
 )
-from nightsight.dataclass import dataclass
 from nightsight.errors import CaptureError, ToolError
 from nightsight.model.report import Capture
 from nightsight.system.installing import Place

@@ -1,11 +1,10 @@
 """What torch.profiler should record, and findings about the resulting steps and traces."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from nightsight.dataclass import dataclass
 from nightsight.errors import CaptureError, ToolError
 from nightsight.model.report import Finding
 

@@ -11,7 +11,7 @@ import tempfile
 import tomllib
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Final, Literal
@@ -22,7 +22,6 @@ from nightsight.collect.replay import Replay
 from nightsight.collect.tools import allowed_environment, commit, has_gpu, writable_folder, write_error
 from nightsight.collect.tracing import WHOLE_RUN, Tracing
 from nightsight.collect.variables import is_secret_name, is_secret_value
-from nightsight.dataclass import dataclass
 from nightsight.errors import CaptureError, UsageError, WorkloadError
 from nightsight.model.history import digest
 from nightsight.model.report import ARGUMENTS, Benchmark, Capture, Environment, Finding

@@ -13,14 +13,13 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import chdir, contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from nightsight.collect.process import Child, last_lines, run_logged
 from nightsight.collect.tools import allowed_environment, ask_python, start_error
 from nightsight.collect.workloads import Program, Request, child_environment, resolve
-from nightsight.dataclass import dataclass
 from nightsight.errors import NotMeasured, ToolError, UsageError
 from nightsight.system.scratch import scratch
 

@@ -1,6 +1,7 @@
 """Compares the measures of two sides: pairs runs, matches kernels, and derives changes and verdicts."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -14,7 +15,6 @@ from nightsight.compare.sentence import comparison_sentence
 from nightsight.compare.settings import Settings
 from nightsight.compare.statistics import one_sided
 from nightsight.compare.verdicts import MeasureTable, MeasureTests
-from nightsight.dataclass import dataclass
 from nightsight.errors import UsageError
 from nightsight.model.compare import CHANGES, GATE, STEP, Comparison, Difference, Measures, Noise
 from nightsight.tables import aggregate

@@ -5,6 +5,7 @@ above the limit is ruled out. Otherwise it is inconclusive.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from math import ceil, isfinite
 from typing import Final
@@ -15,7 +16,6 @@ from nightsight.compare.facts import offset_counts
 from nightsight.compare.measures import calls_counted
 from nightsight.compare.metric import CAN_BE_NONE, WORDS, Metric, metrics_of
 from nightsight.compare.settings import MOST_GREEN_PCT, Limit, Settings
-from nightsight.dataclass import dataclass
 from nightsight.events.kernel_names import base_name, communicates
 from nightsight.model.compare import (
     ALLOCATIONS,

@@ -8,6 +8,7 @@ kernels at the same place match only if their names also show that they do the s
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
 from itertools import islice
 from typing import Final, NamedTuple
@@ -15,7 +16,6 @@ from typing import Final, NamedTuple
 import numpy as np
 import pandas as pd
 
-from nightsight.dataclass import dataclass
 from nightsight.events.kernel_kinds import kind_of, operation
 from nightsight.events.kernel_names import base_name
 

@@ -1,12 +1,12 @@
 """A gate metric of a comparison: its values and their wording."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import isfinite
 from typing import Final
 
 import pandas as pd
 
-from nightsight.dataclass import dataclass
 from nightsight.model.compare import (
     ALLOCATIONS,
     COLLECTIVES,

@@ -5,13 +5,12 @@ Settings of a workload override the general ones: [gate] and [gate.workloads.NAM
 
 import datetime as dt
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import field, fields
+from dataclasses import dataclass, field, fields
 from functools import partial
 from math import isfinite, sqrt
 from pathlib import Path
 from typing import Any, Final
 
-from nightsight.dataclass import dataclass
 from nightsight.errors import UsageError
 from nightsight.model.compare import COUNTS, EXPOSED, GATE, KERNELS, KINDS, STEP, UNPROFILED, AcceptedChange, Noise
 from nightsight.results.categories import BUSY, IDLE

@@ -6,13 +6,12 @@ noisy kernels usually are, so each variance is shrunk towards the typical one of
 2009), so that shifts of a few per mille, which occur between any two processes, do not count.
 """
 
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 from scipy.special import comb, digamma, polygamma, stdtr, stdtrit
-
-from nightsight.dataclass import dataclass
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 Flags = np.ndarray[Any, np.dtype[np.bool_]]

@@ -7,6 +7,7 @@ whole, launch calls are slower too: their time shows the speed of the host, and 
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import ceil, sqrt
 from typing import Final, NamedTuple
 
@@ -14,7 +15,6 @@ import numpy as np
 from scipy.special import stdtrit
 
 from nightsight.compare.statistics import LEAST_RUNS, Floats
-from nightsight.dataclass import dataclass
 from nightsight.model.compare import STEP, Measures
 
 MEDIANS: Final = "by its medians"

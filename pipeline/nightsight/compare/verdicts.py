@@ -1,7 +1,7 @@
 """Derives a verdict for each measure: whether it is too small to test, what the test shows, what would settle it."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -20,7 +20,6 @@ from nightsight.compare.statistics import (
     one_sided,
 )
 from nightsight.compare.steps import ESTIMATES, Estimate, Evidence, evidence
-from nightsight.dataclass import dataclass
 from nightsight.model.compare import COUNTS, LAUNCHES, STEP, UNPROFILED, Measures, unit_of
 
 # the resolution of nsys's clock on a GPU

@@ -7,11 +7,9 @@ of names: `renamed(frame["name"], lambda names: names.map(normalised))` of night
 
 import re
 from collections.abc import Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
-
-from nightsight.dataclass import dataclass
 
 _PEERS: Final = (
     "nccl|nvshmem|mscclpp|deep_ep|pplx|mori::|userbuffers|multimem|mnnvl|cross_device_reduce|all_?reduce|all_?gather|"

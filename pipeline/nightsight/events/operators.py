@@ -5,13 +5,13 @@ nest by time. GPU work belongs to the innermost operator around the call that la
 that one. An allocation belongs to all operators that run at that time, on any thread.
 """
 
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 
-from nightsight.dataclass import dataclass
 from nightsight.events.timeline import Timeline, of_capture
 from nightsight.intervals import Ints, in_order, outer
 from nightsight.tables import categorical, innermost_of, integers, levels

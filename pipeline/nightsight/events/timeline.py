@@ -1,6 +1,7 @@
 """Shared by all analyses: the GPU operations of a profile, and the time window that the report covers."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import wraps
 from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary, ref
@@ -8,7 +9,6 @@ from weakref import WeakKeyDictionary, ref
 import numpy as np
 import pandas as pd
 
-from nightsight.dataclass import dataclass
 from nightsight.events.launches import GPU_TABLES, launch_keys, launching_calls
 from nightsight.events.names import GRAPH
 from nightsight.events.window import GPU_WORK, RECORDED, Window, chosen_window

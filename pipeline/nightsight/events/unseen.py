@@ -9,12 +9,12 @@ The opposite is recording a CUDA graph (from begin to end of a stream capture): 
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import pandas as pd
 
-from nightsight.dataclass import dataclass
 from nightsight.events.categories import call_causes
 from nightsight.events.launches import GPU_TABLES, are_launched, find_keys, launch_keys, launching_calls
 from nightsight.events.loops import loops_of

@@ -8,13 +8,12 @@ operation.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
 import pandas as pd
 
-from nightsight.dataclass import dataclass
 from nightsight.errors import UsageError
 from nightsight.events.launches import GPU_TABLES
 from nightsight.events.loops import (

@@ -8,11 +8,11 @@ import re
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Executor, Future
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import islice
 from queue import SimpleQueue
 from typing import Any, Final
 
-from nightsight.dataclass import dataclass
 from nightsight.errors import CaptureError, PipelineError, ToolError, UsageError
 from nightsight.progress import Progress
 from nightsight.system.installing import EXTRAS, for_nightsight

@@ -10,12 +10,11 @@ import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 from nightsight.captures import NSYS_EXPORT, NSYS_REPORT, is_named_as_capture, is_never_capture, unprofiled_file
-from nightsight.dataclass import dataclass
 from nightsight.errors import CaptureError, PipelineError
 from nightsight.model.fleet import Failure
 from nightsight.system.scratch import scratch

@@ -9,11 +9,10 @@ import datetime as dt
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from math import isfinite
 from typing import Any, Final
 
-from nightsight.dataclass import dataclass
 from nightsight.errors import CaptureError
 from nightsight.model.compare import Measures
 from nightsight.model.history import Key, digest

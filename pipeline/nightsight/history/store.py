@@ -8,10 +8,10 @@ what another one wrote. Readers take both layouts, in both places.
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
-from nightsight.dataclass import dataclass
 from nightsight.errors import CaptureError
 from nightsight.history.rows import HistoryRow, row_from
 

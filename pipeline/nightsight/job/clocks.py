@@ -5,10 +5,9 @@ the clocks of captures, and the accuracy of comparisons between hosts.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
-from nightsight.dataclass import dataclass
 from nightsight.events.communication import ONE_CLOCK_NS, shift_between
 from nightsight.job.facts import RankFacts
 

@@ -2,13 +2,13 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
 import numpy as np
 import pandas as pd
 
-from nightsight.dataclass import dataclass
 from nightsight.events.communication import communicating, communication, overlapping_work, pids
 from nightsight.events.launches import GPU_TABLES
 from nightsight.events.sharing import cards

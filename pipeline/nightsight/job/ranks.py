@@ -2,13 +2,13 @@
 
 import re
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, NoReturn
 
 import numpy as np
 import pandas as pd
 
-from nightsight.dataclass import dataclass
 from nightsight.errors import UsageError
 from nightsight.intervals import Ints
 from nightsight.job.clocks import CaptureClock, clocks_of

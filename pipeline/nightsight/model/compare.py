@@ -5,12 +5,11 @@ files and raw captures can be compared in the same way, and the history keeps th
 """
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Final, Literal
 
 import pandas as pd
 
-from nightsight.dataclass import dataclass
 from nightsight.model.report import Conditions, Environment
 from nightsight.results.categories import BUSY, IDLE
 from nightsight.units import split

@@ -5,12 +5,11 @@ and queried with SQL. Like a report, they contain no host, user or path.
 """
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Final
 
 import pandas as pd
 
-from nightsight.dataclass import dataclass
 from nightsight.results.categories import BUSY, IDLE, group_of
 from nightsight.results.entry import NUMBER, TEXT, WHOLE, Column
 from nightsight.version import VERSION

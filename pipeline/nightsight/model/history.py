@@ -8,14 +8,13 @@ import datetime as dt
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, field
+from dataclasses import asdict, dataclass, field
 from typing import Final, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from nightsight import robust
-from nightsight.dataclass import dataclass
 from nightsight.model.compare import unit_of
 from nightsight.model.report import ARGUMENTS, Conditions, Environment
 from nightsight.units import heading, split

@@ -2,11 +2,10 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, field
+from dataclasses import asdict, dataclass, field
 from math import exp
 from typing import Any, Final
 
-from nightsight.dataclass import dataclass
 from nightsight.errors import CaptureError
 
 VERSION: Final = 1

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, asdict, field, fields, is_dataclass, replace
+from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass, replace
 from math import inf, isfinite
 from pathlib import Path
 from types import UnionType
@@ -11,7 +11,6 @@ from typing import Any, Final, Literal, get_args, get_origin, get_type_hints, ov
 
 import pandas as pd
 
-from nightsight.dataclass import dataclass
 from nightsight.errors import CaptureError, MissingTable
 from nightsight.intervals import Spans
 from nightsight.results.entry import Entry

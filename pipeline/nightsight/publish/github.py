@@ -12,10 +12,10 @@ import os
 import re
 import subprocess
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from nightsight.dataclass import dataclass
 from nightsight.errors import PipelineError, ToolError
 from nightsight.render.export.markdown import escape, unescape
 

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any, Final, Self, TypeVar
 from urllib.parse import quote
@@ -13,7 +14,6 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from nightsight.dataclass import dataclass
 from nightsight.errors import CaptureError
 from nightsight.read.btree import Numbers, Unusual, whole_numbers
 

@@ -5,9 +5,9 @@ a page take as long to import as a JSON file takes to write.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from nightsight.dataclass import dataclass
 from nightsight.errors import UsageError
 from nightsight.events.categories import Activity
 from nightsight.model.report import Profile, Report

@@ -5,6 +5,7 @@ Terminals get lines, notebooks get HTML. All texts are printable: names of kerne
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from html import escape
 from itertools import accumulate
 from typing import Any, Final, Literal
@@ -13,7 +14,6 @@ import numpy as np
 import pandas as pd
 from rich.cells import cell_len
 
-from nightsight.dataclass import dataclass
 from nightsight.model.report import Report
 from nightsight.render.lines import align, clip, cut, wrap
 from nightsight.render.page.findings import Banner, banners

@@ -2,13 +2,12 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from nightsight.dataclass import dataclass
 from nightsight.events.kernel_labels import label_of
 from nightsight.events.peaks import LIMITED_PCT
 from nightsight.events.window import GPU_WORK, LONG_REST, START_UP

@@ -1,10 +1,9 @@
 """Declare a result of a report: its definition, its columns, and how the page shows it."""
 
+from dataclasses import dataclass
 from typing import Final, Literal
 
 import pandas as pd
-
-from nightsight.dataclass import dataclass
 
 Type = Literal["text", "whole", "number"]
 TEXT: Final = "text"

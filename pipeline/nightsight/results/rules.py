@@ -5,10 +5,9 @@ first screen, the table in docs/advice.md. `nightsight.analyze.causes.remedies` 
 """
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Final
 
-from nightsight.dataclass import dataclass
 from nightsight.results.categories import ALLOCATION, COMMUNICATION, COMPUTE, COPIES, HOST, LAUNCH, MODULE, SYNC
 
 WORTH_PCT: Final = 3.0

@@ -5,10 +5,8 @@ The changes themselves run inside the program (workloads/injected/switching.py),
 
 import re
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Final
-
-from nightsight.dataclass import dataclass
 
 NONE: Final = "none"
 ROUNDING: Final = "rounding"

@@ -13,12 +13,12 @@ import stat
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
 from nightsight.captures import preferred
-from nightsight.dataclass import dataclass
 from nightsight.errors import CaptureError, UsageError
 
 PROOF: Final = Path("proof", "proof.json")

@@ -6,12 +6,12 @@ removed from the remaining texts. The result is read back before it gets its nam
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 from nightsight.captures import unprofiled_file
-from nightsight.dataclass import dataclass
 from nightsight.errors import CaptureError
 from nightsight.read import Kind, read, recognize
 from nightsight.read.chrome import open_unpacked

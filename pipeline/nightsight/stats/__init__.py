@@ -6,10 +6,9 @@ docs/stats.md lists the definitions, and where they differ from those of the rep
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
-from nightsight.dataclass import dataclass
 from nightsight.errors import MissingTable, UsageError
 from nightsight.model.report import Profile
 from nightsight.stats.calls import cuda_api_sum, cuda_api_trace, osrt_sum

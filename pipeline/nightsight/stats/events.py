@@ -1,12 +1,11 @@
 """Joins that several reports share: the calls that launched GPU operations, and the ranges around these calls."""
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 import numpy as np
 import pandas as pd
 
-from nightsight.dataclass import dataclass
 from nightsight.errors import CaptureError
 from nightsight.intervals import Ints, contained
 from nightsight.model.report import Profile

@@ -1,6 +1,7 @@
 """Summaries like NVIDIA's: the statistics per group, their columns, and the order of the rows."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Any, Final
 
@@ -8,7 +9,6 @@ import numpy as np
 import pandas as pd
 from pandas.api.types import union_categoricals
 
-from nightsight.dataclass import dataclass
 from nightsight.intervals import Ints
 from nightsight.tables import STATISTICS, nullable_integers, renamed
 

@@ -1,10 +1,9 @@
 """The filters `--filter-time` and `--filter-nvtx`, with the syntax and meaning of nsys."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pandas as pd
 
-from nightsight.dataclass import dataclass
 from nightsight.errors import UsageError
 from nightsight.events.selection import TIME_HINT, as_range, instances, known_ranges, span_of
 from nightsight.model.report import Profile

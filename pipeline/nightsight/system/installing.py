@@ -7,10 +7,9 @@ belongs to its package manager, so they never install anything there.
 import importlib.metadata
 import shlex
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
-
-from nightsight.dataclass import dataclass
 
 EXTRAS: Final = {
     "fleet": ("dask", "distributed"),

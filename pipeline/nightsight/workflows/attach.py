@@ -4,14 +4,13 @@ A file that cannot be read must not cost the capture: after a run, it becomes a 
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain, count
 from pathlib import Path
 from typing import Final
 
 import pandas as pd
 
-from nightsight.dataclass import dataclass
 from nightsight.errors import CaptureError
 from nightsight.model.report import Capture, Finding, Profile
 from nightsight.read.serving import read_serving, serving_of

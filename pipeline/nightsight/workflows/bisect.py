@@ -10,7 +10,7 @@ import pickle
 import statistics
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import expm1, inf, isfinite, sqrt
 from pathlib import Path
 from typing import Final
@@ -21,7 +21,6 @@ import nightsight
 from nightsight.collect.process import Child, last_lines, run_logged
 from nightsight.collect.worktrees import GIT, Checkout, Side, find_checkout, git, worktrees
 from nightsight.compare import METRICS, Settings, compare
-from nightsight.dataclass import dataclass
 from nightsight.errors import Interrupted, NotMeasured, UsageError
 from nightsight.model.compare import COUNTS, Comparison, unit_of
 from nightsight.texts import log_line

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -10,7 +10,6 @@ import pandas as pd
 
 from nightsight.captures import is_never_capture
 from nightsight.compare import STEP, Settings, compare, measures
-from nightsight.dataclass import dataclass
 from nightsight.errors import CaptureError, PipelineError, UsageError
 from nightsight.model.compare import Comparison, Measures, Noise, machine_key
 from nightsight.render import FORMATS, Source

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
@@ -11,7 +11,6 @@ from urllib.parse import quote
 import pandas as pd
 
 from nightsight import fleet
-from nightsight.dataclass import dataclass
 from nightsight.errors import CaptureError, Interrupted, PipelineError, ToolError, UsageError
 from nightsight.events.window import check_window
 from nightsight.fleet import Cluster, InputFile, Packed, Store

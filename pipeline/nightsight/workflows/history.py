@@ -4,13 +4,12 @@ import datetime as dt
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from nightsight import history
 from nightsight.compare import settings
-from nightsight.dataclass import dataclass
 from nightsight.errors import CaptureError, UsageError
 from nightsight.history.export import openmetrics, otava_files
 from nightsight.model.history import TOGETHER, Event, Track, Trends

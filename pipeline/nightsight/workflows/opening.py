@@ -2,13 +2,12 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 from nightsight.captures import NCU_REPORT, stem
-from nightsight.dataclass import dataclass
 from nightsight.errors import UsageError
 from nightsight.events.sharing import with_own_gpus
 from nightsight.events.window import AUTO, check_window

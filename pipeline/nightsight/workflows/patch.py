@@ -6,12 +6,12 @@ Each switch noted the lines where it changed something. The syntax tree tells wh
 import ast
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from difflib import unified_diff
 from io import StringIO
 from pathlib import Path
 from typing import Final
 
-from nightsight.dataclass import dataclass
 from nightsight.model.proof import Place, Proof, ProofReport
 from nightsight.results.switches import SWITCH, Edit
 

@@ -5,7 +5,7 @@ import json
 import shlex
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -20,7 +20,6 @@ from nightsight.collect.launched import launched_rank
 from nightsight.collect.names import is_python
 from nightsight.collect.timing import Limit, not_timed, of_benchmark, time_ranges
 from nightsight.collect.workloads import OnlyTimed, Program, Request, arguments_of
-from nightsight.dataclass import dataclass
 from nightsight.errors import CaptureError, Interrupted, UsageError, WorkloadError
 from nightsight.events.loops import UNNAMED
 from nightsight.events.sharing import with_own_gpus

@@ -10,7 +10,7 @@ import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from math import log, sqrt
 from pathlib import Path
 from statistics import fmean, median
@@ -23,7 +23,6 @@ from nightsight.collect.proving import Attempt, attempt
 from nightsight.collect.timing import Limit
 from nightsight.collect.workloads import Program, Request
 from nightsight.compare.outcomes import compare_outcomes
-from nightsight.dataclass import dataclass
 from nightsight.errors import Interrupted, NotMeasured
 from nightsight.events.frameworks import PYTORCH
 from nightsight.events.loops import timed_step

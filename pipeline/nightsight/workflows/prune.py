@@ -6,11 +6,10 @@ import shutil
 import stat
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
 
-from nightsight.dataclass import dataclass
 from nightsight.errors import CaptureError
 from nightsight.runs.layout import RUN_NAME, Run, latest_of, make_latest
 

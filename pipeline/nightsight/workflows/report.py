@@ -4,11 +4,10 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nightsight.dataclass import dataclass
 from nightsight.errors import UsageError
 from nightsight.model.report import Report
 from nightsight.render import FORMATS, Format, format_of

@@ -11,7 +11,7 @@ import shutil
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from math import log
 from pathlib import Path
 from typing import Final, TypeVar
@@ -32,7 +32,6 @@ from nightsight.collect.worktrees import (
 )
 from nightsight.compare import Settings, compare, measures
 from nightsight.compare.outcomes import compare_outcomes, with_results
-from nightsight.dataclass import dataclass
 from nightsight.errors import (
     CaptureError,
     Interrupted,

@@ -6,6 +6,7 @@ Longer matrix products have room, too, if their blocks are few of those that the
 """
 
 import re
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -14,7 +15,6 @@ import pandas as pd
 from nightsight.analyze.causes.remedies import is_launch_code, link_rate, request_waits, shorten
 from nightsight.analyze.causes.replay import BEGIN, LAUNCH, STREAM
 from nightsight.analyze.causes.scene import Change, Edit, Scene
-from nightsight.dataclass import dataclass
 from nightsight.events.kernel_labels import label_of
 from nightsight.intervals import Floats, Ints
 from nightsight.tables import RESOURCES, SHAPE, empty, integers

@@ -6,6 +6,7 @@ for one of them, only elementwise kernels and copies may run before the last, su
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -14,7 +15,6 @@ import pandas as pd
 from nightsight.analyze.causes.graph import TO_HOST
 from nightsight.analyze.causes.replay import LAUNCH, Floats
 from nightsight.analyze.causes.scene import Scene
-from nightsight.dataclass import dataclass
 from nightsight.events.communication import communication
 from nightsight.events.kernel_kinds import kind_of
 from nightsight.events.timeline import operation_column, positions

@@ -5,6 +5,7 @@ without the profiler, the overhead is scaled so that the model predicts that tim
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -12,7 +13,6 @@ import pandas as pd
 
 from nightsight.analyze.causes.graph import CallNodes
 from nightsight.analyze.causes.replay import BEGIN, CALL, LAUNCH, Floats, Model
-from nightsight.dataclass import dataclass
 from nightsight.events.loops import timed_step
 from nightsight.events.names import LAUNCHES, OTHERS, call_kinds
 from nightsight.events.timeline import Timeline

@@ -6,12 +6,12 @@ the CUDA call that the host code leads to. Operating system calls show whether t
 
 import re
 from collections import Counter
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from nightsight.dataclass import dataclass
 from nightsight.events.stacks import of_library, split
 from nightsight.events.timeline import Timeline, positions
 from nightsight.intervals import Flags, Ints, covered, union

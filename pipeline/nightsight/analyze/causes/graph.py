@@ -13,7 +13,7 @@ edges are read from the capture; none is the delay of a single event:
 """
 
 from collections.abc import Hashable
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Final
 
 import numpy as np
@@ -21,7 +21,6 @@ import pandas as pd
 
 from nightsight.analyze.copies import waiting_calls
 from nightsight.analyze.split import causing_calls
-from nightsight.dataclass import dataclass
 from nightsight.events.communication import communicating, communication
 from nightsight.events.meetings import meetings
 from nightsight.events.names import api_names

@@ -7,6 +7,7 @@ bounds the gain.
 
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -15,7 +16,6 @@ import pandas as pd
 from nightsight.analyze.ranges.owners import call_owners
 from nightsight.analyze.replay.join import replay_of_kernels
 from nightsight.analyze.replay.limits import MEMORIES, ncu_limits
-from nightsight.dataclass import dataclass
 from nightsight.events.kernel_kinds import Kind, converts, is_named_product, is_softmax, kind_of, listed, operation
 from nightsight.events.kernel_labels import label_of
 from nightsight.events.kernel_names import communicates

@@ -3,6 +3,7 @@
 Every nanosecond of the window belongs to one piece of the path, so the pieces add up to the window.
 """
 
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -15,7 +16,6 @@ from nightsight.analyze.causes.stretches import path_stretches
 from nightsight.analyze.ranges.callers import OUTSIDE
 from nightsight.analyze.ranges.owners import owners_at
 from nightsight.analyze.split import causing_calls
-from nightsight.dataclass import dataclass
 from nightsight.events.names import GRAPH
 from nightsight.events.ranges import general_paths, nested_ranges
 from nightsight.events.timeline import Timeline, distinct, of_capture, operation_column, positions

@@ -6,7 +6,7 @@ stretch with this edit (nightsight.analyze.causes.simulation).
 
 import itertools
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -34,7 +34,6 @@ from nightsight.analyze.causes.scene import Change, Edit, Scene
 from nightsight.analyze.experts import stretches
 from nightsight.analyze.pipelines import chains
 from nightsight.analyze.ranges.callers import OUTSIDE
-from nightsight.dataclass import dataclass
 from nightsight.events.communication import are_ranks_known, called_by_rank, communication, ranks_of, ranks_represented
 from nightsight.events.frameworks import JAX, framework_of
 from nightsight.events.loops import UNNAMED, loops_of

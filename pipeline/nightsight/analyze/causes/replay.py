@@ -6,6 +6,7 @@ model does not explain. All changes are replayed at once: one row per event, one
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from typing import Final, NamedTuple
@@ -14,7 +15,6 @@ import numpy as np
 import pandas as pd
 
 from nightsight.analyze.causes.graph import CallNodes, Graph, OperationNodes, build_graph
-from nightsight.dataclass import dataclass
 from nightsight.events.timeline import Timeline, positions
 from nightsight.events.window import Window
 from nightsight.intervals import Flags, Ints

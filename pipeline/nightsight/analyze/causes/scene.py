@@ -1,5 +1,6 @@
 """The replayed stretch as remedies see it: its events with their places, and edits of its lags."""
 
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, Literal
 
@@ -11,7 +12,6 @@ from nightsight.analyze.causes.path import HostCode, cut_at_ranges
 from nightsight.analyze.causes.replay import AWAIT, BEGIN, CALL, NEVER, Floats, Model, build_model
 from nightsight.analyze.ranges.callers import OUTSIDE
 from nightsight.analyze.ranges.owners import owners_at
-from nightsight.dataclass import dataclass
 from nightsight.events.communication import called_by_rank
 from nightsight.events.ranges import general_paths, nested_ranges
 from nightsight.events.timeline import Timeline, positions

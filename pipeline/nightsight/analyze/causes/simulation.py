@@ -4,7 +4,7 @@ Gains apply to the program without the profiler: its overhead is subtracted befo
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
@@ -28,7 +28,6 @@ from nightsight.analyze.causes.scene import Scene
 from nightsight.analyze.causes.stretches import replay_stretch
 from nightsight.analyze.no_work import next_to_none
 from nightsight.analyze.unseen_work import MOST_CAPTURING, MOST_UNSEEN, capturing_share, unseen_share
-from nightsight.dataclass import dataclass
 from nightsight.events.frameworks import framework_of
 from nightsight.events.timeline import Timeline
 from nightsight.intervals import Flags

@@ -7,6 +7,7 @@ once; numbers and tensors without dimensions do not count. Unknown work is None,
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from math import prod
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -23,7 +24,6 @@ from nightsight.analyze.operator_work.arguments import (
     shape_of,
     type_of_number,
 )
-from nightsight.dataclass import dataclass
 
 
 class OperatorWork(NamedTuple):

@@ -5,12 +5,12 @@ for their peers forever.
 """
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import pandas as pd
 
-from nightsight.dataclass import dataclass
 from nightsight.events.kernel_names import communicates
 from nightsight.events.timeline import Timeline
 from nightsight.intervals import Ints

@@ -9,11 +9,10 @@ like that of a shorter run. All other cuts, and flipped bits in the framing, are
 import datetime as dt
 import struct
 from collections.abc import Callable
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from nightsight.dataclass import dataclass
 from nightsight.errors import CaptureError
 from nightsight.model.report import Environment
 

@@ -9,6 +9,7 @@ import re
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, NoReturn
@@ -16,7 +17,6 @@ from typing import Any, Final, NoReturn
 import numpy as np
 import pandas as pd
 
-from nightsight.dataclass import dataclass
 from nightsight.errors import CaptureError
 from nightsight.events.kernel_names import base_name
 from nightsight.model.report import Environment, Profile

@@ -2,11 +2,11 @@
 
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
-from nightsight.dataclass import dataclass
 from nightsight.events.launches import GPU_TABLES
 from nightsight.intervals import Spans, union
 from nightsight.intervals import length as length_of

@@ -2,12 +2,12 @@
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import pandas as pd
 
-from nightsight.dataclass import dataclass
 from nightsight.model.compare import Comparison, Measures, Verdict
 from nightsight.render.compare.figures import Forest, StepColumns, columns, forest
 from nightsight.render.compare.words import (

@@ -5,12 +5,11 @@ many steps ahead.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
-from nightsight.dataclass import dataclass
 from nightsight.events.launches import GPU_TABLES
 from nightsight.events.timeline import Timeline, operation_column
 from nightsight.intervals import Ints

@@ -3,11 +3,11 @@
 import math
 import re
 from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 import pandas as pd
 
-from nightsight.dataclass import dataclass
 from nightsight.events.kernel_labels import NAME_LENGTH, Labels
 from nightsight.model.compare import CHANGES, DIRECTIONS, Comparison, Difference, Measures, unit_of
 from nightsight.render.table.view import counted, short_text

@@ -7,6 +7,7 @@ share are formatted once. Times are microseconds with three decimals, so they ar
 import json
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final
 
@@ -15,7 +16,6 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nightsight.dataclass import dataclass
 from nightsight.events.launches import launching_calls
 from nightsight.intervals import Ints
 from nightsight.model.report import Profile

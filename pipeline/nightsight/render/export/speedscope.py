@@ -6,12 +6,12 @@ the last opened first, and times must never decrease.
 
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
 import numpy as np
 
-from nightsight.dataclass import dataclass
 from nightsight.intervals import Ints
 from nightsight.model.report import Profile
 from nightsight.render.export.rows import blocks, digits, join, one_text, strings, take

@@ -4,6 +4,7 @@ Viewers draw a track as nested boxes, so events on one track must nest or be dis
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import count
 from typing import Final
@@ -11,7 +12,6 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from nightsight.dataclass import dataclass
 from nightsight.events.launches import GPU_TABLES
 from nightsight.events.names import GRAPH, api_names, operation_names
 from nightsight.events.ranges import range_labels

@@ -3,12 +3,12 @@
 import math
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 import numpy as np
 import pandas as pd
 
-from nightsight.dataclass import dataclass
 from nightsight.render.figure.axes import Tick
 from nightsight.render.figure.plot import MIX_COLORS, Circle, Dot, Key, Line, Picture, Plot, Rect
 from nightsight.render.table.view import Floats, floats, share_of

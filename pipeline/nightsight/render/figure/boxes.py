@@ -3,10 +3,9 @@
 These are not plots: boxes are as high as a line of text, and lie inside one another instead of on axes.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import ClassVar, Final
 
-from nightsight.dataclass import dataclass
 from nightsight.render.figure.plot import Picture
 
 LINE: Final = 1.5

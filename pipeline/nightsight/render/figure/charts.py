@@ -1,11 +1,11 @@
 """Selects the pictures of each result, and writes their titles, labels and notes."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 import pandas as pd
 
-from nightsight.dataclass import dataclass
 from nightsight.events.kernel_labels import Labels
 from nightsight.model.report import Report
 from nightsight.render.figure.bars import Bars, gpu_time_bars, stacks

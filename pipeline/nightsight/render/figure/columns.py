@@ -1,12 +1,12 @@
 """Step columns: one stacked column per step, or per group of steps if there are many; outliers are marked."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 
-from nightsight.dataclass import dataclass
 from nightsight.model.report import gpu_name
 from nightsight.render.figure.axes import Tick, finite_floats, level_ticks, percent, step_ticks
 from nightsight.render.figure.plot import GRID, Dot, Line, Panels, Part, Path, Plot, Point, grid

@@ -1,12 +1,12 @@
 """Charts over time: one panel of step curves per device, on common axes with round ticks."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import pandas as pd
 
-from nightsight.dataclass import dataclass
 from nightsight.model.report import gpu_name
 from nightsight.render.figure.axes import Tick, finite_rows, level_ticks, percent, time_ticks
 from nightsight.render.figure.plot import (

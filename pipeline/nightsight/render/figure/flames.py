@@ -5,12 +5,11 @@ Without GPU work, they show what threads ran, in operators and outside.
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Final
 
 import pandas as pd
 
-from nightsight.dataclass import dataclass
 from nightsight.events.stacks import of_library, split
 from nightsight.model.report import gpu_name
 from nightsight.render.figure.axes import finite_floats

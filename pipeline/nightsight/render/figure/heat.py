@@ -4,12 +4,12 @@ One map shows all work of a rank except waiting for others, and further maps the
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import ClassVar, Final
 
 import numpy as np
 import pandas as pd
 
-from nightsight.dataclass import dataclass
 from nightsight.render.figure.axes import Tick, finite_floats, finite_rows, step_ticks
 from nightsight.render.figure.plot import GRID, Key, Picture
 from nightsight.render.table.view import Floats, counted, omission

@@ -1,12 +1,12 @@
 """Histograms: one panel per figure and device, on a common logarithmic time axis."""
 
 from collections.abc import Callable, Hashable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import pandas as pd
 
-from nightsight.dataclass import dataclass
 from nightsight.model.report import gpu_name
 from nightsight.render.figure.axes import LogAxis, finite_rows, level_ticks, log_axis, round_text
 from nightsight.render.figure.plot import Dot, Line, Panels, Plot, Rect, Text, grid, with_shared_axis

@@ -5,13 +5,12 @@ device striped. A range without inner ranges reaches down to them.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from nightsight.dataclass import dataclass
 from nightsight.model.report import gpu_name
 from nightsight.render.figure.axes import finite_floats
 from nightsight.render.figure.boxes import LINE, Box, Boxes, Tree

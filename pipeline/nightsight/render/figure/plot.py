@@ -4,10 +4,9 @@ Positions are in percent of the plot, from the left and from the top.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import ClassVar, Final, TypeVar
 
-from nightsight.dataclass import dataclass
 from nightsight.render.figure.axes import LogAxis, Tick
 
 GRID: Final = 1000

@@ -5,13 +5,12 @@ Logarithms are base 10.
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 
-from nightsight.dataclass import dataclass
 from nightsight.events.peaks import LIMITED_PCT
 from nightsight.model.report import gpu_name
 from nightsight.render.figure.axes import LogAxis, Tick, vertical

@@ -1,12 +1,12 @@
 """Stacked bars of *Where the time went* and of the critical path: the GPU's part first, then the remaining time."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import ClassVar, Final
 
 import numpy as np
 import pandas as pd
 
-from nightsight.dataclass import dataclass
 from nightsight.model.report import gpu_name
 from nightsight.render.figure.axes import finite_floats
 from nightsight.render.figure.plot import Key, Picture

@@ -1,13 +1,12 @@
 """The content of the page of a survey: the largest losses of all captures first, then common and different facts."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 
-from nightsight.dataclass import dataclass
 from nightsight.events.kernel_labels import Labels
 from nightsight.model.fleet import Survey
 from nightsight.render.figure.shares import Wholes, wholes

@@ -3,12 +3,12 @@
 import re
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote
 
 import numpy as np
 
-from nightsight.dataclass import dataclass
 from nightsight.events.kernel_labels import Labels
 from nightsight.model.history import Event, LevelChange, Night, Series, State, Track, Trends
 from nightsight.render.table.view import Cell, Column, Row, TableView, counted, short_text

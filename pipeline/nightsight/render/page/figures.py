@@ -1,13 +1,13 @@
 """Build the key figures at the top of a report: each number with its label and a short note for context."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 
-from nightsight.dataclass import dataclass
 from nightsight.events.kernel_labels import OTHER, family_of, label_of
 from nightsight.events.peaks import LIMITED_PCT, MEMORIES
 from nightsight.events.window import MEASURED_RANGE

@@ -2,10 +2,9 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
-from nightsight.dataclass import dataclass
 from nightsight.events.kernel_labels import Labels
 from nightsight.model.report import SEVERITIES, Finding
 from nightsight.render.verdict import cause_of, gain_of

@@ -1,10 +1,10 @@
 """Content of the index page: the runs of each workload, newest first, in units that suit that workload."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote
 
-from nightsight.dataclass import dataclass
 from nightsight.model.history import Key, off_level
 from nightsight.model.report import Report
 from nightsight.render.page.html import fill, with_policy

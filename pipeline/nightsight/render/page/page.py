@@ -1,10 +1,9 @@
 """Content and order of a report page: the first screen, causes, the most used sections, and the rest as details."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
-from nightsight.dataclass import dataclass
 from nightsight.events.kernel_labels import Labels
 from nightsight.model.report import Conditions, Environment, Report, Result
 from nightsight.render.figure.bars import Strip, trials

@@ -1,13 +1,12 @@
 """The few numbers that sum up a run, for the key figures and the index of runs."""
 
 import statistics
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 import pandas as pd
 
-from nightsight.dataclass import dataclass
 from nightsight.events.window import MEASURED_RANGE
 from nightsight.model.report import Benchmark, Report
 from nightsight.render.table.view import Floats, floats

@@ -1,10 +1,9 @@
 """Build the first screen for each selectable window: the verdict, where the time went, the first causes."""
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
-from nightsight.dataclass import dataclass
 from nightsight.events.kernel_labels import Labels
 from nightsight.events.window import AFTER_PAUSE, ANNOTATED, GPU_WORK, RECORDED, START_UP, STEADY
 from nightsight.model.report import Report, View

@@ -6,7 +6,7 @@ import json
 import math
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final
 
@@ -14,7 +14,6 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from nightsight.dataclass import dataclass
 from nightsight.events.ranges import NUMBER
 from nightsight.render.table.view import AllRows, Column, TableView, column_texts, floats, omission
 from nightsight.texts import printable

@@ -4,7 +4,7 @@ All texts and numbers are final; templates only arrange them.
 """
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 
@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from nightsight.dataclass import dataclass
 from nightsight.events.kernel_labels import Labels
 from nightsight.results.entry import Jump, Names
 from nightsight.texts import middle_cut, printable

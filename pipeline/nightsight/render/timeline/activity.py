@@ -1,11 +1,11 @@
 """Packs the activity of each device at every instant: exactly if that fits, else its time by category in equal bins."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
-from nightsight.dataclass import dataclass
 from nightsight.events.categories import Activity
 from nightsight.intervals import Ints, covered
 from nightsight.render.timeline.columns import Columns, columns

@@ -4,11 +4,11 @@ import base64
 import struct
 import zlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
-from nightsight.dataclass import dataclass
 from nightsight.intervals import Ints
 from nightsight.system.parallel import thread_map
 

@@ -1,13 +1,12 @@
 """The step curves below the rows of each GPU in the timeline: memory, operations in flight, GPU metrics."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 import pandas as pd
 
-from nightsight.dataclass import dataclass
 from nightsight.intervals import Ints
 from nightsight.model.report import Profile, Result
 from nightsight.render.table.view import Floats, floats, short_text

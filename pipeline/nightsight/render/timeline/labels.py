@@ -1,7 +1,7 @@
 """Labels of timeline events: a name and details (grid, bytes, ...); equal events share one label."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
 from typing import Any, Final
@@ -9,7 +9,6 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from nightsight.dataclass import dataclass
 from nightsight.intervals import Codes, Ints
 from nightsight.render.export.tracks import distinct, event_names
 from nightsight.tables import SHAPE, integers

@@ -1,14 +1,13 @@
 """The layers of a timeline: all events at some resolution, the exact events of one interval, or merged blocks."""
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
 
-from nightsight.dataclass import dataclass
 from nightsight.intervals import Codes, Flags, Ints
 from nightsight.render.timeline.columns import Columns, columns
 from nightsight.render.timeline.rows import TimelineEvents

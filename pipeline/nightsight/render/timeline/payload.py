@@ -3,7 +3,7 @@
 import json
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
 from sys import maxsize
@@ -11,7 +11,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from nightsight.dataclass import dataclass
 from nightsight.events.categories import Activity
 from nightsight.events.kernel_labels import Labels as KernelLabels
 from nightsight.events.ranges import NUMBER

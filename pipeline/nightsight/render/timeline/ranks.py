@@ -1,13 +1,12 @@
 """Describes the ranks of a job for the timeline: their rows, similar ranks, their steps and collectives."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 
-from nightsight.dataclass import dataclass
 from nightsight.events.communication import (
     are_ranks_known,
     called_by_rank,

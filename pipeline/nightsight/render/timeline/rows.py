@@ -1,14 +1,13 @@
 """Assigns the events of a profile to timeline rows: first GPUs with their streams, then processes with threads."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final, Literal
 
 import numpy as np
 import pandas as pd
 
-from nightsight.dataclass import dataclass
 from nightsight.events.categories import call_causes, operation_categories
 from nightsight.events.launches import GPU_TABLES, launching_calls
 from nightsight.intervals import Codes, Flags, Ints

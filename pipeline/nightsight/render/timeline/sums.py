@@ -1,13 +1,12 @@
 """Sums of all events in equal time bins: the page computes statistics from them where it lacks exact events."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 
-from nightsight.dataclass import dataclass
 from nightsight.intervals import Flags, Ints, covered, union
 from nightsight.render.timeline.columns import Columns, columns
 from nightsight.render.timeline.rows import TimelineEvents
