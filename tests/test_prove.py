@@ -440,6 +440,7 @@ def test_attention_that_is_written_out_is_fused_and_nothing_else_is(
         # nobody needs the gradients
         ("", "net(ones)", 0, 5),
         ("", "net(ones).sum().backward()", 5, 5),
+        ("", "torch.nn.Softmax(-1)(net(ones))", 0, 5),
         # what is compiled as a whole must not contain our work
         ("net = torch.compile(lambda x, net=net: net(x), backend='eager', fullgraph=True)", "net(ones)", 0, 0),
     ],

@@ -80,7 +80,9 @@ class Outcomes:
                 depth[0] -= 1
             with suppress(Exception):
                 value = _first_tensor(torch, result)
-                if value is not None:
+                # a softmax or dropout is not a model, and what comes of it may be computed later
+                is_model = any((module._modules, module._parameters, module._buffers))
+                if value is not None and is_model:
                     self.outputs.append(_summary(torch, value.detach()))
             return result
 
