@@ -1206,6 +1206,23 @@ def test_what_compiles_runs_when_the_others_are_measured(
     assert found.best.switches == ("tf32", "compile")
 
 
+def test_what_changes_nothing_costs_no_round_of_its_own(
+    plan: ProofPlan, measured: Callable[..., list[tuple[str, ...]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran = measured(unchanged=[50.0, 50.2, 49.9], compile=[40.0, 40.1])
+    run_once: Callable[..., Attempt] = vars(workflow)["attempt"]
+
+    def finds_nothing_for_tf32(*given: Any, **options: Any) -> Attempt:
+        found = run_once(*given, **options)
+        return replace(found, effects={name: count for name, count in found.effects.items() if name != "tf32"})
+
+    monkeypatch.setattr(workflow, "attempt", finds_nothing_for_tf32)
+    found = prove(named(plan, "compile", "tf32", rounds=2), Request())
+    assert {proof.switches: proof.verdict for proof in found.proofs} == {("tf32",): "no effect", ("compile",): "proven"}
+    # to warm up, and two rounds
+    assert ran == [(), (), ("compile",), ("compile",), ()]
+
+
 @pytest.mark.parametrize(("nudged", "verdict"), [(1.04, "proven"), (1.01, "faster"), (1.5, "faster")])
 def test_what_nudged_weights_lead_to_a_change_of_numerics_may_lead_to_as_well(
     nudged: float, verdict: str, plan: ProofPlan, measured: Callable[..., list[tuple[str, ...]]]

@@ -162,6 +162,11 @@ class _Series:
         return timed_step(found.times, self.family)[1]
 
     @property
+    def next_round(self) -> int:
+        """The number of a round that has not begun."""
+        return 1 + max((number for runs in self.attempts.values() for number in runs), default=-1)
+
+    @property
     def is_over(self) -> bool:
         """Whether the budget is used up."""
         return time.monotonic() >= self.ends
@@ -189,10 +194,11 @@ def prove(plan: ProofPlan, request: Request) -> ProofReport:
         singles = [(switch.name,) for switch, _ in chosen]
         rounds: list[int] = []
         # what is compiled may use up the budget: it comes when the others are measured
-        for is_slow in (False, True):
-            group = [(switch.name,) for switch, _ in chosen if switch.is_slow == is_slow]
-            if group and (not rounds or series.has_time_for(2)):
-                rounds.append(_measure(series, group, sum(rounds)))
+        quick, slow = ([(switch.name,) for switch, _ in chosen if switch.is_slow == is_slow] for is_slow in (0, 1))
+        groups = [group for group in (quick, slow) if any(_goes_on(series, names) for names in group)]
+        for group in groups or [singles] * bool(singles):
+            if not rounds or series.has_time_for(2):
+                rounds.append(_measure(series, group, series.next_round))
         budget = f"the budget of {plan.budget_s / 60:.3g} min allows no more. Give more with --budget."
         if missing := sum(not series.of(names) for names in singles):
             notes.append(f"{missing} of {len(singles)} switches were not measured: {budget}")
@@ -202,9 +208,9 @@ def prove(plan: ProofPlan, request: Request) -> ProofReport:
         # what is faster with the same results, in rounds that differ too much, gets as many rounds again
         unsure = [proof.switches for proof in proofs if _is_unsure(proof)]
         if unsure and series.has_time_for(len(unsure) + 1):
-            rounds.append(_measure(series, unsure, sum(rounds)))
+            _measure(series, unsure, series.next_round)
             proofs = _single_proofs(series, chosen)
-        best = _best_set(series, proofs, sum(rounds))
+        best = _best_set(series, proofs, series.next_round)
     notes += [f"{each.title}. {each.detail}" for each in findings_of(log.conditions)]
     environment = plan.report.environment if plan.report else None
     torch = {found.torch for names in series.attempts for found in series.of(names) if found.torch}
