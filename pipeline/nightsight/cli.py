@@ -328,8 +328,8 @@ def main(*, debug: bool) -> None:
     "--time-steps/--no-time-steps",
     default=None,
     help="Run the program once more without a profiler and time its steps, so that gains apply to an unprofiled run. "
-    "By default, for Python programs whose steps the capture shows; if the profiled run took longer than a minute, it "
-    "ends after 15 s of steps. Workloads are always timed.",
+    "By default, for Python programs whose steps the capture shows; if the profiled run took more than a minute, the "
+    "timed one ends after 15 s of steps. Workloads are always timed.",
 )
 @_part_options
 @_ncu_options

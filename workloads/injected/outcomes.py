@@ -115,7 +115,8 @@ class Outcomes:
 def _is_recorded(torch: Any) -> bool:  # noqa: ANN401
     """Whether what is called now becomes a compiled function or a CUDA graph, which must not contain our work."""
     compiles = getattr(getattr(torch, "compiler", None), "is_compiling", lambda: False)
-    return bool(compiles() or (torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()))
+    captures = getattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    return bool(compiles() or (torch.cuda.is_initialized() and captures()))
 
 
 def _summary(torch: Any, value: Any) -> Any:  # noqa: ANN401

@@ -194,7 +194,8 @@ def prove(plan: ProofPlan, request: Request) -> ProofReport:
         singles = [(switch.name,) for switch, _ in chosen]
         rounds: list[int] = []
         # what is compiled may use up the budget: it comes when the others are measured
-        quick, slow = ([(switch.name,) for switch, _ in chosen if switch.is_slow == is_slow] for is_slow in (0, 1))
+        quick = [(switch.name,) for switch, _ in chosen if not switch.is_slow]
+        slow = [names for names in singles if names not in quick]
         groups = [group for group in (quick, slow) if any(_goes_on(series, names) for names in group)]
         for group in groups or [singles] * bool(singles):
             if not rounds or series.has_time_for(2):

@@ -27,6 +27,13 @@ _FORWARD: Final = 0.5
 _FEWEST_BUCKETS: Final = 2
 # share of the reductions before the last of each pass that must not block the next kernel
 _NOT_BLOCKING: Final = 0.75
+# what divides gradients by the number of ranks on their way into a bucket (two H200, PyTorch 2.11:
+# tests/data/nsys/ddp2/accumulation)
+_SCALES: Final = re.compile(r"(?:Mul|Div)Functor")
+# at most this many times as many kernels as gradients: the loss is scaled there by the same kernel, too
+_MOST_SCALING: Final = 1.1
+# kinds of operations other than kernels that scale
+_WITHIN_GPU, _OTHER_KIND = -1, -2
 
 
 class Unneeded(NamedTuple):
@@ -54,7 +61,7 @@ def unneeded_reductions(scene: Scene) -> Unneeded:
         return _NOTHING
     calls, size = calls[reduces], size[reduces]
     rows, call_ns, end = scene.place[calls["operation"]], calls["called_ns"].to_numpy(), calls["end_ns"].to_numpy()
-    updates = _update_flags(scene, work.operation)
+    updates, kinds = _update_flags(scene, work.operation), _copy_kinds(scene)
     unneeded: list[Ints] = []
     copies: list[Ints] = []
     passes_of: list[int] = []
@@ -75,29 +82,24 @@ def unneeded_reductions(scene: Scene) -> Unneeded:
             if passes and is_overlapped.reshape(passes, -1)[:, :-1].mean() >= _NOT_BLOCKING:
                 unneeded.append(rows[bucket_rows[: -len(bucket_rows) // passes]])
                 since_ns = int(update_ns[number - 1]) if number else 0
-                copies.append(_copies(scene, rows[bucket_rows].reshape(passes, -1), since_ns))
+                copies.append(_copies(scene, kinds, rows[bucket_rows].reshape(passes, -1), since_ns))
                 passes_of.append(passes)
     if not unneeded:
         return _NOTHING
     return Unneeded(np.concatenate(unneeded), np.concatenate(copies), int(np.median(passes_of)))
 
 
-# what divides gradients by the number of ranks
-_SCALES: Final = re.compile(r"(?:Mul|Div)Functor")
-_MOST_OTHERS: Final = 1.1
-_WITHIN_GPU: Final = -1
-
-
-def _copies(scene: Scene, reductions: Ints, since_ns: int) -> Ints:
+def _copies(scene: Scene, kinds: Ints, reductions: Ints, since_ns: int) -> Ints:
     """Return the copies of all passes of an update except the last; none if they are not as many in each.
 
-    reductions: positions in OperationNodes, a row for each pass. since_ns: the update before.
+    kinds: of all operations (`_copy_kinds`). reductions: positions in OperationNodes, a row for each pass. since_ns:
+    the update before.
     """
     work, thread = scene.graph.work, np.append(scene.graph.calls.thread, -1)[scene.graph.work.call]
     first, last = reductions[0, 0], work.launch_ns[reductions[:, -1]]
     own = np.flatnonzero((work.device == work.device[first]) & (thread == thread[first]) & (work.launch_ns > since_ns))
     own = own[np.argsort(work.launch_ns[own], kind="stable")]
-    kind = _copy_kinds(scene)[work.operation[own]]
+    kind = kinds[work.operation[own]]
     # the last bucket of a pass is the end of that pass
     table = pd.DataFrame({"row": own, "kind": kind, "pass": np.searchsorted(last, work.launch_ns[own], side="left")})
     table["run"] = (table["kind"] != table["kind"].shift()).cumsum()
@@ -113,23 +115,24 @@ def _copies(scene: Scene, reductions: Ints, since_ns: int) -> Ints:
     # there: the last kernels of one name, as many in each pass; a loss may be scaled before
     scaling = table[table["kind"] >= 0]
     by_pass = scaling.groupby(["kind", "pass"]).size().unstack(fill_value=0).reindex(columns=range(len(last)))
-    is_enough = ((by_pass >= counts[0]) & (by_pass <= _MOST_OTHERS * counts[0])).all(axis=1)
+    is_enough = ((by_pass >= counts[0]) & (by_pass <= _MOST_SCALING * counts[0])).all(axis=1)
     there = scaling[scaling["kind"].isin(by_pass.index[is_enough]) & (scaling["pass"] < len(last) - 1)]
     there = there.groupby(["kind", "pass"]).tail(counts[0])
     return np.concatenate([back["row"].to_numpy(), there["row"].to_numpy()])
 
 
 def _copy_kinds(scene: Scene) -> Ints:
-    """Return for each operation of the timeline the code of a kernel that scales, _WITHIN_GPU for copies, else -2."""
+    """Return for each operation of the timeline the code of a kernel that scales, or another of the kinds above."""
     tables, operations = scene.timeline.profile.tables, scene.timeline.operations
-    kind = np.full(len(operations.kind), -2, dtype=np.int64)
-    names = tables["kernels"]["name"].cat
-    scales = np.array([_SCALES.search(str(name)) is not None for name in names.categories], dtype=bool)
-    kind[operations.of("kernels")] = np.where(scales[names.codes], names.codes, -2)
+    kinds = np.full(len(operations.kind), _OTHER_KIND, dtype=np.int64)
+    if "kernels" in tables:
+        names = tables["kernels"]["name"].cat
+        scales = np.array([_SCALES.search(str(name)) is not None for name in names.categories], dtype=bool)
+        kinds[operations.of("kernels")] = np.where(scales[names.codes], names.codes, _OTHER_KIND)
     if "memory_ops" in tables:
         is_within = (tables["memory_ops"]["operation"] == "Device-to-Device").to_numpy(dtype=bool)
-        kind[operations.of("memory_ops")] = np.where(is_within, _WITHIN_GPU, -2)
-    return kind
+        kinds[operations.of("memory_ops")] = np.where(is_within, _WITHIN_GPU, _OTHER_KIND)
+    return kinds
 
 
 def _update_flags(scene: Scene, operation: Ints) -> Ints:

@@ -789,7 +789,7 @@ def hidden_communication(scene: Scene) -> Iterator[Remedy]:
 def repeated_reduction(scene: Scene) -> Iterator[Remedy]:
     """Reduce gradients once per update, not in each backward pass; ranks still meet at the same places.
 
-    Nor do gradients go to the buckets and back.
+    Gradients are also copied to the buckets and back only once.
     """
     found = unneeded_reductions(scene)
     if not found.passes:
