@@ -1065,6 +1065,28 @@ def test_a_cause_whose_switches_change_nothing_needs_an_edit(
     assert [each.rule for each in found.todo] == ["allocation", "host_code"]
 
 
+@pytest.mark.parametrize(("step_ms", "needs_edit"), [(11.0, True), (7.0, False)])
+def test_what_pins_copies_is_tried_first_and_without_the_promise_of_copies_that_nothing_waits_for(
+    step_ms: float, needs_edit: bool, plan: ProofPlan, measured: Callable[..., list[tuple[str, ...]]]
+) -> None:
+    gained = {name: [step_ms] for name in ("pinned_copies", "pinned_batches", "non_blocking")}
+    measured(unchanged=[17.0, 17.1, 16.9], tf32=[16.0], **gained)
+    advice = (
+        finding("tensor_cores", "Products run without tensor cores", 10.0),
+        finding("pageable_copy", "Copies use pageable memory in `load` (Host-to-Device)", 62.0),
+    )
+    assert plan.report
+    found = prove(replace(plan, report=replace(plan.report, findings=advice)), Request())
+    pinning, products = found.proofs[:3], found.proofs[3:]
+    assert {proof.switches for proof in pinning} == {(name,) for name in gained}
+    assert {(proof.rule, proof.promised_ns, proof.verdict) for proof in pinning} == {("pageable_copy", None, "proven")}
+    assert [proof.promised_ns for proof in products] == [pytest.approx(0.9 * 17e6, rel=0.01)] * len(products)
+    # and no line that compares a promise
+    lines = (plan.folder.parent / "proofs.jsonl").read_text().splitlines()
+    assert {json.loads(line)["rule"] for line in lines} == {"tensor_cores"}
+    assert [each.rule for each in found.todo if each.rule == "pageable_copy"] == ["pageable_copy"] * needs_edit
+
+
 def named(plan: ProofPlan, *switches: str, rounds: int = 3) -> ProofPlan:
     return replace(plan, report=None, switches=named_switches(switches), rounds=rounds)
 

@@ -208,10 +208,13 @@ SWITCHES: Final = (
         code="DataLoader(..., prefetch_factor=8)",
         edit=Edit(callees=("DataLoader",), keywords={"prefetch_factor": "8"}),
     ),
+    # a cause of copies promises copies on a separate stream, ahead of time: no switch does that, and how long the host
+    # takes to fill pinned memory is not in a capture, as data that is copied again is pinned once
     Switch(
         name="pinned_batches",
         done="batches in pinned memory",
-        rules=("pageable_copy",),
+        rules=(),
+        tries=("pageable_copy",),
         numerics=NONE,
         code="DataLoader(..., pin_memory=True)",
         edit=Edit(callees=("DataLoader",), keywords={"pin_memory": "True"}),
@@ -219,7 +222,8 @@ SWITCHES: Final = (
     Switch(
         name="non_blocking",
         done="copies of pinned memory that do not block",
-        rules=("pageable_copy", "exposed_copy"),
+        rules=(),
+        tries=("pageable_copy", "exposed_copy"),
         numerics=NONE,
         code="batch = batch.to(device, non_blocking=True)",
         edit=Edit(callees=("to", "cuda"), keywords={"non_blocking": "True"}),
@@ -227,7 +231,8 @@ SWITCHES: Final = (
     Switch(
         name="pinned_copies",
         done="large copies from pinned memory that do not block",
-        rules=("pageable_copy",),
+        rules=(),
+        tries=("pageable_copy",),
         place="Host-to-Device",
         numerics=NONE,
         code=("data = data.pin_memory()  # once, where it is made\nbatch = data[rows].to(device, non_blocking=True)"),

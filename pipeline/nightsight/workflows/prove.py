@@ -71,6 +71,8 @@ _OF_THE_REST: Final = 0.6
 _PAYS: Final = 0.01
 _WHOLE_RUN: Final = "the whole run"
 _PROMISES_FILE: Final = "proofs.jsonl"
+# of the gain of a cause: what is tried without a promise mends it if it gains that much
+_MOSTLY: Final = 0.75
 # a promise within this factor of the measured step is near
 _NEAR: Final = 1.5
 
@@ -184,8 +186,7 @@ def prove(plan: ProofPlan, request: Request) -> ProofReport:
 
     NotMeasured if the unchanged program fails, or has no step within the budget; Interrupted on a signal.
     """
-    # what promises most comes first: the budget may not allow all
-    chosen = sorted(_chosen(plan), key=lambda each: -((each[1] and each[1].gain_pct) or 0.0))
+    chosen = _chosen(plan)
     known = {switch.name: switch for switch in (*SWITCHES, NO_DROPOUT, *NUDGED.values(), *plan.switches)}
     series = _Series(plan, request, known, ends=time.monotonic() + plan.budget_s)
     with logging_gpus() as log:
@@ -321,28 +322,42 @@ def _advice(report: Report | None) -> list[Finding]:
     return [finding for finding in report.findings if finding.severity == "advice"] if report else []
 
 
-def _chosen(plan: ProofPlan) -> Iterator[tuple[Switch, Finding | None]]:
-    """Yield the switches to measure, each with the finding that asks for it; without its gain if that is of another."""
+def _chosen(plan: ProofPlan) -> list[tuple[Switch, Finding | None]]:
+    """Return the switches to measure, each with the finding that asks for it; without its gain if that is of another.
+
+    Those for the largest causes come first, as the budget may not allow all.
+    """
     advice = [finding for finding in _advice(plan.report) if not plan.causes or finding.rule in plan.causes]
     rows = plan.report.rows(REPLAY) if plan.report else pd.DataFrame()
     framework = str(rows["framework"].iloc[0]) if len(rows) and "framework" in rows else ""
+    chosen: list[tuple[float, bool, Switch, Finding | None]] = []
     for switch in (*SWITCHES, *(each for each in plan.switches if each.file)):
-        finding = next((each for each in advice if switch.fixes(each.rule, each.title)), None)
-        finding = finding or next(
-            (replace(each, gain_pct=None) for each in advice if switch.may_help(each.rule, each.title)), None
-        )
+        fixed = next((each for each in advice if switch.fixes(each.rule, each.title)), None)
+        cause = fixed or next((each for each in advice if switch.may_help(each.rule, each.title)), None)
+        finding = replace(cause, gain_pct=None) if cause and not fixed else cause
         is_for_it = switch.framework in ("", framework) if switch.environment else framework in ("", PYTORCH)
         if switch in plan.switches or (is_for_it and (plan.is_all or (finding and not plan.switches))):
-            yield switch, finding
+            chosen.append((-((cause and cause.gain_pct) or 0.0), not fixed, switch, finding))
+    return [(switch, finding) for *_, switch, finding in sorted(chosen, key=lambda each: each[:2])]
 
 
 def _todo(report: Report | None, proofs: Sequence[Proof], known: Mapping[str, Switch]) -> Iterator[Todo]:
     """Yield the findings that no switch mends, as far as was measured."""
     useless = (NO_EFFECT, FAILED, NO_GAIN, SLOWER)
-    switches = [known[name] for proof in proofs if proof.verdict not in useless for name in proof.switches]
+    useful = [
+        (known[name], proof.gain_pct) for proof in proofs if proof.verdict not in useless for name in proof.switches
+    ]
     for finding in _advice(report):
-        if not any(switch.may_help(finding.rule, finding.title) for switch in switches):
+        if not any(_mends(switch, gain_pct, finding) for switch, gain_pct in useful):
             yield Todo(finding.rule, finding.cause or finding.title, finding.remedy, finding.gain_pct)
+
+
+def _mends(switch: Switch, gain_pct: float | None, finding: Finding) -> bool:
+    """Whether a switch is enough for a finding: one that is only tried must gain most of what was promised."""
+    if not switch.may_help(finding.rule, finding.title):
+        return False
+    is_promised = switch.fixes(finding.rule, finding.title) or finding.gain_pct is None
+    return is_promised or gain_pct is None or gain_pct >= _MOSTLY * (finding.gain_pct or 0.0)
 
 
 def _measure(series: _Series, sets: Sequence[tuple[str, ...]], first: int) -> int:
