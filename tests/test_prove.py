@@ -12,6 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given
@@ -1201,6 +1202,41 @@ def test_a_verdict_is_of_the_interval_and_of_the_results(
     doubt = "results different (different since" if loss > 1 else "it ran in one round only"
     doubt = "its rounds differ too much" if rounds == 2 else doubt
     assert (f"tf32 is not proven: {doubt}" in text) == (verdict == "faster")
+
+
+def test_of_several_switches_the_one_that_chance_favors_is_not_proven(
+    plan: ProofPlan, measured: Callable[..., list[tuple[str, ...]]]
+) -> None:
+    steps = {"tf32": [48.0, 47.4, 47.8, 49.0, 49.2, 48.8]}
+    measured(unchanged=[50.0], **steps)
+    (alone,) = prove(named(plan, "tf32"), Request()).proofs
+    idle = ("bf16", "channels_last", "fused_optimizer", "cudnn_benchmark", "sdpa", "gc_freeze")
+    # all of them pay in the first round, and no more
+    measured(unchanged=[50.0], **steps, **{name: [48.5, 51.5, 50.0] for name in idle})
+    found = prove(named(plan, "tf32", *idle), Request())
+    (among,) = (proof for proof in found.proofs if proof.switches == ("tf32",))
+    assert (alone.verdict, alone.rounds, among.verdict, among.rounds) == ("proven", 3, "faster", 6)
+    assert alone.p is not None
+    assert among.p is not None
+    assert alone.p < 0.05 < among.p
+    assert "tf32 is not proven: with several switches, chance may do the same." in "\n".join(proof_lines(found))
+
+
+def test_switches_that_change_nothing_are_hardly_ever_proven(plan: ProofPlan, monkeypatch: pytest.MonkeyPatch) -> None:
+    switches = tuple(switch for switch in SWITCHES if not switch.is_slow)[:12]
+    random = np.random.default_rng(20_261_128)
+
+    def run_once(*given: Any, is_search: bool, **_: Any) -> Attempt:
+        names = dict.fromkeys((switch.name for switch in given[2] if switch is not NO_DROPOUT), 1)
+        times: Any = 50e6 * np.exp(0.03 * random.standard_normal())
+        return Attempt(times, 0.0, ((2.0, 1.0),), names)
+
+    monkeypatch.setattr(workflow, "attempt", run_once)
+    monkeypatch.setattr(workflow, "timed_step", lambda step_ns, _: (STEP, step_ns))
+    idle = replace(plan, report=None, switches=switches, rounds=3, steps=20)
+    found = [prove(idle, Request()) for _ in range(60)]
+    # of 60; eleven without a correction for the number of switches
+    assert sum(report.best_proven is not None for report in found) <= 3
 
 
 def test_what_is_faster_each_time_runs_as_often_again_if_its_rounds_differ(

@@ -44,8 +44,8 @@ class Proof:
 
     cause: the finding that asks for it, "" for none; promised_ns: the step that it promises, None without one. step_ns:
     the median step with the change, base_ns: without it. log_ratio: the mean of the logarithms of their quotients, by
-    rounds; error: the half width of its 95 % interval, None for one round. places: the lines that the change was made
-    at, by switch.
+    rounds; error: the half width of its 95 % interval, None for one round. p: how likely chance alone makes any of the
+    switches differ as much, None for one round. places: the lines that the change was made at, by switch.
     """
 
     switches: tuple[str, ...]
@@ -62,6 +62,7 @@ class Proof:
     why: str = ""
     code: str = ""
     places: Mapping[str, tuple[Place, ...]] = field(default_factory=dict)
+    p: float | None = None
 
     @property
     def gain_pct(self) -> float | None:

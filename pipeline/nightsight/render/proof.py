@@ -57,7 +57,9 @@ def _doubt(proof: Proof) -> str:
     if proof.results.verdict in {DIFFERENT, UNKNOWN}:
         return f"results {proof.results.verdict} ({proof.results.detail})"
     if proof.error is not None:
-        return "its rounds differ too much. Give more --rounds, or more --budget"
+        is_clear = (proof.log_ratio or 0.0) + proof.error < 0
+        why = "with several switches, chance may do the same" if is_clear else "its rounds differ too much"
+        return f"{why}. Give more --rounds, or more --budget"
     return "it ran in one round only. Give more --rounds, or more --budget"
 
 

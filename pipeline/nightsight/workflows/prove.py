@@ -11,11 +11,12 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from math import log, sqrt
+from math import inf, log, sqrt
 from pathlib import Path
 from statistics import fmean, median
 from typing import Final
 
+import numpy as np
 import pandas as pd
 
 from nightsight.collect.conditions import findings_of, logging_gpus
@@ -54,6 +55,9 @@ _LEAST_GAIN: Final = 0.02
 # one that is this much shorter in each round is not an accident, even if the rounds differ much
 _CLEAR_GAIN: Final = 0.1
 _MOST_IN_SET: Final = 4
+# how often any switch may be called faster or slower by chance, and the least standard error of a mean
+_ALPHA: Final = 0.05
+_LEAST_ERROR: Final = 1e-9
 # a run has at least this many steps, for this many seconds if it has more; the first takes this long, but for a small
 # budget
 _LEAST_STEPS: Final = 20
@@ -510,24 +514,35 @@ def _is_unsure(proof: Proof) -> bool:
     return proof.verdict == FASTER and proof.error is not None and proof.results.verdict in (EQUAL, WITHIN)
 
 
-def _judged(proofs: Sequence[Proof], series: _Series) -> tuple[Proof, ...]:
-    """Return the proofs with their intervals and verdicts.
+def _judged(proofs: Sequence[Proof], series: _Series, *, others: int = 0) -> tuple[Proof, ...]:
+    """Return the proofs with their intervals, p values and verdicts. others: as many more sets may be measured.
 
-    All sets of switches share the machine, so their spread is estimated together: few rounds of one say little.
+    All sets of switches share the machine, so their spread is estimated together: few rounds of one say little. The p
+    values of all are adjusted together, also of those that did not pay in the first round: of many switches that change
+    nothing, one looks faster by chance. To leave out what does not pay can only make such a proof rarer.
     """
     from scipy.stats import t  # noqa: PLC0415 (takes half a second, and few commands need it)
+
+    from nightsight.compare.statistics import holm  # noqa: PLC0415 (needs SciPy, too)
 
     rows = {proof.switches: series.log_ratios(proof.switches) for proof in proofs if proof.log_ratio is not None}
     several = [len(ratios) - 1 for ratios in rows.values() if len(ratios) > 1]
     # they share the runs of the unchanged program: half of the spread is the same for all
     degrees = sum(several) * (1 + 1 / len(several)) / 2 if several else 0
     squares = sum((ratio - fmean(ratios)) ** 2 for ratios in rows.values() for ratio in ratios)
+    # one round shows nothing, but was a chance to be faster
+    errors = {
+        names: sqrt(squares / sum(several) / len(ratios)) if len(ratios) > 1 else inf for names, ratios in rows.items()
+    }
+    scores = [abs(fmean(ratios)) / max(errors[names], _LEAST_ERROR) for names, ratios in rows.items()]
+    chances = np.asarray(2 * t.sf([*scores, *[0.0] * others], max(degrees, 1)))
+    adjusted = dict(zip(rows, holm(chances), strict=False))
     judged = []
     for proof in proofs:
         ratios = rows.get(proof.switches, [])
-        if degrees and len(ratios) > 1:
-            width = float(t.ppf(0.975, degrees)) * sqrt(squares / sum(several) / len(ratios))
-            proof = replace(proof, error=width)  # noqa: PLW2901 (the same, with its interval)
+        if len(ratios) > 1:
+            width = float(t.ppf(1 - _ALPHA / 2, degrees)) * errors[proof.switches]
+            proof = replace(proof, error=width, p=float(adjusted[proof.switches]))  # noqa: PLW2901 (with its interval)
         is_open = proof.verdict == NO_GAIN
         judged.append(replace(proof, verdict=_verdict(proof, ratios)) if is_open else proof)
     return tuple(_compared_again(proof, series) for proof in judged)
@@ -544,11 +559,12 @@ def _results(base: Sequence[Attempt], changed: Sequence[Attempt], numerics: str)
 
 
 def _verdict(proof: Proof, log_ratios: Sequence[float]) -> str:
-    """Return the verdict: proven only if the interval excludes equality; faster also if each round gains a lot."""
+    """Return the verdict: proven only if chance is excluded among all; faster also if each round gains a lot."""
     mean, error = proof.log_ratio or 0.0, proof.error
     width = error if error is not None else _LEAST_GAIN
     if mean + width < 0 and mean < log(1 - _LEAST_GAIN):
-        return PROVEN if proof.results.verdict in (EQUAL, WITHIN) and error is not None else FASTER
+        is_sure = proof.p is not None and proof.p < _ALPHA
+        return PROVEN if proof.results.verdict in (EQUAL, WITHIN) and is_sure else FASTER
     if max(log_ratios, default=0.0) < log(1 - _CLEAR_GAIN):
         return FASTER
     return SLOWER if mean - width > 0 and mean > _LEAST_GAIN else NO_GAIN
@@ -577,7 +593,8 @@ def _best_set(series: _Series, proofs: Sequence[Proof], first: int) -> Proof | N
         # its rounds have their own runs of the unchanged program
         own = replace(series, attempts={})
         first += _measure(own, [together], first)
-        (found,) = _judged([_proof(own, [series.switch[each] for each in together], None)], own)
+        joined = _proof(own, [series.switch[each] for each in together], None)
+        (found,) = _judged([joined], own, others=min(len(paying), _MOST_IN_SET) - 2)
         pays = found.verdict in (PROVEN, FASTER) and found.results.verdict != DIFFERENT
         if pays and best and (found.log_ratio or 0.0) < (best.log_ratio or 0.0) + log(1 - _LEAST_GAIN):
             best, names = found, together
