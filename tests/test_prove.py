@@ -28,7 +28,17 @@ from nightsight.model.proof import DIFFERENT, EQUAL, UNKNOWN, WITHIN, Proof, Pro
 from nightsight.model.report import Finding, Report, Result
 from nightsight.render.proof import proof_lines
 from nightsight.results.rules import RULE
-from nightsight.results.switches import NO_DROPOUT, NONE, NUDGED, PRECISION, ROUNDING, SWITCH, SWITCHES, Switch
+from nightsight.results.switches import (
+    NO_DROPOUT,
+    NONE,
+    NUDGED,
+    PRECISION,
+    ROUNDING,
+    SWITCH,
+    SWITCHES,
+    Switch,
+    jitted,
+)
 from nightsight.tables import conform
 from nightsight.workflows import prove as workflow
 from nightsight.workflows.patch import Patch, edited, patch_of
@@ -744,6 +754,172 @@ def test_only_switches_for_the_framework_of_a_program_are_tried(plan: ProofPlan)
     report = replace(plan.report, findings=advice, results=(replay,))
     names = {switch.name for switch, _ in workflow._chosen(replace(plan, report=report))}
     assert names == {"xla_overlap", "one_connection"}
+
+
+# what we call of JAX, on NumPy: what is traced gets stand-ins first, which have no values
+JAX = {
+    "__init__": """
+import numpy as np
+from . import core, tree_util
+IS_COMPILED = False
+
+def jit(function):
+    def jitted(*given):
+        global IS_COMPILED
+        IS_COMPILED = True
+        try:
+            function(*(core.Tracer(each) if isinstance(each, np.ndarray) else each for each in given))
+            return getattr(function, "__wrapped__", function)(*given)
+        finally:
+            IS_COMPILED = False
+    jitted.lower = None
+    return jitted
+""",
+    "core": """
+class TracerBoolConversionError(TypeError):
+    pass
+
+class Tracer:
+    shape, size = (), 1
+    def __init__(self, value):
+        self.dtype = value.dtype
+    def __mul__(self, other):
+        return self
+    __rmul__ = __gt__ = __mul__
+    def sum(self):
+        return self
+    def __bool__(self):
+        raise TracerBoolConversionError
+""",
+    "numpy": "from numpy import *",
+    "tree_util": """
+from types import SimpleNamespace
+
+def tree_flatten_with_path(tree, path=()):
+    if isinstance(tree, dict):
+        parts = [(SimpleNamespace(key=key), each) for key, each in tree.items()]
+    elif isinstance(tree, (tuple, list)):
+        parts = [(SimpleNamespace(idx=idx), each) for idx, each in enumerate(tree)]
+    else:
+        return [(path, tree)], None
+    return [found for key, each in parts for found in tree_flatten_with_path(each, (*path, key))[0]], None
+
+def tree_leaves(tree):
+    return [leaf for _, leaf in tree_flatten_with_path(tree)[0]]
+""",
+}
+STEPS_OF_JAX = """
+import time
+import numpy as np
+{imports}
+{before}
+def step(weights, x):
+    {body}
+    return {returns}
+{after}
+def main():
+    weights = np.ones(4)
+    for number in range(8):
+        state = step(weights, np.arange(4.0) + number)
+        weights = state["weights"] if isinstance(state, dict) else state
+main()
+"""
+LOSSES_OF_JAX = tuple(0.9**number * (6.0 + 4 * number) for number in range(8))
+
+
+@pytest.fixture
+def jax_program(program: Callable[..., Program], tmp_path: Path) -> Callable[..., Program]:
+    """Write a program that calls a function of JAX's eight times."""
+    (tmp_path / "jax").mkdir()
+    for name, text in JAX.items():
+        (tmp_path / "jax" / f"{name}.py").write_text(text)
+
+    def write(
+        body: str = "pass",
+        before: str = "",
+        after: str = "",
+        imports: str = "import jax",
+        returns: str = '{"weights": weights * 0.9, "loss": (weights * x).sum()}',
+    ) -> Program:
+        code = STEPS_OF_JAX.format(body=body, before=before, after=after, imports=imports, returns=returns)
+        return program(code=code)
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("parts", "effect", "why"),
+    [
+        ({}, 1, ""),
+        # JAX is imported when the function is there
+        ({"imports": "", "after": "import jax"}, 1, ""),
+        ({"body": "if (x * 2).sum() > 0: pass"}, 0, "cannot be jitted: it branches on a value that is only known when"),
+        ({"before": "@jax.jit"}, 0, "is jitted already"),
+        ({"after": "step = jax.jit(step)"}, 0, "JAX traces it with what calls it"),
+    ],
+)
+def test_a_function_that_is_named_is_jitted_and_what_it_returns_is_recorded_in_all_runs(
+    parts: dict[str, str], effect: int, why: str, jax_program: Callable[..., Program], tmp_path: Path
+) -> None:
+    switch = jitted("jit=train.step")
+    assert switch
+    plain, changed = (
+        attempt(jax_program(**parts), Request(), switches, tmp_path / str(number), functions=["train.step"])
+        for number, switches in enumerate(((), (switch,)))
+    )
+    assert (plain.failure, changed.failure) == ("", "")
+    assert changed.effects.get(switch.name, 0) == effect
+    assert changed.why.get(switch.name, "").startswith(why)
+    is_traced = "JAX traces" in why
+    expected = () if is_traced else (pytest.approx(LOSSES_OF_JAX),)
+    assert (plain.values, changed.values) == (expected, expected)
+    assert "train.step" in plain.times["path"].tolist() or is_traced
+
+
+def test_a_function_of_a_module_is_jitted_and_arrays_that_it_returns_are_told_apart(
+    jax_program: Callable[..., Program], program: Callable[..., Program], tmp_path: Path
+) -> None:
+    jax_program()
+    found = []
+    for number, factor in enumerate((0.9, 0.9, 0.8)):
+        (tmp_path / "lib.py").write_text(f"import jax\ndef step(weights):\n    return weights * {factor}, 3\n")
+        code = "import numpy as np\nfrom lib import step\nx = np.ones(4)\nfor _ in range(9): x, _ = step(x)\n"
+        switches = [switch for word in ("jit=lib.step", "jit=lib.nothing") if (switch := jitted(word))] * (number > 0)
+        functions = ["lib.step", "lib.nothing"]
+        found.append(attempt(program(code=code), Request(), switches, tmp_path / "run", functions=functions))
+    plain, same, other = found
+    assert (same.effects, same.why) == (
+        {"jit=lib.step": 1},
+        {"jit=lib.nothing": "the program has no such function, or does not call it"},
+    )
+    # of the first, second, fourth and eighth call
+    assert [len(values) for values in plain.values] == [4]
+    assert compare_outcomes([plain.values], [same.values], ROUNDING).verdict == EQUAL
+    assert compare_outcomes([plain.values], [other.values], ROUNDING).verdict == DIFFERENT
+
+
+def test_a_function_that_is_faster_when_jitted_is_proven_with_the_promise_of_its_cause(
+    jax_program: Callable[..., Program], plan: ProofPlan
+) -> None:
+    switch = jitted("jit=train.step")
+    assert switch
+    assert plan.report
+    slow = jax_program("jax.IS_COMPILED or time.sleep(0.02)")
+    advice = (finding("not_jitted", "JAX dispatches operations one by one in `step`", 90.0),)
+    report = replace(plan.report, findings=advice)
+    found = prove(replace(plan, program=slow, report=report, switches=(switch,)), Request())
+    (proof,) = found.proofs
+    assert (proof.verdict, proof.results.verdict, found.step) == ("proven", EQUAL, "train.step")
+    assert proof.promised_ns == pytest.approx(0.1 * (proof.base_ns or 0.0))
+    assert "@jax.jit" in proof.code
+    assert found.todo == ()
+    patch = patch_of(found, Path.cwd())
+    assert patch.left_out == {"jit=train.step": "it is not certain which lines to edit"}
+
+
+@pytest.mark.parametrize("word", ["jit=", "jit=step", "jit=a..step", "jit=a/b.step", "jit", "jit=a.1"])
+def test_what_names_no_function_is_not_a_switch(word: str) -> None:
+    assert jitted(word) is None
 
 
 OWN = '''"""A batch of 2 in place of 8.

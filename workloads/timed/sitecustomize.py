@@ -3,7 +3,8 @@
 With $NIGHTSIGHT_NAMES, PyTorch's modules and others get names for a profiler (`injected/naming.py`); with
 $NIGHTSIGHT_SAVES, a profiler saves its buffers before the process ends (`injected/saving.py`); with $NIGHTSIGHT_PROOF,
 what it computes is recorded, and the switches in $NIGHTSIGHT_SWITCHES are on, or, with $NIGHTSIGHT_SEARCH, only count
-what they would change; with $NIGHTSIGHT_LIMIT, the program ends after some steps or seconds. The times are of a run
+what they would change; the functions in $NIGHTSIGHT_FUNCTIONS are timed and recorded (`injected/functions.py`); with
+$NIGHTSIGHT_LIMIT, the program ends after some steps or seconds. The times are of a run
 without it, and have the same names: those of NVTX ranges, of modules that no other module calls, of backward passes
 and data loaders when they begin, of optimizers when their step ends. Each that is not inside one that repeats gets two
 times: that of the CPU, and that at which the GPU has done all work given to the current stream before, by a CUDA event
@@ -271,7 +272,7 @@ def _injected(name: str) -> Any:  # noqa: ANN401
     return module
 
 
-def start(folder: str) -> None:
+def start(folder: str) -> Times:
     """Watch the modules that make ranges, and PyTorch's functions, from when they are imported."""
     times, watching = Times(folder), _injected("watching")
     watching.watch_ranges(watching.Ranges(times.begin, times.end, times.note))
@@ -288,6 +289,7 @@ def start(folder: str) -> None:
         times.limit = Limit(os.environ["NIGHTSIGHT_LIMIT"], folder)
     # it runs nothing that is registered
     os._exit = save_and_leave  # type: ignore[assignment]
+    return times
 
 
 def name(words: Collection[str]) -> None:
@@ -302,16 +304,24 @@ def name(words: Collection[str]) -> None:
     watching.on_import({"torch": begin})
 
 
-def prove(folder: str, switches: list[str], *, is_search: bool) -> None:
-    """Turn switches on, and record what the program computes: see `switching.py` and `outcomes.py` in `injected`."""
+def prove(times: Times, folder: str, switches: list[str], functions: list[str], is_search: bool) -> None:
+    """Turn switches on, and record what the program computes: see `switching.py` and `outcomes.py` in `injected`.
+
+    functions: of a JAX program, by their modules: each is timed, recorded, and jitted if its switch is on.
+    """
     switching, outcomes, watching = _injected("switching"), _injected("outcomes"), _injected("watching")
     values = outcomes.Outcomes(folder)
     values.effects = switching.Effects(is_search=is_search)
     _SAVES.append(values.save)
     outcomes.seed_others(watching.on_import)
     watching.on_import({"torch": values.watch})
+    jitting = _injected("functions")
+    jits = {jitting.JIT + path: path for path in functions if path}
+    for name, path in jits.items():
+        function = jitting.Function(path, values.effects, values, times, is_jitted=name in switches)
+        function.watch(watching.on_import)
     # after: a switch is around what is recorded
-    switching.start(switches, watching.on_import, values.effects)
+    switching.start([name for name in switches if name not in jits], watching.on_import, values.effects)
 
 
 def _run_hidden() -> None:
@@ -326,10 +336,10 @@ def _run_hidden() -> None:
 if __name__ == "sitecustomize":
     with suppress(Exception):
         if os.environ.get("NIGHTSIGHT_TIMES"):
-            start(os.environ["NIGHTSIGHT_TIMES"])
-        if os.environ.get("NIGHTSIGHT_PROOF"):
-            chosen = os.environ.get("NIGHTSIGHT_SWITCHES", "").split("\n")
-            prove(os.environ["NIGHTSIGHT_PROOF"], chosen, is_search=bool(os.environ.get("NIGHTSIGHT_SEARCH")))
+            watched = start(os.environ["NIGHTSIGHT_TIMES"])
+            if os.environ.get("NIGHTSIGHT_PROOF"):
+                on, named = (os.environ.get(f"NIGHTSIGHT_{kind}", "").split("\n") for kind in ("SWITCHES", "FUNCTIONS"))
+                prove(watched, os.environ["NIGHTSIGHT_PROOF"], on, named, bool(os.environ.get("NIGHTSIGHT_SEARCH")))
         if os.environ.get("NIGHTSIGHT_SAVES"):
             _injected("saving").start()
         if os.environ.get("NIGHTSIGHT_NAMES"):

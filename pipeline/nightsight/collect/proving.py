@@ -52,7 +52,7 @@ class Attempt:
     is_cut: bool = False
 
 
-def attempt(
+def attempt(  # noqa: PLR0913 (options by name)
     program: Program,
     request: Request,
     switches: Sequence[Switch],
@@ -60,10 +60,12 @@ def attempt(
     *,
     limit: Limit | None = None,
     check: str = "",
+    functions: Sequence[str] = (),
     is_search: bool = False,
 ) -> Attempt:
     """Run a program once with these switches; `folder` gets its logs only. ToolError if it cannot be started.
 
+    functions: `MODULE.NAME` of functions of a JAX program, which are timed, and what they return is recorded.
     is_search: the program runs unchanged, and `effects` is what the switches would change; those of the user's own
     files are not searched for.
     """
@@ -81,6 +83,7 @@ def attempt(
             switch.key for switch in switches if not (switch.environment or (is_search and switch.file))
         ),
         "NIGHTSIGHT_SEARCH": "1" if is_search else "",
+        "NIGHTSIGHT_FUNCTIONS": "\n".join(functions),
     }
     if limit:
         environment |= limit.environment

@@ -39,7 +39,8 @@ _PATCH: Final = "proof.patch"
     "switches",
     multiple=True,
     metavar="NAME",
-    help="Measure this switch, whatever the causes. NAME.py is your own switch (docs/prove.md).",
+    help="Measure this switch, whatever the causes. NAME.py is your own switch; jit=MODULE.FUNCTION jits a function of "
+    "a JAX program (docs/prove.md).",
 )
 @click.option("--all", "is_all", is_flag=True, help="Measure all switches, also those that no cause asks for.")
 @click.option("--list", "is_list", is_flag=True, help="List the switches and end.")
@@ -91,29 +92,29 @@ def prove(ctx: click.Context, /, target: str | None, **values: Any) -> None:  # 
     from nightsight.render.lines import align
     from nightsight.render.proof import proof_lines
     from nightsight.results.rules import RULE
-    from nightsight.results.switches import SWITCH, SWITCHES
+    from nightsight.results.switches import JIT, SWITCH, SWITCHES, jitted
     from nightsight.runs.layout import PROOF, write_file
     from nightsight.workflows.patch import patch_of
     from nightsight.workflows.prove import ProofPlan, calibration
     from nightsight.workflows.prove import prove as measure
 
     if values["is_list"]:
-        for switch in SWITCHES:
+        for switch in (*SWITCHES, JIT):
             rules = (*switch.rules, *switch.tries)
             causes = f" ({', '.join(rules)})" if rules else ""
             say(f"{switch.name}: {switch.done}{causes}")
         return
     if values["calibration"]:
         header = ("Cause", "Proofs", "Promised / measured, median", "Within 1.5")
-        found = calibration(values["reports"])
-        rows = [(rule, f"{count}", f"{middle:.2f}", f"{near} of {count}") for rule, count, middle, near in found]
+        promises = calibration(values["reports"])
+        rows = [(rule, f"{count}", f"{middle:.2f}", f"{near} of {count}") for rule, count, middle, near in promises]
         say(
             *(align([header, *rows], right=(1, 2)) if rows else [f"No proof has a promise in {values['reports']} yet."])
         )
         return
     names = list(dict.fromkeys(values["switches"]))
     files = {name: switch_of_file(Path(name)) for name in names if name.endswith(".py")}
-    known_switches = SWITCH | files
+    known_switches = SWITCH | files | {name: found for name in names if (found := jitted(name))}
     for file in files.values():
         if [each.name for each in known_switches.values()].count(file.name) > 1:
             raise UsageError(f"two switches have the name {file.name}", "Rename your file.")

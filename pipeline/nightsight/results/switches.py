@@ -5,7 +5,7 @@ The changes themselves run inside the program (workloads/injected/switching.py),
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 NONE: Final = "none"
@@ -39,8 +39,9 @@ class Switch:
     place: the finding's title must match it, if there are several kinds of fix.
     environment: variables that do it, for any program; without them, a change inside a Python program with PyTorch.
     excludes: switches that make no sense together with it. edit: how a line of the program is edited, if that is
-    certain. file: the user's, that makes the change. framework: only for programs of it, as
-    nightsight.events.frameworks names it; "": any. is_slow: a run takes much longer with it, to compile.
+    certain. file: the user's, that makes the change. function: of the program, `MODULE.NAME`, that it changes; what it
+    returns is recorded in all runs. framework: only for programs of it, as nightsight.events.frameworks names it; "":
+    any. is_slow: a run takes much longer with it, to compile.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Switch:
     excludes: tuple[str, ...] = ()
     edit: Edit | None = None
     file: str = ""
+    function: str = ""
     framework: str = ""
     is_slow: bool = False
 
@@ -366,6 +368,28 @@ SWITCHES: Final = (
 )
 """All switches, in the order in which they are tried."""
 SWITCH: Final = {switch.name: switch for switch in SWITCHES}
+JIT: Final = Switch(
+    name="jit=MODULE.FUNCTION",
+    done="a function of a JAX program that is jitted",
+    rules=("not_jitted",),
+    numerics=ROUNDING,
+    code="@jax.jit  # before the function",
+    is_slow=True,
+)
+"""The switch of a function that the user names; `jitted` makes it."""
+
+
+def jitted(word: str) -> Switch | None:
+    """Return the switch `jit=MODULE.FUNCTION`; None if a word is not one."""
+    path = word.removeprefix(_JIT)
+    module, _, function = path.rpartition(".")
+    if not word.startswith(_JIT) or not all(name.isidentifier() for name in (*module.split("."), function)):
+        return None
+    code = f"@jax.jit\ndef {function}(...):  # in {module}"
+    return replace(JIT, name=word, done=f"{path}, jitted", code=code, function=path)
+
+
+_JIT: Final = "jit="
 NO_DROPOUT: Final = Switch(name="no_dropout", done="no dropout", rules=(), numerics=NONE, code="")
 NUDGED: Final = {
     numerics: Switch(name=f"nudged_{numerics}", done="weights that differ a little", rules=(), numerics=NONE, code="")

@@ -131,6 +131,7 @@ class _Series:
             self.plan.folder / "log" / f"{number + 1}-{'search' if is_search else '+'.join(names) or 'unchanged'}",
             limit=self.limit,
             check=self.plan.check,
+            functions=[switch.function for switch in self.plan.switches if switch.function],
             is_search=is_search,
         )
         if found.interrupted:
@@ -335,7 +336,7 @@ def _chosen(plan: ProofPlan) -> list[tuple[Switch, Finding | None]]:
     rows = plan.report.rows(REPLAY) if plan.report else pd.DataFrame()
     framework = str(rows["framework"].iloc[0]) if len(rows) and "framework" in rows else ""
     chosen: list[tuple[float, bool, Switch, Finding | None]] = []
-    for switch in (*SWITCHES, *(each for each in plan.switches if each.file)):
+    for switch in (*SWITCHES, *(each for each in plan.switches if each not in SWITCHES)):
         fixed = next((each for each in advice if switch.fixes(each.rule, each.title)), None)
         cause = fixed or next((each for each in advice if switch.may_help(each.rule, each.title)), None)
         finding = replace(cause, gain_pct=None) if cause and not fixed else cause
