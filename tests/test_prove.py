@@ -217,6 +217,8 @@ def program(tmp_path: Path, torch_python: str) -> Callable[..., Program]:
         ),
         (("expandable_segments", "one_connection"), {}, {"expandable_segments": 1, "one_connection": 1}),
         (("gc_freeze",), {}, {"gc_freeze": 1}),
+        # not on a CPU
+        (("cuda_graphs",), {}, {}),
         (("compile_dynamic",), {"call": 'torch.compile(model, backend="eager")'}, {"compile_dynamic": 6}),
         (("compile_dynamic",), {"call": 'torch.compile(model, backend="eager", dynamic=False)'}, {}),
     ],

@@ -304,6 +304,18 @@ def _compiled(name: str, **options: Any) -> Change:  # noqa: ANN401
     return change_torch
 
 
+def _next_to_this(name: str) -> Any:  # noqa: ANN401
+    """Load a module of this folder, which needs torch."""
+    spec: Any = spec_from_file_location(f"nightsight_{name}", Path(__file__).with_name(f"{name}.py"))
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _cuda_graphs(torch: Any, effects: Effects) -> None:  # noqa: ANN401
+    _around_models(torch, _next_to_this("graphs").Graphs(effects).called)
+
+
 def _compile_dynamic(torch: Any, effects: Effects) -> None:  # noqa: ANN401
     """Let what the program compiles be compiled for all shapes at once."""
     compile_now = torch.compile
@@ -624,9 +636,7 @@ def _sdpa(torch: Any, effects: Effects) -> None:  # noqa: ANN401
 
     _around_models(torch, change)
     if hasattr(torch.nn.functional, "scaled_dot_product_attention"):
-        spec: Any = spec_from_file_location("nightsight_attention", Path(__file__).with_name("attention.py"))
-        attention = module_from_spec(spec)
-        spec.loader.exec_module(attention)
+        attention = _next_to_this("attention")
         if effects.is_search:
             attention.count(lambda: effects.applies("sdpa"))
         else:
@@ -737,6 +747,7 @@ SWITCHES: dict[str, tuple[str, Change]] = {
     "compile_autotune": ("torch", _compiled("compile_autotune", mode="max-autotune")),
     "compile_dynamic": ("torch", _compile_dynamic),
     "compile_graphs": ("torch", _compiled("compile_graphs", mode="reduce-overhead")),
+    "cuda_graphs": ("torch", _cuda_graphs),
     "sdpa": ("torch", _sdpa),
     "reduce_once": ("torch", _reduce_once),
     "bucket_views": _ddp("bucket_views", gradient_as_bucket_view=True),

@@ -126,6 +126,19 @@ SWITCHES: Final = (
         numerics=ROUNDING,
         code="torch.backends.cuda.enable_flash_sdp(False)  # so that cuDNN's attention is chosen",
     ),
+    # the promise of a launch-bound step is that of a graph with the optimizer in it
+    Switch(
+        name="cuda_graphs",
+        done="forward and backward passes of models replayed as CUDA graphs",
+        rules=(),
+        tries=("launch_bound",),
+        numerics=NONE,
+        code=(
+            "# before the loop, without hooks; all batches have the shape of this one\n"
+            "model = torch.cuda.make_graphed_callables(model, (batch,))"
+        ),
+        excludes=("compile", "compile_graphs", "compile_autotune", "compile_dynamic"),
+    ),
     Switch(
         name="compile",
         done="models compiled with torch.compile",

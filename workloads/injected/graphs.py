@@ -1,0 +1,355 @@
+"""Replays a model in training as two CUDA graphs, of its forward and of its backward pass, where that is right.
+
+The first calls run as they are and show whether it can be: the same shapes each time, one backward pass after each
+call, nothing that the CPU does but launches. Then both passes are captured, as
+torch.cuda.make_graphed_callables does. A call replays them only if nothing has changed since: other shapes, modules,
+weights at another place, or a call whose backward pass is still to come run as they are. What a replay returns is
+copied, so that the next one does not overwrite it. Loaded by path when a program has imported torch; its Python may be
+older than ours.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections import Counter
+from contextlib import contextmanager
+from typing import Any, Callable, Iterator  # noqa: UP035 (Python 3.8)
+from weakref import WeakKeyDictionary, ref
+
+torch: Any = sys.modules["torch"]
+NAME = "cuda_graphs"
+# the device whose work can be captured
+_KIND = "cuda"
+# calls with a backward pass that must be alike before a capture, and calls after which none is tried any more
+_ALIKE, _TRIES = 2, 20
+# runs before a capture, so that libraries have chosen their kernels: as many as torch.cuda.make_graphed_callables makes
+_WARM_UP = 3
+_PARALLEL = {"DataParallel", "DistributedDataParallel", "FullyShardedDataParallel"}
+_PLAIN = (bool, int, float, str, type(None))
+# a float may be another in each call
+_CONSTANT = (bool, int, str, type(None))
+_MISSING = object()
+
+
+class Graphs:
+    """The models of a program. effects: what switches did."""
+
+    def __init__(self, effects: Any) -> None:  # noqa: ANN401
+        self.effects = effects
+        self.models: Any = WeakKeyDictionary()
+
+    def called(self, call: Callable[..., Any], module: Any, given: Any, named: Any) -> Any:  # noqa: ANN401
+        """Call a module that no other calls; in training, `forward` of its model decides how it runs."""
+        if not (torch.is_grad_enabled() and module.training):
+            return call(module, *given, **named)
+        if module not in self.models:
+            self.models[module] = _Model(self.effects)
+        model, own = self.models[module], vars(module)
+        if model.is_refused:
+            return call(module, *given, **named)
+        plain, before = module.forward, own.get("forward", _MISSING)
+        # as long as it is called: whoever copies or saves the module finds what it was
+        own["forward"] = lambda *given, **named: model.forward(module, plain, given, named)
+        try:
+            return call(module, *given, **named)
+        finally:
+            if before is _MISSING:
+                del own["forward"]
+            else:
+                own["forward"] = before
+
+
+class _Step:
+    """A call that ran as it is. gradients: how often each of its outputs got one."""
+
+    def __init__(self, form: Any, state: Any) -> None:  # noqa: ANN401
+        self.form, self.state = form, state
+        self.gradients: Counter[int] = Counter()
+
+
+class _Model:
+    """What is known of a model: the last call, how many before it were like it, and its graphs if it has some."""
+
+    def __init__(self, effects: Any) -> None:  # noqa: ANN401
+        self.effects = effects
+        self.is_refused = False
+        self.inner: list[Any] = []
+        self.last: _Step | None = None
+        self.alike = self.calls = 0
+        self.graph: _Graph | None = None
+        self.effects.why.setdefault(NAME, "no two calls in training have the same shapes and a backward pass each")
+
+    def forward(self, module: Any, plain: Callable[..., Any], given: Any, named: Any) -> Any:  # noqa: ANN401
+        """Replay the call if it can be, else run it as it is."""
+        leaves, tree = torch.utils._pytree.tree_flatten((given, named))
+        form = (tree, [_form(leaf) for leaf in leaves], _autocast())
+        if self.graph is None:
+            self.inner = list(module.modules())[1:]
+        state = self._state(module)
+        if self.graph is not None:
+            is_alike = not self.graph.is_open and (self.graph.form, self.graph.state) == (form, state)
+            return self.graph(leaves) if is_alike else plain(*given, **named)
+        self.calls += 1
+        why = _refusal(module, leaves) or self._after_last(form)
+        if why or self.calls > _TRIES:
+            self._refuse(why)
+        elif self.alike >= _ALIKE and self.last and self.last.state == state:
+            graph = self.graph = self._captured(module, plain, leaves, form, state)
+            if graph is not None:
+                return graph(leaves)
+        else:
+            return self._watch(module, lambda: plain(*given, **named), form, state)
+        return plain(*given, **named)
+
+    def _refuse(self, why: str) -> None:
+        self.is_refused = True
+        if why:
+            self.effects.why[NAME] = why
+
+    def _state(self, module: Any) -> list[Any]:  # noqa: ANN401
+        """Return where the weights and buffers of a module are, and how its parts train."""
+        state: list[Any] = []
+        for inner in (module, *self.inner):
+            state += (inner.training, *map(id, inner._modules.values()))
+            for tensors in (inner._parameters, inner._buffers):
+                state += [each if each is None else (each.data_ptr(), each.requires_grad) for each in tensors.values()]
+        return state
+
+    def _after_last(self, form: Any) -> str:  # noqa: ANN401
+        """Count the last call if it was like this one; return why it cannot be replayed, "" if it can."""
+        gradients = self.last.gradients if self.last else Counter()
+        if any(count > 1 for count in gradients.values()):
+            return "its outputs have two backward passes"
+        self.alike = self.alike + 1 if self.last and gradients and self.last.form == form else 0
+        return ""
+
+    def _watch(self, module: Any, run: Callable[[], Any], form: Any, state: Any) -> Any:  # noqa: ANN401
+        """Run a call as it is, and note what else it does; return its result."""
+        drawn, kept = _random_state(), self._attributes(module)
+        hooks: list[Any] = []
+        with _noting_hooks(hooks):
+            result = run()
+        leaves, _ = torch.utils._pytree.tree_flatten(result)
+        why = ""
+        if hooks:
+            why = "its forward pass registers hooks"
+        elif _random_state() != drawn:
+            why = "its forward pass draws random numbers on the CPU"
+        elif self._attributes(module) != kept or self._state(module) != state:
+            why = "its forward pass changes attributes of its modules"
+        elif not all(isinstance(leaf, (torch.Tensor, *_CONSTANT)) for leaf in leaves):
+            why = "it returns more than tensors"
+        elif any(leaf.requires_grad and leaf.grad_fn is None for leaf in leaves if isinstance(leaf, torch.Tensor)):
+            why = "it returns a weight"
+        if why:
+            self._refuse(why)
+            return result
+        self.last = step = _Step(form, state)
+        for number, leaf in enumerate(leaves):
+            if isinstance(leaf, torch.Tensor) and leaf.requires_grad:
+                leaf.register_hook(lambda _, number=number: step.gradients.update([number]))
+        return result
+
+    def _attributes(self, module: Any) -> list[Any]:  # noqa: ANN401
+        """Return what tells whether attributes have changed, but for parameters, buffers and modules."""
+        owners = [vars(inner) for inner in (module, *self.inner)]
+        kinds = {kind for inner in (module, *self.inner) for kind in type(inner).__mro__}
+        owners += [vars(kind) for kind in kinds if not kind.__module__.startswith("torch.")]
+        names = ("_parameters", "_buffers", "_modules", "forward", "training")
+        return [(name, _told(value)) for owner in owners for name, value in owner.items() if name not in names]
+
+    def _captured(self, module: Any, plain: Any, leaves: Any, form: Any, state: Any) -> _Graph | None:  # noqa: ANN401
+        """Return the graphs of a call; None if there are none, and then nothing has changed."""
+        if not self.effects.applies(NAME):
+            self.is_refused = True
+            return None
+        buffers = [(buffer, buffer.detach().clone()) for buffer in module.buffers()]
+        drawn = torch.cuda.get_rng_state()
+        used = sorted(self.last.gradients) if self.last else []
+        weights = [weight for weight in module.parameters() if weight.requires_grad]
+        try:
+            graph = _Graph(plain, leaves, weights, used, form, state)
+        except Exception as error:  # noqa: BLE001 (what cannot be captured runs as it was)
+            self.effects.count[NAME] -= 1
+            self._refuse(f"cannot be captured ({type(error).__name__})")
+            return None
+        finally:
+            # as they were before it ran to warm up
+            with torch.no_grad():
+                for buffer, value in buffers:
+                    buffer.copy_(value)
+            torch.cuda.set_rng_state(drawn)
+        self.effects.why.pop(NAME, None)
+        return graph
+
+
+class _Graph:
+    """The graphs of a call whose arguments are `leaves`. used: the outputs that get gradients, by number."""
+
+    def __init__(self, plain: Any, leaves: Any, weights: Any, used: Any, form: Any, state: Any) -> None:  # noqa: ANN401
+        self.form, self.state, self.weights, self.used = form, state, weights, used
+        self.inputs = [leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+        self.open: Any = None
+
+        def run() -> tuple[list[Any], Any]:
+            given, named = torch.utils._pytree.tree_unflatten(self.inputs, form[0])
+            with _uncached():
+                leaves, tree = torch.utils._pytree.tree_flatten(plain(*given, **named))
+            return leaves, tree
+
+        def gradients(outputs: list[Any], of_outputs: list[Any]) -> Any:  # noqa: ANN401
+            outputs = [outputs[number] for number in used]
+            return torch.autograd.grad(outputs, weights, of_outputs, allow_unused=True)
+
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(_WARM_UP):
+                outputs, _ = run()
+                gradients(outputs, [torch.zeros_like(outputs[number]) for number in used])
+        del outputs
+        torch.cuda.current_stream().wait_stream(side)
+        pool = torch.cuda.graph_pool_handle()
+        # a thread that pins batches meanwhile is none of its business
+        options = {"pool": pool, "capture_error_mode": "thread_local"}
+        self.forward, self.backward = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.forward, **options):
+            outputs, self.tree = run()
+        self.of_outputs = [torch.zeros_like(outputs[number]) for number in used]
+        with torch.cuda.graph(self.backward, **options):
+            self.gradients = gradients(outputs, self.of_outputs)
+        self.has_gradient = [isinstance(each, torch.Tensor) and each.requires_grad for each in outputs]
+        self.outputs = [each.detach() if isinstance(each, torch.Tensor) else each for each in outputs]
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a replayed call may still have its backward pass, which needs what the next would overwrite."""
+        return self.open is not None and self.open() is not None
+
+    def __call__(self, leaves: Any) -> Any:  # noqa: ANN401
+        """Return what the call returns with these arguments."""
+        for place, leaf in zip(self.inputs, leaves):  # noqa: B905 (Python 3.8)
+            if isinstance(place, torch.Tensor):
+                place.copy_(leaf)
+        tensors = iter(_Replay.apply(self, *self.weights))
+        outputs = [next(tensors) if isinstance(each, torch.Tensor) else each for each in self.outputs]
+        return torch.utils._pytree.tree_unflatten(outputs, self.tree)
+
+
+class _Call:
+    """A replayed call: as long as its backward pass may come, it exists."""
+
+
+class _Replay(torch.autograd.Function):
+    """Replays the forward pass, and later the backward pass."""
+
+    @staticmethod
+    def forward(ctx: Any, graph: _Graph, *_: Any) -> Any:  # noqa: ANN401
+        """Return copies of the outputs that are tensors."""
+        ctx.graph, ctx.call = graph, _Call()
+        ctx.set_materialize_grads(False)
+        graph.open = ref(ctx.call)
+        graph.forward.replay()
+        copies = [each.clone() if isinstance(each, torch.Tensor) else each for each in graph.outputs]
+        pairs = zip(copies, graph.has_gradient)  # noqa: B905 (Python 3.8)
+        ctx.mark_non_differentiable(*(each for each, has in pairs if isinstance(each, torch.Tensor) and not has))
+        ctx.tensors = [number for number, each in enumerate(copies) if isinstance(each, torch.Tensor)]
+        return tuple(copies[number] for number in ctx.tensors)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *gradients: Any) -> Any:  # noqa: ANN401
+        """Return copies of the gradients of the weights."""
+        graph = ctx.graph
+        got = [number for number, each in zip(ctx.tensors, gradients) if each is not None]  # noqa: B905 (Python 3.8)
+        if ctx.call is None or got != graph.used:
+            raise RuntimeError("nightsight: this backward pass is not the one of which there is a CUDA graph")
+        for place, each in zip(graph.of_outputs, filter(lambda each: each is not None, gradients)):  # noqa: B905
+            place.copy_(each)
+        graph.backward.replay()
+        ctx.call = graph.open = None
+        # weights keep what they get, and the next replay overwrites its own
+        copies = iter(torch._foreach_mul([each for each in graph.gradients if each is not None], 1))
+        return (None, *(each if each is None else next(copies) for each in graph.gradients))
+
+
+def _refusal(module: Any, leaves: list[Any]) -> str:  # noqa: ANN401
+    """Return why a module must not be replayed, whatever it does; "" if it may be."""
+    modules, weights = list(module.modules()), list(module.parameters())
+    tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    devices = {each.device for each in (*weights, *module.buffers(), *tensors)}
+    current = (_KIND, torch.cuda.current_device() if torch.cuda.is_initialized() else None)
+    hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    common = vars(sys.modules["torch.nn.modules.module"])
+    distributed = torch.distributed
+    is_compiled = any(getattr(inner, "_compiled_call_impl", None) for inner in modules)
+    reasons = {
+        "it is compiled or scripted": is_compiled
+        or any(
+            type(inner).__name__ == "OptimizedModule" or isinstance(inner, torch.jit.ScriptModule) for inner in modules
+        ),
+        "several processes or GPUs train it": bool({type(inner).__name__ for inner in modules} & _PARALLEL)
+        or (distributed.is_available() and distributed.is_initialized()),
+        "it has hooks": any(getattr(inner, name, None) for inner in modules for name in hooks)
+        or any(common.get(f"_global{name}") for name in hooks)
+        or any(weight._backward_hooks for weight in weights),
+        "its weights and inputs are not on the current GPU": {(each.type, each.index) for each in devices} != {current},
+        "it gets something other than tensors and plain values": not all(
+            isinstance(leaf, (torch.Tensor, *_PLAIN)) for leaf in leaves
+        ),
+        "its inputs need gradients": any(leaf.requires_grad for leaf in tensors),
+        "it has no weights that are trained": not any(weight.requires_grad for weight in weights),
+    }
+    return next((why for why, is_so in reasons.items() if is_so), "")
+
+
+def _form(leaf: Any) -> Any:  # noqa: ANN401
+    """Return what must be the same in each call: the shape of a tensor, or a value."""
+    return (leaf.shape, leaf.dtype, leaf.device) if isinstance(leaf, torch.Tensor) else (type(leaf), leaf)
+
+
+def _autocast() -> tuple[Any, ...]:
+    # since torch 2.4
+    if hasattr(torch, "get_autocast_dtype"):
+        return torch.is_autocast_enabled(_KIND), torch.get_autocast_dtype(_KIND)
+    return torch.is_autocast_enabled(), torch.get_autocast_gpu_dtype()
+
+
+def _uncached() -> Any:  # noqa: ANN401
+    """Return autocast as it is, but for its cache: what it has cast earlier is not part of a graph."""
+    is_on, kind = _autocast()
+    return torch.autocast(_KIND, kind, enabled=is_on, cache_enabled=False)
+
+
+def _random_state() -> list[Any]:
+    """Return the states of the generators of Python, NumPy and PyTorch on the CPU."""
+    numpy: Any = sys.modules.get("numpy")
+    states = [random.getstate(), torch.get_rng_state().tolist()]
+    # all but the first are numbers, or arrays of them
+    return [*states, *(numpy.asarray(each).tolist() for each in numpy.random.get_state()[1:])] if numpy else states
+
+
+def _told(value: Any) -> Any:  # noqa: ANN401
+    """Return what tells whether an attribute has changed: its identity, and what may change within it."""
+    if isinstance(value, _PLAIN):
+        return value
+    if isinstance(value, torch.Tensor):
+        return id(value), value._version
+    return id(value), len(value) if isinstance(value, (list, dict, set)) else 0
+
+
+@contextmanager
+def _noting_hooks(hooks: list[Any]) -> Iterator[None]:
+    """Note the tensors that get a hook."""
+    register = torch.Tensor.register_hook
+
+    def noted(self: Any, hook: Any) -> Any:  # noqa: ANN401
+        hooks.append(self)
+        return register(self, hook)
+
+    torch.Tensor.register_hook = noted
+    try:
+        yield
+    finally:
+        torch.Tensor.register_hook = register
