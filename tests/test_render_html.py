@@ -7,10 +7,12 @@ from html.parser import HTMLParser
 
 import pandas as pd
 import pytest
+from markupsafe import escape
 
 from nightsight.model.report import Finding, Profile, Report
 from nightsight.render.page.html import render_html
 from nightsight.render.page.index import IndexEntry, index_entry, index_page, render_index
+from nightsight.results.rules import RULES
 from tests.recorded import Recorded
 from tests.reports import HOSTILE, hostile_report, kernel_table, result, small_report, step_table
 from tests.timeline import draw
@@ -250,6 +252,19 @@ def test_advice_links_to_the_section_that_shows_its_evidence() -> None:
     text = render_html(small_report(findings=findings))
     assert '<a href="#cuda_gpu_kern_sum">Kernel time</a>' in text
     assert 'href="#gpu_gaps"' not in text
+
+
+def test_code_in_a_remedy_looks_like_code() -> None:
+    remedies = {
+        remedy for rule in RULES for remedy in (rule.remedy, rule.once, *rule.remedies.values()) if "`" in remedy
+    }
+    assert len(remedies) >= 3
+    for remedy in remedies:
+        advice, warning = (Finding("x", severity, "T", "d", remedy) for severity in ("advice", "warning"))
+        page = render_html(replace(small_report(), findings=(advice, warning)))
+        text = re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL)
+        assert "`" not in text
+        assert text.count(f"<code>{escape(remedy.split('`')[1])}</code>") == 2
 
 
 def test_a_unit_is_on_the_line_of_its_number() -> None:
