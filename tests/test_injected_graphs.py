@@ -11,7 +11,7 @@ from contextlib import contextmanager, nullcontext
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -33,9 +33,10 @@ class _Noted(torch.utils._python_dispatch.TorchDispatchMode):  # type: ignore[mi
 
 
 class _Graph:
-    """Stands for a CUDA graph. replays: of all."""
+    """Stands for a CUDA graph. replays: of all. modes: what was asked for, if an operation waits for the GPU."""
 
     replays = 0
+    modes: ClassVar[list[Any]] = []
 
     def __init__(self) -> None:
         self.noted = _Noted()
@@ -73,10 +74,14 @@ def graphs(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
         "graph_pool_handle": lambda: None,
         "get_rng_state": lambda: None,
         "set_rng_state": lambda _: None,
+        "set_stream": lambda _: None,
+        "get_sync_debug_mode": lambda: 0,
+        "set_sync_debug_mode": _Graph.modes.append,
     }.items():
         monkeypatch.setattr(torch.cuda, name, value)
 
     monkeypatch.setattr(_Graph, "replays", 0)
+    _Graph.modes.clear()
 
     def switch_on(*, is_search: bool = False) -> Any:
         monkeypatch.setattr(torch.nn.Module, "__call__", torch.nn.Module.__call__)
@@ -262,6 +267,11 @@ def remembers_in_place(model: Any, result: Any) -> None:
     vars(model).setdefault("mean", torch.zeros(4)).lerp_(result.detach().mean(0), 0.1)
 
 
+def waits(*_: Any) -> None:
+    if _Graph.modes[-1:] == ["error"]:
+        raise RuntimeError("called a synchronizing CUDA operation")
+
+
 def hooked(register: Callable[[Any], object]) -> Callable[[], Any]:
     def make() -> Any:
         model = Model()
@@ -269,6 +279,28 @@ def hooked(register: Callable[[Any], object]) -> Callable[[], Any]:
         return model
 
     return make
+
+
+class Bypassing(Model):
+    """A model that has its weights in a list, too, as recurrent layers do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.flat = [self.first.weight]
+
+    def forward(self, x: Any, scale: Any = None, *, factor: float = 1.0) -> dict[str, Any]:
+        found = super().forward(x, scale, factor=factor)
+        return {**found, "result": found["result"] * self.flat[0].mean()}
+
+
+class Special(torch.nn.Parameter):  # type: ignore[misc]
+    """A weight that may do anything."""
+
+
+def special() -> Any:
+    model = Model()
+    model.first.weight = Special(model.first.weight.detach())
+    return model
 
 
 def weightless() -> Any:
@@ -372,6 +404,9 @@ NO_MORE = "its forward pass changes attributes of its modules"
         (hooked(lambda model: model.last.register_full_backward_hook(lambda *_: None)), plain_step, "it has hooks"),
         (hooked(lambda model: model.first.weight.register_hook(lambda grad: grad)), plain_step, "it has hooks"),
         (weightless, gets(scale=torch.ones(1, requires_grad=True)), "its inputs need gradients"),
+        (odd(waits), plain_step, "it waits for the GPU"),
+        (Bypassing, plain_step, "its weights are used without its modules"),
+        (special, plain_step, "it has weights of a special kind"),
         (scripted, plain_step, "it is compiled or scripted"),
         (compiled, plain_step, "it is compiled or scripted"),
         (inner_compiled, plain_step, "it is compiled or scripted"),
@@ -397,6 +432,7 @@ def test_what_may_not_be_replayed_is_left_as_it_is_and_the_reason_is_said(
     found = train(make(), step, steps=4)
     assert effects.count["cuda_graphs"] == 0
     assert effects.why["cuda_graphs"].startswith(why)
+    assert _Graph.modes[-1:] in ([], [0])
     for one, other in zip(found, expected, strict=True):
         assert one.is_meta or torch.equal(one, other)
 

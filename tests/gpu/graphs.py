@@ -104,7 +104,21 @@ second = layers(8).cuda()
 train(layers(8), batches(32, 128), lambda model, x: (model(x) * second(x)).square().mean())
 """,
     ),
-    # after a capture that fails, it trains on as it was
+    # its layers have their weights in a list, too
+    Case(
+        "recurrent",
+        """
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.LSTM(64, 64, 2, batch_first=True)
+    def forward(self, x):
+        return self.layers(x)[0]
+train(Model(), batches(8, 32, 64))
+""",
+        is_captured=False,
+    ),
+    # it is not captured, and trains on as it was
     Case(
         "value_that_is_read",
         """

@@ -113,7 +113,7 @@ class _Model:
         for inner in (module, *self.inner):
             state += (inner.training, *map(id, inner._modules.values()))
             for tensors in (inner._parameters, inner._buffers):
-                state += [each if each is None else (each.data_ptr(), each.requires_grad) for each in tensors.values()]
+                state += [each if each is None else _place(each) for each in tensors.values()]
         return state
 
     def _after_last(self, form: Any) -> str:  # noqa: ANN401
@@ -165,16 +165,21 @@ class _Model:
             self.is_refused = True
             return None
         buffers = [(buffer, buffer.detach().clone()) for buffer in module.buffers()]
-        drawn = torch.cuda.get_rng_state()
+        drawn, stream, mode = torch.cuda.get_rng_state(), torch.cuda.current_stream(), torch.cuda.get_sync_debug_mode()
         used = sorted(self.last.gradients) if self.last else []
-        weights = [weight for weight in module.parameters() if weight.requires_grad]
         try:
-            graph = _Graph(plain, leaves, weights, used, form, state)
+            graph = _Graph([module, *self.inner], plain, leaves, used, form, state)
         except Exception as error:  # noqa: BLE001 (what cannot be captured runs as it was)
             self.effects.count[NAME] -= 1
-            self._refuse(f"cannot be captured ({type(error).__name__})")
+            why = f"cannot be captured ({type(error).__name__})"
+            if "synchronizing" in str(error):
+                why = "it waits for the GPU"
+            self._refuse(str(error) if isinstance(error, _Refused) else why)
             return None
         finally:
+            # a capture that fails may leave its own
+            torch.cuda.set_stream(stream)
+            torch.cuda.set_sync_debug_mode(mode)
             # as they were before it ran to warm up
             with torch.no_grad():
                 for buffer, value in buffers:
@@ -184,35 +189,47 @@ class _Model:
         return graph
 
 
+class _Refused(Exception):
+    """What was found when a model ran to warm up."""
+
+
 class _Graph:
     """The graphs of a call whose arguments are `leaves`. used: the outputs that get gradients, by number."""
 
-    def __init__(self, plain: Any, leaves: Any, weights: Any, used: Any, form: Any, state: Any) -> None:  # noqa: ANN401
-        self.form, self.state, self.weights, self.used = form, state, weights, used
+    def __init__(self, modules: Any, plain: Any, leaves: Any, used: Any, form: Any, state: Any) -> None:  # noqa: ANN401
+        self.form, self.state, self.used = form, state, used
+        self.weights = [weight for weight in modules[0].parameters() if weight.requires_grad]
         self.inputs = [leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
         self.open: Any = None
+        # the weights themselves may be part of a graph of autograd that still exists, on a stream that is not captured
+        stand_ins = {id(weight): torch.nn.Parameter(weight.detach()) for weight in self.weights}
 
         def run() -> tuple[list[Any], Any]:
             given, named = torch.utils._pytree.tree_unflatten(self.inputs, form[0])
-            with _uncached():
+            with _uncached(), _in_place_of(stand_ins, modules):
                 leaves, tree = torch.utils._pytree.tree_flatten(plain(*given, **named))
             return leaves, tree
 
-        def gradients(outputs: list[Any], of_outputs: list[Any]) -> Any:  # noqa: ANN401
+        def gradients(outputs: list[Any], of_outputs: list[Any], *others: Any) -> Any:  # noqa: ANN401
             outputs = [outputs[number] for number in used]
-            return torch.autograd.grad(outputs, weights, of_outputs, allow_unused=True)
+            return torch.autograd.grad(outputs, [*stand_ins.values(), *others], of_outputs, allow_unused=True)
 
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
-            for _ in range(_WARM_UP):
+            for number in range(_WARM_UP):
+                # the first may wait for libraries; what waits later cannot be captured
+                torch.cuda.set_sync_debug_mode("error" if number else "default")
                 outputs, _ = run()
-                gradients(outputs, [torch.zeros_like(outputs[number]) for number in used])
-        del outputs
+                zeros = [torch.zeros_like(outputs[number]) for number in used]
+                found = gradients(outputs, zeros, *self.weights)
+                if any(each is not None for each in found[len(stand_ins) :]):
+                    raise _Refused("its weights are used without its modules")
+        del outputs, found
+        torch.cuda.set_sync_debug_mode("default")
         torch.cuda.current_stream().wait_stream(side)
-        pool = torch.cuda.graph_pool_handle()
         # a thread that pins batches meanwhile is none of its business
-        options = {"pool": pool, "capture_error_mode": "thread_local"}
+        options = {"pool": torch.cuda.graph_pool_handle(), "capture_error_mode": "thread_local"}
         self.forward, self.backward = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
         with torch.cuda.graph(self.forward, **options):
             outputs, self.tree = run()
@@ -274,6 +291,19 @@ class _Replay(torch.autograd.Function):
         return (None, *(each if each is None else next(copies) for each in graph.gradients))
 
 
+@contextmanager
+def _in_place_of(stand_ins: dict[int, Any], modules: list[Any]) -> Iterator[None]:
+    """Let modules have other parameters for a while: `stand_ins`, by the identity of what they have."""
+    owners = [(inner._parameters, dict(inner._parameters)) for inner in modules]
+    for parameters, own in owners:
+        parameters.update({name: stand_ins.get(id(weight), weight) for name, weight in own.items()})
+    try:
+        yield
+    finally:
+        for parameters, own in owners:
+            parameters.update(own)
+
+
 def _refusal(module: Any, leaves: list[Any]) -> str:  # noqa: ANN401
     """Return why a module must not be replayed, whatever it does; "" if it may be."""
     modules, weights = list(module.modules()), list(module.parameters())
@@ -300,6 +330,7 @@ def _refusal(module: Any, leaves: list[Any]) -> str:  # noqa: ANN401
         ),
         "its inputs need gradients": any(leaf.requires_grad for leaf in tensors),
         "it has no weights that are trained": not any(weight.requires_grad for weight in weights),
+        "it has weights of a special kind": any(type(weight) is not torch.nn.Parameter for weight in weights),
     }
     return next((why for why, is_so in reasons.items() if is_so), "")
 
@@ -307,6 +338,10 @@ def _refusal(module: Any, leaves: list[Any]) -> str:  # noqa: ANN401
 def _form(leaf: Any) -> Any:  # noqa: ANN401
     """Return what must be the same in each call: the shape of a tensor, or a value."""
     return (leaf.shape, leaf.dtype, leaf.device) if isinstance(leaf, torch.Tensor) else (type(leaf), leaf)
+
+
+def _place(tensor: Any) -> tuple[int, int, bool]:  # noqa: ANN401
+    return id(tensor), tensor.data_ptr(), tensor.requires_grad
 
 
 def _autocast() -> tuple[Any, ...]:
