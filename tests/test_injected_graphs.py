@@ -251,6 +251,10 @@ class Odd(Model):
         return result if other is None else {**result, "result": other}
 
 
+def shrinks(model: Any, _: Any) -> None:
+    model.first.weight.data.mul_(0.99)
+
+
 def counts(model: Any, _: Any) -> None:
     model.is_called += 1
 
@@ -385,6 +389,7 @@ NO_MORE = "its forward pass changes attributes of its modules"
 @pytest.mark.parametrize(
     ("make", "step", "why"),
     [
+        (odd(shrinks), plain_step, "its forward pass changes weights"),
         (odd(counts), plain_step, NO_MORE),
         (odd(counts_in_class), plain_step, NO_MORE),
         (odd(remembers), plain_step, NO_MORE),

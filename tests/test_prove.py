@@ -915,6 +915,11 @@ def test_a_function_that_is_faster_when_jitted_is_proven_with_the_promise_of_its
     assert proof.promised_ns == pytest.approx(0.1 * (proof.base_ns or 0.0))
     assert "@jax.jit" in proof.code
     assert found.todo == ()
+    # without the name of the function
+    (line,) = (plan.folder.parent / "proofs.jsonl").read_text().splitlines()
+    assert json.loads(line)["switches"] == ["jit"]
+    unnamed = prove(replace(plan, program=slow, report=report), Request())
+    assert [each.remedy for each in unnamed.todo] == ["Do it. To measure that: --switch jit=MODULE.FUNCTION."]
     patch = patch_of(found, Path.cwd())
     assert patch.left_out == {"jit=train.step": "it is not certain which lines to edit"}
 

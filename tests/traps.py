@@ -173,6 +173,17 @@ model = Stored()
         + _SGD
         + _LOOP,
     ),
+    # a graph has what the forward pass did when it was captured
+    Trap(
+        "global_that_a_forward_pass_changes",
+        "cuda_graphs",
+        _HEAD
+        + "calls = []\n"
+        + _module("pause(False); calls.append(0); return product * (1 + 0.01 * len(calls))")
+        + _SGD
+        + _LOOP,
+        needs_gpu=True,
+    ),
     # the next batch overwrites what is still being copied
     Trap(
         "buffer_that_is_used_again",

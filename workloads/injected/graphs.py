@@ -126,7 +126,7 @@ class _Model:
 
     def _watch(self, module: Any, run: Callable[[], Any], form: Any, state: Any) -> Any:  # noqa: ANN401
         """Run a call as it is, and note what else it does; return its result."""
-        drawn, kept = _random_state(), self._attributes(module)
+        drawn, kept, norms = _random_state(), self._attributes(module), _norms(module)
         hooks: list[Any] = []
         with _noting_hooks(hooks):
             result = run()
@@ -138,6 +138,8 @@ class _Model:
             why = "its forward pass draws random numbers on the CPU"
         elif self._attributes(module) != kept or self._state(module) != state:
             why = "its forward pass changes attributes of its modules"
+        elif _norms(module) != norms:
+            why = "its forward pass changes weights"
         elif not all(isinstance(leaf, (torch.Tensor, *_CONSTANT)) for leaf in leaves):
             why = "it returns more than tensors"
         elif any(leaf.requires_grad and leaf.grad_fn is None for leaf in leaves if isinstance(leaf, torch.Tensor)):
@@ -338,6 +340,15 @@ def _refusal(module: Any, leaves: list[Any]) -> str:  # noqa: ANN401
 def _form(leaf: Any) -> Any:  # noqa: ANN401
     """Return what must be the same in each call: the shape of a tensor, or a value."""
     return (leaf.shape, leaf.dtype, leaf.device) if isinstance(leaf, torch.Tensor) else (type(leaf), leaf)
+
+
+def _norms(module: Any) -> list[float]:  # noqa: ANN401
+    """Return what tells whether the values of weights have changed."""
+    with torch.no_grad():
+        norms: list[float] = torch.stack(
+            [each.float() for each in torch._foreach_norm([*module.parameters()])]
+        ).tolist()
+    return norms
 
 
 def _place(tensor: Any) -> tuple[int, int, bool]:  # noqa: ANN401

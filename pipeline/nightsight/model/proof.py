@@ -146,7 +146,8 @@ def calibration_lines(report: ProofReport) -> list[str]:
     rows: list[dict[str, Any]] = [
         {
             "rule": proof.rule,
-            "switches": proof.switches,
+            # of `jit=MODULE.FUNCTION`, the function is the program's
+            "switches": [name.partition("=")[0] for name in proof.switches],
             "promised_ns": proof.promised_ns,
             "measured_ns": proof.step_ns,
             "base_ns": proof.base_ns,

@@ -47,7 +47,7 @@ from nightsight.model.proof import (
 )
 from nightsight.model.report import Finding, Report
 from nightsight.results.causes import REPLAY
-from nightsight.results.switches import NO_DROPOUT, NUDGED, NUMERICS, SWITCHES, Switch
+from nightsight.results.switches import JIT, NO_DROPOUT, NUDGED, NUMERICS, SWITCHES, Switch
 from nightsight.runs.layout import PROOF, write_file
 
 # a change pays if the step gets this much shorter, whatever the interval says
@@ -352,9 +352,12 @@ def _todo(report: Report | None, proofs: Sequence[Proof], known: Mapping[str, Sw
     useful = [
         (known[name], proof.gain_pct) for proof in proofs if proof.verdict not in useless for name in proof.switches
     ]
+    is_named = any(known[name].function for proof in proofs for name in proof.switches)
     for finding in _advice(report):
         if not any(_mends(switch, gain_pct, finding) for switch, gain_pct in useful):
-            yield Todo(finding.rule, finding.cause or finding.title, finding.remedy, finding.gain_pct)
+            can_name = JIT.fixes(finding.rule, finding.title) and not is_named
+            hint = f" To measure that: --switch {JIT.name}." if can_name else ""
+            yield Todo(finding.rule, finding.cause or finding.title, f"{finding.remedy}{hint}", finding.gain_pct)
 
 
 def _mends(switch: Switch, gain_pct: float | None, finding: Finding) -> bool:
