@@ -21,7 +21,7 @@ from nightsight.render.page.summary import numbers
 from nightsight.render.verdict import verdict as first_sentence
 from tests.documents import check
 from tests.planted.__main__ import DATA, ROOT
-from tests.planted.cases import CASES, OTHERS, PEOPLE, RANKS
+from tests.planted.cases import CASES, JOBS, OTHERS, PEOPLE, RANKS, Case
 from tests.planted.judge import Verdict, joined_ranks, judged, number, table
 from tests.planted.store import times
 from tests.recorded import Recorded, made_once
@@ -75,9 +75,10 @@ def test_each_program_is_captured_and_timed(verdicts: Verdicts) -> None:
 
 
 def test_captures_are_small_and_do_not_tell_of_the_machine() -> None:
-    files = [path for path in DATA.rglob("*") if path.is_file()]
-    assert sum(path.stat().st_size for path in files) < 15e6
-    told = (b"PYTHONPATH=", b"/home/", b"/root", b"/work/")
+    files, jobs = ([path for path in folder.rglob("*") if path.is_file()] for folder in (DATA, JOBS_DATA))
+    assert max(sum(path.stat().st_size for path in stored) for stored in (files, jobs)) < 16e6
+    files += jobs
+    told = (b"PYTHONPATH=", b"/home/", b"/root/", b"/work/")
     packed = [path for path in files if path.suffix == ".xz"]
     assert [path.name for path in packed if any(word in lzma.decompress(path.read_bytes()) for word in told)] == []
 
@@ -141,6 +142,41 @@ def test_causes_in_ranks_are_named_with_the_rank(of_ranks: Verdicts) -> None:
     assert [verdict.case.name for verdict in found if not verdict.is_named] == [], table(of_ranks)
     assert [verdict.case.name for verdict in of_ranks if verdict.false] == [], table(of_ranks)
     assert [verdict.case.name for verdict in found if (verdict.factor or 1) > 2] == [*FAR_OF_RANKS], table(of_ranks)
+
+
+JOBS_DATA = DATA.parent / "jobs"
+
+
+def judged_jobs(*names: str) -> list[Verdict]:
+    """Return the verdicts on jobs of four ranks that nothing annotates."""
+    cases: list[Case] = [JOBS[name] for name in names]
+    return judged(cases, JOBS_DATA)
+
+
+def check_jobs(found: list[Verdict]) -> None:
+    told = table(found)
+    assert [verdict.case.name for verdict in found if not verdict.said] == [], told
+    assert [verdict.case.name for verdict in planted(tuple(found)) if not verdict.is_named] == [], told
+    assert [verdict.case.name for verdict in planted(tuple(found)) if not (verdict.step_factor or 9) <= 1.5] == [], told
+    assert [verdict.case.name for verdict in found if verdict.false] == [], told
+
+
+def test_causes_in_jobs_of_four_ranks_are_named() -> None:
+    """One rank's host code next to the watchdog of NCCL, new lengths now and then, experts with tokens without gradients."""
+    check_jobs(judged_jobs("one_rank_augments", "lengths_differ", "uneven_experts"))
+
+
+@pytest.mark.nightly
+def test_causes_in_more_jobs_of_four_ranks_are_named() -> None:
+    check_jobs(judged_jobs("fsdp", "one_rank_has_more", "reduced_after_backward", "fsdp_whole", "fsdp_logs"))
+
+
+def test_the_first_ten_steps_of_distributed_data_parallel_are_no_steady_part(
+    capture_file: Callable[[str], Path],
+) -> None:
+    window = chosen_window(read(capture_file("one_rank_augments.bad")))
+    assert {len(starts) for starts in window.steps.values()} == {5}
+    assert "the CPU waits in cudaEventSynchronize" in window.sentence
 
 
 def test_the_gain_of_a_rank_that_comes_late_is_what_it_is_late(of_ranks: Verdicts) -> None:

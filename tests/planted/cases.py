@@ -489,3 +489,49 @@ RANKS: Final = {
     )
 }
 """Captures of each rank of `tests/gpu/ranks.py`: NAME.0, NAME.1, ..."""
+
+JOBS: Final = {
+    case.name: case
+    for case in (
+        Case("", "ddp", "DistributedDataParallel", gpus=4),
+        Case("", "fsdp", "FSDP by layer", gpus=4),
+        Case("", "one_rank_augments", "rank 3 prepares images on the CPU", ("host_code",), ("Rank 3",), gpus=4),
+        Case("", "one_rank_has_more", "rank 2 has two thirds more rows", ("straggler",), ("Rank 2",), gpus=4),
+        Case(
+            "",
+            "lengths_differ",
+            "sequences of random lengths; fixed: the same length on all ranks",
+            ("straggler",),
+            ("different rank",),
+            gpus=4,
+        ),
+        Case(
+            "",
+            "reduced_after_backward",
+            "gradients are averaged after the backward pass",
+            ("exposed_communication",),
+            gpus=4,
+        ),
+        Case("", "accumulated", "gradients are reduced for each of four batches", ("repeated_reduction",), gpus=4),
+        Case("", "fsdp_whole", "FSDP gathers all layers at once", ("exposed_communication",), gpus=4),
+        Case("", "fsdp_logs", "FSDP, and the norm of each layer is logged", ("wait",), ("FSDP",), gpus=4),
+        Case(
+            "",
+            "tensor_and_data",
+            "two pairs of tensor-parallel ranks; ranks 2 and 3 have twice the rows",
+            ("straggler",),
+            ("ranks 2 and 3",),
+            gpus=4,
+        ),
+        Case(
+            "",
+            "uneven_stages",
+            "a pipeline whose third stage has three times the layers",
+            ("uneven_stages",),
+            ("Rank 2",),
+            gpus=4,
+        ),
+        Case("", "uneven_experts", "the router prefers the expert of rank 3", ("uneven_experts",), ("Rank 3",), gpus=4),
+    )
+}
+"""Programs of `tests/gpu/jobs.py`, all ranks in one capture; docs/ranks.md has all, the tests only small captures."""

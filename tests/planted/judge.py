@@ -67,6 +67,13 @@ class Verdict:
         return self.unprofiled_ms * (1 - self.first.gain_pct / 100)
 
     @property
+    def step_factor(self) -> float | None:
+        """The larger of the promised step and the one after the fix over the smaller; None if one is unknown."""
+        if self.promised_ms is None or self.fixed_ms is None:
+            return None
+        return max(self.promised_ms / self.fixed_ms, self.fixed_ms / self.promised_ms)
+
+    @property
     def is_named(self) -> bool:
         """Whether the first advice has the planted cause and its place."""
         said, place = self.first, self.case.place

@@ -18,9 +18,7 @@ _MOSTLY: Final = 0.8
 _NAMES: Final = "^all_?to_?all"
 # share of the largest: smaller messages hold token counts, not tokens
 _SMALL: Final = 0.1
-_UNPAIRED: Final = (
-    "Ranks do not call an even number of all-to-alls in each step, so the time between two of them is not shown."
-)
+_UNPAIRED: Final = "The number of all-to-alls differs from step to step, so the time between two of them is not shown."
 
 
 @memoize
@@ -28,12 +26,15 @@ def stretches(timeline: Timeline) -> pd.DataFrame:
     """Return the spans between the first and second all-to-all of a step, the third and fourth, and so on.
 
     Columns: group (number of the communicator), device, key (equal for simultaneous spans of a group), start_ns and
-    end_ns. Only for ranks that call an even number of all-to-alls in nearly each step.
+    end_ns. Only for ranks that call an even number of all-to-alls, or the same, in nearly each step. Of an odd number,
+    the last has no partner: the first layer of experts needs no gradients of its tokens if these are data.
     """
     calls, keys = _all_to_alls(timeline), ["group", "device", "step"]
     # at the ends of the recording, a step may lack some
-    is_even = calls.groupby(keys)["place"].transform("size") % 2 == 0
-    calls = calls[is_even & (is_even.groupby(calls["group"]).transform("mean") >= _MOSTLY)]
+    size = calls.groupby(keys)["place"].transform("size")
+    usual = size.groupby(calls["group"]).transform("median")
+    is_paired = (size % 2 == 0) | ((size == usual) & (usual > 1))
+    calls = calls[is_paired & (is_paired.groupby(calls["group"]).transform("mean") >= _MOSTLY)]
     calls = calls.assign(pair=calls["place"] // 2)
     first, second = (calls[calls["place"] % 2 == half] for half in (0, 1))
     pairs = first.merge(second, on=[*keys, "pair"], suffixes=("_x", "_y"))

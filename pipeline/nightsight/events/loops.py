@@ -27,6 +27,7 @@ class Loop(NamedTuple):
 
     family: the path of the ranges, with `#` for numbers; if not `is_named`, how many launches repeat. gpu_ns: the time
     of the loop if the capture has no GPU work. slow: how many repetitions at the beginning took much longer.
+    waiting: how many at the beginning wait in a call that later ones do not make, `early_wait`.
     """
 
     process: int
@@ -36,6 +37,8 @@ class Loop(NamedTuple):
     gpu_ns: int
     is_named: bool
     slow: int = 0
+    waiting: int = 0
+    early_wait: str = ""
 
 
 class LaunchedWork(NamedTuple):
@@ -67,7 +70,8 @@ def loops_of(profile: Profile) -> list[Loop]:
         or _xla_loops(all_ranges, work)
         or _launch_loops(profile, work)
     )
-    complete = [loop._replace(end_ns=_work_end(work, loop), slow=_slow_count(work, loop)) for loop in loops]
+    syncs = _calls(profile, _SYNCS)
+    complete = [_complete(loop, work, syncs) for loop in loops]
     return sorted(complete, key=lambda loop: (-loop.gpu_ns, loop.process))
 
 
@@ -100,9 +104,33 @@ def longest_part_without(profile: Profile, loop: Loop, spans: Spans) -> Loop:
     longest = max(parts, key=lambda part: (len(part), part[-1:].tolist()))
     if len(longest) < LEAST or len(longest) == len(loop.starts):
         return loop
-    work, last = launched_work(profile), int(longest[-1])
-    part = loop._replace(starts=loop.starts[longest], end_ns=int(ends[last]))
-    return part._replace(end_ns=_work_end(work, part), slow=_slow_count(work, part))
+    part = loop._replace(starts=loop.starts[longest], end_ns=int(ends[int(longest[-1])]))
+    return _complete(part, launched_work(profile), _calls(profile, _SYNCS))
+
+
+def _complete(loop: Loop, work: LaunchedWork, syncs: pd.DataFrame) -> Loop:
+    """Add when the work of a loop ended, and how many repetitions at its beginning are not like the later ones."""
+    waiting, call = _waiting_at_start(loop, syncs)
+    return loop._replace(end_ns=_work_end(work, loop), slow=_slow_count(work, loop), waiting=waiting, early_wait=call)
+
+
+def _waiting_at_start(loop: Loop, syncs: pd.DataFrame) -> tuple[int, str]:
+    """Count the repetitions at the start that wait in a call that later ones do not make; return it, too.
+
+    PyTorch's DistributedDataParallel waits for events of the step before in each of its first ten steps, to measure
+    them, and then in each hundredth. At least LEAST repetitions and a quarter of them remain.
+    """
+    count = len(loop.starts)
+    of_loop = syncs[syncs["process"].eq(loop.process) & syncs["start_ns"].between(loop.starts[0], loop.end_ns)]
+    best, call = 0, ""
+    for name, calls in of_loop.groupby("name", observed=True):
+        step = np.searchsorted(loop.starts, calls["start_ns"].to_numpy(), side="right") - 1
+        waits = np.bincount(step, minlength=count) > 0
+        until = int(np.flatnonzero(waits)[-1]) + 1
+        remain = count - until
+        if remain >= max(LEAST, count / 4) and waits[:until].mean() >= _NEARLY_BEST and until > best:
+            best, call = until, str(name)
+    return best, call
 
 
 def _work_end(work: LaunchedWork, loop: Loop) -> int:
@@ -429,10 +457,10 @@ def _have_between(launch_ns: Ints, others: Ints) -> Ints:
 
 
 def _calls(profile: Profile, pattern: str) -> pd.DataFrame:
-    """Return the thread and start of the CUDA calls whose names match, in order."""
+    """Return name, process, thread and start of the CUDA calls whose names match, in order."""
     calls = profile.tables.get("api_calls", empty("api_calls"))
     is_chosen = np.asarray(calls["name"].cat.categories.str.contains(pattern), dtype=bool)[calls["name"].cat.codes]
-    return calls.loc[is_chosen, ["thread", "start_ns"]].sort_values("start_ns")
+    return calls.loc[is_chosen, ["name", "process", "thread", "start_ns"]].sort_values("start_ns")
 
 
 # what comes before modules are loaded is start-up, such as tuning of kernels

@@ -285,7 +285,7 @@ def _loop_window(profile: Profile, loops: list[Loop]) -> Window:
     # ranks with equal step counts run in lockstep, so a step that is slow for one is slow for all
     slow_of = {len(loop.starts): 0 for loop in loops}
     for loop in loops:
-        slow_of[len(loop.starts)] = max(slow_of[len(loop.starts)], loop.slow)
+        slow_of[len(loop.starts)] = max(slow_of[len(loop.starts)], loop.slow, loop.waiting)
     slow = max(slow_of[len(loop.starts)] for loop in loops)
     steps = {loop.process: loop.starts[slow_of[len(loop.starts)] :] for loop in loops}
     ends = {loop.process: loop.end_ns for loop in loops}
@@ -322,7 +322,9 @@ def _describe(profile: Profile, loops: list[Loop], steps: Mapping[int, Ints], sl
     sentences.append(f"The steady part consists of {repetitions} repetitions of {of_what}{where}.")
     if slow:
         first = "The first one is" if slow == 1 else f"The first {slow:,} are"
-        sentences.append(f"{first} skipped as warm-up (much slower than the others).")
+        waits = next((loop.early_wait for loop in loops if loop.waiting == slow), "")
+        why = f"the CPU waits in {waits}, as it no longer does later" if waits else "much slower than the others"
+        sentences.append(f"{first} skipped as warm-up ({why}).")
     if loop.is_named and ranges["is_open"].any():
         sentences.append("Ranges that never ended are ignored.")
     if len(launched_work(profile).start) and not len(profile.tables.get("api_calls", ())):

@@ -40,6 +40,10 @@ _IN_WORDS: Final = {
 _CELLS: Final = {str: "text", int: "number", float: "number", bool: "number"}
 
 
+TORCH_PROFILER: Final = "torch.profiler"
+"""The collector of traces of torch.profiler (Kineto)."""
+
+
 @dataclass(frozen=True)
 class Environment:
     """The facts about the machine and the tools that a report may contain: these fields are the allow-list.

@@ -14,7 +14,7 @@ import pandas as pd
 
 from nightsight.errors import CaptureError
 from nightsight.events.kernel_names import communicates
-from nightsight.model.report import Environment, Finding, Profile
+from nightsight.model.report import TORCH_PROFILER, Environment, Finding, Profile
 from nightsight.read.chrome import MOST_BYTES, read_document
 from nightsight.read.foreign import as_foreign
 from nightsight.read.frames import frame_name, is_of_library
@@ -357,7 +357,7 @@ class _Trace(TraceEvents):
             return empty("ranks")
         process = int(hosts[0]["process"].iloc[0])
         size = size if is_id(size) and rank < size < _MOST_RANKS else None
-        return pd.DataFrame({"process": [process], "rank": [rank], "world_size": [size], "source": "torch.profiler"})
+        return pd.DataFrame({"process": [process], "rank": [rank], "world_size": [size], "source": TORCH_PROFILER})
 
     def _environment(self, tables: Mapping[str, Frame]) -> Environment:
         version = self.document.get("schemaVersion")
@@ -368,7 +368,7 @@ class _Trace(TraceEvents):
             first = dt.datetime.fromtimestamp((base_ns + min(starts, default=0)) // 10**9, dt.UTC)
             captured_utc = f"{first:%Y-%m-%d %H:%M:%S}"
         return Environment(
-            collector="torch.profiler",
+            collector=TORCH_PROFILER,
             schema_version=str(version) if isinstance(version, int) else "",
             captured_utc=captured_utc,
             gpu=list_gpus(tables),

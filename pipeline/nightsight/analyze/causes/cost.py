@@ -15,10 +15,10 @@ from nightsight.analyze.causes.graph import CallNodes
 from nightsight.analyze.causes.replay import BEGIN, CALL, LAUNCH, Floats, Model
 from nightsight.events.loops import timed_step
 from nightsight.events.names import LAUNCHES, OTHERS, call_kinds
-from nightsight.events.timeline import Timeline
+from nightsight.events.timeline import Timeline, positions
 from nightsight.events.window import Window
-from nightsight.intervals import Flags
-from nightsight.model.report import Profile
+from nightsight.intervals import Flags, Ints
+from nightsight.model.report import TORCH_PROFILER, Profile
 from nightsight.tables import empty
 
 # nsys adds time to each call that submits work to the GPU, and to the host code after it: in all, about this many times
@@ -26,6 +26,10 @@ from nightsight.tables import empty
 # least a microsecond, it adds this share of that
 _COST_OF_CALL: Final = 1.3
 _COST_OF_OTHERS: Final = 0.4
+# torch.profiler adds less to a call, but also time to each operator that it records (four ranks on an H100 host, torch
+# 2.11, shapes recorded: with these shares, three steps are predicted within 17 %)
+_COST_OF_OPERATOR: Final = 0.4
+_COST_OF_LAUNCH: Final = {"nsys": _COST_OF_CALL, "": _COST_OF_CALL, TORCH_PROFILER: 0.4}
 _LAUNCH_NS: Final = 5_000
 _LEAST_OTHER_NS: Final = 1_000
 # lower bound of a call without the profiler
@@ -43,11 +47,12 @@ _EQUAL: Final = 0.002
 class Cost:
     """The overhead of the profiler: for each call of a model (`by_call`, in ns), and for a launch.
 
-    kind: the kind of each call. recorded_ns: the recorded length of a launch. is_calibrated: whether the overhead was
-    measured on the machine of the capture.
+    before_call: the overhead in the host code before each call, in ns. kind: the kind of each call. recorded_ns: the
+    recorded length of a launch. is_calibrated: whether the overhead was measured on the machine of the capture.
     """
 
     by_call: Floats
+    before_call: Floats
     kind: "pd.Index[str]"
     launch_ns: float
     recorded_ns: float
@@ -63,15 +68,32 @@ def cost_of(timeline: Timeline, calls: CallNodes, launching: Flags) -> Cost:
     recorded_ns = float(np.median(length[plain])) if plain.any() else _LAUNCH_NS
     calibration = timeline.profile.tables.get("profiler_costs", empty("profiler_costs")).set_index("kind")
     is_calibrated = LAUNCHES in calibration.index
-    # the overhead of nsys; that of other profilers is unknown
-    launch_ns = _COST_OF_CALL * recorded_ns if timeline.profile.environment.collector in ("nsys", "") else 0.0
+    collector = timeline.profile.environment.collector
+    # the overhead of profilers other than nsys and PyTorch's is unknown
+    launch_ns = _COST_OF_LAUNCH.get(collector, 0.0) * recorded_ns
     if is_calibrated:
         added_ns = calibration["added_ns"] * _slowdown(recorded_ns, float(calibration["recorded_ns"][LAUNCHES]))
         launch_ns = float(added_ns[LAUNCHES])
     by_call = np.where(launching, launch_ns, np.where(length >= _LEAST_OTHER_NS, _COST_OF_OTHERS * launch_ns, 0.0))
     if is_calibrated:
         by_call = np.where(kind.isin(added_ns.index), added_ns.reindex(kind).to_numpy(dtype=np.float64), by_call)
-    return Cost(by_call, kind, launch_ns, recorded_ns, is_calibrated)
+    before_call = np.zeros(len(calls))
+    if collector == TORCH_PROFILER:
+        before_call = _COST_OF_OPERATOR * recorded_ns * _operators_before(timeline.profile, calls)
+    return Cost(by_call, before_call, kind, launch_ns, recorded_ns, is_calibrated)
+
+
+def _operators_before(profile: Profile, calls: CallNodes) -> Ints:
+    """Return how many operators of PyTorch start between the previous call of the thread and each call."""
+    operators, count = profile.tables.get("cpu_ops", empty("cpu_ops")), np.zeros(len(calls), dtype=np.int64)
+    started = positions(operators["thread"].to_numpy())
+    for thread, on_thread in positions(calls.thread).items():
+        start = operators["start_ns"].to_numpy()[started.get(thread, on_thread[:0])]
+        rows = on_thread[np.argsort(calls.start[on_thread], kind="stable")]
+        count[rows] = np.diff(np.searchsorted(np.sort(start), calls.start[rows]), prepend=0)
+        # of the first call, it is unknown
+        count[rows[:1]] = 0
+    return count
 
 
 def _slowdown(recorded_ns: float, calibrated_ns: float) -> float:
@@ -81,13 +103,17 @@ def _slowdown(recorded_ns: float, calibrated_ns: float) -> float:
     return min(max(recorded_ns / calibrated_ns, 1 / _MOST_SLOWDOWN), _MOST_SLOWDOWN)
 
 
-def subtract_cost(model: Model, by_call: Floats, factor: float = 1.0) -> Floats:
-    """Return the lags less `factor` times the overhead, half from each call and half from the host code after it."""
+def subtract_cost(model: Model, overhead: Cost, factor: float = 1.0) -> Floats:
+    """Return the lags less `factor` times the overhead.
+
+    Half of that of a call is in the call, and half in the host code after it.
+    """
     calls, work = model.graph.calls, model.graph.work
-    length, cost, lag = calls.end - calls.start, factor * by_call / 2, model.lag.copy()
+    length, cost, lag = calls.end - calls.start, factor * overhead.by_call / 2, model.lag.copy()
     next_calls = np.flatnonzero((calls.before >= 0) & model.has(BEGIN))
     begin_edges = model.edges[BEGIN][next_calls]
-    lag[begin_edges] = np.maximum(lag[begin_edges] - cost[calls.before[next_calls]], np.minimum(lag[begin_edges], 0))
+    between = cost[calls.before[next_calls]] + factor * overhead.before_call[next_calls]
+    lag[begin_edges] = np.maximum(lag[begin_edges] - between, np.minimum(lag[begin_edges], 0))
     # its work arrives earlier by as much as the call gets shorter
     reduction = length - np.maximum(length - cost, np.minimum(length, _SHORTEST_CALL_NS))
     replayed_calls = np.flatnonzero(model.has(CALL))

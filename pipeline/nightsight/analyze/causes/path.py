@@ -251,13 +251,14 @@ def loads_code(timeline: Timeline, graph: Graph) -> Flags:
 
 @of_capture
 def _is_first_run(timeline: Timeline) -> Flags:
-    """Return which operations are the first run of their kernel in the capture."""
+    """Return which operations are the first run of their kernel by their process in the capture."""
     is_first = np.zeros(len(timeline.operations.kind), dtype=bool)
     kernels = timeline.profile.tables.get("kernels")
     if kernels is not None and len(kernels):
-        codes, start = kernels["name"].cat.codes.to_numpy(), kernels["start_ns"].to_numpy()
+        names, start = kernels["name"].cat, kernels["start_ns"].to_numpy()
+        run = pd.factorize(kernels["process"])[0] * len(names.categories) + names.codes.to_numpy()
         order = np.argsort(start, kind="stable")
-        is_first[order[~pd.Series(codes[order]).duplicated().to_numpy()]] = True
+        is_first[order[~pd.Series(run[order]).duplicated().to_numpy()]] = True
     return is_first
 
 

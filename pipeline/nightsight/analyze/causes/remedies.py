@@ -110,10 +110,14 @@ _WAITS_FOR_REQUESTS: Final = (
     r"^(?!.*dataloader\.py).*\b(?:select|poll|accept|recv\w*|readinto|serve_forever|_run_once) "
     r"\((?:selectors|socket|socketserver|ssl|base_events|poll|_poll)\.py[^;]*$"
 )
-# loads fade if the second half of the steps has less than this share of those in the first half; with fewer steps than
-# this, it is unknown
+# loads have ended if the second half of the steps has less than the first share of those in the first half, and end
+# soon if it has less than the second, and nearly all are for new shapes; with fewer steps, this is unknown
 _FADED_SHARE: Final = 0.5
+_FADING_SHARE: Final = 0.75
+_NEARLY_ALL_LOADS: Final = 0.9
 _FEWEST_TO_FADE: Final = 8
+# calls of a thread that only looks whether work is done, such as NCCL's watchdog
+_QUERIES: Final = "Query|ExchangeStreamCaptureMode"
 _LOADS_COMPILED: Final = "^cuModuleLoad|^nvrtc|^nvJitLink"
 # cuDNN loads its kernels this way; before the first step, CUDA loads its libraries this way too
 _LOADS_IN_STEPS: Final = f"{_LOADS_COMPILED}|^cuLibraryLoad"
@@ -183,10 +187,10 @@ def _claimed(scene: Scene, known: list[Remedy]) -> Flags:
     lag, claimed = scene.model.lag, np.zeros(len(scene.gap), dtype=bool)
     begin_edges = scene.model.edges_of(BEGIN, scene.in_calls)
     calling = scene.model.item[begin_edges]
-    for remedy in known:
-        if remedy.rule in RULE and HOST in RULE[remedy.rule].causes:
-            removed_ns = (lag - scene.apply(remedy.edit, lag))[begin_edges]
-            claimed[calling] |= removed_ns > _MOSTLY * scene.gap[calling]
+    separate = [remedy.edit for remedy in known if remedy.rule in RULE and HOST in RULE[remedy.rule].causes]
+    for edit in (*separate, passing_loads(scene)):
+        removed_ns = (lag - scene.apply(edit, lag))[begin_edges]
+        claimed[calling] |= removed_ns > _MOSTLY * scene.gap[calling]
     return claimed
 
 
@@ -213,6 +217,9 @@ def host_code(scene: Scene, claimed: Flags) -> Iterator[Remedy]:
     is_launching = scene.gap[pieces.piece] <= _most_launch_code_ns(scene)[pieces.row]
     is_long = ~is_launching & (calls.cause[pieces.piece] != IDLE.index(MODULE))
     is_long &= ~np.isin(pieces.piece, request_waits(scene)) & ~claimed[pieces.piece]
+    # a thread that only queries sleeps in between and delays nothing
+    queries = np.asarray(calls.names.str.contains(_QUERIES), dtype=bool)[calls.name]
+    is_long &= np.isin(calls.line[pieces.piece], calls.line[~queries])
     totals = np.bincount(pieces.row[is_long], pieces.length[is_long], len(scene.paths))
     # the range with most of the host code before each call
     ordered = np.flatnonzero(is_long)[np.argsort(pieces.length[is_long], kind="stable")]
@@ -467,10 +474,26 @@ def allocation(scene: Scene) -> Iterator[Remedy]:
 
 
 def loading(scene: Scene) -> Iterator[Remedy]:
-    """Remove the loading and compilation of kernels, with the host code that compiles.
+    """Remove the loading and compilation of kernels, with the host code that compiles."""
+    if not _loads_end(scene):
+        yield from _without_loads(scene)
 
-    Loads that get rare end once all shapes have occurred: removing them gains nothing in later steps.
-    """
+
+@memoize
+def passing_loads(scene: Scene) -> Edit:
+    """Return the edit that removes loads that end by themselves; () for none. Later steps do not have them."""
+    return tuple(change for remedy in _without_loads(scene) for change in remedy.edit) if _loads_end(scene) else ()
+
+
+def _without_loads(scene: Scene) -> Iterator[Remedy]:
+    is_loading, is_compiling = _loads(scene)
+    rule = "compilation" if is_compiling.any() else "loading"
+    yield from _remove_calls(scene, rule, is_loading, with_gap=is_compiling)
+
+
+@memoize
+def _loads(scene: Scene) -> tuple[Flags, Flags]:
+    """Return the calls that load kernels, and those with host code before them that compiles."""
     calls = scene.graph.calls
     is_loading = (calls.cause == IDLE.index(MODULE)) | loads_code(scene.timeline, scene.graph)
     # libraries load their kernels in other ways, and wait for the disk
@@ -480,9 +503,16 @@ def loading(scene: Scene) -> Iterator[Remedy]:
     after_gap = scene.in_calls[scene.gap[scene.in_calls] > _COMPILING_NS]
     compiler_samples, samples = _samples_before(scene, after_gap, _COMPILER)
     is_compiling[after_gap[compiler_samples > _MOSTLY * samples]] = True
-    if not (scene.model.steps and _loads_fade(scene)):
-        rule = "compilation" if is_compiling.any() else "loading"
-        yield from _remove_calls(scene, rule, is_loading, with_gap=is_compiling)
+    return is_loading, is_compiling
+
+
+@memoize
+def _loads_end(scene: Scene) -> bool:
+    """Whether loads end once all shapes have occurred: they get rare, or are for new shapes now and then."""
+    if not scene.model.steps:
+        return False
+    left = _loads_left(scene)
+    return left < _FADED_SHARE or (left < _FADING_SHARE and _load_for_new_shapes(scene, np.logical_or(*_loads(scene))))
 
 
 def workers(scene: Scene) -> Iterator[Remedy]:
@@ -530,18 +560,54 @@ def _samples_before(scene: Scene, calling: Ints, stack: str) -> tuple[Ints, Ints
     return match_count, sample_count
 
 
-def _loads_fade(scene: Scene) -> bool:
-    """Whether loads get rare in the second half of all steps of the capture; a stretch may have too few."""
+def _loads_left(scene: Scene) -> float:
+    """Return the steps with loads in the second half of all steps of the capture, over those in the first half.
+
+    A stretch may have too few, so that of all processes counts. 1 if there are too few steps to tell, or no loads.
+    """
     table = scene.timeline.profile.tables.get("api_calls", empty("api_calls"))
     is_load = np.asarray(table["name"].cat.categories.str.contains(_LOADS_IN_STEPS), dtype=bool)
-    times = table["start_ns"].to_numpy()[is_load[table["name"].cat.codes]]
-    for loop in loops_of(scene.timeline.profile)[:1]:
+    loads = table[is_load[table["name"].cat.codes]]
+    early = late = 0
+    for loop in loops_of(scene.timeline.profile):
         starts = loop.starts[loop.slow :]
+        times = loads["start_ns"].to_numpy()[loads["process"].to_numpy() == loop.process]
         if len(starts) >= _FEWEST_TO_FADE:
-            middle = starts[len(starts) // 2]
-            early = int(((times >= starts[0]) & (times < middle)).sum())
-            return int(((times >= middle) & (times < loop.end_ns)).sum()) < _FADED_SHARE * early
-    return False
+            steps = np.unique(np.searchsorted(starts, times[times < loop.end_ns], side="right"))
+            late += int((steps > len(starts) // 2).sum())
+            early += int(((steps > 0) & (steps <= len(starts) // 2)).sum())
+    return late / early if early else 1.0
+
+
+def _load_for_new_shapes(scene: Scene, is_loading: Flags) -> bool:
+    """Whether these calls are in at most half of all steps, and nearly all are in steps with new shapes.
+
+    A step with a new length needs kernels for it: cuDNN compiles some, libraries load others. In time, all lengths have
+    occurred. What is compiled again in each step, or for ever new lengths, is in most steps.
+    """
+    calls, work, window = scene.graph.calls, scene.graph.work, scene.timeline.window
+    new = work.call[_is_new_shape(scene.timeline)[work.operation] & (work.call >= 0)]
+    loading, length = scene.in_calls[is_loading[scene.in_calls]], calls.end - calls.start + scene.gap
+    loading_steps, new_ns = 0, 0
+    for process, starts in window.steps.items():
+        of_process = loading[calls.process[loading] == process]
+        step = np.searchsorted(starts, calls.start[of_process])
+        new_steps = np.searchsorted(starts, calls.start[new[calls.process[new] == process]])
+        loading_steps += len(np.unique(step))
+        new_ns += int(length[of_process[np.isin(step, new_steps)]].sum())
+    is_rare = loading_steps <= sum(map(len, window.steps.values())) / 2
+    return is_rare and new_ns > _NEARLY_ALL_LOADS * length[loading].sum()
+
+
+@of_capture
+def _is_new_shape(timeline: Timeline) -> Flags:
+    """Return which operations are the first run of their kernel with its grid by their process in the capture."""
+    is_new, kernels = np.zeros(len(timeline.operations.kind), dtype=bool), timeline.profile.tables.get("kernels")
+    if kernels is not None and len(kernels):
+        order = np.argsort(kernels["start_ns"].to_numpy(), kind="stable")
+        shape = [name for name in ("process", "name", "grid_x", "grid_y", "grid_z") if name in kernels.columns]
+        is_new[order[~kernels[shape].iloc[order].duplicated().to_numpy()]] = True
+    return is_new
 
 
 def _remove_calls(scene: Scene, rule: str, is_removed: Flags, with_gap: Flags | None = None) -> Iterator[Remedy]:

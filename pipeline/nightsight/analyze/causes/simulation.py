@@ -22,7 +22,7 @@ from nightsight.analyze.causes.cost import (
     timed_ns,
 )
 from nightsight.analyze.causes.functions import Code, function_in, waits_in
-from nightsight.analyze.causes.remedies import Remedy, remedies, request_waits
+from nightsight.analyze.causes.remedies import Remedy, passing_loads, remedies, request_waits
 from nightsight.analyze.causes.replay import CALL, FEWEST, Floats, Model
 from nightsight.analyze.causes.scene import Scene
 from nightsight.analyze.causes.stretches import replay_stretch
@@ -218,7 +218,8 @@ def _scale(gain: Gain, factor: float) -> Gain:
 
 
 def _without_profiler(scene: Scene, factor: float = 1.0) -> Floats:
-    return subtract_cost(scene.model, scene.cost.by_call, factor)
+    """Return the lags without the profiler's overhead, and without loads that later steps do not have."""
+    return scene.apply(passing_loads(scene), subtract_cost(scene.model, scene.cost, factor))
 
 
 def _drop_joint_remedies(gains: tuple[Gain, ...]) -> tuple[Gain, ...]:

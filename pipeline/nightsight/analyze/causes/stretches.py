@@ -58,10 +58,12 @@ def replay_stretch(timeline: Timeline) -> Timeline:
     in the window. If the CPU is so far ahead that the GPU runs other repetitions than the CPU launches, a few
     repetitions cannot represent all: replay more of the window, or a stretch of time.
     """
-    edges, counts = _divide(timeline, _MOST_TIMES_REPLAYED * MOST_REPLAYED // _FEWEST_LONG)
+    # a step of several ranks is as long as one of them, and only whole steps show who waits for whom
+    ranks = max(len(timeline.window.steps), 1)
+    edges, counts = _divide(timeline, ranks * _MOST_TIMES_REPLAYED * MOST_REPLAYED // _FEWEST_LONG)
     if counts.sum() <= (MOST_REPLAYED if len(timeline.window.repetitions) else _MOST_DIVERSE):
         return timeline
-    part = _select(timeline, edges, *_typical_parts(edges, counts))
+    part = _select(timeline, edges, *_typical_parts(edges, counts, _steps_behind(timeline, edges)))
     if _share_launched_and_run(part) >= _LEAST_OF_BOTH:
         return part
     if counts.sum() <= MOST_FOLLOWED:
@@ -77,11 +79,29 @@ def _part_count(counts: Ints, fewest: int, events: int) -> int:
     return min(max(int(events / max(counts.mean(), 1)), min(fewest, len(counts))), len(counts))
 
 
-def _typical_parts(edges: Ints, counts: Ints) -> tuple[int, int]:
-    """Return the first and last of parts of typical length near the middle: the median, or the mean with outliers."""
+def _steps_behind(timeline: Timeline, edges: Ints) -> int:
+    """Return how many parts after that of its launch the GPU work of a part usually ends."""
+    operations = timeline.operations
+    is_known = operations.call >= 0
+    calls = timeline.profile.tables.get("api_calls", empty("api_calls"))["start_ns"].to_numpy()
+    part = np.searchsorted(edges, calls[operations.call[is_known]], side="right") - 1
+    end_ns = np.full(len(edges), edges[0])
+    is_inside = (part >= 0) & (part < len(edges) - 1)
+    np.maximum.at(end_ns, part[is_inside], operations.end[is_known][is_inside])
+    behind = np.searchsorted(edges, end_ns, side="right") - 1 - np.arange(len(edges))
+    return int(np.median(np.maximum(behind[:-1], 0)))
+
+
+def _typical_parts(edges: Ints, counts: Ints, behind: int) -> tuple[int, int]:
+    """Return the first and last of parts of typical length near the middle: the median, or the mean with outliers.
+
+    behind: how many parts later the GPU ends what is launched in one. The work of the last ones is not in the stretch,
+    and ranks begin theirs at different times.
+    """
     lengths = np.diff(edges)
     has_outliers = lengths[lengths > _OUTLIER * np.median(lengths)].sum() >= _LEAST_OUTLIERS * lengths.sum()
     fewest = int(max(_FEWEST_LONG, min(_FEWEST, _MOST_TIMES_REPLAYED * MOST_REPLAYED // max(counts.mean(), 1))))
+    fewest = max(fewest, _FEWEST_LONG + behind + 1) if behind else fewest
     count = _part_count(counts, fewest, _MOST_DIVERSE if has_outliers else MOST_REPLAYED)
     typical = lengths.mean() if has_outliers else np.median(lengths)
     elapsed = np.concatenate([[0], np.cumsum(lengths)])

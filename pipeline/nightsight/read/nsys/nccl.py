@@ -29,6 +29,7 @@ _CALLS: Final = {
     "ncclSend": "send",
     "ncclRecv": "recv",
 }
+_IN_PARTS: Final = ("reduce_scatter", "all_to_all")
 _GROUP, _BYTES, _SIZE, _RANK = "NCCL communicator ID", "Message size [bytes]", "No. of ranks", "Rank"
 _PEER: Final = "Peer rank"
 _LARGEST: Final = 1 << 62
@@ -39,8 +40,8 @@ Frame = pd.DataFrame
 def nccl_tables(export: Export, source: str, ranges: Frame) -> dict[str, Frame]:
     """Return the collectives, sends and receives among these ranges of `source`, and the ranks; {} without payloads.
 
-    bytes: what this rank contributes. Of a reduce-scatter, NCCL records the part that each rank receives; of all other
-    calls, what a rank contributes. The rank is that in the largest communicator. A capture is from one machine.
+    bytes: what this rank contributes. Of a reduce-scatter, NCCL records the part that each rank receives, and of an
+    all-to-all, the part for each rank; of all other calls, what a rank contributes. The rank is that in the largest communicator. A capture is from one machine.
     """
     if not len(ranges):
         return {}
@@ -54,7 +55,7 @@ def nccl_tables(export: Export, source: str, ranges: Frame) -> dict[str, Frame]:
     calls = ranges[name.notna() & (ranges["group"] != "")].drop(columns=["size", "rank"])
     calls = calls.join(communicators, on=["process", "group"])
     calls = calls.assign(name=name[calls.index], type="", ranks="", is_whole=calls["size"].notna())
-    is_part = (calls["name"] == "reduce_scatter").to_numpy()
+    is_part = calls["name"].isin(_IN_PARTS).to_numpy()
     # of floats: the product of damaged integers may exceed int64
     product = calls["bytes"].astype("float64") * calls["size"].astype("float64")
     sent = calls["bytes"].where(~is_part, nullable_integers(product.to_numpy()).array)
