@@ -14,7 +14,7 @@ from nightsight.analyze.causes.cost import fit_factor, timed_ns
 from nightsight.analyze.causes.simulation import ANALYSES, Simulation, profiler_cost, simulate, what_if
 from nightsight.events.timeline import Timeline, busy_spans
 from nightsight.events.window import chosen_window
-from nightsight.model.report import Profile, Report
+from nightsight.model.report import TORCH_PROFILER, Profile, Report
 from nightsight.results.causes import PROFILER_COST, REPLAY
 from nightsight.tables import conform, empty
 from nightsight.workflows.analysis import build_report
@@ -59,6 +59,21 @@ def test_without_calibration_a_call_costs_what_is_typical() -> None:
     assert (launch["kind"], launch["recorded_ns"]) == ("launch", 6_000)
     assert (launch["calls"], launch["added_ns"], launch["time_ns"]) == pytest.approx((4, 7_800, 31_200))
     assert result.unprofiled_ns == result.predicted_ns == pytest.approx(40_000 - 31_200, rel=0.01)
+
+
+def test_operators_that_torch_profiler_records_cost_time_before_the_next_call() -> None:
+    thread = {name: draw(LAUNCH_BOUND).table("api_calls")[name].iloc[0] for name in ("process", "thread", "pid", "tid")}
+    operators = [
+        {"name": "aten::add", "start_ns": start, "end_ns": start + 1_000, **thread}
+        for start in range(7_000, 320_000, 10_000)
+    ]
+    profile = known(LAUNCH_BOUND, cpu_ops=operators)
+    other = found(replace(profile, environment=replace(profile.environment, collector="other")))
+    assert other.predicted_ns == pytest.approx(40_000)
+    result = found(replace(profile, environment=replace(profile.environment, collector=TORCH_PROFILER)))
+    # 0.4 times 6 µs for each of four launches, and for each of four operators
+    assert result.call_cost_ns == pytest.approx(2_400)
+    assert result.predicted_ns == pytest.approx(40_000 - 4 * 2 * 2_400, rel=0.01)
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,7 @@ from tests.program import (
     within,
 )
 from tests.properties import examples
+from tests.timeline import draw
 
 STEPS = 10
 MEBI = 1 << 20
@@ -825,6 +826,20 @@ def test_slow_repetitions_in_the_middle_do_not_stand_for_all(monkeypatch: pytest
     found = simulate(timeline)
     assert 3 <= found.model.steps <= 6
     assert found.measured_ns == pytest.approx(np.median(np.diff(timeline.window.repetitions)), rel=0.02)
+
+
+@pytest.mark.parametrize(("behind", "repetitions"), [(0, 3), (1, 5)])
+def test_three_steps_end_in_a_stretch_however_far_the_gpu_is_behind(
+    behind: int, repetitions: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps, late = 20, "." * (2 + 10 * behind)
+    picture = f"nvtx  {'[step    ]' * steps}\ncpu   {'LL........' * steps}\ns7    {late}{'aaaaaaa...' * steps}"
+    monkeypatch.setattr(stretches, "MOST_REPLAYED", 6)
+    monkeypatch.setattr(stretches, "_FEWEST", 3)
+    stretch = stretches.replay_stretch(Timeline(draw(picture)))
+    assert len(stretch.window.repetitions) == repetitions
+    step = Scene(stretch).model.step
+    assert len(np.unique(step[step >= 0])) >= 3
 
 
 @pytest.mark.parametrize(("most_times", "steps"), [(2.6, 5), (2.1, 4), (1.7, 3)])

@@ -162,7 +162,7 @@ def check_jobs(found: list[Verdict]) -> None:
 
 
 def test_causes_in_jobs_of_four_ranks_are_named() -> None:
-    """One rank's host code next to the watchdog of NCCL, new lengths now and then, experts with tokens without gradients."""
+    """Host code of one rank next to NCCL's watchdog, new lengths now and then, experts of tokens without gradients."""
     check_jobs(judged_jobs("one_rank_augments", "lengths_differ", "uneven_experts"))
 
 

@@ -64,11 +64,12 @@ def test_calls_of_nccl_have_their_size_and_communicator(recorded: Recorded) -> N
     assert row["total_ns"] > 2 * 15 * 500_000
 
 
-def test_the_call_that_makes_a_communicator_tells_its_size_and_the_rank(changed: Changed) -> None:
+@pytest.mark.parametrize("call", ["ncclReduceScatter", "ncclAlltoAll"])
+def test_the_call_that_makes_a_communicator_tells_its_size_and_the_rank(call: str, changed: Changed) -> None:
     facts = {"NCCL communicator ID": 7, "Message size [bytes]": 100}
     first = "SELECT MIN(rowid) FROM NVTX_EVENTS WHERE jsonText LIKE '%communicator%' GROUP BY globalTid"
     made = json.dumps({"NCCL communicator ID": 7, "No. of ranks": 4, "Rank": 3, "CUDA device": 0})
-    renamed = "UPDATE StringIds SET value = 'ncclReduceScatter' WHERE value = 'ncclAllReduce'"
+    renamed = f"UPDATE StringIds SET value = '{call}' WHERE value = 'ncclAllReduce'"
     calls = changed(
         payload(**facts),
         (renamed, ()),
@@ -78,10 +79,10 @@ def test_the_call_that_makes_a_communicator_tells_its_size_and_the_rank(changed:
         ),
     ).table("collectives")
     assert len(calls) == 28
-    assert set(calls["name"]) == {"reduce_scatter"}
+    assert set(calls["name"]) == {{"ncclReduceScatter": "reduce_scatter", "ncclAlltoAll": "all_to_all"}[call]}
     assert set(calls["group_size"]) == {4}
     assert set(calls["rank"]) == {3}
-    # of a reduce-scatter NCCL tells what a rank ends up with
+    # NCCL tells what a rank ends up with, or what it sends to each; four H100 confirm the second by their rate
     assert set(calls["bytes"]) == {400}
 
 

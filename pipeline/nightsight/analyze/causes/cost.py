@@ -77,9 +77,8 @@ def cost_of(timeline: Timeline, calls: CallNodes, launching: Flags) -> Cost:
     by_call = np.where(launching, launch_ns, np.where(length >= _LEAST_OTHER_NS, _COST_OF_OTHERS * launch_ns, 0.0))
     if is_calibrated:
         by_call = np.where(kind.isin(added_ns.index), added_ns.reindex(kind).to_numpy(dtype=np.float64), by_call)
-    before_call = np.zeros(len(calls))
-    if collector == TORCH_PROFILER:
-        before_call = _COST_OF_OPERATOR * recorded_ns * _operators_before(timeline.profile, calls)
+    operator_ns = _COST_OF_OPERATOR * recorded_ns if collector == TORCH_PROFILER else 0.0
+    before_call: Floats = operator_ns * _operators_before(timeline.profile, calls).astype(np.float64)
     return Cost(by_call, before_call, kind, launch_ns, recorded_ns, is_calibrated)
 
 

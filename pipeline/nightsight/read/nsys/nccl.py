@@ -41,7 +41,8 @@ def nccl_tables(export: Export, source: str, ranges: Frame) -> dict[str, Frame]:
     """Return the collectives, sends and receives among these ranges of `source`, and the ranks; {} without payloads.
 
     bytes: what this rank contributes. Of a reduce-scatter, NCCL records the part that each rank receives, and of an
-    all-to-all, the part for each rank; of all other calls, what a rank contributes. The rank is that in the largest communicator. A capture is from one machine.
+    all-to-all the part for each rank; of all other calls, what a rank contributes. The rank is that in the largest
+    communicator. A capture is from one machine.
     """
     if not len(ranges):
         return {}
