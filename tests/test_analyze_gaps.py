@@ -73,6 +73,15 @@ def test_gaps_that_are_next_to_nothing_are_left_out_where_there_are_longer_ones(
     assert not len(_longest((np.empty(0, int), np.empty(0, int)), least=10.0))
 
 
+def test_of_gaps_of_equal_length_the_first_are_listed() -> None:
+    length = np.tile([3, 1, 2, 2, 5, 2], LONGEST // 3)
+    start = np.arange(len(length)) * 10
+    places = sorted(range(len(length)), key=lambda place: (-length[place], place))[:LONGEST]
+    # the list ends among gaps of equal length
+    assert (length >= 2).sum() > LONGEST > (length > 2).sum()
+    assert _longest((start, start + length), least=1).tolist() == sorted(places)
+
+
 def test_utilization_is_cut_into_equal_stretches() -> None:
     table = gpu_utilization(Timeline(draw("s7   " + "a" * 30 + "." * 29 + "b"))).frame
     assert len(table) == STRETCHES

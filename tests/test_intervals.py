@@ -20,6 +20,7 @@ from nightsight.intervals import (
     open_time,
     outer,
     reaching,
+    separate,
     shared,
     shares,
     touches,
@@ -148,6 +149,11 @@ def test_shared_and_without_are_intersection_and_difference(
         assert instants(found) == expected
         assert length(found) == len(expected)
         assert (found[0][1:] >= found[1][:-1]).all()
+    both, rest = separate(left, right)
+    assert (*map(list, both), *map(list, rest)) == (
+        *map(list, shared(left, right)),
+        *map(list, without(left, right)),
+    )
 
 
 @given(SPANS, SPANS)

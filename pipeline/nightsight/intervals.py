@@ -179,12 +179,21 @@ def shared(first: Spans, second: Spans) -> Spans:
     return start, end
 
 
+def separate(first: Spans, second: Spans) -> tuple[Spans, Spans]:
+    """Return the time in both, as `shared` does, and the time in `first` but not in `second`."""
+    both = shared(first, second)
+    if not len(both[0]):
+        return both, first
+    # what is left begins where a span of `first` begins or a shared piece ends, and the other way round
+    start = np.sort(np.concatenate((first[0], both[1])), kind="stable")
+    end = np.sort(np.concatenate((first[1], both[0])), kind="stable")
+    kept = np.flatnonzero(start < end)
+    return both, (start[kept], end[kept])
+
+
 def without(first: Spans, second: Spans) -> Spans:
     """Return the time in `first` but not in `second`."""
-    if not len(first[0]) or not len(second[0]):
-        return first
-    rest = gaps(second, (int(first[0][0]), int(first[1][-1])))
-    return rest if len(first[0]) == 1 else shared(first, rest)
+    return separate(first, second)[1]
 
 
 def length(spans: Spans) -> int:

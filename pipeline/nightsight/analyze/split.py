@@ -27,8 +27,9 @@ from nightsight.intervals import (
     covered,
     gaps,
     in_order,
+    last_started,
     length,
-    shared,
+    separate,
     touches,
     union,
     without,
@@ -270,8 +271,8 @@ def _activity(timeline: Timeline, device: int, bounds: tuple[int, int]) -> Activ
     for position in range(len(BUSY)):
         rows = of_device[kind[of_device] == position]
         spans = clipped_union(operations.start[rows], operations.end[rows], bounds)
-        pieces.append((shared(unassigned, spans)[0], position))
-        unassigned = without(unassigned, spans)
+        visible, unassigned = separate(unassigned, spans)
+        pieces.append((visible[0], position))
     # the causes in the window are known
     window = (np.array([timeline.window.start_ns]), np.array([timeline.window.end_ns]))
     for explained in (
@@ -366,11 +367,10 @@ def _split_busy(timeline: Timeline, kinds: _Kinds, steps: Spans, *, device: int)
     for position, category in enumerate(BUSY):
         has_category = kind == position
         spans = clipped_union(start[has_category], end[has_category], bounds)
-        visible = shared(unassigned, spans)
+        visible, unassigned = separate(unassigned, spans)
         time = length(visible)
         # the rest of the category's own time ran behind earlier categories
         parts.append(SplitPart(category, time, length(spans) - time, _NONE, covered(visible, *steps)))
-        unassigned = without(unassigned, spans)
     return parts, unassigned
 
 
@@ -436,29 +436,37 @@ def _cause_layers(
     can add up to more than the spans.
     """
     hidden = unseen(timeline.profile).get(device)
-    for process in np.unique(gaps.process):
-        is_own = gaps.process == process
-        of_process = gaps if is_own.all() else _Gaps(*(column[is_own] for column in gaps))
+    for process, own in positions(gaps.process).items():
+        of_process = gaps if len(own) == len(gaps.process) else _Gaps._make(column[own] for column in gaps)
         unassigned: Spans = (of_process.start, of_process.end)
         for category in IDLE[:-1]:
-            by_function = _NONE
-            if category == UNSEEN:
-                spans = _NO_SPANS if hidden is None else hidden.spans
-            else:
+            layer = _CauseLayer(*(_NO_SPANS if hidden is None else hidden.spans), _NONE)
+            if category != UNSEEN:
                 layer = _cause_layer(category, of_process, calls, process=process)
-                if category == CAPTURE:
-                    layer = _with_captures(layer, graph_captures(timeline.profile).get(int(process)))
-                if len(layer.name):
-                    touching = touches(unassigned, layer.start, layer.end)
-                    layer = _CauseLayer(*(column[touching] for column in layer))
-                    times = covered(unassigned, layer.start, layer.end)
-                    by_function = np.bincount(layer.name, times).astype(np.int64)
-                spans = union(layer.start, layer.end)
+            if category == CAPTURE:
+                layer = _with_captures(layer, graph_captures(timeline.profile).get(process))
+            if len(layer.name):
+                touching = np.flatnonzero(touches(unassigned, layer.start, layer.end))
+                layer = _CauseLayer(*(column[touching] for column in layer))
+            spans = union(layer.start, layer.end)
             if len(spans[0]):
-                yield category, shared(unassigned, spans), by_function
-                unassigned = without(unassigned, spans)
+                explained, rest = separate(unassigned, spans)
+                yield category, explained, _by_function(layer, unassigned, explained)
+                unassigned = rest
         # host code: the rest
         yield IDLE[-1], unassigned, _NONE
+
+
+def _by_function(layer: _CauseLayer, unassigned: Spans, explained: Spans) -> Ints:
+    """Return the ns of each function in idle time that was unassigned before; explained: their union."""
+    if not len(layer.name):
+        return _NONE
+    if (layer.start[1:] > layer.end[:-1]).all():
+        # one at a time, as on a single thread: each piece of their union belongs to one of them
+        name, times = layer.name[last_started(layer.start, explained[0])], explained[1] - explained[0]
+    else:
+        name, times = layer.name, covered(unassigned, layer.start, layer.end)
+    return np.bincount(name, times).astype(np.int64)
 
 
 def _cause_layer(category: str, gaps: _Gaps, calls: CauseCalls, *, process: int) -> _CauseLayer:

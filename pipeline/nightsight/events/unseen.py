@@ -18,11 +18,11 @@ import pandas as pd
 from nightsight.events.categories import call_causes
 from nightsight.events.launches import GPU_TABLES, are_launched, find_keys, launch_keys, launching_calls
 from nightsight.events.loops import loops_of
-from nightsight.intervals import Flags, Ints, Spans, clipped_union, gaps, shared, touches, union, union_of, without
+from nightsight.intervals import Flags, Ints, Spans, clipped_union, gaps, separate, touches, union, union_of, without
 from nightsight.model.report import Profile
 from nightsight.results.categories import IDLE, SYNC
 from nightsight.system.parallel import memoize
-from nightsight.tables import empty, integers
+from nightsight.tables import empty, integers, once, unique
 
 PAUSED: Final = "the recording was paused"
 UNTIMED: Final = "operations whose times are not known"
@@ -119,8 +119,7 @@ def unseen(profile: Profile) -> dict[int, Unseen]:
         )
         parts = []
         for reason, spans in enumerate(layers):
-            hidden = shared(idle, spans)
-            idle = without(idle, spans)
+            hidden, idle = separate(idle, spans)
             parts.append((*hidden, np.full(len(hidden[0]), reason)))
         start, end, reason_of = map(np.concatenate, zip(*parts, strict=True))
         order = np.argsort(start, kind="stable")
@@ -306,20 +305,34 @@ def _by_gpu(profile: Profile) -> Iterator[tuple[int, _Operations]]:
     if not sum(map(len, frames)):
         return
     call, calls = launching_calls(profile), profile.tables.get("api_calls", empty("api_calls"))
-    call_start, call_end = np.full((2, len(call)), -1)
-    has_call = call >= 0
-    call_start[has_call], call_end[has_call] = (calls[name].to_numpy()[call[has_call]] for name in _SPAN)
+    # the extra last entry maps -1 (no call) to -1
+    call_start, call_end = (np.append(calls[name].to_numpy(), -1) for name in _SPAN)
     gpu, start, end, process, stream = (
-        np.concatenate([integers(frame[name]) for frame in frames])
+        once(np.concatenate([integers(frame[name]) for frame in frames]))
         for name in ("device", "start_ns", "end_ns", "process", "stream")
     )
     is_launched = np.concatenate([are_launched(frame) for frame in frames])
     order = np.argsort(start, kind="stable")
-    for number in np.sort(pd.unique(gpu)).tolist():
-        rows = order[gpu[order] == number]
-        times = start[rows], end[rows]
-        of_call = call_start[rows], call_end[rows]
-        yield number, _Operations(*times, process[rows], stream[rows], *of_call, is_launched[rows])
+    for number in sorted(unique(pd.Series(gpu, copy=False))):
+        rows = order if gpu.strides == (0,) else order[gpu[order] == number]
+        of_call = call[rows]
+        yield (
+            number,
+            _Operations(
+                start[rows],
+                end[rows],
+                _chosen(process, rows),
+                _chosen(stream, rows),
+                call_start[of_call],
+                call_end[of_call],
+                is_launched[rows],
+            ),
+        )
+
+
+def _chosen(values: Ints, rows: Ints) -> Ints:
+    """Return some values; all equal ones stay in memory once."""
+    return values[: len(rows)] if values.strides == (0,) else values[rows]
 
 
 def _process_numbers(operations: dict[int, _Operations]) -> list[int]:

@@ -113,8 +113,10 @@ def _cells(data: _Array, pages: _Pages, count: int, kind: int) -> tuple[_Array, 
     if (data[first] != kind).any() or not is_possible.all():
         raise Unusual
     page = np.repeat(first, counts)
-    pointers = page + header + 2 * (np.arange(len(page)) - np.repeat(np.cumsum(counts) - counts, counts))
-    return page, page + _big_endian(data, pointers, 2), counts
+    # after its header, a page has a pointer to each of its cells
+    most = int(counts.max())
+    pointers = np.ndarray((count, most), dtype=">u2", buffer=data, offset=header, strides=(pages.size, 2))
+    return page, page + pointers[np.arange(most) < counts[:, None]], counts
 
 
 def _columns(pages: _Pages, leaves: _Array, places: Sequence[int]) -> list[Numbers]:
@@ -129,7 +131,7 @@ def _columns(pages: _Pages, leaves: _Array, places: Sequence[int]) -> list[Numbe
         if (second >= 128).any():
             raise Unusual
         size[is_long] = (size[is_long] & 127) << 7 | second
-    at = _after_varint(data, _after_varint(data, at))
+    at = _after_varint(data, at + 1 + is_long)
     end, header = at + size, data[at]
     if (
         (size > pages.usable - 35).any()
@@ -143,7 +145,7 @@ def _columns(pages: _Pages, leaves: _Array, places: Sequence[int]) -> list[Numbe
     columns = {-1: nothing}
     body = at + header
     for place in range(max(places, default=-1) + 1):
-        kinds = data.take(at + (place + 1))
+        kinds = data[place + 1 :].take(at)
         if (kinds == kinds[0]).all():
             kinds = kinds[:1]
         if kinds.max() >= 128:
@@ -161,11 +163,15 @@ def _numbers(words: _Array, at: _Array, kinds: _Array) -> Numbers:
     """Return the values that begin at some bytes; kinds: the serial type of each, or that of all."""
     if kinds.max() > _ONE or (kinds == _REAL).any():
         raise Unusual
-    values = words[at].astype(np.int64) >> _SHIFT.take(kinds)
-    is_short = _SIZE.take(kinds) == 0
-    if is_short.any():
-        np.copyto(values, kinds == _ONE, where=is_short)
     missing = kinds == _NULL
+    is_short = _SIZE.take(kinds) == 0
+    if is_short.all():
+        values = np.empty(len(at), dtype=np.int64)
+        values[:] = kinds == _ONE
+    else:
+        values = words[at].astype(np.int64)
+        values >>= _SHIFT.take(kinds)
+        np.copyto(values, kinds == _ONE, where=is_short)
     return Numbers(values, np.broadcast_to(missing, values.shape) if missing.any() else None)
 
 

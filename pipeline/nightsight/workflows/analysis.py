@@ -98,9 +98,8 @@ def build_report(
     timeline = Timeline.of(profile)
     results = analyze(timeline)
     doubtful = background(partial(doubts, timeline), rows=profile.rows)
-    results.make(entry.name for entry in NEEDS)
-    if is_whole and profile.rows >= MANY_ROWS:
-        results.make(results.names)
+    needed = [entry.name for entry in NEEDS]
+    results.make(dict.fromkeys([*needed, *results.names]) if is_whole and profile.rows >= MANY_ROWS else needed)
     all_findings = (*capture.findings, *findings, *doubtful(), *profile.findings, *advise(results))
     report = Report(
         title=title,

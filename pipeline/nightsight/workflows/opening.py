@@ -19,6 +19,7 @@ from nightsight.runs.layout import captures_of, refuse_no_run
 from nightsight.runs.unprofiled import with_unprofiled
 from nightsight.system.crash import naming_file
 from nightsight.system.fork import compute_in_fork
+from nightsight.system.parallel import background
 from nightsight.system.scratch import scratch
 from nightsight.tables import Details
 from nightsight.texts import without_host
@@ -27,6 +28,8 @@ from nightsight.workflows.attach import with_attached
 _SMALL_BYTES: Final = 60_000_000
 # these are read about as soon as the modules of a report are loaded
 _SOON_READ_BYTES: Final = 10_000_000
+# the usual size of a row of an export
+_ROW_BYTES: Final = 50
 
 
 @dataclass(frozen=True)
@@ -136,9 +139,13 @@ def profile_of(
             reading.progress(f"reading {path.name}")
         with naming_file(path, "reading"):
             compute: Callable[[], Profile] = partial(read, path, details=details, most_bytes=reading.most_bytes)
-            if form and path.stat().st_size < _SOON_READ_BYTES and (in_fork := compute_in_fork(compute)):
+            if form:
+                size = path.stat().st_size
+                if size < _SOON_READ_BYTES:
+                    compute = next(iter(compute_in_fork(compute)), compute)
+                else:
+                    compute = background(compute, rows=size // _ROW_BYTES)
                 _load(form)
-                (compute,) = in_fork
             profile = with_unprofiled(compute(), path)
         with naming_file(path):
             yield profile

@@ -13,7 +13,7 @@ import pandas as pd
 from nightsight.analyze.analysis import Analysis, Table
 from nightsight.analyze.split import CauseCalls, causing_calls, clock_notes, devices_at_work, idle_causes, time_split
 from nightsight.events.timeline import Operations, Timeline, busy_spans, of_capture, operation_column, positions
-from nightsight.intervals import Flags, Ints, depth, divided, gaps, in_order, open_time, union
+from nightsight.intervals import Flags, Ints, depth, divided, gaps, in_order, last_started, open_time, union
 from nightsight.results.categories import IDLE, LAUNCH, SYNC
 from nightsight.results.launches import IN_FLIGHT, LAUNCH_BOUND, LAUNCH_PHASES
 from nightsight.system.parallel import memoize
@@ -244,9 +244,9 @@ def _met_idle_gpu(work: _SubmittedWork) -> Flags:
     shift = rank * (int(work.end.max()) - origin + 1) - origin
     reached = np.maximum.accumulate(work.end[order] + shift)
     flags[order] = np.concatenate(([-1], reached[:-1])) <= (work.call_start[order] + shift)
-    for device in np.unique(work.device):
-        rows = np.flatnonzero(flags & (work.device == device))
-        ends = np.sort(work.end[work.device == device], kind="stable")
+    for of_device in positions(work.device).values():
+        rows = of_device[flags[of_device]]
+        ends = np.sort(work.end[of_device], kind="stable")
         by_start, by_call = (np.searchsorted(ends, time[rows], side="right") for time in (work.start, work.call_start))
         flags[rows[by_start > by_call]] = False
     return flags
@@ -280,9 +280,12 @@ def _in_flight(work: _SubmittedWork, edges: Ints) -> tuple[Floats, Ints]:
     submit_ns, end = np.sort(work.submit_ns, kind="stable"), np.sort(work.end, kind="stable")
     average = np.diff(open_time(submit_ns, end, edges)) / np.diff(edges)
     most = depth(submit_ns, end, edges[:-1])
-    # the maximum is reached at an edge or when an operation is added
-    added = submit_ns[(submit_ns >= edges[0]) & (submit_ns < edges[-1])]
-    np.maximum.at(most, np.searchsorted(edges, added, side="right") - 1, depth(submit_ns, end, added))
+    # the maximum is reached at an edge or when an operation is added: after the last one that is added at a time
+    last = np.flatnonzero(np.append(submit_ns[1:] > submit_ns[:-1], True)[: len(submit_ns)])
+    added = submit_ns[last]
+    first, after = np.searchsorted(added, (edges[0], edges[-1]))
+    added, submitted = added[first:after], last[first:after] + 1
+    np.maximum.at(most, last_started(edges, added), submitted - np.searchsorted(end, added, side="right"))
     return average, most
 
 

@@ -91,8 +91,8 @@ def _profile(export: Export) -> Profile:
     tables: dict[str, Frame] = {}
     missing = {"cpu_ops": _NO_OPERATORS, **dict.fromkeys(OF_REPLAY, NOT_REPLAYED)}
     present = [name for name, reader in _READERS.items() if set(reader.sources) & export.database.columns.keys()]
-    # SQLite can serve several threads at a time. Calls take longest, so other tables are read at the same time
-    present.sort(key=lambda name: name != "api_calls")
+    # SQLite can serve several threads at a time; if the largest tables come first, all are done at about the same time
+    present.sort(key=lambda name: _LARGEST.index(name) if name in _LARGEST else len(_LARGEST))
     rows = export.database.path.stat().st_size // _ROW_BYTES
     parts = dict(zip(present, thread_map(lambda name: _read(export, name), present, rows=rows), strict=True))
     for name, reader in _READERS.items():
@@ -425,6 +425,8 @@ _READERS: Final[Mapping[str, _Reader]] = {
     "diagnostics": _Reader(("DIAGNOSTIC_EVENT",), "META_DATA_EXPORT", "", _diagnostics),
     "overheads": _Reader(("PROFILER_OVERHEAD",), "", "", _overheads),
 }
+# those that take longest to read, if there are any
+_LARGEST: Final = ("os_calls", "api_calls", "kernels", "ranges")
 _EXPORT_TABLES: Final = frozenset(
     {source for reader in _READERS.values() for source in reader.sources} | {"META_DATA_EXPORT", "EXPORT_META_DATA"}
 )

@@ -122,8 +122,8 @@ class Places:
     @cached_property
     def _processes(self) -> pd.DataFrame:
         frames = [self._profile.tables[name] for name in (*ON_THREADS, MARKS, OS_CALLS) if name in self._profile.tables]
-        # each table has few processes: reduce it before concatenating
-        parts = [frame[["process", "pid"]].drop_duplicates() for frame in frames]
+        # each table has few processes, many only one: reduce it before concatenating
+        parts = [(frame[:1] if _is_of_one(frame) else frame)[["process", "pid"]].drop_duplicates() for frame in frames]
         empty = pd.DataFrame({"process": [], "pid": []})
         return pd.concat([*parts, empty][: max(len(parts), 1)]).drop_duplicates("process").sort_values("process")
 
@@ -137,6 +137,11 @@ class Places:
         """The name of each process's main thread, whose nsys key ends in the pid."""
         rows = zip(self._processes["process"], self._processes["pid"], strict=True)
         return {int(process): self._names.get(int(process) | int(pid), "") for process, pid in rows}
+
+
+def _is_of_one(events: pd.DataFrame) -> bool:
+    """Whether all events have the same process and pid, and are stored so (`once`)."""
+    return len(events) > 0 and all(events[name].to_numpy().strides == (0,) for name in ("process", "pid"))
 
 
 def thread_slices(profile: Profile, places: Places, *, tables: Sequence[str] = ON_THREADS) -> Slices:

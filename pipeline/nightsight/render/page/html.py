@@ -6,7 +6,7 @@ import re
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
@@ -22,8 +22,9 @@ from nightsight.render.page.page import page
 from nightsight.render.page.scripts import bundle
 from nightsight.render.timeline.activity import Activities, unknown
 from nightsight.render.timeline.payload import MOST_BYTES as TIMELINE_BYTES
-from nightsight.render.timeline.payload import timeline_payload
+from nightsight.render.timeline.payload import timeline_of
 from nightsight.render.timeline.rows import TimelineEvents
+from nightsight.system.parallel import background
 from nightsight.system.shipped import shipped
 from nightsight.units import SCALES
 
@@ -74,16 +75,17 @@ def render_html(
 
     The timeline gets the room that the rest of the page leaves of `most_bytes`; the rest is never cut.
     """
-    view = page(report)
+    timeline = None
     if profile is not None:
+        # of a large capture, while the rest is rendered
+        prepare = partial(timeline_of, profile, results=report.results, activities=activities, events=events)
+        timeline = background(prepare, rows=profile.rows)
+    view = page(report)
+    if timeline:
         # render first with a placeholder: the size of the rest decides how much room the timeline has
         text = fill("report.html", page=view, timeline=_TIMELINE, no_timeline="")
         room = most_bytes - len(text.encode()) - _LONGEST_POLICY
-        most = min(room, TIMELINE_BYTES)
-        payload = timeline_payload(
-            profile, results=report.results, activities=activities, events=events, most_bytes=most
-        )
-        if payload:
+        if payload := timeline()(min(room, TIMELINE_BYTES)):
             return with_policy(text.replace(_TIMELINE, payload.decode(), 1))
     reason = "report.json contains no events; render the capture itself" if profile is None else _NO_EVENTS
     return with_policy(fill("report.html", page=view, timeline="", no_timeline=reason))

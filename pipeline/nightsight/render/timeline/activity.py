@@ -110,5 +110,5 @@ def _in_bins(devices: Sequence[Activity], origin_ns: int) -> Iterator[Account]:
 
 
 def _in_category(activity: Activity, category: int, edges: Ints) -> Ints:
-    has_category = activity.category == category
-    return covered((activity.edge[:-1][has_category], activity.edge[1:][has_category]), edges[:-1], edges[1:])
+    pieces = np.flatnonzero(activity.category == category)
+    return covered((activity.edge[pieces], activity.edge[pieces + 1]), edges[:-1], edges[1:])

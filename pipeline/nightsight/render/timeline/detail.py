@@ -28,12 +28,6 @@ _TRIES: Final = 4
 _ENOUGH: Final = 0.9
 
 
-def exact_layer(events: TimelineEvents, sample: Sample, *, span_ns: int, room: float) -> list[TimelineLayer]:
-    """Return all events as one exact layer; empty if that takes more than about `room` bytes, compressed."""
-    layer = _whole(events, 1, span_ns=span_ns, room=room) if sample.exact_size <= room else None
-    return [layer] if layer else []
-
-
 def thin(events: TimelineEvents, sample: Sample, *, span_ns: int, window: Span, room: float) -> list[TimelineLayer]:
     """Return layers that take at most about `room` bytes, compressed: a coarse one of everything, and an exact part.
 

@@ -24,9 +24,9 @@ from nightsight.render.table.replayed import BRIEF
 from nightsight.render.timeline.activity import CATEGORIES, Account, Activities, account, by_piece, unknown
 from nightsight.render.timeline.columns import deflate, gzip_base64
 from nightsight.render.timeline.counters import Curve, curves
-from nightsight.render.timeline.detail import exact_layer, on_statistics, sentences, thin
+from nightsight.render.timeline.detail import on_statistics, sentences, thin
 from nightsight.render.timeline.labels import Economy, Labels, fold
-from nightsight.render.timeline.layers import Sample, TimelineLayer
+from nightsight.render.timeline.layers import Sample, TimelineLayer, whole
 from nightsight.render.timeline.ranks import Ranks, has_collectives, numbered_collectives, ranks_of_job
 from nightsight.render.timeline.rows import MOST_ROWS, TimelineEvents, lay_events, merge_events
 from nightsight.render.timeline.sums import Sums, fitting, sums_of
@@ -52,6 +52,8 @@ _SUMS: Final = 1 / 8
 _FOR_ACTIVITY: Final = 1 / 8
 # and for the steps and collectives of ranks
 _RANKS: Final = 1 / 8
+# of exact events, compressed: the rest of a page nearly always leaves this room
+_SURELY_FITS: Final = 400_000
 _HALVINGS: Final = 6
 _ATTEMPTS: Final = 3
 _LESS: Final = 0.95
@@ -74,6 +76,20 @@ def timeline_payload(
     `results` are those of the profile's report; the curves of memory and of operations in flight come from them.
     `activities` returns the activity of each device, and `events` the value of `all_events` if it is known.
     """
+    return timeline_of(profile, results=results, activities=activities, events=events)(most_bytes)
+
+
+def timeline_of(
+    profile: Profile,
+    *,
+    results: Sequence[Result] = (),
+    activities: Activities = unknown,
+    events: Callable[[], TimelineEvents] | None = None,
+) -> Callable[[int], bytes | None]:
+    """Compute what a timeline of any size needs; return `timeline_payload` as a function of the size limit.
+
+    It can be called once: it holds the events of a large capture no longer than it needs them.
+    """
     full_window = Timeline.of(profile).window
     window = (full_window.start_ns, full_window.end_ns)
     places = Places(profile)
@@ -88,7 +104,7 @@ def timeline_payload(
         labels_of(results) if results else None,
         ranks,
     )
-    return _pack(source, most_bytes)
+    return _packer(source)
 
 
 def steps_payload(sides: Sequence[tuple[str, Profile]], *, most_ns: int, most_bytes: int = MOST_BYTES) -> bytes | None:
@@ -104,7 +120,7 @@ def steps_payload(sides: Sequence[tuple[str, Profile]], *, most_ns: int, most_by
         str,
         None,
     )
-    return _pack(source, most_bytes)
+    return _packer(source)(most_bytes)
 
 
 def all_events(profile: Profile) -> TimelineEvents:
@@ -135,16 +151,29 @@ class _Source:
     ranks: Ranks | None = None
 
 
-def _pack(source: _Source, most_bytes: int) -> bytes | None:
+def _packer(source: _Source) -> Callable[[int], bytes | None]:
     # compute this first, because it temporarily takes as much memory as the events
     activities = source.activities() if source.activities else {}
-    for most_rows, most_points, economy in _ECONOMIES:
-        scene = _scene(source, activities, source.curves(most_points), (most_rows, economy))
-        if scene is None:
-            return None
-        if payload := _payload(scene, most_bytes):
-            return payload
-    return None
+
+    def scene_of(economy_number: int) -> _Scene | None:
+        most_rows, most_points, economy = _ECONOMIES[economy_number]
+        return _scene(source, activities, source.curves(most_points), (most_rows, economy))
+
+    first = [scene_of(0)]
+    if first[0] and first[0].sample.exact_size <= _SURELY_FITS:
+        # computed now, and kept
+        _ = first[0].exact
+
+    def pack(most_bytes: int) -> bytes | None:
+        for number in range(len(_ECONOMIES)):
+            scene = first.pop() if first else scene_of(number)
+            if scene is None:
+                return None
+            if payload := _payload(scene, most_bytes):
+                return payload
+        return None
+
+    return pack
 
 
 @dataclass(frozen=True)
@@ -170,6 +199,11 @@ class _Scene:
     @cached_property
     def sample(self) -> Sample:
         return Sample(self.events)
+
+    @cached_property
+    def exact(self) -> TimelineLayer:
+        """All drawn events as one exact layer."""
+        return whole(self.events, self.span_ns, quantum_ns=1)
 
     @property
     def is_all(self) -> bool:
@@ -370,7 +404,8 @@ def _fine(scene: _Scene, layers: list[TimelineLayer], room: float) -> Iterator[A
 
 def _fit_layers(scene: _Scene, room: float) -> tuple[list[TimelineLayer], Sums | None]:
     """Return the layers that fit, and sums of all events unless the layers already have every event exactly."""
-    layers = exact_layer(scene.events, scene.sample, span_ns=scene.span_ns, room=room)
+    fits = scene.sample.exact_size <= room and len(scene.exact.columns.body.compressed) <= room
+    layers = [scene.exact] if fits else []
     # statistics can then be computed from the events themselves
     if layers and scene.is_all:
         return layers, None
