@@ -68,12 +68,64 @@ def test_operators_that_torch_profiler_records_cost_time_before_the_next_call() 
         for start in range(7_000, 320_000, 10_000)
     ]
     profile = known(LAUNCH_BOUND, cpu_ops=operators)
-    other = found(replace(profile, environment=replace(profile.environment, collector="other")))
-    assert other.predicted_ns == pytest.approx(40_000)
+    assert found(of_unknown_profiler(profile)).predicted_ns == pytest.approx(40_000)
     result = found(replace(profile, environment=replace(profile.environment, collector=TORCH_PROFILER)))
     # 0.4 times 6 µs for each of four launches, and for each of four operators
     assert result.call_cost_ns == pytest.approx(2_400)
     assert result.predicted_ns == pytest.approx(40_000 - 4 * 2 * 2_400, rel=0.01)
+
+
+def of_unknown_profiler(profile: Profile) -> Profile:
+    return replace(profile, environment=replace(profile.environment, collector="other"))
+
+
+@pytest.mark.parametrize(("name", "step_us"), [("DistributedDataParallel.forward", 36), ("Sequential.forward", 40)])
+def test_later_steps_have_no_waits_in_which_distributed_data_parallel_measures(name: str, step_us: int) -> None:
+    picture = (
+        f"nvtx  {_RANGE * 8}\ncpu   {('.SSSSSSSSSSSS.LL' + '.' * 24) * 8}\ns7    {'.' * 17}{('a' * 36 + '....') * 8}"
+    )
+    profile = of_unknown_profiler(draw(picture))
+    renamed = {
+        table: profile.table(table).assign(name=profile.table(table)["name"].cat.rename_categories(names))
+        for table, names in {
+            "api_calls": {"cudaStreamSynchronize": "cudaEventSynchronize"},
+            "ranges": {"step": name},
+        }.items()
+    }
+    result = found(replace(profile, tables={**profile.tables, **renamed}))
+    assert result.measured_ns == pytest.approx(40_000)
+    assert result.predicted_ns == pytest.approx(1_000 * step_us, abs=2_500)
+    assert ("wait" in {gain.remedy.rule for gain in result.gains}) == (step_us == 40)
+
+
+@pytest.mark.parametrize("is_fast_later", [True, False])
+def test_what_an_operator_does_once_for_new_shapes_is_not_in_later_steps(*, is_fast_later: bool) -> None:
+    lengths_us = [4_040 if number == 3 else 40 for number in range(7)]
+    begun_us = np.cumsum([0, *lengths_us])
+    picture = "\n".join(
+        (
+            "nvtx  " + "".join(f"[step{' ' * (length - 6)}]" for length in lengths_us),
+            "cpu   " + "".join(f"{'.' * (length - 10)}LL........" for length in lengths_us),
+            "s7    " + "".join("." * (length - 8) + "aaabbbb"[n] * 8 for n, length in enumerate(lengths_us)),
+        )
+    )
+    profile = of_unknown_profiler(draw(picture))
+    thread = {name: profile.table("api_calls")[name].iloc[0] for name in ("process", "thread", "pid", "tid")}
+    operators = [
+        {
+            "name": "aten::attention",
+            "shapes": f"[[{number if number > 3 and not is_fast_later else min(number, 3)}]]",
+            "start_ns": 1_000 * (begun_us[number] + 1),
+            "end_ns": 1_000 * (begun_us[number] + length - 5),
+            **thread,
+        }
+        for number, length in enumerate(lengths_us)
+    ]
+    result = found(profile.joined(Profile({"cpu_ops": conform("cpu_ops", pd.DataFrame(operators))})))
+    assert result.replayed_ns == pytest.approx(40_000 + 4_000_000 / 7, rel=0.25)
+    assert (result.predicted_ns < 60_000) == is_fast_later
+    assert (result.passing_ns > 400_000) == is_fast_later
+    assert bool(result.gains) != is_fast_later
 
 
 @pytest.mark.parametrize(

@@ -111,11 +111,16 @@ _WAITS_FOR_REQUESTS: Final = (
     r"\((?:selectors|socket|socketserver|ssl|base_events|poll|_poll)\.py[^;]*$"
 )
 # loads have ended if the second half of the steps has less than the first share of those in the first half, and end
-# soon if it has less than the second, and nearly all are for new shapes; with fewer steps, this is unknown
+# soon if it has less than the second, and nearly all are for new shapes. Fewer steps do not tell; they are mostly the
+# first of a run, so loads for new shapes end there, too
 _FADED_SHARE: Final = 0.5
 _FADING_SHARE: Final = 0.75
 _NEARLY_ALL_LOADS: Final = 0.9
+# an operator is set up in its first call if that takes this many times longer than usual
+_SET_UP: Final = 10
 _FEWEST_TO_FADE: Final = 8
+# the range that PyTorch opens around the call of such a model
+_MEASURED_CALL: Final = "DistributedDataParallel.forward"
 # calls of a thread that only looks whether work is done, such as NCCL's watchdog
 _QUERIES: Final = "Query|ExchangeStreamCaptureMode"
 _LOADS_COMPILED: Final = "^cuModuleLoad|^nvrtc|^nvJitLink"
@@ -188,7 +193,7 @@ def _claimed(scene: Scene, known: list[Remedy]) -> Flags:
     begin_edges = scene.model.edges_of(BEGIN, scene.in_calls)
     calling = scene.model.item[begin_edges]
     separate = [remedy.edit for remedy in known if remedy.rule in RULE and HOST in RULE[remedy.rule].causes]
-    for edit in (*separate, passing_loads(scene)):
+    for edit in (*separate, passing(scene)):
         removed_ns = (lag - scene.apply(edit, lag))[begin_edges]
         claimed[calling] |= removed_ns > _MOSTLY * scene.gap[calling]
     return claimed
@@ -443,6 +448,7 @@ def waits(scene: Scene) -> Iterator[Remedy]:
     """Remove waits for the GPU, by range; a copy to the host and the wait for it are one."""
     model, calls, work = scene.model, scene.graph.calls, scene.graph.work
     calling = scene.in_calls[calls.waits_for[scene.in_calls] >= 0]
+    calling = np.setdiff1d(calling, _waits_to_measure(scene))
     direction = scene.direction[calling]
     calling = calling[(direction == TO_HOST) | ((calls.cause[calling] == IDLE.index(SYNC)) & (direction < 0))]
     length, shortest_ns = calls.end - calls.start, unblocked_ns(calls)
@@ -480,9 +486,25 @@ def loading(scene: Scene) -> Iterator[Remedy]:
 
 
 @memoize
-def passing_loads(scene: Scene) -> Edit:
-    """Return the edit that removes loads that end by themselves; () for none. Later steps do not have them."""
-    return tuple(change for remedy in _without_loads(scene) for change in remedy.edit) if _loads_end(scene) else ()
+def passing(scene: Scene) -> Edit:
+    """Return the edit that removes what later steps do not have: loads that end by themselves, and waits to measure."""
+    loads = tuple(change for remedy in _without_loads(scene) for change in remedy.edit) if _loads_end(scene) else ()
+    calls, waiting = scene.graph.calls, _waits_to_measure(scene)
+    shortest_ns = np.minimum(unblocked_ns(calls), calls.end - calls.start)[waiting]
+    waits = (scene.without_waits(waiting), Change(scene.model.edges_of(CALL, waiting), "at most", shortest_ns))
+    return (*loads, *waits) if len(waiting) else loads
+
+
+@memoize
+def _waits_to_measure(scene: Scene) -> Ints:
+    """Return the calls in which DistributedDataParallel waits for events of the step before, to measure it.
+
+    It does so in the first ten steps, which a short recording may not exceed, and then in each hundredth.
+    """
+    calls = scene.graph.calls
+    is_wait = np.asarray(calls.names == "cudaEventSynchronize")[calls.name]
+    is_inside = np.array([str(path).endswith(_MEASURED_CALL) for path in scene.paths])[scene.path]
+    return np.asarray(scene.in_calls[(is_wait & is_inside)[scene.in_calls]])
 
 
 def _without_loads(scene: Scene) -> Iterator[Remedy]:
@@ -503,7 +525,34 @@ def _loads(scene: Scene) -> tuple[Flags, Flags]:
     after_gap = scene.in_calls[scene.gap[scene.in_calls] > _COMPILING_NS]
     compiler_samples, samples = _samples_before(scene, after_gap, _COMPILER)
     is_compiling[after_gap[compiler_samples > _MOSTLY * samples]] = True
+    for thread, spans in _operators_set_up(scene.timeline).items():
+        of_thread = after_gap[calls.thread[after_gap] == thread]
+        inside = covered(spans, scene.gap_start[of_thread], calls.start[of_thread])
+        is_compiling[of_thread[inside > _MOSTLY * scene.gap[of_thread]]] = True
     return is_loading, is_compiling
+
+
+@of_capture
+def _operators_set_up(timeline: Timeline) -> dict[int, Spans]:
+    """Return, by thread, the calls of operators that are slow the first time with their shapes, and fast afterwards.
+
+    In such a call, cuDNN builds a plan or compiles a kernel, of which torch.profiler records nothing.
+    """
+    operators, shape = timeline.profile.tables.get("cpu_ops", empty("cpu_ops")), ["process", "name", "shapes"]
+    is_long = (operators["end_ns"] - operators["start_ns"] > _COMPILING_NS).to_numpy()
+    if not is_long.any():
+        return {}
+    key = operators.groupby(shape, observed=True, sort=False).ngroup().to_numpy()
+    alike = operators[np.isin(key, key[is_long]) & (operators["shapes"] != "").to_numpy()].sort_values("start_ns")
+    alike = alike.assign(length=alike["end_ns"] - alike["start_ns"])
+    by_shape = alike.groupby(shape, observed=True)
+    is_slow = (by_shape.cumcount() == 0) & (alike["length"] > _COMPILING_NS)
+    is_slow &= _SET_UP * by_shape["length"].transform("median") < alike["length"]
+    slow = alike[is_slow]
+    return {
+        thread: union(*(slow[name].to_numpy()[rows] for name in ("start_ns", "end_ns")))
+        for thread, rows in positions(slow["thread"].to_numpy()).items()
+    }
 
 
 @memoize
@@ -512,7 +561,8 @@ def _loads_end(scene: Scene) -> bool:
     if not scene.model.steps:
         return False
     left = _loads_left(scene)
-    return left < _FADED_SHARE or (left < _FADING_SHARE and _load_for_new_shapes(scene, np.logical_or(*_loads(scene))))
+    is_ending = np.isnan(left) or left < _FADING_SHARE
+    return bool(left < _FADED_SHARE or (is_ending and _load_for_new_shapes(scene, np.logical_or(*_loads(scene)))))
 
 
 def workers(scene: Scene) -> Iterator[Remedy]:
@@ -563,19 +613,22 @@ def _samples_before(scene: Scene, calling: Ints, stack: str) -> tuple[Ints, Ints
 def _loads_left(scene: Scene) -> float:
     """Return the steps with loads in the second half of all steps of the capture, over those in the first half.
 
-    A stretch may have too few, so that of all processes counts. 1 if there are too few steps to tell, or no loads.
+    A stretch may have too few, so that of all processes counts. NaN if there are too few steps to tell.
     """
     table = scene.timeline.profile.tables.get("api_calls", empty("api_calls"))
     is_load = np.asarray(table["name"].cat.categories.str.contains(_LOADS_IN_STEPS), dtype=bool)
     loads = table[is_load[table["name"].cat.codes]]
-    early = late = 0
+    early, late, is_long = 0, 0, False
     for loop in loops_of(scene.timeline.profile):
         starts = loop.starts[loop.slow :]
         times = loads["start_ns"].to_numpy()[loads["process"].to_numpy() == loop.process]
         if len(starts) >= _FEWEST_TO_FADE:
+            is_long = True
             steps = np.unique(np.searchsorted(starts, times[times < loop.end_ns], side="right"))
             late += int((steps > len(starts) // 2).sum())
             early += int(((steps > 0) & (steps <= len(starts) // 2)).sum())
+    if not is_long:
+        return float("nan")
     return late / early if early else 1.0
 
 
