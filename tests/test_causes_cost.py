@@ -1,6 +1,7 @@
 """The profiler's own cost, taken off: by typical costs, as calibrated, and so that the step is as it was timed."""
 
 import json
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +19,7 @@ from nightsight.model.report import TORCH_PROFILER, Profile, Report
 from nightsight.results.causes import PROFILER_COST, REPLAY
 from nightsight.tables import conform, empty
 from nightsight.workflows.analysis import build_report
+from tests.program import Call, Host, Kernel, Thread, captured, within
 from tests.properties import examples
 from tests.recorded import Recorded
 from tests.timeline import draw
@@ -126,6 +128,42 @@ def test_what_an_operator_does_once_for_new_shapes_is_not_in_later_steps(*, is_f
     assert (result.predicted_ns < 60_000) == is_fast_later
     assert (result.passing_ns > 400_000) == is_fast_later
     assert bool(result.gains) != is_fast_later
+
+
+def loading(*numbers: int) -> Thread:
+    """Return a rank of 20 steps, some of which compile a kernel."""
+    work = (Host(100), Kernel(100))
+    compiles = within("step", Host(5_000), Call("cuLibraryLoadData", 300), *work)
+    return Thread(tuple(compiles if number in numbers else within("step", *work) for number in range(20)))
+
+
+@pytest.mark.parametrize(
+    ("ranks", "ends"),
+    [
+        # one rank, in the first steps or now and then; four, one of which goes on
+        ((range(1, 9),), True),
+        (((1, 4, 8, 14),), False),
+        ((range(20), *(range(1, 9),) * 3), False),
+    ],
+)
+def test_loads_that_get_rare_are_not_in_later_steps(ranks: tuple[Iterable[int], ...], *, ends: bool) -> None:
+    result = found(captured(*(loading(*numbers) for numbers in ranks)))
+    assert (result.predicted_ns < 250_000) == ends
+    assert ("compilation" in {gain.remedy.rule for gain in result.gains}) != ends
+
+
+def test_a_compiler_that_runs_in_each_step_stays_although_libraries_load_at_the_start() -> None:
+    load = Call("cuLibraryLoadData", 20)
+    steps = [within("step", *((load,) if number < 3 else ()), Host(5_000), Kernel(100)) for number in range(20)]
+    profile = captured(Thread(tuple(steps)))
+    calls = profile.table("api_calls")
+    stack = {"function": "bind (fx.py:3)", "stack": "train (line 9);_compile (convert_frame.py:1200);bind (fx.py:3)"}
+    thread = {name: calls[name].iloc[0] for name in ("process", "thread", "pid", "tid")}
+    samples = [{"start_ns": time, **stack, **thread} for time in range(0, int(calls["end_ns"].max()), 500_000)]
+    sampled = profile.joined(Profile({"python_samples": conform("python_samples", pd.DataFrame(samples))}))
+    result = found(sampled)
+    assert result.predicted_ns > 4_900_000
+    assert result.gains[0].remedy.rule == "compilation"
 
 
 @pytest.mark.parametrize(

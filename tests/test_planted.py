@@ -145,6 +145,11 @@ def test_causes_in_ranks_are_named_with_the_rank(of_ranks: Verdicts) -> None:
 
 
 JOBS_DATA = DATA.parent / "jobs"
+FAR_JOBS = {
+    "fsdp_whole": "the fix gains 1.3 %, within the spread of its trials, and 3.8 % are promised",
+    "uneven_experts": "18 % are promised, 38 % were measured; the reason is not known",
+}
+"""Whose predicted gain is off by more than a factor of 1.5, and why."""
 
 
 def judged_jobs(*names: str) -> list[Verdict]:
@@ -159,6 +164,8 @@ def check_jobs(found: list[Verdict]) -> None:
     assert [verdict.case.name for verdict in planted(tuple(found)) if not verdict.is_named] == [], told
     assert [verdict.case.name for verdict in planted(tuple(found)) if not (verdict.step_factor or 9) <= 1.5] == [], told
     assert [verdict.case.name for verdict in found if verdict.false] == [], told
+    far = {verdict.case.name for verdict in planted(tuple(found)) if (verdict.factor or 9) > 1.5}
+    assert far == FAR_JOBS.keys() & {verdict.case.name for verdict in found}, told
 
 
 def test_causes_in_jobs_of_four_ranks_are_named() -> None:

@@ -83,16 +83,26 @@ def test_the_steady_part_leaves_out_the_start_up_and_the_slow_first_step() -> No
 
 @pytest.mark.parametrize(
     ("waiting", "kept"),
-    # as in DistributedDataParallel, in the first steps only; in each other one; in so many that too few remain
-    [([1, 1, 1, 1, 0, 0, 0], 3), ([1, 0, 1, 0, 0, 0, 0], 7), ([1, 1, 1, 1, 1, 0, 0], 7), ([1] * 7, 7)],
+    [
+        # as in DistributedDataParallel: in the first steps only, then in each hundredth
+        ([1, 1, 1, 1, 0, 0, 0], 3),
+        ([1] * 10 + ([0] * 90 + [1]) + [0] * 19, 110),
+        # in each other one, so that too few remain, in all, only in the first
+        ([1, 0, 1, 0, 0, 0, 0], 7),
+        ([1, 1, 1, 1, 1, 0, 0], 7),
+        ([1] * 7, 7),
+        ([1] + [0] * 6, 7),
+    ],
 )
 def test_steps_at_the_start_that_wait_as_later_ones_do_not_are_left_out(waiting: list[int], kept: int) -> None:
     step = {True: "LSS.....", False: "L......."}
     window = window_of(
-        f"nvtx  {'[step  ]' * 7}\ncpu   {''.join(step[bool(waits)] for waits in waiting)}\ns7    {'.aa.....' * 7}"
+        f"nvtx  {'[step  ]' * len(waiting)}\n"
+        f"cpu   {''.join(step[bool(waits)] for waits in waiting)}\n"
+        f"s7    {'.aa.....' * len(waiting)}"
     )
     assert len(window.repetitions) == kept
-    assert ("the CPU waits in cudaStreamSynchronize" in window.sentence) == (kept < 7)
+    assert ("the CPU waits in cudaStreamSynchronize" in window.sentence) == (kept < len(waiting))
 
 
 def test_the_work_of_the_last_repetition_belongs_to_the_window_even_if_it_ends_later() -> None:

@@ -14,6 +14,7 @@ from nightsight.system.parallel import memoize
 from nightsight.tables import aggregate
 
 _MOSTLY: Final = 0.8
+_ALIKE: Final = 0.01
 # torch says all_to_all, all_to_allv, alltoall_base
 _NAMES: Final = "^all_?to_?all"
 # share of the largest: smaller messages hold token counts, not tokens
@@ -26,8 +27,9 @@ def stretches(timeline: Timeline) -> pd.DataFrame:
     """Return the spans between the first and second all-to-all of a step, the third and fourth, and so on.
 
     Columns: group (number of the communicator), device, key (equal for simultaneous spans of a group), start_ns and
-    end_ns. Only for ranks that call an even number of all-to-alls, or the same, in nearly each step. Of an odd number,
-    the last has no partner: the first layer of experts needs no gradients of its tokens if these are data.
+    end_ns. Only for ranks that call an even number of all-to-alls in nearly each step; or the same odd number, if the
+    second of each pair returns what the first brought. The last then has no partner: the first layer of experts needs
+    no gradients of its tokens if these are data.
     """
     calls, keys = _all_to_alls(timeline), ["group", "device", "step"]
     # at the ends of the recording, a step may lack some
@@ -38,6 +40,14 @@ def stretches(timeline: Timeline) -> pd.DataFrame:
     calls = calls.assign(pair=calls["place"] // 2)
     first, second = (calls[calls["place"] % 2 == half] for half in (0, 1))
     pairs = first.merge(second, on=[*keys, "pair"], suffixes=("_x", "_y"))
+    # tokens may return in another type
+    there, back = (
+        pairs[f"{name}_x"].astype("float64") * pairs[f"{name}_y"].astype("float64")
+        for name in ("bytes", "received_bytes")
+    )
+    returns = ((there - back).abs() <= _ALIKE * there).groupby(pairs["group"])
+    is_odd = (pairs["group"].map(usual.groupby(calls["group"]).first()) % 2 == 1).to_numpy()
+    pairs = pairs[~is_odd | (returns.transform("mean") >= _MOSTLY).to_numpy()]
     return pd.DataFrame(
         {
             "group": pairs["group"],

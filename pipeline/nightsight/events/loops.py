@@ -27,7 +27,7 @@ class Loop(NamedTuple):
 
     family: the path of the ranges, with `#` for numbers; if not `is_named`, how many launches repeat. gpu_ns: the time
     of the loop if the capture has no GPU work. slow: how many repetitions at the beginning took much longer.
-    waiting: how many at the beginning wait in a call that later ones do not make, `early_wait`.
+    waiting: how many at the beginning wait in a call that later ones hardly make, `early_wait`.
     """
 
     process: int
@@ -110,27 +110,36 @@ def longest_part_without(profile: Profile, loop: Loop, spans: Spans) -> Loop:
 
 def _complete(loop: Loop, work: LaunchedWork, syncs: pd.DataFrame) -> Loop:
     """Add when the work of a loop ended, and how many repetitions at its beginning are not like the later ones."""
-    waiting, call = _waiting_at_start(loop, syncs)
+    waiting, call = _waiting_at_start(loop, work, syncs)
     return loop._replace(end_ns=_work_end(work, loop), slow=_slow_count(work, loop), waiting=waiting, early_wait=call)
 
 
-def _waiting_at_start(loop: Loop, syncs: pd.DataFrame) -> tuple[int, str]:
-    """Count the repetitions at the start that wait in a call that later ones do not make; return it, too.
+def _waiting_at_start(loop: Loop, work: LaunchedWork, syncs: pd.DataFrame) -> tuple[int, str]:
+    """Count the repetitions at the start that wait in a call that later ones hardly make; return it, too.
 
     PyTorch's DistributedDataParallel waits for events of the step before in each of its first ten steps, to measure
-    them, and then in each hundredth. At least LEAST repetitions and a quarter of them remain.
+    them, and then in each hundredth. At least LEAST repetitions and a quarter of them remain. Only threads that launch
+    count.
     """
-    count = len(loop.starts)
-    of_loop = syncs[syncs["process"].eq(loop.process) & syncs["start_ns"].between(loop.starts[0], loop.end_ns)]
+    count, launching = len(loop.starts), np.unique(work.thread[_is_of_process(work, loop.process)])
+    of_loop = syncs[syncs["start_ns"].between(loop.starts[0], loop.end_ns) & syncs["thread"].isin(launching)]
     best, call = 0, ""
-    for name, calls in of_loop.groupby("name", observed=True):
+    for name, calls in of_loop[of_loop["process"] == loop.process].groupby("name", observed=True):
         step = np.searchsorted(loop.starts, calls["start_ns"].to_numpy(), side="right") - 1
         waits = np.bincount(step, minlength=count) > 0
-        until = int(np.flatnonzero(waits)[-1]) + 1
-        remain = count - until
-        if remain >= max(LEAST, count / 4) and waits[:until].mean() >= _NEARLY_BEST and until > best:
-            best, call = until, str(name)
+        before = np.cumsum(waits)
+        until = np.arange(1, count + 1)
+        left = count - until
+        is_start = waits & (before >= _NEARLY_BEST * until) & (before[-1] - before <= _NOW_AND_THEN * left)
+        is_start &= (until >= LEAST) & (left >= max(LEAST, count / 4))
+        last = int(until[is_start].max(initial=0))
+        if last > best:
+            best, call = last, str(name)
     return best, call
+
+
+# share of the later repetitions that may still wait
+_NOW_AND_THEN: Final = 0.05
 
 
 def _work_end(work: LaunchedWork, loop: Loop) -> int:

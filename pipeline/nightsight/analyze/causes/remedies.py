@@ -5,6 +5,7 @@ stretch with this edit (nightsight.analyze.causes.simulation).
 """
 
 import itertools
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
@@ -110,11 +111,11 @@ _WAITS_FOR_REQUESTS: Final = (
     r"^(?!.*dataloader\.py).*\b(?:select|poll|accept|recv\w*|readinto|serve_forever|_run_once) "
     r"\((?:selectors|socket|socketserver|ssl|base_events|poll|_poll)\.py[^;]*$"
 )
-# loads have ended if the second half of the steps has less than the first share of those in the first half, and end
-# soon if it has less than the second, and nearly all are for new shapes. Fewer steps do not tell; they are mostly the
-# first of a run, so loads for new shapes end there, too
+# loads have ended if the second half of the steps has less than this share of those in the first half. Fewer steps do
+# not tell; they are mostly the first of a run, so loads for new shapes are taken to end there
 _FADED_SHARE: Final = 0.5
-_FADING_SHARE: Final = 0.75
+# loads got rarer if their decrease is this many standard deviations: one of seven captures has it by chance
+_BY_CHANCE: Final = 1.04
 _NEARLY_ALL_LOADS: Final = 0.9
 # an operator is set up in its first call if that takes this many times longer than usual
 _SET_UP: Final = 10
@@ -480,15 +481,19 @@ def allocation(scene: Scene) -> Iterator[Remedy]:
 
 
 def loading(scene: Scene) -> Iterator[Remedy]:
-    """Remove the loading and compilation of kernels, with the host code that compiles."""
-    if not _loads_end(scene):
-        yield from _without_loads(scene)
+    """Remove the loading and compilation of kernels, with the host code that compiles, unless it ends by itself."""
+    is_loading, is_compiling = _loads(scene)
+    lasts = ~_passing_loads(scene)
+    rule = "compilation" if (is_compiling & lasts).any() else "loading"
+    yield from _remove_calls(scene, rule, is_loading & lasts, with_gap=is_compiling & lasts)
 
 
 @memoize
 def passing(scene: Scene) -> Edit:
     """Return the edit that removes what later steps do not have: loads that end by themselves, and waits to measure."""
-    loads = tuple(change for remedy in _without_loads(scene) for change in remedy.edit) if _loads_end(scene) else ()
+    (is_loading, is_compiling), passes = _loads(scene), _passing_loads(scene)
+    removed = _remove_calls(scene, "loading", is_loading & passes, with_gap=is_compiling & passes)
+    loads = tuple(change for remedy in removed for change in remedy.edit)
     calls, waiting = scene.graph.calls, _waits_to_measure(scene)
     shortest_ns = np.minimum(unblocked_ns(calls), calls.end - calls.start)[waiting]
     waits = (scene.without_waits(waiting), Change(scene.model.edges_of(CALL, waiting), "at most", shortest_ns))
@@ -507,12 +512,6 @@ def _waits_to_measure(scene: Scene) -> Ints:
     return np.asarray(scene.in_calls[(is_wait & is_inside)[scene.in_calls]])
 
 
-def _without_loads(scene: Scene) -> Iterator[Remedy]:
-    is_loading, is_compiling = _loads(scene)
-    rule = "compilation" if is_compiling.any() else "loading"
-    yield from _remove_calls(scene, rule, is_loading, with_gap=is_compiling)
-
-
 @memoize
 def _loads(scene: Scene) -> tuple[Flags, Flags]:
     """Return the calls that load kernels, and those with host code before them that compiles."""
@@ -523,13 +522,22 @@ def _loads(scene: Scene) -> tuple[Flags, Flags]:
     loads_compiled = np.asarray(calls.names.str.contains(pattern), dtype=bool)[calls.name]
     is_compiling = is_loading & loads_compiled & (scene.gap > _COMPILING_NS)
     after_gap = scene.in_calls[scene.gap[scene.in_calls] > _COMPILING_NS]
-    compiler_samples, samples = _samples_before(scene, after_gap, _COMPILER)
-    is_compiling[after_gap[compiler_samples > _MOSTLY * samples]] = True
+    is_compiling |= _compiles_by_stack(scene)
     for thread, spans in _operators_set_up(scene.timeline).items():
         of_thread = after_gap[calls.thread[after_gap] == thread]
         inside = covered(spans, scene.gap_start[of_thread], calls.start[of_thread])
         is_compiling[of_thread[inside > _MOSTLY * scene.gap[of_thread]]] = True
     return is_loading, is_compiling
+
+
+@memoize
+def _compiles_by_stack(scene: Scene) -> Flags:
+    """Return the calls after host code whose stacks are mostly in a compiler."""
+    compiles = np.zeros(len(scene.graph.calls), dtype=bool)
+    after_gap = scene.in_calls[scene.gap[scene.in_calls] > _COMPILING_NS]
+    compiler_samples, samples = _samples_before(scene, after_gap, _COMPILER)
+    compiles[after_gap[compiler_samples > _MOSTLY * samples]] = True
+    return compiles
 
 
 @of_capture
@@ -556,13 +564,24 @@ def _operators_set_up(timeline: Timeline) -> dict[int, Spans]:
 
 
 @memoize
-def _loads_end(scene: Scene) -> bool:
-    """Whether loads end once all shapes have occurred: they get rare, or are for new shapes now and then."""
-    if not scene.model.steps:
-        return False
-    left = _loads_left(scene)
-    is_ending = np.isnan(left) or left < _FADING_SHARE
-    return bool(left < _FADED_SHARE or (is_ending and _load_for_new_shapes(scene, np.logical_or(*_loads(scene)))))
+def _passing_loads(scene: Scene) -> Flags:
+    """Return the loads and compilations that end by themselves, once all shapes have occurred.
+
+    Loads get rare in the steps of the capture. Or they, or slow first calls of operators, are for new shapes in some
+    steps, and get fewer, or there are too few steps to tell. Host code in a compiler may go on, and so may what a
+    process does in most steps.
+    """
+    calls, (is_loading, is_compiling) = scene.graph.calls, _loads(scene)
+    can_end = (is_loading | is_compiling) & ~_compiles_by_stack(scene)
+    if not scene.model.steps or not can_end[scene.in_calls].any():
+        return np.zeros(len(calls), dtype=bool)
+    early, late, often = _steps_with_loads(scene.timeline)
+    can_end &= ~np.isin(calls.process, often)
+    is_unknown = early + late == 0
+    is_rarer = early - late - 1 > _BY_CHANCE * math.sqrt(early + late)
+    ends = is_rarer and late < _FADED_SHARE * early
+    ends = ends or ((is_unknown or is_rarer) and _load_for_new_shapes(scene, can_end))
+    return can_end if ends else np.zeros_like(can_end)
 
 
 def workers(scene: Scene) -> Iterator[Remedy]:
@@ -610,26 +629,28 @@ def _samples_before(scene: Scene, calling: Ints, stack: str) -> tuple[Ints, Ints
     return match_count, sample_count
 
 
-def _loads_left(scene: Scene) -> float:
-    """Return the steps with loads in the second half of all steps of the capture, over those in the first half.
+@of_capture
+def _steps_with_loads(timeline: Timeline) -> tuple[int, int, list[int]]:
+    """Return the steps with loads in the first and the second half of all steps of the capture, of all processes.
 
-    A stretch may have too few, so that of all processes counts. NaN if there are too few steps to tell.
+    A stretch may have too few. Third: the processes that load in most steps of the second half. With fewer than
+    _FEWEST_TO_FADE steps, there are none of these, and no steps.
     """
-    table = scene.timeline.profile.tables.get("api_calls", empty("api_calls"))
+    table = timeline.profile.tables.get("api_calls", empty("api_calls"))
     is_load = np.asarray(table["name"].cat.categories.str.contains(_LOADS_IN_STEPS), dtype=bool)
     loads = table[is_load[table["name"].cat.codes]]
-    early, late, is_long = 0, 0, False
-    for loop in loops_of(scene.timeline.profile):
+    early, late, often = 0, 0, []
+    for loop in loops_of(timeline.profile):
         starts = loop.starts[loop.slow :]
         times = loads["start_ns"].to_numpy()[loads["process"].to_numpy() == loop.process]
         if len(starts) >= _FEWEST_TO_FADE:
-            is_long = True
             steps = np.unique(np.searchsorted(starts, times[times < loop.end_ns], side="right"))
-            late += int((steps > len(starts) // 2).sum())
-            early += int(((steps > 0) & (steps <= len(starts) // 2)).sum())
-    if not is_long:
-        return float("nan")
-    return late / early if early else 1.0
+            middle = len(starts) // 2
+            of_half = int((steps > middle).sum())
+            often += [loop.process] if of_half > (len(starts) - middle) / 2 else []
+            late += of_half
+            early += int(((steps > 0) & (steps <= middle)).sum())
+    return early, late, often
 
 
 def _load_for_new_shapes(scene: Scene, is_loading: Flags) -> bool:
@@ -908,20 +929,46 @@ def hidden_communication(scene: Scene) -> Iterator[Remedy]:
 def repeated_reduction(scene: Scene) -> Iterator[Remedy]:
     """Reduce gradients once per update, not in each backward pass; ranks still meet at the same places.
 
-    Gradients are also copied to the buckets and back only once.
+    Gradients are also copied to the buckets and back only once, and nothing slows down the kernels that ran at the same
+    time.
     """
     found = unneeded_reductions(scene)
     if not found.passes:
         return
     work = scene.graph.work
     calling = work.call[found.reductions]
+    slowed, slowed_ns = _slowed_by(scene, found.reductions)
+    is_left = ~np.isin(slowed, found.copies)
     edit = (
         Change(scene.model.edges_of(TRANSFER, found.reductions), "set", 0),
         *shorten(scene, found.copies, scene.length[found.copies], with_latency=True),
+        *shorten(scene, slowed[is_left], slowed_ns[is_left]),
         *_without_launches(scene, np.append(calling, work.call[found.copies])),
     )
     time = scene.per_step(scene.length[found.reductions], calling)
     yield Remedy("repeated_reduction", "", f"{found.passes:,} backward passes", scene.cases(calling), time, edit)
+
+
+def _slowed_by(scene: Scene, communicating: Ints) -> tuple[Ints, Floats]:
+    """Return the kernels that run during these operations, and by how much longer each takes, in ns, than usual alone.
+
+    Usual is the median of kernels with the same name and grid that run without any communication.
+    """
+    work, kernels = scene.graph.work, scene.timeline.profile.tables.get("kernels", empty("kernels"))
+    end = work.start + scene.length
+    beside, beside_any = np.zeros((2, len(work)), dtype=np.int64)
+    for device, rows in positions(work.device).items():
+        for share, of_all in ((beside, communicating), (beside_any, np.flatnonzero(work.is_communication))):
+            chosen = of_all[work.device[of_all] == device]
+            share[rows] = covered(union(work.start[chosen], end[chosen]), work.start[rows], end[rows])
+    computes = np.flatnonzero(~work.is_communication & (work.operation < len(kernels)) & scene.model.has(LAUNCH))
+    shape = [name for name in ("name", "grid_x", "grid_y", "grid_z") if name in kernels.columns]
+    alike = kernels[shape].iloc[work.operation[computes]].groupby(shape, observed=True, sort=False).ngroup().to_numpy()
+    alone = beside_any[computes] == 0
+    usual = pd.Series(scene.length[computes][alone]).groupby(alike[alone]).median()
+    longer_ns = scene.length[computes] - usual.reindex(alike).to_numpy(dtype=np.float64)
+    is_slowed = (beside[computes] > _MOSTLY * scene.length[computes]) & (longer_ns > 0)
+    return computes[is_slowed], longer_ns[is_slowed]
 
 
 def _without_launches(scene: Scene, removed: Ints, most_ns: int = _BETWEEN_LAUNCHES_NS) -> Edit:

@@ -20,6 +20,9 @@ MOST_REPLAYED: Final = 24_000
 """The most events in a replay, which takes microseconds per event, if the window has repetitions to choose from."""
 _MOST_DIVERSE: Final = 64_000
 """The most events otherwise, as in a start-up, where no two parts are alike, or if some repetitions are outliers."""
+# steps of more ranks are not longer for this; and all in all
+_MOST_RANKS: Final = 4
+_MOST_EVENTS: Final = 500_000
 _STRETCHES: Final = 8
 # the work of the last repetitions may end after them; of long ones, fewer must do
 _FEWEST: Final = 5
@@ -59,7 +62,7 @@ def replay_stretch(timeline: Timeline) -> Timeline:
     repetitions cannot represent all: replay more of the window, or a stretch of time.
     """
     # a step of several ranks is as long as one of them, and only whole steps show who waits for whom
-    ranks = max(len(timeline.window.steps), 1)
+    ranks = min(max(len(timeline.window.steps), 1), _MOST_RANKS)
     edges, counts = _divide(timeline, ranks * _MOST_TIMES_REPLAYED * MOST_REPLAYED // _FEWEST_LONG)
     if counts.sum() <= (MOST_REPLAYED if len(timeline.window.repetitions) else _MOST_DIVERSE):
         return timeline
@@ -101,7 +104,9 @@ def _typical_parts(edges: Ints, counts: Ints, behind: int) -> tuple[int, int]:
     lengths = np.diff(edges)
     has_outliers = lengths[lengths > _OUTLIER * np.median(lengths)].sum() >= _LEAST_OUTLIERS * lengths.sum()
     fewest = int(max(_FEWEST_LONG, min(_FEWEST, _MOST_TIMES_REPLAYED * MOST_REPLAYED // max(counts.mean(), 1))))
-    fewest = max(fewest, _FEWEST_LONG + behind + 1) if behind else fewest
+    if behind:
+        most = int(_MOST_EVENTS / max(counts.mean(), 1))
+        fewest = max(fewest, min(_FEWEST_LONG + behind + 1, most))
     count = _part_count(counts, fewest, _MOST_DIVERSE if has_outliers else MOST_REPLAYED)
     typical = lengths.mean() if has_outliers else np.median(lengths)
     elapsed = np.concatenate([[0], np.cumsum(lengths)])
