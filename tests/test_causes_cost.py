@@ -71,7 +71,11 @@ def test_operators_that_torch_profiler_records_cost_time_before_the_next_call() 
     ]
     profile = known(LAUNCH_BOUND, cpu_ops=operators)
     assert found(of_unknown_profiler(profile)).predicted_ns == pytest.approx(40_000)
-    result = found(replace(profile, environment=replace(profile.environment, collector=TORCH_PROFILER)))
+    recorded = replace(profile, environment=replace(profile.environment, collector=TORCH_PROFILER))
+    result = found(recorded)
+    costs = {kind: (row["calls"], round(row["added_ns"])) for kind, row in rows(recorded).items()}
+    # before the first call, operators are unknown
+    assert costs == {"launch": (4, 2_400), "operator": (4 - 1 / 8, 2_400)}
     # 0.4 times 6 µs for each of four launches, and for each of four operators
     assert result.call_cost_ns == pytest.approx(2_400)
     assert result.predicted_ns == pytest.approx(40_000 - 4 * 2 * 2_400, rel=0.01)

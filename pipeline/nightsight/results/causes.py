@@ -121,8 +121,8 @@ WHAT_IF: Final = Entry(
 PROFILER_COST: Final = Entry(
     "profiler_cost",
     "The profiler's own cost",
-    "Estimated time that the profiler adds to each CUDA call and the host code after it. It is subtracted before gains "
-    "are computed.",
+    "Estimated time that the profiler adds to each CUDA call and the host code after it, and torch.profiler to each "
+    "operator. It is subtracted before gains are computed.",
     LAUNCH_TABLES,
     (
         Column("kind", TEXT, "kind of call", is_plain=True),

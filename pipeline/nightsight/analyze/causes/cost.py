@@ -47,12 +47,14 @@ _EQUAL: Final = 0.002
 class Cost:
     """The overhead of the profiler: for each call of a model (`by_call`, in ns), and for a launch.
 
-    before_call: the overhead in the host code before each call, in ns. kind: the kind of each call. recorded_ns: the
-    recorded length of a launch. is_calibrated: whether the overhead was measured on the machine of the capture.
+    before_call: the overhead of the operators in the host code before each call, in ns, and `operator_ns` that of one.
+    kind: the kind of each call. recorded_ns: the recorded length of a launch. is_calibrated: whether the overhead of
+    calls was measured on the machine of the capture.
     """
 
     by_call: Floats
     before_call: Floats
+    operator_ns: float
     kind: "pd.Index[str]"
     launch_ns: float
     recorded_ns: float
@@ -79,7 +81,7 @@ def cost_of(timeline: Timeline, calls: CallNodes, launching: Flags) -> Cost:
         by_call = np.where(kind.isin(added_ns.index), added_ns.reindex(kind).to_numpy(dtype=np.float64), by_call)
     operator_ns = _COST_OF_OPERATOR * recorded_ns if collector == TORCH_PROFILER else 0.0
     before_call: Floats = operator_ns * _operators_before(timeline.profile, calls).astype(np.float64)
-    return Cost(by_call, before_call, kind, launch_ns, recorded_ns, is_calibrated)
+    return Cost(by_call, before_call, operator_ns, kind, launch_ns, recorded_ns, is_calibrated)
 
 
 def _operators_before(profile: Profile, calls: CallNodes) -> Ints:

@@ -372,6 +372,12 @@ def _cost_table(scene: Scene, factor: float) -> pd.DataFrame:
     recorded, added = (calls.end - calls.start)[replayed], factor * cost.by_call[replayed]
     by_kind = pd.DataFrame({"kind": cost.kind[replayed], "recorded": recorded, "added": added}).groupby("kind")
     by_total = aggregate(by_kind, count=("added", "size"), recorded_ns=("recorded", "median"), total=("added", "sum"))
+    by_total = by_total.reset_index().astype({"kind": "str"})
+    if cost.operator_ns:
+        before_ns = float(cost.before_call[replayed].sum())
+        count = round(before_ns / cost.operator_ns)
+        row = {"kind": ["operator"], "count": [count], "recorded_ns": [np.nan], "total": [factor * before_ns]}
+        by_total = pd.concat([by_total, pd.DataFrame(row)], ignore_index=True)
     by_total = by_total[by_total["total"] > 0].sort_values("total", ascending=False, kind="stable").reset_index()
     columns = {
         "kind": by_total["kind"].astype("str"),
