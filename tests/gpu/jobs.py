@@ -80,6 +80,14 @@ def autocast() -> Any:
     return torch.autocast(DEVICE.type, torch.bfloat16)
 
 
+def update(model: Any, optimizer: Any, batch: Any) -> None:
+    with autocast():
+        loss = model(batch).square().mean()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+
+
 def data_parallel(rows: int, *, prepares: Callable[[], None] | None = None) -> Step:
     """Return a step of DistributedDataParallel; `prepares` is what this rank does on the CPU before each."""
     model = DistributedDataParallel(transformer(), gradient_as_bucket_view=True)
@@ -88,11 +96,7 @@ def data_parallel(rows: int, *, prepares: Callable[[], None] | None = None) -> S
     def step(_: int) -> None:
         if prepares:
             prepares()
-        with autocast():
-            loss = model(batch).square().mean()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
+        update(model, optimizer, batch)
 
     return step
 
@@ -130,11 +134,7 @@ def lengths_differ(bad: bool) -> Step:
 
     def step(number: int) -> None:
         batch = batches[parts[number % 64, RANK] - 1]
-        with autocast():
-            loss = model(batch).square().mean()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
+        update(model, optimizer, batch)
 
     return step
 
@@ -221,11 +221,7 @@ def tensor_and_data_parallel(bad: bool) -> Step:
     batch = batch_of((40 if mesh.get_local_rank("data") else 20) if bad else 30)
 
     def step(_: int) -> None:
-        with autocast():
-            loss = model(batch).square().mean()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
+        update(model, optimizer, batch)
 
     return step
 
@@ -309,11 +305,7 @@ def uneven_experts(bad: bool) -> Step:
     optimizer, batch = adam(model), batch_of(16)
 
     def step(_: int) -> None:
-        with autocast():
-            loss = model(batch).square().mean()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
+        update(model, optimizer, batch)
 
     return step
 

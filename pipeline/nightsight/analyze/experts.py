@@ -19,7 +19,9 @@ _ALIKE: Final = 0.01
 _NAMES: Final = "^all_?to_?all"
 # share of the largest: smaller messages hold token counts, not tokens
 _SMALL: Final = 0.1
-_UNPAIRED: Final = "The number of all-to-alls differs from step to step, so the time between two of them is not shown."
+_UNPAIRED: Final = (
+    "The number of all-to-alls in a step is odd, or differs, so the time between two of them is not shown."
+)
 
 
 @memoize

@@ -323,7 +323,7 @@ def _describe(profile: Profile, loops: list[Loop], steps: Mapping[int, Ints], sl
     if slow:
         first = "The first one is" if slow == 1 else f"The first {slow:,} are"
         waits = next((loop.early_wait for loop in loops if loop.waiting == slow), "")
-        why = f"the CPU waits in {waits}, as it hardly does later" if waits else "much slower than the others"
+        why = f"the CPU waits in {waits}, which later ones hardly do" if waits else "much slower than the others"
         sentences.append(f"{first} skipped as warm-up ({why}).")
     if loop.is_named and ranges["is_open"].any():
         sentences.append("Ranges that never ended are ignored.")

@@ -523,7 +523,9 @@ def _loads(scene: Scene) -> tuple[Flags, Flags]:
     is_compiling = is_loading & loads_compiled & (scene.gap > _COMPILING_NS)
     after_gap = scene.in_calls[scene.gap[scene.in_calls] > _COMPILING_NS]
     is_compiling |= _compiles_by_stack(scene)
-    for thread, spans in _operators_set_up(scene.timeline).items():
+    set_up = _operators_set_up(scene.timeline)
+    for thread, rows in positions(set_up["thread"].to_numpy()).items():
+        spans = union(*(set_up[name].to_numpy()[rows] for name in ("start_ns", "end_ns")))
         of_thread = after_gap[calls.thread[after_gap] == thread]
         inside = covered(spans, scene.gap_start[of_thread], calls.start[of_thread])
         is_compiling[of_thread[inside > _MOSTLY * scene.gap[of_thread]]] = True
@@ -541,26 +543,22 @@ def _compiles_by_stack(scene: Scene) -> Flags:
 
 
 @of_capture
-def _operators_set_up(timeline: Timeline) -> dict[int, Spans]:
-    """Return, by thread, the calls of operators that are slow the first time with their shapes, and fast afterwards.
+def _operators_set_up(timeline: Timeline) -> pd.DataFrame:
+    """Return the rows of `cpu_ops` that are slow the first time with their shapes, if these are fast afterwards.
 
     In such a call, cuDNN builds a plan or compiles a kernel, of which torch.profiler records nothing.
     """
     operators, shape = timeline.profile.tables.get("cpu_ops", empty("cpu_ops")), ["process", "name", "shapes"]
     is_long = (operators["end_ns"] - operators["start_ns"] > _COMPILING_NS).to_numpy()
     if not is_long.any():
-        return {}
+        return operators[:0]
     key = operators.groupby(shape, observed=True, sort=False).ngroup().to_numpy()
     alike = operators[np.isin(key, key[is_long]) & (operators["shapes"] != "").to_numpy()].sort_values("start_ns")
     alike = alike.assign(length=alike["end_ns"] - alike["start_ns"])
     by_shape = alike.groupby(shape, observed=True)
     is_slow = (by_shape.cumcount() == 0) & (alike["length"] > _COMPILING_NS)
     is_slow &= _SET_UP * by_shape["length"].transform("median") < alike["length"]
-    slow = alike[is_slow]
-    return {
-        thread: union(*(slow[name].to_numpy()[rows] for name in ("start_ns", "end_ns")))
-        for thread, rows in positions(slow["thread"].to_numpy()).items()
-    }
+    return alike[is_slow]
 
 
 @memoize
@@ -577,7 +575,8 @@ def _passing_loads(scene: Scene) -> Flags:
         return np.zeros(len(calls), dtype=bool)
     early, late, often = _steps_with_loads(scene.timeline)
     can_end &= ~np.isin(calls.process, often)
-    is_unknown = early + late == 0
+    loops = loops_of(scene.timeline.profile)
+    is_unknown = all(len(loop.starts) - loop.slow < _FEWEST_TO_FADE for loop in loops)
     is_rarer = early - late - 1 > _BY_CHANCE * math.sqrt(early + late)
     ends = is_rarer and late < _FADED_SHARE * early
     ends = ends or ((is_unknown or is_rarer) and _load_for_new_shapes(scene, can_end))
@@ -631,14 +630,19 @@ def _samples_before(scene: Scene, calling: Ints, stack: str) -> tuple[Ints, Ints
 
 @of_capture
 def _steps_with_loads(timeline: Timeline) -> tuple[int, int, list[int]]:
-    """Return the steps with loads in the first and the second half of all steps of the capture, of all processes.
+    """Return the steps with loads or set-up of operators in the first and the second half of the capture, of all ranks.
 
     A stretch may have too few. Third: the processes that load in most steps of the second half. With fewer than
     _FEWEST_TO_FADE steps, there are none of these, and no steps.
     """
     table = timeline.profile.tables.get("api_calls", empty("api_calls"))
     is_load = np.asarray(table["name"].cat.categories.str.contains(_LOADS_IN_STEPS), dtype=bool)
-    loads = table[is_load[table["name"].cat.codes]]
+    loads = pd.concat(
+        [
+            part[["process", "start_ns"]]
+            for part in (table[is_load[table["name"].cat.codes]], _operators_set_up(timeline))
+        ]
+    )
     early, late, often = 0, 0, []
     for loop in loops_of(timeline.profile):
         starts = loop.starts[loop.slow :]

@@ -395,7 +395,7 @@ def _profiler_notes(simulation: Simulation) -> Iterator[str]:
         return
     if simulation.passing_ns >= _LEAST_PASSING * simulation.measured_ns:
         passes = format_value(simulation.passing_ns, "passing_ns")
-        yield f"{passes} per step, such as loads for new lengths, will end while the program runs. Gains exclude it."
+        yield f"{passes} per step, such as loads for new lengths, should end by themselves. Gains exclude it."
     if not simulation.call_cost_ns and not simulation.timed_ns > 0:
         yield "The profiler's overhead per call is unknown, so gains apply to the profiled program."
         return

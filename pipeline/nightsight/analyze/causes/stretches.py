@@ -20,8 +20,9 @@ MOST_REPLAYED: Final = 24_000
 """The most events in a replay, which takes microseconds per event, if the window has repetitions to choose from."""
 _MOST_DIVERSE: Final = 64_000
 """The most events otherwise, as in a start-up, where no two parts are alike, or if some repetitions are outliers."""
-# steps of more ranks are not longer for this; and all in all
+# the limit for the events of a step grows with the ranks, up to this number of them
 _MOST_RANKS: Final = 4
+# a stretch gets no longer than this to contain what a GPU that is behind ends
 _MOST_EVENTS: Final = 500_000
 _STRETCHES: Final = 8
 # the work of the last repetitions may end after them; of long ones, fewer must do
