@@ -30,6 +30,7 @@ _PLAIN = (bool, int, float, str, type(None))
 # a float may be another in each call
 _CONSTANT = (bool, int, str, type(None))
 _MISSING = object()
+_CHANGES = "its forward pass changes attributes of its modules"
 
 
 class Graphs:
@@ -126,7 +127,8 @@ class _Model:
 
     def _watch(self, module: Any, run: Callable[[], Any], form: Any, state: Any) -> Any:  # noqa: ANN401
         """Run a call as it is, and note what else it does; return its result."""
-        drawn, kept, norms = _random_state(), self._attributes(module), _norms(module)
+        modules = [module, *self.inner]
+        drawn, kept, norms = _random_state(), _attributes(modules), _norms(module)
         hooks: list[Any] = []
         with _noting_hooks(hooks):
             result = run()
@@ -136,8 +138,8 @@ class _Model:
             why = "its forward pass registers hooks"
         elif _random_state() != drawn:
             why = "its forward pass draws random numbers on the CPU"
-        elif self._attributes(module) != kept or self._state(module) != state:
-            why = "its forward pass changes attributes of its modules"
+        elif _attributes(modules) != kept or self._state(module) != state:
+            why = _CHANGES
         elif _norms(module) != norms:
             why = "its forward pass changes weights"
         elif not all(isinstance(leaf, (torch.Tensor, *_CONSTANT)) for leaf in leaves):
@@ -152,14 +154,6 @@ class _Model:
             if isinstance(leaf, torch.Tensor) and leaf.requires_grad:
                 leaf.register_hook(lambda _, number=number: step.gradients.update([number]))
         return result
-
-    def _attributes(self, module: Any) -> list[Any]:  # noqa: ANN401
-        """Return what tells whether attributes have changed, but for parameters, buffers and modules."""
-        owners = [vars(inner) for inner in (module, *self.inner)]
-        kinds = {kind for inner in (module, *self.inner) for kind in type(inner).__mro__}
-        owners += [vars(kind) for kind in kinds if not kind.__module__.startswith("torch.")]
-        names = ("_parameters", "_buffers", "_modules", "forward", "training")
-        return [(name, _told(value)) for owner in owners for name, value in owner.items() if name not in names]
 
     def _captured(self, module: Any, plain: Any, leaves: Any, form: Any, state: Any) -> _Graph | None:  # noqa: ANN401
         """Return the graphs of a call; None if there are none, and then nothing has changed."""
@@ -216,6 +210,7 @@ class _Graph:
             outputs = [outputs[number] for number in used]
             return torch.autograd.grad(outputs, [*stand_ins.values(), *others], of_outputs, allow_unused=True)
 
+        kept = _attributes(modules)
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
@@ -227,6 +222,11 @@ class _Graph:
                 found = gradients(outputs, zeros, *self.weights)
                 if any(each is not None for each in found[len(stand_ins) :]):
                     raise _Refused("its weights are used without its modules")
+                # recurrent layers move what is new to them, so that a graph would read copies of the weights
+                if _attributes(modules) != kept or any(
+                    stand_ins[id(weight)].data_ptr() != weight.data_ptr() for weight in self.weights
+                ):
+                    raise _Refused(_CHANGES)
         del outputs, found
         torch.cuda.set_sync_debug_mode("default")
         torch.cuda.current_stream().wait_stream(side)
@@ -335,6 +335,15 @@ def _refusal(module: Any, leaves: list[Any]) -> str:  # noqa: ANN401
         "it has weights of a special kind": any(type(weight) is not torch.nn.Parameter for weight in weights),
     }
     return next((why for why, is_so in reasons.items() if is_so), "")
+
+
+def _attributes(modules: list[Any]) -> list[Any]:
+    """Return what tells whether attributes have changed, but for parameters, buffers and modules."""
+    owners = [vars(inner) for inner in modules]
+    kinds = {kind for inner in modules for kind in type(inner).__mro__}
+    owners += [vars(kind) for kind in kinds if not kind.__module__.startswith("torch.")]
+    names = ("_parameters", "_buffers", "_modules", "forward", "training")
+    return [(name, _told(value)) for owner in owners for name, value in owner.items() if name not in names]
 
 
 def _form(leaf: Any) -> Any:  # noqa: ANN401
