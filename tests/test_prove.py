@@ -1560,6 +1560,13 @@ def test_the_command_takes_the_latest_report_and_says_what_is_wrong(tmp_path: Pa
     (tmp_path / "run.py").write_text("")
     said = run("prove", "--report", str(tmp_path / "other.json"), str(tmp_path / "run.py"), expect=2).stderr
     assert "the report is of train, and the program is run" in said
+    # switches that are named get the promises of the latest report, too
+    latest = tmp_path / "reports" / "run" / "latest"
+    latest.mkdir(parents=True)
+    (latest / "report.json").write_text(EMPTY)
+    options = ("--switch", "tf32", "--reports", str(tmp_path / "reports"))
+    said = run("prove", *options, str(tmp_path / "run.py"), expect=2).stderr
+    assert "the report is of train, and the program is run" in said
 
 
 def test_promises_of_all_programs_are_compared_with_what_was_measured(tmp_path: Path, run: Any) -> None:

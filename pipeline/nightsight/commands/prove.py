@@ -31,7 +31,7 @@ _PATCH: Final = "proof.patch"
     type=click.Path(exists=True, path_type=Path),
     metavar="PATH",
     help="The report whose causes are proven: a run folder or its report.json (default: the latest run of this program "
-    "in --reports; without one, the program is profiled first).",
+    "in --reports; without one, the program is profiled first, unless --switch or --all says what to measure).",
 )
 @click.option("--cause", multiple=True, metavar="RULE", help="Only fixes of this cause, such as tensor_cores.")
 @click.option(
@@ -124,8 +124,7 @@ def prove(ctx: click.Context, /, target: str | None, **values: Any) -> None:  # 
     with show_progress(is_quiet=values["style"] == "json") as progress:
         program = _program(ctx, target, values, progress)
         reports = values["reports"].resolve()
-        needs_report = not (values["switches"] or values["is_all"]) or values["report"]
-        report = _report(program, values, progress) if needs_report else None
+        report = _report(program, values, progress)
         request = _request(values, progress)
         plan = ProofPlan(
             program,
@@ -186,8 +185,10 @@ def _request(values: dict[str, Any], progress: "Reporter") -> "Request":
     )
 
 
-def _report(program: "Program", values: dict[str, Any], progress: "Reporter") -> "Report":
-    """Return the report whose causes are proven; UsageError if it is of another program."""
+def _report(program: "Program", values: dict[str, Any], progress: "Reporter") -> "Report | None":
+    """Return the report whose causes are proven; None if there is none, and switches are named. UsageError if it is
+    of another program.
+    """
     from nightsight.model.report import Report
     from nightsight.workflows.profile import Plan, profile_program
 
@@ -195,6 +196,8 @@ def _report(program: "Program", values: dict[str, Any], progress: "Reporter") ->
     latest = values["reports"] / program.name / "latest" / "report.json"
     if path is None and latest.is_file():
         path = latest
+    if path is None and (values["switches"] or values["is_all"]):
+        return None
     if path is None:
         plan = Plan(program, "auto", values["reports"])
         return profile_program(plan, _request(values, progress)).report
