@@ -883,7 +883,8 @@ def test_a_function_of_a_module_is_jitted_and_arrays_that_it_returns_are_told_ap
 ) -> None:
     jax_program()
     found = []
-    for number, factor in enumerate(("0.9", "0.90", "0.800")):  # of different lengths, so that no compiled file is taken for that of another
+    # of different lengths: a file of the same second and size is taken for the one that was compiled before
+    for number, factor in enumerate(("0.9", "0.90", "0.800")):
         (tmp_path / "lib.py").write_text(f"import jax\ndef step(weights):\n    return weights * {factor}, 3\n")
         code = "import numpy as np\nfrom lib import step\nx = np.ones(4)\nfor _ in range(9): x, _ = step(x)\n"
         switches = [switch for word in ("jit=lib.step", "jit=lib.nothing") if (switch := jitted(word))] * (number > 0)

@@ -186,8 +186,9 @@ def _request(values: dict[str, Any], progress: "Reporter") -> "Request":
 
 
 def _report(program: "Program", values: dict[str, Any], progress: "Reporter") -> "Report | None":
-    """Return the report whose causes are proven; None if there is none, and switches are named. UsageError if it is
-    of another program.
+    """Return the report whose causes are proven; None if there is none, and switches are named.
+
+    UsageError if it is of another program.
     """
     from nightsight.model.report import Report
     from nightsight.workflows.profile import Plan, profile_program
