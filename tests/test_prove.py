@@ -1448,6 +1448,27 @@ def test_what_compiles_runs_when_the_others_are_measured(
     assert found.best.switches == ("tf32", "compile")
 
 
+def test_a_run_is_expected_to_take_as_long_as_the_same_one_before(
+    plan: ProofPlan, measured: Callable[..., list[tuple[str, ...]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran = measured(unchanged=[50.0], compile=[30.0, 30.1], compile_graphs=[20.0, 20.1])
+    run_once: Callable[..., Attempt] = vars(workflow)["attempt"]
+    now_s = 0.0
+
+    def takes_its_time(*given: Any, **options: Any) -> Attempt:
+        nonlocal now_s
+        taken_s = 30.0 if any(switch.is_slow for switch in given[2]) and not options["is_search"] else 10.0
+        now_s += taken_s
+        return replace(run_once(*given, **options), seconds=taken_s)
+
+    monkeypatch.setattr(workflow, "attempt", takes_its_time)
+    monkeypatch.setattr(workflow.time, "monotonic", lambda: now_s)
+    found = prove(replace(named(plan, "compile", "compile_graphs", rounds=2), budget_s=151.0), Request())
+    # 20 s, 30 s of each, and 70 s for all three again; at 30 s each, there would be no time for them
+    assert ran[2:] == [("compile",), ("compile_graphs",), ("compile",), ("compile_graphs",), ()]
+    assert [proof.rounds for proof in found.proofs] == [2, 2]
+
+
 def test_what_changes_nothing_costs_no_round_of_its_own(
     plan: ProofPlan, measured: Callable[..., list[tuple[str, ...]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

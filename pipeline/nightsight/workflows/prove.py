@@ -8,7 +8,7 @@ many steps as the budget allows. Then the switches that pay are put together, on
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from math import inf, log, sqrt
@@ -178,12 +178,17 @@ class _Series:
         """Whether the budget is used up."""
         return time.monotonic() >= self.ends
 
-    def has_time_for(self, runs: int) -> bool:
-        """Whether the budget allows this many runs as long as the longest so far."""
-        longest = max(
-            (found.seconds + found.check_s for names in self.attempts for found in self.of(names)), default=0.0
-        )
-        return time.monotonic() + runs * longest < self.ends
+    def has_time_for(self, *sets: tuple[str, ...]) -> bool:
+        """Whether the budget allows a run of each of these sets of switches."""
+        return time.monotonic() + sum(map(self._expected_s, sets)) < self.ends
+
+    def _expected_s(self, names: tuple[str, ...]) -> float:
+        """Return how long a run of a set takes: as its longest so far, else that of its switches, else of all."""
+
+        def longest(sets: Iterable[tuple[str, ...]]) -> float:
+            return max((run.seconds + run.check_s for each in sets for run in self.of(each)), default=0.0)
+
+        return longest([names]) or longest((name,) for name in names) or longest(self.attempts)
 
 
 def prove(plan: ProofPlan, request: Request) -> ProofReport:
@@ -204,7 +209,7 @@ def prove(plan: ProofPlan, request: Request) -> ProofReport:
         slow = [names for names in singles if names not in quick]
         groups = [group for group in (quick, slow) if any(_goes_on(series, names) for names in group)]
         for group in groups or [singles] * bool(singles):
-            if not rounds or series.has_time_for(2):
+            if not rounds or series.has_time_for((), group[0]):
                 rounds.append(_measure(series, group, series.next_round))
         budget = f"the budget of {plan.budget_s / 60:.3g} min allows no more. Give more with --budget."
         if missing := sum(not series.of(names) for names in singles):
@@ -214,7 +219,7 @@ def prove(plan: ProofPlan, request: Request) -> ProofReport:
         proofs = _single_proofs(series, chosen)
         # what is faster with the same results, in rounds that differ too much, gets as many rounds again
         unsure = [proof.switches for proof in proofs if _is_unsure(proof)]
-        if unsure and series.has_time_for(len(unsure) + 1):
+        if unsure and series.has_time_for((), *unsure):
             _measure(series, unsure, series.next_round)
             proofs = _single_proofs(series, chosen)
         best = _best_set(series, proofs, series.next_round)
@@ -379,16 +384,17 @@ def _measure(series: _Series, sets: Sequence[tuple[str, ...]], first: int) -> in
         if number:
             # those that gain most, as many as there is time for
             waiting.sort(key=lambda chosen: sum(series.log_ratios(chosen)))
-            while waiting and not series.has_time_for(len(waiting) + 1):
+            while waiting and not series.has_time_for((), *waiting):
                 waiting.pop()
                 series.is_short |= not waiting
             if not waiting:
                 break
         order: list[tuple[str, ...]] = [(), *waiting]
         for chosen in order if number % 2 == 0 else order[::-1]:
-            # one that pays needs another round
-            pays = any(min(series.log_ratios(each), default=0.0) < log(1 - _LEAST_GAIN) for each in waiting)
-            if chosen and not number and not series.has_time_for(3 if pays else 1):
+            # the one that gains most needs another round
+            gained, best = min((min(series.log_ratios(each), default=0.0), each) for each in order)
+            another_round: list[tuple[str, ...]] = [(), best] if gained < log(1 - _LEAST_GAIN) else []
+            if chosen and not number and not series.has_time_for(chosen, *another_round):
                 continue
             found = series.run(chosen, first + number)
             if found.failure and not (chosen or first + number):
@@ -485,7 +491,7 @@ def _compared_again(proof: Proof, series: _Series) -> Proof:
         return proof
 
     def ran(*names: str) -> list[Attempt]:
-        if names not in series.attempts and series.has_time_for(1):
+        if names not in series.attempts and series.has_time_for(names):
             series.run(names, proof.rounds)
         return series.of(names)
 
@@ -591,7 +597,7 @@ def _best_set(series: _Series, proofs: Sequence[Proof], first: int) -> Proof | N
         if any(name in series.switch[other].excludes or other in series.switch[name].excludes for other in names):
             continue
         together = (*names, name)
-        if not series.has_time_for(2 * series.plan.rounds):
+        if not series.has_time_for(*[(), together] * series.plan.rounds):
             series.notes.append(f"There was no time for {' + '.join(together)} together. Give more with --budget.")
             break
         # its rounds have their own runs of the unchanged program
