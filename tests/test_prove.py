@@ -86,13 +86,13 @@ LOSSES = [2.0, 1.5, 1.2, 1.0]
         ([LOSSES, LOSSES], [[2.0, inf, 1.2, 1.0]], NONE, DIFFERENT, "different since value 2 of 4: inf against 1.5"),
         ([LOSSES, LOSSES], [LOSSES[:3]], NONE, DIFFERENT, "3 values instead of 4"),
         ([LOSSES, LOSSES[:3]], [LOSSES], NONE, UNKNOWN, "unchanged runs have different numbers of values"),
-        # where unchanged runs have come apart, nothing is compared; before, it is
+        # once unchanged runs diverge, nothing is compared; before that, it is
         (
             [[2.0, 1.5, 1.2, 1.0], [2.0, 1.5, 1.2, 1.4]],
             [[2.0, 1.5, 1.2, 3.0]],
             NONE,
             EQUAL,
-            "the first 3 values, since unchanged runs come apart after them",
+            "the first 3 values, since unchanged runs diverge after them",
         ),
         (
             [[2.0, 1.5, 1.2, 1.0], [2.0, 1.5, 1.2, 1.4]],
@@ -1108,7 +1108,7 @@ def test_a_patch_has_what_was_proven_and_says_what_it_leaves_out(tmp_path: Path)
     patch = patch_of(report, tmp_path / "away")
     assert patch.left_out == {
         "bf16": "it is not certain which lines to edit",
-        "one_connection": "it is a variable of the environment: CUDA_DEVICE_MAX_CONNECTIONS=1",
+        "one_connection": "it is an environment variable: CUDA_DEVICE_MAX_CONNECTIONS=1",
         "fused_optimizer": "a library makes the call, not the program",
     }
     # git takes it, of the files in this folder
@@ -1304,7 +1304,7 @@ def test_what_is_faster_with_the_same_results_is_proven_and_stored(
     two = with_proofs(replace(plan.report, findings=(*plan.report.findings, elsewhere)), found).findings
     assert ["Measured" in each.detail for each in two] == [True, False, False]
     assert (host_code.proof, wait.proof) == ("proven with loader_workers: \N{MINUS SIGN}60 %", "")
-    expected = "Measured with `loader_workers`: 50.50 ms became 20.25 ms (20.20 ms promised), results equal: proven."
+    expected = "Measured with `loader_workers`: 50.50 ms became 20.25 ms (predicted: 20.20 ms), results equal: proven."
     assert host_code.detail.strip() == expected
     assert "Measured" not in wait.detail
     lines = (plan.folder.parent / "proofs.jsonl").read_text().splitlines()
@@ -1384,7 +1384,7 @@ def test_a_verdict_is_of_the_interval_and_of_the_results(
     assert proof.verdict == verdict
     text = "\n".join(proof_lines(found))
     doubt = "results different (different since" if loss > 1 else "it ran in one round only"
-    doubt = "its rounds differ too much" if rounds == 2 else doubt
+    doubt = "its rounds vary too much" if rounds == 2 else doubt
     assert (f"tf32 is not proven: {doubt}" in text) == (verdict == "faster")
 
 
@@ -1403,7 +1403,7 @@ def test_of_several_switches_the_one_that_chance_favors_is_not_proven(
     assert alone.p is not None
     assert among.p is not None
     assert alone.p < 0.05 < among.p
-    assert "tf32 is not proven: with several switches, chance may do the same." in "\n".join(proof_lines(found))
+    assert "tf32 is not proven: with several switches, chance may explain the gain." in "\n".join(proof_lines(found))
 
 
 def test_switches_that_change_nothing_are_hardly_ever_proven(plan: ProofPlan, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1592,7 +1592,7 @@ def test_the_command_takes_the_latest_report_and_says_what_is_wrong(tmp_path: Pa
 
 
 def test_promises_of_all_programs_are_compared_with_what_was_measured(tmp_path: Path, run: Any) -> None:
-    assert "No proof has a promise in reports yet." in run("prove", "--calibration").stdout
+    assert "reports has no proof of a predicted gain yet." in run("prove", "--calibration").stdout
     for name, measured in (("a", (10.0, 20.0)), ("b", (11.0,))):
         folder = tmp_path / "reports" / name
         folder.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Add to the causes of a report what was measured of their fixes (nightsight prove)."""
+"""Add the measured gains of fixes (nightsight prove) to the causes of a report."""
 
 from collections import Counter
 from dataclasses import replace
@@ -9,7 +9,7 @@ from nightsight.units import format_value
 
 
 def with_proofs(report: Report, proofs: ProofReport) -> Report:
-    """Return the report with a sentence in each cause of which a fix was measured; of several fixes, the best."""
+    """Return the report with a sentence in each cause whose fix was measured; of several fixes, the best."""
     advice = Counter(finding.rule for finding in report.findings if finding.severity == "advice")
     is_same = proofs.program == report.title
     findings = (_proven(each, proofs, is_only=is_same and advice[each.rule] == 1) for each in report.findings)
@@ -35,8 +35,6 @@ def _proven(finding: Finding, proofs: ProofReport, *, is_only: bool) -> Finding:
 
 def _sentence(proof: Proof) -> str:
     before, after = (format_value(value or 0.0, "time_ns") for value in (proof.base_ns, proof.step_ns))
-    promised = f" ({format_value(proof.promised_ns, 'time_ns')} promised)" if proof.promised_ns is not None else ""
-    names = " + ".join(proof.switches)
-    return (
-        f"Measured with `{names}`: {before} became {after}{promised}, results {proof.results.verdict}: {proof.verdict}."
-    )
+    predicted = f" (predicted: {format_value(proof.promised_ns, 'time_ns')})" if proof.promised_ns is not None else ""
+    names, results = " + ".join(proof.switches), proof.results.verdict
+    return f"Measured with `{names}`: {before} became {after}{predicted}, results {results}: {proof.verdict}."

@@ -1,6 +1,6 @@
-"""Runs a program without a profiler and with switches: how long its steps take, what it computes, what was changed.
+"""Run a program with switches and without a profiler: step times, results, and the changes that switches made.
 
-A hook in the program does both (workloads/timed/sitecustomize.py); each process leaves its values in a file.
+A hook in the program applies and records them (workloads/timed/sitecustomize.py); each process writes a file.
 """
 
 import ast
@@ -23,7 +23,7 @@ from nightsight.model.proof import Place
 from nightsight.results.switches import NONE, NUMERICS, Switch
 
 _SWITCHES: Final = "NIGHTSIGHT_SWITCHES"
-# variables of several options, and what is between these
+# variables that hold several options, and the separator of the options
 _LISTS: Final = {"PYTORCH_CUDA_ALLOC_CONF": ",", "XLA_FLAGS": " "}
 _DAMAGED: Final = (OSError, ValueError, KeyError, TypeError)
 
@@ -32,9 +32,10 @@ _DAMAGED: Final = (OSError, ValueError, KeyError, TypeError)
 class Attempt:
     """A run of a program. times: the table `timed_ranges`. values: series of losses, norms, or outputs, by process.
 
-    effects: how often each switch changed something, by name; why: the reason if it could not; places: the lines of the
-    program that it changed. failure: how the run failed, "" if it did not. checked: whether the user's check accepted
-    the results, None without one; check_s: how long it took. torch: its version. is_cut: it ended at its limit.
+    By name of the switch: effects is its number of changes, why the reason if it could not change anything, places the
+    lines of the program that it changed. failure: how the run failed, "" if it did not. checked: whether the user's
+    check accepted the results, None without one; check_s: its duration. torch: the version of PyTorch. is_cut: the run
+    ended at its limit.
     """
 
     times: pd.DataFrame
@@ -63,11 +64,11 @@ def attempt(  # noqa: PLR0913 (options by name)
     functions: Sequence[str] = (),
     is_search: bool = False,
 ) -> Attempt:
-    """Run a program once with these switches; `folder` gets its logs only. ToolError if it cannot be started.
+    """Run a program once with these switches; `folder` then holds only its logs. ToolError if it cannot be started.
 
-    functions: `MODULE.NAME` of functions of a JAX program, which are timed, and what they return is recorded.
-    is_search: the program runs unchanged, and `effects` is what the switches would change; those of the user's own
-    files are not searched for.
+    functions: `MODULE.NAME` of functions of a JAX program, whose calls are timed and whose results are recorded.
+    is_search: the program runs unchanged, and `effects` counts what the switches would change; the user's own switches
+    cannot be searched.
     """
     folder = writable_folder(folder).absolute()
     for old in folder.iterdir():
@@ -124,7 +125,7 @@ def attempt(  # noqa: PLR0913 (options by name)
 
 
 def _joined(name: str, given: str, value: str) -> str:
-    """Return the value of a variable with that of a switch: one that holds many options keeps those that it has."""
+    """Return the value of a variable with that of a switch; a variable for several options keeps the given ones."""
     between = _LISTS.get(name)
     if not (between and given):
         return value
@@ -132,7 +133,7 @@ def _joined(name: str, given: str, value: str) -> str:
 
 
 def _recorded(folder: Path, names: Mapping[str, str]) -> Attempt:
-    """Return what the processes of a run left in a folder. names: of the switches, by their keys in the program."""
+    """Return what the processes of a run wrote into a folder. names: the switches, by their keys in the program."""
     values: list[tuple[float, ...]] = []
     effects: dict[str, int] = {}
     why: dict[str, str] = {}
@@ -159,7 +160,7 @@ def _recorded(folder: Path, names: Mapping[str, str]) -> Attempt:
 
 
 def _check(check: str, environment: dict[str, str], folder: Path, request: Request) -> bool:
-    """Run the user's check, as it is: nothing in it is switched or ends early. It accepts the results with status 0."""
+    """Whether the user's check exits with status 0. It runs unchanged: without switches and without a limit."""
     try:
         child = Child(("sh", "-c", check), environment)
         return run_logged(child, log=folder / "check.log", timeout_s=request.timeout_s).ok
@@ -168,7 +169,7 @@ def _check(check: str, environment: dict[str, str], folder: Path, request: Reque
 
 
 def switch_of_file(path: Path) -> Switch:
-    """Return the switch that a file of the user's describes (docs/prove.md), without running it; UsageError if none."""
+    """Return the switch that a user's file defines (docs/prove.md), without running it; UsageError if it has none."""
     try:
         module = ast.parse(path.read_bytes())
     except (OSError, SyntaxError, ValueError) as error:
@@ -189,7 +190,7 @@ def switch_of_file(path: Path) -> Switch:
     numerics = constants.get("NUMERICS", NONE)
     if numerics not in NUMERICS:
         raise UsageError(f"NUMERICS of the switch {path} is not one of: {', '.join(NUMERICS)}")
-    done = (ast.get_docstring(module) or "a change of the user's").split("\n")[0].rstrip(".")
+    done = (ast.get_docstring(module) or "the user's change").split("\n")[0].rstrip(".")
     return Switch(
         name=path.stem, done=done, rules=(), numerics=numerics, code=f"# as in {path.name}", file=str(path.absolute())
     )

@@ -22,9 +22,7 @@ _MINUTE_S: Final = 60.0
 _PATCH: Final = "proof.patch"
 
 
-@click.command(
-    cls=ProgramCommand, options_metavar="[OPTIONS]", short_help="Measure whether a promised gain can be had."
-)
+@click.command(cls=ProgramCommand, options_metavar="[OPTIONS]", short_help="Measure the gains of fixes.")
 @target_argument
 @click.option(
     "--report",
@@ -39,46 +37,52 @@ _PATCH: Final = "proof.patch"
     "switches",
     multiple=True,
     metavar="NAME",
-    help="Measure this switch, whatever the causes. NAME.py is your own switch; jit=MODULE.FUNCTION jits a function of "
-    "a JAX program (docs/prove.md).",
+    help="Measure this switch, whatever the causes are. NAME.py is your own switch; jit=MODULE.FUNCTION compiles a "
+    "function of a JAX program with jax.jit (docs/prove.md).",
 )
-@click.option("--all", "is_all", is_flag=True, help="Measure all switches, also those that no cause asks for.")
-@click.option("--list", "is_list", is_flag=True, help="List the switches and end.")
-@click.option("--calibration", is_flag=True, help="Print promised against measured steps of all proofs, and end.")
+@click.option("--all", "is_all", is_flag=True, help="Measure all switches, whatever the causes are.")
+@click.option("--list", "is_list", is_flag=True, help="List the switches and exit.")
+@click.option("--calibration", is_flag=True, help="Compare predicted with measured steps of all proofs, and exit.")
 @click.option(
     "--rounds",
     type=click.IntRange(min=1),
     default=3,
     show_default=True,
     metavar="N",
-    help="Runs of each form that pays; as many again if they differ much.",
+    help="Runs with each switch that shortens the step; twice as many if they vary too much.",
 )
 @click.option(
     "--budget",
     type=Number(min=0, min_open=True),
     default=10,
     metavar="MINUTES",
-    help="End all runs by this time. What is known by then is reported.  [default: 10]",
+    help="Time limit for all runs. Results up to then are reported.  [default: 10]",
 )
 @click.option(
-    "--steps", type=click.IntRange(min=2), metavar="N", help="End each run after this many steps (default: what fits)."
+    "--steps",
+    type=click.IntRange(min=2),
+    metavar="N",
+    help="End each run after this many steps (default: as many as the budget allows).",
 )
 @click.option(
-    "--check", default="", metavar="COMMAND", help="A command that accepts the results of a run with status 0."
+    "--check",
+    default="",
+    metavar="COMMAND",
+    help="A command that exits with status 0 if the results of a run are correct.",
 )
-@click.option("--patch", is_flag=True, help="Write a diff that puts what was proven into the program.")
+@click.option("--patch", is_flag=True, help="Write a diff that applies the proven fixes.")
 @program_options
 @click.option(
     "--format", "style", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Output."
 )
 @click.pass_context
 def prove(ctx: click.Context, /, target: str | None, **values: Any) -> None:  # noqa: ANN401 (Click's)
-    """Apply fixes from outside, without an edit of the program, and measure what they gain.
+    """Apply fixes from outside, without editing the program, and measure their gains.
 
-    Takes the causes of a report, turns on the switches that mend them (TF32, a fused optimizer, DataLoader workers,
-    torch.compile, ...), runs the program with and without each in turns and without a profiler, and compares step times
-    and results: the losses, or what models return. Then the switches that pay are put together. `proven` means faster
-    with the same results. Causes that need an edit are listed with what to do. The result is in proof.json.
+    Takes the causes of a report and turns on the switches that fix them (TF32, a fused optimizer, DataLoader workers,
+    torch.compile, ...). Runs the program with and without each switch, in turns and without a profiler, and compares
+    step times and results: the losses, or the outputs of models. Then the effective switches are combined. `proven`
+    means faster with the same results. Causes that need an edit are listed with their fix. The result is in proof.json.
 
     \b
     Examples:
@@ -105,12 +109,11 @@ def prove(ctx: click.Context, /, target: str | None, **values: Any) -> None:  # 
             say(f"{switch.name}: {switch.done}{causes}")
         return
     if values["calibration"]:
-        header = ("Cause", "Proofs", "Promised / measured, median", "Within 1.5")
+        header = ("Cause", "Proofs", "Predicted / measured, median", "Within 1.5")
         promises = calibration(values["reports"])
         rows = [(rule, f"{count}", f"{middle:.2f}", f"{near} of {count}") for rule, count, middle, near in promises]
-        say(
-            *(align([header, *rows], right=(1, 2)) if rows else [f"No proof has a promise in {values['reports']} yet."])
-        )
+        none = f"{values['reports']} has no proof of a predicted gain yet."
+        say(*(align([header, *rows], right=(1, 2)) if rows else [none]))
         return
     names = list(dict.fromkeys(values["switches"]))
     files = {name: switch_of_file(Path(name)) for name in names if name.endswith(".py")}

@@ -1,9 +1,9 @@
-"""Compare what two forms of a program compute: losses, or outputs of its models.
+"""Compare the results of two forms of a program: its losses, or the outputs of its models.
 
-What unchanged runs differ in anyway is the tolerance, and what the declared change of numerics may do: the order of
-operations, or the type of numbers. Both grow with the steps, as training carries differences on. Where unchanged runs
-have come apart, nothing can be compared any more. A commit that computes something else is a regression, however fast
-it is.
+The tolerance is the larger of two values: a multiple of the difference between unchanged runs, and a bound for the
+declared change of numerics (the order of operations, or the number type). Both grow with the steps, because training
+amplifies differences. Once unchanged runs diverge, their values can no longer be compared. A commit with different
+results is a regression, however fast it is.
 """
 
 from collections.abc import Sequence
@@ -21,28 +21,28 @@ from nightsight.results.switches import NONE, PRECISION, ROUNDING
 Runs = Sequence[Sequence[Sequence[float]]]
 """The values of the processes of several runs."""
 
-# relative differences that a change of numerics may make in the first step, and the steps after which they double
+# relative differences that a change of numerics may cause in the first step, and the steps after which they double
 _BOUNDS: Final = {NONE: 1e-6, ROUNDING: 2e-3, PRECISION: 2e-2}
 _DOUBLED_AFTER: Final = 20
 # a tolerance is this many times the difference of unchanged runs
 _OF_NOISE: Final = 3.0
-# however long a program trains, results that differ by more are others
+# larger differences are not allowed, however long a program trains
 _MOST_ALLOWED: Final = 0.1
-# unchanged runs that differ by more show nothing; what comes before that does if it is this many values of each series,
-# and this share of them
+# values of unchanged runs that differ by more cannot be compared; the values before them can if each series has this
+# many of them, and this share
 _MOST_NOISE: Final = 0.05
 _LEAST_VALUES: Final = 3
 _LEAST_SHARE: Final = 0.1
-# after that, values still have the same order of magnitude
+# later values must have the same order of magnitude
 _SAME_MAGNITUDE: Final = 0.9
 # values smaller than this share of the median of their series are compared with that
 _LEAST: Final = 1e-3
 
 
 def compare_outcomes(unchanged: Runs, changed: Runs, numerics: str) -> Results:
-    """Return whether the results of changed runs are those of the first unchanged one.
+    """Return whether the results of changed runs agree with those of the first unchanged run.
 
-    The other unchanged runs only tell what such runs differ in: their weights may have been nudged.
+    The other unchanged runs only show how much such runs differ. They may include runs with perturbed weights.
     """
     base, other = [_joined(run) for run in unchanged], [_joined(run) for run in changed]
     if doubt := _doubt(base, other):
@@ -72,7 +72,7 @@ def compare_outcomes(unchanged: Runs, changed: Runs, numerics: str) -> Results:
             return Results(DIFFERENT, f"different since value {first + 1} of {len(steps):,}: {what}", 100 * worst)
     what = f"{sum(sure):,} values" if sum(sure) > 1 else "1 value"
     if not is_sure.all():
-        what = f"the first {what}, since unchanged runs come apart after them,"
+        what = f"the first {what}, since unchanged runs diverge after them,"
     if worst <= _BOUNDS[NONE]:
         return Results(EQUAL, what, 100 * worst)
     against = f", unchanged runs by {_percent(float(noise.max()))}" if len(base) > 1 else ""
@@ -80,13 +80,13 @@ def compare_outcomes(unchanged: Runs, changed: Runs, numerics: str) -> Results:
 
 
 def with_results(comparison: Comparison, results: Results) -> Comparison:
-    """Return a comparison of commits that knows whether their results agree: if not, its gate fails."""
+    """Return a comparison of commits with the agreement of their results: if they differ, the gate fails."""
     if results.verdict != DIFFERENT:
         text = {UNKNOWN: "were not compared", EQUAL: "are equal", WITHIN: "agree"}[results.verdict]
         return replace(comparison, notes=(*comparison.notes, f"Results {text}: {results.detail}."))
     verb = "" if results.detail.startswith(DIFFERENT) else "differ: "
     text = f"results {verb}{results.detail} of the baseline"
-    speed = "Faster, and wrong" if comparison.verdict == "improved" else "Wrong"
+    speed = "Faster but wrong" if comparison.verdict == "improved" else "Wrong"
     decision, size = comparison.decision, comparison.decision.line.rpartition(", on ")[2]
     broken = (text, *decision.broken)
     return replace(
@@ -124,7 +124,7 @@ def _difference(first: Floats, second: Floats, lengths: Sequence[int]) -> Floats
     largest = np.maximum(np.abs(first), np.abs(second))
     typical = [np.nanmedian(part) or np.nanmax(part) for part in _series(np.abs(first), lengths)]
     scale = np.maximum(largest, _LEAST * np.repeat(typical, lengths))
-    # infinite values have none
+    # the difference of infinite values is NaN
     with np.errstate(invalid="ignore"):
         difference: Floats = np.abs(first - second) / np.where(scale > 0, scale, 1.0)
     return difference

@@ -1,4 +1,4 @@
-"""What was measured of switches: whether a promised gain was got, and whether the results stayed the same."""
+"""The measurements of switches: whether they reach the predicted gain, and whether results stay the same."""
 
 import json
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ EQUAL: Final = "equal"
 WITHIN: Final = "within noise"
 DIFFERENT: Final = "different"
 UNKNOWN: Final = "not checked"
-"""Whether the results of a changed program are those of the unchanged one."""
+"""Whether the results of a program with switches equal those of the unchanged program."""
 
 PROVEN: Final = "proven"
 FASTER: Final = "faster"
@@ -26,7 +26,7 @@ NO_EFFECT: Final = "no effect"
 FAILED: Final = "failed"
 NOT_MEASURED: Final = "not measured"
 UNMEASURED: Final = (NO_EFFECT, FAILED, NOT_MEASURED)
-"""Verdicts: proven is faster with the same results; faster lacks these. not measured: the budget did not allow it."""
+"""Verdicts: `proven` is faster with the same results, `faster` is only faster. UNMEASURED have no measured step."""
 
 
 @dataclass(frozen=True)
@@ -42,10 +42,11 @@ class Results:
 class Proof:
     """One switch, or several together, measured in turns with the unchanged program.
 
-    cause: the finding that asks for it, "" for none; promised_ns: the step that it promises, None without one. step_ns:
-    the median step with the change, base_ns: without it. log_ratio: the mean of the logarithms of their quotients, by
-    rounds; error: the half width of its 95 % interval, None for one round. p: how likely chance alone makes any of the
-    switches differ as much, None for one round. places: the lines that the change was made at, by switch.
+    cause: the finding that it fixes, "" for none; promised_ns: the step that the finding predicts, None without a gain.
+    step_ns: the median step with the switches, base_ns: without them. log_ratio: the mean logarithm of step_ns /
+    base_ns over the rounds; error: half the width of its 95 % interval, None for one round. p: the probability that
+    chance alone makes any of the switches differ this much, None for one round. places: the changed lines of the
+    program, by switch.
     """
 
     switches: tuple[str, ...]
@@ -72,7 +73,7 @@ class Proof:
 
 @dataclass(frozen=True)
 class Todo:
-    """A finding that no switch mends: its cause and what to do."""
+    """A finding that no switch fixes: its cause and its fix."""
 
     rule: str
     cause: str
@@ -122,7 +123,7 @@ class ProofReport:
             raise CaptureError(f"not a proof.json of nightsight: {error}", _AGAIN) from error
 
 
-_AGAIN: Final = "Make it again: nightsight prove"
+_AGAIN: Final = "Create it again with `nightsight prove`."
 
 
 def _proof_from(document: dict[str, Any]) -> Proof:
@@ -137,7 +138,7 @@ def _place_from(document: list[Any]) -> Place:
 
 
 def calibration_lines(report: ProofReport) -> list[str]:
-    """Return a line of JSON for each cause with a promise, of the switch that fixes it best: no names, no code."""
+    """Return a line of JSON for the best switch of each cause with a predicted gain: no names, no code."""
     of_cause: dict[str, list[Proof]] = {}
     for proof in report.proofs:
         if proof.promised_ns is not None and proof.step_ns and proof.verdict not in UNMEASURED:

@@ -1,4 +1,4 @@
-"""Write what was proven as lines for a terminal: a table, the best set, the lines to put in, and what needs an edit."""
+"""Write proofs as lines for a terminal: a table, the best set, the code to add, and the causes that need an edit."""
 
 from collections.abc import Iterator
 from math import exp
@@ -9,7 +9,7 @@ from nightsight.render.lines import align, cut, wrap
 from nightsight.texts import middle_cut, printable
 from nightsight.units import format_value
 
-_HEADER: Final = ("Switch", "Promised", "Measured", "Change", "Results", "Verdict")
+_HEADER: Final = ("Switch", "Predicted", "Measured", "Change", "Results", "Verdict")
 _CAUSE_LENGTH: Final = 80
 
 
@@ -21,7 +21,7 @@ def proof_lines(report: ProofReport, *, width: int = 100) -> list[str]:
 def _lines(report: ProofReport, width: int) -> Iterator[str]:
     base = next((proof.base_ns for proof in report.proofs if proof.base_ns), None)
     step = f", {format_value(base, 'time_ns')}" if base else ""
-    yield from wrap(f"{report.program}: {printable(report.step)}{step} without a change", width)
+    yield from wrap(f"{report.program}: {printable(report.step)}{step} unchanged", width)
     yield ""
     if report.proofs:
         yield from align([_HEADER, *(_row(proof) for proof in report.proofs)], right=(1, 2, 3))
@@ -29,7 +29,7 @@ def _lines(report: ProofReport, width: int) -> Iterator[str]:
             yield ""
             yield from wrap(f"Together: {_sentence(report.best)}", width)
     else:
-        yield "No switch mends a finding of this report. --all tries all of them."
+        yield "No switch fixes a cause in this report. --all tries all switches."
     for proof in report.proofs:
         if proof.why and proof.verdict not in {PROVEN, FASTER}:
             yield from wrap(f"{proof.switches[0]}: {proof.why}", width)
@@ -38,7 +38,7 @@ def _lines(report: ProofReport, width: int) -> Iterator[str]:
     best = report.best_proven
     if best and best.code:
         yield ""
-        yield "To put into the program:"
+        yield "Add to the program:"
         yield from (f"  {line}" for line in best.code.split("\n"))
     if report.todo:
         yield ""
@@ -53,12 +53,12 @@ def _lines(report: ProofReport, width: int) -> Iterator[str]:
 
 
 def _doubt(proof: Proof) -> str:
-    """Return why a proof that is faster proves nothing."""
+    """Return why a faster result is not a proof."""
     if proof.results.verdict in {DIFFERENT, UNKNOWN}:
         return f"results {proof.results.verdict} ({proof.results.detail})"
     if proof.error is not None:
         is_clear = (proof.log_ratio or 0.0) + proof.error < 0
-        why = "with several switches, chance may do the same" if is_clear else "its rounds differ too much"
+        why = "with several switches, chance may explain the gain" if is_clear else "its rounds vary too much"
         return f"{why}. Give more --rounds, or more --budget"
     return "it ran in one round only. Give more --rounds, or more --budget"
 

@@ -1,6 +1,6 @@
-"""Declare what can be changed about a program from outside: for which causes, with what effect on its results.
+"""Declare the switches: changes to a program from outside, the causes that they fix, and their effect on its results.
 
-The changes themselves run inside the program (workloads/injected/switching.py), or are variables of its environment.
+A change runs inside the program (workloads/injected/switching.py), or is an environment variable.
 """
 
 import re
@@ -12,16 +12,15 @@ NONE: Final = "none"
 ROUNDING: Final = "rounding"
 PRECISION: Final = "precision"
 NUMERICS: Final = (NONE, ROUNDING, PRECISION)
-"""How results change: not at all, by another order of operations, by another type of numbers."""
+"""How results change: not at all, by the order of operations, or by the number type."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Edit:
-    """How a line of a program is edited to have the same for good.
+    """An edit of a line of a program that makes the change permanent.
 
-    callees: names of what is called there. keywords: arguments that the call gets. unless: arguments with which a call
-    cannot have them. removes: the call goes. Without callees, the switch's code comes after the line, if that imports
-    torch.
+    callees: the names of the functions called there. keywords: arguments to add. unless: arguments that exclude them.
+    removes: the call is removed. Without callees, the switch's code is inserted after the line if it imports torch.
     """
 
     callees: tuple[str, ...] = ()
@@ -34,14 +33,14 @@ class Edit:
 class Switch:
     """A change that is made from outside.
 
-    done: what is different, as a noun phrase. rules: the causes that it mends. tries: causes that it may help with,
-    whose promise is that of another remedy. numerics: how results change. code: the lines to put into the program.
-    place: the finding's title must match it, if there are several kinds of fix.
-    environment: variables that do it, for any program; without them, a change inside a Python program with PyTorch.
-    excludes: switches that make no sense together with it. edit: how a line of the program is edited, if that is
-    certain. file: the user's, that makes the change. function: of the program, `MODULE.NAME`, that it changes; what it
-    returns is recorded in all runs. framework: only for programs of it, as nightsight.events.frameworks names it; "":
-    any. is_slow: a run takes much longer with it, to compile.
+    done: what is different, as a noun phrase. rules: the causes that it fixes. tries: causes that it may reduce; their
+    predicted gain is that of another fix. numerics: how results change. code: the lines to add to the program.
+    place: a pattern that the finding's title must match, if a cause has several kinds of fix.
+    environment: environment variables that make the change, in any program; without them, the change is made inside a
+    Python program with PyTorch. excludes: switches that cannot be combined with it. edit: the edit of a line of the
+    program, if it is certain. file: the user's file that makes the change. function: the function `MODULE.NAME` of the
+    program that it changes; its results are recorded in all runs. framework: only for programs that use it, by its name
+    in nightsight.events.frameworks; "": any. is_slow: compiling makes a run much longer.
     """
 
     name: str
@@ -61,15 +60,15 @@ class Switch:
 
     @property
     def key(self) -> str:
-        """Its name in the program that it changes."""
+        """The name of the switch inside the program."""
         return self.file or self.name
 
     def fixes(self, rule: str, title: str) -> bool:
-        """Whether it is the fix of a finding, with the gain that the finding promises."""
+        """Whether it is the fix of a finding, with the gain that the finding predicts."""
         return rule in self.rules and re.search(self.place, title) is not None
 
     def may_help(self, rule: str, title: str) -> bool:
-        """Whether it is worth a try for a finding."""
+        """Whether it may reduce the cause of a finding."""
         return rule in (*self.rules, *self.tries) and re.search(self.place, title) is not None
 
 
@@ -111,7 +110,7 @@ SWITCHES: Final = (
     ),
     Switch(
         name="sdpa",
-        done="scaled_dot_product_attention for attention that is written out",
+        done="scaled_dot_product_attention for attention written out by hand",
         rules=("attention",),
         numerics=ROUNDING,
         code=(
@@ -126,7 +125,7 @@ SWITCHES: Final = (
         numerics=ROUNDING,
         code="torch.backends.cuda.enable_flash_sdp(False)  # so that cuDNN's attention is chosen",
     ),
-    # the promise of a launch-bound step is that of a graph with the optimizer in it
+    # the predicted gain of a launch-bound step is that of a graph that includes the optimizer
     Switch(
         name="cuda_graphs",
         done="forward and backward passes of models replayed as CUDA graphs",
@@ -159,7 +158,7 @@ SWITCHES: Final = (
     ),
     Switch(
         name="compile_autotune",
-        done="models compiled with kernels that are chosen by timing",
+        done="models compiled with kernels chosen by timing",
         rules=(),
         numerics=ROUNDING,
         code='model = torch.compile(model, mode="max-autotune")',
@@ -215,7 +214,7 @@ SWITCHES: Final = (
     ),
     Switch(
         name="prefetched_batches",
-        done="workers that are eight batches ahead",
+        done="workers that prefetch eight batches",
         rules=(),
         tries=("host_code", "interpreter"),
         place=_LOADER,
@@ -223,8 +222,8 @@ SWITCHES: Final = (
         code="DataLoader(..., prefetch_factor=8)",
         edit=Edit(callees=("DataLoader",), keywords={"prefetch_factor": "8"}),
     ),
-    # a cause of copies promises copies on a separate stream, ahead of time: no switch does that, and how long the host
-    # takes to fill pinned memory is not in a capture, as data that is copied again is pinned once
+    # the predicted gain of a cause of copies is for copies ahead of time on a separate stream: no switch does that, and
+    # a capture does not show how long the host takes to fill pinned memory
     Switch(
         name="pinned_batches",
         done="batches in pinned memory",
@@ -236,7 +235,7 @@ SWITCHES: Final = (
     ),
     Switch(
         name="non_blocking",
-        done="copies of pinned memory that do not block",
+        done="non-blocking copies from pinned memory",
         rules=(),
         tries=("pageable_copy", "exposed_copy"),
         numerics=NONE,
@@ -245,7 +244,7 @@ SWITCHES: Final = (
     ),
     Switch(
         name="pinned_copies",
-        done="large copies from pinned memory that do not block",
+        done="large non-blocking copies from pinned memory",
         rules=(),
         tries=("pageable_copy",),
         place="Host-to-Device",
@@ -254,7 +253,7 @@ SWITCHES: Final = (
     ),
     Switch(
         name="deferred_item",
-        done="values that are read when they are shown",
+        done="values read when they are shown",
         rules=("wait", "wait_and_host_code"),
         place="cudaStreamSynchronize|cudaMemcpyAsync",
         numerics=NONE,
@@ -305,7 +304,7 @@ SWITCHES: Final = (
     ),
     Switch(
         name="gc_freeze",
-        done="no garbage collection of what exists at the first step",
+        done="no garbage collection of objects that exist at the first step",
         rules=(),
         numerics=NONE,
         code="gc.collect()\ngc.freeze()  # before the loop",
@@ -314,7 +313,7 @@ SWITCHES: Final = (
         name="stored_activations",
         done="activations kept instead of computed again",
         rules=("recomputation",),
-        # gradients may be summed up in another order
+        # gradients may be summed in a different order
         numerics=ROUNDING,
         code="model.gradient_checkpointing_disable()",
     ),
@@ -383,13 +382,13 @@ SWITCHES: Final = (
 SWITCH: Final = {switch.name: switch for switch in SWITCHES}
 JIT: Final = Switch(
     name="jit=MODULE.FUNCTION",
-    done="a function of a JAX program that is jitted",
+    done="a function of a JAX program, compiled with jax.jit",
     rules=("not_jitted",),
     numerics=ROUNDING,
     code="@jax.jit  # before the function",
     is_slow=True,
 )
-"""The switch of a function that the user names; `jitted` makes it."""
+"""The switch for a function that the user names; `jitted` creates it."""
 
 
 def jitted(word: str) -> Switch | None:
@@ -399,13 +398,13 @@ def jitted(word: str) -> Switch | None:
     if not word.startswith(_JIT) or not all(name.isidentifier() for name in (*module.split("."), function)):
         return None
     code = f"@jax.jit\ndef {function}(...):  # in {module}"
-    return replace(JIT, name=word, done=f"{path}, jitted", code=code, function=path)
+    return replace(JIT, name=word, done=f"{path}, compiled with jax.jit", code=code, function=path)
 
 
 _JIT: Final = "jit="
 NO_DROPOUT: Final = Switch(name="no_dropout", done="no dropout", rules=(), numerics=NONE, code="")
 NUDGED: Final = {
-    numerics: Switch(name=f"nudged_{numerics}", done="weights that differ a little", rules=(), numerics=NONE, code="")
+    numerics: Switch(name=f"nudged_{numerics}", done="perturbed weights", rules=(), numerics=NONE, code="")
     for numerics in (ROUNDING, PRECISION)
 }
-"""Not fixes: for the comparison of results. What slightly different weights lead to, a change of numerics may, too."""
+"""Not fixes, but aids for comparing results: a change of numerics may differ as much as perturbed weights do."""

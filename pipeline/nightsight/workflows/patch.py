@@ -1,6 +1,6 @@
-"""Turns proven switches into a unified diff of the program: only where it is certain what a line becomes.
+"""Turn proven switches into a unified diff of the program, where the edit of a line is certain.
 
-Each switch noted the lines where it changed something. The syntax tree tells whether the expected call is there.
+Each switch recorded the lines where it changed something. The syntax tree shows whether the expected call is there.
 """
 
 import ast
@@ -27,7 +27,7 @@ class Patch:
 
 
 def patch_of(report: ProofReport, folder: Path) -> Patch:
-    """Return the diff that puts the best proven switches into a program whose paths are relative to `folder`."""
+    """Return the diff that applies the best proven switches to a program whose paths are relative to `folder`."""
     best = report.best_proven
     if best is None:
         return Patch("", {})
@@ -38,7 +38,7 @@ def patch_of(report: ProofReport, folder: Path) -> Patch:
         if name not in SWITCH or (SWITCH[name].edit is None and not SWITCH[name].environment):
             left_out[name] = "it is not certain which lines to edit"
         elif SWITCH[name].environment:
-            left_out[name] = f"it is a variable of the environment: {SWITCH[name].code}"
+            left_out[name] = f"it is an environment variable: {SWITCH[name].code}"
         elif not places.get(name):
             left_out[name] = "a library makes the call, not the program"
         for path, line in places.get(name, ()) if name not in left_out else ():
@@ -46,7 +46,7 @@ def patch_of(report: ProofReport, folder: Path) -> Patch:
     texts: list[str] = []
     for path, lines in sorted(edits.items()):
         try:
-            # with its ends of lines: git compares them, too
+            # with its line ends: git compares them, too
             source = old = Path(path).read_bytes().decode()
         except (OSError, ValueError):
             left_out |= dict.fromkeys((name for _, name in lines), f"cannot read {path}")
@@ -98,7 +98,7 @@ def edited(source: str, line: int, name: str) -> str | None:
 
 
 def _lines(source: str) -> list[str]:
-    """Return lines with their ends, as the syntax tree and git count them: a form feed ends none."""
+    """Return the lines with their ends, as the syntax tree and git count them: a form feed does not end a line."""
     return list(StringIO(source, newline=""))
 
 
@@ -107,7 +107,7 @@ def _covers(node: ast.stmt | ast.Call, line: int) -> bool:
 
 
 def _calls(statement: ast.stmt, line: int, edit: Edit) -> Iterator[ast.Call]:
-    """Yield the calls at a line that an edit is for."""
+    """Yield the calls at a line that an edit concerns."""
     for node in ast.walk(statement):
         if isinstance(node, ast.Call) and _covers(node, line):
             called = node.func
@@ -125,7 +125,7 @@ def _offset(source: str, line: int, column: int) -> int:
 
 
 def _with_keywords(source: str, call: ast.Call, edit: Edit) -> str | None:
-    """Give a call more arguments, or other values of those it has."""
+    """Add arguments to a call, or change their values."""
     if any(keyword.arg is None or keyword.arg in edit.unless for keyword in call.keywords):
         # **options may hold anything
         return None
@@ -149,7 +149,7 @@ def _with_keywords(source: str, call: ast.Call, edit: Edit) -> str | None:
 
 
 def _without(source: str, tree: ast.Module, statement: ast.stmt, call: ast.Call) -> str | None:
-    """Remove a call that is a statement, alone on its lines."""
+    """Remove a call that is a statement, without other code on its lines."""
     lines = _lines(source)
     first, last = statement.lineno - 1, statement.end_lineno or statement.lineno
     if not isinstance(statement, ast.Expr) or statement.value is not call or not _is_alone(lines, statement):
@@ -166,7 +166,7 @@ def _without(source: str, tree: ast.Module, statement: ast.stmt, call: ast.Call)
 
 
 def _end(lines: Sequence[str]) -> str:
-    """Return how lines of a file end."""
+    """Return the line end of a file."""
     return "\r\n" if lines[0].endswith("\r\n") else "\n"
 
 

@@ -1,9 +1,9 @@
-"""Proves gains on the spot: applies fixes from outside, runs the program in turns without a profiler, compares results.
+"""Measure the gains of fixes: apply them from outside, run the program in turns without a profiler, compare results.
 
-A first run of the unchanged program finds what a step is, and which switches can have an effect. Each round runs the
-unchanged program and each switch once, in changing order, so that a machine that slows down meanwhile slows all alike;
-after the first, only what pays. What takes long to compile has its rounds when all others had theirs. Runs end after as
-many steps as the budget allows. Then the switches that pay are put together, one after the other.
+A first run of the unchanged program determines its step, and which switches can have an effect. Each round runs the
+unchanged program and each switch once, in alternating order, so that a machine that slows down affects all alike; after
+the first round, only the effective switches run. Switches that compile run their rounds last. Runs end after as many
+steps as the budget allows. Then the effective switches are combined, one after the other.
 """
 
 import json
@@ -50,24 +50,23 @@ from nightsight.results.causes import REPLAY
 from nightsight.results.switches import JIT, NO_DROPOUT, NUDGED, NUMERICS, SWITCHES, Switch
 from nightsight.runs.layout import PROOF, write_file
 
-# a change pays if the step gets this much shorter, whatever the interval says
+# a switch is effective if the step becomes this much shorter, whatever the interval is
 _LEAST_GAIN: Final = 0.02
-# one that is this much shorter in each round is not an accident, even if the rounds differ much
+# a step that is this much shorter in every round is not an accident, even if the rounds vary
 _CLEAR_GAIN: Final = 0.1
 _MOST_IN_SET: Final = 4
-# how often any switch may be called faster or slower by chance, and the least standard error of a mean
+# the probability that any switch is called faster or slower by chance, and the least standard error of a mean
 _ALPHA: Final = 0.05
 _LEAST_ERROR: Final = 1e-9
-# a run has at least this many steps, for this many seconds if it has more; the first takes this long, but for a small
-# budget
+# a run has at least this many steps and takes at least this many seconds; the first run takes longer, unless the budget
+# is small
 _LEAST_STEPS: Final = 20
 _LEAST_S: Final = 3.0
 _FIRST_S: Final = 15.0
 _FIRST_OF_BUDGET: Final = 0.1
 # runs are planned for this share of the budget that is left: some take longer than expected
 _OF_BUDGET: Final = 0.8
-# a switch may make a run this much longer, as what is compiled takes a while; but this share of the budget that is left
-# must suffice
+# a switch may make a run this much longer, since compiling takes time; but it gets at most this share of the budget
 _PATIENCE: Final = 5
 _PATIENCE_S: Final = 120.0
 _OF_THE_REST: Final = 0.6
@@ -75,20 +74,20 @@ _OF_THE_REST: Final = 0.6
 _PAYS: Final = 0.01
 _WHOLE_RUN: Final = "the whole run"
 _PROMISES_FILE: Final = "proofs.jsonl"
-# of the gain of a cause: what is tried without a promise mends it if it gains that much
+# a switch without a predicted gain fixes a cause if it reaches this share of the cause's gain
 _MOSTLY: Final = 0.75
-# a promise within this factor of the measured step is near
+# a predicted step within this factor of the measured step is close
 _NEAR: Final = 1.5
 
 
 @dataclass(frozen=True)
 class ProofPlan:
-    """What to prove. report: the causes come from it; None: only switches that were named, or all.
+    """What to prove. report: the source of the causes; None: only the named switches, or all.
 
-    causes: only findings of these rules. switches: these, whatever the causes. is_all: all switches. rounds: runs of
-    each that pays, and as many again if they differ too much to be sure. budget_s: all runs end by then. steps: a run
-    ends after this many, 0: as the budget allows. check: a command that accepts results with status 0. folder: for
-    logs and the result.
+    causes: only findings of these rules. switches: these, whatever the causes are. is_all: all switches. rounds: runs
+    with each effective switch, twice as many if they vary too much. budget_s: the time limit for all runs. steps: the
+    steps of a run, 0: as many as the budget allows. check: a command that exits with status 0 if the results of a run
+    are correct. folder: for logs and the result.
     """
 
     program: Program
@@ -121,7 +120,7 @@ class _Series:
     is_short: bool = False
 
     def run(self, names: tuple[str, ...], number: int, *, is_search: bool = False) -> Attempt:
-        """Run the program once more; Interrupted if that was stopped by a signal."""
+        """Run the program once more; Interrupted if a signal stopped it."""
         label = " + ".join(names) or "unchanged"
         self.request.progress(f"round {number + 1}: {label}" if number >= 0 else "running once to warm up")
         found = attempt(
@@ -145,13 +144,13 @@ class _Series:
         return [*self.attempts.get(names, {}).values()]
 
     def steps_ns(self, names: tuple[str, ...]) -> list[tuple[float, float]]:
-        """Return the steps without and with a set of switches, of the rounds that have both."""
+        """Return the step without and with a set of switches, in ns, for each round that has both."""
         base, changed = self.attempts.get((), {}), self.attempts.get(names, {})
         steps = [(self.step_ns(base[number]), self.step_ns(changed[number])) for number in changed if number in base]
         return [(one, other) for one, other in steps if one > 0 and other > 0]
 
     def log_ratios(self, names: tuple[str, ...]) -> list[float]:
-        """Return the logarithms of the steps with a set of switches over those without, by rounds."""
+        """Return log(step with a set of switches / step without) for each round."""
         return [log(other / one) for one, other in self.steps_ns(names)]
 
     def _patience_s(self, names: tuple[str, ...]) -> float:
@@ -204,7 +203,7 @@ def prove(plan: ProofPlan, request: Request) -> ProofReport:
         _warm_up(series, [switch for switch, _ in chosen])
         singles = [(switch.name,) for switch, _ in chosen]
         rounds: list[int] = []
-        # what is compiled may use up the budget: it comes when the others are measured
+        # compiling may use up the budget, so switches that compile run last
         quick = [(switch.name,) for switch, _ in chosen if not switch.is_slow]
         slow = [names for names in singles if names not in quick]
         groups = [group for group in (quick, slow) if any(_goes_on(series, names) for names in group)]
@@ -217,7 +216,7 @@ def prove(plan: ProofPlan, request: Request) -> ProofReport:
         elif series.is_short:
             notes.append(f"{min(rounds)} of {plan.rounds} rounds ran: {budget}")
         proofs = _single_proofs(series, chosen)
-        # what is faster with the same results, in rounds that differ too much, gets as many rounds again
+        # a switch that is faster with the same results, but in noisy rounds, runs that many rounds again
         unsure = [proof.switches for proof in proofs if _is_unsure(proof)]
         if unsure and series.has_time_for((), *unsure):
             _measure(series, unsure, series.next_round)
@@ -245,9 +244,9 @@ def prove(plan: ProofPlan, request: Request) -> ProofReport:
 
 
 def _warm_up(series: _Series, switches: Sequence[Switch]) -> None:
-    """Run the unchanged program once; find what a step is, and after how many steps the other runs end.
+    """Run the unchanged program once; determine its step, and after how many steps the other runs end.
 
-    A switch that finds nothing to change in it gets that run as its own: it needs no other.
+    This run also counts as the run of each switch that finds nothing to change in it.
     """
     plan = series.plan
     first_s = max(min(_FIRST_S, _FIRST_OF_BUDGET * plan.budget_s), _LEAST_S)
@@ -256,7 +255,7 @@ def _warm_up(series: _Series, switches: Sequence[Switch]) -> None:
     sought = (*(switch.name for switch in switches), *([] if plan.check else [NO_DROPOUT.name]))
     warm_up = series.run(sought, -1, is_search=True)
     if warm_up.failure and not warm_up.timed_out:
-        # the search may have broken it
+        # the search may have made it fail
         warm_up = replace(series.run((), -1), effects=dict.fromkeys((switch.name for switch in switches), 1))
     series.attempts.clear()
     series.has_dropout = bool(warm_up.effects.get(NO_DROPOUT.name))
@@ -267,7 +266,7 @@ def _warm_up(series: _Series, switches: Sequence[Switch]) -> None:
     ]
     series.attempts |= {(name,): {-1: replace(warm_up, effects={})} for name in idle}
     active = [switch.is_slow for switch in switches if switch.name not in idle]
-    # those that compile have rounds, and runs of the unchanged program, for themselves
+    # switches that compile have separate rounds, with separate runs of the unchanged program
     runs = plan.rounds * (max(len({*active}), 1) + len(active))
     if warm_up.timed_out and plan.budget_s < series.request.timeout_s:
         raise NotMeasured(
@@ -290,13 +289,13 @@ def _warm_up(series: _Series, switches: Sequence[Switch]) -> None:
     is_whole = not warm_up.is_cut and (1 + runs) * (warm_up.seconds + warm_up.check_s) < plan.budget_s
     if not (is_whole or plan.steps):
         count = float(warm_up.times.set_index("path")["instances"][family])
-        # of a run, what is not steps
+        # the part of a run that is not steps
         started_s = warm_up.seconds + warm_up.check_s - 1e-9 * step_ns * count
         left_s = _OF_BUDGET * (series.ends - time.monotonic())
         affordable_s = max(left_s / max(runs, 1) - max(started_s, 0.0), _LEAST_S)
         steps = max(int(affordable_s / (1e-9 * step_ns)), _LEAST_STEPS)
         if not warm_up.is_cut and steps >= count:
-            # it ends by itself before
+            # the program ends before that
             return
         series.limit = Limit(steps=steps, family=family)
         series.notes.append(
@@ -307,9 +306,9 @@ def _warm_up(series: _Series, switches: Sequence[Switch]) -> None:
 
 
 def calibration(reports: Path) -> list[tuple[str, int, float, int]]:
-    """Return for each rule: how often it was proven, the median of promised over measured steps, how many are near.
+    """Return for each rule: its number of proofs, the median of predicted / measured steps, and how many are close.
 
-    From the lines that proofs of all programs left in `reports`; a damaged line is left out.
+    Reads the lines that proofs of all programs wrote into `reports`; damaged lines are omitted.
     """
     quotients: dict[str, list[float]] = {}
     for file in sorted(reports.glob(f"*/{_PROMISES_FILE}")):
@@ -333,9 +332,9 @@ def _advice(report: Report | None) -> list[Finding]:
 
 
 def _chosen(plan: ProofPlan) -> list[tuple[Switch, Finding | None]]:
-    """Return the switches to measure, each with the finding that asks for it; without its gain if that is of another.
+    """Return the switches to measure, each with its finding, which has no gain if that is the gain of another fix.
 
-    Those for the largest causes come first, as the budget may not allow all.
+    Switches for the largest causes come first, because the budget may not allow all.
     """
     advice = [finding for finding in _advice(plan.report) if not plan.causes or finding.rule in plan.causes]
     rows = plan.report.rows(REPLAY) if plan.report else pd.DataFrame()
@@ -352,7 +351,7 @@ def _chosen(plan: ProofPlan) -> list[tuple[Switch, Finding | None]]:
 
 
 def _todo(report: Report | None, proofs: Sequence[Proof], known: Mapping[str, Switch]) -> Iterator[Todo]:
-    """Yield the findings that no switch mends, as far as was measured."""
+    """Yield the findings that no switch fixes, according to the measurements."""
     useless = (NO_EFFECT, FAILED, NO_GAIN, SLOWER)
     useful = [
         (known[name], proof.gain_pct) for proof in proofs if proof.verdict not in useless for name in proof.switches
@@ -366,7 +365,7 @@ def _todo(report: Report | None, proofs: Sequence[Proof], known: Mapping[str, Sw
 
 
 def _mends(switch: Switch, gain_pct: float | None, finding: Finding) -> bool:
-    """Whether a switch is enough for a finding: one that is only tried must gain most of what was promised."""
+    """Whether a switch fixes a finding; a switch that may help must reach most of the predicted gain."""
     if not switch.may_help(finding.rule, finding.title):
         return False
     is_promised = switch.fixes(finding.rule, finding.title) or finding.gain_pct is None
@@ -374,15 +373,15 @@ def _mends(switch: Switch, gain_pct: float | None, finding: Finding) -> bool:
 
 
 def _measure(series: _Series, sets: Sequence[tuple[str, ...]], first: int) -> int:
-    """Run the unchanged program and each set of switches in rounds; return how many rounds are complete.
+    """Run the unchanged program and each set of switches in rounds; return the number of complete rounds.
 
-    A set that failed, changed nothing, or does not pay does not run again.
+    A set that failed, changed nothing, or did not shorten the step is not run again.
     """
     done = 0
     for number in range(series.plan.rounds):
         waiting = [chosen for chosen in sets if _goes_on(series, chosen)]
         if number:
-            # those that gain most, as many as there is time for
+            # the sets with the largest gains, as many as there is time for
             waiting.sort(key=lambda chosen: sum(series.log_ratios(chosen)))
             while waiting and not series.has_time_for((), *waiting):
                 waiting.pop()
@@ -391,7 +390,7 @@ def _measure(series: _Series, sets: Sequence[tuple[str, ...]], first: int) -> in
                 break
         order: list[tuple[str, ...]] = [(), *waiting]
         for chosen in order if number % 2 == 0 else order[::-1]:
-            # the one that gains most needs another round
+            # the set with the largest gain needs another round
             gained, best = min((min(series.log_ratios(each), default=0.0), each) for each in order)
             another_round: list[tuple[str, ...]] = [(), best] if gained < log(1 - _LEAST_GAIN) else []
             if chosen and not number and not series.has_time_for(chosen, *another_round):
@@ -401,7 +400,7 @@ def _measure(series: _Series, sets: Sequence[tuple[str, ...]], first: int) -> in
                 raise NotMeasured(f"the unchanged program {found.failure}", f"See: {series.plan.folder / 'log'}")
             is_late = found.timed_out and series.is_over
             if is_late or (found.failure and not chosen):
-                # what ran before counts
+                # the runs before count
                 del series.attempts[chosen][first + number]
                 series.is_short |= is_late
                 if not is_late:
@@ -424,13 +423,13 @@ def _has_effect(found: Attempt, chosen: tuple[str, ...]) -> bool:
 
 
 def _proof(series: _Series, switches: Sequence[Switch], finding: Finding | None) -> Proof:
-    """Judge the runs of a set of switches against those of the unchanged program, but for the interval.
+    """Judge the runs of a set of switches against those of the unchanged program, without the interval.
 
     The verdict is final unless it is NO_GAIN.
     """
     chosen = tuple(switch.name for switch in switches)
     base, changed, steps_ns = series.of(()), series.of(chosen), series.steps_ns(chosen)
-    # of the rounds that both ran in
+    # of the rounds in which both ran
     base_ns = _median([one for one, _ in steps_ns] or [series.step_ns(found) for found in base])
     gain_pct = finding.gain_pct if finding else None
     why = next((found.why[name] for found in changed for name in chosen if name in found.why), "")
@@ -471,7 +470,7 @@ def _proof(series: _Series, switches: Sequence[Switch], finding: Finding | None)
 
 
 def _median(steps_ns: Sequence[float]) -> float | None:
-    """Return the median of the steps that were timed; None if none was."""
+    """Return the median of the timed steps; None without one."""
     return median(timed) if (timed := [step for step in steps_ns if step > 0]) else None
 
 
@@ -481,10 +480,10 @@ def _numerics(switches: Sequence[Switch]) -> str:
 
 
 def _compared_again(proof: Proof, series: _Series) -> Proof:
-    """Return a faster proof whose results differ with a verdict of runs that are easier to compare, if these agree.
+    """Return a faster proof whose results differ with the verdict of runs that are easier to compare, if these agree.
 
-    Another form of a program draws other random numbers: without dropout, its results can be equal. And training can
-    carry the smallest difference on: what an unchanged program with nudged weights comes to, a changed one may, too.
+    A changed program draws different random numbers: without dropout, its results may be equal. And training amplifies
+    differences: the results may differ as much as those of an unchanged program with perturbed weights.
     """
     numerics = _numerics([series.switch[name] for name in proof.switches])
     if proof.verdict != FASTER or proof.results.verdict != DIFFERENT or series.plan.check:
@@ -499,7 +498,7 @@ def _compared_again(proof: Proof, series: _Series) -> Proof:
     without = (NO_DROPOUT.name,) if series.has_dropout else ()
     if without:
         base, changed = ran(*without), ran(*proof.switches, *without)
-    # a run in which the switch, or dropout, was not met compares something else
+    # a run in which the switch, or dropout, had no effect compares something else
     has_effect = all(_has_effect(found, (*proof.switches, *without)) for found in changed)
     if not has_effect or any(found.failure for found in (*base, *changed)):
         return proof
@@ -515,7 +514,7 @@ def _compared_again(proof: Proof, series: _Series) -> Proof:
 
 
 def _single_proofs(series: _Series, chosen: Sequence[tuple[Switch, Finding | None]]) -> tuple[Proof, ...]:
-    """Return the proof of each switch that was chosen."""
+    """Return the proof of each chosen switch."""
     return _judged([_proof(series, (switch,), finding) for switch, finding in chosen], series)
 
 
@@ -525,11 +524,11 @@ def _is_unsure(proof: Proof) -> bool:
 
 
 def _judged(proofs: Sequence[Proof], series: _Series, *, others: int = 0) -> tuple[Proof, ...]:
-    """Return the proofs with their intervals, p values and verdicts. others: as many more sets may be measured.
+    """Return the proofs with their intervals, p values and verdicts. others: the number of sets that may follow.
 
-    All sets of switches share the machine, so their spread is estimated together: few rounds of one say little. The p
-    values of all are adjusted together, also of those that did not pay in the first round: of many switches that change
-    nothing, one looks faster by chance. To leave out what does not pay can only make such a proof rarer.
+    All sets of switches run on the same machine, so their spread is estimated together: a few rounds of one set show
+    little. The p values of all are adjusted together, including sets that were not faster in the first round: of many
+    switches that change nothing, one looks faster by chance. Leaving out slower switches only makes false proofs rarer.
     """
     from scipy.stats import t  # noqa: PLC0415 (takes half a second, and few commands need it)
 
@@ -537,10 +536,10 @@ def _judged(proofs: Sequence[Proof], series: _Series, *, others: int = 0) -> tup
 
     rows = {proof.switches: series.log_ratios(proof.switches) for proof in proofs if proof.log_ratio is not None}
     several = [len(ratios) - 1 for ratios in rows.values() if len(ratios) > 1]
-    # they share the runs of the unchanged program: half of the spread is the same for all
+    # all share the runs of the unchanged program, which cause half of the spread
     degrees = sum(several) * (1 + 1 / len(several)) / 2 if several else 0
     squares = sum((ratio - fmean(ratios)) ** 2 for ratios in rows.values() for ratio in ratios)
-    # one round shows nothing, but was a chance to be faster
+    # one round proves nothing, but was a chance to look faster
     errors = {
         names: sqrt(squares / sum(several) / len(ratios)) if len(ratios) > 1 else inf for names, ratios in rows.items()
     }
@@ -559,7 +558,7 @@ def _judged(proofs: Sequence[Proof], series: _Series, *, others: int = 0) -> tup
 
 
 def _results(base: Sequence[Attempt], changed: Sequence[Attempt], numerics: str) -> Results:
-    """Return whether results agree: by the user's check if there is one, else by losses and outputs."""
+    """Return whether results agree: by the user's check if there is one, otherwise by losses and outputs."""
     checks = [found.checked for found in changed if found.checked is not None]
     if checks:
         if not all(found.checked for found in base):
@@ -569,7 +568,7 @@ def _results(base: Sequence[Attempt], changed: Sequence[Attempt], numerics: str)
 
 
 def _verdict(proof: Proof, log_ratios: Sequence[float]) -> str:
-    """Return the verdict: proven only if chance is excluded among all; faster also if each round gains a lot."""
+    """Return the verdict: proven only if the adjusted p value is small; faster also if each round gains a lot."""
     mean, error = proof.log_ratio or 0.0, proof.error
     width = error if error is not None else _LEAST_GAIN
     if mean + width < 0 and mean < log(1 - _LEAST_GAIN):
@@ -581,9 +580,9 @@ def _verdict(proof: Proof, log_ratios: Sequence[float]) -> str:
 
 
 def _best_set(series: _Series, proofs: Sequence[Proof], first: int) -> Proof | None:
-    """Put the switches that pay together, the largest gain first; each must make the step shorter still.
+    """Combine the effective switches, the largest gain first; each must shorten the step further.
 
-    None if there is no second one, or no time.
+    None if there is only one, or no time.
     """
     paying = [proof for proof in proofs if proof.verdict in (PROVEN, FASTER) and proof.results.verdict != DIFFERENT]
     paying.sort(key=lambda proof: proof.log_ratio or 0.0)
@@ -600,7 +599,7 @@ def _best_set(series: _Series, proofs: Sequence[Proof], first: int) -> Proof | N
         if not series.has_time_for(*[(), together] * series.plan.rounds):
             series.notes.append(f"There was no time for {' + '.join(together)} together. Give more with --budget.")
             break
-        # its rounds have their own runs of the unchanged program
+        # its rounds have separate runs of the unchanged program
         own = replace(series, attempts={})
         first += _measure(own, [together], first)
         joined = _proof(own, [series.switch[each] for each in together], None)
