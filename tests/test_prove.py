@@ -245,6 +245,33 @@ def test_a_switch_counts_what_it_changed(
     assert found.times["path"].tolist()
 
 
+@pytest.mark.parametrize(("switch", "expected"), [("compile_graphs", [0, 2, 4, 6, 7]), ("compile", [])])
+def test_graphs_of_torch_compile_are_told_where_steps_begin(
+    switch: str, expected: list[int], program: Callable[..., Program], tmp_path: Path
+) -> None:
+    """Else parts of a model that need no gradients overwrite one another."""
+    code = f"""
+import torch
+calls, marks = [], []
+torch.compile = lambda forward, **_: forward
+torch.compiler.cudagraph_mark_step_begin = lambda: marks.append(len(calls))
+model = torch.nn.Linear(4, 4)
+model.register_forward_hook(lambda *_: calls.append(1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(3):
+    # two passes before each update
+    for _ in range(2):
+        model(torch.ones(2, 4)).square().mean().backward()
+    optimizer.step()
+with torch.no_grad():
+    model(torch.ones(2, 4))
+    model(torch.ones(2, 4))
+assert marks == {expected}, marks
+"""
+    found = attempt(program(code=code), Request(), named_switches([switch]), tmp_path / "run")
+    assert (found.failure, dict(found.effects)) == ("", {switch: 1})
+
+
 def test_what_the_program_computes_is_the_same_each_time_and_with_a_switch_of_rounding(
     program: Callable[..., Program], tmp_path: Path
 ) -> None:
@@ -1462,7 +1489,7 @@ def test_a_run_is_expected_to_take_as_long_as_the_same_one_before(
         return replace(run_once(*given, **options), seconds=taken_s)
 
     monkeypatch.setattr(workflow, "attempt", takes_its_time)
-    monkeypatch.setattr(workflow.time, "monotonic", lambda: now_s)
+    monkeypatch.setattr(f"{workflow.__name__}.time.monotonic", lambda: now_s)
     found = prove(replace(named(plan, "compile", "compile_graphs", rounds=2), budget_s=151.0), Request())
     # 20 s, 30 s of each, and 70 s for all three again; at 30 s each, there would be no time for them
     assert ran[2:] == [("compile",), ("compile_graphs",), ("compile",), ("compile_graphs",), ()]

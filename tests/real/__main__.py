@@ -217,6 +217,12 @@ def proven(
         done = nightsight(["prove", *options], case, variables, Path(reports))
         for path in Path(reports).glob("*/proof/proof.json"):
             (folder / f"{case.name}.proof.json").write_bytes(path.read_bytes())
+        # what a program says that a switch breaks
+        logs = [
+            f"== {path}\n{path.read_text(errors='replace')[-3000:]}"
+            for path in Path(reports).glob("*/proof/log/**/*.log")
+        ]
+        (folder / f"{case.name}.prove.log").write_text("\n".join(logs))
         print(f"{case.name}: status {done.returncode} ({time.monotonic() - began:.0f} s)\n{done.stdout}", flush=True)
         print(done.stderr[-1500:] if done.returncode else "", flush=True)
 

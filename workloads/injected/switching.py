@@ -274,13 +274,19 @@ def _channels_last(torch: Any, effects: Effects) -> None:  # noqa: ANN401
     _around_models(torch, change)
 
 
+# modes of torch.compile that replay CUDA graphs
+_MODES_WITH_GRAPHS = ("reduce-overhead", "max-autotune")
+
+
 def _compiled(name: str, **options: Any) -> Change:  # noqa: ANN401
     """Return the switch that compiles the models of a program, each when it is called first."""
 
     def change_torch(torch: Any, effects: Effects) -> None:  # noqa: ANN401
         compiled: Any = WeakKeyDictionary()
+        begins_step = _steps_of_graphs(torch) if options.get("mode") in _MODES_WITH_GRAPHS else lambda: None
 
         def change(call: Any, module: Any, given: Any, named: Any) -> Any:  # noqa: ANN401
+            begins_step()
             if type(module).__name__ == "OptimizedModule":
                 effects.why[name] = "is compiled already"
                 return call(module, *given, **named)
@@ -302,6 +308,32 @@ def _compiled(name: str, **options: Any) -> Change:  # noqa: ANN401
         _around_models(torch, change)
 
     return change_torch
+
+
+def _steps_of_graphs(torch: Any) -> Callable[[], None]:  # noqa: ANN401
+    """Return what to call before each model: it tells torch.compile when the memory of CUDA graphs may be used again.
+
+    Left to itself, torch.compile takes each compiled part of a model that needs no gradients for a new step, and
+    overwrites what the part before it returned. A step begins with the first call after an update, and without
+    gradients with each call.
+    """
+    is_updated = [True]
+
+    def note(*_: object) -> None:
+        is_updated[0] = True
+
+    # of torch 2.1 and later
+    hook = getattr(torch.optim.optimizer, "register_optimizer_step_post_hook", None)
+    if not hook:
+        return lambda: None
+    hook(note)
+
+    def begins_step() -> None:
+        if is_updated[0] or not torch.is_grad_enabled():
+            is_updated[0] = False
+            torch.compiler.cudagraph_mark_step_begin()
+
+    return begins_step
 
 
 def _next_to_this(name: str) -> Any:  # noqa: ANN401

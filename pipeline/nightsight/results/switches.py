@@ -152,7 +152,10 @@ SWITCHES: Final = (
         done="models compiled into CUDA graphs",
         rules=("launch_bound",),
         numerics=ROUNDING,
-        code='model = torch.compile(model, mode="reduce-overhead")',
+        code=(
+            'model = torch.compile(model, mode="reduce-overhead")\n'
+            "torch.compiler.cudagraph_mark_step_begin()  # before each step"
+        ),
         excludes=("compile",),
         is_slow=True,
     ),
@@ -161,7 +164,10 @@ SWITCHES: Final = (
         done="models compiled with kernels chosen by timing",
         rules=(),
         numerics=ROUNDING,
-        code='model = torch.compile(model, mode="max-autotune")',
+        code=(
+            'model = torch.compile(model, mode="max-autotune")\n'
+            "torch.compiler.cudagraph_mark_step_begin()  # before each step"
+        ),
         excludes=("compile", "compile_graphs"),
         is_slow=True,
     ),
