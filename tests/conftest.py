@@ -68,13 +68,13 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(20_000, 20, 20)
 
 
-def written_nsys(folder: Path, behaviour: str = "ok", *, export: str = "gelu/gelu.sqlite.xz") -> Path:
+def written_nsys(folder: Path, behavior: str = "ok", *, export: str = "gelu/gelu.sqlite.xz") -> Path:
     """Write a fake nsys into a folder."""
     folder.mkdir(exist_ok=True)
     program = folder / "nsys"
     program.write_text(f"#!{sys.executable}\n{FAKE_NSYS.read_text()}")
     program.chmod(0o755)
-    settings = {"behaviour": behaviour, "export": export, "data": str(DATA / "nsys")}
+    settings = {"behavior": behavior, "export": export, "data": str(DATA / "nsys")}
     program.with_name("fake.json").write_text(json.dumps(settings))
     return program
 
@@ -114,7 +114,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def recorded(capture_file: Callable[[str], Path], shared: Path) -> Recorded:
-    """Return the recorded captures, read and analysed once: `recorded.report("train")`."""
+    """Return the recorded captures, read and analyzed once: `recorded.report("train")`."""
     return Recorded(capture_file, shared)
 
 
@@ -198,8 +198,8 @@ def gpu(machine: Path) -> None:
 def fake_nsys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
     """Put a fake nsys on PATH: `fake_nsys("importer")` chooses how it behaves, `export` the recording it exports."""
 
-    def install(behaviour: str = "ok", *, export: str = "gelu/gelu.sqlite.xz") -> Path:
-        program = written_nsys(tmp_path / "fake", behaviour, export=export)
+    def install(behavior: str = "ok", *, export: str = "gelu/gelu.sqlite.xz") -> Path:
+        program = written_nsys(tmp_path / "fake", behavior, export=export)
         monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
         return program
 
@@ -208,7 +208,7 @@ def fake_nsys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
 
 @pytest.fixture
 def remembered_analyses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Analyse the same events once only: for tests of commands, which are not about what the numbers are."""
+    """Analyze the same events once only: for tests of commands, which are not about what the numbers are."""
     monkeypatch.setattr(Analysis, "run", remembered)
     # a copy of the process would forget what it computed
     monkeypatch.setattr("nightsight.workflows.analysis.compute_in_fork", lambda *_: ())
@@ -227,12 +227,12 @@ def fake_ncu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., P
     report: what it leaves; by default the smallest one, as it takes NVIDIA's module seconds to read a large one.
     """
 
-    def install(behaviour: str = "ok", *, report: str = "range.ncu-rep.xz") -> Path:
+    def install(behavior: str = "ok", *, report: str = "range.ncu-rep.xz") -> Path:
         program = tmp_path / "fake" / "ncu"
         program.parent.mkdir(exist_ok=True)
         program.write_text(f"#!{sys.executable}\n{FAKE_NCU.read_text()}")
         program.chmod(0o755)
-        settings = {"behaviour": behaviour, "report": str(DATA / "ncu" / report)}
+        settings = {"behavior": behavior, "report": str(DATA / "ncu" / report)}
         program.with_name("ncu.json").write_text(json.dumps(settings))
         monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
         return program

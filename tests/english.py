@@ -1,11 +1,12 @@
 """Finds habits of our English that no native speaker has: `python -m tests.english [FILE...]`, a part of `make lint`.
 
-It reads messages, help, docstrings, comments and documents alike. CONTRIBUTING lists the words that we use.
+It reads messages, help, docstrings, comments and documents alike, and the spelling of names also in tests. CONTRIBUTING
+lists the words that we use.
 """
 
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -43,26 +44,40 @@ HABITS: Final = {
     r"\bnot any more\b": "no longer",
     r"\bwith each other\b(?= alike)": "alike",
 }
+# cancelled() is a function of GitHub's workflows, and aria-labelledby an attribute of HTML
+BRITISH: Final = {
+    r"(?<![^\W_])(?:un)?(?:(?:behavi|neighb|col|fav)our|centred|labell(?!edby)|modell|misspelt|spelt)\w*": "American",
+    r"(?<![^\W_])(?:un)?(?:normal|optim|initial|recogn|serial|synchron|summar|organ|minim|maxim|util)"
+    r"is(?:e[ds]?|er|ing|ation)(?![^\W_])": "-ize",
+    r"(?<![^\W_])(?:analys(?:e[dr]?|ers|ing)|grey|centre|licence)(?![^\W_])": "American",
+}
+_SPELLED: Final = ("tests/**/*.py",)
 
 
-def found(text: str) -> Iterator[tuple[int, str, str]]:
+def habits(text: str, patterns: Mapping[str, str]) -> Iterator[tuple[int, str, str]]:
     """Yield the line, the words and the advice for each habit in a text."""
-    for pattern, advice in HABITS.items():
+    for pattern, advice in patterns.items():
         for match in re.finditer(pattern, text, re.IGNORECASE | re.MULTILINE):
             yield text.count("\n", 0, match.start()) + 1, match[0], advice
 
 
-def files() -> list[Path]:
-    """Return all files that hold English."""
-    every = {path for pattern in _FILES for path in ROOT.glob(pattern)}
-    return sorted(path for path in every if path.is_file() and not {"node_modules", "vendor"} & {*path.parts})
+def files(patterns: Sequence[str]) -> list[Path]:
+    """Return the files of these patterns that hold English."""
+    every = {path for pattern in patterns for path in ROOT.glob(pattern)}
+    left_out = {"node_modules", "vendor", "blind.py", "blind_cases.py", Path(__file__).name}
+    return sorted(path for path in every if path.is_file() and not left_out & {*path.parts})
 
 
 def main(names: Sequence[str]) -> int:
     """Print what was found; return 1 if anything was."""
+    everything = HABITS | BRITISH
+    if names:
+        every = dict.fromkeys(map(Path, names), everything)
+    else:
+        every = dict.fromkeys(files(_SPELLED), BRITISH) | dict.fromkeys(files(_FILES), everything)
     count = 0
-    for path in map(Path, names) if names else files():
-        for line, words, advice in sorted(found(path.read_text(encoding="utf-8", errors="replace"))):
+    for path, patterns in every.items():
+        for line, words, advice in sorted(habits(path.read_text(encoding="utf-8", errors="replace"), patterns)):
             place = path.relative_to(ROOT) if path.is_absolute() else path
             sys.stdout.write(f"{place}:{line}: {words!r}: {advice}\n")
             count += 1

@@ -37,7 +37,7 @@ CASES: Final = (
 )
 WIDTH: Final = 1280
 HEIGHT: Final = 860
-COLOURS: Final = 160
+COLORS: Final = 160
 
 
 def main() -> None:
@@ -85,7 +85,7 @@ def shoot(browser: Any, html: Path, picture: Path, scheme: str, *, is_cut: bool 
     height = int(last["y"] + last["height"]) + 12 if is_cut else HEIGHT
     taken = tab.screenshot(clip={"x": 0, "y": 0, "width": WIDTH, "height": min(height, HEIGHT)})
     tab.close()
-    Image.open(io.BytesIO(taken)).convert("RGB").quantize(COLOURS).save(picture, optimize=True)
+    Image.open(io.BytesIO(taken)).convert("RGB").quantize(COLORS).save(picture, optimize=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The recorded captures as tests see them: read and analysed once in a session, whichever process needs it first.
+"""The recorded captures as tests see them: read and analyzed once in a session, whichever process needs it first.
 
 Also on which of them laws are tested that hold for every capture.
 """

@@ -45,7 +45,7 @@ def result(name: str, table: pd.DataFrame | None, **fields: Any) -> Result:
     return Result(name, fields.pop("title", name), fields.pop("help", f"What {name} means."), table, **fields)
 
 
-def analysed(profile: Profile, name: str) -> Result:
+def analyzed(profile: Profile, name: str) -> Result:
     """Return one result of a profile, and compute no other."""
     result = find(analyze(Timeline(profile)), name)
     assert result is not None
@@ -53,7 +53,7 @@ def analysed(profile: Profile, name: str) -> Result:
 
 
 def advised(timeline: Timeline) -> tuple[Finding, ...]:
-    """Return the advice on a timeline; only what advice reads is analysed."""
+    """Return the advice on a timeline; only what advice reads is analyzed."""
     return advise(analyze(timeline, NEEDS))
 
 

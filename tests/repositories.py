@@ -5,7 +5,7 @@ from pathlib import Path
 
 from nightsight.collect.tools import allowed_environment
 
-# a recording that is analysed quickly: what matters is how runs are made, not what is in them
+# a recording that is analyzed quickly: what matters is how runs are made, not what is in them
 SMALL = "causes/unfused.sqlite.xz"
 _WHO = ("-c", "user.name=Tester", "-c", "user.email=tester@example.invalid", "-c", "init.defaultBranch=main")
 

@@ -11,7 +11,7 @@ from nightsight.events.timeline import Timeline
 from nightsight.model.report import Finding
 from tests.properties import examples
 from tests.replays import alone, joined, launch, rule
-from tests.reports import advised, analysed
+from tests.reports import advised, analyzed
 from tests.timeline import draw
 
 # kernels from beginning to end, launched ahead: nothing else to advise
@@ -197,6 +197,6 @@ def test_a_verdict_is_in_the_table_of_rules_and_is_no_advice() -> None:
     message = "The kernel is utilizing greater than 80.0% of the available compute or memory performance of the device"
     said = [rule("SOLBottleneck", None, kind="info", message=message), rule("CPIStall", 50, kind="info")]
     timeline = joined(draw(BUSY), launch("a", rules=said))
-    rules = analysed(timeline.profile, "ncu_rules")
+    rules = analyzed(timeline.profile, "ncu_rules")
     assert message in rules.rows["message"].tolist()
     assert findings(timeline) == []

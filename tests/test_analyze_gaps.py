@@ -29,7 +29,7 @@ def found(picture: str, *columns: str) -> list[list[object]]:
     return list(table[list(columns)].to_numpy().tolist())
 
 
-def test_a_gap_has_a_time_a_cause_and_neighbours() -> None:
+def test_a_gap_has_a_time_a_cause_and_neighbors() -> None:
     picture = """
         nvtx  ....[load      ]
         cpu   L.......CC......
@@ -41,7 +41,7 @@ def test_a_gap_has_a_time_a_cause_and_neighbours() -> None:
     ]
 
 
-def test_gaps_at_the_ends_of_the_window_have_one_neighbour() -> None:
+def test_gaps_at_the_ends_of_the_window_have_one_neighbor() -> None:
     assert found("nvtx  [measure  ]\ncpu   L.\ns7    ...aaa.....", "time_ns", "gap_ns", "before", "after") == [
         [6, 5, "a", ""],
         [0, 3, "", "a"],

@@ -8,7 +8,7 @@ from nightsight.analyze.ranges.marks import marks
 from nightsight.events.timeline import Timeline
 from nightsight.model.report import Profile, Result
 from nightsight.tables import conform, empty
-from tests.reports import analysed
+from tests.reports import analyzed
 from tests.timeline import draw
 
 
@@ -27,7 +27,7 @@ def changed(profile: Profile, **columns: Any) -> Profile:
 
 
 def result(profile: Profile) -> Result:
-    return analysed(profile, "nvtx_marks")
+    return analyzed(profile, "nvtx_marks")
 
 
 def test_marks_of_a_name_are_counted_and_their_median_interval_taken() -> None:

@@ -126,7 +126,7 @@ def test_even_stages_that_are_kept_busy_get_no_advice() -> None:
 
 
 @pytest.mark.parametrize("ranks", [2, 4])
-def test_neighbours_that_exchange_are_no_pipeline(ranks: int) -> None:
+def test_neighbors_that_exchange_are_no_pipeline(ranks: int) -> None:
     # halos, or a ring of two: each sends to and receives from all that are next to it, in one kernel
     near = [tuple(other for other in (rank - 1, rank + 1) if 0 <= other < ranks) for rank in range(ranks)]
     programs = [[Op(work=1_000_000 + 400_000 * (rank == 1)), Op(to=one, of=one)] * 2 for rank, one in enumerate(near)]

@@ -16,7 +16,7 @@ from nightsight.model.report import Profile
 from nightsight.render.table.layouts import layout_of
 from nightsight.tables import MODULE, PUSH_POP, conform, empty, nest
 from tests.recorded import Recorded
-from tests.reports import analysed
+from tests.reports import analyzed
 from tests.timeline import draw, side_by_side
 
 SPANS = st.lists(
@@ -118,7 +118,7 @@ def test_ranges_of_two_processes_have_a_row_each_with_their_own_work() -> None:
     timeline = Timeline(side_by_side(first, second))
     table = range_time(timeline).frame[["path", "pid", "instances", "kernels", "kernel_ns"]]
     assert table.to_numpy().tolist() == [["s", 5, 2, 2, 6000], ["s", 6, 2, 1, 3000]]
-    result = analysed(timeline.profile, "nvtx_ranges")
+    result = analyzed(timeline.profile, "nvtx_ranges")
     shown = layout_of(result).prepare(result.rows)
     assert shown[["name", "pid", "level"]].to_numpy().tolist() == [["s", 5, 0], ["s", 6, 0]]
 
@@ -126,7 +126,7 @@ def test_ranges_of_two_processes_have_a_row_each_with_their_own_work() -> None:
 def test_a_range_is_below_that_around_it_in_its_own_process() -> None:
     inside = "nvtx  [a       ]\nnvtx  .[b ]....."
     both = side_by_side(draw(inside), draw(f"{inside}\nnvtx  .....[c]"))
-    result = analysed(both, "nvtx_ranges")
+    result = analyzed(both, "nvtx_ranges")
     shown = layout_of(result).prepare(result.rows)
     assert shown[["name", "pid", "level"]].to_numpy().tolist() == [
         ["a", 5, 0],
@@ -160,7 +160,7 @@ def test_ranges_that_never_ended_are_said_with_the_first_names() -> None:
     assert finding.detail.startswith(f"`{'a' * 47}…`, `c`, `d` and 1 more: the capture holds only their start.")
     note = "4 ranges were never ended and are counted up to the last event recorded."
     for name in ("nvtx_ranges", "range_iterations"):
-        assert analysed(profile, name).notes == (note,)
+        assert analyzed(profile, name).notes == (note,)
 
 
 def test_one_range_that_never_ended_is_named() -> None:
@@ -187,7 +187,7 @@ def test_what_is_too_deep_is_in_one_row_and_owns_its_work_once(depth: int) -> No
     kernel = conform("kernels", pd.DataFrame([{**draw("cpu  L\ns7   .a").table("kernels").iloc[0], **call, **place}]))
     tables = {"ranges": ranges, "kernels": kernel, "memory_ops": empty("memory_ops")}
     profile = Profile({**tables, "api_calls": on_threads("api_calls", [call])})
-    result = analysed(profile, "nvtx_ranges")
+    result = analyzed(profile, "nvtx_ranges")
     rows, deeper = result.rows, max(depth - 64, 0)
     assert len(rows) == min(depth, 65)
     assert rows["instances"].sum() == depth

@@ -620,8 +620,8 @@ def sampled(profile: Profile, each_ns: int, *threads: int, lines: Sequence[int] 
     (process,) = calls["process"].unique()
     rows = {"start_ns": times, "process": process, "thread": np.resize(threads, len(times)), "pid": 1, "tid": 1}
     line = np.repeat(lines, len(threads))
-    table = pd.DataFrame(rows).assign(stack="summarise")
-    table["function"] = [f"summarise (line {number})" for number in np.resize(line, len(times)).tolist()]
+    table = pd.DataFrame(rows).assign(stack="summarize")
+    table["function"] = [f"summarize (line {number})" for number in np.resize(line, len(times)).tolist()]
     return Timeline(replace(profile, tables={**profile.tables, "python_samples": conform("python_samples", table)}))
 
 
@@ -631,7 +631,7 @@ def test_another_thread_that_runs_python_keeps_the_one_that_launches_from_it() -
     own = int(profile.table("api_calls")["thread"].iloc[0])
     timeline = sampled(profile, 50_000, own, own + 1)
     (found,) = (gain for gain in simulate(timeline).gains if gain.remedy.rule == "interpreter")
-    assert found.remedy.name == "summarise"
+    assert found.remedy.name == "summarize"
     # half of the samples, and so of the host code
     assert found.gain_ns == pytest.approx(3 * 450_000, rel=0.1)
     # alone, or where only one place waits, it is something else

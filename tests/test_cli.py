@@ -154,7 +154,7 @@ def test_a_failing_program_keeps_its_partial_report_and_the_status_says_so(
 
 
 @pytest.mark.parametrize(
-    ("behaviour", "message"),
+    ("behavior", "message"),
     [
         ("importer", "its importer did not start"),
         ("no report", "nsys wrote no report"),
@@ -162,9 +162,9 @@ def test_a_failing_program_keeps_its_partial_report_and_the_status_says_so(
     ],
 )
 def test_what_nsys_can_do_wrong_is_told_without_a_traceback(
-    run: Any, script: Any, fake_nsys: FakeNsys, behaviour: str, message: str
+    run: Any, script: Any, fake_nsys: FakeNsys, behavior: str, message: str
 ) -> None:
-    fake_nsys(behaviour)
+    fake_nsys(behavior)
     result = run("profile", "--collector", "nsys", script(), expect=UNREADABLE)
     error, hint = error_lines(result)
     assert message in error
@@ -264,7 +264,7 @@ def test_other_mistakes_are_not_said_to_be_for_the_program(run: Any, given: str)
     assert "for the program" not in run(*given.split(), expect=USAGE).stderr
 
 
-def test_a_misspelt_workload_is_told_the_nearest(run: Any) -> None:
+def test_a_misspelled_workload_is_told_the_nearest(run: Any) -> None:
     assert "Did you mean mlp?" in run("profile", "mlpp", expect=USAGE).stderr
 
 

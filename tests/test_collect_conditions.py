@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nightsight.collect import doctor
-from nightsight.collect.conditions import Sample, conditions_of, current_state, findings_of, logging_gpus
+from nightsight.collect.conditions import GpuSample, conditions_of, current_state, findings_of, logging_gpus
 from nightsight.collect.doctor import Check, examine
 from nightsight.errors import ToolError
 from nightsight.model.report import Conditions, Report
@@ -165,7 +165,7 @@ def test_the_slice_of_mig_is_named(
 NUMBERS = st.one_of(st.none(), st.floats(0, 1e5))
 SAMPLES = st.lists(
     st.builds(
-        Sample,
+        GpuSample,
         device=st.integers(0, 2),
         busy_pct=st.one_of(st.none(), st.integers(0, 100).map(float)),
         sm_mhz=NUMBERS,
@@ -180,7 +180,7 @@ SAMPLES = st.lists(
 
 
 @given(SAMPLES)
-def test_conditions_are_medians_of_the_samples_of_a_busy_gpu(samples: list[Sample]) -> None:
+def test_conditions_are_medians_of_the_samples_of_a_busy_gpu(samples: list[GpuSample]) -> None:
     found = {condition.device: condition for condition in conditions_of(samples)}
     used = {s.device for s in samples if s.is_ours} or {s.device for s in samples if s.busy_pct}
     assert set(found) == (used or {s.device for s in samples})
@@ -198,20 +198,20 @@ def test_conditions_are_medians_of_the_samples_of_a_busy_gpu(samples: list[Sampl
 
 
 @given(SAMPLES, st.randoms())
-def test_the_order_of_samples_does_not_matter(samples: list[Sample], random: Any) -> None:
+def test_the_order_of_samples_does_not_matter(samples: list[GpuSample], random: Any) -> None:
     shuffled = samples.copy()
     random.shuffle(shuffled)
     assert conditions_of(shuffled) == conditions_of(samples)
 
 
 def test_clocks_that_drop_when_the_gpu_is_idle_are_no_slowdown() -> None:
-    idle = Sample(0, busy_pct=0, sm_mhz=345, reasons=0x5)
-    (found,) = conditions_of([idle, Sample(0, busy_pct=80, sm_mhz=1980), idle])
+    idle = GpuSample(0, busy_pct=0, sm_mhz=345, reasons=0x5)
+    (found,) = conditions_of([idle, GpuSample(0, busy_pct=80, sm_mhz=1980), idle])
     assert (found.sm_mhz, found.lowest_sm_mhz, found.throttled, found.samples) == (1980, 1980, (), 1)
 
 
 def test_clocks_that_were_set_are_a_policy() -> None:
-    assert conditions_of([Sample(0, busy_pct=1, has_set_clocks=True)])[0].clock_policy == "locked"
+    assert conditions_of([GpuSample(0, busy_pct=1, has_set_clocks=True)])[0].clock_policy == "locked"
 
 
 def test_a_slowdown_is_a_warning_that_names_its_causes() -> None:

@@ -126,16 +126,16 @@ def test_what_was_on_the_path_of_python_stays_there(monkeypatch: pytest.MonkeyPa
 SHOW = "tr '\\0' '\\n' < /proc/$PPID/cmdline; echo names=$NIGHTSIGHT_NAMES"
 
 
-@pytest.mark.parametrize("behaviour", ["ok", "old", "no help"])
+@pytest.mark.parametrize("behavior", ["ok", "old", "no help"])
 @pytest.mark.parametrize("names", [None, (), ("modules", "shapes", "python")])
 def test_a_capture_with_every_nsys(
-    fake_nsys: Callable[..., Path], tmp_path: Path, behaviour: str, names: tuple[str, ...] | None
+    fake_nsys: Callable[..., Path], tmp_path: Path, behavior: str, names: tuple[str, ...] | None
 ) -> None:
-    fake_nsys(behaviour)
+    fake_nsys(behavior)
     request = Request(tmp_path / "captures", tmp_path / "logs", timeout_s=20, names=names)
     capture = collect_nsys(Program("tiny", "command", ("/bin/sh", "-c", SHOW)), request)
     lines = (request.logs / "profile.log").read_text().splitlines()
-    can = behaviour == "ok"
+    can = behavior == "ok"
     assert ("--pytorch=autograd-shapes-nvtx" in lines, SAMPLING in lines) == (bool(names) and can,) * 2
     assert ("names=modules annotated" if can else "names=modules") in lines or not names
     assert [finding.rule for finding in capture.findings] == ["no_names"] * (bool(names) and not can)

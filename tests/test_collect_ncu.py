@@ -251,7 +251,7 @@ def test_it_is_ended_without_a_program_called_kill(
 
 
 @pytest.mark.parametrize(
-    ("behaviour", "words"),
+    ("behavior", "words"),
     [
         ("no permission", ("may not read GPU performance counters", "CAP_SYS_ADMIN|SYS_ADMIN")),
         ("busy", ("Another profiler", "dcgmi")),
@@ -270,9 +270,9 @@ def test_it_is_ended_without_a_program_called_kill(
     ],
 )
 def test_why_there_is_no_report_is_said_with_what_to_do(
-    fake_ncu: FakeNcu, program: Program, request_: Request, behaviour: str, words: tuple[str, ...]
+    fake_ncu: FakeNcu, program: Program, request_: Request, behavior: str, words: tuple[str, ...]
 ) -> None:
-    fake_ncu(behaviour)
+    fake_ncu(behavior)
     collected = ("--section", "NoSuch", "--section", "Occupancy", "--metrics", "no_such,sm__cycles.sum")
     replay = Replay(pattern="gelu", nvtx_range="step", collected=collected)
     replayed = replay_kernels(program, request_, replay)
@@ -328,11 +328,11 @@ def test_what_was_looked_for_in_vain_is_named(
     assert "_Z3" not in finding.detail
 
 
-@pytest.mark.parametrize(("behaviour", "has_report"), [("slow", True), ("nothing yet", False)])
+@pytest.mark.parametrize(("behavior", "has_report"), [("slow", True), ("nothing yet", False)])
 def test_ctrl_c_keeps_what_is_done(
-    fake_ncu: FakeNcu, program: Program, request_: Request, interrupt: Any, behaviour: str, *, has_report: bool
+    fake_ncu: FakeNcu, program: Program, request_: Request, interrupt: Any, behavior: str, *, has_report: bool
 ) -> None:
-    ncu = fake_ncu(behaviour)
+    ncu = fake_ncu(behavior)
     interrupt(ncu.with_name("ncu.seen.json"))
     replayed = replay_kernels(program, request_, Replay())
     assert (replayed.report is not None) is has_report

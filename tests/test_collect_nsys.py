@@ -79,20 +79,20 @@ def test_a_program_leaves_a_report_and_its_export(fake_nsys: Callable[..., Path]
     assert "hello" in (request_.logs / "profile.log").read_text()
 
 
-@pytest.mark.parametrize(("behaviour", "has_payloads"), [("ok", True), ("old", False), ("no help", False)])
+@pytest.mark.parametrize(("behavior", "has_payloads"), [("ok", True), ("old", False), ("no help", False)])
 def test_payloads_are_exported_if_nsys_can(
-    fake_nsys: Callable[..., Path], request_: Request, behaviour: str, has_payloads: bool
+    fake_nsys: Callable[..., Path], request_: Request, behavior: str, has_payloads: bool
 ) -> None:
-    program = fake_nsys(behaviour)
+    program = fake_nsys(behavior)
     assert collect_nsys(OK, request_).failure == ""
     assert ("--include-json" in program.with_name("exported").read_text().split()) == has_payloads
 
 
-@pytest.mark.parametrize("behaviour", ["ok", "old", "no help"])
+@pytest.mark.parametrize("behavior", ["ok", "old", "no help"])
 def test_no_variable_of_the_caller_is_recorded(
-    fake_nsys: Callable[..., Path], request_: Request, monkeypatch: pytest.MonkeyPatch, behaviour: str
+    fake_nsys: Callable[..., Path], request_: Request, monkeypatch: pytest.MonkeyPatch, behavior: str
 ) -> None:
-    fake_nsys(behaviour)
+    fake_nsys(behavior)
     monkeypatch.setenv("CI_JOB_PASS", "hush")
     monkeypatch.setenv("NCCL_DEBUG", "WARN")
     monkeypatch.setenv("HF_HOME", "/models")
@@ -300,7 +300,7 @@ def test_without_libdw_the_cause_and_the_recording_are_named(fake_nsys: Callable
 
 def test_an_option_that_nsys_does_not_know(fake_nsys: Callable[..., Path], request_: Request) -> None:
     fake_nsys()
-    with pytest.raises(ToolError, match="did not start tiny: unrecognised option '--no-such-option'") as raised:
+    with pytest.raises(ToolError, match="did not start tiny: unrecognized option '--no-such-option'") as raised:
         collect_nsys(OK, replace(request_, nsys_arguments=("--no-such-option=1",)))
     assert "nsys profile --help" in raised.value.hint
 
@@ -314,7 +314,7 @@ def test_a_stale_report_is_never_taken_for_a_new_one(fake_nsys: Callable[..., Pa
 
 
 @pytest.mark.parametrize(
-    ("behaviour", "program", "error", "message"),
+    ("behavior", "program", "error", "message"),
     [
         ("damaged", OK, ToolError, "cannot export tiny.nsys-rep: nsys export ended with exit status 1"),
         ("damaged", FAILS, WorkloadError, "tiny ended with exit status 3, and the capture cannot be read"),
@@ -325,12 +325,12 @@ def test_an_export_that_fails_leaves_no_database(
     *,
     fake_nsys: Callable[..., Path],
     request_: Request,
-    behaviour: str,
+    behavior: str,
     program: Program,
     error: type[Exception],
     message: str,
 ) -> None:
-    fake_nsys(behaviour)
+    fake_nsys(behavior)
     with pytest.raises(error, match=message):
         collect_nsys(program, request_)
     assert [path.name for path in request_.captures.iterdir()] == ["tiny.nsys-rep"]

@@ -21,8 +21,8 @@ SCRIPT = Program("tiny", "script", ("python3", "tiny.py"))
 def told(fake_nsys: Callable[..., Path], tmp_path: Path) -> Callable[..., list[str]]:
     """Record something with a fake nsys; return the arguments that it was given."""
 
-    def collect(*recordings: str, behaviour: str = "ok") -> list[str]:
-        fake_nsys(behaviour)
+    def collect(*recordings: str, behavior: str = "ok") -> list[str]:
+        fake_nsys(behavior)
         request = Request(tmp_path / "captures", tmp_path / "logs", timeout_s=20, recordings=recordings)
         collect_nsys(PROGRAM, request)
         return (request.logs / "profile.log").read_text().splitlines()
@@ -54,15 +54,15 @@ def test_memory_usage_needs_no_samples(told: Callable[..., list[str]]) -> None:
     assert "--sample=none" in options
 
 
-@pytest.mark.parametrize(("behaviour", "option"), [("ok", "devices"), ("no help", "devices"), ("old", "device")])
+@pytest.mark.parametrize(("behavior", "option"), [("ok", "devices"), ("no help", "devices"), ("old", "device")])
 def test_the_name_of_the_option_for_counters_is_that_of_the_version(
-    told: Callable[..., list[str]], behaviour: str, option: str
+    told: Callable[..., list[str]], behavior: str, option: str
 ) -> None:
-    assert f"--gpu-metrics-{option}=all" in told("gpu-metrics", behaviour=behaviour)
+    assert f"--gpu-metrics-{option}=all" in told("gpu-metrics", behavior=behavior)
 
 
 @pytest.mark.parametrize(
-    ("behaviour", "remedy"),
+    ("behavior", "remedy"),
     [
         ("no right to counters", "NVreg_RestrictProfilingToAdminUsers=0"),
         ("counters in use", "dcgmi profile --pause"),
@@ -70,9 +70,9 @@ def test_the_name_of_the_option_for_counters_is_that_of_the_version(
     ],
 )
 def test_counters_that_nsys_cannot_sample(
-    fake_nsys: Callable[..., Path], request_: Request, behaviour: str, remedy: str
+    fake_nsys: Callable[..., Path], request_: Request, behavior: str, remedy: str
 ) -> None:
-    fake_nsys(behaviour)
+    fake_nsys(behavior)
     with pytest.raises(ToolError, match="nsys did not start tiny: Illegal --gpu-metrics-devices") as raised:
         collect_nsys(PROGRAM, request_)
     first, *said = raised.value.hint.splitlines()
@@ -82,7 +82,7 @@ def test_counters_that_nsys_cannot_sample(
 
 
 @pytest.mark.parametrize(
-    ("behaviour", "recordings", "rules"),
+    ("behavior", "recordings", "rules"),
     [
         ("no sampling", ("python-backtrace",), ["no_stacks"]),
         ("no sampling", ("memory-usage",), []),
@@ -90,9 +90,9 @@ def test_counters_that_nsys_cannot_sample(
     ],
 )
 def test_stacks_that_could_not_be_taken_are_a_finding(
-    *, fake_nsys: Callable[..., Path], request_: Request, behaviour: str, recordings: tuple[str, ...], rules: list[str]
+    *, fake_nsys: Callable[..., Path], request_: Request, behavior: str, recordings: tuple[str, ...], rules: list[str]
 ) -> None:
-    fake_nsys(behaviour)
+    fake_nsys(behavior)
     capture = collect_nsys(PROGRAM, replace(request_, recordings=recordings))
     assert [finding.rule for finding in capture.findings] == rules
 

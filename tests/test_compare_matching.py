@@ -25,13 +25,13 @@ def kernels(*rows: tuple[str, float, float, str]) -> pd.DataFrame:
 
 
 def found(before: pd.DataFrame, after: pd.DataFrame) -> list[tuple[str, tuple[str, ...], tuple[str, ...]]]:
-    return [(match.name, match.baseline, match.candidate) for match in matches(before, after).found]
+    return [(match.name, match.baseline, match.candidate) for match in matches(before, after).kernels]
 
 
 def test_another_tile_is_a_new_name_for_the_same_kernel() -> None:
     before, after = kernels((GEMM, 6, 600.0, "step / forward")), kernels((OTHER_GEMM, 6, 500.0, "step / forward"))
     assert found(before, after) == [(OTHER_GEMM, (GEMM,), (OTHER_GEMM,))]
-    assert matches(before, after).found[0].note == f"renamed from {GEMM}"
+    assert matches(before, after).kernels[0].note == f"renamed from {GEMM}"
 
 
 def test_the_same_work_at_the_same_place_is_renamed_whatever_it_is_called() -> None:
@@ -63,13 +63,13 @@ def test_each_name_is_used_once() -> None:
 @pytest.mark.parametrize("place", ["", "step / loss"])
 def test_several_that_go_and_one_that_comes_are_fused(place: str) -> None:
     before, after = kernels((ADD, 2, 200.0, place), (TANH, 1, 100.0, place)), kernels((FUSED, 1, 150.0, place))
-    (match,) = matches(before, after).found
+    (match,) = matches(before, after).kernels
     assert (match.name, set(match.baseline), match.candidate) == (FUSED, {ADD, TANH}, (FUSED,))
     assert match.note.startswith("fused from ")
 
 
 def test_a_lost_fusion_is_the_reverse() -> None:
-    (match,) = matches(kernels((FUSED, 1, 150.0, "")), kernels((ADD, 2, 200.0, ""), (TANH, 1, 100.0, ""))).found
+    (match,) = matches(kernels((FUSED, 1, 150.0, "")), kernels((ADD, 2, 200.0, ""), (TANH, 1, 100.0, ""))).kernels
     assert (match.name, match.baseline, set(match.candidate)) == (FUSED, (FUSED,), {ADD, TANH})
     assert match.note.startswith("split into ")
 
@@ -126,7 +126,7 @@ def test_of_very_many_new_names_those_that_do_the_same_are_found() -> None:
         for name, way in (("void mine::work_{}<float>(float*)", 1), ("void mine::work_{}<half>(float*)", -1))
     )
     matched = matches(before, after)
-    assert {(one.baseline, one.candidate) for one in matched.found} == {
+    assert {(one.baseline, one.candidate) for one in matched.kernels} == {
         ((name,), (name.replace("float>", "half>"),)) for name in before["name"]
     }
     assert matched.note == ""

@@ -48,7 +48,7 @@ class Terminal(io.TextIOWrapper):
 
 @pytest.fixture
 def environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ask for no width and no colours."""
+    """Ask for no width and no colors."""
     monkeypatch.delenv("COLUMNS", raising=False)
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("TERM", "xterm")
@@ -101,7 +101,7 @@ def test_the_path_goes_to_scripts_and_the_screen_to_the_terminal(capture_file: C
 
 
 @pytest.mark.parametrize("variables", [{"TERM": "dumb"}, {"NO_COLOR": "1"}])
-def test_some_terminals_want_no_colours(capture_file: CaptureFile, tmp_path: Path, variables: dict[str, str]) -> None:
+def test_some_terminals_want_no_colors(capture_file: CaptureFile, tmp_path: Path, variables: dict[str, str]) -> None:
     done, shown = on_terminal("report", capture_file("graph"), folder=tmp_path, variables=variables)
     assert done.stdout == "report: graph.report.html\n"
     screen = shown[shown.index("\r\ngraph: ") :]

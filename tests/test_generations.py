@@ -17,7 +17,7 @@ from nightsight.results.capture import NOT_SHOWN
 from nightsight.stats import REPORTS, stats_table, write_stats
 from nightsight.tables import DETAILS, conform, empty
 from tests.build import GENERATIONS, build
-from tests.reports import analysed
+from tests.reports import analyzed
 from tests.timeline import PROCESS, draw
 
 TRAIN = """
@@ -286,7 +286,7 @@ def test_marks_without_any_range_are_read(generation: str, tmp_path: Path) -> No
 @pytest.mark.parametrize("generation", DEVICES_SAY_WHICH_GPU)
 def test_ranks_that_both_call_their_gpu_0_have_a_gpu_each(generation: str, tmp_path: Path) -> None:
     profile = read(build(_two_processes(), tmp_path / "export.sqlite", generation=generation))
-    assert analysed(profile, "gpu_time").rows["device"].tolist() == [0, 1]
+    assert analyzed(profile, "gpu_time").rows["device"].tolist() == [0, 1]
     assert set(stats_table(profile, "cuda_kern_exec_sum")["DevId"]) == {0}
 
 
@@ -294,5 +294,5 @@ def test_ordinals_that_are_swapped_are_swapped_back(tmp_path: Path) -> None:
     drawn = draw("cpu  L.L\ns7:0  ..a\ns7:1  ....bbb")
     swapped = _on_gpus(drawn, lambda operations: 1 - operations["device"])
     profile = read(build(swapped, tmp_path / "export.sqlite", generation="2025"))
-    busy = analysed(profile, "gpu_time").rows.set_index("device")["busy_ns"]
+    busy = analyzed(profile, "gpu_time").rows.set_index("device")["busy_ns"]
     assert busy.to_dict() == {0: 3000, 1: 1000}

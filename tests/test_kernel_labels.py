@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nightsight.events.kernel_labels import NAME_LENGTH, OTHER, Labels, family_of, label_of
-from nightsight.events.kernel_names import base_name, normalised
+from nightsight.events.kernel_labels import NAME_LENGTH, OTHER, KernelLabels, family_of, label_of
+from nightsight.events.kernel_names import base_name, normalized
 from nightsight.texts import NO_NAME, printable
 from tests.recorded import DATA
 from tests.reports import HOSTILE
@@ -273,7 +273,7 @@ def test_a_return_type_is_no_part_of_a_name(qualifier: str, returned: str, behin
     name = f"{qualifier}{returned}{FUNCTION}{behind}"
     assert label_of(name) == "kernel<int, int, float, 0, 7>"
     assert base_name(name) == "kernel"
-    assert normalised(name) == normalised(f"void {FUNCTION}")
+    assert normalized(name) == normalized(f"void {FUNCTION}")
 
 
 @pytest.mark.parametrize(
@@ -303,7 +303,7 @@ NAMES = (
 def test_kernels_that_would_read_the_same_add_the_first_words_that_differ() -> None:
     wide = XMMA.format("32x32x8").replace("warpsize1x2x1", "warpsize2x1x1")
     both = [VECTORIZED.format(f"at::native::{one}UnaryFunctor<float, MulFunctor<float>>") for one in "AB"]
-    labels = Labels([XMMA.format("32x32x8"), wide, *both, "a(int)", "a(float)", "k::a(int)"])
+    labels = KernelLabels([XMMA.format("32x32x8"), wide, *both, "a(int)", "a(float)", "k::a(int)"])
     assert labels.short(XMMA.format("32x32x8")) == "gemm f32 tn 32x32x8 warpsize1x2x1"
     assert labels.short(wide) == "gemm f32 tn 32x32x8 warpsize2x1x1"
     assert [labels.short(name) for name in both] == [f"elementwise mul<float> {one}UnaryFunctor" for one in "AB"]
@@ -313,7 +313,7 @@ def test_kernels_that_would_read_the_same_add_the_first_words_that_differ() -> N
 
 def test_a_label_is_cut_before_what_tells_it_apart() -> None:
     names = [f"{'long_' * 20}{tile}_{'name_' * 20}kernel" for tile in ("32x32", "64x32")]
-    labels = Labels(names)
+    labels = KernelLabels(names)
     assert [labels.short(name, 30) for name in names] == ["long_long_…_kernel 32x32", "long_long_…_kernel 64x32"]
 
 
@@ -327,19 +327,19 @@ def test_two_spellings_of_one_kernel_have_one_label() -> None:
         "at::native::reduce_kernel<128,4,at::native::ReduceOp<float,at::native::func_wrapper_t<float,"
         "at::native::sum_functor<float>::operator()(at::TensorIterator&)::{lambda(float,float)#1}>>>"
     )
-    labels = Labels([of_nsys, of_ncu])
+    labels = KernelLabels([of_nsys, of_ncu])
     assert labels.short(of_nsys, 44) == labels.short(of_ncu, 44) == "reduce sum<float>"
     assert labels.short(f"4. {of_ncu}", 44) == "4. reduce sum<float>"
 
 
-@given(st.lists(NAMES, min_size=1, max_size=12, unique_by=normalised), st.sampled_from([44, 48, 90]))
+@given(st.lists(NAMES, min_size=1, max_size=12, unique_by=normalized), st.sampled_from([44, 48, 90]))
 def test_kernels_of_a_page_that_differ_have_labels_that_differ(names: list[str], length: int) -> None:
-    labels = Labels(names)
+    labels = KernelLabels(names)
     shown = [labels.short(name, length) for name in names]
     assert len(set(shown)) == len(names)
     assert all(1 <= len(text) <= length for text in shown)
     # nothing depends on the order
-    again = Labels(random.Random(0).sample(names, len(names)))
+    again = KernelLabels(random.Random(0).sample(names, len(names)))
     assert [again.short(name, length) for name in names] == shown
 
 
@@ -348,8 +348,8 @@ REAL = lzma.decompress((DATA / "kernel_names.txt.xz").read_bytes()).decode().spl
 
 @pytest.mark.parametrize("length", [30, 44, NAME_LENGTH])
 def test_all_kernels_of_the_recorded_captures_have_labels_of_their_own(length: int) -> None:
-    labels = Labels(REAL)
-    kernels = {normalised(name): labels.short(name, length) for name in REAL}
+    labels = KernelLabels(REAL)
+    kernels = {normalized(name): labels.short(name, length) for name in REAL}
     assert len(set(kernels.values())) == len(kernels)
     assert max(map(len, kernels.values())) <= length
 
@@ -362,7 +362,7 @@ def test_most_recorded_kernels_have_a_family_and_a_label_that_fits_a_line() -> N
 
 @pytest.mark.parametrize("name", [*HOSTILE, "half of a pair \ud800", "<script>alert(1)</script>", "\x00", "_Z9", "_ZN"])
 def test_no_name_does_harm(name: str) -> None:
-    labels = Labels([name, f"{name} "])
+    labels = KernelLabels([name, f"{name} "])
     for text in (label_of(name), labels.short(name)):
         assert text
         assert text == printable(text)

@@ -1,4 +1,4 @@
-"""The name normaliser: on every kernel of every recorded capture, and on spellings that none of them has."""
+"""The name normalizer: on every kernel of every recorded capture, and on spellings that none of them has."""
 
 import lzma
 import sqlite3
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nightsight.events.kernel_names import base_name, communicates, normalised, unqualified
+from nightsight.events.kernel_names import base_name, communicates, normalized, unqualified
 from nightsight.tables import renamed
 from tests import ncu
 from tests.recorded import DATA
@@ -48,7 +48,7 @@ def _kernels(path: Path, folder: Path) -> list[tuple[str, str, str]]:
 
 def test_kernels_of_all_captures_stay_apart(captured_names: list[tuple[str, str, str]]) -> None:
     assert len(captured_names) > 40
-    assert len({normalised(name) for name, _, _ in captured_names}) == len({name for _, _, name in captured_names})
+    assert len({normalized(name) for name, _, _ in captured_names}) == len({name for _, _, name in captured_names})
 
 
 def test_base_names_are_those_of_nsys(captured_names: list[tuple[str, str, str]], recorded_names: pd.DataFrame) -> None:
@@ -58,8 +58,8 @@ def test_base_names_are_those_of_nsys(captured_names: list[tuple[str, str, str]]
 
 
 def test_nsys_and_the_demangler_of_torch_profiler_agree(recorded_names: pd.DataFrame) -> None:
-    ours = [normalised(name) for name in recorded_names["nsys"]]
-    assert [normalised(name) for name in recorded_names["itanium"]] == ours
+    ours = [normalized(name) for name in recorded_names["nsys"]]
+    assert [normalized(name) for name in recorded_names["itanium"]] == ours
     assert len(set(ours)) == recorded_names["mangled"].nunique() == len(recorded_names) > 100
 
 
@@ -72,8 +72,8 @@ def test_the_simplified_names_of_ncus_csv_agree_but_for_namespaces(recorded_name
 
 def test_recorded_names_are_settled(recorded_names: pd.DataFrame) -> None:
     for name in pd.concat([recorded_names["nsys"], recorded_names["itanium"], recorded_names["ncu_csv"]]):
-        assert normalised(normalised(name)) == normalised(name)
-        assert unqualified(normalised(name)) == unqualified(name) == unqualified(unqualified(name))
+        assert normalized(normalized(name)) == normalized(name)
+        assert unqualified(normalized(name)) == unqualified(name) == unqualified(unqualified(name))
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_recorded_names_are_settled(recorded_names: pd.DataFrame) -> None:
     ],
 )
 def test_spellings_of_one_kernel_are_equal(one: str, other: str) -> None:
-    assert normalised(one) == normalised(other)
+    assert normalized(one) == normalized(other)
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_spellings_of_one_kernel_are_equal(one: str, other: str) -> None:
     ],
 )
 def test_different_kernels_stay_different(one: str, other: str) -> None:
-    assert normalised(one) != normalised(other)
+    assert normalized(one) != normalized(other)
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_different_kernels_stay_different(one: str, other: str) -> None:
     ],
 )
 def test_what_is_not_cpp_stays_as_it_is(name: str) -> None:
-    assert normalised(name) == unqualified(name) == name
+    assert normalized(name) == unqualified(name) == name
 
 
 def test_unqualified_leaves_namespaces_out_but_not_what_contains_them() -> None:
@@ -152,13 +152,13 @@ def test_unqualified_leaves_namespaces_out_but_not_what_contains_them() -> None:
 
 def test_a_column_of_categories_keeps_its_rows() -> None:
     names = pd.Series(["void k<(int)4>(T1)", "k<4>(int)", "j"], dtype="category")
-    settled = pd.Series(renamed(names, lambda distinct: distinct.map(normalised)))
+    settled = pd.Series(renamed(names, lambda distinct: distinct.map(normalized)))
     assert list(settled.astype(str)) == ["k<4>", "k<4>", "j"]
 
 
 @given(st.text(alphabet="ab1_:<>()[]{},*& ~$#-'.\n\t", max_size=40) | st.text(max_size=20))
 def test_any_text_is_settled_at_once(text: str) -> None:
-    for settle in (normalised, unqualified):
+    for settle in (normalized, unqualified):
         once = settle(text)
         assert settle(once) == once
 
@@ -178,10 +178,10 @@ _TYPES = st.recursive(
 @given(st.lists(_TYPES, min_size=1, max_size=3), st.lists(_TYPES, max_size=2))
 def test_spaces_and_parameters_of_templates_say_nothing(arguments: list[str], parameters: list[str]) -> None:
     name = f"void a::k<{', '.join(arguments)}>"
-    settled = normalised(f"{name}({', '.join(parameters)})")
+    settled = normalized(f"{name}({', '.join(parameters)})")
     spaced = name.replace(", ", " ,").replace("<", "< ").replace("< unnamed", "<unnamed")
-    assert settled == normalised(f"{spaced}()")
-    assert settled == normalised(settled)
+    assert settled == normalized(f"{spaced}()")
+    assert settled == normalized(settled)
     assert unqualified(settled) == unqualified(name)
     assert settled.startswith("a::k<")
 

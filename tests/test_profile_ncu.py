@@ -59,12 +59,12 @@ def test_profile_replays_the_fewest_kernels_that_take_most_of_the_time(
     assert len(report.result("cuda_gpu_kern_sum").rows)
 
 
-@pytest.mark.parametrize("behaviour", ["no permission", "no kernels", "garbage", "program fails"])
+@pytest.mark.parametrize("behavior", ["no permission", "no kernels", "garbage", "program fails"])
 def test_the_timeline_stands_when_the_replay_fails(
-    fake_nsys: FakeNcu, fake_ncu: FakeNcu, tmp_path: Path, behaviour: str
+    fake_nsys: FakeNcu, fake_ncu: FakeNcu, tmp_path: Path, behavior: str
 ) -> None:
     fake_nsys()
-    fake_ncu(behaviour)
+    fake_ncu(behavior)
     result, report = profiled(tmp_path, "--collector", "nsys")
     assert result.exit_code == 0
     assert {finding.rule for finding in report.findings} & {"no_kernel_metrics", "replay_failed"}

@@ -20,11 +20,11 @@ from hypothesis import strategies as st
 
 from nightsight.advise.proven import with_proofs
 from nightsight.collect.proving import Attempt, attempt, switch_of_file
-from nightsight.collect.timing import Limit
+from nightsight.collect.timing import RunLimit
 from nightsight.collect.workloads import Program, Request
 from nightsight.compare.outcomes import compare_outcomes
 from nightsight.errors import CaptureError, NotMeasured, UsageError
-from nightsight.model.proof import DIFFERENT, EQUAL, UNKNOWN, WITHIN, Proof, ProofReport, Results
+from nightsight.model.proof import DIFFERENT, EQUAL, UNKNOWN, WITHIN, Agreement, Proof, ProofReport
 from nightsight.model.report import Finding, Report, Result
 from nightsight.render.proof import proof_lines
 from nightsight.results.rules import RULE
@@ -629,7 +629,7 @@ for step in range(1_000_000):
 def test_a_run_ends_after_some_steps_and_keeps_what_it_computed(
     program: Callable[..., Program], tmp_path: Path
 ) -> None:
-    limit = Limit(steps=7, family="step (ends with AdamW.step)")
+    limit = RunLimit(steps=7, family="step (ends with AdamW.step)")
     switches = named_switches(("fused_optimizer", "keep_cache"))
     slow = program(code=SLOW_STEPS.format(sleep=0.001))
     found = attempt(slow, Request(timeout_s=60), switches, tmp_path / "run", limit=limit)
@@ -645,7 +645,7 @@ def test_a_run_without_a_known_step_ends_after_some_seconds_with_steps_that_can_
     program: Callable[..., Program], tmp_path: Path
 ) -> None:
     slow = program(code=SLOW_STEPS.format(sleep=0.01))
-    found = attempt(slow, Request(timeout_s=60), (), tmp_path / "run", limit=Limit(seconds=0.1))
+    found = attempt(slow, Request(timeout_s=60), (), tmp_path / "run", limit=RunLimit(seconds=0.1))
     assert (found.failure, found.timed_out) == ("", False)
     assert found.times["instances"].max() >= 5
 
@@ -700,7 +700,7 @@ def test_all_ranks_of_a_job_end_after_the_same_step(hook: Any, tmp_path: Path) -
 def test_without_dropout_forms_that_draw_other_numbers_compute_the_same(
     program: Callable[..., Program], tmp_path: Path
 ) -> None:
-    limit = Limit(steps=5, family="step (ends with AdamW.step)")
+    limit = RunLimit(steps=5, family="step (ends with AdamW.step)")
 
     def run(draws: int, *switches: Switch) -> Attempt:
         code = SLOW_STEPS.format(sleep=0).replace("for step", f"torch.rand({draws})\nfor step")
@@ -1025,7 +1025,7 @@ def test_a_check_is_not_switched_and_does_not_end_early(program: Callable[..., P
         Request(),
         named_switches(("tf32", "override_tf32")),
         tmp_path / "run",
-        limit=Limit(steps=1, family="x"),
+        limit=RunLimit(steps=1, family="x"),
         check='test "$NIGHTSIGHT_SWITCHES$NIGHTSIGHT_LIMIT$NIGHTSIGHT_PROOF$NVIDIA_TF32_OVERRIDE" = tf32',
     )
     assert found.checked
@@ -1056,7 +1056,7 @@ def test_a_file_that_is_not_a_switch_is_refused(text: str, message: str, tmp_pat
     ],
 )
 def test_a_trap_is_seen_by_its_results(trap: Trap, program: Callable[..., Program], tmp_path: Path) -> None:
-    limit = Limit(steps=6, family="step (ends with SGD.step)")
+    limit = RunLimit(steps=6, family="step (ends with SGD.step)")
     # the switch waits for a real import of torch
     runs = [
         attempt(program(code=trap.code, **python), Request(timeout_s=120), switches, tmp_path / "run", limit=limit)
@@ -1127,7 +1127,7 @@ def test_a_patch_has_what_was_proven_and_says_what_it_leaves_out(tmp_path: Path)
     away.parent.mkdir()
     script.write_bytes(b"import torch\r\nx = DataLoader(d)\r\ny = DataLoader(d)\r\n")
     away.write_text("def load(d):\n    return DataLoader(d)")
-    single = Proof(("pinned_batches",), "", "", None, 2.0, 1.0, -0.6, 0.1, 2, Results(EQUAL), "proven")
+    single = Proof(("pinned_batches",), "", "", None, 2.0, 1.0, -0.6, 0.1, 2, Agreement(EQUAL), "proven")
     places = {"pinned_batches": ((str(script), 3), (str(script), 2), (str(away), 2))}
     names = ("pinned_batches", "bf16", "one_connection", "fused_optimizer")
     best = replace(single, switches=names)

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from nightsight.errors import CaptureError
-from nightsight.events.kernel_names import normalised, unqualified
+from nightsight.events.kernel_names import normalized, unqualified
 from nightsight.model.report import Profile
 from nightsight.read import read, recognize
 from nightsight.tables import TABLES
@@ -86,7 +86,7 @@ def test_names_printed_in_full_are_those_of_the_report(recorded: Recorded) -> No
     ours, truth = (
         recorded.profile(f"measure.{kind}").table("profiled_launches") for kind in ("raw_norename.csv", "ncu-rep")
     )
-    assert list(ours["name"].astype(str).map(normalised)) == list(truth["name"].astype(str).map(normalised))
+    assert list(ours["name"].astype(str).map(normalized)) == list(truth["name"].astype(str).map(normalized))
 
 
 @pytest.mark.parametrize(

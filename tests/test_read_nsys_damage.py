@@ -27,7 +27,7 @@ from nightsight.workflows.analysis import build_report
 from tests.build import GENERATIONS, build
 from tests.damage import PICTURE, Damage, everything
 from tests.properties import examples
-from tests.reports import analysed
+from tests.reports import analyzed
 from tests.timeline import draw
 
 KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
@@ -314,7 +314,7 @@ def test_ranges_that_overlap_or_coincide_lose_no_row(damage: Damage, spans: list
     ]
     profile = read(damage(*moves))
     everything(profile)
-    result = analysed(profile, "nvtx_ranges")
+    result = analyzed(profile, "nvtx_ranges")
     assert result.rows["instances"].sum() == 2
     assert stats_table(profile, "nvtx_sum")["Instances"].sum() == 2
 
@@ -402,7 +402,7 @@ def test_calls_with_the_same_id_are_said_and_add_no_work(damage: Damage) -> None
     profile = read(damage(f"UPDATE {RUNTIME} SET correlationId = 1000 WHERE correlationId IN (1001, 1003)"))
     assert "ambiguous_calls" in everything(profile)
     assert profile.findings[0].title == f"2 calls in {RUNTIME} have the correlation id of another call"
-    gpu_time = analysed(profile, "gpu_time").rows
+    gpu_time = analyzed(profile, "gpu_time").rows
     assert gpu_time[["kernels", "kernel_ns"]].to_numpy().tolist() == [[3, 7000]]
 
 
@@ -430,7 +430,7 @@ _ONE_ID = f"UPDATE {KERNEL} SET correlationId = 1000 WHERE rowid <= 2"
 
 def _launched(profile: Profile) -> dict[str, int]:
     """Count launches by name, as the report does."""
-    result = analysed(profile, "launch_overhead")
+    result = analyzed(profile, "launch_overhead")
     return dict(zip(result.rows["name"].astype("str"), result.rows["launches"], strict=True))
 
 

@@ -5,7 +5,7 @@ import pytest
 from nightsight.read import read
 from nightsight.stats import stats_table
 from tests.damage import Damage, everything
-from tests.reports import analysed
+from tests.reports import analyzed
 
 KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
 MEMCPY = "CUPTI_ACTIVITY_KIND_MEMCPY"
@@ -51,7 +51,7 @@ def test_two_hundred_thousand_distinct_names(damage: Damage) -> None:
     )
     profile = read(path)
     assert len(stats_table(profile, "cuda_gpu_kern_sum")) == count + 3
-    result = analysed(profile, "cuda_gpu_kern_sum")
+    result = analyzed(profile, "cuda_gpu_kern_sum")
     assert result.rows["instances"].sum() == count + 3
 
 
@@ -65,7 +65,7 @@ def test_marks_without_a_text_or_each_with_its_own(damage: Damage) -> None:
     )
     profile = read(path)
     assert (profile.table("marks")["name"] == "").sum() == 2
-    result = analysed(profile, "nvtx_marks")
+    result = analyzed(profile, "nvtx_marks")
     assert len(result.rows) == count + 1
     assert result.rows["name"].iloc[0] == ""
     everything(profile)

@@ -4,7 +4,7 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from nightsight.events.kernel_labels import Labels
+from nightsight.events.kernel_labels import KernelLabels
 from nightsight.model.report import Benchmark, Capture, Report, View
 from nightsight.render.page.figures import first_figures, key_figures, window_figures
 from nightsight.render.page.summary import Numbers, benchmark_doubts, numbers
@@ -190,7 +190,7 @@ def test_of_a_window_that_is_mostly_the_start_up_this_is_said(end_ns: int, *, is
     chosen = View("steady part", 1_000, end_ns, "", is_chosen=True)
     others = (View(name, 0, end, "", split=frame) for name, end in (("whole", end_ns), ("start-up", 1_000)))
     report = replace(small_report(), windows=(chosen, *others))
-    _, whole, start_up = choices(report, numbers(report), (), Labels()).windows
+    _, whole, start_up = choices(report, numbers(report), (), KernelLabels()).windows
     assert ("is the start-up, a one-time cost." in whole.verdict.first) == is_said
     assert start_up.verdict.first == "One-time cost."
 

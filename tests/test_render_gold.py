@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from nightsight.render.figure.bars import Bars
+from nightsight.render.figure.bars import BarChart
 from nightsight.render.figure.boxes import Boxes
 from nightsight.render.figure.heat import Heat
 from nightsight.render.figure.plot import Panels, Picture, Plane
@@ -26,7 +26,7 @@ ROWS = 3
 def said_by(picture: Picture) -> list[Any]:
     """Return what stands beside bars, and the words of other pictures."""
     match picture:
-        case Bars():
+        case BarChart():
             return [[group.label, *(bar.value or bar.summary for bar in group.bars)] for group in picture.groups[:ROWS]]
         case Panels():
             return [plot.summary for plot in picture.plots]

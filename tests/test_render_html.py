@@ -256,7 +256,7 @@ def test_advice_links_to_the_section_that_shows_its_evidence() -> None:
 
 def test_code_in_a_remedy_looks_like_code() -> None:
     remedies = {
-        remedy for rule in RULES for remedy in (rule.remedy, rule.once, *rule.remedies.values()) if "`" in remedy
+        remedy for rule in RULES for remedy in (rule.remedy, rule.one_time, *rule.remedies.values()) if "`" in remedy
     }
     assert len(remedies) >= 3
     for remedy in remedies:

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from nightsight.render.figure.axes import Tick
-from nightsight.render.figure.bars import Bar, Bars, Group, Strip
+from nightsight.render.figure.bars import Bar, BarChart, Group, Strip
 from nightsight.render.figure.boxes import Box, Boxes, Tree
 from nightsight.render.figure.heat import Heat, HeatRow
 from nightsight.render.figure.plot import (
@@ -16,7 +16,7 @@ from nightsight.render.figure.plot import (
     SHAPES,
     Circle,
     Dot,
-    Key,
+    LegendEntry,
     Line,
     Mark,
     Panels,
@@ -100,8 +100,12 @@ def pictures() -> list[Picture]:
     marks = (Text("a", AT, NASTY, NASTY), Rect("a", title=NASTY), Point("a", AT, "M0 0", NASTY, NASTY))
     plot = Plot(NASTY, (*marks, Part("hit", 0, 9, NASTY, "0 1", None)), ticks, ticks, NASTY, NASTY, "a")
     around: dict[str, Any] = {"look": "a", "title": NASTY, "notes": (NASTY,)}
-    around["keys"] = (Key(NASTY, "a"), Key(NASTY, "a", SHAPES[0]), Key(NASTY, "a", is_idle=True))
-    bars = (Bar(NASTY, (Rect("a"),), NASTY, NASTY, NASTY), Bar(NASTY, (Rect("a"),), parts=(Key(NASTY, "a"),)))
+    around["keys"] = (
+        LegendEntry(NASTY, "a"),
+        LegendEntry(NASTY, "a", SHAPES[0]),
+        LegendEntry(NASTY, "a", is_idle=True),
+    )
+    bars = (Bar(NASTY, (Rect("a"),), NASTY, NASTY, NASTY), Bar(NASTY, (Rect("a"),), parts=(LegendEntry(NASTY, "a"),)))
     box = Box(0, 0, 9, "a", NASTY, NASTY, NASTY, is_idle=True, level=1, rows="1", path=NASTY)
     whole = pd.DataFrame({"device": [0, 1], "group": ["busy", "idle"], "category": NASTY, "time_ns": 5})
     numbers: dict[str, Any] = {"longest": 1, "steps": 1, "size": 1, "first": 0}
@@ -109,7 +113,7 @@ def pictures() -> list[Picture]:
         Panels(**around, plots=(plot, plot)),
         Plane(**around, plot=plot, across=NASTY, up=NASTY),
         Strip(**around, plot=plot),
-        Bars(**around, groups=(Group(NASTY, bars),)),
+        BarChart(**around, groups=(Group(NASTY, bars),)),
         Boxes(**around, kind="a", trees=(Tree(NASTY, (box,), 1, NASTY, NASTY),)),
         Heat(**around, rows=(HeatRow(NASTY, ("", "M0 0"), NASTY, "00"),), numbers=ticks, summary=NASTY, **numbers),
         wholes(whole, lambda _: NASTY),

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from nightsight.model.report import Finding, Report
 from nightsight.render.export.markdown import render_markdown
-from nightsight.render.figure.bars import Bar, Bars, stacks
+from nightsight.render.figure.bars import Bar, BarChart, stacks
 from nightsight.render.figure.charts import Pictures
 from nightsight.render.figure.plot import MIX_COLORS, Plane, Point
 from nightsight.render.page.html import render_html
@@ -28,7 +28,7 @@ def section_of(report: Report, name: str) -> PageSection:
 def stacked(section: PageSection) -> list[tuple[str, Bar]]:
     """Return the labels and bars of the stacked bars of a section."""
     (drawn,) = section.pictures.above
-    assert isinstance(drawn, Bars)
+    assert isinstance(drawn, BarChart)
     return [(group.label, bar) for group in drawn.groups for bar in group.bars]
 
 
@@ -151,7 +151,7 @@ def test_parts_follow_one_another_within_the_bar(shares: dict[str, float]) -> No
     assert end <= 100.02
 
 
-def test_the_largest_kinds_have_colours_of_their_own_in_all_bars() -> None:
+def test_the_largest_kinds_have_colors_of_their_own_in_all_bars() -> None:
     shares = {f"k{place}": np.array([place + 1.0, 1.0]) for place in range(MIX_COLORS + 2)}
     first, second = ([mark.look for mark in group.bars[0].marks[1:]] for group in stacks(["a", "b"], shares))
     assert first == second

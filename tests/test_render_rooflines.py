@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from nightsight.events.kernel_labels import Labels
+from nightsight.events.kernel_labels import KernelLabels
 from nightsight.render.figure.charts import pictures_of
 from nightsight.render.figure.plot import Dot, Line, Plane, Point, Text
 from nightsight.render.figure.rooflines import MAX_POINTS, rooflines
@@ -20,7 +20,7 @@ kinds = st.sampled_from(["FP64", "FP32", "tensor BF16"])
 
 
 def chart(frame: pd.DataFrame, above: pd.DataFrame = H200) -> Plane:
-    (drawn,) = rooflines(frame, above, Labels().short)
+    (drawn,) = rooflines(frame, above, KernelLabels().short)
     assert isinstance(drawn, Plane)
     return drawn
 
@@ -52,7 +52,7 @@ def dots(drawn: Plane) -> list[Dot]:
 def test_whatever_table_comes_in_all_is_on_the_plot(
     rows: list[tuple[int, str, float, float, float]], above: list[tuple[str, float | None, float | None]]
 ) -> None:
-    for drawn in rooflines(points(*rows), roofs(*above), Labels().short):
+    for drawn in rooflines(points(*rows), roofs(*above), KernelLabels().short):
         places = [place for dot in dots(drawn) for place in (dot.x, dot.y)]
         places += [tick.place for tick in (*drawn.plot.up, *drawn.plot.across)]
         assert all(0 <= place <= 100 for place in places)
@@ -63,7 +63,7 @@ def test_whatever_table_comes_in_all_is_on_the_plot(
 @given(st.lists(st.tuples(st.integers(0, 3), kinds, anything, anything, anything), max_size=12))
 def test_what_is_zero_or_missing_leaves_no_point(rows: list[tuple[int, str, float, float, float]]) -> None:
     known = [row for row in rows if all(0 < value < math.inf for value in row[2:4])]
-    drawn = rooflines(points(*rows), H200, Labels().short)
+    drawn = rooflines(points(*rows), H200, KernelLabels().short)
     assert bool(drawn) == bool(known)
     largest = max((row[2] for row in known), default=0.0)  # all rows have one name here
     assert sum(len(drawn_points(each)) for each in drawn) == sum(row[2] >= 0.01 * largest for row in known)
@@ -152,7 +152,7 @@ def test_points_without_known_roofs_are_drawn_alone() -> None:
 def test_each_device_has_its_own_plot_and_roofs() -> None:
     frame = points((0, "FP32", 1e13, 1.0, math.nan), (1, "FP32", 1e12, 1.0, math.nan)).assign(device=[0, 1])
     both = pd.concat([roofs(("FP32", None, 1e14)), roofs(("FP32", None, 2e14), device=1)])
-    drawn = rooflines(frame, both, Labels().short)
+    drawn = rooflines(frame, both, KernelLabels().short)
     assert [text for each in drawn for text in labels(each)] == ["FP32: 100.0 TFLOP/s", "FP32: 200.0 TFLOP/s"]
 
 
@@ -198,7 +198,7 @@ def test_a_plot_has_a_limit() -> None:
 
 @pytest.mark.parametrize("column", ["kind", "flop_per_s", "flop_per_byte", "device"])
 def test_a_table_that_lacks_a_column_has_no_plot(column: str) -> None:
-    assert rooflines(points((0, "FP32", 1e13, 1.0, 1.0)).drop(columns=column), H200, Labels().short) == ()
+    assert rooflines(points((0, "FP32", 1e13, 1.0, 1.0)).drop(columns=column), H200, KernelLabels().short) == ()
 
 
 def test_operators_are_numbered_by_their_rows_and_drawn_if_they_calculate() -> None:
@@ -207,7 +207,7 @@ def test_operators_are_numbered_by_their_rows_and_drawn_if_they_calculate() -> N
     frame = pd.DataFrame({"name": ["aten::mm", "aten::cat", "aten::mv"], **rates, **shares})
     above = roofs(("DRAM", 4.8e12, None), ("tensor BF16", None, 989e12))
     results = (result("operator_roofline", frame), result("operator_roofs", above))
-    (drawn,) = pictures_of("operator_roofline", small_report(results=results), Labels()).above
+    (drawn,) = pictures_of("operator_roofline", small_report(results=results), KernelLabels()).above
     assert isinstance(drawn, Plane)
     found = drawn_points(drawn)
     assert [point.number for point in found] == ["1", "3"]

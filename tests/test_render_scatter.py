@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from nightsight.events.kernel_labels import Labels
+from nightsight.events.kernel_labels import KernelLabels
 from nightsight.render.figure.charts import pictures_of
 from nightsight.render.figure.plot import Line, Plane, Point, Text
 from nightsight.render.figure.scatter import copy_rates
@@ -99,7 +99,7 @@ def test_one_class_is_said_by_the_table_alone() -> None:
 @pytest.mark.parametrize("name", ["train", "ddp2", "everything"])
 def test_every_class_of_a_real_report_has_a_mark_with_its_numbers(recorded: Recorded, name: str) -> None:
     report = recorded.report(name)
-    (view,) = pictures_of("copy_sizes", report, Labels()).above
+    (view,) = pictures_of("copy_sizes", report, KernelLabels()).above
     assert isinstance(view, Plane)
     rows = report.result("copy_sizes").rows
     assert len(view.plot.of(Point)) == len(rows)

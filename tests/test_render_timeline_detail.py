@@ -6,7 +6,7 @@ import pytest
 
 from nightsight.model.report import Profile
 from nightsight.render.timeline.labels import OTHERS
-from nightsight.render.timeline.layers import Sample, count_inside, merged, stretch, whole
+from nightsight.render.timeline.layers import RowSample, count_inside, merged, stretch, whole
 from nightsight.render.timeline.payload import timeline_payload
 from nightsight.render.timeline.rows import TimelineEvents, lay_events
 from nightsight.tables import conform
@@ -232,7 +232,7 @@ def test_a_budget_for_nothing_gives_no_timeline() -> None:
 def test_the_size_of_a_layer_is_foretold_from_a_sample(quantum: int) -> None:
     events = events_of(busy_profile(200_000, streams=3))
     layer = whole(events, int(events.end.max()), quantum_ns=quantum)
-    assert Sample(events).size(quantum) == pytest.approx(len(layer.columns.body.compressed), rel=0.07)
+    assert RowSample(events).size(quantum) == pytest.approx(len(layer.columns.body.compressed), rel=0.07)
 
 
 def test_the_same_profile_gives_the_same_bytes() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from nightsight.intervals import clipped_union, length
 from nightsight.model.report import Profile
-from nightsight.render.timeline.labels import OTHERS, Labels
+from nightsight.render.timeline.labels import OTHERS, EventLabels
 from nightsight.render.timeline.payload import timeline_payload
 from nightsight.render.timeline.rows import RowKind, TimelineEvents, TimelineRow, lay_events
 from nightsight.render.timeline.sums import MOST_BINS, Sums, fitting, sums_of
@@ -42,7 +42,7 @@ def laid(rows: list[list[tuple[int, int, int]]]) -> TimelineEvents:
     bounds = np.cumsum([0, *map(len, rows)])
     kept = [place for place, row in enumerate(rows) if row]
     drawn = tuple(TimelineRow(ROWS[place][0], str(place), ROWS[place][1]) for place in kept)
-    labels = Labels(NAMES, ("", "", "other details", "", "", ""), (-1,) * len(NAMES))
+    labels = EventLabels(NAMES, ("", "", "other details", "", "", ""), (-1,) * len(NAMES))
     nothing = np.full(len(start), -1)
     return TimelineEvents(
         drawn, bounds[[0, *(place + 1 for place in kept)]], start, stop, code, labels, nothing, 0, len(kept)

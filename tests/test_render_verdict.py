@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from nightsight.events.kernel_labels import Labels
+from nightsight.events.kernel_labels import KernelLabels
 from nightsight.model.report import Finding, Result, View
 from nightsight.render.page.figures import first_figures
 from nightsight.render.page.findings import advice, without_simulation
@@ -226,7 +226,7 @@ def test_of_a_healthy_program_the_causes_do_not_repeat_the_verdict() -> None:
 def test_what_is_said_of_the_simulation_stands_once_where_gains_are_defined() -> None:
     said_of_all = SIMULATED.format(one="a step", difference="+0.5 %")
     found = tuple(waits(gain, evidence=("mine", said_of_all)) for gain in (14.6, 5.0))
-    items, simulation = without_simulation(advice(found, {}, Labels(())))
+    items, simulation = without_simulation(advice(found, {}, KernelLabels(())))
     assert [item.evidence for item in items] == [("mine",), ("mine",)]
     assert simulation == f"{said_of_all}."
     assert render_html(small_report(results=BUSY, findings=found)).count("The simulation of a") == 1
@@ -292,7 +292,7 @@ def test_a_long_list_of_names_is_left_out_of_a_sentence() -> None:
 def test_a_line_of_causes_says_what_a_kernel_alone_could_gain() -> None:
     alone = waits(None, action="let threads go in order, up to \N{MINUS SIGN}78 % of its time")
     known = waits(14.6, action="let threads go in order, up to \N{MINUS SIGN}78 % of its time")
-    causes = [one.cause for one in advice((alone, known), {}, Labels(()))]
+    causes = [one.cause for one in advice((alone, known), {}, KernelLabels(()))]
     assert causes == [f"{alone.cause}, up to \N{MINUS SIGN}78 % of its time", known.cause]
 
 

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from nightsight.model.report import Finding, Report
-from nightsight.render.figure.bars import Bars, trials
+from nightsight.render.figure.bars import BarChart, trials
 from nightsight.render.figure.plot import Circle
 from nightsight.render.page.html import render_html
 from nightsight.render.page.page import PageSection, page
@@ -169,7 +169,7 @@ def test_a_finding_cannot_fill_the_page() -> None:
 def test_a_sum_larger_than_the_window_sets_the_scale() -> None:
     report = with_gpu_time(25.0, graph_launches=2, graph_ns=3_000_000_000)
     (chart,) = section_of(report, "gpu_time").pictures.above
-    assert isinstance(chart, Bars)
+    assert isinstance(chart, BarChart)
     assert [bar.marks[-1].width for bar in chart.groups[0].bars] == [8.33, 8.33, 0.1, 100.0]
     assert "3.000 s, the largest sum" in chart.notes[0]
 
@@ -185,7 +185,7 @@ def test_one_device_needs_no_table_and_several_have_one_without_what_none_did() 
 
 def test_busy_time_is_drawn_against_the_window() -> None:
     (chart,) = section_of(small_report(), "gpu_time").pictures.above
-    assert isinstance(chart, Bars)
+    assert isinstance(chart, BarChart)
     assert [(bar.label, bar.marks[-1].width, bar.note) for bar in chart.groups[0].bars] == [
         ("Busy", 25.0, "25.0 %"),
         ("Kernels, sum", 25.0, "25.0 %"),

@@ -64,7 +64,7 @@ def toolkit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
 
     def install(
         *listed: str,
-        behaviour: str = "ok",
+        behavior: str = "ok",
         release: str = "13.0",
         known: str = KNOWN,
         status: int = 0,
@@ -90,7 +90,7 @@ esac
         (programs / "nvidia-smi").write_text(smi)
         for program in (nvcc, programs / "nvidia-smi"):
             program.chmod(0o755)
-        settings = {"behaviour": behaviour, "release": release, "known": known, "status": status}
+        settings = {"behavior": behavior, "release": release, "known": known, "status": status}
         nvcc.with_name("nvcc.json").write_text(json.dumps(settings))
         monkeypatch.setenv("CUDA_HOME", str(home))
         monkeypatch.delenv("CXX", raising=False)
@@ -163,7 +163,7 @@ def test_the_driver_is_believed_and_a_contradiction_is_told(
 @given(listed=st.text())
 def test_whatever_nvidia_smi_lists_there_are_architectures_or_one_reason(listed: str) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(unified_memory, "said", lambda *_: listed.strip())
+        patch.setattr(unified_memory, "output_of", lambda *_: listed.strip())
         try:
             found = gpus()
         except CannotRun as reason:
@@ -247,7 +247,7 @@ def test_another_gpu_nvcc_or_source_is_another_program(
 
 
 @pytest.mark.parametrize(
-    ("behaviour", "reason"),
+    ("behavior", "reason"),
     [
         ("no compiler", "gcc: No such file or directory"),
         ("broken source", '/x/unified_memory.cu(1): error: identifier "fooo" is undefined'),
@@ -256,9 +256,9 @@ def test_another_gpu_nvcc_or_source_is_another_program(
     ],
 )
 def test_a_build_that_fails_is_one_line_and_leaves_nothing(
-    toolkit: Install, start: Start, machine: Path, behaviour: str, reason: str
+    toolkit: Install, start: Start, machine: Path, behavior: str, reason: str
 ) -> None:
-    toolkit(behaviour=behaviour)
+    toolkit(behavior=behavior)
     (line,) = start(expect=2).stderr.splitlines()
     assert line == f"unified_memory: error: nvcc could not build the program: {reason} (see --help)"
     assert kept(machine) == []
@@ -384,7 +384,7 @@ def test_torch_is_never_chosen_for_it(run: Run, toolkit: Install, fake_nsys: Ins
 def test_what_the_workload_refuses_is_what_nightsight_says(
     run: Run, toolkit: Install, fake_nsys: Install, gpu: None
 ) -> None:
-    toolkit(behaviour="no compiler")
+    toolkit(behavior="no compiler")
     fake_nsys()
     said = run("profile", "unified_memory", expect=1).stderr
     assert "nvcc could not build the program: gcc: No such file or directory" in said

@@ -240,7 +240,7 @@ def all_then_all(stages: Sequence[tuple[int, int]], microbatches: int, *, rest: 
 def in_turns(stages: Sequence[tuple[int, int]], microbatches: int) -> list[Program]:
     """Return a step of a pipeline that begins the backward pass of a microbatch as soon as it can (1F1B).
 
-    What goes to a neighbour, and what comes from it, is one kernel.
+    What goes to a neighbor, and what comes from it, is one kernel.
     """
     programs: list[Program] = []
     for stage, (forward, backward) in enumerate(stages):

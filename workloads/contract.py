@@ -27,7 +27,7 @@ def first_line(error: BaseException) -> str:
     return next(filter(None, map(str.strip, str(error).splitlines())), type(error).__name__)
 
 
-def compiler_said(output: str) -> str:
+def compiler_error(output: str) -> str:
     """Return the first compiler error in the output of a build, which begins with commands; "" without one."""
     return next((line.strip() for line in output.splitlines() if _ERROR.search(line)), "")
 
@@ -119,8 +119,8 @@ class WorkloadParser(argparse.ArgumentParser):
         """Return the options that are numbers or choices. Other text and paths may be private and are left out."""
         values = vars(options)
         choices = {action.dest for action in self._actions if action.choices}
-        told = {name: value for name, value in values.items() if name not in _ONLY_OF_TIMING}
-        return {name: _text(value) for name, value in told.items() if name in choices or _is_number(value)}
+        reported = {name: value for name, value in values.items() if name not in _ONLY_OF_TIMING}
+        return {name: _text(value) for name, value in reported.items() if name in choices or _is_number(value)}
 
 
 def note(options: argparse.Namespace, text: str) -> None:

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from workloads.contract import CannotRun, WorkloadParser, at_most, compiler_said, positive, write_benchmark
+from workloads.contract import CannotRun, WorkloadParser, at_most, compiler_error, positive, write_benchmark
 
 SOURCE = Path(__file__).with_suffix(".cu")
 PARTS = ("one-thread", "many-threads", "prefetched")
@@ -69,18 +69,18 @@ def main() -> None:
 def gpus() -> dict[str, str]:
     """Return the compute capability of each kind of GPU here, from the driver, otherwise from the table."""
     # older drivers lack the second field
-    answers = (said("nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader") for fields in _FIELDS)
+    answers = (output_of("nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader") for fields in _FIELDS)
     listed = next(filter(None, answers), "")
     found = {}
     for line in filter(None, map(str.strip, listed.replace("No devices were found", "").splitlines())):
-        name, _, told = (part.strip() for part in line.partition(","))
+        name, _, reported = (part.strip() for part in line.partition(","))
         tabled = next((value for pattern, value in CAPABILITIES.items() if re.search(pattern, name)), "")
-        told = told if re.fullmatch(r"\d+\.\d", told) else ""
-        if told and tabled and told != tabled:
-            print(f"the table says {tabled} of {name}, but its driver {told}: taking that", file=sys.stderr)
-        if not told and not tabled:
+        reported = reported if re.fullmatch(r"\d+\.\d", reported) else ""
+        if reported and tabled and reported != tabled:
+            print(f"the table says {tabled} of {name}, but its driver {reported}: taking that", file=sys.stderr)
+        if not reported and not tabled:
             raise CannotRun(f"the architecture of {name} is unknown: its driver does not say it, and no table has it")
-        found[name] = told or tabled
+        found[name] = reported or tabled
     if not found:
         raise CannotRun("no NVIDIA GPU was found: nvidia-smi is missing, or lists none")
     return found
@@ -101,13 +101,13 @@ def find_nvcc() -> str:
 
 def version(nvcc: str) -> str:
     """Return the release of an nvcc, such as 13.0; "" if unknown."""
-    release = re.search(r"release (\d+\.\d+)", said(nvcc, "--version"))
+    release = re.search(r"release (\d+\.\d+)", output_of(nvcc, "--version"))
     return release[1] if release else ""
 
 
 def architectures(found: dict[str, str], nvcc: str, *, is_fat: bool) -> list[str]:
     """Return the nvcc options for the target GPUs: those of this machine, or with `is_fat` those in the table."""
-    listed = re.findall(r"compute_(\d+)(\d)\b", said(nvcc, "--list-gpu-arch"))
+    listed = re.findall(r"compute_(\d+)(\d)\b", output_of(nvcc, "--list-gpu-arch"))
     known = {f"{major}.{minor}" for major, minor in listed}
     newest = max(known, key=_number, default="")
     for name, capability in found.items():
@@ -130,7 +130,7 @@ def build(nvcc: str, wanted: list[str]) -> Path:
     """Return the program; build it unless it exists for this source, these GPUs and this nvcc."""
     compiler = shutil.which(os.environ.get("CXX", ""))
     options = ["-O3", "-lineinfo", *(["-ccbin", compiler] if compiler else []), *wanted]
-    identity = json.dumps([SOURCE.read_text(encoding="utf-8"), options, said(nvcc, "--version")])
+    identity = json.dumps([SOURCE.read_text(encoding="utf-8"), options, output_of(nvcc, "--version")])
     try:
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nightsight"
         program = cache / f"{SOURCE.stem}-{hashlib.sha256(identity.encode()).hexdigest()[:16]}"
@@ -144,7 +144,7 @@ def build(nvcc: str, wanted: list[str]) -> Path:
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
             )
             if done.returncode or not aside.is_file():
-                reason = compiler_said(done.stdout.decode(errors="replace")) or f"exit status {done.returncode}"
+                reason = compiler_error(done.stdout.decode(errors="replace")) or f"exit status {done.returncode}"
                 raise CannotRun(f"nvcc could not build the program: {reason}")
             aside.replace(program)
     except OSError as error:
@@ -153,7 +153,7 @@ def build(nvcc: str, wanted: list[str]) -> Path:
     return program
 
 
-def said(*command: str) -> str:
+def output_of(*command: str) -> str:
     """Return what a command prints, without surrounding space; "" if it cannot be run or fails."""
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=60)

@@ -12,7 +12,7 @@ from types import ModuleType
 
 import torch
 
-from workloads.contract import compiler_said
+from workloads.contract import compiler_error
 from workloads.runner import CannotRun, Step, WorkloadParser, annotate, first_line, needed, note
 
 Function = Callable[..., torch.Tensor]
@@ -144,7 +144,7 @@ def cuda_extension(device: str, build: Callable[[ModuleType], ModuleType]) -> Mo
     try:
         return build(extension)
     except (RuntimeError, OSError, ImportError) as error:
-        reason = compiler_said(str(error)) or first_line(error)
+        reason = compiler_error(str(error)) or first_line(error)
         raise CannotRun(f"the CUDA extension could not be built: {reason}") from error
 
 

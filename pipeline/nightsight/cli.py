@@ -528,7 +528,7 @@ def _say_skipped(report: str, reason: str) -> None:
     metavar="DIR",
     help="Write styles and scripts to this folder, for servers that forbid inline ones (Jenkins).",
 )
-@click.option("--apart", is_flag=True, help="Write one report per rank of a job.")
+@click.option("--apart", "is_per_file", is_flag=True, help="Write one report per rank of a job.")
 @click.option(
     "--prove",
     type=_FILE,
@@ -570,7 +570,9 @@ def report(files: tuple[Path, ...], **values: Any) -> None:  # noqa: ANN401
     path, is_folder = Path(output_name) if output_name else None, output_name.endswith("/")
     output = Output(path, options.style or "", options.max_bytes, options.assets, is_folder)
     with show_progress(is_quiet=options.quiet) as progress, fork_allowed():
-        reading = Reading(options.nsys, options.max_input, progress, options.window, options.attach, options.apart)
+        reading = Reading(
+            options.nsys, options.max_input, progress, options.window, options.attach, options.is_per_file
+        )
         for rendered in render_files(files, output, reading, proofs=_proofs(options.prove)):
             with progress.paused():
                 if not options.quiet:

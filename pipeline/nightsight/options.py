@@ -301,7 +301,7 @@ class ReportOptions:
     prove: Path | None
     assets: Path | None
     max_bytes: int
-    apart: bool
+    is_per_file: bool
     max_input: int
     nsys: Path | None
     quiet: bool

@@ -368,13 +368,13 @@ def conform(table: str, frame: pd.DataFrame, *, details: Details = True) -> pd.D
             # columns from canonical tables have their type already
             column = column if column.dtype == kind else column.astype(kind)
             columns[name] = column
-            if kind == INT and (single := once(values := column.to_numpy())) is not values:
+            if kind == INT and (single := compact(values := column.to_numpy())) is not values:
                 columns[name] = single
     # column by column: operations on whole tables take pandas milliseconds
     return pd.DataFrame(columns, index=frame.index, copy=False)
 
 
-def once(values: Ints) -> Ints:
+def compact(values: Ints) -> Ints:
     """Return many values; if all are equal, such as the process of calls, in an array that has only one in memory."""
     if len(values) < _MANY or values[0] != values[-1] or (values != values[0]).any():
         return values

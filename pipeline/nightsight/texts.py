@@ -47,9 +47,9 @@ def middle_cut(text: str, length: int) -> str:
     return f"{text[: length - 1 - tail]}…{text[len(text) - tail :]}"
 
 
-def did_you_mean(name: str, known: Iterable[str], *, most: int = 1) -> str:
-    """Return "Did you mean ...? " for a mistyped name, with a trailing space; "" if no known name is similar."""
-    near = difflib.get_close_matches(name, list(known), n=most)
+def did_you_mean(name: str, allowed: Iterable[str], *, most: int = 1) -> str:
+    """Return "Did you mean ...? " for a mistyped name, with a trailing space; "" if no allowed name is similar."""
+    near = difflib.get_close_matches(name, list(allowed), n=most)
     return f"Did you mean {' or '.join(near)}? " if near else ""
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nightsight.events.kernel_labels import Labels
+from nightsight.events.kernel_labels import KernelLabels
 from nightsight.model.report import Report
 from nightsight.render.page.html import render_html
 from tests import replay_tables
@@ -40,7 +40,7 @@ def report(recorded: Recorded) -> Report:
 @pytest.fixture(scope="module")
 def labels(report: Report) -> list[str]:
     names = next(each.rows for each in report.results if each.name == "cuda_gpu_kern_sum")["name"].astype("str")
-    known = Labels(names)
+    known = KernelLabels(names)
     return [known.short(name) for name in names]
 
 

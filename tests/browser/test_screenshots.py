@@ -149,7 +149,7 @@ def test_the_timeline_has_the_colors_of_events(shot: Shot) -> None:
 
 def test_no_text_or_figure_lies_on_another(shot: Shot) -> None:
     texts = shot.page.evaluate(TEXTS)
-    assert [(one[0], other[0]) for one, other in neighbours(texts) if touch(one[1], other[1])] == [], shot.file
+    assert [(one[0], other[0]) for one, other in neighbors(texts) if touch(one[1], other[1])] == [], shot.file
     figures = [box for _, box in shot.page.evaluate(BOXES, ".figure")]
     assert not any(touch(one, other) for one, other in combinations(figures, 2)), shot.file
 
@@ -164,7 +164,7 @@ def test_rows_are_no_higher_than_what_one_sees_of_them(shot: Shot) -> None:
     assert set(shot.page.evaluate(HOLLOW)) == set(), shot.file
 
 
-def neighbours(texts: list[Any]) -> Iterator[tuple[Any, Any]]:
+def neighbors(texts: list[Any]) -> Iterator[tuple[Any, Any]]:
     """Return pairs of texts that begin in the same stripe of the page or in adjacent ones."""
     stripes: dict[int, list[Any]] = {}
     for text in texts:

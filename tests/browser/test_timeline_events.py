@@ -154,7 +154,7 @@ def test_the_pointer_is_told_of_events_and_curves(visit: Any) -> None:
 
 
 def test_kernels_have_the_labels_of_the_tables_and_their_names_on_demand(visit: Any) -> None:
-    with visit("labelled") as page:
+    with visit("labeled") as page:
         page.mouse.move(*place(page, 8, "Stream 7"))
         assert text(page, "tooltip").splitlines()[0] == "gemm f32"
         show(page, from_ns=2 * MS, to_ns=9 * MS)

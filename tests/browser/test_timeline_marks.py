@@ -137,7 +137,7 @@ def test_zooming_to_a_mark_shows_what_is_around_it(opened: Open) -> None:
         assert 5 < last - first < 15
 
 
-def test_zooming_to_one_of_many_marks_tells_it_from_its_neighbours(opened: Open) -> None:
+def test_zooming_to_one_of_many_marks_tells_it_from_its_neighbors(opened: Open) -> None:
     times = [0, 50 * MS, 50 * MS + 3_000, 50 * MS + 7_000, 100 * MS]
     row = Row(0, "Main thread, NVTX marks", "mark", (events([(at, at, 0) for at in times]),))
     with opened(packed([row], names=["mark"], window=[0, 100 * MS])) as page:

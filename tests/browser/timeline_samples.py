@@ -71,7 +71,7 @@ def hostile() -> str:
 
 PAGES: dict[str, Callable[[], str]] = {
     "small": small,
-    "labelled": lambda: small([(GEMM, "gemm f32")]),
+    "labeled": lambda: small([(GEMM, "gemm f32")]),
     "coarse": coarse,
     "hostile": hostile,
     "one": lambda: packed([Row(0, "Stream 7", "kernel", (events([(0, 0, 0)]),))], names=["add"]),

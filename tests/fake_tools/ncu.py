@@ -17,7 +17,7 @@ from types import FrameType
 from typing import Any
 
 SETTINGS: dict[str, Any] = json.loads(Path(__file__).with_name("ncu.json").read_text())
-BEHAVIOUR: str = SETTINGS["behaviour"]
+BEHAVIOR: str = SETTINGS["behavior"]
 FOREVER_S = 300  # longer than any test lets it run
 WITH_VALUE = (
     *("--set", "--section", "--metrics", "--clock-control", "--cache-control", "--replay-mode", "--graph-profiling"),
@@ -48,7 +48,7 @@ def main(arguments: Sequence[str]) -> int:
         say("NVIDIA (R) Nsight Compute Command Line Profiler\nVersion 2025.3.1.0 (build 36562893) (public-release)")
         return 0
     if arguments == ["--help"]:
-        say("  --nvtx-push-pop-scope arg (=thread)\n  --import-source arg (=no)" if BEHAVIOUR != "old" else "  --nvtx")
+        say("  --nvtx-push-pop-scope arg (=thread)\n  --import-source arg (=no)" if BEHAVIOR != "old" else "  --nvtx")
         return 0
     options, command = parsed(list(arguments))
     Path(__file__).with_name("ncu.seen.json").write_text(json.dumps({"options": options, "command": command}))
@@ -56,8 +56,8 @@ def main(arguments: Sequence[str]) -> int:
     if refused:
         say(f"==ERROR== Option {refused[0].removeprefix('--')} is not supported during range replay.")
         return 1
-    if BEHAVIOUR in REFUSALS:
-        say(REFUSALS[BEHAVIOUR])
+    if BEHAVIOR in REFUSALS:
+        say(REFUSALS[BEHAVIOR])
         return 1
     return profile(options, command)
 
@@ -77,18 +77,18 @@ def profile(options: dict[str, str], command: list[str]) -> int:
 
         def end(_: int, __: FrameType | None) -> None:
             program.terminate()
-            if BEHAVIOUR not in {"nothing yet", *DENIALS}:
+            if BEHAVIOR not in {"nothing yet", *DENIALS}:
                 save(target)
             sys.exit(143)
 
         signal.signal(signal.SIGTERM, end)
         say(f"==PROF== Connected to process {program.pid} (/usr/bin/python3.12)")
-        if BEHAVIOUR in DENIALS:
-            say(DENIALS[BEHAVIOUR])
+        if BEHAVIOR in DENIALS:
+            say(DENIALS[BEHAVIOR])
             time.sleep(FOREVER_S)
         status = program.wait() or replayed()
     say(f"==PROF== Disconnected from process {program.pid}")
-    return finished(target, options, 3 if BEHAVIOUR.startswith("program fails") else status)
+    return finished(target, options, 3 if BEHAVIOR.startswith("program fails") else status)
 
 
 def no_match(options: dict[str, str]) -> str:
@@ -100,7 +100,7 @@ def no_match(options: dict[str, str]) -> str:
 def finished(target: Path, options: dict[str, str], status: int) -> int:
     if status:
         say(f"==ERROR== The application returned an error code ({status}).")
-    if BEHAVIOUR in {"no kernels", "program fails at once"}:
+    if BEHAVIOR in {"no kernels", "program fails at once"}:
         say(no_match(options))
         return status
     save(target)
@@ -108,20 +108,20 @@ def finished(target: Path, options: dict[str, str], status: int) -> int:
 
 
 def replayed() -> int:
-    if BEHAVIOUR == "killed":
+    if BEHAVIOR == "killed":
         os.kill(os.getpid(), signal.SIGKILL)
-    if BEHAVIOUR == "nothing yet":
+    if BEHAVIOR == "nothing yet":
         time.sleep(FOREVER_S)
-    elif BEHAVIOUR not in {"no kernels", "program fails at once"}:
-        {"application": rerun, "mixed": mix}.get(BEHAVIOUR, replay_each)()
+    elif BEHAVIOR not in {"no kernels", "program fails at once"}:
+        {"application": rerun, "mixed": mix}.get(BEHAVIOR, replay_each)()
     return 0
 
 
 def replay_each() -> None:
     for number, name in enumerate(KERNELS):
         say(f'==PROF== Profiling "{name}" - {number} (1/1): {DONE}')
-        time.sleep({"slow": FOREVER_S, "endless": 0.5}.get(BEHAVIOUR, 0))
-    time.sleep(FOREVER_S if BEHAVIOUR == "endless" else 0)
+        time.sleep({"slow": FOREVER_S, "endless": 0.5}.get(BEHAVIOR, 0))
+    time.sleep(FOREVER_S if BEHAVIOR == "endless" else 0)
 
 
 def rerun() -> None:
@@ -140,7 +140,7 @@ def mix() -> None:
 
 def save(target: Path) -> None:
     content = lzma.decompress(Path(SETTINGS["report"]).read_bytes())
-    target.write_bytes(b"garbage" if BEHAVIOUR == "garbage" else content)
+    target.write_bytes(b"garbage" if BEHAVIOR == "garbage" else content)
     say(f"==PROF== Report: {target}")
 
 

@@ -21,7 +21,7 @@ from types import FrameType
 from typing import Any
 
 SETTINGS: dict[str, Any] = json.loads(Path(__file__).with_name("fake.json").read_text())
-BEHAVIOUR: str = SETTINGS["behaviour"]
+BEHAVIOR: str = SETTINGS["behavior"]
 USAGE = "usage: nsys profile [<args>] [application] [<application args>]"
 HELP = f"""
 {USAGE}
@@ -85,16 +85,16 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     if arguments == ["profile", "--help"]:
         say(known_options())
-        return BEHAVIOUR == "no help"
+        return BEHAVIOR == "no help"
     if arguments == ["export", "--help"]:
-        say(EXPORT_HELP if BEHAVIOUR != "old" else OLD_EXPORT_HELP)
-        return BEHAVIOUR == "no help"
+        say(EXPORT_HELP if BEHAVIOR != "old" else OLD_EXPORT_HELP)
+        return BEHAVIOR == "no help"
     commands = {"profile": profile, "export": export, "start": start, "stop": stop}
     return commands[arguments[0]](list(arguments[1:]))
 
 
 def known_options() -> str:
-    return OLD_HELP if BEHAVIOUR == "old" else HELP
+    return OLD_HELP if BEHAVIOR == "old" else HELP
 
 
 def profile(arguments: list[str]) -> int:
@@ -102,14 +102,14 @@ def profile(arguments: list[str]) -> int:
     while arguments[0].startswith("-"):
         name, _, value = arguments.pop(0).partition("=")
         if name not in re.findall(r"(?<![\w-])--?[a-z-]+", known_options()):
-            say(f"unrecognised option '{name}'\n\n{USAGE}")
+            say(f"unrecognized option '{name}'\n\n{USAGE}")
             say("Try 'nsys profile --help' for more information.")
             return 1
         options[name] = value if name.startswith("--") else arguments.pop(0)
-    if BEHAVIOUR in REFUSALS and "--gpu-metrics-devices" in options:
-        say(f"Illegal --gpu-metrics-devices {REFUSALS[BEHAVIOUR]}\n\n{USAGE}")
+    if BEHAVIOR in REFUSALS and "--gpu-metrics-devices" in options:
+        say(f"Illegal --gpu-metrics-devices {REFUSALS[BEHAVIOR]}\n\n{USAGE}")
         return 1
-    if BEHAVIOUR == "no sampling" and options["--sample"] != "none":
+    if BEHAVIOR == "no sampling" and options["--sample"] != "none":
         say(UNSAMPLED)
     report = Path(options["-o"].replace("%%", "%") + ".nsys-rep")
     with tempfile.TemporaryDirectory() as folder:
@@ -121,7 +121,7 @@ def profile(arguments: list[str]) -> int:
 
         def finish(number: int = 0, frame: FrameType | None = None) -> None:
             is_all_captured = options.get("--capture-range", "none") == "none" and not is_started_later
-            write(report, is_captured=(is_all_captured or started.exists()) and BEHAVIOUR != "no report")
+            write(report, is_captured=(is_all_captured or started.exists()) and BEHAVIOR != "no report")
 
         signal.signal(signal.SIGUSR1, finish)
         signal.signal(signal.SIGUSR2, begin)
@@ -139,7 +139,7 @@ def session(name: str) -> Path:
 def start(arguments: list[str]) -> int:
     """Begins to record what `profile --start-later=true` runs."""
     waiting = session(arguments[0].removeprefix("--session="))
-    if BEHAVIOUR == "no start" or not waiting.exists():
+    if BEHAVIOR == "no start" or not waiting.exists():
         say("There are no active sessions.")
         return 1
     os.kill(int(waiting.read_text()), signal.SIGUSR2)
@@ -149,7 +149,7 @@ def start(arguments: list[str]) -> int:
 def stop(arguments: list[str]) -> int:
     """Ends the recording, not the program; the real one returns when the report is written."""
     recording = session(arguments[0].removeprefix("--session="))
-    if BEHAVIOUR in {"hang", "slow", "no stop"} or not recording.exists():
+    if BEHAVIOR in {"hang", "slow", "no stop"} or not recording.exists():
         say("There are no active sessions.")
         return 1
     os.kill(int(recording.read_text()), signal.SIGUSR1)
@@ -168,13 +168,13 @@ def run(command: list[str], environment: dict[str, str]) -> int:
     stopped_by: list[int] = []
 
     def pass_on(number: int, frame: FrameType | None) -> None:
-        if BEHAVIOUR != "hang":
+        if BEHAVIOR != "hang":
             stopped_by.append(number)
             os.killpg(application.pid, number)
 
     signal.signal(signal.SIGINT, pass_on)
     signal.signal(signal.SIGTERM, pass_on)
-    if BEHAVIOUR == "leftover":
+    if BEHAVIOR == "leftover":
         agent = subprocess.Popen(["sleep", "300"], start_new_session=True)
         Path(__file__).with_name("agent").write_text(str(agent.pid))
     application = subprocess.Popen(command, env=environment, start_new_session=True)
@@ -189,14 +189,14 @@ def write(report: Path, *, is_captured: bool) -> None:
         say("Processing events...\nGenerated:\n\tNo reports were generated")
         return
     say("Generating '/tmp/nsys-report-ca31.qdstrm'")
-    time.sleep(2 if BEHAVIOUR == "slow" else 0)
-    if BEHAVIOUR == "importer":
+    time.sleep(2 if BEHAVIOR == "slow" else 0)
+    if BEHAVIOR == "importer":
         report = report.with_suffix(".qdstrm")
         say("Importer error status: An unknown error occurred.")
         say("Unable to retrieve the importer version: skipping importation of the QDSTRM file.")
     recorded = (Path(SETTINGS["data"]) / "mlp" / "mlp.nsys-rep").read_bytes()
     # The real one records its own environment, whatever --inherit-environment says.
-    report.write_bytes((b"cut off" if BEHAVIOUR == "damaged" else recorded) + json.dumps(dict(os.environ)).encode())
+    report.write_bytes((b"cut off" if BEHAVIOR == "damaged" else recorded) + json.dumps(dict(os.environ)).encode())
     say(f"[1/1] [0%                          ] {report.name}Processing events...")
     say(f"\r[1/1] [========================100%] {report.name}\nGenerated:\n\t{report}")
 
@@ -208,13 +208,13 @@ def export(arguments: list[str]) -> int:
         say("Exportation error: Throw location unknown\nboost::filesystem::current_path: No such file or directory")
         return 1
     given = [name.partition("=")[0] for name in arguments if name.startswith("--")]
-    known = OLD_EXPORT_HELP if BEHAVIOUR in {"old", "no help"} else EXPORT_HELP
+    known = OLD_EXPORT_HELP if BEHAVIOR in {"old", "no help"} else EXPORT_HELP
     if unknown := [name for name in given if name not in re.findall(r"--[a-z-]+", known)]:
-        say(f"unrecognised option '{unknown[0]}'")
+        say(f"unrecognized option '{unknown[0]}'")
         return 1
     Path(__file__).with_name("exported").write_text(" ".join(given))
     source, target = Path(arguments[-1]), Path(arguments[arguments.index("-o") + 1])
-    if BEHAVIOUR == "silent export":
+    if BEHAVIOR == "silent export":
         return 0
     if not source.read_bytes().startswith(MAGIC):
         target.write_bytes(b"half")

@@ -47,9 +47,9 @@ def main(arguments: Sequence[str]) -> int:
     with Path(__file__).with_name("built.jsonl").open("a") as built:
         built.write(json.dumps(list(arguments)) + "\n")
     target = Path(arguments[arguments.index("-o") + 1])
-    if SETTINGS["behaviour"] in SAID:
+    if SETTINGS["behavior"] in SAID:
         target.write_text("half")
-        sys.stderr.write(SAID[SETTINGS["behaviour"]])
+        sys.stderr.write(SAID[SETTINGS["behavior"]])
         return 1
     target.write_text(PROGRAM.format(python=sys.executable, status=SETTINGS["status"]))
     target.chmod(0o755)

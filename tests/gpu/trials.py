@@ -243,7 +243,7 @@ Runs = dict[str, dict[int, Measures]]
 def rounds(folder: Path, deadline: float, after: int) -> Runs:
     """Run the cases in rounds, until there are enough or the time is up for `after` further runs; keep each report."""
     cases = list(_chosen(os.environ.get("ONLY", "")))
-    # captures are analysed on another core while the next program runs
+    # captures are analyzed on another core while the next program runs
     with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
         kept = _Kept(pool)
         _collect(cases[0], folder / "first")

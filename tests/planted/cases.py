@@ -236,7 +236,7 @@ CASES: Final = {
         Case(
             "kernels",
             "layer_norm",
-            "layer normalisation by hand; no ranges",
+            "layer normalization by hand; no ranges",
             ("fusion",),
             ("mean", "rsqrt"),
         ),
@@ -284,7 +284,7 @@ CASES: Final = {
         Case(
             "kernels",
             "uncoalesced",
-            "a kernel whose neighbouring threads read from different rows; no ranges",
+            "a kernel whose neighboring threads read from different rows; no ranges",
             ("uncoalesced",),
             ("double",),
             parts=4,

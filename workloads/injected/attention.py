@@ -27,15 +27,15 @@ _OPERANDS = 2
 _WITH_VALUES = (torch.Tensor, torch.nn.Parameter)
 
 
-def count(found: Callable[[], object]) -> None:
-    """Call `found` for each softmax that may be one of attention, and change nothing."""
+def count(note: Callable[[], object]) -> None:
+    """Call `note` for each softmax that may be one of attention, and change nothing."""
 
     def watched(function: Any) -> Any:  # noqa: ANN401
         @wraps(function)
         def softmax(scores: Any, dim: Any = None, *given: Any, **named: Any) -> Any:  # noqa: ANN401
             with suppress(Exception):
                 if _LEAST_DIMS <= scores.dim() <= _MOST_DIMS and dim in (-1, scores.dim() - 1):
-                    found()
+                    note()
             return function(scores, dim, *given, **named)
 
         _script_as(softmax, function)

@@ -343,7 +343,7 @@ def _attributes(modules: list[Any]) -> list[Any]:
     kinds = {kind for inner in modules for kind in type(inner).__mro__}
     owners += [vars(kind) for kind in kinds if not kind.__module__.startswith("torch.")]
     names = ("_parameters", "_buffers", "_modules", "forward", "training")
-    return [(name, _told(value)) for owner in owners for name, value in owner.items() if name not in names]
+    return [(name, _fingerprint(value)) for owner in owners for name, value in owner.items() if name not in names]
 
 
 def _form(leaf: Any) -> Any:  # noqa: ANN401
@@ -385,7 +385,7 @@ def _random_state() -> list[Any]:
     return [*states, *(numpy.asarray(each).tolist() for each in numpy.random.get_state()[1:])] if numpy else states
 
 
-def _told(value: Any) -> Any:  # noqa: ANN401
+def _fingerprint(value: Any) -> Any:  # noqa: ANN401
     """Return what tells whether an attribute has changed: its identity, and what may change within it."""
     if isinstance(value, _PLAIN):
         return value

@@ -32,7 +32,7 @@ class Paths:
     """
 
     def __init__(self) -> None:
-        self.known: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
+        self.paths: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
         self.parents: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
         self.models: Counter[str] = Counter()
 
@@ -45,12 +45,12 @@ class Paths:
         """Return the path of a module that is called; `outermost`: the call that it is in."""
         # the classes are the program's own: some cannot be hashed, or fail when they are asked for their modules
         with suppress(Exception):
-            for known in (outermost, module):
-                found = self.known.get(module)
-                if found is not None:
-                    return found
-                self._learn(self._model(known))
-            return self.known[module]
+            for model in (outermost, module):
+                path = self.paths.get(module)
+                if path is not None:
+                    return path
+                self._learn(self._model(model))
+            return self.paths[module]
         return type(module).__name__
 
     def _model(self, module: Any) -> Any:  # noqa: ANN401
@@ -64,7 +64,7 @@ class Paths:
         """Name the modules of a model, unless they have a name."""
         inner = _inner(model)
         # what DataParallel copies for each call has its class alone
-        if inner not in self.known and not getattr(inner, "_is_replica", False):
+        if inner not in self.paths and not getattr(inner, "_is_replica", False):
             kind = type(inner).__name__
             numbered = f"{kind}_{self.models[kind]}" if self.models[kind] else kind
             begin = numbered + "." if self.models else ""
@@ -74,9 +74,9 @@ class Paths:
                 numbered = kind
             for path, module in inner.named_modules():
                 is_number = path.split(".")[0].isdigit()
-                self.known.setdefault(module, (begin or f"{numbered}." * is_number) + path if path else numbered)
-        if inner in self.known:
-            self.known.setdefault(model, self.known[inner])
+                self.paths.setdefault(module, (begin or f"{numbered}." * is_number) + path if path else numbered)
+        if inner in self.paths:
+            self.paths.setdefault(model, self.paths[inner])
 
 
 def _inner(module: Any) -> Any:  # noqa: ANN401

@@ -443,10 +443,10 @@ def _options(name: str, kind: str, wanted: Callable[[dict[str, Any]], dict[str, 
         def init(self: Any, *given: Any, **named: Any) -> None:  # noqa: ANN401
             # by name, whether the program gives an option by name or by position
             _, *names = signature(create).parameters
-            said = {**dict(zip(names, given)), **named}  # noqa: B905 (Python 3.8)
-            changed = wanted(said)
+            arguments = {**dict(zip(names, given)), **named}  # noqa: B905 (Python 3.8)
+            changed = wanted(arguments)
             if changed and effects.applies(name):
-                create(self, **{**said, **changed})
+                create(self, **{**arguments, **changed})
             else:
                 create(self, *given, **named)
 
@@ -508,7 +508,7 @@ def _pinned_copies(torch: Any, effects: Effects) -> None:  # noqa: ANN401
 
     What is copied again, such as a dataset in memory, is pinned as a whole, until it changes.
     """
-    known: dict[int, tuple[Any, int, Any]] = {}
+    copies: dict[int, tuple[Any, int, Any]] = {}
 
     def in_pinned(tensor: Any) -> Any:  # noqa: ANN401
         # in the order of its dimensions: convolutions choose by it
@@ -520,12 +520,12 @@ def _pinned_copies(torch: Any, effects: Effects) -> None:  # noqa: ANN401
         if not base.untyped_storage().resizable():
             return in_pinned(tensor)
         key = id(base)
-        _, version, copy = known.get(key, (None, -1, None))
+        _, version, copy = copies.get(key, (None, -1, None))
         is_again = version == base._version
         if is_again and copy is None and base.numel() * base.element_size() <= _PINNED:
             copy = in_pinned(base)
         is_alike = copy is not None and copy.stride() == base.stride()
-        known[key] = ref(base, lambda _: known.pop(key, None)), base._version, copy if is_again else None
+        copies[key] = ref(base, lambda _: copies.pop(key, None)), base._version, copy if is_again else None
         if is_again and is_alike:
             return copy.as_strided(tensor.size(), tensor.stride(), tensor.storage_offset() - base.storage_offset())
         return in_pinned(tensor)

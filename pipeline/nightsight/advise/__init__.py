@@ -479,7 +479,9 @@ def _cause_finding(row: dict[Any, Any], replay: dict[Any, Any], tables: Tables, 
         (f"Most of this time is spent in `{waits}`, waiting for another thread, a process or a file.",) if waits else ()
     )
     framework = str(replay.get("framework", ""))
-    remedy = rule.remedies.get(framework, rule.remedy) if replay["of_repetitions"] or not rule.once else rule.once
+    remedy = (
+        rule.remedies.get(framework, rule.remedy) if replay["of_repetitions"] or not rule.one_time else rule.one_time
+    )
     title = f"{rule.title}: {{name}}" if rule.of_kernels else rule.title
     title = rule.of_rank if rule.of_rank and row["name"] else title
     cause = title.format(**texts) + f" {per}" * (share < 1 and "{each}" not in title)

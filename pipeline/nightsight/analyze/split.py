@@ -38,7 +38,7 @@ from nightsight.model.report import Profile
 from nightsight.results.categories import BUSY, CAPTURE, DEPENDENCY, IDLE, LAUNCH, UNKNOWN, UNSEEN, group_of
 from nightsight.results.gpu_time import TIME_SPLIT
 from nightsight.system.parallel import memoize
-from nightsight.tables import NULLABLE, empty, once, renamed
+from nightsight.tables import NULLABLE, compact, empty, renamed
 from nightsight.units import format_value
 
 # on an idle H200 a kernel starts 2 to 4 µs after its call; slow hosts need a few times as long
@@ -226,7 +226,7 @@ def _as_waits(gaps: _Gaps, layers: Sequence[tuple[str, Spans]]) -> Waits:
     start, end = (np.concatenate([_NONE, *(spans[side] for _, spans in layers)]) for side in (0, 1))
     causes, counts = [IDLE.index(category) for category, _ in layers], [len(spans[0]) for _, spans in layers]
     cause = np.repeat(np.array(causes, dtype=np.int8), counts)
-    return Waits(start, end, cause, gaps.start, once(gaps.process), gaps.call, once(gaps.thread))
+    return Waits(start, end, cause, gaps.start, compact(gaps.process), gaps.call, compact(gaps.thread))
 
 
 def window_waits(timeline: Timeline, *, device: int) -> Waits:

@@ -40,7 +40,7 @@ Nvml = Any
 
 
 @dataclass(frozen=True)
-class Sample:
+class GpuSample:
     """The state of one GPU at one moment, from NVML; None where the driver has no value. `reasons`: NVML's bits.
 
     is_ours: one of our processes used the GPU; is_shared: another process did.
@@ -63,7 +63,7 @@ class Sample:
 class Log:
     """The samples of a run; `problem` says why there are none."""
 
-    samples: list[Sample] = field(default_factory=list)
+    samples: list[GpuSample] = field(default_factory=list)
     problem: str = ""
 
     @property
@@ -85,13 +85,13 @@ def logging_gpus(every_s: float = _EVERY_S) -> Iterator[Log]:
         thread.join(_PATIENCE_S)
 
 
-def current_state() -> tuple[Sample, ...]:
+def current_state() -> tuple[GpuSample, ...]:
     """Return a sample of each GPU that programs can see; raise ToolError if NVML does not answer."""
     with _nvml() as nvml:
         return _take_samples(nvml, _visible_gpus(nvml))
 
 
-def conditions_of(samples: Sequence[Sample]) -> tuple[Conditions, ...]:
+def conditions_of(samples: Sequence[GpuSample]) -> tuple[Conditions, ...]:
     """Return the medians for each GPU used by our processes, otherwise by any process, otherwise for all GPUs.
 
     Only samples while the GPU was busy count, because clocks drop when it is idle; all samples count if the driver does
@@ -143,7 +143,7 @@ def _slowdown(gpu: Conditions) -> str:
     return f"GPU {gpu.device} ran{clocks} (median{lowest}): {', '.join(gpu.throttled)}."
 
 
-def _device_conditions(samples: Sequence[Sample]) -> Conditions:
+def _device_conditions(samples: Sequence[GpuSample]) -> Conditions:
     busy = [sample for sample in samples if sample.busy_pct]
     relevant = busy if any(sample.busy_pct is not None for sample in samples) else samples
     reasons = 0
@@ -258,12 +258,12 @@ def _has_set_clocks(nvml: Nvml, handle: Nvml) -> bool:
     return target is not None and default is not None and target != default
 
 
-def _take_samples(nvml: Nvml, gpus: Sequence[_Gpu]) -> tuple[Sample, ...]:
+def _take_samples(nvml: Nvml, gpus: Sequence[_Gpu]) -> tuple[GpuSample, ...]:
     owned: dict[int, bool | None] = {}
     return tuple(_sample(nvml, gpu, owned) for gpu in gpus)
 
 
-def _sample(nvml: Nvml, gpu: _Gpu, owned: dict[int, bool | None]) -> Sample:
+def _sample(nvml: Nvml, gpu: _Gpu, owned: dict[int, bool | None]) -> GpuSample:
     """Return the current state of a GPU; `owned` caches which processes are ours."""
     handle = gpu.handle
     busy = _answer(nvml, "nvmlDeviceGetUtilizationRates", handle)
@@ -271,7 +271,7 @@ def _sample(nvml: Nvml, gpu: _Gpu, owned: dict[int, bool | None]) -> Sample:
     pids = {process.pid for process in _answer(nvml, "nvmlDeviceGetComputeRunningProcesses", handle) or ()}
     for pid in pids - owned.keys():
         owned[pid] = _is_ours(pid)
-    sample = Sample(
+    sample = GpuSample(
         gpu.device,
         sm_mhz=_answer(nvml, "nvmlDeviceGetClockInfo", handle, nvml.NVML_CLOCK_SM),
         memory_mhz=_answer(nvml, "nvmlDeviceGetClockInfo", handle, nvml.NVML_CLOCK_MEM),

@@ -140,7 +140,7 @@ def annotation_for(nsys: Path, program: Program, request: Request) -> Annotation
     """Return how to annotate a program with this nsys; nothing if its trace has no NVTX ranges."""
     if "nvtx" not in request.trace.split(","):
         return Annotation()
-    return annotation_of(program, request, help_text=_known_options(nsys, "profile"))
+    return annotation_of(program, request, help_text=_help_of(nsys, "profile"))
 
 
 def record(nsys: Path, program: Program, request: Request, *, report: Path) -> RecordedRun:
@@ -173,14 +173,14 @@ def _child(program: Program, session: Session, *, report: Path, capture_range: s
     nsys, request = session.nsys, session.request
     annotation = annotation_for(nsys, program, request)
     environment = {**child_environment(request), **annotation.environment}
-    help_text = _known_options(nsys, "profile")
+    help_text = _help_of(nsys, "profile")
     # in file names, nsys expands patterns that start with %
     options = ["-o", str(report.with_suffix("")).replace("%", "%%"), "--force-overwrite=true"]
     options += [*session.options, f"--trace={request.trace}", "--cpuctxsw=none"]
     options += [*recording_options(request.recordings, help_text=help_text), *annotation.options]
     if capture_range != "none":
         options += [f"--capture-range={capture_range}", "--capture-range-end=stop"]
-    options += [*_environment_options(environment, known=help_text), *request.nsys_arguments]
+    options += [*_environment_options(environment, help_text=help_text), *request.nsys_arguments]
     if not session.namespace:
         request.progress("nsys will also record the environment of other processes: do not publish capture/")
     command = (*session.namespace, str(nsys), "profile", *options, *program.command)
@@ -189,10 +189,10 @@ def _child(program: Program, session: Session, *, report: Path, capture_range: s
 
 def _payload_options(nsys: Path) -> list[str]:
     """Return the option that exports payloads of NVTX, such as sampled stacks of Python, if this nsys has it."""
-    return ["--include-json=true"] if "--include-json" in _known_options(nsys, "export") else []
+    return ["--include-json=true"] if "--include-json" in _help_of(nsys, "export") else []
 
 
-def _known_options(nsys: Path, command: str) -> str:
+def _help_of(nsys: Path, command: str) -> str:
     """Return the help text of a command of nsys; "" if there is none."""
     try:
         return _help(nsys.absolute(), command, nsys.stat().st_mtime_ns)
@@ -206,13 +206,13 @@ def _help(nsys: Path, command: str, _changed_ns: int) -> str:
     return ask([str(nsys), command, "--help"])
 
 
-def _environment_options(environment: Mapping[str, str], *, known: str) -> list[str]:
+def _environment_options(environment: Mapping[str, str], *, help_text: str) -> list[str]:
     """Return the options that keep nsys from adding variables to `environment`, if this nsys has them.
 
     nsys splits --env-var at commas, and commas cannot be quoted. The caller's variables stay out in any case, because
     nsys itself is started with a clean environment.
     """
-    if "--inherit-environment" not in known or any(_BREAKS_ENV_VAR.search(value) for value in environment.values()):
+    if "--inherit-environment" not in help_text or any(_BREAKS_ENV_VAR.search(value) for value in environment.values()):
         return []
     pairs = ",".join(f"{name}={value}" for name, value in environment.items())
     return ["--inherit-environment=false", f"--env-var={pairs}"]

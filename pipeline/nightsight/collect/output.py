@@ -21,7 +21,7 @@ _POLL_MS: Final = 100
 _DRAIN_S: Final = 1.0
 
 
-class Output:
+class LoggedOutput:
     """A pipe for a command's output, and a log that a thread of ours fills from it; CaptureError if that fails.
 
     The command waits only for that thread. Nothing waits for the end of the pipe, since a stray process could hold it

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from nightsight.collect import guard
-from nightsight.collect.output import Output
+from nightsight.collect.output import LoggedOutput
 from nightsight.collect.tools import start_error
 
 Listener = Callable[[str], bool]
@@ -138,7 +138,7 @@ def run_logged(
     listeners = ([_to_stderr] if verbose else []) + ([listen] if listen else [])
     timed_out = interrupted = satisfied = False
     started, status = time.monotonic(), None
-    with Output(log, has_listeners=bool(listeners)) as output:
+    with LoggedOutput(log, has_listeners=bool(listeners)) as output:
         try:
             with _start(child, output) as running:
                 try:
@@ -174,7 +174,7 @@ def _tail(log: Path) -> str:
 
 
 @contextmanager
-def _start(child: Child, output: Output) -> Iterator[RunningCommand]:
+def _start(child: Child, output: LoggedOutput) -> Iterator[RunningCommand]:
     """Start a child; on exit, kill whatever is left of it."""
     own_end, guard_end = socket.socketpair()
     with own_end, guard_end:
@@ -210,7 +210,7 @@ def _start(child: Child, output: Output) -> Iterator[RunningCommand]:
 
 
 def _wait(
-    running: RunningCommand, output: Output, *, timeout_s: float, listeners: Sequence[Listener], watch: Watcher
+    running: RunningCommand, output: LoggedOutput, *, timeout_s: float, listeners: Sequence[Listener], watch: Watcher
 ) -> bool:
     """Wait for the end of the command or of its time; return whether a listener or watcher asked to stop it."""
     deadline = time.monotonic() + timeout_s
@@ -233,7 +233,7 @@ def _to_stderr(text: str) -> bool:
     return False
 
 
-def _stop(running: RunningCommand, child: Child, output: Output, *, log: Path) -> None:
+def _stop(running: RunningCommand, child: Child, output: LoggedOutput, *, log: Path) -> None:
     saved_by = time.monotonic() + SAVE_S
     try:
         is_saved = _ask_to_end(running, child, output)
@@ -252,7 +252,7 @@ def _stop(running: RunningCommand, child: Child, output: Output, *, log: Path) -
         pass  # the second Ctrl-C: stop waiting
 
 
-def _ask_to_end(running: RunningCommand, child: Child, output: Output) -> bool:
+def _ask_to_end(running: RunningCommand, child: Child, output: LoggedOutput) -> bool:
     """Ask a child to end, if possible; return whether that succeeded."""
     command = child.ask_to_end(running.pid)
     if not command:

@@ -15,7 +15,7 @@ from typing import Any, Final
 import pandas as pd
 
 from nightsight.collect.process import Child, run_logged
-from nightsight.collect.timing import Limit, summarize_ranges
+from nightsight.collect.timing import RunLimit, summarize_ranges
 from nightsight.collect.tools import writable_folder
 from nightsight.collect.workloads import PACKAGE, Program, Request, child_environment
 from nightsight.errors import ToolError, UsageError
@@ -59,7 +59,7 @@ def attempt(  # noqa: PLR0913 (options by name)
     switches: Sequence[Switch],
     folder: Path,
     *,
-    limit: Limit | None = None,
+    limit: RunLimit | None = None,
     check: str = "",
     functions: Sequence[str] = (),
     is_search: bool = False,
@@ -108,7 +108,7 @@ def attempt(  # noqa: PLR0913 (options by name)
             effects[switch.name] = int(not is_set)
             why |= {} if effects[switch.name] else {switch.name: "is set already"}
     failure = "" if outcome.ok else outcome.ending
-    found = replace(
+    run = replace(
         recorded,
         seconds=outcome.seconds,
         effects=effects,
@@ -118,10 +118,10 @@ def attempt(  # noqa: PLR0913 (options by name)
         timed_out=outcome.timed_out,
     )
     if not check or failure:
-        return found
+        return run
     started = time.monotonic()
     checked = _check(check, {**plain, _SWITCHES: environment[_SWITCHES]}, folder, request)
-    return replace(found, checked=checked, check_s=time.monotonic() - started)
+    return replace(run, checked=checked, check_s=time.monotonic() - started)
 
 
 def _joined(name: str, given: str, value: str) -> str:
@@ -143,7 +143,7 @@ def _recorded(folder: Path, names: Mapping[str, str]) -> Attempt:
         try:
             document: dict[str, Any] = json.loads(file.read_bytes())
             series = [document["losses"], document["norms"]] if document["losses"] else [document["outputs"]]
-            found = [tuple(float(value) for value in each) for each in series if each]
+            recorded = [tuple(float(value) for value in each) for each in series if each]
             for key, name in names.items():
                 if count := int(document["effects"].get(key, 0)):
                     effects[name] = effects.get(name, 0) + count
@@ -154,7 +154,7 @@ def _recorded(folder: Path, names: Mapping[str, str]) -> Attempt:
             torch = str(document["torch"]) or torch
         except _DAMAGED:
             continue
-        values += found
+        values += recorded
     is_cut = (folder / "cut").exists()
     return Attempt(summarize_ranges(folder), 0.0, tuple(values), effects, why, places, torch=torch, is_cut=is_cut)
 

@@ -31,7 +31,7 @@ _COLUMNS: Final = ["path", "thread", "cpu_ns", "gpu_ns", "since_ns"]
 
 
 @dataclass(frozen=True)
-class Limit:
+class RunLimit:
     """When a program is ended early: after some steps of a family, or, without one, some seconds after the first."""
 
     steps: int = 0
@@ -61,7 +61,7 @@ def of_benchmark(benchmark: Benchmark) -> pd.DataFrame:
     return conform("timed_ranges", pd.DataFrame([row]))
 
 
-def time_ranges(program: Program, request: Request, limit: Limit | None = None) -> RangeTimes:
+def time_ranges(program: Program, request: Request, limit: RunLimit | None = None) -> RangeTimes:
     """Run a program without a profiler and record when its possible steps start; a failure becomes a finding.
 
     limit: it ends then; None: by itself. If it was not asked for, a failure is only a note, and a program without steps

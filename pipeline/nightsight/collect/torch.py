@@ -45,7 +45,7 @@ print(json.dumps({{
     "place": [sys.prefix, sys.base_prefix, importlib.util.find_spec("pip") is not None],
     "torch": importlib.metadata.version("torch") if spec else "",
     "python": platform.python_version(),
-    "known": [option for option, needed in {FEATURES!r}.items() if has(*needed)],
+    "features": [option for option, needed in {FEATURES!r}.items() if has(*needed)],
 }}))
 """
 
@@ -62,7 +62,7 @@ def collect_torch(program: Program, request: Request) -> Capture:
     trace, facts = request.captures / f"{program.name}.json.gz", request.logs / "steps.json"
     log = request.logs / "profile.log"
     python = _interpreter(program, child_environment(request))
-    tracing.refuse_unknown(python.torch, python.known)
+    tracing.refuse_unknown(python.torch, python.features)
     measured = run_benchmark(program, request)
     delete_old(trace, facts, *request.captures.glob(f"{program.name}.*.json.gz"))
     started = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}"
@@ -139,7 +139,7 @@ class _Interpreter:
 
     torch: str
     version: str
-    known: tuple[str, ...]
+    features: tuple[str, ...]
 
 
 def _interpreter(program: Program, environment: Mapping[str, str]) -> _Interpreter:
@@ -148,4 +148,4 @@ def _interpreter(program: Program, environment: Mapping[str, str]) -> _Interpret
     facts: dict[str, Any] = json.loads(ask_python(python, _PROBE, environment=environment))
     if not facts["torch"]:
         raise ToolError(f"torch is not installed in {python}", install_hint("torch", Place(python, *facts["place"])))
-    return _Interpreter(facts["torch"], facts["python"], tuple(facts["known"]))
+    return _Interpreter(facts["torch"], facts["python"], tuple(facts["features"]))

@@ -17,7 +17,7 @@ from nightsight.texts import printable
 _WIDTH: Final = 20
 
 
-class Bars(Reporter):
+class ProgressBars(Reporter):
     """Shows the current activity."""
 
     def __init__(self, bars: Progress) -> None:
@@ -74,7 +74,7 @@ def _clock(task: Task) -> Clock:
 
 
 @contextmanager
-def show_bars() -> Iterator[Bars]:
+def show_bars() -> Iterator[ProgressBars]:
     """Show bars on standard error, and remove them at the end."""
     words = TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis"))
     with Progress(
@@ -87,4 +87,4 @@ def show_bars() -> Iterator[Bars]:
         redirect_stdout=False,
         refresh_per_second=4,
     ) as bars:
-        yield Bars(bars)
+        yield ProgressBars(bars)

@@ -117,13 +117,13 @@ def prove(ctx: click.Context, /, target: str | None, **values: Any) -> None:  # 
         return
     names = list(dict.fromkeys(values["switches"]))
     files = {name: switch_of_file(Path(name)) for name in names if name.endswith(".py")}
-    known_switches = SWITCH | files | {name: found for name in names if (found := jitted(name))}
+    allowed_switches = SWITCH | files | {name: named for name in names if (named := jitted(name))}
     for file in files.values():
-        if [each.name for each in known_switches.values()].count(file.name) > 1:
+        if [each.name for each in allowed_switches.values()].count(file.name) > 1:
             raise UsageError(f"two switches have the name {file.name}", "Rename your file.")
-    for name, known in (("switches", known_switches), ("cause", RULE)):
-        if unknown := [each for each in values[name] if each not in known]:
-            raise click.UsageError(f"{unknown[0]} is not one of: {', '.join(known)}.")
+    for name, allowed in (("switches", allowed_switches), ("cause", RULE)):
+        if unknown := [each for each in values[name] if each not in allowed]:
+            raise click.UsageError(f"{unknown[0]} is not one of: {', '.join(allowed)}.")
     with show_progress(is_quiet=values["style"] == "json") as progress:
         program = _program(ctx, target, values, progress)
         reports = values["reports"].resolve()
@@ -134,7 +134,7 @@ def prove(ctx: click.Context, /, target: str | None, **values: Any) -> None:  # 
             reports / program.name / PROOF.parent,
             report,
             values["cause"],
-            tuple(known_switches[name] for name in names),
+            tuple(allowed_switches[name] for name in names),
             values["is_all"],
             values["rounds"],
             values["budget"] * _MINUTE_S,

@@ -152,11 +152,11 @@ def _match_kernels(runs: _Runs) -> _MatchedTables:
     kernels = [_usual([table[table["kind"] == "kernel"] for table in side]) for side in sides]
     matched = matches(*kernels)
     renaming = [
-        {name: match.name for match in matched.found for name in (match.baseline, match.candidate)[place]}
+        {name: match.name for match in matched.kernels for name in (match.baseline, match.candidate)[place]}
         for place in (0, 1)
     ]
     renamed = [[_rename_kernels(table, names) for table in side] for side, names in zip(sides, renaming, strict=True)]
-    return _MatchedTables(renamed[0], renamed[1], {match.name: match.note for match in matched.found}, matched.note)
+    return _MatchedTables(renamed[0], renamed[1], {match.name: match.note for match in matched.kernels}, matched.note)
 
 
 def _usual(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:

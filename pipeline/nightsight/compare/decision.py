@@ -94,7 +94,7 @@ class Gate:
             established = f"; shown: {', '.join(shown)}" if shown else ""
             status, line = _INCONCLUSIVE, f"inconclusive: {'; '.join(self._doubts(open_))}{established}"
         else:
-            better = [metric.moved for metric in self.metrics if metric.verdict in ("improved", "removed")]
+            better = [metric.change_text for metric in self.metrics if metric.verdict in ("improved", "removed")]
             most = max(self.allowed_pct[metric.name] for metric in measured)
             shown_too = f": {', '.join(shown)}" if shown else ""
             results = [*better, f"no regression above {most:.3g} %{shown_too}", *self._unknown()]
@@ -149,18 +149,18 @@ class Gate:
             if metric.verdict == "added":
                 yield metric, f"{metric.words}: {metric.written(metric.candidate)}{what}, none before"
             elif most is None:
-                yield metric, f"{metric.moved}{what}"
+                yield metric, f"{metric.change_text}{what}"
             elif metric.change_pct > most:
-                yield metric, f"{metric.moved}{what}, at most {most:+g} % allowed"
+                yield metric, f"{metric.change_text}{what}, at most {most:+g} % allowed"
 
     def _has_grown(self, metric: Metric) -> bool:
         """Whether a metric is shown to be larger, and nothing offsets it."""
         if metric.verdict == "added":
-            return metric.name in CAN_BE_NONE and metric.name not in self._told_otherwise
-        return metric.verdict == "regressed" and metric.name not in self._told_otherwise
+            return metric.name in CAN_BE_NONE and metric.name not in self._offset
+        return metric.verdict == "regressed" and metric.name not in self._offset
 
     @cached_property
-    def _told_otherwise(self) -> frozenset[str]:
+    def _offset(self) -> frozenset[str]:
         """The counts that grew without being a regression, or that other metrics cover."""
         growth = {each.name: each.delta for each in self.metrics if each.is_fact and each.verdict != "unchanged"}
         verdicts = {metric.verdict for metric in self.metrics if metric.name in _STEPS}
@@ -223,11 +223,11 @@ class Gate:
         share = metric.baseline / step.baseline if step and metric.name == EXPOSED else 1.0
         return metric.most_pct * min(share, 1.0)
 
-    def _shown(self, known: Sequence[Metric], open_: Sequence[Metric]) -> Iterator[str]:
+    def _shown(self, measured: Sequence[Metric], open_: Sequence[Metric]) -> Iterator[str]:
         """Yield the metrics that are known not to have regressed."""
         yield from self._shown_of_counts()
         step = next((metric for metric in open_ if metric.name in _STEPS), None)
-        for metric in known:
+        for metric in measured:
             if metric.is_count or metric in open_ or metric.verdict not in ("unchanged", "inconclusive"):
                 continue
             if isfinite(metric.most_pct):
@@ -242,8 +242,8 @@ class Gate:
         facts = [metric for metric in counts if metric.is_fact]
         changed = [metric for metric in facts if metric.verdict != "unchanged"]
         for metric in changed:
-            if metric.delta > 0 and metric.name in self._told_otherwise and metric.name != COPIES:
-                yield f"{metric.moved}, offset by others"
+            if metric.delta > 0 and metric.name in self._offset and metric.name != COPIES:
+                yield f"{metric.change_text}, offset by others"
         if facts:
             varying = [metric.words for metric in counts if metric.verdict == "inconclusive" and metric.is_known]
             but = f" except {', '.join(varying)}, which vary from run to run" if varying else ""

@@ -78,7 +78,7 @@ class _Kernel:
 class Matches:
     """Kernels that were renamed, fused or split; note: says if not all pairs of names were checked, else ""."""
 
-    found: tuple[Match, ...]
+    kernels: tuple[Match, ...]
     note: str = ""
 
 
@@ -100,13 +100,13 @@ def matches(baseline: pd.DataFrame, candidate: pd.DataFrame) -> Matches:
     removed = removed[~removed["name"].isin([part for parts, _ in fused for part in parts])]
     added = added[~added["name"].isin([whole for _, whole in fused])]
     split = list(_fusions(added, removed))
-    found = (
+    matched = (
         *(Match(after, (before,), (after,), f"renamed from {before}") for before, after in renamed.items()),
         *(Match(after, parts, (after,), f"fused from {' + '.join(parts)}") for parts, after in fused),
         *(Match(before, (before,), parts, f"split into {' + '.join(parts)}") for parts, before in split),
     )
     is_complete = is_all or not len(removed) or not len(added)
-    return Matches(found, "" if is_complete else note)
+    return Matches(matched, "" if is_complete else note)
 
 
 # -- renamed ----------------------------------------------------------------------------------------------------------
@@ -148,11 +148,11 @@ def _renamings(pairs: pd.DataFrame) -> Iterator[tuple[str, str]]:
     counts, times = pairs["count"] / pairs["count_new"], pairs["value"] / pairs["value_new"]
     near = pairs[counts.between(1 / _COUNT, _COUNT) & times.between(1 / _TIME, _TIME)]
     alike = [_likeness(before, after) for before, after in zip(near["name"], near["name_new"], strict=True)]
-    near = near.assign(alike=alike, apart=np.abs(np.log(times[near.index])))
+    near = near.assign(alike=alike, distance=np.abs(np.log(times[near.index])))
     # cuBLAS has hundreds of names for one product
     near = near[(near["alike"] >= _ALIKE) | (near["place"] != "") & near["work"].isin(["product", "convolution"])]
     used: tuple[set[str], set[str]] = (set(), set())
-    best_first = near.sort_values(["alike", "apart", "name", "name_new"], ascending=[False, True, True, True])
+    best_first = near.sort_values(["alike", "distance", "name", "name_new"], ascending=[False, True, True, True])
     for before, after in best_first[["name", "name_new"]].to_numpy():
         if before not in used[0] and after not in used[1]:
             used[0].add(before)

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from nightsight.events.kernel_kinds import family
-from nightsight.events.kernel_names import communicates, normalised
+from nightsight.events.kernel_names import communicates, normalized
 from nightsight.events.names import LAUNCHES as LAUNCHING
 from nightsight.events.names import WAITS, call_kinds
 from nightsight.model.compare import (
@@ -206,7 +206,7 @@ def _groups(report: Report, repetitions: int) -> Iterator[pd.DataFrame]:
             yield _rows("api" if kind == "call" else str(kind), _sum_by_name(of_kind, of_kind["name"]))
 
 
-_normalize = cache(normalised)
+_normalize = cache(normalized)
 _family = cache(family)
 
 

@@ -43,8 +43,8 @@ WORDS: Final = {
     SYNCS: "synchronizing calls per step",
     ALLOCATIONS: "allocations and frees per step",
     COLLECTIVES: "collectives per step",
-    **{f"{name}_copies": f"{said} copies per step" for said, name in DIRECTIONS.items()},
-    **{f"{name}_bytes": f"{said} bytes per step" for said, name in DIRECTIONS.items()},
+    **{f"{name}_copies": f"{direction} copies per step" for direction, name in DIRECTIONS.items()},
+    **{f"{name}_bytes": f"{direction} bytes per step" for direction, name in DIRECTIONS.items()},
 }
 
 
@@ -93,7 +93,7 @@ class Metric:
         return format_value(value, f"{stem}_{unit}" if unit else stem)
 
     @property
-    def moved(self) -> str:
+    def change_text(self) -> str:
         """The metric with its change and interval: `step time +4.1 % (+3.2 to +5.0 %)`, `launches per step 40 → 60`."""
         sides = [value if isfinite(value) else 0.0 for value in (self.baseline, self.candidate)]
         if not any(sides):
@@ -108,7 +108,7 @@ class Metric:
     @property
     def estimated(self) -> str:
         """The metric with its change, by the most reliable estimate."""
-        return self.bounded(0.0) if self.most_by and isfinite(self.most_pct) else self.moved
+        return self.bounded(0.0) if self.most_by and isfinite(self.most_pct) else self.change_text
 
     def bounded(self, allowed_pct: float, share: str = "") -> str:
         """Return its possible change: `step time within ±0.4 %`, `step time at most +3.1 % by its fastest steps`."""

@@ -15,7 +15,7 @@ import numpy as np
 
 from nightsight.intervals import Floats
 from nightsight.model.compare import Comparison
-from nightsight.model.proof import DIFFERENT, EQUAL, UNKNOWN, WITHIN, Results
+from nightsight.model.proof import DIFFERENT, EQUAL, UNKNOWN, WITHIN, Agreement
 from nightsight.results.switches import NONE, PRECISION, ROUNDING
 
 Runs = Sequence[Sequence[Sequence[float]]]
@@ -39,7 +39,7 @@ _SAME_MAGNITUDE: Final = 0.9
 _LEAST: Final = 1e-3
 
 
-def compare_outcomes(unchanged: Runs, changed: Runs, numerics: str) -> Results:
+def compare_outcomes(unchanged: Runs, changed: Runs, numerics: str) -> Agreement:
     """Return whether the results of changed runs agree with those of the first unchanged run.
 
     The other unchanged runs only show how much such runs differ. They may include runs with perturbed weights.
@@ -59,7 +59,7 @@ def compare_outcomes(unchanged: Runs, changed: Runs, numerics: str) -> Results:
     sure = [int(part.sum()) for part in _series(is_sure, lengths)]
     least = [min(length, max(_LEAST_VALUES, ceil(_LEAST_SHARE * length))) for length in lengths]
     if any(count < needed for count, needed in zip(sure, least, strict=True)):
-        return Results(UNKNOWN, f"unchanged runs differ by {_percent(float(noise.max()))}", 100 * float(noise.max()))
+        return Agreement(UNKNOWN, f"unchanged runs differ by {_percent(float(noise.max()))}", 100 * float(noise.max()))
     allowed = np.maximum(_BOUNDS[numerics] * (1 + steps / _DOUBLED_AFTER), _OF_NOISE * noise)
     allowed = np.minimum(allowed, np.where(is_sure, _MOST_ALLOWED, _SAME_MAGNITUDE))
     differences = [_difference(base[0], values, lengths) for values in other]
@@ -69,17 +69,17 @@ def compare_outcomes(unchanged: Runs, changed: Runs, numerics: str) -> Results:
         if is_off.any():
             first = int(is_off.argmax())
             what = f"{values[first]:.4g} against {base[0][first]:.4g}"
-            return Results(DIFFERENT, f"different since value {first + 1} of {len(steps):,}: {what}", 100 * worst)
+            return Agreement(DIFFERENT, f"different since value {first + 1} of {len(steps):,}: {what}", 100 * worst)
     what = f"{sum(sure):,} values" if sum(sure) > 1 else "1 value"
     if not is_sure.all():
         what = f"the first {what}, since unchanged runs diverge after them,"
     if worst <= _BOUNDS[NONE]:
-        return Results(EQUAL, what, 100 * worst)
+        return Agreement(EQUAL, what, 100 * worst)
     against = f", unchanged runs by {_percent(float(noise.max()))}" if len(base) > 1 else ""
-    return Results(WITHIN, f"{what} differ by {_percent(worst)}{against}", 100 * worst)
+    return Agreement(WITHIN, f"{what} differ by {_percent(worst)}{against}", 100 * worst)
 
 
-def with_results(comparison: Comparison, results: Results) -> Comparison:
+def with_results(comparison: Comparison, results: Agreement) -> Comparison:
     """Return a comparison of commits with the agreement of their results: if they differ, the gate fails."""
     if results.verdict != DIFFERENT:
         text = {UNKNOWN: "were not compared", EQUAL: "are equal", WITHIN: "agree"}[results.verdict]
@@ -96,16 +96,16 @@ def with_results(comparison: Comparison, results: Results) -> Comparison:
     )
 
 
-def _doubt(base: Sequence[Floats], other: Sequence[Floats]) -> Results | None:
+def _doubt(base: Sequence[Floats], other: Sequence[Floats]) -> Agreement | None:
     """Return why the values cannot be compared one by one; None if they can."""
     if not base or not other or not len(base[0]):
-        return Results(UNKNOWN, "no loss and no output of a model was seen")
+        return Agreement(UNKNOWN, "no loss and no output of a model was seen")
     if len({len(values) for values in base}) > 1:
-        return Results(UNKNOWN, "unchanged runs have different numbers of values")
+        return Agreement(UNKNOWN, "unchanged runs have different numbers of values")
     if any(len(values) != len(base[0]) for values in other):
-        return Results(DIFFERENT, f"{len(other[0]):,} values instead of {len(base[0]):,}")
+        return Agreement(DIFFERENT, f"{len(other[0]):,} values instead of {len(base[0]):,}")
     if not all(np.isfinite(values).all() for values in base):
-        return Results(UNKNOWN, "the unchanged program has values that are not finite")
+        return Agreement(UNKNOWN, "the unchanged program has values that are not finite")
     return None
 
 

@@ -39,7 +39,7 @@ def comparison_sentence(
     cause = f"{'New' if came == 'added' else 'Gone'}: {gist}. " if gist else ""
     why = about.doubt(unlike) if verdict == "inconclusive" else ""
     why = "too few runs to tell a change from noise" if why.startswith("fewer than") else why
-    text = f"{cause}{about.moved[:1].upper()}{about.moved[1:]}, on {size}{f': {why}' if why else ''}."
+    text = f"{cause}{about.change_text[:1].upper()}{about.change_text[1:]}, on {size}{f': {why}' if why else ''}."
     return text if gist or about.is_fact else f"{text}{_largest(changes, verdict, delta)}"
 
 

@@ -192,11 +192,9 @@ class MeasureTests:
         for row in np.flatnonzero(names.isin([UNPROFILED, STEP])):
             with np.errstate(divide="ignore"):
                 sides = np.log(table.baseline[row]), np.log(table.candidate[row])
-            found_evidence = evidence(
-                self.runs, names[row], *sides, same_launches=same_launches, is_paired=self.is_paired
-            )
-            if found_evidence:
-                yield int(row), found_evidence
+            shown = evidence(self.runs, names[row], *sides, same_launches=same_launches, is_paired=self.is_paired)
+            if shown:
+                yield int(row), shown
 
     def _best(
         self, table: MeasureTable, of_medians: Effects, steps: Mapping[int, Evidence]
@@ -278,8 +276,8 @@ class MeasureTests:
             adjusted[family] = adjust(p[family])
             tests = max(int(np.isfinite(p[family]).sum()), 1)
             # for Benjamini-Hochberg: assuming as many discoveries as now
-            found_now = 1 if adjust is holm else max(int((adjusted[family] < alpha).sum()), 1)
-            level[family] = alpha * found_now / tests
+            rejected = 1 if adjust is holm else max(int((adjusted[family] < alpha).sum()), 1)
+            level[family] = alpha * rejected / tests
         return adjusted, level
 
     def _notes(self, table: MeasureTable, is_small: Flags, is_short: Flags, is_open: Flags) -> Any:  # noqa: ANN401 (texts)

@@ -3,7 +3,7 @@
 `sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize32x32x8_stage3_...` is `gemm f32 tn 32x32x8`, and
 `at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, ...sum_functor<...>...>>` is `reduce sum<float>`. Names
 that no rule matches become the function with its template arguments, without namespaces and parameters. If labels
-would be equal, the first words in which the names differ are added (`Labels`).
+would be equal, the first words in which the names differ are added (`KernelLabels`).
 
 Demangled names of nsys, ncu, torch.profiler and c++filt are supported; of mangled names, only the identifiers.
 """
@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Final
 
 from nightsight.events.kernel_kinds import arithmetic, kind_of, operation
-from nightsight.events.kernel_names import base_name, communicates, normalised, unqualified
+from nightsight.events.kernel_names import base_name, communicates, normalized, unqualified
 from nightsight.texts import middle_cut, printable
 
 PRODUCTS: Final = "matrix products"
@@ -42,27 +42,29 @@ def family_of(name: str) -> str:
 
 
 def label_of(name: str, length: int = NAME_LENGTH) -> str:
-    """Return the label of one kernel; use `Labels` for labels that differ from one another."""
+    """Return the label of one kernel; use `KernelLabels` for labels that differ from one another."""
     return cut(_family_and_label(name)[1], length)
 
 
-class Labels:
+class KernelLabels:
     """The labels of the kernels of one page: different kernels have different labels, at any length limit.
 
     nsys and ncu spell one kernel differently; both spellings have one label. The order of names does not matter.
     """
 
     def __init__(self, names: Iterable[str] = ()) -> None:
-        self._spelt: dict[str, list[str]] = {}
+        self._spellings: dict[str, list[str]] = {}
         for name in dict.fromkeys(names):
-            self._spelt.setdefault(normalised(name), []).append(name)
+            self._spellings.setdefault(normalized(name), []).append(name)
         self._made: dict[int, dict[str, str]] = {}
 
     def short(self, name: str, length: int = NAME_LENGTH) -> str:
         """Return a kernel's label, at most `length` characters long; the number of a replay before the name is kept."""
         if length not in self._made:
-            labels = _distinct_labels(sorted(self._spelt), length)
-            self._made[length] = {name: labels[kernel] for kernel, spelt in self._spelt.items() for name in spelt}
+            labels = _distinct_labels(sorted(self._spellings), length)
+            self._made[length] = {
+                name: labels[kernel] for kernel, spellings in self._spellings.items() for name in spellings
+            }
         label_by_name = self._made[length]
         number, dot, rest = name.partition(". ")
         if not (dot and number.isdecimal()):
@@ -77,17 +79,17 @@ class Labels:
 def _family_and_label(name: str) -> tuple[str, str]:
     """Return the family and the whole label of a kernel."""
     plain = _demangle(name) if name.startswith("_Z") else name
-    normalized = normalised(plain)
+    spelling = normalized(plain)
     if communicates(name):
-        return COMMUNICATION, _communication(normalized) or readable(plain)
+        return COMMUNICATION, _communication(spelling) or readable(plain)
     for pattern, family, write in _LIBRARIES:
-        if match := pattern.search(normalized):
-            return family, printable(write(normalized, match))
+        if match := pattern.search(spelling):
+            return family, printable(write(spelling, match))
     base = base_name(plain)
     for pattern, family, words in _FUNCTIONS:
         if match := pattern.search(base):
-            return family, printable(f"{match.expand(words).lower().strip()}{_type_arguments(normalized)}")
-    family = _by_words(normalized, base)
+            return family, printable(f"{match.expand(words).lower().strip()}{_type_arguments(spelling)}")
+    family = _by_words(spelling, base)
     if name.startswith("triton_"):
         # the number only distinguishes the fused kernels of one program
         return family, printable(re.sub(r"_\d+$", "", name))

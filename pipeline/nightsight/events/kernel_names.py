@@ -2,7 +2,7 @@
 
 They differ in casts (`(int)4`, `4`), booleans (`(bool)0`, `false`), suffixes (`3ul`), unnamed namespaces, lambdas,
 spaces, the place of `const`, return types, and whether template parameters are written `T1` or in full. For a column
-of names: `renamed(frame["name"], lambda names: names.map(normalised))` of nightsight.tables.
+of names: `renamed(frame["name"], lambda names: names.map(normalized))` of nightsight.tables.
 """
 
 import re
@@ -22,7 +22,7 @@ NO_PEERS: Final = f"(?!(?!triton_[a-z]+_fused).*(?:{_ANY_CASE}))"
 """The start of an expression that excludes communicating kernels by name; valid in Python and in ECMAScript."""
 
 
-def normalised(name: str) -> str:
+def normalized(name: str) -> str:
     """Return the normalized spelling of a kernel's name: equal for one kernel, different for different kernels.
 
     Keeps namespaces, template arguments, lambda numbers, and the parameters of functions that are not templates, which
@@ -34,7 +34,7 @@ def normalised(name: str) -> str:
 
 
 def unqualified(name: str) -> str:
-    """Return `normalised(name)` without namespaces: the only spelling that ncu's CSV and nsys have in common.
+    """Return `normalized(name)` without namespaces: the only spelling that ncu's CSV and nsys have in common.
 
     By default, ncu prints only as much of each namespace as is needed to distinguish the kernels of a report
     (`at::native::copy` is `native::copy` in one file and `at::copy` in another; `--rename-kernels no` prints all).

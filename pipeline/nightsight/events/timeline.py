@@ -15,7 +15,7 @@ from nightsight.events.window import GPU_WORK, RECORDED, Window, chosen_window
 from nightsight.intervals import Flags, Ints, Spans, clipped_union
 from nightsight.model.report import Profile
 from nightsight.system.parallel import memoize
-from nightsight.tables import categorical, once
+from nightsight.tables import categorical, compact
 
 
 @dataclass(frozen=True)
@@ -199,7 +199,7 @@ def operation_column(timeline: Timeline, column: str) -> Ints:
     """Return a column that all GPU tables have, for all operations of the timeline; -1 for NULL."""
     tables = timeline.profile.tables
     columns = [tables[name][column].to_numpy(dtype=np.int64, na_value=-1) for name in GPU_TABLES if name in tables]
-    return once(np.concatenate([np.empty(0, dtype=np.int64), *columns]))
+    return compact(np.concatenate([np.empty(0, dtype=np.int64), *columns]))
 
 
 def positions(values: Ints) -> dict[int, Ints]:
@@ -274,4 +274,4 @@ def _shares_launch(launch: Ints) -> Flags:
 
 
 def _concatenate(tables: list[pd.DataFrame], column: str) -> Ints:
-    return once(np.concatenate([frame[column].to_numpy(dtype=np.int64) for frame in tables]))
+    return compact(np.concatenate([frame[column].to_numpy(dtype=np.int64) for frame in tables]))

@@ -22,7 +22,7 @@ from nightsight.intervals import Flags, Ints, Spans, clipped_union, gaps, separa
 from nightsight.model.report import Profile
 from nightsight.results.categories import IDLE, SYNC
 from nightsight.system.parallel import memoize
-from nightsight.tables import empty, integers, once, unique
+from nightsight.tables import compact, empty, integers, unique
 
 PAUSED: Final = "the recording was paused"
 UNTIMED: Final = "operations whose times are not known"
@@ -308,7 +308,7 @@ def _by_gpu(profile: Profile) -> Iterator[tuple[int, _Operations]]:
     # the extra last entry maps -1 (no call) to -1
     call_start, call_end = (np.append(calls[name].to_numpy(), -1) for name in _SPAN)
     gpu, start, end, process, stream = (
-        once(np.concatenate([integers(frame[name]) for frame in frames]))
+        compact(np.concatenate([integers(frame[name]) for frame in frames]))
         for name in ("device", "start_ns", "end_ns", "process", "stream")
     )
     is_launched = np.concatenate([are_launched(frame) for frame in frames])

@@ -191,7 +191,7 @@ def local_copy(file: InputFile) -> Iterator[tuple[Path, str]]:
     """
     if not file.system:
         path = Path(file.path)
-        yield path, _digest([path, *(each for each in _beside(path) if each.is_file())])
+        yield path, _digest([path, *(each for each in _kept_with(path) if each.is_file())])
         return
     with scratch() as folder:
         path = folder / PurePosixPath(shown(file.path)).name
@@ -199,7 +199,7 @@ def local_copy(file: InputFile) -> Iterator[tuple[Path, str]]:
         yield path, _digest(sorted(folder.iterdir()))
 
 
-def _beside(path: Path) -> Iterator[Path]:
+def _kept_with(path: Path) -> Iterator[Path]:
     yield unprofiled_file(path)
     if path.name == REPORT:
         yield path.with_name("run.json")
@@ -210,7 +210,7 @@ def _fetch(file: InputFile, path: Path) -> None:
         with file.system.open(file.path, "rb") as source, path.open("wb") as target:
             shutil.copyfileobj(source, target, _PIECE)
         folder = file.path.rpartition("/")[0]
-        for extra in _beside(path):
+        for extra in _kept_with(path):
             if file.system.exists(f"{folder}/{extra.name}"):
                 extra.write_bytes(file.system.cat_file(f"{folder}/{extra.name}"))
     except Exception as error:  # each kind of store has its own errors

@@ -6,7 +6,7 @@ import pandas as pd
 
 from nightsight.errors import CaptureError
 from nightsight.events.kernel_labels import family_of
-from nightsight.events.kernel_names import normalised
+from nightsight.events.kernel_names import normalized
 from nightsight.model.compare import STEP, UNPROFILED, Measures
 from nightsight.model.fleet import SPLIT, TABLES, Summary, conform
 from nightsight.model.history import Key
@@ -96,7 +96,7 @@ def _kernels(report: Report) -> pd.DataFrame:
     kernels = report.rows(CUDA_GPU_KERN_SUM)
     if not len(kernels):
         return pd.DataFrame(columns=["name", "family", "instances", "total_ns"])
-    named = kernels.assign(name=kernels["name"].astype("str").map(normalised))
+    named = kernels.assign(name=kernels["name"].astype("str").map(normalized))
     summed = _floats(named, "name", ["instances", "total_ns"]).reset_index()
     ordered = summed.sort_values(["total_ns", "name"], ascending=[False, True])
     return ordered.assign(family=ordered["name"].map(family_of))

@@ -141,7 +141,7 @@ def _far_apart(line: Floats, places: Sequence[int]) -> list[int]:
 
 
 def _exact(line: Floats, place: int, before: float, after: float) -> int:
-    """Move a place by the night that a part of at least four had to take from its neighbour."""
+    """Move a place by the night that a part of at least four had to take from its neighbor."""
     is_new = np.abs(line - after) < np.abs(line - before)
     if not is_new[place]:
         return place + 1

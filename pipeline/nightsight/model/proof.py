@@ -30,7 +30,7 @@ UNMEASURED: Final = (NO_EFFECT, FAILED, NOT_MEASURED)
 
 
 @dataclass(frozen=True)
-class Results:
+class Agreement:
     """Whether results agree. detail: in words. worst_pct: the largest relative difference, None if not compared."""
 
     verdict: str
@@ -58,7 +58,7 @@ class Proof:
     log_ratio: float | None
     error: float | None
     rounds: int
-    results: Results
+    results: Agreement
     verdict: str
     why: str = ""
     code: str = ""
@@ -127,7 +127,7 @@ _AGAIN: Final = "Create it again with `nightsight prove`."
 
 
 def _proof_from(document: dict[str, Any]) -> Proof:
-    results = Results(**document.pop("results"))
+    results = Agreement(**document.pop("results"))
     places = {str(name): tuple(map(_place_from, lines)) for name, lines in document.pop("places").items()}
     return Proof(switches=tuple(map(str, document.pop("switches"))), results=results, places=places, **document)
 

@@ -31,7 +31,7 @@ class Unusual(Exception):
     """SQLite must read this table."""
 
 
-class Numbers(NamedTuple):
+class ColumnValues(NamedTuple):
     """Values of a column in some rows; missing: which are NULL, None if no row is."""
 
     values: _Array
@@ -68,7 +68,7 @@ class _Pages:
         return self._file.read(1)[0]
 
 
-def whole_numbers(path: Path, root: int, places: Sequence[int]) -> Iterator[list[Numbers]]:
+def whole_numbers(path: Path, root: int, places: Sequence[int]) -> Iterator[list[ColumnValues]]:
     """Yield the columns at `places` of a row, batch by batch in the order of the file; Unusual at any time.
 
     root: the first page of the table. places: -1 is a column of NULL.
@@ -119,11 +119,11 @@ def _cells(data: _Array, pages: _Pages, count: int, kind: int) -> tuple[_Array, 
     return page, page + pointers[np.arange(most) < counts[:, None]], counts
 
 
-def _columns(pages: _Pages, leaves: _Array, places: Sequence[int]) -> list[Numbers]:
+def _columns(pages: _Pages, leaves: _Array, places: Sequence[int]) -> list[ColumnValues]:
     """Return columns of all rows in some leaf pages."""
     data = pages.read(leaves)
     page, at, _ = _cells(data, pages, len(leaves), _LEAF)
-    nothing = Numbers(np.zeros(len(at), dtype=np.int64), np.ones(len(at), dtype=bool))
+    nothing = ColumnValues(np.zeros(len(at), dtype=np.int64), np.ones(len(at), dtype=bool))
     size = data[at].astype(np.int64)
     is_long = size >= 128
     if is_long.any():
@@ -159,7 +159,7 @@ def _columns(pages: _Pages, leaves: _Array, places: Sequence[int]) -> list[Numbe
     return [columns[place] for place in places]
 
 
-def _numbers(words: _Array, at: _Array, kinds: _Array) -> Numbers:
+def _numbers(words: _Array, at: _Array, kinds: _Array) -> ColumnValues:
     """Return the values that begin at some bytes; kinds: the serial type of each, or that of all."""
     if kinds.max() > _ONE or (kinds == _REAL).any():
         raise Unusual
@@ -172,7 +172,7 @@ def _numbers(words: _Array, at: _Array, kinds: _Array) -> Numbers:
         values = words[at].astype(np.int64)
         values >>= _SHIFT.take(kinds)
         np.copyto(values, kinds == _ONE, where=is_short)
-    return Numbers(values, np.broadcast_to(missing, values.shape) if missing.any() else None)
+    return ColumnValues(values, np.broadcast_to(missing, values.shape) if missing.any() else None)
 
 
 def _after_varint(data: _Array, at: _Array) -> _Array:

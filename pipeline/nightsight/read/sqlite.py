@@ -15,7 +15,7 @@ import pandas as pd
 import pyarrow as pa
 
 from nightsight.errors import CaptureError
-from nightsight.read.btree import Numbers, Unusual, whole_numbers
+from nightsight.read.btree import ColumnValues, Unusual, whole_numbers
 
 MAGIC: Final = b"SQLite format 3\x00"
 AGAIN: Final = "Export it again: nsys export --type sqlite --force-overwrite=true REPORT.nsys-rep"
@@ -41,7 +41,7 @@ class _Column:
         self.missing = np.zeros(0, dtype=bool)
         self.count = 0
 
-    def add(self, part: Numbers) -> None:
+    def add(self, part: ColumnValues) -> None:
         """Add the next batch."""
         begin, self.count = self.count, self.count + len(part.values)
         if self.count > len(self.values):
@@ -107,7 +107,7 @@ class Database:
         # a damaged file can claim any number of rows, but each takes at least a byte of the file
         rows = min(max(self.last_row(table), 0), self.path.stat().st_size)
 
-        def fill(batches: Iterable[Sequence[Numbers]]) -> pd.DataFrame:
+        def fill(batches: Iterable[Sequence[ColumnValues]]) -> pd.DataFrame:
             filled = {name: _Column(rows) for name in columns}
             for batch in batches:
                 for column, part in zip(filled.values(), batch, strict=True):
@@ -221,10 +221,10 @@ def decoded(text: bytes) -> str:
     return text.decode("utf-8", "replace")
 
 
-def _numbers(part: pa.Array) -> Numbers:
+def _numbers(part: pa.Array) -> ColumnValues:
     if part.null_count:
-        return Numbers(part.fill_null(0), part.is_null())
-    return Numbers(part, None)
+        return ColumnValues(part.fill_null(0), part.is_null())
+    return ColumnValues(part, None)
 
 
 def _all(reader: pa.RecordBatchReader) -> pa.Table:

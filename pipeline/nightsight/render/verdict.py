@@ -82,19 +82,21 @@ def verdict(report: Report, run: Numbers) -> Verdict:
     state = _communicating_state(split, run) or state
     outside = _outside_window(report)
     if not causes:
-        said = _without_advice(report, split)
+        sentences = _without_advice(report, split)
         if outside:
             action = middle_cut(printable(outside.finding.action), _LONG)
-            said = (
+            sentences = (
                 f"No known cause is worth fixing in these steps, but outside of them: {cause_of(outside.finding)}.",
                 f"First: {action}, about {gain_of(outside.finding)} of the whole run.",
             )
-        return Verdict(state, *said)
-    found = _on_finding(state, causes[0])
+        return Verdict(state, *sentences)
+    outcome = _on_finding(state, causes[0])
     if outside is None or (outside.finding.gain_ns or 0) < _MORE_OUTSIDE * (causes[0].gain_ns or 0):
-        return found
+        return outcome
     share = format_value(100 * outside.share, "share_pct")
-    return replace(found, first=f"{found.first} After these steps ({share} of the run): {cause_of(outside.finding)}.")
+    return replace(
+        outcome, first=f"{outcome.first} After these steps ({share} of the run): {cause_of(outside.finding)}."
+    )
 
 
 class _Outside(NamedTuple):

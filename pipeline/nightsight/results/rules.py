@@ -40,7 +40,8 @@ class Rule(CauseTexts):
     title: may have {where}, {name}, {cases}, {things}, {each} and {most}. change: what is different, for readers of
     `what_if`. done: the action as a gerund ("pinning memory"). things: the noun for its cases, singular and plural.
     causes: categories of the critical path that are evidence. worth_pct: the least gain, in percent of a step, that
-    justifies the work. counts: weight of a gain when the first cause is chosen. once: the remedy if nothing repeats.
+    justifies the work. counts: weight of a gain when the first cause is chosen. one_time: the remedy if nothing
+    repeats.
     at_start: the remedy in the start-up. of_rank: the title if the rank that the others wait for is known. saves: the
     time is what can be saved, not what the cause costs. shares_time: other such remedies in the same place gain the
     same time, so only the best is reported. of_kernels: it needs no CUDA calls and names kernels. remedies,
@@ -53,7 +54,7 @@ class Rule(CauseTexts):
     causes: tuple[str, ...] = ()
     worth_pct: float = WORTH_PCT
     counts: float = 1.0
-    once: str = ""
+    one_time: str = ""
     at_start: str = AT_START
     of_rank: str = ""
     saves: bool = False
@@ -292,7 +293,7 @@ RULES: Final = (
         title="Modules or kernels are loaded {where}, most time in {name}",
         detail="A thread launches nothing while it loads code.",
         remedy="Load each module once, before the loop; warm up every kernel and shape; CUDA_MODULE_LOADING=EAGER.",
-        once=(
+        one_time=(
             "One-time cost. If it matters, load fewer modules, or keep the process alive between runs. To analyze "
             "what follows, select it with --window."
         ),
@@ -318,7 +319,7 @@ RULES: Final = (
             "torch.compile(dynamic=True); torch.backends.cudnn.benchmark = False, or padded lengths; warm up before "
             "the loop."
         ),
-        once=(
+        one_time=(
             "One-time cost. Cache compiled code between runs (TRITON_CACHE_DIR, TORCHINDUCTOR_FX_GRAPH_CACHE=1). To "
             "analyze what follows, select it with --window."
         ),

@@ -34,9 +34,9 @@ def document_of(path: Path) -> Mapping[str, Any] | None:
 
 
 def refuse_unknown(
-    table: Mapping[str, object], known: Collection[str], prefix: str, refusal: Callable[[str, str], UsageError]
+    table: Mapping[str, object], allowed: Collection[str], prefix: str, refusal: Callable[[str, str], UsageError]
 ) -> None:
     """Raise `refusal(reason, hint)` if a key is unknown."""
     for key in table:
-        if key not in known:
-            raise refusal(f"unknown key {prefix + key!r}", f"{did_you_mean(key, known)}Known: {', '.join(known)}.")
+        if key not in allowed:
+            raise refusal(f"unknown key {prefix + key!r}", f"{did_you_mean(key, allowed)}Known: {', '.join(allowed)}.")

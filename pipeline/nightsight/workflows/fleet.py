@@ -57,11 +57,11 @@ class FileSummary:
     version: str = SUMMARY
 
 
-def summarize_file(file: InputFile, known: frozenset[str], reading: Reading) -> FileSummary:
-    """Read a file on a worker and summarize it, unless its content is `known`. PipelineError if it cannot be read."""
+def summarize_file(file: InputFile, summarized: frozenset[str], reading: Reading) -> FileSummary:
+    """Read a file on a worker and summarize it, unless its content was summarized. PipelineError if unreadable."""
     with as_worker(), fleet.local_copy(file) as (path, content):
         capture = fleet.digest(f"{content} {reading.window}")
-        if capture in known:
+        if capture in summarized:
             return FileSummary(capture, {})
         try:
             (loaded,) = load([path], reading)
@@ -185,7 +185,7 @@ class _SummaryCache:
 
 def _summarize(cache: _SummaryCache, cluster: Cluster, reading: Reading) -> Iterator[Failure]:
     """Summarize the waiting files; yield the ones that cannot be read, with the reason but without their folders."""
-    waiting, known = cache.waiting, len(cache.captures)
+    waiting, summarized = cache.waiting, len(cache.captures)
     if not waiting:
         return
     worker_reading = replace(reading, progress=silent)
@@ -201,7 +201,7 @@ def _summarize(cache: _SummaryCache, cluster: Cluster, reading: Reading) -> Iter
                 cache.add(answer.key, answer.value)
             if count % interval == 0 or count == len(waiting):
                 cache.note()
-                what = f"{known + count} of {len(cache.files)} captures"
+                what = f"{summarized + count} of {len(cache.files)} captures"
                 reading.progress(what, done=count, of=len(waiting), is_series=True)
 
 

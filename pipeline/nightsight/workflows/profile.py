@@ -18,7 +18,7 @@ from nightsight.collect.calibrate import calibration_of
 from nightsight.collect.conditions import findings_of, logging_gpus
 from nightsight.collect.launched import launched_rank
 from nightsight.collect.names import is_python
-from nightsight.collect.timing import Limit, not_timed, of_benchmark, time_ranges
+from nightsight.collect.timing import RunLimit, not_timed, of_benchmark, time_ranges
 from nightsight.collect.workloads import OnlyTimed, Program, Request, arguments_of
 from nightsight.errors import CaptureError, Interrupted, UsageError, WorkloadError
 from nightsight.events.loops import UNNAMED
@@ -198,7 +198,7 @@ def _write_unprofiled(file: Path, tables: Mapping[str, pd.DataFrame]) -> None:
         write_file(unprofiled_file(file), to_text(tables).encode())
 
 
-def _timing(plan: Plan, request: Request, capture: Capture, profile: Profile) -> tuple[Request, Limit | None] | None:
+def _timing(plan: Plan, request: Request, capture: Capture, profile: Profile) -> tuple[Request, RunLimit | None] | None:
     """Return how a program runs once more without a profiler, to time its steps; None: not at all.
 
     By default, that must cost little: a program that takes long ends after some of its steps. And the window must
@@ -225,7 +225,7 @@ def _timing(plan: Plan, request: Request, capture: Capture, profile: Profile) ->
     # under the profiler, a step takes longer
     steps_s = min(max(_STEPS_S, 1e-9 * _STEPS * window.length_ns / max(len(window.repetitions), 1)), profiled_s)
     timing = replace(request, timeout_s=min(_PATIENCE * profiled_s + _PATIENCE_S, left_s))
-    return timing, None if is_quick else Limit(seconds=steps_s)
+    return timing, None if is_quick else RunLimit(seconds=steps_s)
 
 
 # a run without a profiler is quick if the profiled one took less than this, or this share of the time until then
@@ -240,7 +240,7 @@ _PATIENCE_S: Final = 30.0
 
 
 def _with_times(
-    program: Program, request: Request, limit: Limit | None, capture: Capture, profile: Profile
+    program: Program, request: Request, limit: RunLimit | None, capture: Capture, profile: Profile
 ) -> tuple[Capture, Profile]:
     """Time the steps of a program without a profiler, and add the table `timed_ranges`."""
     timed = time_ranges(program, request, limit)

@@ -21,7 +21,7 @@ import pandas as pd
 
 from nightsight.collect.conditions import findings_of, logging_gpus
 from nightsight.collect.proving import Attempt, attempt
-from nightsight.collect.timing import Limit
+from nightsight.collect.timing import RunLimit
 from nightsight.collect.workloads import Program, Request
 from nightsight.compare.outcomes import compare_outcomes
 from nightsight.errors import Interrupted, NotMeasured
@@ -39,9 +39,9 @@ from nightsight.model.proof import (
     SLOWER,
     UNKNOWN,
     WITHIN,
+    Agreement,
     Proof,
     ProofReport,
-    Results,
     Todo,
     calibration_lines,
 )
@@ -110,7 +110,7 @@ class _Series:
     request: Request
     switch: dict[str, Switch]
     family: str = ""
-    limit: Limit | None = None
+    limit: RunLimit | None = None
     ends: float = 0.0
     attempts: dict[tuple[str, ...], dict[int, Attempt]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
@@ -123,7 +123,7 @@ class _Series:
         """Run the program once more; Interrupted if a signal stopped it."""
         label = " + ".join(names) or "unchanged"
         self.request.progress(f"round {number + 1}: {label}" if number >= 0 else "running once to warm up")
-        found = attempt(
+        run = attempt(
             self.plan.program,
             replace(self.request, timeout_s=min(self.request.timeout_s, self._patience_s(names))),
             [self.switch[name] for name in names],
@@ -133,11 +133,11 @@ class _Series:
             functions=[switch.function for switch in self.plan.switches if switch.function],
             is_search=is_search,
         )
-        if found.interrupted:
+        if run.interrupted:
             where = f"in round {number + 1}" if number >= 0 else "in the first run"
             raise Interrupted(f"interrupted {where}", f"Logs are kept: {self.plan.folder}")
-        self.attempts.setdefault(names, {})[number] = found
-        return found
+        self.attempts.setdefault(names, {})[number] = run
+        return run
 
     def of(self, names: tuple[str, ...]) -> list[Attempt]:
         """Return the runs of a set of switches, in order."""
@@ -156,16 +156,16 @@ class _Series:
     def _patience_s(self, names: tuple[str, ...]) -> float:
         """Return how long a run may take: a switch that hangs must not use up the budget."""
         left = max(self.ends - time.monotonic(), 1.0)
-        unchanged = [found.seconds for found in self.of(())]
+        unchanged = [run.seconds for run in self.of(())]
         if not (names and unchanged):
             return left
         return min(left, _PATIENCE_S + _PATIENCE * max(unchanged), max(_OF_THE_REST * left, 2 * max(unchanged)))
 
-    def step_ns(self, found: Attempt) -> float:
+    def step_ns(self, run: Attempt) -> float:
         """Return the step of a run; the whole run if it has no steps."""
         if self.family == _WHOLE_RUN:
-            return found.seconds * 1e9
-        return timed_step(found.times, self.family)[1]
+            return run.seconds * 1e9
+        return timed_step(run.times, self.family)[1]
 
     @property
     def next_round(self) -> int:
@@ -196,8 +196,8 @@ def prove(plan: ProofPlan, request: Request) -> ProofReport:
     NotMeasured if the unchanged program fails, or has no step within the budget; Interrupted on a signal.
     """
     chosen = _chosen(plan)
-    known = {switch.name: switch for switch in (*SWITCHES, NO_DROPOUT, *NUDGED.values(), *plan.switches)}
-    series = _Series(plan, request, known, ends=time.monotonic() + plan.budget_s)
+    switches = {switch.name: switch for switch in (*SWITCHES, NO_DROPOUT, *NUDGED.values(), *plan.switches)}
+    series = _Series(plan, request, switches, ends=time.monotonic() + plan.budget_s)
     with logging_gpus() as log:
         notes = series.notes
         _warm_up(series, [switch for switch, _ in chosen])
@@ -224,7 +224,7 @@ def prove(plan: ProofPlan, request: Request) -> ProofReport:
         best = _best_set(series, proofs, series.next_round)
     notes += [f"{each.title}. {each.detail}" for each in findings_of(log.conditions)]
     environment = plan.report.environment if plan.report else None
-    torch = {found.torch for names in series.attempts for found in series.of(names) if found.torch}
+    torch = {run.torch for names in series.attempts for run in series.of(names) if run.torch}
     report = ProofReport(
         plan.program.name,
         series.family,
@@ -232,7 +232,7 @@ def prove(plan: ProofPlan, request: Request) -> ProofReport:
         {"torch": next(iter(torch), ""), "cuda": environment.cuda if environment else ""},
         proofs,
         best,
-        tuple(_todo(plan.report, proofs, known)),
+        tuple(_todo(plan.report, proofs, switches)),
         tuple(notes),
     )
     write_file(plan.folder / PROOF.name, report.to_json().encode())
@@ -251,7 +251,7 @@ def _warm_up(series: _Series, switches: Sequence[Switch]) -> None:
     plan = series.plan
     first_s = max(min(_FIRST_S, _FIRST_OF_BUDGET * plan.budget_s), _LEAST_S)
     seconds = max(plan.budget_s / (1 + plan.rounds * (1 + len(switches))), first_s)
-    series.limit = Limit(seconds=seconds)
+    series.limit = RunLimit(seconds=seconds)
     sought = (*(switch.name for switch in switches), *([] if plan.check else [NO_DROPOUT.name]))
     warm_up = series.run(sought, -1, is_search=True)
     if warm_up.failure and not warm_up.timed_out:
@@ -297,12 +297,12 @@ def _warm_up(series: _Series, switches: Sequence[Switch]) -> None:
         if not warm_up.is_cut and steps >= count:
             # the program ends before that
             return
-        series.limit = Limit(steps=steps, family=family)
+        series.limit = RunLimit(steps=steps, family=family)
         series.notes.append(
             f"Each run ended after {steps:,} steps, because of the budget of {plan.budget_s / 60:.3g} min."
         )
     elif plan.steps:
-        series.limit = Limit(steps=plan.steps, family=family)
+        series.limit = RunLimit(steps=plan.steps, family=family)
 
 
 def calibration(reports: Path) -> list[tuple[str, int, float, int]]:
@@ -350,13 +350,13 @@ def _chosen(plan: ProofPlan) -> list[tuple[Switch, Finding | None]]:
     return [(switch, finding) for *_, switch, finding in sorted(chosen, key=lambda each: each[:2])]
 
 
-def _todo(report: Report | None, proofs: Sequence[Proof], known: Mapping[str, Switch]) -> Iterator[Todo]:
+def _todo(report: Report | None, proofs: Sequence[Proof], switches: Mapping[str, Switch]) -> Iterator[Todo]:
     """Yield the findings that no switch fixes, according to the measurements."""
     useless = (NO_EFFECT, FAILED, NO_GAIN, SLOWER)
     useful = [
-        (known[name], proof.gain_pct) for proof in proofs if proof.verdict not in useless for name in proof.switches
+        (switches[name], proof.gain_pct) for proof in proofs if proof.verdict not in useless for name in proof.switches
     ]
-    is_named = any(known[name].function for proof in proofs for name in proof.switches)
+    is_named = any(switches[name].function for proof in proofs for name in proof.switches)
     for finding in _advice(report):
         if not any(_mends(switch, gain_pct, finding) for switch, gain_pct in useful):
             can_name = JIT.fixes(finding.rule, finding.title) and not is_named
@@ -395,16 +395,16 @@ def _measure(series: _Series, sets: Sequence[tuple[str, ...]], first: int) -> in
             another_round: list[tuple[str, ...]] = [(), best] if gained < log(1 - _LEAST_GAIN) else []
             if chosen and not number and not series.has_time_for(chosen, *another_round):
                 continue
-            found = series.run(chosen, first + number)
-            if found.failure and not (chosen or first + number):
-                raise NotMeasured(f"the unchanged program {found.failure}", f"See: {series.plan.folder / 'log'}")
-            is_late = found.timed_out and series.is_over
-            if is_late or (found.failure and not chosen):
+            run = series.run(chosen, first + number)
+            if run.failure and not (chosen or first + number):
+                raise NotMeasured(f"the unchanged program {run.failure}", f"See: {series.plan.folder / 'log'}")
+            is_late = run.timed_out and series.is_over
+            if is_late or (run.failure and not chosen):
                 # the runs before count
                 del series.attempts[chosen][first + number]
                 series.is_short |= is_late
                 if not is_late:
-                    series.notes.append(f"The unchanged program {found.failure} in round {first + number + 1}.")
+                    series.notes.append(f"The unchanged program {run.failure} in round {first + number + 1}.")
                 return done
         done += 1
     return done
@@ -412,14 +412,14 @@ def _measure(series: _Series, sets: Sequence[tuple[str, ...]], first: int) -> in
 
 def _goes_on(series: _Series, chosen: tuple[str, ...]) -> bool:
     """Whether a set of switches is worth another run."""
-    if not all(not found.failure and _has_effect(found, chosen) for found in series.of(chosen)):
+    if not all(not run.failure and _has_effect(run, chosen) for run in series.of(chosen)):
         return False
     ratios = series.log_ratios(chosen)
     return not ratios or min(ratios) < log(1 - _PAYS)
 
 
-def _has_effect(found: Attempt, chosen: tuple[str, ...]) -> bool:
-    return all(found.effects.get(name, 0) > 0 for name in chosen)
+def _has_effect(run: Attempt, chosen: tuple[str, ...]) -> bool:
+    return all(run.effects.get(name, 0) > 0 for name in chosen)
 
 
 def _proof(series: _Series, switches: Sequence[Switch], finding: Finding | None) -> Proof:
@@ -430,9 +430,9 @@ def _proof(series: _Series, switches: Sequence[Switch], finding: Finding | None)
     chosen = tuple(switch.name for switch in switches)
     base, changed, steps_ns = series.of(()), series.of(chosen), series.steps_ns(chosen)
     # of the rounds in which both ran
-    base_ns = _median([one for one, _ in steps_ns] or [series.step_ns(found) for found in base])
+    base_ns = _median([one for one, _ in steps_ns] or [series.step_ns(run) for run in base])
     gain_pct = finding.gain_pct if finding else None
-    why = next((found.why[name] for found in changed for name in chosen if name in found.why), "")
+    why = next((run.why[name] for run in changed for name in chosen if name in run.why), "")
     proof = Proof(
         chosen,
         finding.rule if finding else "",
@@ -443,16 +443,16 @@ def _proof(series: _Series, switches: Sequence[Switch], finding: Finding | None)
         log_ratio=None,
         error=None,
         rounds=0,
-        results=Results(UNKNOWN),
+        results=Agreement(UNKNOWN),
         verdict=FAILED,
         why=why,
         code="\n".join(switch.code for switch in switches),
     )
     if not changed:
         return replace(proof, verdict=NOT_MEASURED, why="the budget was used up")
-    if failed := next((found.failure for found in changed if found.failure), ""):
+    if failed := next((run.failure for run in changed if run.failure), ""):
         return replace(proof, why=f"the program {failed}")
-    if not all(_has_effect(found, chosen) for found in changed):
+    if not all(_has_effect(run, chosen) for run in changed):
         return replace(proof, verdict=NO_EFFECT, why=why or "nothing to change was found")
     if not series.attempts.get((), {}).keys() & series.attempts[chosen].keys():
         return replace(proof, verdict=NOT_MEASURED, why="the budget was used up")
@@ -499,8 +499,8 @@ def _compared_again(proof: Proof, series: _Series) -> Proof:
     if without:
         base, changed = ran(*without), ran(*proof.switches, *without)
     # a run in which the switch, or dropout, had no effect compares something else
-    has_effect = all(_has_effect(found, (*proof.switches, *without)) for found in changed)
-    if not has_effect or any(found.failure for found in (*base, *changed)):
+    has_effect = all(_has_effect(run, (*proof.switches, *without)) for run in changed)
+    if not has_effect or any(run.failure for run in (*base, *changed)):
         return proof
     results = _results(base, changed, numerics)
     if results.verdict == DIFFERENT and numerics in NUDGED:
@@ -557,14 +557,16 @@ def _judged(proofs: Sequence[Proof], series: _Series, *, others: int = 0) -> tup
     return tuple(_compared_again(proof, series) for proof in judged)
 
 
-def _results(base: Sequence[Attempt], changed: Sequence[Attempt], numerics: str) -> Results:
+def _results(base: Sequence[Attempt], changed: Sequence[Attempt], numerics: str) -> Agreement:
     """Return whether results agree: by the user's check if there is one, otherwise by losses and outputs."""
-    checks = [found.checked for found in changed if found.checked is not None]
+    checks = [run.checked for run in changed if run.checked is not None]
     if checks:
-        if not all(found.checked for found in base):
-            return Results(UNKNOWN, "the check rejects the unchanged program")
-        return Results(EQUAL, "accepted by the check") if all(checks) else Results(DIFFERENT, "rejected by the check")
-    return compare_outcomes([found.values for found in base], [found.values for found in changed], numerics)
+        if not all(run.checked for run in base):
+            return Agreement(UNKNOWN, "the check rejects the unchanged program")
+        return (
+            Agreement(EQUAL, "accepted by the check") if all(checks) else Agreement(DIFFERENT, "rejected by the check")
+        )
+    return compare_outcomes([run.values for run in base], [run.values for run in changed], numerics)
 
 
 def _verdict(proof: Proof, log_ratios: Sequence[float]) -> str:
@@ -603,8 +605,8 @@ def _best_set(series: _Series, proofs: Sequence[Proof], first: int) -> Proof | N
         own = replace(series, attempts={})
         first += _measure(own, [together], first)
         joined = _proof(own, [series.switch[each] for each in together], None)
-        (found,) = _judged([joined], own, others=min(len(paying), _MOST_IN_SET) - 2)
-        pays = found.verdict in (PROVEN, FASTER) and found.results.verdict != DIFFERENT
-        if pays and best and (found.log_ratio or 0.0) < (best.log_ratio or 0.0) + log(1 - _LEAST_GAIN):
-            best, names = found, together
+        (judged,) = _judged([joined], own, others=min(len(paying), _MOST_IN_SET) - 2)
+        pays = judged.verdict in (PROVEN, FASTER) and judged.results.verdict != DIFFERENT
+        if pays and best and (judged.log_ratio or 0.0) < (best.log_ratio or 0.0) + log(1 - _LEAST_GAIN):
+            best, names = judged, together
     return best if len(names) > 1 else None

@@ -43,7 +43,7 @@ from nightsight.errors import (
 )
 from nightsight.events.window import AUTO
 from nightsight.model.compare import Comparison, Measures, machine_key, unit_of
-from nightsight.model.proof import UNKNOWN, Results
+from nightsight.model.proof import UNKNOWN, Agreement
 from nightsight.model.report import Finding, Report
 from nightsight.results.switches import PRECISION
 from nightsight.runs.layout import Turn
@@ -191,7 +191,7 @@ class Runs:
             for side in (baseline, candidate) if number % 2 == 0 else (candidate, baseline):
                 self.measure(side)
 
-    def compare_results(self, baseline: Side, candidate: Side) -> Results | None:
+    def compare_results(self, baseline: Side, candidate: Side) -> Agreement | None:
         """Return whether both sides compute the same, from runs without a profiler; None if a program has no losses.
 
         Two runs of the baseline show what differs anyway.
@@ -205,18 +205,18 @@ class Runs:
                 if program.is_native:
                     return None
                 try:
-                    found = attempt(program, self.trial.request, (), folder)
+                    run = attempt(program, self.trial.request, (), folder)
                 except ToolError as error:
                     # the times are measured, and remain
-                    return Results(UNKNOWN, f"{side.label} cannot be started: {error.message}")
-            if found.interrupted:
+                    return Agreement(UNKNOWN, f"{side.label} cannot be started: {error.message}")
+            if run.interrupted:
                 raise Interrupted(f"interrupted while results of {side.label} were compared")
-            if found.failure:
-                return Results(UNKNOWN, f"{side.label} {found.failure} without the profiler (see {folder.name})")
-            if not any(found.values) and side is baseline:
+            if run.failure:
+                return Agreement(UNKNOWN, f"{side.label} {run.failure} without the profiler (see {folder.name})")
+            if not any(run.values) and side is baseline:
                 shutil.rmtree(folder, ignore_errors=True)
                 return None
-            values[side.name].append(found.values)
+            values[side.name].append(run.values)
         shutil.rmtree(folder, ignore_errors=True)
         # a commit may change the type of numbers
         return compare_outcomes(values[BASELINE], values[CANDIDATE], PRECISION)

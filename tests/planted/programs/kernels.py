@@ -30,9 +30,9 @@ def layer_norm(bad: bool) -> Step:
     weight, bias = torch.randn(4096, device=GPU), torch.randn(4096, device=GPU)
 
     def by_hand() -> None:
-        centred = values - values.mean(-1, keepdim=True)
-        variance = (centred * centred).mean(-1, keepdim=True)
-        _ = centred * torch.rsqrt(variance + 1e-5) * weight + bias
+        centered = values - values.mean(-1, keepdim=True)
+        variance = (centered * centered).mean(-1, keepdim=True)
+        _ = centered * torch.rsqrt(variance + 1e-5) * weight + bias
 
     def step(_: int) -> None:
         by_hand() if bad else torch.nn.functional.layer_norm(values, (4096,), weight, bias)

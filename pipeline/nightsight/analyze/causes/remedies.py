@@ -184,7 +184,7 @@ def remedies(scene: Scene) -> list[Remedy]:
     return [*single, *_joint_remedies(single)]
 
 
-def _claimed(scene: Scene, known: list[Remedy]) -> Flags:
+def _claimed(scene: Scene, proposed: list[Remedy]) -> Flags:
     """Return the calls before which most of the host code has a separate cause, such as a compiler.
 
     It is not said again that host code is slow there. Remedies of launches, copies and kernels shorten host code, too,
@@ -193,7 +193,7 @@ def _claimed(scene: Scene, known: list[Remedy]) -> Flags:
     lag, claimed = scene.model.lag, np.zeros(len(scene.gap), dtype=bool)
     begin_edges = scene.model.edges_of(BEGIN, scene.in_calls)
     calling = scene.model.item[begin_edges]
-    separate = [remedy.edit for remedy in known if remedy.rule in RULE and HOST in RULE[remedy.rule].causes]
+    separate = [remedy.edit for remedy in proposed if remedy.rule in RULE and HOST in RULE[remedy.rule].causes]
     for edit in (*separate, passing(scene)):
         removed_ns = (lag - scene.apply(edit, lag))[begin_edges]
         claimed[calling] |= removed_ns > _MOSTLY * scene.gap[calling]
@@ -936,21 +936,21 @@ def repeated_reduction(scene: Scene) -> Iterator[Remedy]:
     Gradients are also copied to the buckets and back only once, and nothing slows down the kernels that ran at the same
     time.
     """
-    found = unneeded_reductions(scene)
-    if not found.passes:
+    unneeded = unneeded_reductions(scene)
+    if not unneeded.passes:
         return
     work = scene.graph.work
-    calling = work.call[found.reductions]
-    slowed, slowed_ns = _slowed_by(scene, found.reductions)
-    is_left = ~np.isin(slowed, found.copies)
+    calling = work.call[unneeded.reductions]
+    slowed, slowed_ns = _slowed_by(scene, unneeded.reductions)
+    is_left = ~np.isin(slowed, unneeded.copies)
     edit = (
-        Change(scene.model.edges_of(TRANSFER, found.reductions), "set", 0),
-        *shorten(scene, found.copies, scene.length[found.copies], with_latency=True),
+        Change(scene.model.edges_of(TRANSFER, unneeded.reductions), "set", 0),
+        *shorten(scene, unneeded.copies, scene.length[unneeded.copies], with_latency=True),
         *shorten(scene, slowed[is_left], slowed_ns[is_left]),
-        *_without_launches(scene, np.append(calling, work.call[found.copies])),
+        *_without_launches(scene, np.append(calling, work.call[unneeded.copies])),
     )
-    time = scene.per_step(scene.length[found.reductions], calling)
-    yield Remedy("repeated_reduction", "", f"{found.passes:,} backward passes", scene.cases(calling), time, edit)
+    time = scene.per_step(scene.length[unneeded.reductions], calling)
+    yield Remedy("repeated_reduction", "", f"{unneeded.passes:,} backward passes", scene.cases(calling), time, edit)
 
 
 def _slowed_by(scene: Scene, communicating: Ints) -> tuple[Ints, Floats]:
@@ -960,18 +960,18 @@ def _slowed_by(scene: Scene, communicating: Ints) -> tuple[Ints, Floats]:
     """
     work, kernels = scene.graph.work, scene.timeline.profile.tables.get("kernels", empty("kernels"))
     end = work.start + scene.length
-    beside, beside_any = np.zeros((2, len(work)), dtype=np.int64)
+    overlap_ns, any_overlap_ns = np.zeros((2, len(work)), dtype=np.int64)
     for device, rows in positions(work.device).items():
-        for share, of_all in ((beside, communicating), (beside_any, np.flatnonzero(work.is_communication))):
+        for share, of_all in ((overlap_ns, communicating), (any_overlap_ns, np.flatnonzero(work.is_communication))):
             chosen = of_all[work.device[of_all] == device]
             share[rows] = covered(union(work.start[chosen], end[chosen]), work.start[rows], end[rows])
     computes = np.flatnonzero(~work.is_communication & (work.operation < len(kernels)) & scene.model.has(LAUNCH))
     shape = [name for name in ("name", "grid_x", "grid_y", "grid_z") if name in kernels.columns]
     alike = kernels[shape].iloc[work.operation[computes]].groupby(shape, observed=True, sort=False).ngroup().to_numpy()
-    alone = beside_any[computes] == 0
+    alone = any_overlap_ns[computes] == 0
     usual = pd.Series(scene.length[computes][alone]).groupby(alike[alone]).median()
     longer_ns = scene.length[computes] - usual.reindex(alike).to_numpy(dtype=np.float64)
-    is_slowed = (beside[computes] > _MOSTLY * scene.length[computes]) & (longer_ns > 0)
+    is_slowed = (overlap_ns[computes] > _MOSTLY * scene.length[computes]) & (longer_ns > 0)
     return computes[is_slowed], longer_ns[is_slowed]
 
 
@@ -991,23 +991,23 @@ def _without_launches(scene: Scene, removed: Ints, most_ns: int = _BETWEEN_LAUNC
 
 def small_collectives(scene: Scene) -> Iterator[Remedy]:
     """Join small collectives that follow each other: one waits once for all ranks, and is launched once."""
-    if (found := coalescing(scene)) is None:
+    if (joined := coalescing(scene)) is None:
         return
     model, work = scene.model, scene.graph.work
     is_grouped = work.group >= 0
-    grouped_kept, plain_kept = is_grouped[found.kept], ~is_grouped[found.kept]
-    kept_transfers = model.edges[TRANSFER][found.kept[grouped_kept]]
+    grouped_kept, plain_kept = is_grouped[joined.kept], ~is_grouped[joined.kept]
+    kept_transfers = model.edges[TRANSFER][joined.kept[grouped_kept]]
     edit = (
-        Change(model.edges_of(TRANSFER, found.removed), "set", 0),
-        *shorten(scene, found.removed, np.where(is_grouped, 0, scene.length)[found.removed], with_latency=True),
-        Change(kept_transfers, "earlier", -found.longer_ns[grouped_kept]),
-        *shorten(scene, found.kept[plain_kept], -found.longer_ns[plain_kept]),
-        *_without_launches(scene, work.call[found.removed]),
+        Change(model.edges_of(TRANSFER, joined.removed), "set", 0),
+        *shorten(scene, joined.removed, np.where(is_grouped, 0, scene.length)[joined.removed], with_latency=True),
+        Change(kept_transfers, "earlier", -joined.longer_ns[grouped_kept]),
+        *shorten(scene, joined.kept[plain_kept], -joined.longer_ns[plain_kept]),
+        *_without_launches(scene, work.call[joined.removed]),
     )
-    collectives = np.append(found.removed, found.kept)
+    collectives = np.append(joined.removed, joined.kept)
     calling = work.call[collectives]
     time = scene.per_step(scene.length[collectives], calling)
-    yield Remedy("small_collectives", scene.shared_path(calling), found.name, scene.cases(calling), time, edit)
+    yield Remedy("small_collectives", scene.shared_path(calling), joined.name, scene.cases(calling), time, edit)
 
 
 def _hideable_ns(scene: Scene, operations: Ints, sources: Ints, ends: Ints) -> Floats:
@@ -1297,9 +1297,9 @@ def shared_gpu(scene: Scene) -> Iterator[Remedy]:
     for of_device in positions(work.device).values():
         by_process = positions(process[of_device])
         for rows in by_process.values() if len(by_process) > 1 else ():
-            mine, others = of_device[rows], np.delete(of_device, rows)
+            own, others = of_device[rows], np.delete(of_device, rows)
             spans = union(work.start[others], work.end[others])
-            overlap_ns[mine] = covered(spans, work.start[mine], work.end[mine])
+            overlap_ns[own] = covered(spans, work.start[own], work.end[own])
     shared = operations[overlap_ns[operations] > 0]
     if len(shared):
         edit = shorten(scene, shared, overlap_ns[shared] / 2)

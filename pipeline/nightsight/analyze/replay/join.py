@@ -13,7 +13,7 @@ import pandas as pd
 from nightsight.analyze.analysis import Analysis, Table
 from nightsight.analyze.replay.metrics import KERNEL, figures_of
 from nightsight.analyze.replay.ranges import PART, split_by_range, with_paths
-from nightsight.events.kernel_names import normalised, unqualified
+from nightsight.events.kernel_names import normalized, unqualified
 from nightsight.events.timeline import Timeline
 from nightsight.intervals import Ints
 from nightsight.results.ncu import NCU_MATCH
@@ -83,7 +83,7 @@ def replay_of_kernels(timeline: Timeline) -> Ints:
 def _join(timeline: Timeline) -> tuple[Frame, Frame]:
     """Return the kernels in the window whose shape was replayed, with `row` and PART, and the rows of `replays`."""
     launches = timeline.profile.table("profiled_launches")
-    launches = launches.assign(name=renamed(launches["name"], lambda names: names.map(normalised)))
+    launches = launches.assign(name=renamed(launches["name"], lambda names: names.map(normalized)))
     launches = launches.astype({"name": "str"}).join(figures_of(timeline, ["replay_ns"]), on="launch", validate="m:1")
     kernels, total_ns = _timed_kernels(timeline, launches)
     groups = kernels.drop_duplicates("group")[[*_GROUP, "group"]].astype({"name": "str"})
@@ -115,7 +115,7 @@ def _timed_kernels(timeline: Timeline, launches: Frame) -> tuple[Frame, int]:
     total = int(timed["time"].sum()) + _graph_time(timeline)
     # normalizing names is slow: drop kernels of other grids first
     timed = timed.merge(launches[SHAPE].drop_duplicates(), on=SHAPE, validate="m:1")
-    names = renamed(timed["name"].cat.remove_unused_categories(), lambda names: names.map(normalised))
+    names = renamed(timed["name"].cat.remove_unused_categories(), lambda names: names.map(normalized))
     timed = timed.assign(name=names)
     return timed.assign(group=timed.groupby(_GROUP, observed=True).ngroup()), total
 

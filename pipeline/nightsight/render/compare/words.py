@@ -8,7 +8,7 @@ from typing import Final
 
 import pandas as pd
 
-from nightsight.events.kernel_labels import NAME_LENGTH, Labels
+from nightsight.events.kernel_labels import NAME_LENGTH, KernelLabels
 from nightsight.model.compare import CHANGES, DIRECTIONS, Comparison, Difference, Measures, unit_of
 from nightsight.render.table.view import counted, short_text
 from nightsight.results.categories import BUSY, IDLE
@@ -96,7 +96,7 @@ class MeasureNames:
     """Shortens the names of measures; different kernels of `rows` keep different names."""
 
     def __init__(self, rows: pd.DataFrame) -> None:
-        self._kernels = Labels(map(str, rows.loc[rows["kind"] == "kernel", "name"]))
+        self._kernels = KernelLabels(map(str, rows.loc[rows["kind"] == "kernel", "name"]))
 
     def short(self, kind: str, name: str, length: int = NAME_LENGTH) -> str:
         """Return the name of a measure in at most `length` characters."""

@@ -25,7 +25,7 @@ from nightsight.render.export.tracks import (
     OS_CALLS,
     Places,
     Slices,
-    Track,
+    TraceTrack,
     distinct,
     event_names,
     mark_slices,
@@ -101,7 +101,7 @@ def _document(profile: Profile) -> Iterator[bytes]:
     yield b"\n]}\n"
 
 
-def _metadata(tracks: Sequence[Track]) -> Iterator[bytes]:
+def _metadata(tracks: Sequence[TraceTrack]) -> Iterator[bytes]:
     """Yield the names and the order of processes and threads."""
     for index, (pid, name) in enumerate({track.pid: track.process for track in tracks}.items()):
         yield _metadata_rows("process", {"pid": pid}, name, index)
@@ -253,7 +253,7 @@ class _Counters:
     value: Ints | Floats
     label: Ints
     labels: pa.Array
-    tracks: tuple[Track, ...]
+    tracks: tuple[TraceTrack, ...]
 
 
 def _counters(profile: Profile, places: Places) -> list[_Counters]:
@@ -277,7 +277,7 @@ def _counters_of(
     label, pairs = distinct([integers(frame["device"]), np.asarray(names.codes, dtype=np.int64)])
     gpus = [(*places.gpu(device), _json(names.categories[name])) for device, name in pairs.tolist()]
     labels = (f',"pid":{pid},"tid":0,"cat":"counter","name":{name},"args":{{"{unit}":' for pid, _, name in gpus)
-    tracks = {pid: Track(pid, 0, process, "") for pid, process, _ in gpus}
+    tracks = {pid: TraceTrack(pid, 0, process, "") for pid, process, _ in gpus}
     return _Counters(integers(frame["start_ns"]), values.to_numpy(), label, strings(labels), (*tracks.values(),))
 
 
@@ -287,7 +287,7 @@ def _counter_rows(counters: _Counters, origin: int) -> Iterator[bytes]:
         yield _text(',\n{"ph":"C","ts":', _microseconds(counters.start[block] - origin), labels, value, "}}")
 
 
-def _places(tracks: tuple[Track, ...]) -> pa.Array:
+def _places(tracks: tuple[TraceTrack, ...]) -> pa.Array:
     return strings(f',"pid":{track.pid},"tid":{track.tid}' for track in tracks)
 
 

@@ -38,7 +38,7 @@ _NAME_COLUMNS: Final = {"memory_ops": "operation", PYTHON: "function"}
 
 
 @dataclass(frozen=True)
-class Track:
+class TraceTrack:
     """A track: ids and names of its process and thread; a GPU counts as a process, its streams as threads."""
 
     pid: int
@@ -61,7 +61,7 @@ class Slices:
     start: Ints
     end: Ints
     track: Ints
-    tracks: tuple[Track, ...]
+    tracks: tuple[TraceTrack, ...]
 
     @cached_property
     def nesting(self) -> tuple[Ints, Ints]:
@@ -87,7 +87,7 @@ class Places:
         rows = zip(keys, pids, pids.duplicated(), strict=True)
         return {int(process): next(self._free) if is_duplicate else int(pid) for process, pid, is_duplicate in rows}
 
-    def thread(self, keys: Sequence[int], lane: int) -> Track:
+    def thread(self, keys: Sequence[int], lane: int) -> TraceTrack:
         """Return the track of a thread (process, thread, tid); with a `lane`, a further track for crossing events."""
         process, thread, tid = keys
         pid, name = self.pids[process], "main thread"
@@ -95,19 +95,19 @@ class Places:
             own_name = self._names.get(thread, "")
             # the program's name is private
             name = "thread" if own_name in ("", self._programs[process]) else printable(own_name)
-        return Track(pid, next(self._free) if lane else tid, f"process {pid}", _numbered(name, lane))
+        return TraceTrack(pid, next(self._free) if lane else tid, f"process {pid}", _numbered(name, lane))
 
-    def process(self, keys: Sequence[int], lane: int) -> Track:
+    def process(self, keys: Sequence[int], lane: int) -> TraceTrack:
         """Return a track for events that belong to a process (process) but not to a thread."""
         pid = self.pids[keys[0]]
-        return Track(pid, next(self._free), f"process {pid}", _numbered("start/end ranges", lane))
+        return TraceTrack(pid, next(self._free), f"process {pid}", _numbered("start/end ranges", lane))
 
-    def stream(self, keys: Sequence[int], lane: int) -> Track:
+    def stream(self, keys: Sequence[int], lane: int) -> TraceTrack:
         """Return the track of a stream (gpu, process, context, stream); processes can share a GPU."""
         gpu, process, context, stream = keys
         pid, name = self.gpu(gpu)
         owner = f"process {self.pids[process]}, " if process in self.pids and len(self.pids) > 1 else ""
-        return Track(pid, next(self._free), name, _numbered(f"{owner}context {context}, stream {stream}", lane))
+        return TraceTrack(pid, next(self._free), name, _numbered(f"{owner}context {context}, stream {stream}", lane))
 
     def gpu(self, device: int) -> tuple[int, str]:
         """Return id and name of the process that represents a GPU, or, for -1, the CPU's memory."""
@@ -209,7 +209,7 @@ def _slices(
     names: Iterable[str],
     keys: Sequence[str],
     lanes: Callable[[Ints, Ints], Ints],
-    track: Callable[[Sequence[int], int], Track],
+    track: Callable[[Sequence[int], int], TraceTrack],
     *,
     style: str = "",
 ) -> Slices:

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from nightsight.render.figure.axes import Tick
-from nightsight.render.figure.plot import MIX_COLORS, Circle, Dot, Key, Line, Picture, Plot, Rect
+from nightsight.render.figure.plot import MIX_COLORS, Circle, Dot, LegendEntry, Line, Picture, Plot, Rect
 from nightsight.render.table.view import Floats, floats, share_of
 from nightsight.units import format_value, scale_for
 
@@ -34,7 +34,7 @@ class Bar:
     label: str = ""
     value: str = ""
     note: str = ""
-    parts: tuple[Key, ...] = ()
+    parts: tuple[LegendEntry, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Group:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bars(Picture):
+class BarChart(Picture):
     """Groups of horizontal bars on a common scale from zero."""
 
     layout: ClassVar = "bars"
@@ -61,7 +61,7 @@ class Strip(Picture):
     plot: Plot
 
 
-def gpu_time_bars(frame: pd.DataFrame, called: Callable[[object], str]) -> Bars:
+def gpu_time_bars(frame: pd.DataFrame, called: Callable[[object], str]) -> BarChart:
     """Return the bars of gpu_time: per device, the busy time of the window, and the sum of each kind of work."""
     # busy and kernels are always shown, other kinds only if a device executed some
     present = [column for column in _KINDS_OF_WORK if column in frame and floats(frame[column]).any()]
@@ -77,7 +77,7 @@ def gpu_time_bars(frame: pd.DataFrame, called: Callable[[object], str]) -> Bars:
         f"Full width: {full}. Only time inside the window counts; percentages are of the window. Busy counts "
         "overlapping operations once. A sum counts every operation in full, so sums of several streams can exceed busy."
     )
-    return Bars(look="sums", title="Busy time, and sums by kind", groups=groups, notes=(note,))
+    return BarChart(look="sums", title="Busy time, and sums by kind", groups=groups, notes=(note,))
 
 
 def _time_bar(row: Mapping[Any, Any], column: str, largest: float) -> Bar:
@@ -111,7 +111,7 @@ def _stack(percents: Mapping[str, float], looks: Mapping[str, str]) -> Bar:
     extents = list(_extents(percents))
     marks = (Rect(looks[kind], round(begin, 2), round(extent, 2), y=10, height=80) for kind, begin, extent in extents)
     keys = tuple(
-        Key(f"{kind} {format_value(percents[kind], 'part_pct')}", looks[kind])
+        LegendEntry(f"{kind} {format_value(percents[kind], 'part_pct')}", looks[kind])
         for kind, _, _ in extents
         if percents[kind] >= _LEAST_NAMED
     )

@@ -6,9 +6,9 @@ from typing import Final
 
 import pandas as pd
 
-from nightsight.events.kernel_labels import Labels
+from nightsight.events.kernel_labels import KernelLabels
 from nightsight.model.report import Report
-from nightsight.render.figure.bars import Bars, gpu_time_bars, stacks
+from nightsight.render.figure.bars import BarChart, gpu_time_bars, stacks
 from nightsight.render.figure.columns import step_columns
 from nightsight.render.figure.curves import CurveKind, over_time
 from nightsight.render.figure.flames import flames
@@ -92,7 +92,7 @@ class Pictures:
     below: tuple[Panels, ...] = ()
 
 
-def pictures_of(name: str, report: Report, labels: Labels) -> Pictures:
+def pictures_of(name: str, report: Report, labels: KernelLabels) -> Pictures:
     """Return the pictures of a result, if it has any; `labels` are those of the kernels on the page."""
     return _PICTURES[name](_Source(report, labels)) if name in _PICTURES else Pictures()
 
@@ -102,7 +102,7 @@ class _Source:
     """The input of all pictures."""
 
     report: Report
-    labels: Labels
+    labels: KernelLabels
 
     def rows(self, entry: Entry) -> Frame:
         return self.report.rows(entry)
@@ -123,14 +123,14 @@ def _steps(source: _Source) -> tuple[Panels, ...]:
 
 def _mix(
     source: _Source, entry: Entry, arrange: Callable[[Frame], Frame], *, title: str, note: str
-) -> tuple[Bars, ...]:
+) -> tuple[BarChart, ...]:
     """Stack the percentage columns of replayed kernels, in the order of the table."""
     frame = source.rows(entry)
     labels = [source.labels.short(name, BRIEF) for name in frame["name"].astype("str")]
     frame = arrange(frame.assign(name=pd.Series(labels, frame.index, dtype="str"))).head(_MAX_KERNELS)
     shares = {short_text(heading(column)): floats(frame[column]) for column in frame.columns if column.endswith("_pct")}
     groups = stacks(frame["name"].tolist(), shares)
-    return (Bars(look="mix", title=title, groups=groups, notes=(note,)),) if groups else ()
+    return (BarChart(look="mix", title=title, groups=groups, notes=(note,)),) if groups else ()
 
 
 def _operator_rooflines(source: _Source) -> tuple[Picture, ...]:

@@ -13,7 +13,7 @@ from nightsight.render.figure.plot import (
     GRID,
     Circle,
     Dot,
-    Key,
+    LegendEntry,
     Mark,
     Panels,
     Path,
@@ -101,7 +101,7 @@ def over_time(
         Panels(
             look="over-time many" if len(plots) > _MANY else "over-time",
             title=kind.title,
-            keys=tuple(Key(name, look) for name, look in zip(legend, _looks(kind, len(legend)), strict=True)),
+            keys=tuple(LegendEntry(name, look) for name, look in zip(legend, _looks(kind, len(legend)), strict=True)),
             plots=with_shared_axis(plots, times),
             notes=tuple(filter(None, (kind.note, window_note, omission(MAX_PANELS, len(devices), "devices")))),
         ),

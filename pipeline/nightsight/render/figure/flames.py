@@ -14,7 +14,7 @@ from nightsight.events.stacks import of_library, split
 from nightsight.model.report import gpu_name
 from nightsight.render.figure.axes import finite_floats
 from nightsight.render.figure.boxes import LINE, Box, Boxes, Tree
-from nightsight.render.figure.plot import Key
+from nightsight.render.figure.plot import LegendEntry
 from nightsight.render.figure.shares import CAUSE_COLORS
 from nightsight.render.table.view import counted, share_of, short_text
 from nightsight.texts import printable
@@ -98,7 +98,7 @@ def flames(frame: Frame, called: Callable[[object], str] = gpu_name) -> tuple[Bo
             look="flames",
             kind="flame",
             title=words.caption,
-            keys=(Key("own code", "of-own"), Key("libraries", "of-library")),
+            keys=(LegendEntry("own code", "of-own"), LegendEntry("libraries", "of-library")),
             trees=tuple(_flame(root, name(key) if len(times) > 1 else "", words) for key, root in roots.items()),
             notes=tuple(notes),
         ),

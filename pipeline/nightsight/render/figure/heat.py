@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from nightsight.render.figure.axes import Tick, finite_floats, finite_rows, step_ticks
-from nightsight.render.figure.plot import GRID, Key, Picture
+from nightsight.render.figure.plot import GRID, LegendEntry, Picture
 from nightsight.render.table.view import Floats, counted, omission
 from nightsight.results.categories import COMMUNICATION
 from nightsight.results.steps import STEP_CATEGORIES
@@ -156,7 +156,9 @@ def _map(cells: pd.DataFrame, words: _HeatWords, first: float, *, is_own: bool =
     return Heat(
         look="over-time heat",
         title=words.title,
-        keys=tuple(Key(f"{'' if level else 'from '}{text}", f"level-{level}") for level, text in enumerate(thresholds)),
+        keys=tuple(
+            LegendEntry(f"{'' if level else 'from '}{text}", f"level-{level}") for level, text in enumerate(thresholds)
+        ),
         notes=words.notes,
         rows=tuple(rows),
         numbers=tuple(step_ticks(count, first)),

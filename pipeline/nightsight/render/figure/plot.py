@@ -138,7 +138,7 @@ class Plot:
 
 
 @dataclass(frozen=True)
-class Key:
+class LegendEntry:
     """An entry of a legend. shape: its marker, "" for a patch of color; is_idle: striped."""
 
     label: str
@@ -154,7 +154,7 @@ class Picture:
     layout: ClassVar[str]
     look: str
     title: str
-    keys: tuple[Key, ...] = ()
+    keys: tuple[LegendEntry, ...] = ()
     notes: tuple[str, ...] = ()
 
 
@@ -202,8 +202,8 @@ def with_shared_axis(plots: Sequence[Plot], ticks: tuple[Tick, ...]) -> tuple[Pl
     return (*upper, replace(last, across=ticks))
 
 
-def marker(label: str, number: int) -> Key:
+def marker(label: str, number: int) -> LegendEntry:
     """Return the legend entry of a kind of points; `number` counts the kinds from 0."""
     # shapes shift after each round of colors, so that pairs of color and shape do not repeat early
     shape = SHAPES[(number + number // MIX_COLORS) % len(SHAPES)]
-    return Key(label, f"series-mix-{number % MIX_COLORS + 1}", shape)
+    return LegendEntry(label, f"series-mix-{number % MIX_COLORS + 1}", shape)

@@ -14,7 +14,7 @@ import pandas as pd
 from nightsight.events.peaks import LIMITED_PCT
 from nightsight.model.report import gpu_name
 from nightsight.render.figure.axes import LogAxis, Tick, vertical
-from nightsight.render.figure.plot import Dot, Key, Line, LogPlane, Plane, Plot, Point, Text, grid, marker
+from nightsight.render.figure.plot import Dot, LegendEntry, Line, LogPlane, Plane, Plot, Point, Text, grid, marker
 from nightsight.render.table.replayed import number_of
 from nightsight.render.table.view import counted, floats, omission, short_text
 from nightsight.units import SCALES, arithmetic, format_value
@@ -220,7 +220,7 @@ def _covered(letters: float, place: tuple[Dot, str, str], points: Sequence[tuple
 
 
 def _points(
-    points: Frame, plane: LogPlane, keys: Mapping[str, Key], levels: Sequence[float]
+    points: Frame, plane: LogPlane, keys: Mapping[str, LegendEntry], levels: Sequence[float]
 ) -> tuple[list[Line | Point], list[Point]]:
     """Return the points by L2 bytes, hollow and joined to the others, and these, which have numbers."""
     rows = points.to_dict("records")

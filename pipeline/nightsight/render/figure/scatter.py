@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from nightsight.render.figure.axes import LogAxis, finite_floats, finite_rows, log_axis, vertical
-from nightsight.render.figure.plot import Dot, Key, Line, LogPlane, Plane, Plot, Point, Text, grid, marker
+from nightsight.render.figure.plot import Dot, LegendEntry, Line, LogPlane, Plane, Plot, Point, Text, grid, marker
 from nightsight.render.table.view import counted, short_text
 from nightsight.tables import aggregate
 from nightsight.units import format_value
@@ -99,7 +99,7 @@ def _levels(classes: Frame, peaks: Frame) -> dict[str, float]:
     return dict(sorted(levels.items(), key=lambda level: level[1]))
 
 
-def _point(row: Mapping[Any, Any], key: Key, plane: LogPlane) -> Point:
+def _point(row: Mapping[Any, Any], key: LegendEntry, plane: LogPlane) -> Point:
     size = f"{format_value(row['size'], 'size_bytes')}{' on average' if row['count'] > 1 else ''}"
     sums = f"{format_value(row['total'], 'total_bytes')} in {format_value(row['time'], 'time_ns')}"
     rate = format_value(row["rate"], "rate_bytes_per_s")

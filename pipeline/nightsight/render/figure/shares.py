@@ -9,7 +9,7 @@ import pandas as pd
 
 from nightsight.model.report import gpu_name
 from nightsight.render.figure.axes import finite_floats
-from nightsight.render.figure.plot import Key, Picture
+from nightsight.render.figure.plot import LegendEntry, Picture
 from nightsight.render.table.view import share_of, short_text
 from nightsight.results.categories import (
     ALLOCATION,
@@ -171,9 +171,9 @@ def whole_percents(times: Sequence[float]) -> list[str]:
     ]
 
 
-def keys_of(categories: Iterable[str]) -> tuple[Key, ...]:
+def keys_of(categories: Iterable[str]) -> tuple[LegendEntry, ...]:
     """Return the legend of pictures that show some categories of the split."""
-    return tuple(Key(name, f"series-{CAUSE_COLORS[name]}", is_idle=name in IDLE) for name in categories)
+    return tuple(LegendEntry(name, f"series-{CAUSE_COLORS[name]}", is_idle=name in IDLE) for name in categories)
 
 
 def _stacked_bar(rows: Frame, label: str, sides: tuple[str, str] = ("Busy", "Idle")) -> StackedBar:

@@ -7,12 +7,12 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from nightsight.events.kernel_labels import Labels
+from nightsight.events.kernel_labels import KernelLabels
 from nightsight.model.fleet import Survey
 from nightsight.render.figure.shares import Wholes, wholes
 from nightsight.render.page.figures import Figure
 from nightsight.render.table.packed import packed_tables
-from nightsight.render.table.view import Cell, Column, Layout, Row, TableView, counted, floats, short_text, table_view
+from nightsight.render.table.view import Cell, Heading, Layout, Row, TableView, counted, floats, short_text, table_view
 from nightsight.texts import middle_cut, printable
 from nightsight.units import ABSENT, format_cell, format_value, scale_for, split
 
@@ -186,11 +186,11 @@ def _causes(survey: Survey) -> TableView | None:
 def _kernels(survey: Survey) -> TableView | None:
     if not len(survey.kernels):
         return None
-    labels = Labels(survey.kernels["name"])
+    labels = KernelLabels(survey.kernels["name"])
     columns = ["name", "time_pct", "total_ns", "captures", "instances", "med_ns", "low_ns", "high_ns", "spread_pct",
                "family"]  # fmt: skip
     frame = survey.kernels[columns]
-    view = table_view(frame, _KERNELS.labelled(labels), caption="Kernels of all captures", name="kernels")
+    view = table_view(frame, _KERNELS.labeled(labels), caption="Kernels of all captures", name="kernels")
     if view.more:
         view = replace(view, more=f"The first {len(view.rows)} of {len(frame):,} kernels. The summaries hold all.")
     if frame["family"].nunique() <= 1:
@@ -220,10 +220,10 @@ def _differing(survey: Survey) -> TableView | None:
             cells = (Cell(value), Cell(f"{count:,}"), Cell(f"{share:.1f}", share=round(share, 2)))
             rows.append(Row(Cell(str(fact)), cells))
     columns = (
-        Column("Fact", is_number=False, name="fact"),
-        Column("Value", is_number=False, name="value"),
-        Column("Captures", name="captures"),
-        Column("Share", "%", name="share_pct"),
+        Heading("Fact", is_number=False, name="fact"),
+        Heading("Value", is_number=False, name="value"),
+        Heading("Captures", name="captures"),
+        Heading("Share", "%", name="share_pct"),
     )
     return TableView("What differs", columns, tuple(rows), name="differing")
 
@@ -262,9 +262,12 @@ def _capture_table(
     if "usual_ns" in scales:
         scales["usual_ns"] = scales["step_ns"]
     columns = (
-        Column("Capture", is_number=False, name="file"),
-        *(Column(title, scales[column].symbol, name=column, scale=scales[column]) for column, title in numbers.items()),
-        *(Column(title, is_number=False, name=column) for column, title in texts.items()),
+        Heading("Capture", is_number=False, name="file"),
+        *(
+            Heading(title, scales[column].symbol, name=column, scale=scales[column])
+            for column, title in numbers.items()
+        ),
+        *(Heading(title, is_number=False, name=column) for column, title in texts.items()),
     )
     rows = []
     for row in frame.to_dict("records"):

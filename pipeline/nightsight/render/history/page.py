@@ -9,9 +9,9 @@ from urllib.parse import quote
 
 import numpy as np
 
-from nightsight.events.kernel_labels import Labels
+from nightsight.events.kernel_labels import KernelLabels
 from nightsight.model.history import Event, LevelChange, Night, Series, State, Track, Trends
-from nightsight.render.table.view import Cell, Column, Row, TableView, counted, short_text
+from nightsight.render.table.view import Cell, Heading, Row, TableView, counted, short_text
 from nightsight.texts import printable
 from nightsight.units import ABSENT, format_value
 
@@ -145,7 +145,7 @@ def trend_page(trends: Trends, links: Links) -> TrendPage:
     """Lay out the page."""
     ordered = groups(trends)
     anchors = {id(track): f"track-{number}" for number, group in enumerate(ordered) for track in group.tracks}
-    labels = Labels(series.name for track in trends.tracks for series in track.series if series.kind == "kernel")
+    labels = KernelLabels(series.name for track in trends.tracks for series in track.series if series.kind == "kernel")
     changes: dict[int, LevelChange] = {}
     for event in reversed(trends.events):
         changes.update({id(change.series): change for change in event.changes})
@@ -198,7 +198,7 @@ def _event(event: Event, links: Links, anchor: str) -> EventView:
     )
 
 
-def _section(group: TrendGroup, anchor: str, labels: Labels, changes: dict[int, LevelChange]) -> TrendSection:
+def _section(group: TrendGroup, anchor: str, labels: KernelLabels, changes: dict[int, LevelChange]) -> TrendSection:
     newest = group.tracks[-1]
     title, gpu = short_text(newest.workload), short_text(newest.key.gpu_name)
     rows = [(kind, _row(parts, labels, changes)) for kind, parts in group.series]
@@ -229,15 +229,15 @@ def _section(group: TrendGroup, anchor: str, labels: Labels, changes: dict[int, 
     )
 
 
-def _columns(header: str) -> tuple[Column, ...]:
+def _columns(header: str) -> tuple[Heading, ...]:
     return (
-        Column(header, is_number=False, name="name"),
-        *(Column(title, name=title.lower()) for title in ("Now", "Before", "Change")),
-        *(Column(title, is_number=False, name=title.lower()) for title in ("State", "Since")),
+        Heading(header, is_number=False, name="name"),
+        *(Heading(title, name=title.lower()) for title in ("Now", "Before", "Change")),
+        *(Heading(title, is_number=False, name=title.lower()) for title in ("State", "Since")),
     )
 
 
-def _row(parts: Sequence[tuple[int, Series]], labels: Labels, changes: dict[int, LevelChange]) -> Row:
+def _row(parts: Sequence[tuple[int, Series]], labels: KernelLabels, changes: dict[int, LevelChange]) -> Row:
     _, series = parts[-1]
     if series.kind == "kernel":
         short, full = labels.short(series.name), printable(series.name)

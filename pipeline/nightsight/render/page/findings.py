@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from nightsight.events.kernel_labels import Labels
+from nightsight.events.kernel_labels import KernelLabels
 from nightsight.model.report import SEVERITIES, Finding
 from nightsight.render.verdict import cause_of, gain_of
 from nightsight.results.causes import SIMULATED
@@ -68,7 +68,7 @@ def banners(findings: tuple[Finding, ...]) -> tuple[Banner, ...]:
     )
 
 
-def advice(findings: tuple[Finding, ...], titles: Mapping[str, str], labels: Labels) -> tuple[Advice, ...]:
+def advice(findings: tuple[Finding, ...], titles: Mapping[str, str], labels: KernelLabels) -> tuple[Advice, ...]:
     """Return the findings that are advice, in their order.
 
     titles: the titles of the page's sections, by anchor. labels: the labels of kernels, as in the page's tables.
@@ -109,7 +109,7 @@ def _bound(finding: Finding) -> str:
     return printable(match[0]) if match else ""
 
 
-def _kernels(finding: Finding, labels: Labels) -> Iterator[str]:
+def _kernels(finding: Finding, labels: KernelLabels) -> Iterator[str]:
     """Yield the kernels that advice is about, as tables call them; except those that its evidence names."""
     for label in dict.fromkeys(labels.short(name) for name in finding.kernels):
         if not any(text.startswith((f"{label},", f"{label}:")) for text in finding.evidence):

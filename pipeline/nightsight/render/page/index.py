@@ -9,7 +9,7 @@ from nightsight.model.history import Key, off_level
 from nightsight.model.report import Report
 from nightsight.render.page.html import fill, with_policy
 from nightsight.render.page.summary import numbers
-from nightsight.render.table.view import Cell, Column, Row, TableView, counted
+from nightsight.render.table.view import Cell, Heading, Row, TableView, counted
 from nightsight.texts import printable
 from nightsight.units import ABSENT, Scale, format_cell, scale_for, split
 
@@ -116,9 +116,9 @@ def index_page(entries: Sequence[IndexEntry], *, trends: str = "") -> IndexPage:
 def _group(workload: str, runs: Sequence[IndexEntry]) -> IndexGroup:
     scales = {title: scale_for(split(name)[1], _values(runs, name)) for title, name in _NUMBERS.items()}
     columns = (
-        *(Column(title, is_number=False, name=title.lower()) for title in ("Run", "Outcome")),
+        *(Heading(title, is_number=False, name=title.lower()) for title in ("Run", "Outcome")),
         *(_column(title, scale, runs) for title, scale in scales.items()),
-        *(Column(title, is_number=False, name=name) for title, name in _TEXTS.items()),
+        *(Heading(title, is_number=False, name=name) for title, name in _TEXTS.items()),
     )
     name = printable(workload)
     table = TableView(f"Runs of {name}", columns, tuple(_row(entry, scales) for entry in runs))
@@ -148,9 +148,9 @@ def _machines(runs: Sequence[IndexEntry]) -> Iterator[Machine]:
         yield Machine(printable(words), f"{title} (newest first): {last} {scale.symbol}", state, bool(count))
 
 
-def _column(title: str, scale: Scale, runs: Sequence[IndexEntry]) -> Column:
+def _column(title: str, scale: Scale, runs: Sequence[IndexEntry]) -> Heading:
     name = _NUMBERS[title]
-    return Column(title, scale.symbol if _values(runs, name) else "", name=name, scale=scale)
+    return Heading(title, scale.symbol if _values(runs, name) else "", name=name, scale=scale)
 
 
 def _row(entry: IndexEntry, scales: dict[str, Scale]) -> Row:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from nightsight.events.kernel_labels import Labels
+from nightsight.events.kernel_labels import KernelLabels
 from nightsight.model.report import Conditions, Environment, Report, Result
 from nightsight.render.figure.bars import Strip, trials
 from nightsight.render.figure.charts import Pictures, pictures_of
@@ -297,8 +297,8 @@ def _titles(results: list[Result], replays: int) -> Iterator[str]:
             yield "Single kernels (Nsight Compute)"
 
 
-def _section(result: Result, report: Report, labels: Labels) -> PageSection:
-    layout = with_ranks(layout_of(result), report, result.rows).labelled(labels)
+def _section(result: Result, report: Report, labels: KernelLabels) -> PageSection:
+    layout = with_ranks(layout_of(result), report, result.rows).labeled(labels)
     title, notes = printable(result.title), tuple(printable(note) for note in result.notes)
     entry = entry_of(result.name)
     short = (entry.short if entry else "") or title
@@ -327,7 +327,7 @@ def _definitions(result: Result, titles: Mapping[str, str]) -> tuple[Definition,
     )
 
 
-def _method(report: Report, labels: Labels) -> Method:
+def _method(report: Report, labels: KernelLabels) -> Method:
     environment = {label: getattr(report.environment, name) for name, label in _FACTS.items()}
     stages = {name: format_value(1e9 * seconds, "stage_ns") for name, seconds in report.stages_s.items()}
     results = [result for result in report.results if _is_at(result, "method") and result.table is not None]

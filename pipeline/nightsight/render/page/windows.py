@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
-from nightsight.events.kernel_labels import Labels
+from nightsight.events.kernel_labels import KernelLabels
 from nightsight.events.window import AFTER_PAUSE, ANNOTATED, GPU_WORK, RECORDED, START_UP, STEADY
 from nightsight.model.report import Report, View
 from nightsight.render.figure.shares import Wholes, wholes
@@ -57,7 +57,7 @@ class Choices:
     start_up: str = ""
 
 
-def choices(report: Report, run: Numbers, advice: tuple[Advice, ...], labels: Labels) -> Choices:
+def choices(report: Report, run: Numbers, advice: tuple[Advice, ...], labels: KernelLabels) -> Choices:
     """Return the windows of a report with something to show; `run` and `advice` belong to the chosen one."""
     chosen = next((view for view in report.windows if view.is_chosen), None)
     splits = wholes(report.rows(TIME_SPLIT), report.called)
@@ -69,7 +69,7 @@ def choices(report: Report, run: Numbers, advice: tuple[Advice, ...], labels: La
     return Choices((first, *_other_choices(report, run, labels, label)), _prose(before.sentence) if before else "")
 
 
-def _other_choices(report: Report, run: Numbers, labels: Labels, chosen: str) -> Iterator[Choice]:
+def _other_choices(report: Report, run: Numbers, labels: KernelLabels, chosen: str) -> Iterator[Choice]:
     for view in report.windows:
         if not view.is_chosen and view.split is not None and len(view.split):
             # sections of the page cover the chosen window, so advice on others does not link to them

@@ -7,7 +7,7 @@ from typing import Final
 import pandas as pd
 
 from nightsight.errors import CaptureError
-from nightsight.events.kernel_labels import NAME_LENGTH, Labels
+from nightsight.events.kernel_labels import NAME_LENGTH, KernelLabels
 from nightsight.model.report import MAKE_AGAIN, Report, Result
 from nightsight.render.table import replayed
 from nightsight.render.table.grouped import preorder
@@ -74,7 +74,7 @@ def with_ranks(layout: Layout, report: Report, rows: Frame) -> Layout:
     return replace(layout, titles={**layout.titles, "device": "Rank"})
 
 
-def labels_of(results: Iterable[Result]) -> Labels:
+def labels_of(results: Iterable[Result]) -> KernelLabels:
     """Return the labels of all kernels that occur in results."""
     columns = (
         result.rows[name]
@@ -84,7 +84,7 @@ def labels_of(results: Iterable[Result]) -> Labels:
         for name in entry.kernels
         if name in result.rows
     )
-    return Labels(name for column in columns for name in column.dropna().astype("str").drop_duplicates())
+    return KernelLabels(name for column in columns for name in column.dropna().astype("str").drop_duplicates())
 
 
 def refuse_incomplete(report: Report) -> None:

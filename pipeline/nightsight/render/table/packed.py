@@ -15,7 +15,7 @@ import pandas as pd
 import pyarrow as pa
 
 from nightsight.events.ranges import NUMBER
-from nightsight.render.table.view import AllRows, Column, TableView, column_texts, floats, omission
+from nightsight.render.table.view import AllRows, Heading, TableView, column_texts, floats, omission
 from nightsight.texts import printable
 from nightsight.units import split
 
@@ -96,7 +96,7 @@ class _PackedTable:
         return _differing(_map_distinct(frame[column].astype("str").tolist(), printable), self.names)
 
     @cached_property
-    def columns(self) -> list[tuple[Column, list[Any]]]:
+    def columns(self) -> list[tuple[Heading, list[Any]]]:
         return [(column, _values(self.all_rows.frame[column.name], column)) for column in self.view.columns[1:]]
 
     @cached_property
@@ -125,7 +125,7 @@ class _PackedTable:
             "columns": [self._column(column, values[:count], codes) for column, values in self.columns],
         }
 
-    def _column(self, column: Column, values: list[Any], codes: _TextCodes) -> Json:
+    def _column(self, column: Heading, values: list[Any], codes: _TextCodes) -> Json:
         if shorten := self.all_rows.layout.shorteners.get(column.name):
             short = [shorten(text) if text else "" for text in values]
             return {"texts": codes.codes(short), "full": codes.codes(_differing(values, short))}
@@ -147,7 +147,7 @@ def _differing(texts: Iterable[str], names: Iterable[str]) -> list[str]:
     return ["" if text == name else text for text, name in zip(texts, names, strict=True)]
 
 
-def _values(column: "pd.Series[Any]", heading: Column) -> list[Any]:
+def _values(column: "pd.Series[Any]", heading: Heading) -> list[Any]:
     if heading.scale is None:
         return _map_distinct(column_texts(column), lambda text: printable(text) if text else "")
     if pd.api.types.is_integer_dtype(column.dtype):

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from nightsight.events.kernel_names import normalised
+from nightsight.events.kernel_names import normalized
 from nightsight.events.peaks import LIMITED_PCT
 from nightsight.model.report import Result, find
 from nightsight.render.table.view import floats, with_values
@@ -82,7 +82,7 @@ def with_figures(results: Sequence[Result]) -> Sequence[Result]:
     order = [name for name in ("gpu_pct", "replay_ns") if name in replays and replays[name].notna().any()]
     if order:
         replays = replays.sort_values(order, ascending=False, kind="stable")
-    kernels = replays["name"].astype("str").map(normalised)
+    kernels = replays["name"].astype("str").map(normalized)
     figures = replays.assign(kernel=kernels).drop_duplicates("kernel").set_index("kernel")
     figures = figures[[name for name in _FIGURES if name in figures and figures[name].notna().any()]]
     figures = figures.rename(columns=_FIGURES)
@@ -126,7 +126,7 @@ def _rows(results: Sequence[Result], entry: Entry) -> Frame:
 def _with_replays(result: Result, figures: Frame) -> Result:
     if result.table is None or not len(result.rows):
         return result
-    kernels = result.rows["name"].astype("str").map(normalised)
+    kernels = result.rows["name"].astype("str").map(normalized)
     of_kernels = figures.reindex(kernels.to_numpy()).set_index(result.rows.index)
     if not of_kernels.notna().any(axis=None):
         return result

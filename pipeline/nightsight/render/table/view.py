@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from nightsight.events.kernel_labels import Labels
+from nightsight.events.kernel_labels import KernelLabels
 from nightsight.results.entry import Jump, Names
 from nightsight.texts import middle_cut, printable
 from nightsight.units import ABSENT, Scale, format_cell, format_value, heading, scale_for, split
@@ -26,7 +26,7 @@ Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Column:
+class Heading:
     """A column heading, with the unit of all its cells.
 
     name: the column's name with its unit as suffix, for exports. scale: None for text. largest: the value of a full
@@ -71,7 +71,7 @@ class TableView:
     """
 
     caption: str
-    columns: tuple[Column, ...]
+    columns: tuple[Heading, ...]
     rows: tuple[Row, ...]
     more: str = ""
     is_folded: bool = False
@@ -128,7 +128,7 @@ class Layout:
     are shown on request, for tables that are too wide. max_rows: the number of printed rows. prepare: rearranges the
     frame first. is_folded: the table opens on request, because a chart shows the same. timeline, names: see TableView.
     shorteners: of names in other columns. numbered: the column whose texts start with a replay number. kernels: the
-    columns with kernel names, and the length limit of each (`labelled`). same_unit: columns in one unit, for
+    columns with kernel names, and the length limit of each (`labeled`). same_unit: columns in one unit, for
     comparison. titles: headings of columns that differ from their names.
     """
 
@@ -150,7 +150,7 @@ class Layout:
     same_unit: tuple[str, ...] = ()
     titles: Mapping[str, str] = field(default_factory=dict, hash=False)
 
-    def labelled(self, labels: Labels) -> "Layout":
+    def labeled(self, labels: KernelLabels) -> "Layout":
         """Return this layout with kernel names shortened to the page's unique labels."""
         of_kernels = {name: partial(labels.short, length=length) for name, length in self.kernels.items()}
         shorten = of_kernels.pop(self.name, self.shorten)
@@ -177,7 +177,7 @@ def table_view(frame: pd.DataFrame, layout: Layout, *, caption: str, name: str =
     of_rows = zip(*cells, strict=True) if columns else [()] * len(printed)
     return TableView(
         caption,
-        (Column(layout.header, is_number=False, name=layout.name), *columns),
+        (Heading(layout.header, is_number=False, name=layout.name), *columns),
         tuple(Row(*row) for row in zip(_name_cells(printed, layout), of_rows, levels, strict=True)),
         more=omission(layout.max_rows, len(frame), layout.noun),
         is_folded=layout.is_folded,
@@ -189,7 +189,7 @@ def table_view(frame: pd.DataFrame, layout: Layout, *, caption: str, name: str =
     )
 
 
-def _columns(frame: pd.DataFrame, layout: Layout) -> list[Column]:
+def _columns(frame: pd.DataFrame, layout: Layout) -> list[Heading]:
     """Return the columns after the first; their units suit all rows, so that they do not change when more appear."""
     # these three belong to the first column: its text, its details and its indentation
     names = [name for name in frame.columns if name not in (layout.name, layout.full, "level")]
@@ -258,20 +258,20 @@ def with_values(frame: pd.DataFrame, *, keep: Collection[str] = ()) -> pd.DataFr
     return frame[[name for name in frame.columns if name in keep or has_value(frame[name])]]
 
 
-def _column(column: "pd.Series[Any]", *, with_bars: bool) -> Column:
+def _column(column: "pd.Series[Any]", *, with_bars: bool) -> Heading:
     """Choose the unit, the number of decimals and the full bar of a column."""
     name = str(column.name)
     title, unit = heading(name), split(name)[1]
     if not is_numeric(column):
-        return Column(title, is_number=False, name=name)
+        return Heading(title, is_number=False, name=name)
     values = floats(column)
     scale, largest = scale_for(unit, values), 0.0
     if with_bars:
         largest = 100.0 if unit == "pct" else float(np.nanmax(values)) if np.isfinite(values).any() else 0.0
-    return Column(title, scale.symbol, name=name, scale=scale, largest=largest)
+    return Heading(title, scale.symbol, name=name, scale=scale, largest=largest)
 
 
-def _cells(values: "pd.Series[Any]", column: Column, shorten: Callable[[str], str]) -> list[Cell]:
+def _cells(values: "pd.Series[Any]", column: Heading, shorten: Callable[[str], str]) -> list[Cell]:
     if column.scale is None:
         return [Cell(shorten(text) if text else ABSENT) for text in column_texts(values)]
     numbers = floats(values)

@@ -11,7 +11,7 @@ import pandas as pd
 from nightsight.events.ranges import without_numbers
 from nightsight.intervals import Ints
 from nightsight.render.timeline.labels import OTHERS
-from nightsight.render.timeline.layers import Sample, TimelineLayer, count_inside, finest, merged, stretch, whole
+from nightsight.render.timeline.layers import RowSample, TimelineLayer, count_inside, finest, merged, stretch, whole
 from nightsight.render.timeline.rows import TimelineEvents
 from nightsight.render.timeline.sums import Sums
 from nightsight.units import scale_for
@@ -28,7 +28,7 @@ _TRIES: Final = 4
 _ENOUGH: Final = 0.9
 
 
-def thin(events: TimelineEvents, sample: Sample, *, span_ns: int, window: Span, room: float) -> list[TimelineLayer]:
+def thin(events: TimelineEvents, sample: RowSample, *, span_ns: int, window: Span, room: float) -> list[TimelineLayer]:
     """Return layers that take at most about `room` bytes, compressed: a coarse one of everything, and an exact part.
 
     `window`: the time of most interest, in ns.
@@ -79,7 +79,7 @@ def _whole(events: TimelineEvents, quantum_ns: int, *, span_ns: int, room: float
     return layer if len(layer.columns.body.compressed) <= room else None
 
 
-def _coarse(events: TimelineEvents, sample: Sample, *, span_ns: int, room: float) -> TimelineLayer:
+def _coarse(events: TimelineEvents, sample: RowSample, *, span_ns: int, room: float) -> TimelineLayer:
     # coarser layers are smaller, so a binary search on the estimated sizes finds where to start
     first = bisect_left(QUANTA, True, key=lambda quantum_ns: sample.size(quantum_ns) <= room)
     for quantum_ns in QUANTA[first:]:
@@ -88,7 +88,7 @@ def _coarse(events: TimelineEvents, sample: Sample, *, span_ns: int, room: float
     return _blocks(events, sample, span_ns=span_ns, room=room)
 
 
-def _blocks(events: TimelineEvents, sample: Sample, *, span_ns: int, room: float) -> TimelineLayer:
+def _blocks(events: TimelineEvents, sample: RowSample, *, span_ns: int, room: float) -> TimelineLayer:
     """Return the finest layer of merged blocks that fits.
 
     The first try follows from the sample, which overestimates the size of blocks that resemble each other. The next

@@ -22,7 +22,7 @@ _DETAIL_LENGTH: Final = 200
 
 
 @dataclass(frozen=True)
-class Labels:
+class EventLabels:
     """Name, details and category of each label. `without`: kinds of events whose details are left out.
 
     The category is a position in (*BUSY, *IDLE); -1 for events that are neither GPU work nor CUDA calls.
@@ -40,7 +40,7 @@ class Labels:
         return [numbers[name] for name in self.names]
 
 
-def label_events(table: str, frame: pd.DataFrame, category: Ints) -> tuple[Ints, Labels]:
+def label_events(table: str, frame: pd.DataFrame, category: Ints) -> tuple[Ints, EventLabels]:
     """Return the index of each event's label, and the labels of the table; `category` is that of each event."""
     name_code, names = _names(table, frame)
     columns = [name for name in _FACTS.get(table, ()) if name in frame]
@@ -54,7 +54,7 @@ def label_events(table: str, frame: pd.DataFrame, category: Ints) -> tuple[Ints,
     rows = zip(*facts.values(), strict=True) if columns else ()
     details = [_printable(_WORDS[table](dict(zip(columns, row, strict=True)))) for row in rows] or [""] * len(first)
     own = tuple(names[name] for name in name_code[first].tolist())
-    return code, Labels(own, tuple(details), tuple(category[first].tolist()), without)
+    return code, EventLabels(own, tuple(details), tuple(category[first].tolist()), without)
 
 
 def _names(table: str, frame: pd.DataFrame) -> tuple[Ints, list[str]]:
@@ -64,14 +64,14 @@ def _names(table: str, frame: pd.DataFrame) -> tuple[Ints, list[str]]:
     return event_names(table, frame)
 
 
-def concatenate(parts: Iterable[Labels]) -> Labels:
+def concatenate(parts: Iterable[EventLabels]) -> EventLabels:
     """Concatenate labels."""
     all_labels = list(parts)
     names = chain.from_iterable(part.names for part in all_labels)
     details = chain.from_iterable(part.details for part in all_labels)
     categories = chain.from_iterable(part.categories for part in all_labels)
     without = dict.fromkeys(chain.from_iterable(part.without for part in all_labels))
-    return Labels(tuple(names), tuple(details), tuple(categories), tuple(without))
+    return EventLabels(tuple(names), tuple(details), tuple(categories), tuple(without))
 
 
 def _combinations(keys: list[Ints]) -> tuple[Ints, Ints]:
@@ -163,7 +163,7 @@ class Economy:
     name_length: int
 
 
-def fold(label: Codes, labels: Labels, economy: Economy) -> tuple[Codes, Labels, list[str]]:
+def fold(label: Codes, labels: EventLabels, economy: Economy) -> tuple[Codes, EventLabels, list[str]]:
     """Reduce the labels to an economy and number them by frequency, the most frequent first: small numbers pack better.
 
     If there are too many, details go first, then the rarest names become OTHERS. Return the new label of each event,
@@ -191,7 +191,7 @@ def fold(label: Codes, labels: Labels, economy: Economy) -> tuple[Codes, Labels,
             dtype=np.int32,
         )
         place = new[place]
-        folded = Labels(
+        folded = EventLabels(
             (*folded.names[:most_kept], *(OTHERS,) * len(rare_categories)),
             (*folded.details[:most_kept], *("",) * len(rare_categories)),
             (*folded.categories[:most_kept], *rare_categories),
@@ -202,7 +202,7 @@ def fold(label: Codes, labels: Labels, economy: Economy) -> tuple[Codes, Labels,
     return place[label], folded, left_out
 
 
-def _by_frequency(labels: Labels, count: Ints) -> tuple[Codes, Labels]:
+def _by_frequency(labels: EventLabels, count: Ints) -> tuple[Codes, EventLabels]:
     """Return the new number of each label, and the distinct labels that occur, the most frequent first."""
     keys = list(zip(labels.names, labels.details, labels.categories, strict=True))
     totals: dict[tuple[str, str, int], int] = {}
@@ -214,4 +214,4 @@ def _by_frequency(labels: Labels, count: Ints) -> tuple[Codes, Labels]:
     places = {key: place for place, key in enumerate(ordered)}
     new_numbers = np.array([places.get(key, 0) for key in keys], dtype=np.int32)
     names, details, categories = zip(*ordered, strict=True) if ordered else ((), (), ())
-    return new_numbers, Labels(names, details, categories)
+    return new_numbers, EventLabels(names, details, categories)

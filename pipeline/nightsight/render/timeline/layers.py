@@ -190,7 +190,7 @@ def _begins_block(events: TimelineEvents, length: Ints, merge_ns: int) -> Flags:
     return flags
 
 
-class Sample:
+class RowSample:
     """A sample of each row, which estimates the compressed size of a layer without building it."""
 
     def __init__(self, events: TimelineEvents) -> None:

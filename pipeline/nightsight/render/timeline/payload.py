@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from nightsight.events.categories import Activity
-from nightsight.events.kernel_labels import Labels as KernelLabels
+from nightsight.events.kernel_labels import KernelLabels
 from nightsight.events.ranges import NUMBER
 from nightsight.events.timeline import Timeline
 from nightsight.intervals import Codes
@@ -25,8 +25,8 @@ from nightsight.render.timeline.activity import CATEGORIES, Account, Activities,
 from nightsight.render.timeline.columns import deflate, gzip_base64
 from nightsight.render.timeline.counters import Curve, curves
 from nightsight.render.timeline.detail import on_statistics, sentences, thin
-from nightsight.render.timeline.labels import Economy, Labels, fold
-from nightsight.render.timeline.layers import Sample, TimelineLayer, whole
+from nightsight.render.timeline.labels import Economy, EventLabels, fold
+from nightsight.render.timeline.layers import RowSample, TimelineLayer, whole
 from nightsight.render.timeline.ranks import Ranks, has_collectives, numbered_collectives, ranks_of_job
 from nightsight.render.timeline.rows import MOST_ROWS, TimelineEvents, lay_events, merge_events
 from nightsight.render.timeline.sums import Sums, fitting, sums_of
@@ -94,7 +94,7 @@ def timeline_of(
     window = (full_window.start_ns, full_window.end_ns)
     places = Places(profile)
     ranks = ranks_of_job(profile, results)
-    source = _Source(
+    source = _Content(
         lambda most_rows: events() if events and most_rows == maxsize else _events(profile, most_rows),
         lambda most_points: curves(profile, results, window=window, most_points=most_points),
         window,
@@ -112,7 +112,7 @@ def steps_payload(sides: Sequence[tuple[str, Profile]], *, most_ns: int, most_by
 
     Each side has a title, and a profile whose events begin at 0 and end by `most_ns`.
     """
-    source = _Source(
+    source = _Content(
         lambda most_rows: merge_events([(title, lay_events(profile, most_rows=most_rows)) for title, profile in sides]),
         lambda _: [],
         (0, most_ns),
@@ -134,7 +134,7 @@ def _events(profile: Profile, most_rows: int) -> TimelineEvents:
 
 
 @dataclass(frozen=True)
-class _Source:
+class _Content:
     """The content of a timeline: functions for events and curves within limits, the window, and names of GPUs.
 
     activities: returns that of each device; None if the times are not those of a capture. kernels: the labels of
@@ -151,7 +151,7 @@ class _Source:
     ranks: Ranks | None = None
 
 
-def _packer(source: _Source) -> Callable[[int], bytes | None]:
+def _packer(source: _Content) -> Callable[[int], bytes | None]:
     # compute this first, because it temporarily takes as much memory as the events
     activities = source.activities() if source.activities else {}
 
@@ -197,8 +197,8 @@ class _Scene:
         return [activity for _, activity in self.activities]
 
     @cached_property
-    def sample(self) -> Sample:
-        return Sample(self.events)
+    def sample(self) -> RowSample:
+        return RowSample(self.events)
 
     @cached_property
     def exact(self) -> TimelineLayer:
@@ -216,7 +216,7 @@ class _Scene:
 
 
 def _scene(
-    source: _Source, activities: Mapping[int, Activity], all_curves: Sequence[Curve], limits: tuple[int, Economy]
+    source: _Content, activities: Mapping[int, Activity], all_curves: Sequence[Curve], limits: tuple[int, Economy]
 ) -> _Scene | None:
     """Return the events and curves to draw within limits on rows and text; None if there are no events.
 
@@ -269,11 +269,11 @@ def _scene(
     return _Scene(events, everything, of_groups, window_span, end - begin, words, notes, source.ranks)
 
 
-def _relabel(events: TimelineEvents, begin_ns: int, label: Codes, labels: Labels) -> TimelineEvents:
+def _relabel(events: TimelineEvents, begin_ns: int, label: Codes, labels: EventLabels) -> TimelineEvents:
     return replace(events, start=events.start - begin_ns, end=events.end - begin_ns, label=label, labels=labels)
 
 
-def _names(labels: Labels, short: Mapping[str, str]) -> dict[str, Any]:
+def _names(labels: EventLabels, short: Mapping[str, str]) -> dict[str, Any]:
     names = list(dict.fromkeys(labels.names))
     facts = [list(label) for label in zip(labels.places, labels.details, labels.categories, strict=True)]
     return {
@@ -283,7 +283,7 @@ def _names(labels: Labels, short: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def _kernel_labels(source: _Source, events: TimelineEvents, kept_names: set[str], economy: Economy) -> dict[str, str]:
+def _kernel_labels(source: _Content, events: TimelineEvents, kept_names: set[str], economy: Economy) -> dict[str, str]:
     """Return the labels of kernels by their names, as cut by the economy, if the labels are shorter."""
     of_rows = (slice(*events.bounds[row : row + 2]) for row, of in enumerate(events.rows) if of.kind == "kernel")
     codes = np.unique(np.concatenate([np.empty(0, dtype=np.int64), *(np.unique(events.label[row]) for row in of_rows)]))
@@ -297,7 +297,7 @@ def _kernel_labels(source: _Source, events: TimelineEvents, kept_names: set[str]
     return {short_names[name]: label for name, label in short.items() if len(label) < len(name)}
 
 
-def _groups(source: _Source, events: TimelineEvents, visible: Sequence[Curve], *, begin_ns: int) -> dict[str, Any]:
+def _groups(source: _Content, events: TimelineEvents, visible: Sequence[Curve], *, begin_ns: int) -> dict[str, Any]:
     """Return the groups, GPUs before processes, and the rows and curves in them, for the header."""
     of_curves = [source.gpu(curve.device) for curve in visible]
     of_gpus = [*(row.group for row in events.rows if row.kind in ("kernel", "fault")), *of_curves]

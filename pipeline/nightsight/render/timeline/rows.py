@@ -13,7 +13,7 @@ from nightsight.events.launches import GPU_TABLES, launching_calls
 from nightsight.intervals import Codes, Flags, Ints
 from nightsight.model.report import Profile
 from nightsight.render.export.tracks import MARKS, OS_CALLS, PYTHON, Places, distinct
-from nightsight.render.timeline.labels import Labels, concatenate, label_events
+from nightsight.render.timeline.labels import EventLabels, concatenate, label_events
 from nightsight.render.timeline.lanes import nested_lanes, separate_lanes
 from nightsight.results.categories import BUSY, IDLE, LAUNCH, OTHER_CALL
 from nightsight.system.parallel import memoize, thread_map
@@ -48,7 +48,7 @@ class TimelineEvents:
     start: Ints
     end: Ints
     label: Codes
-    labels: Labels
+    labels: EventLabels
     launch: Codes
     total: int
     total_rows: int
@@ -122,7 +122,7 @@ class _LaidEvents:
     owner: Ints
     lane: Ints
     owners: list[tuple[int, ...]]
-    labels: Labels
+    labels: EventLabels
 
     @cached_property
     def busy(self) -> Ints:
@@ -267,12 +267,12 @@ def _rows(frame: pd.DataFrame, sort: _RowSort) -> Ints | None:
     return np.flatnonzero(is_start_end == sort.is_start_end)
 
 
-def _labels(profile: Profile, frames: Sequence[tuple[str, pd.DataFrame]]) -> tuple[list[Ints], Labels]:
-    labelled = [label_events(table, frame, _categories(profile, table, len(frame))) for table, frame in frames]
-    shift = np.cumsum([0, *(len(labels.names) for _, labels in labelled)])
+def _labels(profile: Profile, frames: Sequence[tuple[str, pd.DataFrame]]) -> tuple[list[Ints], EventLabels]:
+    labeled = [label_events(table, frame, _categories(profile, table, len(frame))) for table, frame in frames]
+    shift = np.cumsum([0, *(len(labels.names) for _, labels in labeled)])
     # the labels of all tables are concatenated, so each table's label numbers are shifted
-    codes = [(code + before).astype(np.int32) for (code, _), before in zip(labelled, shift, strict=False)]
-    return codes, concatenate(labels for _, labels in labelled)
+    codes = [(code + before).astype(np.int32) for (code, _), before in zip(labeled, shift, strict=False)]
+    return codes, concatenate(labels for _, labels in labeled)
 
 
 def _categories(profile: Profile, table: str, count: int) -> Ints:
