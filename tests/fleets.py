@@ -6,8 +6,8 @@ from typing import Any, Final
 import pandas as pd
 
 from nightsight.events.kernel_labels import family_of
-from nightsight.fleet import survey_of
-from nightsight.model.fleet import TABLES, Summary, Survey, conform
+from nightsight.fleet import fleet_of
+from nightsight.model.fleet import TABLES, Fleet, Summary, conform
 
 STEP: Final = 10e6
 HOST: Final = "The GPU waits for host code in `step`"
@@ -64,8 +64,8 @@ def summary(
     return Summary({name: conform(frame.assign(capture=capture), TABLES[name]) for name, frame in frames.items()})
 
 
-def survey(summaries: Sequence[Summary], **files: Sequence[str]) -> Survey:
+def made_fleet(summaries: Sequence[Summary], **files: Sequence[str]) -> Fleet:
     """Put summaries together; their files are called as they are, unless other columns are given."""
     captures = [each["captures"]["capture"].iloc[0] for each in summaries]
     given = {"file": [f"{capture}.sqlite" for capture in captures], "report": "", "workload": "", **files}
-    return survey_of(pd.DataFrame({"capture": captures, **given}), summaries)
+    return fleet_of(pd.DataFrame({"capture": captures, **given}), summaries)

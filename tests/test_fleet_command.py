@@ -22,10 +22,10 @@ import pytest
 from nightsight import fleet
 from nightsight.errors import ToolError
 from nightsight.fleet import Cluster, cluster
-from nightsight.model.fleet import Survey
+from nightsight.model.fleet import Fleet
 from nightsight.progress import silent
-from nightsight.render.fleet import render_survey
-from nightsight.workflows import fleet as surveying
+from nightsight.render.fleet import render_fleet
+from nightsight.workflows import fleet as workflow
 
 CaptureFile = Callable[[str], Path]
 HERE = 2
@@ -97,7 +97,7 @@ def test_a_file_that_only_moved_is_not_read_again(
     run("fleet", "a", "--scheduler", scheduler)
     before = [(path.name, path.stat().st_mtime_ns) for path in kept(tmp_path / "fleet.summaries")]
     (tmp_path / "a").rename(tmp_path / "b")
-    monkeypatch.setattr(surveying, "load", None)
+    monkeypatch.setattr(workflow, "load", None)
     assert "2 captures" in run("fleet", "b", "--scheduler", scheduler).stderr
     assert [(path.name, path.stat().st_mtime_ns) for path in kept(tmp_path / "fleet.summaries")] == before
 
@@ -277,19 +277,19 @@ def test_a_capture_that_breaks_the_page_is_listed_on_it(
 ) -> None:
     copied(capture_file("mlp"), tmp_path / "a", 3)
 
-    def broken(survey: Survey) -> str:
-        if "night1.sqlite" in set(survey.captures["file"]):
+    def broken(fleet: Fleet) -> str:
+        if "night1.sqlite" in set(fleet.captures["file"]):
             raise ZeroDivisionError("no such number")
-        return render_survey(survey)
+        return render_fleet(fleet)
 
-    monkeypatch.setattr(surveying, "render_survey", broken)
+    monkeypatch.setattr(workflow, "render_fleet", broken)
     reason = "night1.sqlite: no page can be made of it: ZeroDivisionError: no such number"
     assert f"Not read: {reason}" in run("fleet", "a", "--scheduler", scheduler).stderr
     page = (tmp_path / "fleet.html").read_text()
     assert "ZeroDivisionError: no such number" in page
     assert "<title>2 captures" in page
     # what no capture alone is to blame for is a bug
-    monkeypatch.setattr(surveying, "render_survey", lambda survey: 1 / (len(survey.captures) < 3))
+    monkeypatch.setattr(workflow, "render_fleet", lambda fleet: 1 / (len(fleet.captures) < 3))
     assert "ZeroDivisionError: division by zero" in run("fleet", "a", "--scheduler", scheduler, expect=70).stderr
 
 

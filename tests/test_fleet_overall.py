@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from nightsight.fleet.overall import workload_of
 from nightsight.model.fleet import Summary
-from tests.fleets import STEP, summary, survey
+from tests.fleets import STEP, made_fleet, summary
 from tests.properties import examples
 
 RULES = st.dictionaries(st.sampled_from(["wait", "host_code", "fusion"]), st.floats(0, 100), max_size=3)
@@ -31,7 +31,7 @@ def test_sums_over_captures_are_the_totals(
     fleet: list[tuple[float, int, dict[str, float], dict[str, tuple[int, int]]]],
 ) -> None:
     summaries = made(fleet)
-    found = survey(summaries)
+    found = made_fleet(summaries)
     gpu_ns = sum(each["captures"]["gpu_ns"].sum() for each in summaries)
     assert found.captures["gpu_ns"].sum() == gpu_ns
     assert found.split["time_ns"].sum() == sum(each["split"]["time_ns"].sum() for each in summaries)
@@ -54,14 +54,14 @@ def test_the_order_of_captures_changes_nothing(
     summaries = made(fleet)
     shuffled = list(summaries)
     random.shuffle(shuffled)
-    one, other = survey(summaries), survey(shuffled)
+    one, other = made_fleet(summaries), made_fleet(shuffled)
     assert one.common == other.common
     for name in ("captures", "differing", "split", "causes", "kernels", "outliers"):
         pd.testing.assert_frame_equal(getattr(one, name), getattr(other, name), rtol=1e-9)
 
 
 def test_a_cause_counts_with_the_gpu_time_of_its_captures() -> None:
-    found = survey(
+    found = made_fleet(
         [
             summary("a", causes={"wait": 50.0, "fusion": 10.0}),
             summary("b", gpus=3, causes={"fusion": 20.0}),
@@ -77,20 +77,20 @@ def test_a_cause_counts_with_the_gpu_time_of_its_captures() -> None:
 def test_several_causes_of_one_rule_in_a_capture_count_as_the_largest() -> None:
     one = summary("a", causes={"wait": 30.0})
     twice = pd.concat([one["causes"], one["causes"].assign(cause="elsewhere", gain_pct=10.0, lost_ns=1e8)])
-    found = survey([Summary({**one.tables, "causes": twice})])
+    found = made_fleet([Summary({**one.tables, "causes": twice})])
     assert found.causes["share_pct"].tolist() == pytest.approx([30.0])
     assert found.causes["others"].tolist() == [0]
 
 
 def test_captures_that_wait_for_ranks_elsewhere_are_counted() -> None:
     few = [summary(capture, lone=lone) for capture, lone in (("a", 1), ("b", 0), ("c", 1))]
-    (note,) = survey(few).notes
+    (note,) = made_fleet(few).notes
     assert note.startswith("2 captures wait for ranks outside of it: nightsight report rank* makes one")
-    assert survey(few[1:2]).notes == ()
+    assert made_fleet(few[1:2]).notes == ()
 
 
 def test_facts_are_common_or_differ() -> None:
-    found = survey([summary("a"), summary("b"), summary("c", driver="590.10", torch="2.13")])
+    found = made_fleet([summary("a"), summary("b"), summary("c", driver="590.10", torch="2.13")])
     assert ("GPU", "NVIDIA H200") in found.common
     assert {title for title, _ in found.common}.isdisjoint({"Driver", "PyTorch", "CUDA"})
     differing = found.differing[["fact", "value", "captures"]].to_numpy().tolist()
@@ -100,36 +100,39 @@ def test_facts_are_common_or_differ() -> None:
 def test_a_capture_unlike_its_group_is_found_with_the_part_that_differs() -> None:
     usual = [summary(f"n{night}", step_ns=STEP * (1 + 0.002 * (night % 3))) for night in range(9)]
     odd = summary("odd", step_ns=1.5 * STEP, split={"compute": 0.5, "host code": 0.5}, disturbed="shared")
-    (row,) = survey([*usual, odd]).outliers.to_dict("records")
+    (row,) = made_fleet([*usual, odd]).outliers.to_dict("records")
     assert (row["file"], row["of"], row["disturbed"]) == ("odd.sqlite", 10, "shared")
     assert row["change_pct"] == pytest.approx(50, abs=1)
     # half of 15 ms instead of a quarter of 10
     assert row["category"] == "host code"
     assert row["category_ns"] == pytest.approx(5e6, rel=0.01)
-    assert survey(usual).outliers.empty
+    assert made_fleet(usual).outliers.empty
 
 
 def test_a_small_group_is_not_judged_and_neither_is_another_machine() -> None:
     few = [summary(f"n{night}") for night in range(3)]
     slow = summary("slow", step_ns=3 * STEP)
-    found = survey([*few, slow])
+    found = made_fleet([*few, slow])
     assert (found.judged, len(found.outliers)) == (0, 0)
     others = [summary(f"m{night}", gpu="NVIDIA A10", step_ns=3 * STEP) for night in range(9)]
-    assert survey([*few, *others]).outliers.empty
+    assert made_fleet([*few, *others]).outliers.empty
     # patches of a driver do not change speed
-    assert survey([*few, *(summary(f"p{n}", driver="580.10") for n in range(2))]).judged == 5
+    assert made_fleet([*few, *(summary(f"p{n}", driver="580.10") for n in range(2))]).judged == 5
 
 
 def test_a_deviation_of_less_than_a_few_percent_is_none_however_steady_the_others_are() -> None:
-    assert survey([*(summary(f"n{night}") for night in range(20)), summary("x", step_ns=1.03 * STEP)]).outliers.empty
+    assert made_fleet(
+        [*(summary(f"n{night}") for night in range(20)), summary("x", step_ns=1.03 * STEP)]
+    ).outliers.empty
     assert (
-        len(survey([*(summary(f"n{night}") for night in range(20)), summary("x", step_ns=1.05 * STEP)]).outliers) == 1
+        len(made_fleet([*(summary(f"n{night}") for night in range(20)), summary("x", step_ns=1.05 * STEP)]).outliers)
+        == 1
     )
 
 
 def test_captures_without_gpu_and_without_steps_are_no_problem() -> None:
     nothing = summary("a", step_ns=0.0, gpu_ns=0, gpus=0, busy_ns=0, causes={})
-    found = survey([Summary({**nothing.tables, "split": nothing["split"].head(0)})])
+    found = made_fleet([Summary({**nothing.tables, "split": nothing["split"].head(0)})])
     assert found.kernels.empty
     assert found.causes.empty
     assert found.outliers.empty
@@ -150,5 +153,5 @@ def test_a_capture_that_does_not_say_is_of_what_its_name_says_without_numbers(fi
 
 
 def test_a_name_given_for_captures_holds_for_those_that_do_not_say() -> None:
-    found = survey([summary("a", workload=""), summary("b")], workload=["ours", "ours"])
+    found = made_fleet([summary("a", workload=""), summary("b")], workload=["ours", "ours"])
     assert found.captures["workload"].tolist() == ["ours", "mlp"]

@@ -12,7 +12,7 @@ import pytest
 
 from nightsight.fleet import Store, pack
 from nightsight.model.fleet import FILES, conform
-from tests.fleets import STEP, summary, survey
+from tests.fleets import STEP, made_fleet, summary
 
 QUERIES = re.findall(
     r"```sql\n(.*?)```", (Path(__file__).parents[1] / "docs" / "fleet.md").read_text(encoding="utf-8"), re.DOTALL
@@ -39,7 +39,7 @@ def test_the_documented_queries_run(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     # in a process of its own: it lists what it leaks when it ends
     asked = subprocess.run([sys.executable, "-c", ASK, *QUERIES], capture_output=True, text=True, check=True)
     causes, kernels, steps = json.loads(asked.stdout)
-    expected = survey(list(fleet.values())).causes
+    expected = made_fleet(list(fleet.values())).causes
     assert [row[:2] for row in causes] == expected[["rule", "captures"]].to_numpy().tolist()
     assert [row[2] for row in causes] == pytest.approx(expected["share_pct"].tolist())
     assert [row[:3] for row in kernels] == [["gemm", "590.1", 300.0], ["gemm", "580.95", 100.0]]

@@ -19,12 +19,12 @@ from nightsight.model.report import Profile, Report
 from nightsight.read import read
 from nightsight.render import FORMATS, Source
 from nightsight.render.compare import render_comparison
-from nightsight.render.fleet import render_survey, verdict_of
+from nightsight.render.fleet import render_fleet, verdict_of
 from nightsight.render.terminal import first_screen, screen_html
 from nightsight.stats.summary import distinct_counts, throughput
 from nightsight.workflows.analysis import build_report
 from tests.damage import PICTURE, everything
-from tests.fleets import summary, survey
+from tests.fleets import made_fleet, summary
 from tests.properties import examples
 from tests.reports import small_report
 from tests.timeline import draw
@@ -102,7 +102,7 @@ def test_all_is_made_of_a_report_with_large_numbers(value: int) -> None:
     assert screen_html(first_screen(report))
     run = measures(report)
     assert render_comparison(compare([run] * 3, [run] * 3, settings=Settings()), sources=([Source(report)], []))
-    assert render_survey(survey([summary_of(report, run, name, asked="auto") for name in "ab"]))
+    assert render_fleet(made_fleet([summary_of(report, run, name, asked="auto") for name in "ab"]))
 
 
 def test_a_capture_whose_sums_no_number_holds_is_refused() -> None:
@@ -123,9 +123,9 @@ def test_eight_gpus_for_four_hours_have_a_page(capture_file: Callable[[str], Pat
     assert facts["gpus"] == 8
     assert 100 * facts["busy_ns"] > 2**53
     share = f"{100 * facts['busy_ns'] / facts['gpu_ns']:.1f}"
-    found = survey([kept])
+    found = made_fleet([kept])
     assert f"GPUs {share} % busy" in verdict_of(found).state
-    assert f">{share}<" in render_survey(found)
+    assert f">{share}<" in render_fleet(found)
 
 
 @examples(10)
@@ -142,8 +142,8 @@ def test_a_fleet_of_large_numbers_has_a_page_and_the_right_shares(numbers: list[
         )
         for place, (gpu_ns, busy_ns, count, time) in enumerate(numbers)
     ]
-    found = survey(fleet)
-    assert "captures" in render_survey(found)
+    found = made_fleet(fleet)
+    assert "captures" in render_fleet(found)
     assert found.captures["gpu_ns"].sum() == pytest.approx(sum(gpu_ns for gpu_ns, *_ in numbers))
     (kernel,) = found.kernels.to_dict("records")
     assert kernel["total_ns"] == pytest.approx(sum(time for *_, time in numbers))

@@ -18,15 +18,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nightsight.advise.proven import with_proofs
-from nightsight.collect.proving import Attempt, attempt, switch_of_file
+from nightsight.advise.prove import with_proofs
+from nightsight.collect.prove import Attempt, attempt, switch_of_file
 from nightsight.collect.timing import RunLimit
 from nightsight.collect.workloads import Program, Request
 from nightsight.compare.outcomes import compare_outcomes
 from nightsight.errors import CaptureError, NotMeasured, UsageError
-from nightsight.model.proof import DIFFERENT, EQUAL, UNKNOWN, WITHIN, Agreement, Proof, ProofReport
+from nightsight.model.prove import DIFFERENT, EQUAL, UNKNOWN, WITHIN, Agreement, Proof, ProofReport
 from nightsight.model.report import Finding, Report, Result
-from nightsight.render.proof import proof_lines
+from nightsight.render.prove import proof_lines
 from nightsight.results.rules import RULE
 from nightsight.results.switches import (
     NO_DROPOUT,

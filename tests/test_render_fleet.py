@@ -6,44 +6,46 @@ import pytest
 
 from nightsight.model.fleet import Failure
 from nightsight.render.fleet.page import fleet_page, verdict_of
-from tests.fleets import STEP, summary, survey
+from tests.fleets import STEP, made_fleet, summary
 
 HOUR = 3.6e12
 
 
 def test_the_verdict_names_what_costs_most_and_what_to_do_first() -> None:
-    found = survey([summary("a", causes={"wait": 40.0, "fusion": 10.0}), summary("b", causes={"fusion": 10.0})])
+    found = made_fleet([summary("a", causes={"wait": 40.0, "fusion": 10.0}), summary("b", causes={"fusion": 10.0})])
     said = verdict_of(found)
     assert said.state == "2 captures, 2.000 s of GPU time: GPUs 75.0 % busy."
     assert said.cause == "The GPU waits for host code in `step`: wait: 20.0 % of all GPU time, in 1 of 2."
     assert said.first == "First: do it ahead of time."
-    assert "in all captures." in verdict_of(survey([summary("a", causes={"wait": 40.0})])).cause
-    assert verdict_of(survey([summary("a")])).cause == "No cause of lost time costs enough to act on."
-    waits = verdict_of(survey([summary("a", lone=1), summary("b")]))
+    assert "in all captures." in verdict_of(made_fleet([summary("a", causes={"wait": 40.0})])).cause
+    assert verdict_of(made_fleet([summary("a")])).cause == "No cause of lost time costs enough to act on."
+    waits = verdict_of(made_fleet([summary("a", lone=1), summary("b")]))
     assert waits.cause == "1 of 2 captures waits for ranks not in them."
     assert waits.first == "First: report the captures of each job together (`nightsight report rank*`)."
-    assert verdict_of(survey([summary("a", lone=1, causes={"wait": 40.0})])).state.endswith("for ranks not in them.")
+    assert verdict_of(made_fleet([summary("a", lone=1, causes={"wait": 40.0})])).state.endswith(
+        "for ranks not in them."
+    )
     nothing = summary("a", step_ns=0.0, gpu_ns=0, gpus=0, busy_ns=0)
-    assert verdict_of(survey([nothing])).state == "1 capture without work on a GPU."
+    assert verdict_of(made_fleet([nothing])).state == "1 capture without work on a GPU."
 
 
 def test_much_gpu_time_is_in_hours() -> None:
-    page = fleet_page(survey([summary("a", gpu_ns=int(2.5 * HOUR)), summary("b", gpu_ns=int(10 * HOUR))]))
+    page = fleet_page(made_fleet([summary("a", gpu_ns=int(2.5 * HOUR)), summary("b", gpu_ns=int(10 * HOUR))]))
     assert [figure.value for figure in page.figures if figure.label == "GPU time"] == ["12.5 h"]
 
 
 def test_rare_values_of_a_fact_are_one_row() -> None:
-    page = fleet_page(survey([summary(f"c{number}", commit=f"{number:07}") for number in range(10)]))
+    page = fleet_page(made_fleet([summary(f"c{number}", commit=f"{number:07}") for number in range(10)]))
     assert page.differing is not None
     rows = [(row.name.text, row.cells[0].text, row.cells[1].text) for row in page.differing.rows]
     assert rows[:2] == [("Commit", "0000000", "1"), ("Commit", "0000001", "1")]
     assert rows[-1] == ("Commit", "4 other values", "4")
     assert ("GPU", "NVIDIA H200") in page.common
-    assert fleet_page(survey([summary("a")])).differing is None
+    assert fleet_page(made_fleet([summary("a")])).differing is None
 
 
 def test_what_is_not_said_is_a_value_too() -> None:
-    page = fleet_page(survey([summary("a", torch=""), summary("b", torch="2.13")]))
+    page = fleet_page(made_fleet([summary("a", torch=""), summary("b", torch="2.13")]))
     assert page.differing is not None
     assert [row.cells[0].text for row in page.differing.rows] == ["(not said)", "2.13"]
 
@@ -51,7 +53,7 @@ def test_what_is_not_said_is_a_value_too() -> None:
 def test_several_causes_of_a_rule_are_one_row_that_says_so() -> None:
     other = summary("b", causes={"wait": 5.0})
     other = replace(other, tables={**other.tables, "causes": other["causes"].assign(cause="Elsewhere in `eval`")})
-    page = fleet_page(survey([summary("a", causes={"wait": 40.0}), other]))
+    page = fleet_page(made_fleet([summary("a", causes={"wait": 40.0}), other]))
     assert page.causes is not None
     assert [row.name.text for row in page.causes.rows] == [
         "The GPU waits for host code in step: wait (and 1 more of this kind)"
@@ -60,7 +62,7 @@ def test_several_causes_of_a_rule_are_one_row_that_says_so() -> None:
 
 def test_kernels_are_grouped_by_family_and_the_groups_have_their_sums() -> None:
     kernels = {"ncclDevKernel_AllReduce_Sum_f32": (2, 100), "a": (1, 60), "b": (1, 50)}
-    page = fleet_page(survey([summary("a", kernels=kernels)]))
+    page = fleet_page(made_fleet([summary("a", kernels=kernels)]))
     assert page.kernels is not None
     assert [(row.name.text, row.cells[1].text) for row in page.kernels.rows][1:] == [("a", "60"), ("b", "50")]
     tree = page.kernels.groups["family"].frame[["name", "level", "total_ns"]].to_numpy().tolist()
@@ -75,11 +77,11 @@ def test_kernels_are_grouped_by_family_and_the_groups_have_their_sums() -> None:
 
 def test_very_many_failures_and_captures_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     failures = tuple(Failure(f"f{number}", "no capture") for number in range(205))
-    page = fleet_page(replace(survey([summary("a")]), failures=failures))
+    page = fleet_page(replace(made_fleet([summary("a")]), failures=failures))
     assert (len(page.failures), page.failed, page.more_failures) == (200, "205 files", "And 5 more.")
     assert page.figures[0].note == "205 files could not be read"
     monkeypatch.setattr("nightsight.render.fleet.page._MAX_CAPTURES", 3)
-    page = fleet_page(survey([summary(f"c{number}") for number in range(5)]))
+    page = fleet_page(made_fleet([summary(f"c{number}") for number in range(5)]))
     assert (len(page.captures.rows), page.captures.more) == (3, "2 more are in the summaries.")
 
 
@@ -87,7 +89,7 @@ def test_a_capture_links_to_its_report_and_the_unlike_say_what_differs() -> None
     usual = [summary(f"n{night}") for night in range(9)]
     odd = summary("odd", step_ns=1.5 * STEP, split={"compute": 0.5, "host code": 0.5})
     reports = [f"n{night}/report.html" for night in range(9)]
-    page = fleet_page(survey([*usual, odd], report=[*reports, ""]))
+    page = fleet_page(made_fleet([*usual, odd], report=[*reports, ""]))
     assert [row.name.href for row in page.captures.rows] == [*reports, ""]
     assert page.outliers is not None
     (row,) = page.outliers.rows
@@ -99,5 +101,5 @@ def test_a_capture_links_to_its_report_and_the_unlike_say_what_differs() -> None
 
 @pytest.mark.parametrize("count", [1, 3])
 def test_facts_of_the_head_are_few(count: int) -> None:
-    page = fleet_page(survey([summary(f"c{number}", gpu=f"GPU {number}") for number in range(count)]))
+    page = fleet_page(made_fleet([summary(f"c{number}", gpu=f"GPU {number}") for number in range(count)]))
     assert page.facts == (("GPU 0",) if count == 1 else ("3 kinds of GPU",)) + ("mlp", "2026-11-20")

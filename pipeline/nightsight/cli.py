@@ -49,7 +49,7 @@ from nightsight.system.interrupts import recording_interrupts
 from nightsight.version import VERSION
 
 if TYPE_CHECKING:
-    from nightsight.model.proof import ProofReport
+    from nightsight.model.prove import ProofReport
     from nightsight.runs.layout import Turn
     from nightsight.workflows.opening import Reading
     from nightsight.workflows.report import WrittenReport
@@ -585,7 +585,7 @@ def _proofs(path: Path | None) -> "ProofReport | None":
     """Return what was measured of fixes."""
     if path is None:
         return None
-    from nightsight.model.proof import ProofReport
+    from nightsight.model.prove import ProofReport
 
     return ProofReport.from_json(path.read_bytes())
 

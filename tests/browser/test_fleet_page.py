@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from nightsight.model.fleet import Failure, Survey
-from nightsight.render.fleet import render_survey
+from nightsight.model.fleet import Failure, Fleet
+from nightsight.render.fleet import render_fleet
 from tests.browser.looks import in_turns, violations
 from tests.browser.table_pages import wait_until
-from tests.fleets import STEP, summary, survey
+from tests.fleets import STEP, made_fleet, summary
 from tests.reports import HOSTILE
 
 pytestmark = pytest.mark.browser
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.browser
 READY = "performance.getEntriesByName('table: ready').length"
 
 
-def many() -> Survey:
+def many() -> Fleet:
     """Put 40 captures of two programs together: one is slow, one machine has another driver, some have causes."""
     kernels = {f"void kernel_{number}<float>(float*, int)": (10, 1000 * (60 - number)) for number in range(60)}
     summaries = [
@@ -35,25 +35,25 @@ def many() -> Survey:
     ]
     reports = [f"night{number}/report.html" for number in range(40)]
     failures = (Failure("night40/train.sqlite", "train.sqlite is truncated: it has 40,000 of 335,872 bytes"),)
-    return replace(survey(summaries, report=reports), failures=failures, notes=("1 file left out",))
+    return replace(made_fleet(summaries, report=reports), failures=failures, notes=("1 file left out",))
 
 
-def hostile() -> Survey:
-    """Put a hostile text wherever a survey can hold one."""
+def hostile() -> Fleet:
+    """Put a hostile text wherever a fleet can hold one."""
     names = [name for name in HOSTILE if name]
     summaries = [
         summary(f"c{number}", workload=name, gpu=name, torch=name, kernels={name: (1, 5)}, causes={name: 5.0})
         for number, name in enumerate(names)
     ]
     failures = tuple(Failure(name, name) for name in names)
-    return replace(survey(summaries, file=names), failures=failures, notes=tuple(names))
+    return replace(made_fleet(summaries, file=names), failures=failures, notes=tuple(names))
 
 
-PAGES: Mapping[str, Callable[[], Survey]] = {
+PAGES: Mapping[str, Callable[[], Fleet]] = {
     "many": many,
     "hostile": hostile,
-    "one": lambda: survey([summary("a")]),
-    "nothing": lambda: survey([summary("a", step_ns=0.0, gpu_ns=0, gpus=0, busy_ns=0, split={"compute": 0.0})]),
+    "one": lambda: made_fleet([summary("a")]),
+    "nothing": lambda: made_fleet([summary("a", step_ns=0.0, gpu_ns=0, gpus=0, busy_ns=0, split={"compute": 0.0})]),
 }
 
 
@@ -61,7 +61,7 @@ PAGES: Mapping[str, Callable[[], Survey]] = {
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("fleets")
     for name, made in PAGES.items():
-        (folder / f"{name}.html").write_text(render_survey(made()), encoding="utf-8")
+        (folder / f"{name}.html").write_text(render_fleet(made()), encoding="utf-8")
     return {name: folder / f"{name}.html" for name in PAGES}
 
 
@@ -119,6 +119,6 @@ def test_without_scripts_everything_is_there(browser: Any, files: dict[str, Path
     page.close()
 
 
-def test_the_same_survey_gives_the_same_bytes_and_no_other_text_becomes_part_of_the_page() -> None:
-    assert render_survey(many()) == render_survey(many())
-    assert "<script>alert(1)" not in render_survey(hostile())
+def test_the_same_fleet_gives_the_same_bytes_and_no_other_text_becomes_part_of_the_page() -> None:
+    assert render_fleet(many()) == render_fleet(many())
+    assert "<script>alert(1)" not in render_fleet(hostile())

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from nightsight.model.proof import ProofReport, calibration_lines
+from nightsight.model.prove import ProofReport, calibration_lines
 from nightsight.model.report import Finding
 from tests.planted.judge import LEAST_FALSE_PCT, headers, number, read_packed, said_of
 from tests.real.blind_cases import ALL

@@ -82,16 +82,16 @@ def fleet(  # noqa: PLR0913 (Click's)
 
     from nightsight.fleet import LOCAL, Cluster
     from nightsight.runs.layout import write_file
-    from nightsight.workflows.fleet import SurveyRequest, survey, verdict_of
+    from nightsight.workflows.fleet import FleetRequest, report_fleet, verdict_of
     from nightsight.workflows.opening import Reading
 
     if scheduler != LOCAL and (workers or memory):
         raise click.UsageError("--workers and --memory apply only to local workers, without --scheduler.")
     # a long-lived process: the objects of thousands of messages must be collected
     gc.enable()
-    request = SurveyRequest(patterns, output, summaries, workload, Cluster(scheduler, workers or 0, memory))
+    request = FleetRequest(patterns, output, summaries, workload, Cluster(scheduler, workers or 0, memory))
     with show_progress(is_quiet=quiet) as progress:
-        overview, page = survey(request, Reading(nsys, max_input, progress, window))
+        overview, page = report_fleet(request, Reading(nsys, max_input, progress, window))
         write_file(output, page.encode())
     for failure in overview.failures[:_MOST_LISTED]:
         say(f"Not read: {failure.name}: {failure.reason}", err=True)

@@ -92,9 +92,9 @@ def prove(ctx: click.Context, /, target: str | None, **values: Any) -> None:  # 
       nightsight prove --all --budget 30 --check "python evaluate.py" train.py
       nightsight prove --steps 40 --patch train.py
     """
-    from nightsight.collect.proving import switch_of_file
+    from nightsight.collect.prove import switch_of_file
     from nightsight.render.lines import align
-    from nightsight.render.proof import proof_lines
+    from nightsight.render.prove import proof_lines
     from nightsight.results.rules import RULE
     from nightsight.results.switches import JIT, SWITCH, SWITCHES, jitted
     from nightsight.runs.layout import PROOF, write_file

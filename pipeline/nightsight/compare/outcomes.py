@@ -15,7 +15,7 @@ import numpy as np
 
 from nightsight.intervals import Floats
 from nightsight.model.compare import Comparison
-from nightsight.model.proof import DIFFERENT, EQUAL, UNKNOWN, WITHIN, Agreement
+from nightsight.model.prove import DIFFERENT, EQUAL, UNKNOWN, WITHIN, Agreement
 from nightsight.results.switches import NONE, PRECISION, ROUNDING
 
 Runs = Sequence[Sequence[Sequence[float]]]

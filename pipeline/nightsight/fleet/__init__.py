@@ -1,7 +1,7 @@
-"""A fleet: finding captures by patterns, the workers that read them, their summaries, and the survey of all."""
+"""A fleet: finding captures by patterns, the workers that read them, their summaries, and the results for all."""
 
 from nightsight.fleet.cluster import LOCAL, Cluster, map_files, reason
-from nightsight.fleet.overall import survey_of
+from nightsight.fleet.overall import fleet_of
 from nightsight.fleet.places import REPORT, InputFile, digest, find_files, local_copy
 from nightsight.fleet.store import Packed, Store, pack, unpack
 from nightsight.fleet.summary import summary_of
@@ -15,11 +15,11 @@ __all__ = [
     "Store",
     "digest",
     "find_files",
+    "fleet_of",
     "local_copy",
     "map_files",
     "pack",
     "reason",
     "summary_of",
-    "survey_of",
     "unpack",
 ]

@@ -1,4 +1,4 @@
-"""The survey of many captures: sums weighted by GPU time, common facts, and outliers.
+"""The results for many captures: sums weighted by GPU time, common facts, and outliers.
 
 A cause counts with what it would gain, in percent of the GPU time of the captures that have it. Several causes of one
 rule in a capture count as the largest of them, since gains overlap; so lost times are lower bounds.
@@ -13,7 +13,7 @@ import pandas as pd
 
 from nightsight import robust
 from nightsight.captures import stem
-from nightsight.model.fleet import FACTS, SPLIT, TABLES, Summary, Survey, empty
+from nightsight.model.fleet import FACTS, SPLIT, TABLES, Fleet, Summary, empty
 from nightsight.results.entry import WHOLE
 from nightsight.tables import aggregate
 
@@ -34,13 +34,13 @@ _OUTLIERS: Final = ("capture", "file", "report", "group", "of", "step_ns", "usua
                     "category_ns", "disturbed")  # fmt: skip
 
 
-def survey_of(files: pd.DataFrame, summaries: Sequence[Summary]) -> Survey:
+def fleet_of(files: pd.DataFrame, summaries: Sequence[Summary]) -> Fleet:
     """Combine summaries. `files`: columns capture, file, report (its address) and workload, a row for each."""
     tables = {name: _below([each[name] for each in summaries], name) for name in TABLES}
     captures = _with_cause(_captures(tables["captures"], files), tables["causes"])
     outliers = _outliers(captures, tables["split"])
     sizes = captures.loc[captures["step_ns"].notna(), "group"].value_counts()
-    return Survey(
+    return Fleet(
         captures=captures,
         common=_common(captures),
         differing=_differing(captures),

@@ -1,4 +1,4 @@
-"""The values of a survey: the summary of each capture, and the results for many captures.
+"""The values of a fleet: the summary of each capture, and the results for many captures.
 
 A summary consists of a few small tables, the same for every capture, so that the tables of a fleet can be concatenated
 and queried with SQL. Like a report, they contain no host, user or path.
@@ -110,7 +110,7 @@ FACTS: Final[Mapping[str, str]] = {
     "repeated": "What repeats",
     "disturbed": "Disturbed",
 }
-"""The columns of `captures` that a survey compares, with their titles."""
+"""The columns of `captures` that the page of a fleet compares, with their titles."""
 SPLIT: Final = tuple((group_of(name), name) for name in (*BUSY, *IDLE))
 """The categories of GPU time, in order."""
 
@@ -152,7 +152,7 @@ class Failure:
 
 
 @dataclass(frozen=True, eq=False)
-class Survey:
+class Fleet:
     """The results for many captures. The order of the captures does not matter.
 
     captures: the columns of TABLES and `file`, `group`, `report` (the address of its report, "" if there is none),

@@ -14,15 +14,15 @@ from nightsight import fleet
 from nightsight.errors import CaptureError, Interrupted, PipelineError, ToolError, UsageError
 from nightsight.events.window import check_window
 from nightsight.fleet import Cluster, InputFile, Packed, Store
-from nightsight.model.fleet import FILES, SUMMARY, Failure, Survey, conform
+from nightsight.model.fleet import FILES, SUMMARY, Failure, Fleet, conform
 from nightsight.progress import silent
-from nightsight.render.fleet import render_survey, verdict_of
+from nightsight.render.fleet import render_fleet, verdict_of
 from nightsight.system.processes import as_worker
 from nightsight.texts import without_host
 from nightsight.workflows.compare import load
 from nightsight.workflows.opening import Reading, title_of
 
-__all__ = ["FileSummary", "SurveyRequest", "summarize_file", "survey", "verdict_of"]
+__all__ = ["FileSummary", "FleetRequest", "report_fleet", "summarize_file", "verdict_of"]
 
 _UPDATES: Final = 40
 """The maximum number of times that progress is reported and the list of files is stored."""
@@ -30,8 +30,8 @@ _MOST_LISTED: Final = 5
 
 
 @dataclass(frozen=True)
-class SurveyRequest:
-    """Which captures to survey (patterns of files), where to store their summaries, and where to read them.
+class FleetRequest:
+    """Which captures to summarize (patterns of files), where to store their summaries, and where to read them.
 
     workload: the workload of captures that do not name one; "" for their file names. page: the page to write.
     """
@@ -74,8 +74,8 @@ def summarize_file(file: InputFile, summarized: frozenset[str], reading: Reading
         return FileSummary(capture, fleet.pack(summary))
 
 
-def survey(request: SurveyRequest, reading: Reading) -> tuple[Survey, str]:
-    """Summarize the captures without a summary; return the survey of all summaries, and its page.
+def report_fleet(request: FleetRequest, reading: Reading) -> tuple[Fleet, str]:
+    """Summarize the captures without a summary; return the fleet of all summaries, and its page.
 
     CaptureError if no capture can be read; Interrupted on a signal, after which the same command continues.
     """
@@ -101,10 +101,10 @@ def survey(request: SurveyRequest, reading: Reading) -> tuple[Survey, str]:
     rows, notes = _rows(cache, request)
     reading.progress(f"writing {request.page.name}")
 
-    def make_page(rows: pd.DataFrame, broken: Sequence[Failure] = ()) -> tuple[Survey, str]:
-        result = fleet.survey_of(rows, [cache.summaries[capture] for capture in rows["capture"]])
+    def make_page(rows: pd.DataFrame, broken: Sequence[Failure] = ()) -> tuple[Fleet, str]:
+        result = fleet.fleet_of(rows, [cache.summaries[capture] for capture in rows["capture"]])
         result = replace(result, failures=(*failures, *broken), notes=(*listing.notes, *notes, *result.notes))
-        return result, render_survey(result)
+        return result, render_fleet(result)
 
     try:
         return make_page(rows)
@@ -132,7 +132,7 @@ def _broken_captures(rows: pd.DataFrame, make_page: Callable[[pd.DataFrame], obj
 
 
 class _SummaryCache:
-    """The files of a survey, the capture in each file, and the summary of each capture, as far as known.
+    """The files of a fleet, the capture in each file, and the summary of each capture, as far as known.
 
     files: by the digest of their place and of the requested window.
     """
@@ -213,7 +213,7 @@ def _nothing_read(failures: Sequence[Failure], notes: Sequence[str]) -> CaptureE
     return CaptureError(f"no capture could be read: {'; '.join([*reasons, *notes])}", hint)
 
 
-def _rows(cache: _SummaryCache, request: SurveyRequest) -> tuple[pd.DataFrame, list[str]]:
+def _rows(cache: _SummaryCache, request: FleetRequest) -> tuple[pd.DataFrame, list[str]]:
     """Return the first file of each capture, by name, with the address of its report; and a note on each duplicate."""
     ordered = sorted(cache.captures, key=lambda place: (cache.files[place].name, place))
     first: dict[str, str] = {}

@@ -12,7 +12,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Final
 
-from nightsight.model.proof import Place, Proof, ProofReport
+from nightsight.model.prove import Place, Proof, ProofReport
 from nightsight.results.switches import SWITCH, Edit
 
 _MODULE: Final = "torch"

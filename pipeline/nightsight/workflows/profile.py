@@ -183,8 +183,8 @@ def _with_earlier_proofs(report: Report, workload: Path) -> Report:
     path = workload / PROOF
     if not path.is_file():
         return report
-    from nightsight.advise.proven import with_proofs  # noqa: PLC0415 (few reports have proofs)
-    from nightsight.model.proof import ProofReport  # noqa: PLC0415
+    from nightsight.advise.prove import with_proofs  # noqa: PLC0415 (few reports have proofs)
+    from nightsight.model.prove import ProofReport  # noqa: PLC0415
 
     try:
         return with_proofs(report, ProofReport.from_json(path.read_bytes()))

@@ -20,14 +20,14 @@ import numpy as np
 import pandas as pd
 
 from nightsight.collect.conditions import findings_of, logging_gpus
-from nightsight.collect.proving import Attempt, attempt
+from nightsight.collect.prove import Attempt, attempt
 from nightsight.collect.timing import RunLimit
 from nightsight.collect.workloads import Program, Request
 from nightsight.compare.outcomes import compare_outcomes
 from nightsight.errors import Interrupted, NotMeasured
 from nightsight.events.frameworks import PYTORCH
 from nightsight.events.loops import timed_step
-from nightsight.model.proof import (
+from nightsight.model.prove import (
     DIFFERENT,
     EQUAL,
     FAILED,

@@ -16,7 +16,7 @@ from nightsight.system.crash import naming_file
 from nightsight.workflows.opening import Reading, open_file, title_of
 
 if TYPE_CHECKING:
-    from nightsight.model.proof import ProofReport
+    from nightsight.model.prove import ProofReport
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +84,7 @@ def render_files(
             reading.progress(f"file {done + 1} of {len(paths)}", done=done, of=len(paths), is_series=True)
         source = job or open_file(paths[done], form, reading)
         if proofs:
-            from nightsight.advise.proven import with_proofs  # noqa: PLC0415 (few reports have proofs)
+            from nightsight.advise.prove import with_proofs  # noqa: PLC0415 (few reports have proofs)
 
             source = replace(source, report=with_proofs(source.report, proofs))
         reading.progress(f"writing {target.name}")

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from nightsight.collect import Choice
-from nightsight.collect.proving import attempt
+from nightsight.collect.prove import attempt
 from nightsight.collect.workloads import Request
 from nightsight.collect.worktrees import (
     WORKING_TREE,
@@ -43,7 +43,7 @@ from nightsight.errors import (
 )
 from nightsight.events.window import AUTO
 from nightsight.model.compare import Comparison, Measures, machine_key, unit_of
-from nightsight.model.proof import UNKNOWN, Agreement
+from nightsight.model.prove import UNKNOWN, Agreement
 from nightsight.model.report import Finding, Report
 from nightsight.results.switches import PRECISION
 from nightsight.runs.layout import Turn

@@ -1,6 +1,6 @@
-"""The page of a survey."""
+"""The page of a fleet."""
 
-from nightsight.render.fleet.html import render_survey
-from nightsight.render.fleet.page import SurveyVerdict, verdict_of
+from nightsight.render.fleet.html import render_fleet
+from nightsight.render.fleet.page import FleetVerdict, verdict_of
 
-__all__ = ["SurveyVerdict", "render_survey", "verdict_of"]
+__all__ = ["FleetVerdict", "render_fleet", "verdict_of"]

@@ -1,4 +1,4 @@
-"""The content of the page of a survey: the largest losses of all captures first, then common and different facts."""
+"""The content of the page of a fleet: the largest losses of all captures first, then common and different facts."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from nightsight.events.kernel_labels import KernelLabels
-from nightsight.model.fleet import Survey
+from nightsight.model.fleet import Fleet
 from nightsight.render.figure.shares import Wholes, wholes
 from nightsight.render.page.figures import Figure
 from nightsight.render.table.packed import packed_tables
@@ -35,7 +35,7 @@ _CAUSES: Final = Layout("causes", header="Cause", name="cause", names="prose", b
 
 
 @dataclass(frozen=True)
-class SurveyVerdict:
+class FleetVerdict:
     """Three sentences about many captures: a summary, the largest loss, and the first thing to do; "" for none."""
 
     state: str
@@ -49,7 +49,7 @@ class FleetPage:
 
     title: str
     facts: tuple[str, ...]
-    verdict: SurveyVerdict
+    verdict: FleetVerdict
     figures: tuple[Figure, ...]
     failures: tuple[tuple[str, str], ...]
     failed: str
@@ -67,60 +67,60 @@ class FleetPage:
     packed: str
 
 
-def fleet_page(survey: Survey) -> FleetPage:
+def fleet_page(fleet: Fleet) -> FleetPage:
     """Lay out the page."""
-    kernels, causes = _kernels(survey), _causes(survey)
-    captures = survey.captures
+    kernels, causes = _kernels(fleet), _causes(fleet)
+    captures = fleet.captures
     dates = sorted(text[:10] for text in captures["captured_utc"] if text)
     facts = (
         *_few(captures["gpu"], "kinds of GPU"),
         *_few(captures["workload"], "workloads"),
         *([dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"] if dates else []),
     )
-    failures = survey.failures[:_MAX_FAILURES]
-    more = len(survey.failures) - len(failures)
+    failures = fleet.failures[:_MAX_FAILURES]
+    more = len(fleet.failures) - len(failures)
     return FleetPage(
         title=counted(len(captures), "capture"),
         facts=facts,
-        verdict=verdict_of(survey),
-        figures=tuple(_figures(survey)),
+        verdict=verdict_of(fleet),
+        figures=tuple(_figures(fleet)),
         failures=tuple((printable(failure.name), middle_cut(printable(failure.reason), 300)) for failure in failures),
-        failed=counted(len(survey.failures), "file"),
+        failed=counted(len(fleet.failures), "file"),
         more_failures=f"And {more:,} more." if more else "",
-        notes=tuple(printable(note) for note in survey.notes[:_MAX_FAILURES]),
-        split=replace(wholes(survey.split.assign(device=0)), of="GPU time of all captures"),
+        notes=tuple(printable(note) for note in fleet.notes[:_MAX_FAILURES]),
+        split=replace(wholes(fleet.split.assign(device=0)), of="GPU time of all captures"),
         causes=causes,
-        common=tuple((title, short_text(value)) for title, value in survey.common),
-        differing=_differing(survey),
-        outliers=_outliers(survey),
-        judged=counted(survey.judged, "capture"),
-        rule=survey.rule,
+        common=tuple((title, short_text(value)) for title, value in fleet.common),
+        differing=_differing(fleet),
+        outliers=_outliers(fleet),
+        judged=counted(fleet.judged, "capture"),
+        rule=fleet.rule,
         kernels=kernels,
-        captures=_captures(survey),
+        captures=_captures(fleet),
         packed=packed_tables([view for view in (causes, kernels) if view is not None], most_bytes=TABLE_BYTES),
     )
 
 
-def verdict_of(survey: Survey) -> SurveyVerdict:
-    """Return the verdict on a survey."""
-    captures = survey.captures
+def verdict_of(fleet: Fleet) -> FleetVerdict:
+    """Return the verdict on a fleet."""
+    captures = fleet.captures
     whole, busy = float(captures["gpu_ns"].sum()), float(captures["busy_ns"].sum())
     count = counted(len(captures), "capture")
     if not whole:
-        return SurveyVerdict(f"{count} without work on a GPU.")
+        return FleetVerdict(f"{count} without work on a GPU.")
     state = f"{count}, {_gpu_time(whole)} of GPU time: GPUs {format_value(100 * busy / whole, 'busy_pct')} busy."
     # the causes of these waits are in other captures
     lone = int(captures["lone"].sum())
     waits = f"{lone:,} of {count} {'waits' if lone == 1 else 'wait'} for ranks not in them."
-    if not len(survey.causes):
+    if not len(fleet.causes):
         if lone:
             advice = "First: report the captures of each job together (`nightsight report rank*`)."
-            return SurveyVerdict(state, waits, advice)
-        return SurveyVerdict(state, "No cause of lost time costs enough to act on.")
-    largest: dict[Any, Any] = survey.causes.iloc[0].to_dict()
+            return FleetVerdict(state, waits, advice)
+        return FleetVerdict(state, "No cause of lost time costs enough to act on.")
+    largest: dict[Any, Any] = fleet.causes.iloc[0].to_dict()
     share = format_value(float(largest["share_pct"]), "share_pct")
     where = "all captures" if largest["captures"] == len(captures) else f"{largest['captures']} of {len(captures)}"
-    return SurveyVerdict(
+    return FleetVerdict(
         f"{state} {waits}" if lone else state,
         f"{_prose(largest['cause'])}: {share} of all GPU time, in {where}.",
         f"First: {_prose(largest['action'])}." if largest["action"] else "",
@@ -147,25 +147,25 @@ def _gpu_time(time_ns: float) -> str:
     return f"{hours:,.{1 if hours >= 10 else 2}f} h" if hours >= 0.1 else format_value(time_ns, "time_ns")
 
 
-def _figures(survey: Survey) -> Iterator[Figure]:
-    captures = survey.captures
+def _figures(fleet: Fleet) -> Iterator[Figure]:
+    captures = fleet.captures
     whole, busy = float(captures["gpu_ns"].sum()), float(captures["busy_ns"].sum())
-    failed = f"{counted(len(survey.failures), 'file')} could not be read" if survey.failures else "all could be read"
+    failed = f"{counted(len(fleet.failures), 'file')} could not be read" if fleet.failures else "all could be read"
     yield Figure("Captures", f"{len(captures):,}", failed)
     if whole:
         note = f"windows of all captures, for each GPU; {format_value(100 * busy / whole, 'busy_pct')} of it busy"
         yield Figure("GPU time", _gpu_time(whole), note)
-    if len(survey.causes):
-        largest: dict[Any, Any] = survey.causes.iloc[0].to_dict()
+    if len(fleet.causes):
+        largest: dict[Any, Any] = fleet.causes.iloc[0].to_dict()
         note = f"lost to the first cause, in {counted(largest['captures'], 'capture')}"
         yield Figure("Largest loss", format_value(float(largest["share_pct"]), "share_pct"), note)
-    if survey.judged:
-        note = f"of {counted(survey.judged, 'capture')} in groups of five or more"
-        yield Figure("Unlike the others", f"{len(survey.outliers):,}", note)
+    if fleet.judged:
+        note = f"of {counted(fleet.judged, 'capture')} in groups of five or more"
+        yield Figure("Unlike the others", f"{len(fleet.outliers):,}", note)
 
 
-def _causes(survey: Survey) -> TableView | None:
-    causes = survey.causes
+def _causes(fleet: Fleet) -> TableView | None:
+    causes = fleet.causes
     if not len(causes):
         return None
     more = causes["others"].map(lambda count: f" (and {count} more of this kind)" if count else "")
@@ -183,13 +183,13 @@ def _causes(survey: Survey) -> TableView | None:
     return table_view(frame, _CAUSES, caption="Causes", name="causes")
 
 
-def _kernels(survey: Survey) -> TableView | None:
-    if not len(survey.kernels):
+def _kernels(fleet: Fleet) -> TableView | None:
+    if not len(fleet.kernels):
         return None
-    labels = KernelLabels(survey.kernels["name"])
+    labels = KernelLabels(fleet.kernels["name"])
     columns = ["name", "time_pct", "total_ns", "captures", "instances", "med_ns", "low_ns", "high_ns", "spread_pct",
                "family"]  # fmt: skip
-    frame = survey.kernels[columns]
+    frame = fleet.kernels[columns]
     view = table_view(frame, _KERNELS.labeled(labels), caption="Kernels of all captures", name="kernels")
     if view.more:
         view = replace(view, more=f"The first {len(view.rows)} of {len(frame):,} kernels. The summaries hold all.")
@@ -204,19 +204,19 @@ def _kernels(survey: Survey) -> TableView | None:
     return view.grouped({"family": rows.reset_index(drop=True)})
 
 
-def _differing(survey: Survey) -> TableView | None:
+def _differing(fleet: Fleet) -> TableView | None:
     """Return the values of each fact that differs, the rare ones of many in one row."""
-    if not len(survey.differing):
+    if not len(fleet.differing):
         return None
     rows = []
-    for fact, of_fact in survey.differing.groupby("fact", sort=False):
+    for fact, of_fact in fleet.differing.groupby("fact", sort=False):
         texts = [short_text(value) if value else "(not said)" for value in of_fact["value"]]
         values = list(zip(texts, of_fact["captures"].tolist(), strict=True))
         if len(values) > _MAX_VALUES + 1:
             rare = [count for _, count in values[_MAX_VALUES:]]
             values = [*values[:_MAX_VALUES], (f"{len(rare)} other values", sum(rare))]
         for value, count in values:
-            share = 100 * count / len(survey.captures)
+            share = 100 * count / len(fleet.captures)
             cells = (Cell(value), Cell(f"{count:,}"), Cell(f"{share:.1f}", share=round(share, 2)))
             rows.append(Row(Cell(str(fact)), cells))
     columns = (
@@ -228,11 +228,11 @@ def _differing(survey: Survey) -> TableView | None:
     return TableView("What differs", columns, tuple(rows), name="differing")
 
 
-def _outliers(survey: Survey) -> TableView | None:
-    outliers = survey.outliers
+def _outliers(fleet: Fleet) -> TableView | None:
+    outliers = fleet.outliers
     if not len(outliers):
         return None
-    frame = outliers.join(survey.captures.set_index("capture")[["workload", "gpu"]], on="capture")
+    frame = outliers.join(fleet.captures.set_index("capture")[["workload", "gpu"]], on="capture")
     group = frame["workload"] + " on " + frame["gpu"].where(frame["gpu"] != "", "no GPU")
     mostly = [
         f"{name}, {'+' if time > 0 else '−'}{format_value(abs(time), 'time_ns')}" if isinstance(name, str) else ""
@@ -244,8 +244,8 @@ def _outliers(survey: Survey) -> TableView | None:
     return _capture_table(frame, "Captures unlike the others", "outliers", numbers, texts)
 
 
-def _captures(survey: Survey) -> TableView:
-    captures = survey.captures
+def _captures(fleet: Fleet) -> TableView:
+    captures = fleet.captures
     whole = captures["gpu_ns"]
     frame = captures.assign(busy_pct=100 * captures["busy_ns"] / whole.where(whole > 0)).head(_MAX_CAPTURES)
     numbers = {"step_ns": "Step", "busy_pct": "GPU busy", "gpu_ns": "GPU time", "gpus": "GPUs", "gain_pct": "Gain"}

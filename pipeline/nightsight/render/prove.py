@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from math import exp
 from typing import Final
 
-from nightsight.model.proof import DIFFERENT, FASTER, PROVEN, UNKNOWN, Proof, ProofReport
+from nightsight.model.prove import DIFFERENT, FASTER, PROVEN, UNKNOWN, Proof, ProofReport
 from nightsight.render.lines import align, cut, wrap
 from nightsight.texts import middle_cut, printable
 from nightsight.units import format_value

@@ -19,7 +19,7 @@ from nightsight.collect.timing import RunLimit, summarize_ranges
 from nightsight.collect.tools import writable_folder
 from nightsight.collect.workloads import PACKAGE, Program, Request, child_environment
 from nightsight.errors import ToolError, UsageError
-from nightsight.model.proof import Place
+from nightsight.model.prove import Place
 from nightsight.results.switches import NONE, NUMERICS, Switch
 
 _SWITCHES: Final = "NIGHTSIGHT_SWITCHES"

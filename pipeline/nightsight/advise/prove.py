@@ -3,7 +3,7 @@
 from collections import Counter
 from dataclasses import replace
 
-from nightsight.model.proof import UNMEASURED, Proof, ProofReport
+from nightsight.model.prove import UNMEASURED, Proof, ProofReport
 from nightsight.model.report import Finding, Report
 from nightsight.units import format_value
 
