@@ -346,7 +346,7 @@ def test_larger_steps_come_before_gains_that_are_much_smaller_than_those_of_each
     (larger,) = (each for each in found if each.rule == "small_batch")
     assert larger.gain_pct is None
     assert larger.title.endswith(
-        "4 times as much in each step would take 20.00 ms instead of 10.00 ms, 50 % less per item"
+        "with 4 times the work, each step would take 20.00 ms instead of 10.00 ms, 50 % less per item"
     )
     assert "at most 192 blocks, 18.2 % of what the SMs hold" in larger.evidence[0]
 

@@ -231,8 +231,8 @@ def test_what_only_brings_gradients_to_buckets_and_back_is_unneeded_too(capture_
 def test_what_is_written_from_the_captures_is_current(
     verdicts: Verdicts, of_others: Verdicts, of_ranks: Verdicts
 ) -> None:
-    others = f"### Programs of others\n\n{table(of_others)}"
-    ranks = f"### Ranks recorded apart\n\n{table(of_ranks)}"
+    others = f"### Programs by other authors\n\n{table(of_others)}"
+    ranks = f"### Ranks recorded separately\n\n{table(of_ranks)}"
     written = "\n\n".join((table(verdicts), others, ranks))
     check(ROOT / "docs" / "causes.md", written)
 

@@ -86,7 +86,7 @@ def test_several_times_as_much_per_step_takes_as_long_as_is_said() -> None:
         assert found.gain_pct is None
         before, after = step_us(small_step(1, host_us)), step_us(small_step(8, host_us))
         per_item = 100 * (1 - after / 8 / before)
-        words = re.search(r": 8 times as much in each step would take (.*), (\d+) % less per item$", found.title)
+        words = re.search(r": with 8 times the work, each step would take (.*), (\d+) % less per item$", found.title)
         assert words
         assert (
             words[1] == "as long" if before == after else words[1].startswith(format_value(1000 * after, "larger_ns"))

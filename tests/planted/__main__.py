@@ -55,7 +55,7 @@ def main() -> None:
     else:
         print(table(judged(chosen, options.folder)))
         if options.folder == DATA and not options.cases:
-            print(f"\nPrograms of others:\n\n{table(judged(list(OTHERS.values()), DATA / 'others'))}")
+            print(f"\nPrograms by other authors:\n\n{table(judged(list(OTHERS.values()), DATA / 'others'))}")
 
 
 def environment(scratch: Path) -> dict[str, str]:

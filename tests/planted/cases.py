@@ -15,19 +15,19 @@ FORMS: Final = ("bad", "fixed")
 class Case:
     """A program with a planted cause of slowness: `programs/MODULE.py` has a function NAME.
 
-    That function gets whether to be bad and returns a function that does one step, given its number.
+    Given whether to be bad, that function returns a function that runs one step, given its number.
 
-    cause: what is planted, or what a healthy program does.
+    cause: the planted cause, or what a healthy program does.
     rules: the first advice must be one of these.
     place: the title of the first advice must contain one of these words; any title will do if there are none.
     steps: how many are timed. captured: how many are captured.
-    parts: as how many repetitions nightsight sees a step that has no range.
+    parts: the number of repetitions that nightsight detects in a step without ranges.
     is_whole: the capture begins with the process, not with the measured steps.
     counts: kernels are replayed by ncu, because nsys does not show the cause.
-    names: what nsys annotates, as on the command line: with "shapes", operators and the shapes of their arguments.
+    names: the annotations of nsys, as on the command line: with "shapes", operators and the shapes of their arguments.
     has_gain: the advice predicts a gain.
     source: the capture, if it is not of one of our programs: a path in the folder, without endings.
-    window: what of the capture is judged, as on the command line.
+    window: the part of the capture that is judged, as on the command line.
     """
 
     module: str
@@ -97,7 +97,7 @@ CASES: Final = {
         Case(
             "copies",
             "copies_to_host",
-            "the activations of each step go to the host, though only their mean is used",
+            "the activations of each step are copied to the host, although only their mean is used",
             ("copies_to_host",),
             ("collect",),
         ),
@@ -142,7 +142,7 @@ CASES: Final = {
         Case(
             "launches",
             "decode",
-            "token after token through a small model; fixed: a CUDA graph for each token",
+            "a small model decodes one token at a time; fixed: a CUDA graph for each token",
             ("launch_bound",),
             ("decode", "token", "step"),
             captured=10,
@@ -206,7 +206,7 @@ CASES: Final = {
         Case(
             "memory",
             "raw_allocation",
-            "workspaces from cudaMalloc in each step, given back with cudaFree",
+            "workspaces from cudaMalloc in each step, released with cudaFree",
             ("allocation",),
             ("cudaFree", "cudaMalloc", "workspace"),
         ),
@@ -293,7 +293,7 @@ CASES: Final = {
         Case(
             "batches",
             "padding",
-            "samples of 20 to 119 tokens are padded to 512; fixed: to the longest of the batch",
+            "samples of 20 to 119 tokens are padded to 512; fixed: padded to the longest of the batch",
             ("padding",),
             ("mask",),
             steps=20,
@@ -304,7 +304,7 @@ CASES: Final = {
         Case(
             "batches",
             "small_batch",
-            "a policy acts in one environment at a time; fixed: in eight, per environment",
+            "a policy acts in one environment at a time; fixed: in eight (times per environment)",
             ("small_batch", "launch_bound", "wait", "wait_and_host_code"),
             steps=160,
             captured=40,
@@ -321,7 +321,7 @@ CASES: Final = {
         Case(
             "ranks",
             "small_gradients",
-            "the gradients of 200 small parameters are reduced one by one; fixed: as one tensor",
+            "the gradients of 200 small parameters are reduced one by one; fixed: reduced as one tensor",
             ("small_collectives",),
             ("gradients",),
             gpus=2,
@@ -368,13 +368,13 @@ OTHERS: Final = {
         Case(
             "",
             "chat_decode",
-            "a KV cache that torch.cat makes longer with each token; no ranges",
+            "a KV cache that torch.cat extends with each token; no ranges",
             ("concatenation",),
             ("cat",),
             parts=8,
             source="chat_decode",
         ),
-        Case("", "molecule_md", "a model in FP64, because NumPy's arrays are", ("fp64",), source="molecule_md"),
+        Case("", "molecule_md", "a model in FP64, because NumPy's arrays are in FP64", ("fp64",), source="molecule_md"),
         Case(
             "",
             "voice_serve",
@@ -385,7 +385,7 @@ OTHERS: Final = {
         Case(
             "",
             "ctr_recsys",
-            "Adagrad on all rows of large embeddings, of which a batch touches few; fixed: sparse gradients",
+            "Adagrad updates all rows of large embeddings, although a batch uses few; fixed: sparse gradients",
             ("fused_optimizer",),
             source="ctr_recsys",
         ),
@@ -439,7 +439,7 @@ RANKS: Final = {
         Case(
             "",
             "unequal_batches",
-            "in turn, one rank computes three quarters",
+            "in turn, one rank computes three quarters of the batch",
             ("straggler",),
             ("different rank",),
             gpus=2,
@@ -447,7 +447,7 @@ RANKS: Final = {
         Case(
             "",
             "checkpointed",
-            "each fifth step, rank 0 saves a layer, and rank 1 waits for it in the next collective",
+            "every fifth step, rank 0 saves a layer, and rank 1 waits for it in the next collective",
             ("host_code",),
             ("`checkpoint`", "Rank 0"),
             gpus=2,
@@ -480,7 +480,7 @@ RANKS: Final = {
         Case(
             "",
             "grid",
-            "rank 3 of four, in groups of two for tensors and two for data, works on the CPU in `load`",
+            "rank 3 of four (two tensor-parallel groups of two) works on the CPU in `load`",
             ("host_code",),
             ("`load`", "Rank 3"),
             gpus=4,

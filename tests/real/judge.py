@@ -1,4 +1,4 @@
-"""Judges advice on the real programs: whether the first finding names the cause, and the step that it promises."""
+"""Judge the advice on the real programs: whether the first finding names the cause, and the step that it predicts."""
 
 import json
 import re
@@ -24,7 +24,7 @@ class RealVerdict:
 
     @property
     def is_right(self) -> bool:
-        """Whether the first finding names the cause; of a healthy program, whether nothing much is promised."""
+        """Whether the first finding names the cause; for a healthy program, whether the predicted gain is small."""
         if not self.case.rules:
             return self.first is None or (self.first.gain_pct or 0.0) <= LEAST_FALSE_PCT
         return self.first is not None and self.first.rule in self.case.rules
@@ -38,7 +38,7 @@ class RealVerdict:
 
     @property
     def factor(self) -> float | None:
-        """The promised step over the measured one, with the step before the fix as measured in the same session."""
+        """The predicted step divided by the measured one, with the step before the fix measured in the same session."""
         if not self.form or self.first is None or self.first.gain_pct is None:
             return None
         return self.times["base"] * (1 - self.first.gain_pct / 100) / self.times[self.form]
@@ -59,7 +59,7 @@ def judged(folder: Path) -> list[RealVerdict]:
 def table(verdicts: Sequence[RealVerdict]) -> str:
     """Write the verdicts as Markdown, those of each half with their sum."""
     lines = [
-        *headers("program", "half", "first finding", "gain", "step before", "measured after", "promised / measured")
+        *headers("program", "half", "first finding", "gain", "step before", "measured after", "predicted / measured")
     ]
     for each in verdicts:
         title = re.sub(r": [\d.,]+ \S+ of the .*", "", each.first.title) if each.first else "none"
@@ -75,16 +75,15 @@ def table(verdicts: Sequence[RealVerdict]) -> str:
         near = sum(1 / 1.5 <= factor <= 1.5 for factor in factors)
         right = sum(each.is_right for each in mine)
         lines.append(
-            f"\nHalf {half}: {right} of {len(mine)} right, {near} of {len(factors)} promised steps within 1.5."
+            f"\nHalf {half}: {right} of {len(mine)} right, {near} of {len(factors)} predicted steps within 1.5."
         )
     return "\n".join(lines)
 
 
 def proofs_table(folder: Path) -> str:
     """Write the proofs in a folder as Markdown: of each cause, the switch that made the step shortest."""
-    lines = [
-        *headers("program", "cause", "step before", "promised", "switch", "measured", "promised / measured", "results")
-    ]
+    names = ("program", "cause", "step before", "predicted", "switch", "measured", "predicted / measured", "results")
+    lines = [*headers(*names)]
     quotients = []
     for path in sorted(folder.glob("*.json")):
         report = ProofReport.from_json(path.read_bytes())
@@ -98,5 +97,5 @@ def proofs_table(folder: Path) -> str:
             lines.append(f"| {' | '.join((*cells, *more, f'{proof.verdict}, {proof.results.verdict}{detail}'))} |")
     near = sum(1 / 1.5 <= quotient <= 1.5 for quotient in quotients)
     return "\n".join(
-        [*lines, "", f"{near} of {len(quotients)} promised steps are within a factor of 1.5 of the measured one."]
+        [*lines, "", f"{near} of {len(quotients)} predicted steps are within a factor of 1.5 of the measured one."]
     )

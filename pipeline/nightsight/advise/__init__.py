@@ -1,7 +1,7 @@
-"""Give advice on a report: causes of lost time, each with its place, its remedy and the predicted gain.
+"""Give advice on a report: causes of lost time, each with its place, its fix and the predicted gain.
 
-Causes and gains come from the replayed remedies (the result `what_if`); symptoms, such as low utilization, gaps or
-short kernels, are evidence at most. Remedies with little gain are left out, so a healthy program gets no advice.
+Causes and gains come from the simulated fixes (the result `what_if`); symptoms, such as low utilization, gaps or
+short kernels, are evidence at most. Fixes with little gain are omitted, so a healthy program gets no advice.
 """
 
 import re
@@ -68,7 +68,7 @@ _BUBBLE_PCT: Final = 10
 # a rank is late by at least this time and this many steps
 _LATE_NS: Final = 1e9
 # labels of products (nightsight.events.kernel_labels), and of those for at most eight rows. Shorter ones are small, and
-# do not wait for memory. Those that take this share of the window are worth a word
+# do not wait for memory. Those that take this share of the window are reported
 _PRODUCT: Final = r"(?:gemm|gemv)\b"
 _SKINNY: Final = r"^gemv\b|\b(?:\d+x8|8x\d+)(?:x\d+)?\b"
 _LEAST_SKINNY_NS: Final = 6_000
@@ -102,8 +102,8 @@ _LONE_PCT: Final = 10.0
 def advise(results: Sequence[Result], *, is_start_up: bool = False) -> tuple[Finding, ...]:
     """Return the advice: the most important finding first, the others by gain; empty if there is nothing to improve.
 
-    Notes on what occurred once come last. is_start_up: the results cover the time before the loop, where advice for
-    each step does not apply.
+    Notes on events that occurred once come last. is_start_up: the results cover the time before the loop, where advice
+    for each step does not apply.
     """
     tables = Tables(results)
     weighted = [
@@ -125,7 +125,7 @@ def advise(results: Sequence[Result], *, is_start_up: bool = False) -> tuple[Fin
 
 
 def advise_on_whole(findings: Iterable[Finding], start_up: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Return the advice on a whole run, with the start-up remedy for causes almost entirely before the loop."""
+    """Return the advice on a whole run, with the start-up fix for causes almost entirely before the loop."""
     early = {(finding.rule, finding.cause): finding.gain_ns or 0 for finding in start_up}
     return tuple(
         _for_start_up(finding)
@@ -235,9 +235,9 @@ def _pipeline_bubble(tables: Tables) -> Iterator[tuple[Finding, float]]:
 
 
 def _skinny_products(tables: Tables) -> Iterator[Finding]:
-    """Yield a finding if products of a few rows take much of the window: each reads all of its weights for them.
+    """Yield a finding if products of a few rows, each of which reads all of its weights, take much of the window.
 
-    That is decoding of one or a few sequences at a time. Its gain depends on the load, and is not predicted.
+    They occur when one or a few sequences are decoded at a time. The gain depends on the load, and is not predicted.
     """
     kernels = tables.rows(CUDA_GPU_KERN_SUM, "name", "total_ns", "instances", "avg_ns")
     labels = kernels["name"].astype("str").map(label_of)
@@ -253,8 +253,8 @@ def _skinny_products(tables: Tables) -> Iterator[Finding]:
         "memory_bound_decode",
         "advice",
         f"{cause}: {format_value(share, 'share_pct')} of the window",
-        "Tokens of one or a few sequences at a time use a small part of the GPU's arithmetic: the time is that of "
-        "reading the weights. More sequences at once take hardly longer. The gain depends on the load.",
+        "Tokens of one or a few sequences at a time use a small part of the GPU's arithmetic: reading the weights "
+        "takes most of the time. More sequences at once take hardly longer. The gain depends on the load.",
         "Decode more sequences at once (a larger batch, continuous batching), several tokens at once (speculative "
         "decoding), or smaller weights (FP8, INT4).",
         tuple(f"{label}: {count:,} times" for label, count in counts.head(_MOST_EVIDENCE).items()),
@@ -267,8 +267,8 @@ def _skinny_products(tables: Tables) -> Iterator[Finding]:
 def _padded_batches(tables: Tables) -> Iterator[tuple[Finding, float]]:
     """Yield a finding if most calls of attention get a mask for each sample of the batch, the same for all heads.
 
-    Only shapes of operators show it. How much of a batch is padding is not recorded, so no gain is predicted. It has a
-    weight for the first place if all batches have one length: then they are not padded to their longest sample.
+    Only shapes of operators show it. The capture does not show how much of a batch is padding, so no gain is predicted.
+    The finding has a weight if all batches have one length: then they are not padded to their longest sample.
     """
     operators = tables.rows(CPU_OP_SHAPES, "name", "calls", "shapes")
     if not len(operators):
@@ -283,8 +283,8 @@ def _padded_batches(tables: Tables) -> Iterator[tuple[Finding, float]]:
         "padding",
         "advice",
         f"{cause}, so batches are probably padded",
-        "Padding is computed like other tokens, in every layer. The capture has no lengths, so no gain is predicted: "
-        "it is about the share of padding. (If samples are packed, the mask separates them, and nothing is lost.)",
+        "Padding is computed like other tokens, in every layer. The capture has no lengths, so no gain is predicted; "
+        "it is about the share of padding. (If samples are packed, the mask separates them, and no time is lost.)",
         "Count the padding: `1 - attention_mask.float().mean()`. Pad a batch to its longest sample, not to a fixed "
         'length (`DataCollatorWithPadding(tokenizer, padding="longest")`), put samples of similar length into one '
         'batch (`train_sampling_strategy="group_by_length"` in TrainingArguments of transformers 5, '
@@ -298,10 +298,10 @@ def _padded_batches(tables: Tables) -> Iterator[tuple[Finding, float]]:
 
 
 def _small_steps(tables: Tables) -> Iterator[tuple[Finding, float]]:
-    """Yield a finding if a step of several times as much would take hardly longer, for its kernels are small.
+    """Yield a finding if a much larger batch would hardly take longer because kernels are small.
 
-    A step does not get shorter, so it has no gain: that is of each sample, environment or request. Its weight is a part
-    of that, because a larger batch may change results, and delays the first ones.
+    A step does not become shorter, so the finding has no gain; each sample, environment or request has. Its weight is a
+    part of that gain, because a larger batch may change results, and delays the first ones.
     """
     columns = ("times", "blocks", "filled_pct", "multiprocessors", "larger_ns")
     for row in tables.rows(REPLAY, *_REPLAY_COLUMNS, *columns).head(1).to_dict("records"):
@@ -319,13 +319,13 @@ def _small_steps(tables: Tables) -> Iterator[tuple[Finding, float]]:
         finding = Finding(
             "small_batch",
             "advice",
-            f"{cause}: {row['times']} times as much in {step.each} would take {as_long}, "
+            f"{cause}: with {row['times']} times the work, {step.each} would take {as_long}, "
             f"{100 * per_item:.0f} % less per item",
             "Kernels fill a small part of the GPU, so launches and latencies determine the time. With more data, the "
             "same kernels run on more SMs at the same time. Host code other than launches is assumed to take as many "
             "times as long; vectorized code takes less.",
             "Process more per step: a larger batch where results allow it, many environments at once "
-            "(`gymnasium.make_vec(name, num_envs=64)`), requests together (dynamic batching), lists of texts in place "
+            "(`gymnasium.make_vec(name, num_envs=64)`), requests together (dynamic batching), lists of texts instead "
             "of one text (`tokenizer(texts, padding=True)`), independent systems or seeds side by side (torch.vmap, "
             "jax.vmap).",
             (evidence,),
@@ -370,7 +370,7 @@ def unchecked_rules(results: Sequence[Result]) -> dict[str, str]:
 
 
 def _cause_findings(tables: Tables, *, is_start_up: bool) -> Iterator[tuple[Finding, float]]:
-    """Yield a finding for each remedy with enough gain, and its weight for the first place."""
+    """Yield a finding for each fix with enough gain, and its weight for the first place."""
     replays, simulated = tables.rows(REPLAY, *_REPLAY_COLUMNS), tables.rows(WHAT_IF, *_WHAT_IF_COLUMNS)
     simulated = simulated[simulated["gain_pct"].notna() & simulated["rule"].isin(list(RULE))]
     if not len(replays):
@@ -382,7 +382,7 @@ def _cause_findings(tables: Tables, *, is_start_up: bool) -> Iterator[tuple[Find
     score *= np.where((simulated["rule"] == "host_code") & (simulated["name"] != ""), _NAMED_RANK_BONUS, 1.0)
     score = _rank_narrower_first(simulated, _rank_after_waits(simulated, score))
     is_worthwhile = simulated["gain_pct"] >= rules.map(lambda rule: rule.worth_pct).astype("float64")
-    # what occurs once may never occur again, so nothing is promised per step
+    # an event may not occur again, so no gain per step is predicted
     is_worthwhile &= ~_occurs_once(simulated, replay)
     ranked = simulated.assign(score=score)[is_worthwhile].sort_values("score", ascending=False, kind="stable")
     named_paths: set[str] = set()
@@ -405,7 +405,7 @@ def _cause_findings(tables: Tables, *, is_start_up: bool) -> Iterator[tuple[Find
 def _rank_after_waits(simulated: pd.DataFrame, score: "pd.Series[float]") -> "pd.Series[float]":
     """Return the scores, with a CUDA graph ranked below the waits that would cut it into many pieces.
 
-    Waits that cost next to nothing are not the first thing to do: the simulated graphs end at them anyway.
+    Waits with a negligible gain are not ranked first: the simulated graphs end at them anyway.
     """
     is_wait = simulated["rule"].isin(["wait", "wait_and_host_code"])
     if simulated.loc[is_wait, "cases"].sum() <= _MANY_WAITS or score[is_wait].max() < WORTH_PCT:
@@ -414,7 +414,7 @@ def _rank_after_waits(simulated: pd.DataFrame, score: "pd.Series[float]") -> "pd
 
 
 def _occurs_once(simulated: pd.DataFrame, replay: Mapping[Any, Any]) -> "pd.Series[bool]":
-    """Return which remedies are of something that occurs in a single step of the whole window."""
+    """Return which fixes concern an event in a single step of the whole window."""
     count = replay["of_repetitions"] if replay["repetitions"] == replay["of_repetitions"] >= _FEWEST_STEPS else np.inf
     # older reports lack the column
     share = simulated.get("in_steps_pct", pd.Series(100.0, simulated.index)).fillna(100)
@@ -422,7 +422,7 @@ def _occurs_once(simulated: pd.DataFrame, replay: Mapping[Any, Any]) -> "pd.Seri
 
 
 def _single_events(tables: Tables) -> Iterator[Finding]:
-    """Yield a note on the most expensive thing that occurs in a single step."""
+    """Yield a note on the most expensive cause that occurs in a single step."""
     replays, simulated = tables.rows(REPLAY, *_REPLAY_COLUMNS), tables.rows(WHAT_IF, *_WHAT_IF_COLUMNS)
     simulated = simulated[simulated["gain_pct"].notna() & simulated["rule"].isin(list(RULE))]
     if not len(replays) or not len(simulated):
@@ -436,7 +436,7 @@ def _single_events(tables: Tables) -> Iterator[Finding]:
             "occurred_once",
             "info",
             f"{cause} in one step: {time}",
-            f"It occurred in 1 of {replay['of_repetitions']:,} steps, so no gain is promised for each step.",
+            f"It occurred in 1 of {replay['of_repetitions']:,} steps, so no gain per step is predicted.",
             RULE[row["rule"]].remedy,
             source=WHAT_IF.name,
             cause=cause,
@@ -572,7 +572,7 @@ def _error_pct(replay: Mapping[Any, Any], gain_pct: float) -> float:
 
 
 def _next_fixes(row: dict[Any, Any], others: pd.DataFrame) -> Iterator[str]:
-    """Yield the further fixes of the best sequence if this remedy is its first."""
+    """Yield the further fixes of the best sequence if this fix is its first."""
     following = others[others["order"].fillna(0) > 1].sort_values("order")
     if row["order"] != 1 or following.empty:
         return

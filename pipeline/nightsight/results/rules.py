@@ -1,7 +1,7 @@
-"""Declare the changes that could speed up a program: what is simulated, what advice says, when a gain matters.
+"""Declare the rules of advice: the simulated fix, the texts of the advice, and the least gain.
 
-Everything else follows from these declarations: the values of the result `what_if`, the words of advice and of the
-first screen, the table in docs/advice.md. `nightsight.analyze.causes.remedies` proposes and simulates the changes.
+Everything else is generated from these declarations: the values of the result `what_if`, the words of advice and of the
+first screen, the table in docs/advice.md. `nightsight.analyze.causes.remedies` proposes and simulates the fixes.
 """
 
 from collections.abc import Mapping
@@ -11,17 +11,17 @@ from typing import Final
 from nightsight.results.categories import ALLOCATION, COMMUNICATION, COMPUTE, COPIES, HOST, LAUNCH, MODULE, SYNC
 
 WORTH_PCT: Final = 3.0
-"""The least gain, in percent of a step, for which a remedy is reported."""
+"""The least gain, in percent of a step, for which a cause is reported."""
 AT_START: Final = "One-time cost; matters only for short or frequently restarted programs."
-"""The remedy for causes in the start-up, where the remedy for a step does not apply."""
+"""The fix for causes in the start-up, where the fix for a step does not apply."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CauseTexts:
     """The texts about a cause of lost time.
 
-    looks_for, simulated: for docs/advice.md. action: what to do, in a few words. title: the cause. detail: why it costs
-    time. remedy: what to do.
+    looks_for, simulated: for docs/advice.md. action: the fix in a few words. title: the cause. detail: why it costs
+    time. remedy: the fix.
     """
 
     name: str
@@ -35,17 +35,16 @@ class CauseTexts:
 
 @dataclass(frozen=True, kw_only=True)
 class Rule(CauseTexts):
-    """A remedy that is simulated on the timeline.
+    """A cause whose fix is simulated on the timeline.
 
-    title: may have {where}, {name}, {cases}, {things}, {each} and {most}. change: what is different, for readers of
+    title: may have {where}, {name}, {cases}, {things}, {each} and {most}. change: the difference, for readers of
     `what_if`. done: the action as a gerund ("pinning memory"). things: the noun for its cases, singular and plural.
     causes: categories of the critical path that are evidence. worth_pct: the least gain, in percent of a step, that
-    justifies the work. counts: weight of a gain when the first cause is chosen. one_time: the remedy if nothing
-    repeats.
-    at_start: the remedy in the start-up. of_rank: the title if the rank that the others wait for is known. saves: the
-    time is what can be saved, not what the cause costs. shares_time: other such remedies in the same place gain the
-    same time, so only the best is reported. of_kernels: it needs no CUDA calls and names kernels. remedies,
-    actions: those of another framework than PyTorch (nightsight.events.frameworks).
+    justifies the work. counts: weight of a gain when the first cause is chosen. one_time: the fix if nothing repeats.
+    at_start: the fix in the start-up. of_rank: the title if the rank that the others wait for is known. saves: the
+    title gives the time that can be saved, not the time that the cause takes. shares_time: other such fixes in the same
+    place save the same time, so only the best is reported. of_kernels: it needs no CUDA calls and names kernels.
+    remedies, actions: those for frameworks other than PyTorch (nightsight.events.frameworks).
     """
 
     change: str
@@ -179,8 +178,8 @@ RULES: Final = (
     Rule(
         name="wait_and_host_code",
         change="neither the wait nor the host code in this range",
-        looks_for="both in one range",
-        simulated="without both, if that gains 1.2 times as much as the better one alone",
+        looks_for="a wait and host code in one range",
+        simulated="without both, if that gains 1.2 times as much as the better of the two alone",
         done="removing a sync and the host code after it",
         action="drop the sync or move the host code",
         title="The GPU idles {where}: the CPU waits for it, then runs host code",
@@ -199,7 +198,9 @@ RULES: Final = (
             "the launches of a step form one CUDA graph, or one between two waits; `name`: where most of them are, "
             "if in several places"
         ),
-        looks_for="launches with less host code between them than that",
+        looks_for=(
+            "launches with at most 100 µs of host code between them (500 µs in ranges that contain five or more)"
+        ),
         simulated=("one graph per step, or one between two waits: 10 µs to launch it, no CPU time between its kernels"),
         done="launching CUDA graphs",
         action="use a CUDA graph",
@@ -224,7 +225,7 @@ RULES: Final = (
                 " the work in a CUDA graph (stream.begin_capture), or compute more per call. A graph "
                 "cannot contain a sync."
             ),
-            "Numba": ("Do more per kernel: merge kernels, loop inside of them, and use larger grids."),
+            "Numba": ("Do more per kernel: merge kernels, loop inside them, and use larger grids."),
             "CUDA": (
                 "Capture the work in a CUDA graph (cudaStreamBeginCapture, cudaGraphLaunch), or launch "
                 "less: merged kernels, batched library calls (cublasGemmStridedBatchedEx), larger grids. "
@@ -305,9 +306,9 @@ RULES: Final = (
         name="compilation",
         change="nothing is compiled: no module is loaded, and no host code runs just before",
         looks_for=(
-            "the same, after 3 ms or more of host code; or as much host code in which most samples of Python's stack "
-            "are in a compiler (torch.compile, Triton, CuPy, Numba, JAX). Loads that get rare do not count: they end "
-            "once all shapes have occurred"
+            "module loads and first launches as for `loading`, after 3 ms or more of host code; or as much host code "
+            "in which most samples of Python's stack are in a compiler (torch.compile, Triton, CuPy, Numba, JAX). "
+            "Loads that become rarer do not count: they end once every shape has been seen"
         ),
         simulated="without them and that host code",
         done="compiling only once",
@@ -333,7 +334,7 @@ RULES: Final = (
     ),
     Rule(
         name="restarted_workers",
-        change="worker processes of a DataLoader are started once, and their first batch is there",
+        change="worker processes of a DataLoader start only once, and their first batch is ready",
         looks_for=(
             "3 ms or more of host code in which most samples of Python's stack are in torch.utils.data.dataloader, "
             "some where workers start or end, at least twice"
@@ -344,8 +345,8 @@ RULES: Final = (
         title="The data loader starts new workers for each epoch",
         detail="Each epoch starts new processes, waits for their first batch, and ends them.",
         remedy=(
-            "DataLoader(..., persistent_workers=True). Without num_workers, nothing starts at all: for a dataset in "
-            "memory that can be faster."
+            "DataLoader(..., persistent_workers=True). Without num_workers, no process starts: for a dataset in "
+            "memory, this can be faster."
         ),
         things=("start", "starts"),
         causes=(HOST,),
@@ -394,7 +395,7 @@ RULES: Final = (
     Rule(
         name="exposed_copy",
         change="copies on a separate stream, ahead of time",
-        looks_for="the same from pinned memory",
+        looks_for="copies of 256 kB or more from pinned memory",
         simulated="on a separate stream",
         done="copying ahead of time",
         action="copy ahead of time, on a separate stream",
@@ -488,7 +489,7 @@ RULES: Final = (
     Rule(
         name="many_small_copies",
         change="one copy per step instead of many",
-        looks_for="eight or more smaller copies in a range in each step",
+        looks_for="eight or more copies of less than 256 kB in a range in each step",
         simulated="one copy per step",
         done="merging small copies",
         action="merge the copies into one",
@@ -503,7 +504,7 @@ RULES: Final = (
         name="migration",
         change="pages of managed memory are moved ahead of time, at the rate of the link",
         looks_for="kernels and host code during which pages of managed memory migrate to them",
-        simulated="pages are already there; moving them takes as long as their bytes take at the link's rate",
+        simulated="pages are already there; moving them takes the time of their bytes at the link's rate",
         done="prefetching managed memory",
         action="prefetch the pages",
         title="Kernels or host code wait for pages of managed memory {where}",
@@ -589,8 +590,8 @@ RULES: Final = (
                 "(jax.flatten_util.ravel_pytree)."
             ),
             "CUDA": (
-                "Put the calls between ncclGroupStart() and ncclGroupEnd(), which makes one launch of them, or copy "
-                "into one buffer and call ncclAllReduce once."
+                "Put the calls between ncclGroupStart() and ncclGroupEnd(), which merges them into one launch, or "
+                "copy into one buffer and call ncclAllReduce once."
             ),
         },
     ),
@@ -721,7 +722,7 @@ RULES: Final = (
             "a softmax between two matrix multiplications, with only elementwise kernels around it, in at least "
             "three places spread over the window"
         ),
-        simulated="the matrix multiplications stay as they are, what is between them takes no time",
+        simulated="the matrix multiplications are unchanged; the kernels between them take no time",
         done="fusing attention",
         action="use a fused attention kernel",
         title="Attention is not fused, and its scores go through memory",
@@ -756,7 +757,7 @@ RULES: Final = (
         title="Attention runs in FlashAttention-2, which does not use Hopper's own instructions",
         detail=(
             "FlashAttention-2 was written for Ampere. On Hopper, FlashAttention-3 and cuDNN's attention are 1.5 to 2 "
-            "times as fast, most for heads of 128; the prediction is what was measured with cuDNN."
+            "times as fast, most for heads of 128; the prediction uses times measured with cuDNN."
         ),
         remedy=(
             "PyTorch: `with torch.nn.attention.sdpa_kernel([SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION], "
@@ -820,8 +821,8 @@ RULES: Final = (
             "at least three places spread over the window"
         ),
         simulated=(
-            "one kernel per step, without the host code and calls of the other launches; 45 % of the time: of 18 "
-            "tensors read and written, 7 are left; with fewer than five kernels (momentum), 62 %"
+            "one kernel per step, without the host code and calls of the other launches; 45 % of the time: 7 of 18 "
+            "reads and writes of tensors remain; with fewer than five kernels (momentum), 62 %"
         ),
         done="fusing the optimizer",
         action="use a fused optimizer",
@@ -872,7 +873,7 @@ RULES: Final = (
         remedy=(
             "Let the next operation read the tensor as it is: find the .contiguous(), .clone(), permute() and "
             "reshape() calls that copy, and keep one order of dimensions. Write results where they are needed (out=, "
-            "a slice of a buffer). In CUDA, swap pointers in place of cudaMemcpyDeviceToDevice."
+            "a slice of a buffer). In CUDA, swap pointers instead of calling cudaMemcpyDeviceToDevice."
         ),
         things=("copy", "copies"),
         saves=True,
@@ -938,7 +939,7 @@ RULES: Final = (
 RULE: Final = {rule.name: rule for rule in RULES}
 
 AT_ROOF: Final = "at_roof"
-"""A statement about a kernel, not advice: it promises no gain."""
+"""A statement about a kernel, not advice: it has no predicted gain."""
 KERNEL_WORDS: Final = {
     words.name: words
     for words in (
@@ -1002,4 +1003,4 @@ KERNEL_WORDS: Final = {
         ),
     )
 }
-"""The texts about single kernels: rules above, and those that only replays show."""
+"""The texts about single kernels: the rules above, and rules that need replays."""
