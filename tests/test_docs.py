@@ -21,7 +21,7 @@ from nightsight.model.report import Environment, Report
 from nightsight.render import FORMATS
 from nightsight.results import RESULTS
 from nightsight.results.entry import Column, Entry
-from nightsight.results.rules import KERNEL_WORDS, RULE, RULES
+from nightsight.results.rules import KERNEL_WORDS, RULE, RULES, UNSIMULATED
 from nightsight.stats import REPORTS
 from tests.documents import check
 
@@ -111,6 +111,12 @@ def rules() -> Iterator[str]:
 
 def test_what_is_written_of_rules_is_current() -> None:
     check(DOCS / "advice.md", "\n".join(rules()))
+
+
+def test_what_is_written_of_rules_without_a_simulation_is_current() -> None:
+    rows = (f"| `{rule.name}` | {rule.looks_for} | {rule.gain} |" for rule in UNSIMULATED)
+    written = "\n".join(["| rule | looks for | predicted gain |\n|---|---|---|", *rows])
+    check(DOCS / "advice.md", written, source="UNSIMULATED in nightsight.results.rules")
 
 
 def test_what_is_written_from_help_is_current() -> None:

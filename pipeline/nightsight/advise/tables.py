@@ -1,14 +1,19 @@
-"""Read the tables of a report for the rules of advice."""
+"""Read the tables of a report for the rules of advice, and name the unit of their gains."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 import pandas as pd
 
+from nightsight.events.loops import UNNAMED
 from nightsight.model.report import Result, find
+from nightsight.results.causes import REPLAY
 from nightsight.results.entry import Entry
 from nightsight.results.gpu_time import GPU_TIME
 
 Frame = pd.DataFrame
+REPLAY_COLUMNS: Final = tuple(column.name for column in REPLAY.columns if not column.is_optional)
+"""The columns of the result `replay` that all reports have."""
 
 
 class Tables:
@@ -29,3 +34,19 @@ class Tables:
         result = find(self._results, entry.name)
         table = pd.DataFrame() if result is None else result.rows
         return table if set(columns) <= set(table.columns) else pd.DataFrame(columns=list(columns))
+
+
+class Step(NamedTuple):
+    """The unit of gains in words: a step, a repetition of an unnamed loop, or the window."""
+
+    each: str
+    one: str
+    per: str
+
+
+def step_of(replay: Mapping[Any, Any]) -> Step:
+    """Return the unit of the gains of a simulation, from its row of the result `replay`."""
+    if not replay["of_repetitions"]:
+        return Step("the window", "the window", "in all")
+    name = "repetition" if replay["family"].startswith(UNNAMED) else "step"
+    return Step(f"each {name}", f"a {name}", f"per {name}")

@@ -14,6 +14,7 @@ from nightsight.model.report import Report
 from nightsight.results.entry import WHOLE
 from nightsight.results.gpu import CUDA_GPU_KERN_SUM
 from nightsight.results.gpu_time import GPU_TIME, TIME_SPLIT
+from nightsight.results.rules import LONE_RANK
 
 _ENVIRONMENT = ("captured_utc", "commit", "gpu", "driver", "cuda", "cpu", "os", "python", "torch", "collector",
                 "collector_version")  # fmt: skip
@@ -54,7 +55,7 @@ def _facts(report: Report, measured: Measures, asked: str, gpu_ns: int) -> dict[
         "clocks": key.clocks,
         "disturbed": " and ".join([*["throttled"] * slowed, *["shared"] * shared]),
         "asked": asked,
-        "lone": int(any(each.rule == "lone_rank" for each in report.findings)),
+        "lone": int(any(each.rule == LONE_RANK.name for each in report.findings)),
         "repeated": measured.family if repetitions else "",
         "repetitions": repetitions,
         "gpus": len(devices),

@@ -20,13 +20,12 @@ AT_START: Final = "One-time cost; matters only for short or frequently restarted
 class CauseTexts:
     """The texts about a cause of lost time.
 
-    looks_for, simulated: for docs/advice.md. action: the fix in a few words. title: the cause. detail: why it costs
-    time. remedy: the fix.
+    looks_for: for docs/advice.md. action: the fix in a few words. title: the cause. detail: why it costs time. remedy:
+    the fix.
     """
 
     name: str
     looks_for: str
-    simulated: str
     action: str
     title: str
     detail: str
@@ -34,7 +33,27 @@ class CauseTexts:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rule(CauseTexts):
+class UnsimulatedRule(CauseTexts):
+    """A cause that the results show without a simulation (nightsight.advise.unsimulated).
+
+    title, rest, detail: may have {names}, which that module fills in. rest: what follows the cause in the title of a
+    finding, with its separator; "" if the title itself has the numbers of the capture. gain: what is predicted, for
+    docs/advice.md.
+    """
+
+    gain: str
+    rest: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimulatedTexts(CauseTexts):
+    """The texts about a cause whose gain is simulated, or computed from ncu's replays; simulated: how, for the docs."""
+
+    simulated: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule(SimulatedTexts):
     """A cause whose fix is simulated on the timeline.
 
     title: may have {where}, {name}, {cases}, {things}, {each} and {most}. change: the difference, for readers of
@@ -45,6 +64,9 @@ class Rule(CauseTexts):
     title gives the time that can be saved, not the time that the cause takes. shares_time: other such fixes in the same
     place save the same time, so only the best is reported. of_kernels: it needs no CUDA calls and names kernels.
     remedies, actions: those for frameworks other than PyTorch (nightsight.events.frameworks).
+
+    is_host: it removes host code of a range. is_wait: it removes waits of the CPU for the GPU. A rule with both joins
+    two others. is_graph: a CUDA graph that the program captures, which waits would cut into pieces.
     """
 
     change: str
@@ -59,6 +81,9 @@ class Rule(CauseTexts):
     saves: bool = False
     shares_time: bool = False
     of_kernels: bool = False
+    is_host: bool = False
+    is_wait: bool = False
+    is_graph: bool = False
     remedies: Mapping[str, str] = field(default_factory=dict)
     actions: Mapping[str, str] = field(default_factory=dict)
 
@@ -91,6 +116,7 @@ RULES: Final = (
         things=("piece of host code", "pieces of host code"),
         causes=(HOST,),
         shares_time=True,
+        is_host=True,
         remedies={
             "JAX": (
                 "Run it ahead of time in another thread: load the next batch and put it on the GPU "
@@ -153,6 +179,7 @@ RULES: Final = (
         things=("wait", "waits"),
         causes=(SYNC,),
         shares_time=True,
+        is_wait=True,
         remedies={
             "JAX": (
                 "Don't read values in every step: float(x), np.asarray(x), print and block_until_ready "
@@ -191,6 +218,8 @@ RULES: Final = (
         things=("wait with host code", "waits with host code"),
         causes=(SYNC, HOST),
         shares_time=True,
+        is_host=True,
+        is_wait=True,
     ),
     Rule(
         name="launch_bound",
@@ -212,6 +241,7 @@ RULES: Final = (
         ),
         things=("launch", "launches"),
         causes=(LAUNCH,),
+        is_graph=True,
         actions={"JAX": "put the loop into the compiled program"},
         worth_pct=5.0,
         counts=0.4,
@@ -944,7 +974,7 @@ KERNEL_WORDS: Final = {
     words.name: words
     for words in (
         *(rule for rule in RULES if rule.of_kernels),
-        CauseTexts(
+        SimulatedTexts(
             name="tail",
             looks_for="ncu: the last wave of blocks wastes 10 % or more",
             simulated="whole waves, within what the busiest unit has left",
@@ -956,7 +986,7 @@ KERNEL_WORDS: Final = {
                 "the tiles (a persistent kernel, stream-K)."
             ),
         ),
-        CauseTexts(
+        SimulatedTexts(
             name="uncoalesced",
             looks_for="ncu: a cache is the limit, and 30 % of the sectors are unnecessary",
             simulated="without these, as far as SMs and DRAM allow",
@@ -968,7 +998,7 @@ KERNEL_WORDS: Final = {
                 "memory, or keep the tensor in the layout that the kernel reads (contiguous, channels_last)."
             ),
         ),
-        CauseTexts(
+        SimulatedTexts(
             name="registers",
             looks_for="ncu: registers limit occupancy to less than half of the warps, and no unit is 60 % busy",
             simulated="bounded by the busiest unit",
@@ -980,7 +1010,7 @@ KERNEL_WORDS: Final = {
                 "tiles."
             ),
         ),
-        CauseTexts(
+        SimulatedTexts(
             name="shared_memory",
             looks_for="ncu: shared memory limits occupancy to less than half of the warps, and no unit is 60 % busy",
             simulated="bounded by the busiest unit",
@@ -989,7 +1019,7 @@ KERNEL_WORDS: Final = {
             detail="The kernel waits on latencies, and too few warps are resident to hide them.",
             remedy="Use less shared memory per block: smaller tiles, or fewer stages (num_stages in Triton).",
         ),
-        CauseTexts(
+        SimulatedTexts(
             name="at_roof",
             looks_for=("ncu: the busiest unit is at 80 % or more; a note if such kernels take a quarter of the window"),
             simulated="none: only less work for that unit helps",
@@ -1004,3 +1034,128 @@ KERNEL_WORDS: Final = {
     )
 }
 """The texts about single kernels: the rules above, and rules that need replays."""
+
+LATE_RANK: Final = UnsimulatedRule(
+    name="late_rank",
+    looks_for="a rank for which all others waited once, anywhere in the capture, for at least 1 s and 20 steps",
+    gain="none: it happened only once",
+    action="start it with the others",
+    title="Rank {rank} arrived late once, and all others waited",
+    rest=": {late}",
+    detail="It arrived {at} after the first GPU operation. The whole job waited for it.",
+    remedy=(
+        "Check what that rank did before: loading, compiling, a slow disk, a checkpoint that only it writes. Do it on "
+        "all ranks at the same time, or before the others start."
+    ),
+)
+LONE_RANK: Final = UnsimulatedRule(
+    name="lone_rank",
+    looks_for="collectives of ranks that are not in the capture, while nothing else runs: 10 % of the window or more",
+    gain=(
+        "none: the rank waits for the others or for the link. It is listed first, unless another gain exceeds this "
+        "share"
+    ),
+    action="record all ranks and report them together (`nightsight report rank*`)",
+    title=(
+        "{who} {share} of the window in communication{others}: only captures of all ranks show whether {waits} for "
+        "others or for the link"
+    ),
+    detail="Communication ends when all ranks have arrived and the data is there; this capture lacks the others.",
+    remedy=(
+        "Record all ranks and report them together: nightsight report rank* makes one report of the job, which names "
+        "the rank that the others wait for (docs/ranks.md)."
+    ),
+)
+PIPELINE_BUBBLE: Final = UnsimulatedRule(
+    name="pipeline_bubble",
+    looks_for=(
+        "stages of a pipeline that wait for each other for 10 % of a step or more, where all stages have the same "
+        "number of microbatches, and messages return"
+    ),
+    gain="none, but an upper limit of the time that twice as many microbatches save",
+    action="use more microbatches",
+    title="Pipeline stages wait for each other",
+    rest=": {bubble} of a step",
+    detail=(
+        "A step has {batches} on {stages} stages. While the pipeline fills and drains, even balanced stages wait: "
+        "{formula} of a step.{gain}"
+    ),
+    remedy=(
+        "Split a batch into more microbatches: with 1F1B this needs no more memory. Or give each rank several shorter "
+        "stages (interleaved schedule)."
+    ),
+)
+MEMORY_BOUND_DECODE: Final = UnsimulatedRule(
+    name="memory_bound_decode",
+    looks_for=(
+        "matrix products of at most eight rows, 6 µs or longer, that take 30 % of the window and half of the time of "
+        "all products"
+    ),
+    gain="none: it depends on the load. It is listed after all other advice",
+    action="decode more sequences at once, or quantize the weights",
+    title="Products of a few rows read all weights",
+    rest=": {share} of the window",
+    detail=(
+        "Tokens of one or a few sequences at a time use a small part of the GPU's arithmetic: reading the weights "
+        "takes most of the time. More sequences at once take hardly longer. The gain depends on the load."
+    ),
+    remedy=(
+        "Decode more sequences at once (a larger batch, continuous batching), several tokens at once (speculative "
+        "decoding), or smaller weights (FP8, INT4)."
+    ),
+)
+PADDING: Final = UnsimulatedRule(
+    name="padding",
+    looks_for=(
+        "a mask for each sample in most calls of `scaled_dot_product_attention`, by the shapes of operators (`--names "
+        "shapes`, `record_shapes=True`)"
+    ),
+    gain=(
+        "none: how much of a batch is padding is not recorded. If all batches have one length, it counts like a gain "
+        "of 15 % in the choice of the first finding; otherwise, it is listed after all other advice"
+    ),
+    action="pad less: to the longest sample, by groups of similar length, or not at all",
+    title="Attention gets a mask for each sample",
+    rest=", so batches are probably padded",
+    detail=(
+        "Padding is computed like other tokens, in every layer. The capture has no lengths, so no gain is predicted; "
+        "it is about the share of padding. (If samples are packed, the mask separates them, and no time is lost.)"
+    ),
+    remedy=(
+        "Count the padding: `1 - attention_mask.float().mean()`. Pad a batch to its longest sample, not to a fixed "
+        'length (`DataCollatorWithPadding(tokenizer, padding="longest")`), put samples of similar length into one '
+        'batch (`train_sampling_strategy="group_by_length"` in TrainingArguments of transformers 5, '
+        "`group_by_length=True` before), or pack them without padding (`DataCollatorWithFlattening()`)."
+    ),
+)
+SMALL_BATCH: Final = UnsimulatedRule(
+    name="small_batch",
+    looks_for=(
+        "ten or more kernels per step, where the kernels with 95 % of the time have at most a quarter as many blocks "
+        "as the GPU has SMs (in blocks of 256 threads), and take at most 20 µs; or matrix products with 70 % of the "
+        "kernel time whose blocks are at most a quarter of those that the SMs can hold at once, by registers, shared "
+        "memory and threads"
+    ),
+    gain=(
+        "none for the step. It predicts the step for a batch that is N times as large, up to eight times: the same "
+        "launches and kernels, N times the other host code and the copied bytes; matrix products take 1 + (N − 1) "
+        "√(the share of the SMs that they fill) times as long. Listed if it saves at least 30 % per item; in the "
+        "choice of the first finding, this saving is weighted by 0.3"
+    ),
+    action="process more per step",
+    title="Steps are small for this GPU",
+    rest=": with {times} times the work, {each} would take {duration}, {per_item} less per item",
+    detail=(
+        "Kernels fill a small part of the GPU, so launches and latencies determine the time. With more data, the same "
+        "kernels run on more SMs at the same time. Host code other than launches is assumed to take as many times as "
+        "long; vectorized code takes less."
+    ),
+    remedy=(
+        "Process more per step: a larger batch where results allow it, many environments at once "
+        "(`gymnasium.make_vec(name, num_envs=64)`), requests together (dynamic batching), lists of texts instead of "
+        "one text (`tokenizer(texts, padding=True)`), independent systems or seeds side by side (torch.vmap, "
+        "jax.vmap)."
+    ),
+)
+UNSIMULATED: Final = (LATE_RANK, LONE_RANK, PIPELINE_BUBBLE, MEMORY_BOUND_DECODE, PADDING, SMALL_BATCH)
+"""The causes that need no simulation, in the order of the documentation."""
