@@ -419,8 +419,8 @@ NO_MORE = "its forward pass changes attributes of its modules"
         (elsewhere, plain_step, "its weights and inputs are not on the current GPU"),
         (Model, goes_back_twice, "its outputs have two backward passes"),
         (Model, never_alike, "no two calls in training have the same shapes and a backward pass each"),
-        (Model, takes_an_object, "it gets something other than tensors and plain values"),
-        (odd(lambda *_: object()), ignores, "it returns more than tensors"),
+        (Model, takes_an_object, "its inputs are not only tensors and plain values"),
+        (odd(lambda *_: object()), ignores, "it returns other values than tensors"),
         (odd(lambda model, _: model.first.bias), ignores, "it returns a weight"),
     ],
 )
@@ -480,5 +480,5 @@ def test_a_backward_pass_that_was_not_captured_ends_the_program(is_second: bool,
     if is_second:
         found["result"].sum().backward(retain_graph=True)
     loss = found["result"].sum() if is_second else found["result"].sum() + found["idle"].sum()
-    with pytest.raises(RuntimeError, match="is not the one of which there is a CUDA graph"):
+    with pytest.raises(RuntimeError, match="differs from the one in the CUDA graph"):
         loss.backward()

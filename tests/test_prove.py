@@ -884,7 +884,7 @@ def jax_program(program: Callable[..., Program], tmp_path: Path) -> Callable[...
         ({"imports": "", "after": "import jax"}, 1, ""),
         ({"body": "if (x * 2).sum() > 0: pass"}, 0, "cannot be jitted: it branches on a value that is only known when"),
         ({"before": "@jax.jit"}, 0, "is jitted already"),
-        ({"after": "step = jax.jit(step)"}, 0, "JAX traces it with what calls it"),
+        ({"after": "step = jax.jit(step)"}, 0, "JAX traces it as part of its caller"),
     ],
 )
 def test_a_function_that_is_named_is_jitted_and_what_it_returns_is_recorded_in_all_runs(

@@ -1,8 +1,8 @@
 """Times CUDA calls of each kind. nightsight runs it without and with nsys: the difference is the overhead of nsys.
 
 It is started by path, with the Python of the program that is profiled. Calls come in bursts that fit into the GPU's
-queue, and only giving work is timed, so that the GPU is never what limits. The kind `host` makes no calls: it says how
-fast the host was while this process ran. Ends with status 3 if there is no CUDA here.
+queue, and only submitting work is timed, so that the GPU is never the limit. The kind `host` makes no calls: it
+measures the speed of the host while this process ran. Ends with status 3 if there is no CUDA here.
 """
 
 import argparse

@@ -80,7 +80,7 @@ def prepare(options: argparse.Namespace) -> Step:
 
 
 def naive(x: torch.Tensor) -> torch.Tensor:
-    """Compute it as it is written: every operation is a kernel that reads and writes the whole matrix."""
+    """Compute it operation by operation: each is a kernel that reads and writes the whole matrix."""
     return 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)))
 
 

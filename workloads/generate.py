@@ -102,7 +102,7 @@ class Gpt(nn.Module):
         return self.decoded(token).argmax(-1)
 
     def decoded(self, token: torch.Tensor) -> torch.Tensor:
-        """Process one token, return logits. Cache entries beyond its position are of an earlier batch, and masked."""
+        """Process one token, return logits. Later cache entries belong to an earlier batch, and are masked."""
         logits: torch.Tensor = self(token, self.position, (self.every <= self.position)[None])
         self.position.add_(1)
         return logits
@@ -336,7 +336,7 @@ def _model(options: argparse.Namespace, prompts: torch.Tensor) -> Model:
 
 
 def worst_choice(own: Gpt, other: Model, prompts: torch.Tensor, tokens: int) -> float:
-    """Return by how much the worst token of `other` is behind the best, given the same tokens before it.
+    """Return by how much the worst token of `other` is less likely than the best, given the same tokens before it.
 
     In standard deviations of the logits. Libraries may choose other kernels for a graph: then sums are rounded in
     another way, and the better of two tokens that are nearly as likely is not the same.

@@ -38,7 +38,7 @@ def prepare(options: argparse.Namespace) -> Step:
 
 
 def naive(rows: torch.Tensor) -> torch.Tensor:
-    """Compute it as it is written: five kernels, of which four read the whole matrix."""
+    """Compute it operation by operation: five kernels, of which four read the whole matrix."""
     powers = torch.exp(rows - rows.max(dim=1, keepdim=True).values)
     return powers / powers.sum(dim=1, keepdim=True)
 

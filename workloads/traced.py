@@ -1,13 +1,13 @@
-"""Runs a Python script under torch.profiler like `python script.py`, and exports the trace however the script ends.
+"""Run a Python script under torch.profiler like `python script.py`, and export the trace however the script ends.
 
 It is started by path and adds nothing to the script's path: the script's imports find the script's modules. The script
-is not changed, so its steps must be found. What happens first decides what ends a step:
+is not changed, so its steps must be detected. The first of these events decides what ends a step:
 
-- a range (NVTX, record_function) begins whose name is `step`, `iteration` or `batch` (`train_step 12`): the next one;
-- an optimizer's step() returns: that does, and from then on those of the same optimizer;
-- a module with parameters is called, and there is no optimizer: the next call of that module.
+- a range (NVTX, record_function) named `step`, `iteration` or `batch` (`train_step 12`) begins: the next such range;
+- an optimizer's step() returns: each return from step() of the same optimizer;
+- a module with parameters is called, without an optimizer: the next call of that module.
 
-What comes before the first step belongs to it. A program that uses torch.profiler itself has it for itself: its traces
+Work before the first step belongs to it. A program that uses torch.profiler itself takes precedence: its traces
 are copied. Its torch and its Python may be older than ours.
 """
 
@@ -50,7 +50,7 @@ def main() -> None:
     parser.add_argument("--out", type=_path, required=True, help="trace to write; further ones get a number")
     parser.add_argument("--facts", type=_path, help="JSON to write: the steps and the traces")
     parser.add_argument("--schedule", type=int, nargs=4, metavar=("WAIT", "WARMUP", "ACTIVE", "REPEAT"))
-    parser.add_argument("--activities", type=_words, help="cpu, cuda (default: what there is)")
+    parser.add_argument("--activities", type=_words, help="cpu, cuda (default: all available)")
     parser.add_argument("--record", type=_words, default=[], help="shapes, stack, memory, modules, sync, threads")
     parser.add_argument("--skip-range", action="append", default=[], help="record nothing inside this range")
     parser.add_argument("--step-range", default="", help="the range that is a step")
@@ -171,7 +171,7 @@ class Tracer:
         # a repeat of 0 has no end
         if self.options.schedule and len(self.traces) == self.options.schedule[-1] > 0:
             self.is_running = False
-            print("nightsight: all that was asked for is recorded; the program is ended", file=sys.stderr, flush=True)
+            print("nightsight: all requested steps are recorded; the program is ended", file=sys.stderr, flush=True)
             sys.exit()
 
     def save(self, profiler: profile) -> None:

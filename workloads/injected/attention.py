@@ -1,11 +1,12 @@
-"""Fuses attention that a program writes out: products, softmax and products become scaled_dot_product_attention.
+"""Fuse attention that a program writes out by hand: its operations become one scaled_dot_product_attention.
 
-A product of two batches of matrices may be the scores of attention. It is not computed yet: what comes back is a tensor
-without values, which notes what is done with it. If that is what attention does (a scale, masks, softmax, dropout, the
-product with the values), one fused call computes it all; if it is anything else, the program's own operations run in
-their order, with gradients and autocast as they were then. Where that cannot be right, because an operand has been
-overwritten or C++ gets the tensor, the run is marked as failed. Loaded by path when a program has imported torch; its
-Python may be older than ours.
+A product of two batches of matrices may be the scores of attention. Its computation is deferred: the product returns a
+tensor without values, which records the operations on it. If these are the operations of attention (a scale, masks,
+softmax, dropout, the product with the values), one fused call computes them all. Otherwise, the program's own
+operations run in their order, with the same gradients and autocast. If this would give wrong results, because an
+operand was overwritten or C++ code reads the tensor, the run is marked as failed.
+
+Loaded by path when a program has imported torch; its Python may be older than ours.
 """
 
 from __future__ import annotations
@@ -19,16 +20,16 @@ from typing import Any, Callable  # noqa: UP035 (Python 3.8)
 torch: Any = sys.modules["torch"]
 # matrices, with one or two batch dimensions around them
 _LEAST_DIMS, _MOST_DIMS = 3, 4
-# fused kernels exist up to this size of a head
+# fused kernels exist up to this head size
 _LARGEST_HEAD = 256
-# a score like this or less takes no part
+# scores up to this value are masked
 _MASKED = -1000.0
 _OPERANDS = 2
 _WITH_VALUES = (torch.Tensor, torch.nn.Parameter)
 
 
 def count(note: Callable[[], object]) -> None:
-    """Call `note` for each softmax that may be one of attention, and change nothing."""
+    """Call `note` for each softmax that may belong to attention, and change nothing."""
 
     def watched(function: Any) -> Any:  # noqa: ANN401
         @wraps(function)
@@ -46,13 +47,12 @@ def count(note: Callable[[], object]) -> None:
 
 
 def fuse(applies: Callable[[], bool], fails: Callable[[str], object]) -> None:
-    """Take the place of PyTorch's products.
+    """Replace PyTorch's products. applies: whether to fuse the attention that was found.
 
-    applies: for each attention that is found, whether to fuse it. fails: called with a reason if the run is not
-    the program's any more.
+    fails: called with a reason if the run can no longer give the program's results.
     """
     Scores.applies, Scores.fails = staticmethod(applies), staticmethod(fails)
-    # these hand their arguments to code that does not know scores
+    # these pass their arguments to code that cannot handle scores
     checkpointing = import_module("torch.utils.checkpoint")
     for owner, name in ((torch.autograd.Function, "apply"), (checkpointing, "checkpoint")):
         setattr(owner, name, _with_values(owner, name))
@@ -64,7 +64,7 @@ def fuse(applies: Callable[[], bool], fails: Callable[[str], object]) -> None:
 
 
 def _with_values(owner: Any, name: str) -> Any:  # noqa: ANN401
-    """Return a function that gets the values of scores."""
+    """Return a function that receives the values of scores."""
     function = getattr(owner, name)
     if not isinstance(owner, type):
 
@@ -83,7 +83,7 @@ def _with_values(owner: Any, name: str) -> Any:  # noqa: ANN401
 
 
 def _script_as(wrapper: Any, function: Any) -> None:  # noqa: ANN401
-    """Let TorchScript take a function for the one that it wraps."""
+    """Let TorchScript treat a function as the one that it wraps."""
     with suppress(Exception):
         builtins = import_module("torch.jit._builtins")
         if operation := builtins._find_builtin(function):
@@ -91,7 +91,7 @@ def _script_as(wrapper: Any, function: Any) -> None:  # noqa: ANN401
 
 
 def _product(function: Any, *, is_einsum: bool) -> Any:  # noqa: ANN401
-    """Return a product that gives scores without values if its operands are tensors that have them."""
+    """Return a product that defers its computation if the result may be scores of attention."""
 
     @wraps(function)
     def product(*given: Any, **named: Any) -> Any:  # noqa: ANN401
@@ -123,7 +123,7 @@ def _may_be_scores(query: Any, key: Any) -> bool:  # noqa: ANN401
 
 
 def _is_transformed() -> bool:
-    """Whether torch.func computes with something else than tensors."""
+    """Whether torch.func computes with objects other than tensors."""
     with suppress(Exception):
         return torch._C._functorch.maybe_current_level() is not None
     return False
@@ -148,7 +148,7 @@ def _letters(equation: str) -> tuple[str, str, str]:
 
 
 class _State:
-    """What was done with scores. mask: what is added after the scale, None for nothing; dropout: of the weights."""
+    """The operations on scores. mask: added after the scale, None without one; dropout: that of the weights."""
 
     def __init__(self, query: Any, key: Any) -> None:  # noqa: ANN401
         self.query, self.key = query, key
@@ -160,24 +160,24 @@ class _State:
         self.versions = {"query": _version(query), "key": _version(key)}
 
     def changed(self, **changes: Any) -> _State:  # noqa: ANN401
-        """Return a state that differs in something."""
+        """Return a copy of the state with changes."""
         state = object.__new__(_State)
         state.__dict__.update({**self.__dict__, **changes})
         state.versions = {**self.versions, **{name: _version(value) for name, value in changes.items()}}
         return state
 
     def is_unchanged(self) -> bool:
-        """Whether the tensors behind these scores are what they were."""
+        """Whether the tensors behind these scores are unchanged."""
         return all(_version(getattr(self, name)) == version for name, version in self.versions.items())
 
 
 def _version(value: Any) -> int:  # noqa: ANN401
-    """Return how often a tensor has been written to; those of inference do not tell."""
+    """Return the number of writes to a tensor; tensors of inference mode do not count them."""
     return value._version if isinstance(value, torch.Tensor) and not value.is_inference() else 0
 
 
 def _modes() -> tuple[Any, ...]:
-    """Return what decides on gradients and types of numbers."""
+    """Return the settings of gradients and autocast."""
     return (
         torch.is_grad_enabled(),
         torch.is_inference_mode_enabled(),
@@ -187,7 +187,7 @@ def _modes() -> tuple[Any, ...]:
 
 
 def _in_modes(modes: tuple[Any, ...], compute: Callable[[], Any]) -> Any:  # noqa: ANN401
-    """Compute something as it would have been at another place of the program."""
+    """Compute with the settings of another place in the program."""
     if modes == _modes():
         return compute()
     has_grad, is_inference, cuda, cpu = modes
@@ -201,21 +201,21 @@ def _in_modes(modes: tuple[Any, ...], compute: Callable[[], Any]) -> Any:  # noq
 
 
 def _type_of_products(operand: Any) -> Any:  # noqa: ANN401
-    """Return the type of what is multiplied now, under autocast or not."""
+    """Return the number type of a product at this place, under autocast or not."""
     if operand.is_cuda:
         return torch.get_autocast_gpu_dtype() if torch.is_autocast_enabled() else operand.dtype
     return torch.get_autocast_cpu_dtype() if torch.is_autocast_cpu_enabled() else operand.dtype
 
 
 class Scores(torch.Tensor):
-    """Scores of attention, or the weights that softmax makes of them, without values until something needs these."""
+    """Scores of attention, or their softmax, without values until an operation needs them."""
 
     applies: Any = None
     fails: Any = None
 
     @classmethod
     def of(cls, state: _State, compute: Callable[[], Any], *before: Any) -> Any:  # noqa: ANN401
-        """Return scores; compute: runs the program's own operations, on the scores `before`."""
+        """Return scores; compute: the program's own operations, applied to the scores `before`."""
         for each in before:
             each.is_followed = True
         shape = (*state.query.shape[:-1], state.key.shape[-1])
@@ -244,9 +244,9 @@ class Scores(torch.Tensor):
 
     @classmethod
     def __torch_dispatch__(cls, function: Any, types: Any, given: Any = (), named: Any = None) -> Any:  # noqa: ANN401
-        # below autograd, where the gradients of scores are lost
+        # below autograd, where scores would lose their gradients
         if any(type(each) is Scores and each.state.query.requires_grad for each in given):
-            Scores.fails("scores of attention go to code that does not know them")
+            Scores.fails("scores of attention are passed to code that cannot handle them")
         return function(*_computed(given), **_computed(named or {}))
 
 
@@ -257,7 +257,7 @@ _DESCRIPTIONS = {
 
 
 def _computed(value: Any) -> Any:  # noqa: ANN401
-    """Return a value with the program's own results in place of scores."""
+    """Return a value in which the program's own results replace scores."""
     if type(value) is Scores:
         if value.value is None:
             if not value.state.is_unchanged():
@@ -290,7 +290,7 @@ def _divided(function: Any, first: Any, second: Any) -> Any:  # noqa: ANN401
 
 def _added(function: Any, first: Any, second: Any) -> Any:  # noqa: ANN401
     scores, other = (first, second) if _is_open(first) else (second, first)
-    # not every fused kernel has the gradient of a bias
+    # some fused kernels have no gradient of a bias
     if not _is_open(scores) or type(other) not in _WITH_VALUES or other.requires_grad:
         return None
     mask = other if scores.state.mask is None else scores.state.mask + other
@@ -301,13 +301,13 @@ def _filled(function: Any, scores: Any, mask: Any, value: Any) -> Any:  # noqa: 
     is_mask = _is_open(scores) and isinstance(value, (int, float)) and value <= _MASKED
     if not is_mask:
         return None
-    # a row that is masked as a whole has equal weights only if the scores do not matter any more
+    # a row that is masked as a whole has equal weights only if all scores are negligible
     marked = torch.where(mask, torch.finfo(scores.state.dtype).min, _mask_so_far(scores))
     return _masked(scores, marked, lambda: function(_computed(scores), mask, value))
 
 
 def _chosen(function: Any, mask: Any, scores: Any, other: Any) -> Any:  # noqa: ANN401
-    # to read a number of the GPU would make the program wait
+    # reading a number from the GPU would make the program wait
     is_number = isinstance(other, (int, float)) or (other.dim() == 0 and other.device.type == "cpu")
     if not (_is_open(scores) and is_number and other <= _MASKED):
         return None
@@ -349,7 +349,7 @@ _TYPES = {"float": torch.float32, "half": torch.float16, "bfloat16": torch.bfloa
 
 
 def _cast(function: Any, scores: Any, *given: Any, **named: Any) -> Any:  # noqa: ANN401
-    """Follow a change of type only: the fused call has its own."""
+    """Follow a change of the number type only: the fused call chooses its own type."""
     (dtype,) = (*given, *named.values(), *filter(None, [_TYPES.get(function.__name__)]))
     dtype = dtype.dtype if isinstance(dtype, torch.Tensor) else dtype
     is_either = type(scores) is Scores and _is_open(scores, is_softmax=scores.state.is_softmax)
@@ -383,14 +383,14 @@ def _applied(_: Any, *given: Any) -> Any:  # noqa: ANN401
     if is_flat:
         query, key, values = (each.unsqueeze(0) for each in (query, key, values))
     attend = torch.nn.functional.scaled_dot_product_attention
-    # `scale` is there since PyTorch 2.1
+    # `scale` exists since PyTorch 2.1
     result = attend(query, key, values, mask, state.dropout, scale=float(scale))
     result = result.squeeze(0) if is_flat else result
     return result.permute(*order) if equation else result
 
 
 def _in_place(follow: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the same step for an operation that changes its tensor."""
+    """Return the same step for an in-place operation."""
 
     def changed(function: Any, scores: Any, *given: Any, **named: Any) -> Any:  # noqa: ANN401
         if type(scores) is not Scores or scores.value is not None or scores.is_followed:
@@ -419,4 +419,4 @@ _STEPS: dict[str, Callable[..., Any]] = {
     **dict.fromkeys(("to", "type", "type_as", *_TYPES), _cast),
     **dict.fromkeys(("matmul", "bmm", "einsum", "__matmul__"), _applied),
 }
-"""The operations that attention is made of, by the names of PyTorch's functions."""
+"""The operations of attention, by the names of PyTorch's functions."""

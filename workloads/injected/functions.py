@@ -1,7 +1,7 @@
-"""Finds a function of a JAX program by its name: times its calls, records what it returns, and jits it.
+"""Find a function of a JAX program by its name: time its calls, record its results, and compile it with jax.jit.
 
-A module is told by its import, but the script that runs is not: when it imports JAX, its lines are followed until the
-function is defined. Loaded by path into any program, whose Python may be older than ours.
+The import system announces a module, but not the main script: once the script imports JAX, its lines are traced until
+the function is defined. Loaded by path into any program, whose Python may be older than ours.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any, Callable  # noqa: UP035 (Python 3.8)
 
 JIT = "jit="
-"""Begins the name of the switch; what follows is the function."""
-# numbers of a result that are summed up, and arrays if it has no numbers
+"""The prefix of the switch's name, before the name of the function."""
+# the numbers of a result that are summed, and the arrays if it has no numbers
 _MOST_LEAVES = 8
-# results that are kept
+# the number of recorded results
 _MOST = 2_000
-# calls whose work may not be done when the next begins: the CPU prepares one while another runs
+# calls that may still run when the next one begins: the CPU prepares one call while another runs
 _AHEAD = 2
 _SAMPLE = 65_536
 _REASONS = {
@@ -37,9 +37,10 @@ _REASONS = {
 
 
 class Function:
-    """A function `path` of a program, that is timed and recorded, and jitted if that switch is on.
+    """The function `path` of a program, which is timed and recorded, and compiled if the switch is on.
 
-    effects, values, times: what switches did, what the program computes, and its steps. is_jitted: the switch is on.
+    effects, values, times: the changes of switches, the results of the program, and its steps. is_jitted: the switch is
+    on.
     """
 
     def __init__(self, path: str, effects: Any, values: Any, times: Any, *, is_jitted: bool) -> None:  # noqa: ANN401
@@ -49,7 +50,7 @@ class Function:
         self.effects.why[self.key] = "the program has no such function, or does not call it"
 
     def watch(self, on_import: Callable[..., object]) -> None:
-        """Take the place of the function once it is defined."""
+        """Replace the function once it is defined."""
         on_import({"jax": lambda _: self._in_script(), self.module: lambda found: self._replace(found.__dict__)})
 
     def _in_script(self) -> None:
@@ -61,7 +62,7 @@ class Function:
         frame: Any = sys._getframe()
         while frame is not None and not (frame.f_globals is vars(main) and frame.f_code.co_name == "<module>"):
             frame = frame.f_back
-        # a debugger follows lines, too
+        # a debugger traces lines as well
         if frame is None or sys.gettrace() is not None:
             return
 
@@ -73,16 +74,16 @@ class Function:
             return follow
 
         frame.f_trace = follow
-        # calls of other functions are not followed
+        # calls of other functions are not traced
         sys.settrace(lambda *_: None)
 
     def _replace(self, namespace: dict[str, Any]) -> bool:
-        """Take the place of the function in a namespace; return whether it has one."""
+        """Replace the function in a namespace; return whether the namespace has it."""
         function = namespace.get(self.name)
         if not callable(function):
             return False
         namespace[self.name] = self._around(function)
-        # before JAX takes its devices down
+        # before JAX shuts its devices down
         atexit.register(self.values.save)
         return True
 
@@ -115,11 +116,11 @@ class Function:
         return called
 
     def _form(self, function: Callable[..., Any], given: Any) -> Callable[..., Any]:  # noqa: ANN401
-        """Return the form of the function to run, when it is called first."""
+        """Return the form of the function to run; called at its first call."""
         jax = import_module("jax")
         is_inside = any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree_util.tree_leaves(given))
         if is_inside or hasattr(function, "lower"):
-            self.effects.why[self.key] = "JAX traces it with what calls it" if is_inside else "is jitted already"
+            self.effects.why[self.key] = "JAX traces it as part of its caller" if is_inside else "is jitted already"
             return function
         if not (self.is_jitted and self.effects.applies(self.key)):
             return function
@@ -135,7 +136,7 @@ class Function:
 
 
 class _Results:
-    """Records what a function returns: the sum of its numbers, or now and then a number that tells of its arrays."""
+    """Records the results of a function: the sum of their numbers, or for some calls a checksum of their arrays."""
 
     def __init__(self, values: Any) -> None:  # noqa: ANN401
         self.values, self.calls = values, 0
@@ -149,20 +150,20 @@ class _Results:
         numbers = [_at(path, result) for path in self.paths]
         leaves = numbers or [leaf for leaf in jax.tree_util.tree_leaves(result) if hasattr(leaf, "dtype")]
         smallest = min(leaves, key=lambda leaf: getattr(leaf, "size", 1))
-        # it has no value
+        # an array without a value
         if isinstance(smallest, jax.core.Tracer):
             return None
         self.calls += 1
         if numbers and len(self.values.losses) < _MOST:
             self.values.losses.append(_Sum(numbers))
-        # that takes a while, and the typical step must not
+        # this is slow, and must not delay the typical step
         elif not numbers and self.calls & (self.calls - 1) == 0:
             self.values.outputs.append(_Sum([_summary(leaf) for leaf in leaves[:_MOST_LEAVES]]))
         return smallest
 
 
 class _Sum:
-    """Numbers that are read at the end, and then added up."""
+    """Numbers that are read and added at the end."""
 
     def __init__(self, numbers: list[Any]) -> None:
         self.numbers = numbers
@@ -175,7 +176,7 @@ class _Sum:
 
 
 def _numbers(result: Any) -> list[Any]:  # noqa: ANN401
-    """Return where the floating-point numbers of a result are: to find them again takes less than to look for them."""
+    """Return the places of the floating-point numbers in a result, so that later calls need not search for them."""
     jax, numpy = import_module("jax"), import_module("jax.numpy")
 
     def is_number(leaf: Any) -> bool:  # noqa: ANN401
@@ -193,7 +194,7 @@ def _at(path: Any, value: Any) -> Any:  # noqa: ANN401
 
 
 def _summary(leaf: Any) -> Any:  # noqa: ANN401
-    """Return a number of an array that tells its size, its signs and its order."""
+    """Return a checksum of an array, which depends on its magnitude, signs and order."""
     numpy = import_module("jax.numpy")
     flat = numpy.ravel(leaf).astype("float32")
     sample = flat[:: max(flat.size // _SAMPLE, 1)]
@@ -201,7 +202,7 @@ def _summary(leaf: Any) -> Any:  # noqa: ANN401
 
 
 def _wait(value: Any) -> None:  # noqa: ANN401
-    """Wait until a value is computed, so that the time of a step is not only that of giving work to the GPU."""
+    """Wait until a value is computed, so that the time of a step includes the work on the GPU."""
     # the program may have given its memory away
     with suppress(Exception):
         value.block_until_ready()

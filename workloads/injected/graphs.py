@@ -1,11 +1,11 @@
-"""Replays a model in training as two CUDA graphs, of its forward and of its backward pass, where that is right.
+"""Replay a model in training as two CUDA graphs, of its forward and of its backward pass, if this is safe.
 
-The first calls run as they are and show whether it can be: the same shapes each time, one backward pass after each
-call, nothing that the CPU does but launches. Then both passes are captured, as
-torch.cuda.make_graphed_callables does. A call replays them only if nothing has changed since: other shapes, modules,
-weights at another place, or a call whose backward pass is still to come run as they are. What a replay returns is
-copied, so that the next one does not overwrite it. Loaded by path when a program has imported torch; its Python may be
-older than ours.
+The first calls run unchanged and show whether graphs are possible: the same shapes in each call, one backward pass
+after each call, and no work of the CPU except launches. Then both passes are captured, as
+torch.cuda.make_graphed_callables does. A call replays them only if nothing has changed since. It runs unchanged if
+shapes, modules or the memory of weights differ, or if the backward pass of an earlier call is pending. The results of a
+replay are copied, so that the next one does not overwrite them. Loaded by path when a program has imported torch; its
+Python may be older than ours.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ from weakref import WeakKeyDictionary, ref
 
 torch: Any = sys.modules["torch"]
 NAME = "cuda_graphs"
-# the device whose work can be captured
+# the type of device whose work can be captured
 _KIND = "cuda"
-# calls with a backward pass that must be alike before a capture, and calls after which none is tried any more
+# equal calls with a backward pass that are needed before a capture, and calls after which capture is given up
 _ALIKE, _TRIES = 2, 20
-# runs before a capture, so that libraries have chosen their kernels: as many as torch.cuda.make_graphed_callables makes
+# runs before a capture, in which libraries choose their kernels: the number in torch.cuda.make_graphed_callables
 _WARM_UP = 3
 _PARALLEL = {"DataParallel", "DistributedDataParallel", "FullyShardedDataParallel"}
 _PLAIN = (bool, int, float, str, type(None))
-# a float may be another in each call
+# a float may differ in each call
 _CONSTANT = (bool, int, str, type(None))
 _MISSING = object()
 _CHANGES = "its forward pass changes attributes of its modules"
 
 
 class Graphs:
-    """The models of a program. effects: what switches did."""
+    """The models of a program. effects: the changes of switches."""
 
     def __init__(self, effects: Any) -> None:  # noqa: ANN401
         self.effects = effects
         self.models: Any = WeakKeyDictionary()
 
     def called(self, call: Callable[..., Any], module: Any, given: Any, named: Any) -> Any:  # noqa: ANN401
-        """Call a module that no other calls; in training, `forward` of its model decides how it runs."""
+        """Call an outermost module; in training, `forward` of its model decides how it runs."""
         if not (torch.is_grad_enabled() and module.training):
             return call(module, *given, **named)
         if module not in self.models:
@@ -50,7 +50,7 @@ class Graphs:
         if model.is_refused:
             return call(module, *given, **named)
         plain, before = module.forward, own.get("forward", _MISSING)
-        # as long as it is called: whoever copies or saves the module finds what it was
+        # only during the call, so that copies and saved files have the original module
         own["forward"] = lambda *given, **named: model.forward(module, plain, given, named)
         try:
             return call(module, *given, **named)
@@ -62,7 +62,7 @@ class Graphs:
 
 
 class _Step:
-    """A call that ran as it is. gradients: how often each of its outputs got one."""
+    """A call that ran unchanged. gradients: the number of gradients that each output received."""
 
     def __init__(self, form: Any, state: Any) -> None:  # noqa: ANN401
         self.form, self.state = form, state
@@ -70,7 +70,7 @@ class _Step:
 
 
 class _Model:
-    """What is known of a model: the last call, how many before it were like it, and its graphs if it has some."""
+    """The state of a model: the last call, the number of equal calls before it, and its graphs, if any."""
 
     def __init__(self, effects: Any) -> None:  # noqa: ANN401
         self.effects = effects
@@ -82,7 +82,7 @@ class _Model:
         self.effects.why.setdefault(NAME, "no two calls in training have the same shapes and a backward pass each")
 
     def forward(self, module: Any, plain: Callable[..., Any], given: Any, named: Any) -> Any:  # noqa: ANN401
-        """Replay the call if it can be, else run it as it is."""
+        """Replay the call if possible, otherwise run it unchanged."""
         leaves, tree = torch.utils._pytree.tree_flatten((given, named))
         form = (tree, [_form(leaf) for leaf in leaves], _autocast())
         if self.graph is None:
@@ -109,7 +109,7 @@ class _Model:
             self.effects.why[NAME] = why
 
     def _state(self, module: Any) -> list[Any]:  # noqa: ANN401
-        """Return where the weights and buffers of a module are, and how its parts train."""
+        """Return the addresses of the weights and buffers of a module, and the training modes of its parts."""
         state: list[Any] = []
         for inner in (module, *self.inner):
             state += (inner.training, *map(id, inner._modules.values()))
@@ -118,7 +118,7 @@ class _Model:
         return state
 
     def _after_last(self, form: Any) -> str:  # noqa: ANN401
-        """Count the last call if it was like this one; return why it cannot be replayed, "" if it can."""
+        """Count the last call if it equals this one; return why it cannot be replayed, "" if it can."""
         gradients = self.last.gradients if self.last else Counter()
         if any(count > 1 for count in gradients.values()):
             return "its outputs have two backward passes"
@@ -126,7 +126,7 @@ class _Model:
         return ""
 
     def _watch(self, module: Any, run: Callable[[], Any], form: Any, state: Any) -> Any:  # noqa: ANN401
-        """Run a call as it is, and note what else it does; return its result."""
+        """Run a call unchanged, record its side effects, and return its result."""
         modules = [module, *self.inner]
         drawn, kept, norms = _random_state(), _attributes(modules), _norms(module)
         hooks: list[Any] = []
@@ -143,7 +143,7 @@ class _Model:
         elif _norms(module) != norms:
             why = "its forward pass changes weights"
         elif not all(isinstance(leaf, (torch.Tensor, *_CONSTANT)) for leaf in leaves):
-            why = "it returns more than tensors"
+            why = "it returns other values than tensors"
         elif any(leaf.requires_grad and leaf.grad_fn is None for leaf in leaves if isinstance(leaf, torch.Tensor)):
             why = "it returns a weight"
         if why:
@@ -156,7 +156,7 @@ class _Model:
         return result
 
     def _captured(self, module: Any, plain: Any, leaves: Any, form: Any, state: Any) -> _Graph | None:  # noqa: ANN401
-        """Return the graphs of a call; None if there are none, and then nothing has changed."""
+        """Return the graphs of a call; None, with no change to the program, if it cannot be captured."""
         if not self.effects.applies(NAME):
             self.is_refused = True
             return None
@@ -165,7 +165,7 @@ class _Model:
         used = sorted(self.last.gradients) if self.last else []
         try:
             graph = _Graph([module, *self.inner], plain, leaves, used, form, state)
-        except Exception as error:  # noqa: BLE001 (what cannot be captured runs as it was)
+        except Exception as error:  # noqa: BLE001 (a model that cannot be captured runs unchanged)
             self.effects.count[NAME] -= 1
             why = f"cannot be captured ({type(error).__name__})"
             if "synchronizing" in str(error):
@@ -173,10 +173,10 @@ class _Model:
             self._refuse(str(error) if isinstance(error, _Refused) else why)
             return None
         finally:
-            # a capture that fails may leave its own
+            # a failed capture may leave its own
             torch.cuda.set_stream(stream)
             torch.cuda.set_sync_debug_mode(mode)
-            # as they were before it ran to warm up
+            # their state before the warm-up
             with torch.no_grad():
                 for buffer, value in buffers:
                     buffer.copy_(value)
@@ -186,18 +186,18 @@ class _Model:
 
 
 class _Refused(Exception):
-    """What was found when a model ran to warm up."""
+    """The observations of the warm-up runs of a model."""
 
 
 class _Graph:
-    """The graphs of a call whose arguments are `leaves`. used: the outputs that get gradients, by number."""
+    """The graphs of a call with the arguments `leaves`. used: the numbers of the outputs that receive gradients."""
 
     def __init__(self, modules: Any, plain: Any, leaves: Any, used: Any, form: Any, state: Any) -> None:  # noqa: ANN401
         self.form, self.state, self.used = form, state, used
         self.weights = [weight for weight in modules[0].parameters() if weight.requires_grad]
         self.inputs = [leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
         self.open: Any = None
-        # the weights themselves may be part of a graph of autograd that still exists, on a stream that is not captured
+        # the weights themselves may belong to an existing autograd graph, on a stream that is not captured
         stand_ins = {id(weight): torch.nn.Parameter(weight.detach()) for weight in self.weights}
 
         def run() -> tuple[list[Any], Any]:
@@ -215,7 +215,7 @@ class _Graph:
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             for number in range(_WARM_UP):
-                # the first may wait for libraries; what waits later cannot be captured
+                # the first run may wait for libraries; if later runs wait, they cannot be captured
                 torch.cuda.set_sync_debug_mode("error" if number else "default")
                 outputs, _ = run()
                 zeros = [torch.zeros_like(outputs[number]) for number in used]
@@ -230,7 +230,7 @@ class _Graph:
         del outputs, found
         torch.cuda.set_sync_debug_mode("default")
         torch.cuda.current_stream().wait_stream(side)
-        # a thread that pins batches meanwhile is none of its business
+        # "thread_local": another thread may pin batches meanwhile
         options = {"pool": torch.cuda.graph_pool_handle(), "capture_error_mode": "thread_local"}
         self.forward, self.backward = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
         with torch.cuda.graph(self.forward, **options):
@@ -243,11 +243,11 @@ class _Graph:
 
     @property
     def is_open(self) -> bool:
-        """Whether a replayed call may still have its backward pass, which needs what the next would overwrite."""
+        """Whether the backward pass of a replayed call may be pending: the next call would overwrite its memory."""
         return self.open is not None and self.open() is not None
 
     def __call__(self, leaves: Any) -> Any:  # noqa: ANN401
-        """Return what the call returns with these arguments."""
+        """Return the result of the call with these arguments."""
         for place, leaf in zip(self.inputs, leaves):  # noqa: B905 (Python 3.8)
             if isinstance(place, torch.Tensor):
                 place.copy_(leaf)
@@ -257,7 +257,7 @@ class _Graph:
 
 
 class _Call:
-    """A replayed call: as long as its backward pass may come, it exists."""
+    """A replayed call: this object exists until its backward pass can no longer run."""
 
 
 class _Replay(torch.autograd.Function):
@@ -283,19 +283,19 @@ class _Replay(torch.autograd.Function):
         graph = ctx.graph
         got = [number for number, each in zip(ctx.tensors, gradients) if each is not None]  # noqa: B905 (Python 3.8)
         if ctx.call is None or got != graph.used:
-            raise RuntimeError("nightsight: this backward pass is not the one of which there is a CUDA graph")
+            raise RuntimeError("nightsight: this backward pass differs from the one in the CUDA graph")
         for place, each in zip(graph.of_outputs, filter(lambda each: each is not None, gradients)):  # noqa: B905
             place.copy_(each)
         graph.backward.replay()
         ctx.call = graph.open = None
-        # weights keep what they get, and the next replay overwrites its own
+        # weights keep the gradients, and the next replay overwrites those of the graph
         copies = iter(torch._foreach_mul([each for each in graph.gradients if each is not None], 1))
         return (None, *(each if each is None else next(copies) for each in graph.gradients))
 
 
 @contextmanager
 def _in_place_of(stand_ins: dict[int, Any], modules: list[Any]) -> Iterator[None]:
-    """Let modules have other parameters for a while: `stand_ins`, by the identity of what they have."""
+    """Temporarily give modules other parameters: `stand_ins`, by the identity of the original ones."""
     owners = [(inner._parameters, dict(inner._parameters)) for inner in modules]
     for parameters, own in owners:
         parameters.update({name: stand_ins.get(id(weight), weight) for name, weight in own.items()})
@@ -307,7 +307,7 @@ def _in_place_of(stand_ins: dict[int, Any], modules: list[Any]) -> Iterator[None
 
 
 def _refusal(module: Any, leaves: list[Any]) -> str:  # noqa: ANN401
-    """Return why a module must not be replayed, whatever it does; "" if it may be."""
+    """Return why a module must not be replayed in any case; "" if it may be."""
     modules, weights = list(module.modules()), list(module.parameters())
     tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
     devices = {each.device for each in (*weights, *module.buffers(), *tensors)}
@@ -327,18 +327,18 @@ def _refusal(module: Any, leaves: list[Any]) -> str:  # noqa: ANN401
         or any(common.get(f"_global{name}") for name in hooks)
         or any(weight._backward_hooks for weight in weights),
         "its weights and inputs are not on the current GPU": {(each.type, each.index) for each in devices} != {current},
-        "it gets something other than tensors and plain values": not all(
+        "its inputs are not only tensors and plain values": not all(
             isinstance(leaf, (torch.Tensor, *_PLAIN)) for leaf in leaves
         ),
         "its inputs need gradients": any(leaf.requires_grad for leaf in tensors),
-        "it has no weights that are trained": not any(weight.requires_grad for weight in weights),
+        "it has no trained weights": not any(weight.requires_grad for weight in weights),
         "it has weights of a special kind": any(type(weight) is not torch.nn.Parameter for weight in weights),
     }
     return next((why for why, is_so in reasons.items() if is_so), "")
 
 
 def _attributes(modules: list[Any]) -> list[Any]:
-    """Return what tells whether attributes have changed, but for parameters, buffers and modules."""
+    """Return a fingerprint of the attributes, except parameters, buffers and modules."""
     owners = [vars(inner) for inner in modules]
     kinds = {kind for inner in modules for kind in type(inner).__mro__}
     owners += [vars(kind) for kind in kinds if not kind.__module__.startswith("torch.")]
@@ -347,12 +347,12 @@ def _attributes(modules: list[Any]) -> list[Any]:
 
 
 def _form(leaf: Any) -> Any:  # noqa: ANN401
-    """Return what must be the same in each call: the shape of a tensor, or a value."""
+    """Return the part of an argument that must not change between calls: the shape of a tensor, or a value."""
     return (leaf.shape, leaf.dtype, leaf.device) if isinstance(leaf, torch.Tensor) else (type(leaf), leaf)
 
 
 def _norms(module: Any) -> list[float]:  # noqa: ANN401
-    """Return what tells whether the values of weights have changed."""
+    """Return a fingerprint of the values of weights."""
     with torch.no_grad():
         norms: list[float] = torch.stack(
             [each.float() for each in torch._foreach_norm([*module.parameters()])]
@@ -372,7 +372,7 @@ def _autocast() -> tuple[Any, ...]:
 
 
 def _uncached() -> Any:  # noqa: ANN401
-    """Return autocast as it is, but for its cache: what it has cast earlier is not part of a graph."""
+    """Return the current autocast without its cache: tensors cast earlier are not part of a graph."""
     is_on, kind = _autocast()
     return torch.autocast(_KIND, kind, enabled=is_on, cache_enabled=False)
 
@@ -381,12 +381,12 @@ def _random_state() -> list[Any]:
     """Return the states of the generators of Python, NumPy and PyTorch on the CPU."""
     numpy: Any = sys.modules.get("numpy")
     states = [random.getstate(), torch.get_rng_state().tolist()]
-    # all but the first are numbers, or arrays of them
+    # all except the first are numbers, or arrays of numbers
     return [*states, *(numpy.asarray(each).tolist() for each in numpy.random.get_state()[1:])] if numpy else states
 
 
 def _fingerprint(value: Any) -> Any:  # noqa: ANN401
-    """Return what tells whether an attribute has changed: its identity, and what may change within it."""
+    """Return a fingerprint of an attribute: its identity, and the parts that may change within it."""
     if isinstance(value, _PLAIN):
         return value
     if isinstance(value, torch.Tensor):
@@ -396,7 +396,7 @@ def _fingerprint(value: Any) -> Any:  # noqa: ANN401
 
 @contextmanager
 def _noting_hooks(hooks: list[Any]) -> Iterator[None]:
-    """Note the tensors that get a hook."""
+    """Record the tensors that get a hook."""
     register = torch.Tensor.register_hook
 
     def noted(self: Any, hook: Any) -> Any:  # noqa: ANN401

@@ -1,8 +1,9 @@
-"""Opens a range around each call of an nn.Module, named by its path in the model: `nn.Module: layers.3.mlp`.
+"""Open a range around each call of an nn.Module, named by its path in the model: `nn.Module: layers.3.mlp`.
 
-Where the range goes (NVTX for nsys, an annotation for torch.profiler) is a parameter. A module does not know what it is
-part of: the model is the outermost module that is called, or what it was registered in. Imports nothing of its folder,
-because it is loaded by path into any program that has imported torch; that, and its Python, may be older than ours.
+Where the range goes (NVTX for nsys, an annotation for torch.profiler) is a parameter. A module does not know its
+parent: the model is the outermost module that is called, or the module in which it was registered. Imports nothing of
+its folder, because it is loaded by path into any program that has imported torch; that, and its Python, may be older
+than ours.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ class Paths:
     def _learn(self, model: Any) -> None:  # noqa: ANN401
         """Name the modules of a model, unless they have a name."""
         inner = _inner(model)
-        # what DataParallel copies for each call has its class alone
+        # the copies that DataParallel makes for each call have only the name of their class
         if inner not in self.paths and not getattr(inner, "_is_replica", False):
             kind = type(inner).__name__
             numbered = f"{kind}_{self.models[kind]}" if self.models[kind] else kind
@@ -92,7 +93,7 @@ def _inner(module: Any) -> Any:  # noqa: ANN401
 def watch(
     begin: Callable[[str], Any], end: Callable[[Any], object], *, are_inner_named: bool = True
 ) -> Callable[[], None]:
-    """Call `begin` with a name when a module is called, and `end` with what that returned when the call ends.
+    """Call `begin` with a name when a module is called, and `end` with the result of `begin` when the call ends.
 
     Without `are_inner_named`, not for modules that are called by another: that costs them a fraction of a microsecond.
     """
@@ -107,16 +108,16 @@ def watch(
 def on_call(
     enter: Callable[[Any, Any], Any], leave: Callable[[Any], object], *, are_inner_watched: bool = True
 ) -> Callable[[], None]:
-    """Call `enter` with a module that is called and the outermost call that it is in, `leave` with what that returned.
+    """Call `enter` with a called module and its outermost call, and `leave` with the result of `enter`.
 
-    Not for modules inside what is being compiled or traced: their code then runs under other names. Returns what ends
-    it. Global hooks of torch would not do: torch.compile warns of them, and they miss what a module raises.
+    Modules inside compiled or traced code are skipped: their code then runs under other names. Returns a function that
+    stops this. Global hooks of torch are unsuitable: torch.compile warns of them, and they miss exceptions of a module.
     """
     local, call = threading.local(), torch.nn.Module.__call__
 
     @wraps(call)
     def called(self: Any, *given: Any, **named: Any) -> Any:  # noqa: ANN401
-        # torch.compile finds a constant here, and leaves the rest out
+        # a constant for torch.compile, which removes the rest
         if _compiles():
             return call(self, *given, **named)
         before = getattr(local, "outermost", None)
@@ -133,7 +134,7 @@ def on_call(
             local.outermost = before
 
     def undo() -> None:
-        # somebody else may have changed it since
+        # other code may have changed it since
         if torch.nn.Module.__call__ is called:
             torch.nn.Module.__call__ = call
 

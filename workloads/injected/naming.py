@@ -1,9 +1,9 @@
-"""Names for nsys what a program of PyTorch does: modules, steps of optimizers, backward passes and data loaders.
+"""Name the parts of a PyTorch program for nsys: modules, optimizer steps, backward passes and data loaders.
 
-Each call gets an NVTX range with the name that PyTorch's own profiler gives it. Modules are called often and briefly;
-there can be a limit: the share of the time that their ranges may cost. What one costs is measured when torch is
-imported, under the profiler; how often modules are called, between calls of the model. If all together cost too much,
-inner modules no longer get ranges. Loaded by path into any program, whose Python may be older than ours.
+Each call gets an NVTX range with the name that PyTorch's own profiler gives it. Modules are called often and briefly,
+so the overhead of their ranges can be limited to a share of the time. The cost of a range is measured under the
+profiler when torch is imported; calls of modules are counted between calls of the model. If the ranges cost too much,
+inner modules get no further ranges. Loaded by path into any program, whose Python may be older than ours.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Any, Callable  # noqa: UP035 (Python 3.8)
 import torch
 
 PRIVATE = "nightsight: "
-"""Begins the names of ranges and marks that are ours, and not of the program."""
-# calls of the model: the first are slow, and what comes between these decides
+"""The prefix of nightsight's own ranges and marks."""
+# calls of the model: the first ones are slow, so the time between these two decides
 _FROM, _TO = 2, 4
 _MEASURED = 100
 _UNLIMITED = 1 << 30
@@ -39,7 +39,7 @@ class Modules:
         self.plain = torch.nn.Module.__call__
 
     def begin(self, name: str) -> bool:
-        """Open the range of a module that is called; return whether it has one."""
+        """Open the range of a called module; return whether it has one."""
         depth = self.local.depth = getattr(self.local, "depth", 0) + 1
         if self.share:
             self._count(depth)
@@ -55,7 +55,7 @@ class Modules:
             self.pop()
 
     def measure(self) -> None:
-        """Measure what the range of a module costs: opening and closing it, and knowing its name."""
+        """Measure the cost of a module's range: opening and closing it, and looking up its name."""
         module, allowed = torch.nn.Identity(), (self.most, self.share)
         self.most, self.share = 0, 0.0
         named, plain = _each(lambda: module(None)), _each(lambda: self.plain(module, None))
@@ -79,7 +79,7 @@ class Modules:
         self.calls[depth] += 1
 
     def _decide(self, took_s: float) -> None:
-        """Leave out the levels of modules that cost too much, from the innermost outwards."""
+        """Exclude the levels of modules that cost too much, from the innermost outwards."""
         counts = [self.calls[depth] for depth in sorted(self.calls)]
         sums = [sum(counts[: depth + 1]) for depth in range(len(counts))]
         self.most = sum(calls * self.cost_s <= self.share * took_s for calls in sums)
@@ -121,7 +121,7 @@ def watch_calls(begin: Function, end: Function, on_import: Function, *, are_anno
     def named(function: Function, name_of: Callable[[Any], str]) -> Function:
         @wraps(function)
         def called(*given: Any, **named: Any) -> Any:  # noqa: ANN401
-            # torch.compile finds a constant here, and leaves the rest out
+            # a constant for torch.compile, which removes the rest
             if _compiles():
                 return function(*given, **named)
             begin(name_of(given[0] if given else None))
@@ -138,7 +138,7 @@ def watch_calls(begin: Function, end: Function, on_import: Function, *, are_anno
     optimizer = torch.optim.Optimizer
     hook = getattr(optimizer, "profile_hook_step", None)
     if hook is not None:
-        # PyTorch calls this once for each class, and takes what it returns for the method
+        # PyTorch calls this once for each class, and uses the result as the method
         hooked = lambda step: named(hook(step), lambda self: f"Optimizer.step#{type(self).__name__}.step")  # noqa: E731
         optimizer.profile_hook_step = staticmethod(hooked)
 

@@ -1,8 +1,8 @@
-"""Records what a program computes: its losses and the norms of gradients that it clips, or what its models return.
+"""Record the results of a program: its losses and clipped gradient norms, or the outputs of its models.
 
-What models return counts only in a program without a backward pass. Values stay on their device until the program ends,
-so that nothing waits for them. Random numbers get a seed when their library is imported; a program that sets its seeds
-later overrides that. Loaded by path into any program, whose Python may be older than ours.
+Outputs count only in a program without a backward pass. Values stay on their device until the program ends, so that
+nothing waits for them. Python, NumPy and PyTorch are seeded on import; a program that sets its own seeds overrides
+this. Loaded by path into any program, whose Python may be older than ours.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, Callable  # noqa: UP035 (Python 3.8)
 
-# losses, and outputs of models, that are kept
+# the number of recorded losses, and of recorded outputs of models
 _MOST = 2_000
 _MOST_OUTPUTS = 64
-# numbers of an output whose order is looked at
+# the numbers of an output whose order affects the checksum
 _SAMPLE = 65_536
 _SEED = 20_240_607
 
 
 class Outcomes:
-    """The values of a process, in order, and what the switches did."""
+    """The values of a process, in order, and the changes of the switches."""
 
     def __init__(self, folder: str) -> None:
         self.folder, self.process = Path(folder), os.getpid()
@@ -34,7 +34,7 @@ class Outcomes:
         self.effects: Any = None
         self.torch = ""
         self.is_saved = False
-        # of a program without torch
+        # for a program without torch
         atexit.register(self.save)
 
     def watch(self, torch: Any) -> None:  # noqa: ANN401
@@ -42,7 +42,7 @@ class Outcomes:
         self.torch = str(torch.__version__)
         with suppress(Exception):
             torch.manual_seed(_SEED)
-        # runs before what was registered earlier, and before CUDA is taken down
+        # runs before handlers that were registered earlier, and before CUDA shuts down
         atexit.register(self.save)
         backward = torch.autograd.backward
 
@@ -80,7 +80,7 @@ class Outcomes:
                 depth[0] -= 1
             with suppress(Exception):
                 value = _first_tensor(torch, result)
-                # a softmax or dropout is not a model, and what comes of it may be computed later
+                # a softmax or dropout is not a model, and its result may be deferred
                 is_model = any((module._modules, module._parameters, module._buffers))
                 if value is not None and is_model:
                     self.outputs.append(_summary(torch, value.detach()))
@@ -104,7 +104,7 @@ class Outcomes:
                 "why": self.effects.why,
                 "places": self.effects.places,
             }
-            # of a job: by rank, as process ids differ from run to run
+            # in a job, by rank, because process ids differ from run to run
             rank = os.environ.get("RANK", "")
             name = f"{rank if rank.isdecimal() else 0}.{self.process}"
             aside = self.folder / f"{name}.aside"
@@ -113,14 +113,14 @@ class Outcomes:
 
 
 def _is_recorded(torch: Any) -> bool:  # noqa: ANN401
-    """Whether what is called now becomes a compiled function or a CUDA graph, which must not contain our work."""
+    """Whether the current code is being compiled or captured as a CUDA graph, which must not contain our work."""
     compiles = getattr(getattr(torch, "compiler", None), "is_compiling", lambda: False)
     captures = getattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     return bool(compiles() or (torch.cuda.is_initialized() and captures()))
 
 
 def _summary(torch: Any, value: Any) -> Any:  # noqa: ANN401
-    """Return a number of a tensor that tells its size, its signs and its order: equal only if about all of it is."""
+    """Return a checksum of a tensor, which depends on its magnitude, signs and order."""
     flat = value.float().reshape(-1)
     sample = flat[:: max(flat.numel() // _SAMPLE, 1)]
     place = torch.arange(sample.numel(), device=sample.device, dtype=torch.float32)
@@ -128,7 +128,7 @@ def _summary(torch: Any, value: Any) -> Any:  # noqa: ANN401
 
 
 def _first_tensor(torch: Any, result: Any) -> Any:  # noqa: ANN401
-    """Return the first floating-point tensor of what a model returned; None if there is none."""
+    """Return the first floating-point tensor of a model's output; None without one."""
     if isinstance(result, torch.Tensor):
         return result if result.is_floating_point() and result.numel() else None
     values = result.values() if isinstance(result, dict) else result if isinstance(result, (list, tuple)) else ()

@@ -1,8 +1,8 @@
-"""Changes a program from outside, one switch at a time: what advice asks for, without an edit of the program.
+"""Change a program from outside, one switch at a time: the fixes of advice, without editing the program.
 
-Each switch is a function that changes a module when that is imported, and counts what it changed: a switch that found
-nothing to change has had no effect. A search counts the same and changes nothing, so that one run of the program says
-of all switches whether they can have an effect. Loaded by path into any program, whose Python may be older than ours.
+Each switch is a function that changes a module when it is imported, and counts its changes: a switch with nothing to
+change has no effect. A search counts the possible changes without making them, so one run of the program shows which
+switches can have an effect. Loaded by path into any program, whose Python may be older than ours.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any, Callable  # noqa: UP035 (Python 3.8)
 from weakref import WeakKeyDictionary, ref
 
-# changes of a switch whose lines are looked up: that takes a few microseconds
+# the number of changes of a switch whose lines are recorded: each takes a few microseconds
 _PLACES = 20
-# bytes of a copy that is worth pinned memory, and of what is pinned as a whole
+# the least bytes of a copy that justify pinned memory, and the most bytes of a tensor that is pinned as a whole
 _LARGE, _PINNED = 1 << 20, 4 << 30
 _WORKERS = 8
 _BATCHES = 8
@@ -31,15 +31,15 @@ _BUCKET_MB = 100
 # relative errors of an operation, and the bytes of a number in FP32
 _COARSE, _FINE = 2e-3, 1e-6
 _SINGLE = 4
-# dimensions of images and volumes, with those of the batch and of the channels
+# the dimensions of images and volumes, including batch and channels
 _IMAGE, _VOLUME = 4, 5
 
 
 class Effects:
-    """What the switches did: `count` of changes by switch, and `why` one could not do more.
+    """The changes of the switches: `count` by switch, and `why` a switch could not change more.
 
-    places: the lines of the program that were changed, by switch. holds: whether the change of a switch is still there,
-    as the program may set the same. is_search: nothing is changed, only counted.
+    places: the changed lines of the program, by switch. holds: whether the change of a switch still holds, because the
+    program may set the same option. is_search: changes are counted, but not made.
     """
 
     def __init__(self, *, is_search: bool = False) -> None:
@@ -50,7 +50,7 @@ class Effects:
         self.holds: dict[str, Callable[[], bool]] = {}
 
     def finish(self) -> None:
-        """Forget the changes that the program has undone."""
+        """Do not count the changes that the program has undone."""
         for name, holds in self.holds.items():
             try:
                 is_there = holds()
@@ -62,7 +62,7 @@ class Effects:
                 self.why.setdefault(name, "the program sets it itself")
 
     def applies(self, name: str) -> bool:
-        """Count a change, and note the line of the program that it is at; return whether to make it."""
+        """Count a change, and record its line in the program; return whether to make it."""
         self.count[name] += 1
         if self.count[name] <= _PLACES:
             place = _place_in_program(sys._getframe(1))
@@ -71,12 +71,12 @@ class Effects:
         return not self.is_search
 
     def spoil(self, name: str, why: str) -> None:
-        """Note that what the program computes now says nothing about a switch."""
+        """Record that the results of the program are no longer valid for a switch."""
         self.why.setdefault(name, why)
         self.holds[name] = lambda: False
 
     def failed(self, name: str, error: BaseException) -> None:
-        """Note why a switch could not change something; only the kind of error, as its text may name anything."""
+        """Record why a switch could not change something: the type of the error, because its text may be private."""
         self.why.setdefault(name, type(error).__name__)
 
 
@@ -84,7 +84,7 @@ Change = Callable[[Any, Effects], None]
 
 
 def _place_in_program(frame: Any) -> tuple[str, int] | None:  # noqa: ANN401
-    """Return the file and line that called, the innermost that is not of a library; None if there is none."""
+    """Return the file and line of the innermost caller outside libraries; None without one."""
     while frame is not None:
         file = frame.f_code.co_filename
         if not file.startswith((*_LIBRARIES, "<")) and "site-packages" not in file and "dist-packages" not in file:
@@ -100,7 +100,7 @@ _LIBRARIES = (
 
 
 def start(names: list[str], on_import: Callable[..., object], effects: Effects) -> None:
-    """Turn these switches on, each when its module is imported; one that ends in .py is a file of the user's."""
+    """Turn these switches on, each when its module is imported; a name that ends in .py is a user's file."""
     by_module: dict[str, list[tuple[str, Change]]] = {}
     for name in filter(None, names):
         try:
@@ -177,7 +177,7 @@ def _cudnn_attention(torch: Any, effects: Effects) -> None:  # noqa: ANN401
 
 
 def _around_models(torch: Any, change: Callable[[Any, Any, Any, Any], Any]) -> None:  # noqa: ANN401
-    """Let `change` call the modules that no other module calls: it gets the call, the module, and its arguments."""
+    """Let `change` call outermost modules: it receives the call, the module, and its arguments."""
     call = torch.nn.Module.__call__
     depth = [0]
 
@@ -209,7 +209,7 @@ def _bf16(torch: Any, effects: Effects) -> None:  # noqa: ANN401
 
 
 def _bf16_weights(torch: Any, effects: Effects) -> None:  # noqa: ANN401
-    """Convert models to BF16 when they are first called without gradients; they take and return what they did."""
+    """Convert models to BF16 when they are first called without gradients; inputs and outputs keep their types."""
     converted: Any = WeakKeyDictionary()
 
     def with_type(value: Any, old: Any, new: Any) -> Any:  # noqa: ANN401
@@ -249,7 +249,7 @@ def _each_tensor(torch: Any, value: Any, change: Callable[[Any], Any]) -> Any:  
 
 
 def _channels_last(torch: Any, effects: Effects) -> None:  # noqa: ANN401
-    # by module, the numbers of dimensions of what its convolutions take
+    # by module, the numbers of dimensions of the weights of its convolutions
     changed: Any = WeakKeyDictionary()
     formats = {_IMAGE: torch.channels_last, _VOLUME: torch.channels_last_3d}
     kinds = (torch.nn.Conv2d, torch.nn.Conv3d)
@@ -279,7 +279,7 @@ _MODES_WITH_GRAPHS = ("reduce-overhead", "max-autotune")
 
 
 def _compiled(name: str, **options: Any) -> Change:  # noqa: ANN401
-    """Return the switch that compiles the models of a program, each when it is called first."""
+    """Return the switch that compiles the models of a program, each at its first call."""
 
     def change_torch(torch: Any, effects: Effects) -> None:  # noqa: ANN401
         compiled: Any = WeakKeyDictionary()
@@ -296,10 +296,10 @@ def _compiled(name: str, **options: Any) -> Change:  # noqa: ANN401
                 if not effects.applies(name):
                     return call(module, *given, **named)
                 try:
-                    # in place, so that all who hold the module call what is compiled
+                    # in place, so that all references to the module call the compiled code
                     module.forward = torch.compile(forward, **options)
                     return call(module, *given, **named)
-                except Exception as error:  # noqa: BLE001 (what cannot be compiled runs as it was)
+                except Exception as error:  # noqa: BLE001 (a model that cannot be compiled runs unchanged)
                     module.forward = forward
                     effects.failed(name, error)
                     effects.count[name] -= 1
@@ -349,7 +349,7 @@ def _cuda_graphs(torch: Any, effects: Effects) -> None:  # noqa: ANN401
 
 
 def _compile_dynamic(torch: Any, effects: Effects) -> None:  # noqa: ANN401
-    """Let what the program compiles be compiled for all shapes at once."""
+    """Compile the functions that the program compiles for all shapes at once."""
     compile_now = torch.compile
 
     @wraps(compile_now)
@@ -362,7 +362,7 @@ def _compile_dynamic(torch: Any, effects: Effects) -> None:  # noqa: ANN401
 
 
 def _gc_freeze(torch: Any, effects: Effects) -> None:  # noqa: ANN401
-    """Take what exists at the first call of a model out of garbage collection."""
+    """Exclude objects that exist at the first call of a model from garbage collection."""
 
     def change(call: Any, module: Any, given: Any, named: Any) -> Any:  # noqa: ANN401
         if not effects.count["gc_freeze"] and effects.applies("gc_freeze"):
@@ -376,11 +376,11 @@ def _gc_freeze(torch: Any, effects: Effects) -> None:  # noqa: ANN401
 def _reduce_once(torch: Any, effects: Effects) -> None:  # noqa: ANN401
     """Reduce gradients only in the last pass before an update, once two updates had the same number of passes.
 
-    Whether the next update comes earlier cannot be known: its gradients would not be reduced, and results differ.
+    The next update may come after fewer passes: then its gradients are not reduced, and results differ.
     """
     parallel = torch.nn.parallel.DistributedDataParallel
     forward = parallel.forward
-    # passes since the last update, of the update before it, and of the one before that
+    # the passes since the last update, and those of the two updates before
     passes = [0, 0, 0]
 
     def update(*_: Any) -> None:  # noqa: ANN401
@@ -402,7 +402,7 @@ def _reduce_once(torch: Any, effects: Effects) -> None:  # noqa: ANN401
 
 
 def _fused_optimizer(torch: Any, effects: Effects) -> None:  # noqa: ANN401
-    """Create Adam, AdamW, SGD and Adagrad fused, unless the program says what it wants."""
+    """Create Adam, AdamW, SGD and Adagrad with fused=True, unless the program sets the option."""
     for kind in ("Adam", "AdamW", "SGD", "Adagrad"):
         optimizer = getattr(torch.optim, kind, None)
         if optimizer is not None:
@@ -415,7 +415,7 @@ def _fuse(optimizer: Any, effects: Effects) -> None:  # noqa: ANN401
     @wraps(create)
     def init(self: Any, params: Any, *given: Any, **named: Any) -> None:  # noqa: ANN401
         params = list(params)
-        # AdamW is an Adam, and is created as one, too
+        # AdamW is a subclass of Adam, and calls its constructor
         if named.get("fused") is None and not getattr(self, "nightsight_fuses", False):
             self.nightsight_fuses = True
             if effects.applies("fused_optimizer"):
@@ -433,7 +433,7 @@ def _fuse(optimizer: Any, effects: Effects) -> None:  # noqa: ANN401
 
 
 def _options(name: str, kind: str, wanted: Callable[[dict[str, Any]], dict[str, Any]]) -> Change:
-    """Return the switch that adds `wanted` options when a class is created; it gets what the program says."""
+    """Return the switch that adds options when a class is created; `wanted` receives the program's options."""
 
     def change(module: Any, effects: Effects) -> None:  # noqa: ANN401
         changed_class = getattr(module, kind)
@@ -441,7 +441,7 @@ def _options(name: str, kind: str, wanted: Callable[[dict[str, Any]], dict[str, 
 
         @wraps(create)
         def init(self: Any, *given: Any, **named: Any) -> None:  # noqa: ANN401
-            # by name, whether the program gives an option by name or by position
+            # by name, whether the program passes an option by name or by position
             _, *names = signature(create).parameters
             arguments = {**dict(zip(names, given)), **named}  # noqa: B905 (Python 3.8)
             changed = wanted(arguments)
@@ -460,7 +460,7 @@ def _loader(name: str, wanted: Callable[[dict[str, Any]], dict[str, Any]]) -> tu
 
 
 def _ddp(name: str, **wanted: Any) -> tuple[str, Change]:  # noqa: ANN401
-    """Return the switch that changes options of DistributedDataParallel which the program leaves at their defaults."""
+    """Return the switch that changes options of DistributedDataParallel that the program does not set."""
 
     def missing(named: dict[str, Any]) -> dict[str, Any]:
         return {option: value for option, value in wanted.items() if not named.get(option)}
@@ -487,7 +487,7 @@ def _pinned(named: dict[str, Any]) -> dict[str, Any]:
 
 
 def _non_blocking(torch: Any, effects: Effects) -> None:  # noqa: ANN401
-    """Let copies of pinned tensors to the GPU not block."""
+    """Make copies of pinned tensors to the GPU non-blocking."""
     for name in ("to", "cuda"):
         copy = getattr(torch.Tensor, name)
 
@@ -504,19 +504,19 @@ def _non_blocking(torch: Any, effects: Effects) -> None:  # noqa: ANN401
 
 
 def _pinned_copies(torch: Any, effects: Effects) -> None:  # noqa: ANN401
-    """Let large copies to the GPU come from pinned memory, and not block.
+    """Make large copies to the GPU from pinned memory, without blocking.
 
-    What is copied again, such as a dataset in memory, is pinned as a whole, until it changes.
+    A tensor that is copied repeatedly, such as a dataset in memory, is pinned as a whole until it changes.
     """
     copies: dict[int, tuple[Any, int, Any]] = {}
 
     def in_pinned(tensor: Any) -> Any:  # noqa: ANN401
-        # in the order of its dimensions: convolutions choose by it
+        # in the order of its dimensions, by which convolutions choose their kernels
         return torch.empty_like(tensor, pin_memory=True).copy_(tensor.detach())
 
     def pinned(tensor: Any) -> Any:  # noqa: ANN401
         base = tensor if tensor._base is None else tensor._base
-        # memory of NumPy or of another process can change without a trace
+        # memory of NumPy or of another process can change unnoticed
         if not base.untyped_storage().resizable():
             return in_pinned(tensor)
         key = id(base)
@@ -551,9 +551,9 @@ def _pinned_copies(torch: Any, effects: Effects) -> None:  # noqa: ANN401
 
 
 class _Later:
-    """A number that is still on the GPU: read when the program looks at it. Sums of such numbers stay there."""
+    """A number on the GPU that is read when the program uses it. Sums of such numbers stay on the GPU."""
 
-    # the method of tensors that waits
+    # the blocking method of tensors
     read: Any = None
 
     def __init__(self, tensor: Any) -> None:  # noqa: ANN401
@@ -577,7 +577,7 @@ class _Later:
 
 
 def _of_later(name: str) -> Callable[..., Any]:
-    """Return an operation of `_Later`: with a number it stays on the GPU, with anything else it is a float's."""
+    """Return an operation of `_Later`: with numbers, it runs on the GPU; otherwise, it is the operation of a float."""
     reverse = f"__{name[3:]}" if name.startswith("__r") else f"__r{name[2:]}"
 
     def operate(self: Any, *others: Any) -> Any:  # noqa: ANN401
@@ -585,7 +585,7 @@ def _of_later(name: str) -> Callable[..., Any]:
             return _Later(getattr(self._tensor, name)(*(getattr(other, "_tensor", other) for other in others)))
         plain = [float(other) if type(other) is _Later else other for other in others]
         result = getattr(float(self), name)(*plain)
-        # of a tensor, for example, which knows floats
+        # the operation of a tensor, for example, which accepts floats
         return getattr(plain[0], reverse)(float(self)) if result is NotImplemented and name in _BINARY else result
 
     return operate
@@ -602,7 +602,7 @@ for _name in (
 
 
 def _deferred_item(torch: Any, effects: Effects) -> None:  # noqa: ANN401
-    """Let `.item()` of a floating-point number on the GPU return at once."""
+    """Make `.item()` of a floating-point number on the GPU return immediately."""
     item = torch.Tensor.item
 
     @wraps(item)
@@ -619,7 +619,7 @@ def _deferred_item(torch: Any, effects: Effects) -> None:  # noqa: ANN401
 
 
 def _stored_activations(module: Any, effects: Effects) -> None:  # noqa: ANN401
-    """Keep activations instead of computing them again."""
+    """Keep activations instead of recomputing them."""
     kept = {"use_reentrant", "context_fn", "determinism_check", "debug", "preserve_rng_state", "early_stop"}
     checkpoint = module.checkpoint
 
@@ -654,14 +654,14 @@ def _without(path: str, name: str) -> Change:
 
 
 def _sdpa(torch: Any, effects: Effects) -> None:  # noqa: ANN401
-    """Let modules that have their attention in two forms use the fused one, and fuse what is written out."""
+    """Let modules with two forms of attention use the fused one, and fuse attention written out by hand."""
     seen: Any = WeakKeyDictionary()
 
     def change(call: Any, module: Any, given: Any, named: Any) -> Any:  # noqa: ANN401
         if module not in seen:
             seen[module] = True
             for inner in module.modules():
-                # timm and what is made after it
+                # timm, and libraries that follow its convention
                 if getattr(inner, "fused_attn", None) is False and effects.applies("sdpa"):
                     inner.fused_attn = True
         return call(module, *given, **named)
@@ -691,7 +691,7 @@ def _sdpa_of_transformers(transformers: Any, effects: Effects) -> None:  # noqa:
 
 
 def _no_dropout(module: Any, effects: Effects) -> None:  # noqa: ANN401
-    """Drop nothing, so that a program that draws other random numbers computes the same."""
+    """Disable dropout, so that a program with different random numbers computes the same results."""
     for name in ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout"):
         if hasattr(module, name):
             setattr(module, name, _all_kept(getattr(module, name), effects))
@@ -714,7 +714,7 @@ def _no_dropout(module: Any, effects: Effects) -> None:  # noqa: ANN401
 
 
 def _nudged(name: str, share: float | None) -> Change:
-    """Return the switch that changes all weights a little, each when its model is first called.
+    """Return the switch that perturbs all weights, each at the first call of its model.
 
     share: how much; None: by as much as another order of operations may change what the model computes.
     """
@@ -728,11 +728,12 @@ def _nudged(name: str, share: float | None) -> Change:
                 modules[module] = True
                 effects.count[name] += 1
                 for number, weight in enumerate(module.parameters()):
-                    # weights that are shared or of a part that was called before have theirs; lazy ones have no values
+                    # shared weights, and those of a part that was called before, are already perturbed; lazy ones have
+                    # no values
                     with torch.no_grad(), suppress(Exception):
                         if weight.is_floating_point() and id(weight) not in weights:
                             weights.add(id(weight))
-                            # the program's own random numbers stay as they are
+                            # the program's own random numbers do not change
                             generator = torch.Generator(weight.device).manual_seed(number)
                             noise = torch.randn(weight.shape, generator=generator, device=weight.device)
                             weight.mul_(1 + (share or _rounding(torch, module, weight)) * noise.to(weight.dtype))
@@ -744,7 +745,7 @@ def _nudged(name: str, share: float | None) -> Change:
 
 
 def _rounding(torch: Any, module: Any, weight: Any) -> float:  # noqa: ANN401
-    """Return the relative error of an operation: of 10 bits or so for TF32, BF16 and FP16, or of FP32."""
+    """Return the relative error of an operation: that of about 10 bits for TF32, BF16 and FP16, or that of FP32."""
     backends, has_images = torch.backends, any(isinstance(inner, torch.nn.Conv2d) for inner in module.modules())
     is_coarse = torch.is_autocast_enabled() or weight.element_size() < _SINGLE
     is_tf32 = backends.cuda.matmul.allow_tf32 or (has_images and backends.cudnn.allow_tf32)
@@ -789,11 +790,11 @@ SWITCHES: dict[str, tuple[str, Change]] = {
     "stored_activations": ("torch.utils.checkpoint", _stored_activations),
     "keep_cache": ("torch", _without("cuda.empty_cache", "keep_cache")),
     "no_synchronize": ("torch", _without("cuda.synchronize", "no_synchronize")),
-    # not fixes: for comparing results
+    # not fixes, but aids for comparing results
     "no_dropout": ("torch.nn.functional", _no_dropout),
     "nudged_rounding": ("torch", _nudged("nudged_rounding", None)),
     "nudged_precision": ("torch", _nudged("nudged_precision", _COARSE)),
 }
-"""The module that a switch waits for, and the change of it; nightsight/results/switches.py says what each is for."""
+"""The module that a switch waits for, and its change; nightsight/results/switches.py describes each switch."""
 _SECOND: dict[str, tuple[str, Change]] = {"sdpa": ("transformers.modeling_utils", _sdpa_of_transformers)}
-"""Of switches that change two modules, the other."""
+"""The second module of switches that change two."""

@@ -1,6 +1,6 @@
-"""Tells when the NVTX ranges of a program begin and end: those of the package nvtx and of torch.cuda.nvtx.
+"""Report when the NVTX ranges of a program begin and end: those of the package nvtx and of torch.cuda.nvtx.
 
-Their functions are changed when they are imported, in a program that need not know of it. Imports nothing of its
+Their functions are wrapped when they are imported, without changes to the program. Imports nothing of its
 folder, because it is loaded by path into any program; that may run a Python older than ours.
 """
 
@@ -24,7 +24,7 @@ class Ranges(NamedTuple):
 
 
 def watch_ranges(ranges: Ranges) -> None:
-    """Watch the modules that make ranges, from when they are imported."""
+    """Watch the modules that make ranges, once they are imported."""
     on_import(
         {
             "nvtx.nvtx": lambda module: _watch_nvtx(module, ranges),
@@ -34,7 +34,7 @@ def watch_ranges(ranges: Ranges) -> None:
 
 
 def on_import(changes: dict[str, Callable[[Any], object]]) -> None:
-    """Change modules once they are imported; those that are, now. A change that fails is left out."""
+    """Change modules once they are imported, or now if they already are. A change that fails is skipped."""
     for name in changes.keys() & sys.modules.keys():
         with suppress(Exception):
             changes[name](sys.modules[name])
@@ -122,7 +122,7 @@ def _after(module: Any, name: str, note: Callable[..., object]) -> None:  # noqa
 
 
 class _Finder:
-    """Finds the modules to change as Python would have, and changes them once they are loaded."""
+    """Finds the modules to change with Python's own finders, and changes them once they are loaded."""
 
     def __init__(self, changes: dict[str, Callable[[Any], object]]) -> None:
         self.changes = changes
@@ -130,7 +130,7 @@ class _Finder:
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:  # noqa: ANN401
         """Return the spec of a module to change, with a loader that changes it; None for all others."""
-        # another finder of ours that changes the same module asks this one, too
+        # another of our finders for the same module also asks this one
         if name not in self.changes or self.asking == name:
             return None
         others = (finder for finder in list(sys.meta_path) if finder is not self and hasattr(finder, "find_spec"))

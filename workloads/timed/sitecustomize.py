@@ -1,16 +1,17 @@
-"""Notes when the steps of a program begin, or names what it does: Python runs this first if it finds it on its path.
+"""Record when the steps of a program begin, or name its parts: Python runs this file first if it is on its path.
 
-With $NIGHTSIGHT_NAMES, PyTorch's modules and others get names for a profiler (`injected/naming.py`); with
-$NIGHTSIGHT_SAVES, a profiler saves its buffers before the process ends (`injected/saving.py`); with $NIGHTSIGHT_PROOF,
-what it computes is recorded, and the switches in $NIGHTSIGHT_SWITCHES are on, or, with $NIGHTSIGHT_SEARCH, only count
-what they would change; the functions in $NIGHTSIGHT_FUNCTIONS are timed and recorded (`injected/functions.py`); with
-$NIGHTSIGHT_LIMIT, the program ends after some steps or seconds. The times are of a run
-without it, and have the same names: those of NVTX ranges, of modules that no other module calls, of backward passes
-and data loaders when they begin, of optimizers when their step ends. Each that is not inside one that repeats gets two
-times: that of the CPU, and that at which the GPU has done all work given to the current stream before, by a CUDA event
-(some microseconds each, for a few per step). The times of each process go to a separate file in the folder
-$NIGHTSIGHT_TIMES when it ends. The program must not notice: whatever fails here is left out. Runs in the program's
-Python, which may be older than ours.
+Environment variables choose what it does. $NIGHTSIGHT_NAMES: PyTorch's modules and others get names for a profiler
+(`injected/naming.py`). $NIGHTSIGHT_SAVES: a profiler saves its buffers before the process ends (`injected/saving.py`).
+$NIGHTSIGHT_PROOF: the results of the program are recorded, and the switches in $NIGHTSIGHT_SWITCHES are on, or, with
+$NIGHTSIGHT_SEARCH, only count their possible changes; the functions in $NIGHTSIGHT_FUNCTIONS are timed and recorded
+(`injected/functions.py`). $NIGHTSIGHT_LIMIT: the program ends after some steps or seconds.
+
+Times are recorded in a run without a profiler, by the same names: at the beginning of NVTX ranges, of outermost
+modules, of backward passes and data loaders, and at the end of optimizer steps. Each beginning that is not inside a
+repetition gets two times: that of the CPU, and that at which the GPU has done all earlier work of the current stream,
+by a CUDA event (some microseconds each, for a few per step). Each process writes its times to a separate file in the
+folder $NIGHTSIGHT_TIMES when it ends. The program must not be affected: failures here are ignored. Runs in the
+program's Python, which may be older than ours.
 """
 
 from __future__ import annotations
@@ -29,26 +30,26 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Callable, Collection  # noqa: UP035 (Python 3.8)
 
-# of the time: what the ranges of modules, and the times of their calls, may cost
+# the share of the time that ranges of modules, and timing their calls, may cost
 _SPARING = 0.02
-# calls that are noted before it is known what that costs; times that are kept, at most half of them of calls
+# the calls that are recorded before their cost is known; the times that are kept, at most half of them for calls
 _FEW = 100
 _MOST = 50_000
 # a range inside one that has started this often is part of its repetitions
 _OFTEN = 3
 _NUMBER = re.compile("(?<![A-Za-z0-9])[0-9]+(?![A-Za-z0-9])")
-# a program does not end before some step has begun this often: fewer cannot be timed
+# a program does not end before a step has begun this often: fewer steps cannot be timed
 _TIMED = 5
-# of the steps so far: how many more all ranks of a job make when the time of one is over
+# the share of its steps so far that each rank of a job still runs when the time of one rank is over
 _LATER = 10
 _OPTIMIZER = "Optimizer.step#"
 _STEP = "step (ends with "
 
 
 class Times:
-    """What began, in order: path, thread, CPU time in ns, CUDA event (None without CUDA), and a second CPU time.
+    """The beginnings, in order: path, thread, CPU time in ns, CUDA event (None without CUDA), and a second CPU time.
 
-    That is the same, but for steps that end with an optimizer's: there it is when that began.
+    Both CPU times are equal, except for steps that end with an optimizer step: there the second one is its beginning.
     """
 
     def __init__(self, folder: str) -> None:
@@ -62,7 +63,7 @@ class Times:
         self.limit: Limit | None = None
 
     def begin(self, label: str) -> None:
-        """Note that a range begins on this thread, and what it is in."""
+        """Record that a range begins on this thread, and the ranges around it."""
         around, inside = self.stack[-1] if self.stack else ("", False)
         path = f"{around} / {label}" if around else label
         self.stack.append((path, inside or self.counts[self._counted(path)] >= _OFTEN))
@@ -76,10 +77,10 @@ class Times:
         return family
 
     def note(self, path: str, since_ns: int = 0) -> None:
-        """Take the time of what begins; of a step that ends with what began at `since_ns`, that of its end."""
+        """Take the time of a beginning; for a step that ends with a call begun at `since_ns`, the time of its end."""
         if len(self.began) < _MOST:
             if not self.began:
-                # not earlier: what is registered first runs last, after others have taken CUDA down
+                # not earlier: the handler that is registered first runs last, after CUDA has shut down
                 atexit.register(self.save)
             now = time.perf_counter_ns()
             self.began.append((path, threading.get_ident(), now, _event(), since_ns or now))
@@ -96,26 +97,26 @@ class Times:
                 save_and_leave(0)
 
     def end(self) -> None:
-        """Note that the innermost range of this thread ends."""
+        """Record that the innermost range of this thread ends."""
         if self.stack:
             self.stack.pop()
 
     @property
     def stack(self) -> list[tuple[str, bool]]:
-        """The ranges that are open on this thread: path, and whether what begins inside is part of a repetition."""
+        """The open ranges of this thread: path, and whether ranges inside are part of a repetition."""
         stack: list[tuple[str, bool]] = self.local.__dict__.setdefault("stack", [])
         return stack
 
     def enter(self, name: str) -> None:
-        """Note that one of PyTorch's functions is called on this thread.
+        """Record that one of PyTorch's functions is called on this thread.
 
-        Ranges count as if there were no calls, because a program with ranges has no need of names for them.
+        Ranges are counted independently of calls, because a program with ranges needs no names for calls.
         """
         now, (open_calls, ranges) = time.perf_counter_ns(), (self.entered, self.stack)
         inside = bool((open_calls and open_calls[-1][1]) or (ranges and ranges[-1][1]))
         family = self._counted(name)
         open_calls.append((name, inside or self.counts[family] >= _OFTEN, now))
-        # steps of optimizers are noted when they end, and always
+        # steps of optimizers are always recorded, when they end
         if inside or name.startswith(_OPTIMIZER):
             return
         if family in self.left_out or len(self.began) > _MOST // 2:
@@ -125,7 +126,7 @@ class Times:
         self._afford(family, now, time.perf_counter_ns() - now)
 
     def _afford(self, family: str, now: int, spent_ns: int) -> None:
-        """Leave out the most frequent calls once calls cost too much: they are hardly steps."""
+        """Exclude the most frequent calls once calls cost too much: they are unlikely to be steps."""
         self.calls[family] += 1
         self.since_ns, self.spent_ns = self.since_ns or now, self.spent_ns + spent_ns
         if sum(self.calls.values()) >= _FEW and self.spent_ns > _SPARING * (now - self.since_ns):
@@ -135,7 +136,7 @@ class Times:
             self.since_ns, self.spent_ns = now, 0
 
     def leave(self, _: object = None) -> None:
-        """Note that the innermost call ends: that of an optimizer, unless it is part of another's, ends a step."""
+        """Record that the innermost call ends; the call of an outermost optimizer ends a step."""
         name, _, since_ns = self.entered.pop()
         if name.startswith(_OPTIMIZER) and not any(outer.startswith(_OPTIMIZER) for outer, *_ in self.entered):
             self.note(f"{_STEP}{name[len(_OPTIMIZER) :]})", since_ns)
@@ -166,7 +167,8 @@ class Times:
 class Limit:
     """After how many steps of a family, or else after how many seconds, a program ends; from "STEPS SECONDS FAMILY".
 
-    The seconds begin with what repeats first: how long imports take does not matter.
+    The seconds
+    count from the first repetition, so the time of imports does not matter.
     """
 
     def __init__(self, text: str, folder: str) -> None:
@@ -176,11 +178,11 @@ class Limit:
         self.agreed = Path(folder) / "agreed"
 
     def is_reached(self, family: str) -> bool:
-        """Count what begins; return whether it is enough."""
+        """Count a beginning; return whether the limit is reached."""
         self.noted[family] += 1
         self.ends = self.ends or time.monotonic() + self.seconds
         if self.family:
-            # the last begins when it is the turn of the next
+            # the last step ends when the next one begins
             return family == self.family and self.noted[family] > self.steps
         if self.noted[family] <= _TIMED or time.monotonic() < self.ends:
             return False
@@ -192,9 +194,9 @@ class Limit:
         return False
 
     def _agree(self, family: str) -> tuple[int, str]:
-        """Return the step after which all ranks of a job end: one that is left alone waits for the others.
+        """Return the step after which all ranks of a job end, because a single rank would wait for the others.
 
-        The first whose time is over says when, some steps later, as others may be ahead.
+        The first rank whose time is over chooses it, some steps ahead, because other ranks may be further.
         """
         own = self.agreed.with_suffix(f".{os.getpid()}")
         own.write_text(f"{self.noted[family] + max(2, self.noted[family] // _LATER)} {family}", encoding="utf-8")
@@ -206,12 +208,12 @@ class Limit:
 
 
 def _family(path: str) -> str:
-    """Return a path without numbers, as the times are summed up by."""
+    """Return a path without numbers, by which times are summed."""
     return _NUMBER.sub("#", path).replace("##", "#")
 
 
 def _is_rank() -> bool:
-    """Whether this process works with others of a job."""
+    """Whether this process is one of several ranks of a job."""
     distributed: Any = sys.modules.get("torch.distributed")
     with suppress(Exception):
         return bool(distributed.is_initialized() and distributed.get_world_size() > 1)
@@ -219,7 +221,7 @@ def _is_rank() -> bool:
 
 
 def _is_worker() -> bool:
-    """Whether this process is a worker of a loader, which may call models, too."""
+    """Whether this process is a DataLoader worker, which may also call models."""
     loading: Any = sys.modules.get("torch.utils.data")
     return bool(loading and loading.get_worker_info())
 
@@ -229,7 +231,7 @@ _leave = os._exit
 
 
 def save_and_leave(status: int) -> None:
-    """End this process at once, with what was recorded saved; nothing else that is registered runs."""
+    """End this process at once, after saving the records; exit handlers do not run."""
     for save in _SAVES:
         with suppress(Exception):
             save()
@@ -264,7 +266,7 @@ def _on_gpu(events: list[Any]) -> list[int | None]:
 
 
 def _injected(name: str) -> Any:  # noqa: ANN401
-    """Load one of the modules that are made for any program, by path: nothing of ours is on its path."""
+    """Load one of the modules for arbitrary programs by path: none of our files are on the program's path."""
     path = Path(__file__).resolve().parents[1] / "injected" / f"{name}.py"
     spec: Any = importlib.util.spec_from_file_location(f"nightsight_{name}", path)
     sys.modules[spec.name] = module = importlib.util.module_from_spec(spec)
@@ -273,7 +275,7 @@ def _injected(name: str) -> Any:  # noqa: ANN401
 
 
 def start(folder: str) -> Times:
-    """Watch the modules that make ranges, and PyTorch's functions, from when they are imported."""
+    """Watch the modules that make ranges, and PyTorch's functions, once they are imported."""
     times, watching = Times(folder), _injected("watching")
     watching.watch_ranges(watching.Ranges(times.begin, times.end, times.note))
 
@@ -287,13 +289,13 @@ def start(folder: str) -> Times:
     _SAVES.append(times.save)
     if os.environ.get("NIGHTSIGHT_LIMIT"):
         times.limit = Limit(os.environ["NIGHTSIGHT_LIMIT"], folder)
-    # it runs nothing that is registered
+    # it runs no exit handlers
     os._exit = save_and_leave  # type: ignore[assignment]
     return times
 
 
 def name(words: Collection[str]) -> None:
-    """Name what the program does, from when it imports torch: see `injected/naming.py`."""
+    """Name the parts of the program once it has imported torch: see `injected/naming.py`."""
     watching = _injected("watching")
     share = _SPARING if "sparing" in words else 0.0
 
