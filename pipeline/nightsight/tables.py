@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from nightsight.intervals import Flags, Ints, innermost, outer
+from nightsight.intervals import Flags, Ints, in_order, innermost, outer
 
 INT: Final = "int64"
 NULLABLE: Final = "int64[pyarrow]"
@@ -91,6 +91,8 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = {
     "syncs": {**_SPAN, **_ON_STREAM, "kind": INT, "event": NULLABLE, "record": NULLABLE},
     # calls of cudaEventRecord: waiting for a record means waiting for the work submitted to the stream before it
     "event_records": {"process": INT, "stream": INT, "correlation": NULLABLE, "event": NULLABLE, "record": NULLABLE},
+    # nodes of CUDA graphs when they were made; original: the node that this is a copy of
+    "graph_nodes": {"start_ns": INT, **_ON_THREAD, "node": INT, "original": NULLABLE},
     # operators of PyTorch, which can be nested. shapes, types, inputs, strides: of the arguments, as compact JSON in
     # PyTorch's words ("" if not recorded): [[64,256],[256],[]], ["float","c10::BFloat16","Scalar"], ["","","1"]
     # (values of non-tensors) and [[256,1],[1],[]] (0 along an axis that repeats one value). sequence: autograd's
@@ -528,15 +530,15 @@ def nest(spans: pd.DataFrame) -> pd.DataFrame:
     return spans.assign(parent=parent, level=levels(parent))
 
 
-def innermost_of(spans: pd.DataFrame, thread: Ints, time: Ints) -> Ints:
-    """Return the row of the innermost of `spans` that is open on a thread at each of these times, -1 for none."""
+def innermost_of(spans: pd.DataFrame, keys: Ints, time: Ints, *, by: str = "thread") -> Ints:
+    """Return the row of the innermost of `spans` open at each of these times on its thread (`by`), -1 for none."""
     row = np.full(len(time), -1, dtype=np.int64)
-    requests: Any = pd.DataFrame({"thread": thread}).groupby("thread").indices
+    requests: Any = pd.DataFrame({by: keys}).groupby(by).indices
     starts, ends = spans["start_ns"].to_numpy(), spans["end_ns"].to_numpy()
-    threads: Any = spans.groupby("thread").indices
-    for key, rows in threads.items():
+    groups: Any = spans.groupby(by).indices
+    for key, rows in groups.items():
         if key in requests:
-            ordered = rows[np.lexsort((-ends[rows], starts[rows]))]
+            ordered = rows[in_order(starts[rows], -ends[rows])]
             inner = innermost(starts[ordered], ends[ordered], outer(ends[ordered]), time[requests[key]])
             row[requests[key]] = np.where(inner >= 0, ordered[inner], -1)
     return row

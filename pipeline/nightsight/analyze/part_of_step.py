@@ -12,7 +12,7 @@ import numpy as np
 
 from nightsight.events.frameworks import PYTORCH, framework_of
 from nightsight.events.loops import Loop, launched_work, loops_of
-from nightsight.events.ranges import LEAST, nested_ranges
+from nightsight.events.ranges import LEAST, recorded_ranges
 from nightsight.events.timeline import Timeline
 from nightsight.model.report import Finding, Profile
 from nightsight.tables import MODULE
@@ -45,7 +45,7 @@ def part_of_step(timeline: Timeline) -> Iterator[Finding]:
 
 def _around(profile: Profile, loop: Loop) -> str:
     """Return what is around all repetitions of a loop and occurs too rarely to be a loop: a step, or a model's call."""
-    ranges = nested_ranges(profile)
+    ranges = recorded_ranges(profile)
     ranges = ranges[(ranges["process"] == loop.process) & ~ranges["is_open"]]
     is_step, is_call = ranges["name"] == _PROFILER_STEP, ranges["style"] == MODULE
     for is_kind, words in ((is_step, "one step of torch.profiler"), (is_call, "one call of `{}`")):

@@ -14,14 +14,14 @@ import pandas as pd
 
 from nightsight.analyze.analysis import Analysis, Table
 from nightsight.analyze.ranges.callers import OUTSIDE, owner_rows
-from nightsight.analyze.ranges.owners import owners_at
+from nightsight.analyze.ranges.owners import operation_owners, owners_at
 from nightsight.analyze.split import Waits, busy_categories, device_splits, find_waits
 from nightsight.analyze.step_work import copy_names
 from nightsight.events.categories import Categories
 from nightsight.events.kernel_labels import family_of
 from nightsight.events.names import GRAPH
 from nightsight.events.operators import launching_operators, nested_operators, operator_modules
-from nightsight.events.ranges import repetitions, without_numbers
+from nightsight.events.ranges import recorded_ranges, repetitions, without_numbers
 from nightsight.events.timeline import Timeline, by_device, positions
 from nightsight.events.unseen import pauses
 from nightsight.intervals import Codes, Flags, Floats, Ints, Spans, clipped_union, cut, gaps, shared, shares, without
@@ -136,7 +136,7 @@ def _places(timeline: Timeline) -> tuple[Codes, list[str]]:
     the module, else the outermost operator.
     """
     paths, texts = _paths(timeline)
-    place = paths[owner_rows(timeline, timeline.operations.call)]
+    place = paths[operation_owners(timeline)]
     if not len(timeline.profile.tables.get("cpu_ops", ())):
         return place, texts
     enclosing, operators = _operators(timeline)
@@ -260,7 +260,7 @@ def _idle_pieces(
 
 def _edges(timeline: Timeline, process: int) -> Ints:
     """Return all times at which a range of a process begins or ends."""
-    ranges = repetitions(timeline.profile)
+    ranges = recorded_ranges(timeline.profile)
     is_of_process = ranges["process"].to_numpy() == process
     return np.concatenate([ranges[name].to_numpy()[is_of_process] for name in ("start_ns", "end_ns")])
 

@@ -9,7 +9,7 @@ import pandas as pd
 from nightsight.analyze.analysis import Analysis, Table
 from nightsight.analyze.split import device_splits
 from nightsight.events.operators import nested_operators
-from nightsight.events.ranges import NUMBER, nested_ranges, without_numbers
+from nightsight.events.ranges import NUMBER, recorded_ranges, without_numbers
 from nightsight.events.timeline import Timeline
 from nightsight.events.unseen import PAUSED, pauses, unseen
 from nightsight.events.window import MEASURED_RANGE
@@ -131,7 +131,7 @@ def _first_number(timeline: Timeline) -> int:
 
     It is in the name of the step's range if these count up; otherwise it is the position of the step in the capture.
     """
-    window, ranges = timeline.window, nested_ranges(timeline.profile)
+    window, ranges = timeline.window, recorded_ranges(timeline.profile)
     paths = ranges["path"].cat
     is_step = without_numbers(paths.categories).str.removeprefix(f"{MEASURED_RANGE} / ") == window.family
     steps = ranges[np.append(is_step, False)[paths.codes]]

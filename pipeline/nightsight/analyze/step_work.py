@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from nightsight.analyze.analysis import Analysis, Table
-from nightsight.analyze.ranges.owners import call_owners
+from nightsight.analyze.ranges.owners import operation_owners
 from nightsight.events.names import GRAPH, api_names
 from nightsight.events.operators import launching_operators, nested_operators
 from nightsight.events.ranges import repetitions
@@ -68,7 +68,7 @@ def _kinds_of_work(timeline: Timeline) -> Iterator[_StepEvents]:
             yield _StepEvents(kind, _names(table, frame), process, begin[rows], length[rows], size)
     for kind, table in (("call", "api_calls"), ("range", "ranges")):
         if table in tables and len(tables[table]):
-            frame = tables[table] if table == "api_calls" else repetitions(timeline.profile)
+            frame = tables[table] if table == "api_calls" else repetitions(timeline.profile).query("not in_graph")
             start, end, process = (frame[name].to_numpy(dtype=np.int64) for name in ("start_ns", "end_ns", "process"))
             yield _StepEvents(kind, _names(table, frame), process, start, end - start)
     if "cpu_ops" in tables and len(tables["cpu_ops"]):
@@ -172,7 +172,7 @@ def _places(timeline: Timeline) -> dict[str, str]:
         return {}
     kernels, call = tables["kernels"], timeline.operations.call[: len(tables["kernels"])]
     paths = repetitions(timeline.profile)["path"]
-    owner = np.where(call >= 0, np.append(call_owners(timeline)[0], -1)[call], -1)
+    owner = operation_owners(timeline)[: len(call)]
     path = np.where(owner >= 0, np.append(np.asarray(paths.cat.codes, dtype=np.int64), -1)[owner], -1)
     operator, operators = np.full(len(call), -1), np.empty(0, dtype=object)
     if "cpu_ops" in tables and len(tables["cpu_ops"]):

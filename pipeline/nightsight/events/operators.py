@@ -12,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
+from nightsight.events.graph_nodes import node_origins
 from nightsight.events.timeline import Timeline, of_capture
 from nightsight.intervals import Ints, in_order, outer
 from nightsight.tables import categorical, innermost_of, integers, levels
@@ -96,14 +97,21 @@ def nested_operators(timeline: Timeline) -> Operators:
 
 @of_capture
 def launching_operators(timeline: Timeline) -> Ints:
-    """Return, for each GPU operation, the row in cpu_ops of the operator that launched it, -1 for none."""
+    """Return, for each GPU operation, the row in cpu_ops of the operator that launched it, -1 for none.
+
+    An operation of a CUDA graph belongs to the operator that was captured.
+    """
     call = timeline.operations.call
     if "cpu_ops" not in timeline.profile.tables or not (call >= 0).any():
         return np.full(len(call), -1, dtype=np.int64)
     calls, operators = timeline.profile.table("api_calls"), timeline.profile.table("cpu_ops")
     launching = np.unique(call[call >= 0])
     operator_of_call = innermost_of(operators, *(calls[name].to_numpy()[launching] for name in ("thread", "start_ns")))
-    return np.where(call >= 0, np.append(operator_of_call, -1)[np.searchsorted(launching, call)], -1)
+    launched = np.where(call >= 0, np.append(operator_of_call, -1)[np.searchsorted(launching, call)], -1)
+    origins = node_origins(timeline.profile)
+    captured = np.flatnonzero(origins.time >= 0)
+    launched[captured] = innermost_of(operators, origins.thread[captured], origins.time[captured])
+    return launched
 
 
 @of_capture

@@ -1,14 +1,20 @@
-"""Nests and labels ranges, and finds repetitions: ranges whose names differ only in numbers."""
+"""Nests and labels ranges, and finds repetitions: ranges whose names differ only in numbers.
+
+A range inside a CUDA graph is open while the graph is captured. Each replay of the graph has its kernels, so it gets a
+range of its own, inside the range that launches the graph.
+"""
 
 from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 
+from nightsight.events.graph_nodes import node_origins
+from nightsight.events.launches import launching_calls
 from nightsight.intervals import Flags, Ints
 from nightsight.model.report import Profile
 from nightsight.system.parallel import memoize
-from nightsight.tables import MODULE, categorical, empty, nearest, nest
+from nightsight.tables import MODULE, categorical, conform, empty, innermost_of, levels, nearest, nest
 
 # matches `step 7` and `step_7`, but not `h2d` or the layers `fc1` and `fc2`; also used by the page, in JavaScript
 NUMBER: Final = "(?<![A-Za-z0-9])[0-9]+(?![A-Za-z0-9])"
@@ -32,8 +38,89 @@ def general_paths(profile: Profile) -> "pd.Index[Any]":
 
 @memoize
 def nested_ranges(profile: Profile) -> pd.DataFrame:
-    """Return the capture's ranges as `nested` does; without rows if they were not traced."""
+    """Return the capture's ranges as `nested` does, then those in replays of CUDA graphs; no rows if not traced.
+
+    `in_graph`: which are in replays. These begin and end with the launch of the graph, and take no CPU time.
+    """
+    return _ranges_and_owners(profile)[0]
+
+
+@memoize
+def recorded_ranges(profile: Profile) -> pd.DataFrame:
+    """Return the capture's ranges as `nested` does: the first rows of `nested_ranges`."""
     return nested(profile.tables.get("ranges", empty("ranges")))
+
+
+def owners_in_graphs(profile: Profile) -> Ints:
+    """Return for each GPU operation the row in `nested_ranges` of its range in the replay of a graph, -1 for none."""
+    return _ranges_and_owners(profile)[1]
+
+
+def ranges_at(profile: Profile, thread: Ints, process: Ints, time: Ints) -> tuple[Ints, Flags]:
+    """Return the range of threads at times, as a row in `nested_ranges` or -1, and whether it is via the thread.
+
+    It is the innermost range open on the thread, else the innermost open in its process.
+    """
+    ranges = recorded_ranges(profile)
+    row = innermost_of(ranges, thread, time)
+    on_thread = row >= 0
+    unowned = np.flatnonzero(~on_thread)
+    row[unowned] = innermost_of(ranges, process[unowned], time[unowned], by="process")
+    return row, on_thread
+
+
+@memoize
+def _ranges_and_owners(profile: Profile) -> tuple[pd.DataFrame, Ints]:
+    """Return all ranges, and for each GPU operation its range in the replay of a graph."""
+    recorded, origins = recorded_ranges(profile), node_origins(profile)
+    ranges = recorded.assign(in_graph=np.zeros(len(recorded), dtype=bool))
+    owner, call = np.full(len(origins.time), -1, dtype=np.int64), launching_calls(profile)
+    operation = np.flatnonzero((origins.time >= 0) & (call >= 0))
+    row, _ = ranges_at(profile, *(column[operation] for column in (origins.thread, origins.process, origins.time)))
+    # ranges that were open before the capture belong to the program around it
+    since = origins.since[operation]
+    is_inside = (row >= 0) & (np.append(recorded["start_ns"].to_numpy(), 0)[row] >= since)
+    operation, row, since = operation[is_inside], row[is_inside], since[is_inside]
+    if not len(operation):
+        return ranges, owner
+    count, parent = len(recorded), recorded["parent"].to_numpy()
+    keys = _with_open_around(recorded, call[operation] * count + row, since)
+    of_call, of_row = np.divmod(keys, count)
+    above = of_call * count + parent[of_row]
+    place = np.minimum(np.searchsorted(keys, above), len(keys) - 1)
+    has_parent = (parent[of_row] >= 0) & (keys[place] == above)
+    calls = profile.table("api_calls").iloc[of_call]
+    launching, _ = ranges_at(profile, *(calls[name].to_numpy() for name in ("thread", "process", "start_ns")))
+    replays = conform(
+        "ranges",
+        recorded.iloc[of_row]
+        .drop(columns=["end_thread", "number"])
+        .assign(
+            **{name: calls[name].to_numpy() for name in ("start_ns", "thread", "process", "pid", "tid")},
+            end_ns=calls["start_ns"].to_numpy(),
+            is_open=False,
+        ),
+    ).assign(parent=np.where(has_parent, count + place, launching), in_graph=True)
+    owner[operation] = count + np.searchsorted(keys, call[operation] * count + row)
+    ranges = pd.concat([ranges[replays.columns], replays], ignore_index=True)
+    return _with_paths(_limit_depth(ranges.assign(level=levels(ranges["parent"].to_numpy())))), owner
+
+
+def _with_open_around(ranges: pd.DataFrame, key: Ints, since: Ints) -> Ints:
+    """Return the keys of replays (call * number of ranges + row of the range), with the ranges around these, sorted.
+
+    Only ranges that began after `since`, when the capture began, belong to the replay.
+    """
+    parent, start, keys = ranges["parent"].to_numpy(), np.append(ranges["start_ns"].to_numpy(), 0), []
+    while len(key):
+        key, first = np.unique(key, return_index=True)
+        since = since[first]
+        keys.append(key)
+        call, row = np.divmod(key, len(ranges))
+        above = parent[row]
+        is_kept = (above >= 0) & (start[above] >= since)
+        key, since = call[is_kept] * len(ranges) + above[is_kept], since[is_kept]
+    return np.unique(np.concatenate(keys))
 
 
 def nested(ranges: pd.DataFrame) -> pd.DataFrame:
@@ -43,7 +130,10 @@ def nested(ranges: pd.DataFrame) -> pd.DataFrame:
     Ranges more than DEEPEST levels deep become children of their ancestor on the last level, all with the same name,
     which limits the length of paths.
     """
-    ranges = _limit_depth(nest(ranges))
+    return _with_paths(_limit_depth(nest(ranges)))
+
+
+def _with_paths(ranges: pd.DataFrame) -> pd.DataFrame:
     own, names = range_labels(ranges)
     own, names = np.where(is_deeper(ranges), len(names), own), np.append(names, DEEPER)
     parent, level = (ranges[name].to_numpy() for name in ("parent", "level"))

@@ -54,6 +54,7 @@ _KEPT: Final[Mapping[str, Mapping[str, str]]] = {
     "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": _columns(f"{_ON_STREAM} graphId"),
     "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": _columns(f"{_ON_STREAM} syncType eventId eventSyncId"),
     "CUPTI_ACTIVITY_KIND_CUDA_EVENT": _columns("globalPid streamId correlationId eventId eventSyncId"),
+    "CUDA_GRAPH_NODE_EVENTS": _columns("start end globalTid graphNodeId originalGraphNodeId"),
     "CUPTI_ACTIVITY_KIND_RUNTIME": _columns(
         "start end globalTid correlationId eventClass returnValue callchainId", nameId=_NAME
     ),

@@ -16,6 +16,7 @@ from nightsight.analyze.operator_work.arguments import Unknown, parse_list
 from nightsight.analyze.operator_work.formulas import OperatorWork, operator_work
 from nightsight.analyze.replay.join import replay_of_kernels
 from nightsight.analyze.replay.roofline import measured_work
+from nightsight.events.graph_nodes import node_origins
 from nightsight.events.kernel_kinds import arithmetic, element_type
 from nightsight.events.kernel_names import communicates
 from nightsight.events.operators import launching_operators
@@ -50,12 +51,14 @@ _LEAST_PCT: Final = 0.1
 class _OwnedOperations(NamedTuple):
     """Operations in the window that operators launched: kernels, memsets and copies within a device.
 
-    `operation`: a position in `Timeline.operations`. `operator`: a row in `cpu_ops`. total_ns: the time of all such
-    operations, with or without an operator. unowned_ns: the time of those without one.
+    `operation`: a position in `Timeline.operations`. `operator`: a row in `cpu_ops`. `execution`: a number for each
+    call of an operator, and for each replay of a captured one. total_ns: the time of all such operations, with or
+    without an operator. unowned_ns: the time of those without one.
     """
 
     operation: Ints
     operator: Ints
+    execution: Ints
     total_ns: int
     unowned_ns: int
 
@@ -117,10 +120,13 @@ def _owned_operations(timeline: Timeline) -> _OwnedOperations:
     # operators with copies across a link, or with communication, have other peaks
     is_foreign = is_link | _is_communication(timeline)
     left_out = np.unique(owner[is_foreign & (owner >= 0)])
-    is_owned = is_counted & (owner >= 0) & ~np.isin(owner, left_out) & ~operations.in_graph
+    is_captured = node_origins(timeline.profile).time >= 0
+    is_owned = is_counted & (owner >= 0) & ~np.isin(owner, left_out) & (is_captured | ~operations.in_graph)
     is_unowned = is_counted & ~is_foreign & (owner < 0)
     rows = np.flatnonzero(is_owned)
-    return _OwnedOperations(rows, owner[rows], int(time[is_counted].sum()), int(time[is_unowned].sum()))
+    replay = np.where(is_captured, operations.call, -1)[rows]
+    execution = pd.factorize(owner[rows] * (replay.max(initial=0) + 2) + replay)[0]
+    return _OwnedOperations(rows, owner[rows], execution, int(time[is_counted].sum()), int(time[is_unowned].sum()))
 
 
 def _crosses_link(timeline: Timeline) -> Flags:
@@ -153,7 +159,7 @@ def _group_calls(timeline: Timeline, owned: _OwnedOperations) -> Frame:
     names = timeline.profile.table("kernels")["name"]
     work = calls.assign(
         device=operations.device[rows],
-        operator=owned.operator,
+        execution=owned.execution,
         total_ns=operations.end[rows] - operations.start[rows],
         # kernels come first among the operations, so a position is a row
         code=np.where(is_kernel, np.append(names.cat.codes.to_numpy(), -1)[np.where(is_kernel, rows, -1)], -1),
@@ -164,7 +170,7 @@ def _group_calls(timeline: Timeline, owned: _OwnedOperations) -> Frame:
         work[_MEASURED] = work[_MEASURED].where(_represents_one_call(work))
     by_group = work.groupby("group", sort=True)
     groups = by_group[keys].first().astype(dict.fromkeys(_CALL, "str"))
-    groups = groups.assign(calls=by_group["operator"].nunique(), total_ns=by_group["total_ns"].sum())
+    groups = groups.assign(calls=by_group["execution"].nunique(), total_ns=by_group["total_ns"].sum())
     longest = work[work["code"] >= 0].groupby(["group", "code"])["total_ns"].sum().reset_index()
     longest = longest.sort_values("total_ns", kind="stable").drop_duplicates("group", keep="last").set_index("group")
     kernel = names.cat.categories.to_numpy(dtype=object)[longest["code"].to_numpy(dtype=np.int64)]

@@ -47,7 +47,7 @@ def _samples(timeline: Timeline) -> pd.DataFrame:
     ranges = repetitions(timeline.profile)
     columns = [*_KEYS, "instances", "start_ns", "level"]
     samples = ranges[columns].assign(length=duration(ranges), row=np.arange(len(ranges)))
-    samples = samples.sort_values("start_ns", kind="stable")
+    samples = samples[~ranges["in_graph"]].sort_values("start_ns", kind="stable")
     return samples.assign(number=samples.groupby(_KEYS, observed=True).cumcount())
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from nightsight.analyze.analysis import Analysis, Table
 from nightsight.analyze.ranges.callers import OUTSIDE
-from nightsight.analyze.ranges.owners import call_owners
+from nightsight.analyze.ranges.owners import operation_owners
 from nightsight.events.ranges import repetitions
 from nightsight.events.timeline import Timeline, begun
 from nightsight.results.ranges import RANGE_KERNELS
@@ -16,8 +16,7 @@ from nightsight.tables import categorical, time_summary
 def range_kernels(timeline: Timeline) -> Table:
     """Return one row per kernel and path of the innermost range that launched it; nothing without ranges."""
     kernels, paths = timeline.profile.table("kernels"), repetitions(timeline.profile)["path"].cat
-    call = timeline.operations.call[: len(kernels)]
-    owner = np.where(call >= 0, np.append(call_owners(timeline)[0], -1)[call], -1)
+    owner = operation_owners(timeline)[: len(kernels)]
     # the last text means no range
     code = np.append(np.asarray(paths.codes, dtype=np.int64), len(paths.categories))[owner]
     texts = np.append(np.asarray(paths.categories, dtype=object), OUTSIDE)

@@ -10,18 +10,27 @@ import numpy as np
 import pandas as pd
 
 from nightsight.analyze.analysis import Analysis, Table
-from nightsight.events.ranges import DEEPER, DEEPEST, is_deeper, nested_ranges, range_labels
-from nightsight.events.timeline import Timeline, begun, of_capture, positions
+from nightsight.events.graph_nodes import node_origins
+from nightsight.events.ranges import (
+    DEEPER,
+    DEEPEST,
+    is_deeper,
+    nested_ranges,
+    owners_in_graphs,
+    range_labels,
+    ranges_at,
+    recorded_ranges,
+)
+from nightsight.events.timeline import Timeline, begun, of_capture
 from nightsight.events.unseen import unseen_by
-from nightsight.intervals import Flags, Ints, covered, grouped_busy, in_order, innermost, outer
+from nightsight.intervals import Flags, Ints, covered, grouped_busy
 from nightsight.model.report import Finding
 from nightsight.results.ranges import NVTX_RANGES, RANGE_COVERAGE
-from nightsight.tables import ANNOTATION, aggregate, ancestors, duration, summarize
+from nightsight.tables import ANNOTATION, aggregate, ancestors, duration, empty, summarize
 
 _TIMES: Final = {"kernels": "kernel_ns", "copies": "copy_ns", "sets": "set_ns", "graph_launches": "graph_ns"}
 _ALWAYS: Final = ("kernels", "copies")
 _NAMED: Final = 3
-_NOBODY: Final = np.empty(0, dtype=np.int64)
 _LONGEST: Final = 48
 _ANNOTATED: Final = "User ranges"
 
@@ -37,9 +46,12 @@ def range_time(timeline: Timeline) -> Table:
     starts = np.maximum(all_ranges["start_ns"], np.minimum(timeline.window.start_ns, all_ranges["end_ns"] - 1))
     is_in_window = begun(timeline, starts)
     ranges, keys = all_ranges[is_in_window], ["path", "pid"]
-    paths = summarize(ranges.assign(length=duration(ranges)), keys, "length").set_index(keys)
-    columns = {"count": "instances"} | {name: f"cpu_{name}_ns" for name in ("total", "med", "min", "max")}
     first = ranges.groupby(keys, observed=True)
+    # in the replay of a graph, a range takes no CPU time
+    recorded = ranges[~ranges["in_graph"]]
+    times = summarize(recorded.assign(length=duration(recorded)), keys, "length").set_index(keys)
+    paths = first.size().to_frame("count").join(times.drop(columns="count")).fillna(0).astype(times.dtypes.to_dict())
+    columns = {"count": "instances"} | {name: f"cpu_{name}_ns" for name in ("total", "med", "min", "max")}
     table = paths[list(columns)].rename(columns=columns)
     table = table.join(aggregate(first, style=("style", "first"), level=("level", "first"), start=("start_ns", "min")))
     notes = range_notes(timeline)
@@ -90,7 +102,7 @@ def _coverage(timeline: Timeline) -> str:
 
 def open_ranges(timeline: Timeline) -> tuple[Finding, ...]:
     """Return a finding if ranges never ended: their ends in the report are assumed."""
-    ranges = nested_ranges(timeline.profile)
+    ranges = recorded_ranges(timeline.profile)
     names = _labels(ranges[ranges["is_open"]])
     if not names:
         return ()
@@ -112,7 +124,7 @@ def open_ranges(timeline: Timeline) -> tuple[Finding, ...]:
 
 def range_notes(timeline: Timeline) -> tuple[str, ...]:
     """Return the notes below tables of ranges: how many ranges never ended, and how many are too deep for a row."""
-    ranges = nested_ranges(timeline.profile)
+    ranges = recorded_ranges(timeline.profile)
     count, deeper = int(ranges["is_open"].sum()), int(is_deeper(ranges).sum())
     notes = []
     if count:
@@ -124,7 +136,27 @@ def range_notes(timeline: Timeline) -> tuple[str, ...]:
             f"{deeper:,} {lie} more than {DEEPEST} levels deep; all are in the rows `{DEEPER}`. There each has only "
             "the GPU work that no range inside it has, and CPU time counts once per range."
         )
+    if nested_ranges(timeline.profile)["in_graph"].any():
+        notes.append(
+            "A kernel of a CUDA graph belongs to the range that was open when it was captured, within the range that "
+            "launched the graph. There, a range takes no CPU time."
+        )
+    if count := _of_unknown_captures(timeline):
+        kernels = "kernel of a CUDA graph belongs" if count == 1 else "kernels of CUDA graphs belong"
+        notes.append(
+            f"{count:,} {kernels} to the range that launched the graph, since it was captured before the recording. "
+            "To see the ranges inside, record the capture, too: start the recording earlier."
+        )
     return tuple(notes)
+
+
+def _of_unknown_captures(timeline: Timeline) -> int:
+    """Count the kernels in the window whose node was made before the recording; 0 if nodes were not recorded."""
+    kernels = timeline.profile.tables.get("kernels", empty("kernels"))
+    if timeline.profile.environment.collector != "nsys" or "graph_node" not in kernels:
+        return 0
+    is_unknown = kernels["graph_node"].notna().to_numpy() & (node_origins(timeline.profile).time[: len(kernels)] < 0)
+    return int((is_unknown & begun(timeline, kernels["start_ns"])).sum())
 
 
 def _labels(ranges: pd.DataFrame) -> list[str]:
@@ -153,26 +185,20 @@ def owners_at(timeline: Timeline, thread: Ints, process: Ints, time: Ints) -> tu
 
     It is the innermost range open on the thread, else the innermost open in its process.
     """
-    ranges = nested_ranges(timeline.profile)
-    row = _innermost_by("thread", ranges, thread, time)
-    on_thread = row >= 0
-    unowned = np.flatnonzero(~on_thread)
-    row[unowned] = _innermost_by("process", ranges, process[unowned], time[unowned])
-    return row, on_thread
+    return ranges_at(timeline.profile, thread, process, time)
 
 
-def _innermost_by(key: str, ranges: pd.DataFrame, keys: Ints, time: Ints) -> Ints:
-    innermost_rows = np.full(len(time), -1, dtype=np.int64)
-    starts, ends, of = (ranges[name].to_numpy() for name in ("start_ns", "end_ns", key))
-    index = in_order(starts, -ends)
-    starts, ends = starts[index], ends[index]
-    places_of = positions(keys)
-    for value, rows in positions(of[index]).items():
-        places = places_of.get(value, _NOBODY)
-        start, end = starts[rows], ends[rows]
-        local = innermost(start, end, outer(end), time[places])
-        innermost_rows[places] = np.where(local >= 0, index[rows][local], -1)
-    return innermost_rows
+@of_capture
+def operation_owners(timeline: Timeline) -> Ints:
+    """Return the range of each GPU operation, as a row in `nested_ranges` or -1.
+
+    It is that of its call; for a kernel of a CUDA graph, the range in its replay that was open when it was captured.
+    """
+    call, in_graph = timeline.operations.call, owners_in_graphs(timeline.profile)
+    if not (call >= 0).any():
+        return np.full(len(call), -1, dtype=np.int64)
+    of_call = np.where(call >= 0, np.append(call_owners(timeline)[0], -1)[call], -1)
+    return np.where(in_graph >= 0, in_graph, of_call)
 
 
 @of_capture
@@ -182,7 +208,7 @@ def range_work(timeline: Timeline) -> pd.DataFrame:
     `gpu_busy_ns` counts overlaps on a device once and adds up devices. Needs the tables of GPU work and api_calls.
     """
     ranges, operations = nested_ranges(timeline.profile), timeline.operations
-    row = np.where(operations.call >= 0, np.append(call_owners(timeline)[0], -1)[operations.call], -1)
+    row = operation_owners(timeline)
     has_range = row >= 0
     length = operations.end - operations.start
     sums: dict[str, Ints] = {}

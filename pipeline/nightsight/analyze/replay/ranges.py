@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from nightsight.analyze.ranges.owners import call_owners
+from nightsight.analyze.ranges.owners import operation_owners
 from nightsight.events.ranges import nested_ranges, without_numbers
 from nightsight.events.timeline import Timeline
 from nightsight.tables import renamed
@@ -57,9 +57,8 @@ def with_paths(timeline: Timeline, kernels: Frame, launches: Frame) -> Frame:
 
 
 def _paths(timeline: Timeline, rows: "np.ndarray[Any, Any]") -> "np.ndarray[Any, Any]":
-    """Return the path of the range that owns each of these rows of kernels (see `call_owners`); empty for none."""
-    call = timeline.operations.call[rows]
-    owner = np.where(call >= 0, np.append(call_owners(timeline)[0], -1)[call], -1)
+    """Return the path of the range that owns each of these rows of kernels (see `operation_owners`); empty for none."""
+    owner = operation_owners(timeline)[rows]
     paths = renamed(nested_ranges(timeline.profile)["path"], without_numbers)
     texts = np.append(paths.categories.to_numpy(dtype=object), "")
     path_of_row: np.ndarray[Any, Any] = texts[np.append(paths.codes, -1)[owner]]

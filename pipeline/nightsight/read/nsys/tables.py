@@ -37,6 +37,7 @@ MEMSET: Final = "CUPTI_ACTIVITY_KIND_MEMSET"
 GRAPH: Final = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
 SYNC: Final = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
 EVENT: Final = "CUPTI_ACTIVITY_KIND_CUDA_EVENT"
+NODES: Final = "CUDA_GRAPH_NODE_EVENTS"
 _EVENT: Final = {"event": "eventId", "record": "eventSyncId"}
 _NO_EVENT: Final = (1 << 32) - 1
 _GRAPH_NODE: Final = "graphNodeId"
@@ -242,6 +243,17 @@ def _event_records(export: Export) -> Frame:
     return _with_event(frame.assign(process=frame["process"] & OF_PROCESS))
 
 
+def _graph_nodes(export: Export) -> Frame:
+    columns = {
+        "start_ns": "start",
+        "end_ns": "end",
+        "thread": "globalTid",
+        "node": _GRAPH_NODE,
+        "original": "originalGraphNodeId",
+    }
+    return with_ids(export.spans(NODES, columns, nullable=("original",)))
+
+
 def _with_event(frame: Frame) -> Frame:
     """Replace nsys's id of no event by missing values."""
     return frame.assign(**{name: frame[name].mask(frame[name] == _NO_EVENT) for name in _EVENT})
@@ -393,6 +405,10 @@ _NO_COLLECTIVES: Final = (
     "--include-json=true)"
 )
 _NO_RECORDS: Final = "no CUDA event was recorded, or events were not traced (nsys profile --cuda-event-trace=true)"
+_NO_NODES: Final = (
+    "no CUDA graph was made during the recording, or graphs were traced as a whole (nsys profile "
+    "--cuda-graph-trace=node)"
+)
 _NO_STACKS: Final = (
     "no stacks were recorded (nightsight profile --python-backtrace; nsys profile --python-backtrace=cuda)"
 )
@@ -408,6 +424,7 @@ _READERS: Final[Mapping[str, _Reader]] = {
     "api_calls": _Reader((RUNTIME,), "Cuda", _NO_CUDA, _api_calls),
     "syncs": _Reader((SYNC,), "Cuda", _NO_CUDA, _syncs),
     "event_records": _Reader((EVENT,), "never", _NO_RECORDS, _event_records),
+    "graph_nodes": _Reader((NODES,), "never", _NO_NODES, _graph_nodes),
     "ranges": _Reader((NVTX,), "NvtxEvents", _NO_NVTX, ranges_and_marks),
     # the following have no sources, since they are read with the ranges
     "marks": _Reader((), "NvtxEvents", _NO_NVTX, ranges_and_marks),

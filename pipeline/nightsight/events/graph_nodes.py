@@ -1,0 +1,135 @@
+"""Where the nodes of CUDA graphs come from: the thread and the time at which each was made.
+
+nsys records when a node is made, by a capture or by a call that adds it, and when it is copied: graphs are copied when
+they are instantiated, and child graphs when they are added. A replayed kernel has the id of the copy. Ids can be used
+again after a graph was destroyed, so the last node with an id before the launch counts.
+"""
+
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from nightsight.events.launches import GPU_TABLES, launching_calls
+from nightsight.intervals import Ints
+from nightsight.model.report import Profile
+from nightsight.system.parallel import memoize
+from nightsight.tables import empty, integers
+
+# a copy is recorded twice, 1 to 2 µs apart: as a node, and as the copy of another (H100, nsys 2025.3)
+_SAME_NODE_NS: Final = 100_000
+# graphs in graphs in graphs
+_MOST_COPIES: Final = 64
+# the upper half of a node's id is that of its graph
+_GRAPH_BITS: Final = 32
+_BEGIN, _END = "StreamBeginCapture", "StreamEndCapture"
+
+
+class NodeOrigins(NamedTuple):
+    """Of each GPU operation, in the order of GPU_TABLES: the thread and process that made its node, and when (ns).
+
+    since: when the capture of its graph began, or its first node was made. `time` is -1 for operations that are not
+    nodes, and for nodes that were made before the recording.
+    """
+
+    thread: Ints
+    process: Ints
+    time: Ints
+    since: Ints
+
+
+@memoize
+def node_origins(profile: Profile) -> NodeOrigins:
+    """Return where each operation of a CUDA graph comes from."""
+    frames = [profile.tables.get(name, pd.DataFrame()) for name in GPU_TABLES]
+    found = NodeOrigins(*(np.full(sum(map(len, frames)), -1, dtype=np.int64) for _ in NodeOrigins._fields))
+    nodes = _made(profile.tables.get("graph_nodes", empty("graph_nodes")))
+    replayed = _replayed(profile, frames)
+    if not len(nodes) or not len(replayed):
+        return found
+    row = _last_made(nodes, replayed)
+    replayed, row = replayed[row >= 0], row[row >= 0]
+    first = _first_originals(nodes)[row]
+    since = _capture_starts(profile, nodes)[first]
+    operation = replayed["operation"].to_numpy()
+    for column, values in zip(
+        found, (*(nodes[name].to_numpy()[first] for name in ("thread", "process", "start_ns")), since), strict=True
+    ):
+        column[operation] = values
+    return found
+
+
+def _replayed(profile: Profile, frames: list[pd.DataFrame]) -> pd.DataFrame:
+    """Return process, node, position (`operation`) and launch (`start_ns`) of the operations of graphs, by launch."""
+    parts, offset = [], 0
+    for frame in frames:
+        if "graph_node" in frame:
+            rows = np.flatnonzero(frame["graph_node"].notna().to_numpy())
+            columns = {"process": frame["process"], "node": frame["graph_node"], "start_ns": frame["start_ns"]}
+            part = pd.DataFrame({name: integers(column.iloc[rows]) for name, column in columns.items()})
+            parts.append(part.assign(operation=offset + rows))
+        offset += len(frame)
+    replayed = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
+    if not len(replayed):
+        return replayed
+    # kernels run after their launch, when another graph may have their ids
+    call = launching_calls(profile)[replayed["operation"].to_numpy()]
+    starts = np.append(profile.tables["api_calls"]["start_ns"].to_numpy(), 0) if (call >= 0).any() else np.zeros(1)
+    return replayed.assign(start_ns=np.where(call >= 0, starts[call], replayed["start_ns"])).sort_values(
+        "start_ns", kind="stable"
+    )
+
+
+def _made(nodes: pd.DataFrame) -> pd.DataFrame:
+    """Return the nodes that were made, one row each, in order of time."""
+    nodes = nodes.sort_values(["process", "node", "start_ns"], kind="stable", ignore_index=True)
+    process, node, time = (nodes[name].to_numpy() for name in ("process", "node", "start_ns"))
+    is_copy = nodes["original"].notna().to_numpy()
+    is_same = (process[1:] == process[:-1]) & (node[1:] == node[:-1]) & (time[1:] - time[:-1] <= _SAME_NODE_NS)
+    is_repeated = np.zeros(len(nodes), dtype=bool)
+    is_repeated[:-1] |= is_same & is_copy[1:]
+    is_repeated[1:] |= is_same & is_copy[:-1]
+    return nodes[~is_repeated | is_copy].sort_values("start_ns", kind="stable", ignore_index=True)
+
+
+def _last_made(nodes: pd.DataFrame, wanted: pd.DataFrame) -> Ints:
+    """Return the row of the last node made with each process and id until `start_ns`, -1 for none."""
+    keys = ["process", "node"]
+    made = nodes[[*keys, "start_ns"]].assign(row=np.arange(len(nodes))).astype("int64")
+    return _last(wanted[[*keys, "start_ns"]].astype("int64"), made, keys, "row")
+
+
+def _last(wanted: pd.DataFrame, events: pd.DataFrame, keys: list[str], column: str) -> Ints:
+    """Return `column` of the last event with the same keys until each `start_ns`, -1 for none; both are in order."""
+    found: Any = pd.merge_asof(wanted, events, on="start_ns", by=keys)
+    values: Ints = found[column].fillna(-1).to_numpy(dtype=np.int64)
+    return values
+
+
+def _first_originals(nodes: pd.DataFrame) -> Ints:
+    """Return for each row the node that it is a copy of, over all copies; itself if that was not recorded."""
+    above = np.arange(len(nodes))
+    copies = np.flatnonzero(nodes["original"].notna().to_numpy())
+    wanted = nodes.iloc[copies].drop(columns="node").rename(columns={"original": "node"})
+    original = _last_made(nodes, wanted)
+    above[copies] = np.where(original >= 0, original, copies)
+    for _ in range(_MOST_COPIES):
+        if (above[above] == above).all():
+            break
+        above = above[above]
+    return above
+
+
+def _capture_starts(profile: Profile, nodes: pd.DataFrame) -> Ints:
+    """Return for each node when the capture that made it began; without one, when its graph's first node was made."""
+    keys = nodes.assign(graph=nodes["node"].to_numpy() >> _GRAPH_BITS)
+    first: Ints = keys.groupby(["process", "graph"])["start_ns"].transform("min").to_numpy()
+    calls = profile.tables.get("api_calls", empty("api_calls"))
+    names, wanted = calls["name"].cat, keys[["process", "start_ns"]].astype("int64")
+    last = []
+    for word in (_BEGIN, _END):
+        is_named = np.append(np.asarray(names.categories.str.contains(word), dtype=bool), False)[names.codes]
+        of_word = calls.loc[is_named, ["process", "start_ns"]].astype("int64").sort_values("start_ns")
+        last.append(_last(wanted, of_word.assign(time=of_word["start_ns"]), ["process"], "time"))
+    begin, end = last
+    return np.where((begin >= 0) & (end < begin), begin, first)
