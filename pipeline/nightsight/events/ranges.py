@@ -1,7 +1,7 @@
 """Nests and labels ranges, and finds repetitions: ranges whose names differ only in numbers.
 
-A range inside a CUDA graph is open while the graph is captured. Each replay of the graph has its kernels, so it gets a
-range of its own, inside the range that launches the graph.
+A range inside a CUDA graph is open while the graph is captured. Its kernels run in each replay of the graph, so each
+replay gets a copy of the range, inside the range that launches the graph.
 """
 
 from typing import Any, Final
