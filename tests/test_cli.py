@@ -148,7 +148,7 @@ def test_a_failing_program_keeps_its_partial_report_and_the_status_says_so(
     result = run("profile", "--collector", "nsys", script("import sys; sys.exit(7)"), expect=FAILED)
     error, _ = error_lines(result)
     page = only_run(tmp_path) / "report.html"
-    assert error.startswith("train ended with exit status 7; the report covers what was captured until then")
+    assert error.startswith("train ended with exit status 7; the report covers the events captured until then")
     assert "The capture covers only part of the run" in page.read_text()
     assert json.loads(page.with_name("run.json").read_text())["failed"] is True
 

@@ -199,7 +199,7 @@ def test_of_a_window_that_is_mostly_the_start_up_this_is_said(end_ns: int, *, is
     ("gain", "excessive", "label", "value", "note"),
     [
         (77.8, 78.0, "It could be shorter by", "77.8 %", "78 % of the sectors are needless"),
-        (math.nan, 0.0, "It could be shorter by", "at most 7.2 %", "what that unit has left to its peak"),
+        (math.nan, 0.0, "It could be shorter by", "at most 7.2 %", "distance of that unit from its peak"),
         (math.nan, math.nan, "Below the peak by", "7.2 %", "of L2; whether its traffic is needed was not measured"),
     ],
 )

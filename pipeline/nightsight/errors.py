@@ -34,7 +34,7 @@ class WorkloadError(PipelineError):
 
 
 class Interrupted(PipelineError):
-    """A signal ended the command; the message says what is kept. The command line knows which signal."""
+    """A signal ended the command; the message says what is kept. The command line knows the signal."""
 
     exit_code = 130
 

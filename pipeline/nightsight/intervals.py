@@ -184,7 +184,7 @@ def separate(first: Spans, second: Spans) -> tuple[Spans, Spans]:
     both = shared(first, second)
     if not len(both[0]):
         return both, first
-    # what is left begins where a span of `first` begins or a shared piece ends, and the other way round
+    # the rest begins where a span of `first` begins or a shared piece ends, and vice versa
     start = np.sort(np.concatenate((first[0], both[1])), kind="stable")
     end = np.sort(np.concatenate((first[1], both[0])), kind="stable")
     kept = np.flatnonzero(start < end)

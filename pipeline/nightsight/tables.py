@@ -275,7 +275,7 @@ UNPROFILED: Final = ("profiler_costs", "timed_ranges", "serving_figures", "launc
 
 SHAPE: Final = ["grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"]
 RESOURCES: Final = ["registers", "static_shared_bytes", "dynamic_shared_bytes"]
-"""What a kernel launch requests: its grid and block, registers per thread, and shared memory per block."""
+"""The resources of a kernel launch: its grid and block, registers per thread, and shared memory per block."""
 
 DETAILS: Final[Mapping[str, frozenset[str]]] = {
     "kernels": frozenset({"ordinal", "short_name", "mangled_name", "green_context", *SHAPE, *RESOURCES}),
@@ -308,7 +308,7 @@ OF_REPLAY: Final = ("profiled_launches", "kernel_metrics", "kernel_rules", "kern
 NOT_REPLAYED: Final = "no kernel was replayed with ncu"
 """Why a timeline without a replay lacks these tables."""
 
-NO_RANKS: Final = "the capture does not tell which rank of a job a process is"
+NO_RANKS: Final = "the capture does not show which rank of a job a process is"
 """Why a capture lacks the table `ranks`."""
 
 _DEFAULTS: Final[Mapping[str, Any]] = {

@@ -282,7 +282,7 @@ def _in_place(row: Mapping[Any, Any]) -> str:
     others = [path for path in also.split("\n") if path] if isinstance(also, str) else []
     if not others:
         return place
-    # the code between ranges is part of what is around them
+    # the code between ranges belongs to the range around them
     named = [describe_place(path) for path in others if not path.startswith("(")]
     place = " and ".join((", ".join((place, *named[: _MOST_RANGES - 1])), *named[_MOST_RANGES - 1 : _MOST_RANGES]))
     # the code between ranges belongs to them

@@ -79,7 +79,7 @@ def replay_advice(tables: Tables) -> tuple[Finding, ...]:
     """Return a finding for each of up to five kernels (name, grid, block), weighted by their time in the window.
 
     Without a timeline, return one for each change that the replays suggest, weighted by the replayed time. Dominant
-    kernels at the hardware limit come last, as notes: they have nothing to gain as they are.
+    kernels at the hardware limit come last, as notes: without less work, they cannot become faster.
     """
     kernels = tables.rows(NCU_KERNELS, *_KERNELS)[_KERNELS]
     if kernels.empty:
@@ -111,7 +111,7 @@ def replay_advice(tables: Tables) -> tuple[Finding, ...]:
 
 
 def _estimates(tables: Tables, kernels: pd.DataFrame) -> pd.DataFrame:
-    """Return ncu's global estimates about what limits their kernel; `capped_pct`: capped at what is left."""
+    """Return ncu's global estimates about the limit of their kernel; `capped_pct`: capped at the remaining time."""
     rules = tables.rows(NCU_RULES, *_RULES)[_RULES]
     rules = rules[(rules["speedup_kind"] == "global") & (rules["kind"] != _NOTE) & rules["rule"].isin(_ABOUT)]
     # a change that follows from the metrics themselves is more specific

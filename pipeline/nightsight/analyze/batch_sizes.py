@@ -1,7 +1,7 @@
-"""Batches that differ in size from step to step: the same kernels run with other grids, and take other times.
+"""Batches that differ in size from step to step: the same kernels run with different grids, and take different times.
 
-Such a capture shows that samples differ in length, or images in size. It does not show how much of a batch is padding:
-a grid does not tell. So no gain follows, but a warning that one step is not like another.
+Such a capture shows that samples differ in length, or images in size. Grids do not show how much of a batch is padding,
+so no gain is predicted; a warning says that steps differ.
 """
 
 from collections.abc import Iterator
@@ -18,10 +18,10 @@ from nightsight.model.report import Finding
 from nightsight.tables import empty, integers
 from nightsight.units import format_value
 
-# fewer steps, or kernels whose grids vary, may have other reasons
+# with fewer steps, or fewer kernels whose grids vary, there may be other reasons
 _FEWEST_STEPS: Final = 8
 _FEWEST_KERNELS: Final = 3
-# grids vary if those of the larger steps are this many times those of the smaller ones; so must the time
+# grids vary if those of larger steps are this many times those of smaller ones; times must vary as much
 _UNEVEN: Final = 1.25
 _SMALLER, _LARGER = 0.1, 0.9
 # how closely the time of the kernels must follow the grids
@@ -31,7 +31,7 @@ _ORDERED: Final = 0.9
 
 
 def batch_sizes(timeline: Timeline) -> Iterator[Finding]:
-    """Yield a finding for the first GPU whose kernels have other grids in each step of the window."""
+    """Yield a finding for the first GPU whose kernels have different grids in each step of the window."""
     kernels = timeline.profile.tables.get("kernels", empty("kernels"))
     grid = [f"grid_{axis}" for axis in "xyz"]
     if not set(grid) <= set(kernels.columns):
@@ -59,8 +59,8 @@ def batch_sizes(timeline: Timeline) -> Iterator[Finding]:
 def _relative_sizes(name: Ints, step: Ints, blocks: Floats, steps: int) -> Floats | None:
     """Return the size of each step relative to the median one; None if grids do not vary.
 
-    It is that of kernels which run equally often in each step, but with other grids. Parameters have the same size in
-    each step, and libraries choose other kernels for products of another size.
+    It is the size of kernels that run equally often in each step, but with different grids. Parameters have the same
+    size in each step, and libraries choose other kernels for products of another size.
     """
     code, distinct = pd.factorize(name)
     place, shape = code * steps + step, (len(distinct), steps)
@@ -78,7 +78,7 @@ def _relative_sizes(name: Ints, step: Ints, blocks: Floats, steps: int) -> Float
 
 
 def _vary_together(sizes: Floats, times: Floats) -> bool:
-    """Whether both differ from step to step, in the same way and in no order."""
+    """Whether both vary from step to step, in the same way and without an order."""
     for values in (sizes, times):
         low, high = np.quantile(values, (_SMALLER, _LARGER))
         if high < _UNEVEN * low:
@@ -95,9 +95,9 @@ def _finding(device: int, sizes: Floats, times: Floats) -> Finding:
         f"Batches differ in size from step to step: kernels take {least} to {most} per step",
         f"On GPU {device}, the same kernels have {sizes.min():.2g} to {sizes.max():.2g} times their usual grids. "
         "Times and gains are those of the steps in the window. If a batch is padded to its longest sample, padding is "
-        "computed, too; the capture does not show how much there is, so no gain is predicted.",
+        "computed as well; the capture does not show how much there is, so no gain is predicted.",
         "If samples are padded, put samples of similar length into one batch "
         '(`train_sampling_strategy="group_by_length"` in TrainingArguments of transformers 5, `group_by_length=True` '
-        "before; or a sampler that sorts within blocks), fill batches by tokens and not by samples, or pack samples "
+        "before; or a sampler that sorts within blocks), fill batches by tokens instead of samples, or pack samples "
         "without padding (`DataCollatorWithFlattening()` of transformers, torch.nested).",
     )

@@ -244,7 +244,7 @@ def _time_at_peak(timeline: Timeline) -> pd.DataFrame:
     is_uncertain |= table["source_kind"].isin(_MANAGED)
     # a copy within a device moves each byte twice: it reads and writes the same memory
     passes = np.where(operation == "Device-to-Device", 2, 1)
-    # infinity marks unknown parts, because a sum skips NaN; a sum with one is unknown
+    # infinity marks unknown parts, because a sum skips NaN; a sum with an unknown part is unknown
     size = table["bytes"].to_numpy(dtype=np.float64, na_value=np.nan)
     parts = table.assign(at_peak=pd.Series(size * passes * 1e9 / peak).mask(is_uncertain).fillna(np.inf))
     sums = parts.groupby(_KINDS, observed=True)["at_peak"].sum()

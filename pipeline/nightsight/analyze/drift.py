@@ -1,4 +1,4 @@
-"""Kernels that take longer, or shorter, since some step, although they do the same: the clock of the GPU changed.
+"""Kernels that take longer, or shorter, after some step, although their work is the same: the GPU's clock changed.
 
 The same kernels with the same grids are compared. Work that grows, such as attention over a longer cache, slows down
 some kernels only; a clock slows down nearly all that compute.
@@ -21,7 +21,7 @@ from nightsight.tables import empty, integers
 # a change is reported if it is this large, and this many times larger than the noise
 _LEAST_CHANGE: Final = 0.1
 _LEAST_OF_NOISE: Final = 4.0
-# on each side, this many steps; of the time of kernels, the share that must have changed by half as much or more
+# the least number of steps on each side, and the share of the kernels' time that must have changed by half as much
 _FEWEST_STEPS: Final = 8
 _NEARLY_ALL: Final = 0.8
 
@@ -72,7 +72,7 @@ def _means(kind: Ints, length: Floats, chosen: Flags | None = None) -> Floats:
 
 
 def _change(relative: Floats) -> int | None:
-    """Return the step from which all take longer or shorter than those before; None if they only vary."""
+    """Return the first step after which kernels take longer or shorter; None if they only vary."""
     count = len(relative)
     places = np.arange(_FEWEST_STEPS, count - _FEWEST_STEPS + 1)
     total = np.cumsum(relative)

@@ -123,7 +123,7 @@ def _submitting_calls(timeline: Timeline) -> pd.DataFrame:
         return _empty_calls()
     is_copy, launch = _matches(calls, _COPYING), timeline.call_launch
     submits = (is_copy | _matches(calls, _LAUNCHING)) & (launch >= 0)
-    # isin by sorting: numpy's own hashes, which is ten times slower on ids; what ran at an unknown time was not lost
+    # isin by sorting: numpy's own hashes, which is ten times slower on ids; operations at unknown times were not lost
     keys = np.append(
         distinct(np.append(timeline.operations.launch, _untimed_launches(timeline))), np.iinfo(np.int64).max
     )
@@ -228,7 +228,7 @@ def _find_lost_work(timeline: Timeline, calls: pd.DataFrame) -> Finding | None:
     if not any(len(profile.tables.get(name, ())) for name in GPU_TABLES):
         if unread:
             return _unknown_tables("No kernel, copy or memset was found.", unread)
-        # calls were saved, and none of them gives work: the program did nothing on the GPU
+        # calls were saved, and none of them submits work: the program did nothing on the GPU
         is_idle = _has_capture_range(profile) and len(profile.tables.get("api_calls", ())) > 0
         return no_work(profile, are_lost=bool(lost) or (is_reported and not is_idle))
     if lost:

@@ -65,12 +65,12 @@ def mismatches(timeline: Timeline) -> Iterator[Finding]:
             "warning",
             cause,
             f"{worst[0]}.",
-            "Find out where that rank is then: it may have failed, left the loop, or taken another branch. Make every "
-            "rank take the same number of steps, and the same branches around collectives.",
+            "Find out where that rank is at that time: it may have failed, left the loop, or taken another branch. "
+            "Make every rank take the same number of steps, and the same branches around collectives.",
             evidence=worst,
             source="collectives",
             cause=cause,
-            action="check what that rank does instead",
+            action="check what that rank does at that time",
         )
     elif unequal.stopped:
         worst, count = _worst(unequal.stopped), len(unequal.stopped)

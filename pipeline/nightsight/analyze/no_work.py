@@ -89,7 +89,7 @@ def unimported(profile: Profile) -> Finding | None:
         LOST,
         "warning",
         "nsys could not import a part of its recording",
-        f"Whatever was recorded with that part is missing: calls, kernels and ranges.{quote}",
+        f"All events in that part are missing: calls, kernels and ranges.{quote}",
         _WITHOUT_RANGES,
     )
 

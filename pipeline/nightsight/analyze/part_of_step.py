@@ -1,8 +1,8 @@
-"""Repetitions that are parts of a single step, such as the layers of a model: gains then are of a layer, not of a step.
+"""Repetitions that are parts of a single step, such as the layers of a model: gains are then for a layer, not a step.
 
-A trace of one step has no loop of steps, and so the loop that is found in it is within the step. A call of a model, or
-a step of torch.profiler, around all repetitions shows that. Without either, there is a hint: other kernels directly
-before and directly after the repetitions, such as those of an embedding and of a loss.
+A trace of one step has no loop of steps, so the detected loop is within the step. A call of a model, or a step of
+torch.profiler, around all repetitions shows this. Without either, there is a hint: other kernels directly before and
+directly after the repetitions, such as those of an embedding and of a loss.
 """
 
 from collections.abc import Iterator
@@ -44,7 +44,7 @@ def part_of_step(timeline: Timeline) -> Iterator[Finding]:
 
 
 def _around(profile: Profile, loop: Loop) -> str:
-    """Return what is around all repetitions of a loop and occurs too rarely to be a loop: a step, or a model's call."""
+    """Return the range around all repetitions of a loop if it is too rare to be a loop: a step, or a model's call."""
     ranges = recorded_ranges(profile)
     ranges = ranges[(ranges["process"] == loop.process) & ~ranges["is_open"]]
     is_step, is_call = ranges["name"] == _PROFILER_STEP, ranges["style"] == MODULE
@@ -60,7 +60,7 @@ def _around(profile: Profile, loop: Loop) -> str:
 
 
 def _is_between_others(profile: Profile, loop: Loop) -> bool:
-    """Whether kernels that no repetition has are launched just before the first, and just after the last."""
+    """Whether kernels that are in no repetition are launched just before the first and just after the last one."""
     work, kernels = launched_work(profile), profile.table("kernels")
     launch_ns = work.launch_ns[: len(kernels)]
     order = np.argsort(launch_ns, kind="stable")

@@ -370,7 +370,7 @@ def _sum_pieces(whole: Iterable[_Pieces], names: _PartNames) -> pd.DataFrame:
 
     Consecutive pieces can have the same values, in separate rows; `_merge_rows` combines these.
     """
-    # `map`, because a variable would hold the last pieces while the next ones are computed
+    # `map`, because a variable would keep the last pieces alive while the next ones are computed
     table = pd.concat(list(map(lambda pieces: _sum_by_part(pieces, len(names.names)), whole)), ignore_index=True)  # noqa: C417
     return table.sort_values(["place", "category", "name"], kind="stable", ignore_index=True)
 

@@ -32,7 +32,7 @@ _LEAST: Final = 0.01
 _WORDS: Final = {
     PAUSED: (
         "The program made CUDA calls in that time that were not recorded",
-        "Do not pause the recording in the part that matters.",
+        "Do not pause the recording in the part to analyze.",
     ),
     UNTIMED: (
         "Some operations ran in that time, but the profiler lost their times",
@@ -47,7 +47,7 @@ _WORDS: Final = {
         "Synchronize before the recording stops.",
     ),
     WAITED: (
-        "The host waited for the GPU long after the last recorded operation had ended. Either something ran that was "
+        "The host waited for the GPU long after the last recorded operation had ended. Either some work was "
         "not recorded (a loop inside a CUDA graph, another process on the GPU, a host callback in a stream), or the "
         "waiting thread got no CPU time",
         "Record every process that uses the GPU, or trace graphs as a whole (nsys --cuda-graph-trace=graph).",

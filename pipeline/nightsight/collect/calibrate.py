@@ -161,7 +161,7 @@ def _python(program: Program) -> str:
 
 
 def _identity(nsys: Path, request: Request) -> list[object]:
-    """Return what the cost depends on; ToolError if the GPU is unknown."""
+    """Return the facts that determine the overhead; ToolError if the GPU is unknown."""
     nvidia_smi = shutil.which("nvidia-smi")
     if nvidia_smi is None:
         raise ToolError("nvidia-smi is not on PATH, so the GPU model is unknown")

@@ -43,7 +43,7 @@ _ASK_TORCH: Final = "import torch; print(torch.__version__, torch.version.cuda, 
 
 @dataclass(frozen=True)
 class Check:
-    """The result of one check; `remedy` says what to do if it is not ok."""
+    """The result of one check; `remedy`: the fix if it is not ok."""
 
     name: str
     status: Literal["ok", "missing", "broken"]

@@ -1,4 +1,4 @@
-"""Annotates programs without NVTX ranges: what nsys and our own hook can name, and which of it a run uses.
+"""Annotates programs without NVTX ranges: the names that nsys and our own hook can give, and those that a run uses.
 
 A hook inside the program (workloads/injected/naming.py) names `modules`; nsys names `operators` (and their `shapes`)
 and `python` functions. By default, a Python program gets what costs less than 2 % of its time: samples of the Python
@@ -37,7 +37,7 @@ _HEAD_BYTES: Final = 256
 
 @dataclass(frozen=True)
 class Annotation:
-    """How to annotate a program: nsys options, variables for the program, what is named, and what cannot be."""
+    """How to annotate a program: nsys options, variables for the program, the parts to name, and unsupported names."""
 
     options: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -95,7 +95,7 @@ _ON_JAX: Final = "jax|flax|optax|haiku|equinox|numpyro|brax|orbax|chex|diffrax|k
 
 
 def _takes_hook(program: Program) -> bool:
-    """Whether a program loads what we inject: it is Python, and not a built-in workload, which needs none of it."""
+    """Whether a program loads our hooks: it is Python, and not a built-in workload, which needs none."""
     return program.kind != "workload" and is_python(program)
 
 

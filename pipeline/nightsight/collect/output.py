@@ -57,7 +57,7 @@ class LoggedOutput:
             raise write_error(self._folder, self._failure)
 
     def new_text(self) -> str:
-        """Return what was printed since the last call."""
+        """Return the output since the last call."""
         chunks = []
         with suppress(queue.Empty):
             while True:
@@ -65,7 +65,7 @@ class LoggedOutput:
         return self._decoder.decode(b"".join(chunks))
 
     def finish(self) -> None:
-        """Close our end of the pipe and read what is left in it, for at most _DRAIN_S."""
+        """Close our end of the pipe and read the rest of its content, for at most _DRAIN_S."""
         self._drained_by = time.monotonic() + _DRAIN_S
         if self.writer >= 0:
             writer, self.writer = self.writer, -1

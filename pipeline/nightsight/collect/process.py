@@ -31,7 +31,7 @@ SAVE_S = 120.0
 # time to start saving, or to end: Python handles a signal only when a call into a library returns
 _REACT_S = 15.0
 _TERMINATE_S = 5.0
-# time for the guard to kill what is left
+# time for the guard to kill the remaining processes
 _KILL_S = 5.0
 _POLL_S = 0.2
 _ESCAPES: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
@@ -175,7 +175,7 @@ def _tail(log: Path) -> str:
 
 @contextmanager
 def _start(child: Child, output: LoggedOutput) -> Iterator[RunningCommand]:
-    """Start a child; on exit, kill whatever is left of it."""
+    """Start a child; on exit, kill its remaining processes."""
     own_end, guard_end = socket.socketpair()
     with own_end, guard_end:
         command = (sys.executable, "-I", "-S", guard.__file__, *child.command)

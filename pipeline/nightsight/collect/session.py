@@ -121,7 +121,7 @@ class Recorder(Protocol):
         """Return the error for a run in which recording never started."""
 
     def judge(self, outcome: Outcome) -> Judgement:
-        """Return what is wrong with the capture."""
+        """Return findings about the capture."""
 
 
 def recorder_of(program: Program, request: Request, session: Session) -> Recorder | None:
@@ -151,7 +151,7 @@ class _SpanRecorder:
             session.begin(running)
             self._began = time.monotonic()
         elif session.has_begun and not self._is_over and now - self._began >= self._length_s:
-            # do not retry: the end of the program saves what it can
+            # do not retry: at the end of the program, the remaining events are saved
             self._is_over = True
             session.save(running)
         return False

@@ -40,7 +40,7 @@ class RunLimit:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The variable that tells the hook."""
+        """The environment variable for the hook."""
         return {"NIGHTSIGHT_LIMIT": f"{self.steps} {self.seconds} {self.family}"}
 
 

@@ -187,7 +187,7 @@ def _find(name: str, explicit: Path | None, places: Sequence[str]) -> Path | Non
         candidates = [Path(on_path)] if on_path else [path for place in places for path in _newest_first(place)]
         return next((path.absolute() for path in candidates if _is_program(path)), None)
     if _is_program(requested.expanduser()):
-        # resolve the folder, because a program may delete the working directory; keep a link to the tool as it is
+        # resolve the folder, because a program may delete the working directory; do not resolve a link to the tool
         return requested.expanduser().parent.resolve() / requested.name
     by = f"--{name}" if explicit else f"${variable}"
     raise ToolError(f"{requested} is not an executable file", f"Correct or remove {by}.")

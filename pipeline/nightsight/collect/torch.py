@@ -124,7 +124,7 @@ def _tracing_command(program: Program, request: Request, trace: Path, facts: Pat
 
 
 def _written_files(trace: Path, facts: Path) -> TraceFacts:
-    """Return what the program wrote; without its facts, only its traces."""
+    """Return the output of the program; without its facts, only its traces."""
     try:
         document: dict[str, Any] = json.loads(facts.read_bytes())
         return TraceFacts.of_facts(document)

@@ -1,4 +1,4 @@
-"""What torch.profiler should record, and findings about the resulting steps and traces."""
+"""The request to torch.profiler, and findings about the resulting steps and traces."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -142,7 +142,7 @@ class TraceFacts:
         )
 
     def findings(self, tracing: Tracing) -> Iterator[Finding]:
-        """Yield what a reader must know about the recording; nothing if the program wrote no facts."""
+        """Yield findings about the recording; nothing if the program wrote no facts."""
         if not self.is_known:
             return
         recorded = dict(self.traces).get(self.chosen, 0)

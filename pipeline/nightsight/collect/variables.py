@@ -186,7 +186,7 @@ _OPEN: Final = re.compile(
     "(OMPI_MCA|OMPI_COMM_WORLD|OMPI|PMIX_MCA|PMIX|PRTE_MCA|PRTE|PMI|HYDRA|I_MPI|MPICH|MPIEXEC|MV2|UCX|FI|SLURM|"
     "JAX|XLA|LIBTPU|TF|KERAS|HF|TRANSFORMERS|ACCELERATE|PL|LIGHTNING|NUMBA|CUPY|NUMEXPR|OPENBLAS|VLLM|SGLANG)_"
 )
-# prefixes of variables that steer CUDA, torch or their libraries: we tell the user if we do not pass one on
+# prefixes of variables that control CUDA, torch or their libraries: a message names those that are not passed
 _FAMILIES: Final = re.compile("(CUDA|CUBLAS|CUBLASLT|CUDNN|NVIDIA|NCCL|NVSHMEM|PYTORCH|TRITON|OMP|MKL|KMP)_|TORCH")
 _SECRET: Final = re.compile(
     # unambiguous even as part of a word

@@ -24,7 +24,7 @@ from nightsight.errors import NotMeasured, ToolError, UsageError
 from nightsight.system.scratch import scratch
 
 WORKING_TREE: Final = "."
-"""The ref that means the checkout as it is, with uncommitted changes."""
+"""The ref that means the checkout itself, including uncommitted changes."""
 GIT: Final = ("git", "-c", "core.hooksPath=/dev/null")
 """git, without the hooks that a checkout would run."""
 _GIT_S: Final = 600.0

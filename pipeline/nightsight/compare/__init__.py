@@ -1,4 +1,4 @@
-"""Compares runs: what changed from a baseline to a candidate, how sure that is, and what a gate decides."""
+"""Compares runs: the changes from a baseline to a candidate, their certainty, and the decision of a gate."""
 
 from nightsight.compare.compare import compare
 from nightsight.compare.measures import measures

@@ -18,7 +18,7 @@ _TIMES: Final = (*_ON_HOST, *_ON_GPU, UNPROFILED)
 _PROFILED: Final = (*_ON_HOST, *_ON_GPU, *COUNTS)
 _EVERYTHING: Final = (*_PROFILED, UNPROFILED)
 
-# parameters that affect how long a program is measured, or that nightsight adds, but not what a step does
+# parameters that affect the length of a measurement, or that nightsight adds, but not the work of a step
 _HARMLESS: Final = frozenset(
     ("steps", "iterations", "iters", "warmup", "warmup_steps", "trials", "repeat", "duration", "interpreter")
 )

@@ -27,7 +27,7 @@ def comparison_sentence(
     size: str,
     unlike: Sequence[Difference],
 ) -> str:
-    """Return the verdict in words: the causes that appeared or disappeared, the metric, and what is uncertain."""
+    """Return the verdict in words: the causes that appeared or disappeared, the metric, and its uncertainty."""
     if about is None:
         return f"No deciding metric was measured, on {size}."
     delta = about.delta
@@ -38,7 +38,7 @@ def comparison_sentence(
     gist = "; ".join(str(title).partition(": ")[0] for title in titles)
     cause = f"{'New' if came == 'added' else 'Gone'}: {gist}. " if gist else ""
     why = about.doubt(unlike) if verdict == "inconclusive" else ""
-    why = "too few runs to tell a change from noise" if why.startswith("fewer than") else why
+    why = "too few runs to distinguish a change from noise" if why.startswith("fewer than") else why
     text = f"{cause}{about.change_text[:1].upper()}{about.change_text[1:]}, on {size}{f': {why}' if why else ''}."
     return text if gist or about.is_fact else f"{text}{_largest(changes, verdict, delta)}"
 

@@ -149,7 +149,7 @@ def _lowest(values: Floats) -> tuple[float, float, int]:
     """Return the mean of the lowest values, its variance, and their number."""
     ordered, size = np.sort(values), len(values)
     count = ceil(_UNDISTURBED * size) if size >= _MANY else size
-    # winsorized: values that are left out count as the largest remaining one
+    # winsorized: omitted values count as the largest remaining one
     cut = np.minimum(ordered, ordered[count - 1])
     return float(ordered[:count].mean()), _sum_of_products(cut, cut) / (count * (count - 1)), count
 

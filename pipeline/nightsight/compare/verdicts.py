@@ -1,4 +1,4 @@
-"""Derives a verdict for each measure: whether it is too small to test, what the test shows, what would settle it."""
+"""Derives a verdict for each measure: whether it is too small to test, the result of the test, what would settle it."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -75,7 +75,7 @@ def _positions_in_busy(category: str, with_peers: Iterable[bool]) -> Ints:
 def call_causes(profile: Profile) -> Categories:
     """Return, for every row of api_calls, the category of the idle time that it explains, as a position in IDLE.
 
-    Launches count as other calls here: what they explain depends on when their work begins.
+    Launches count as other calls here: the idle time that they explain depends on when their work begins.
     """
     names = profile.tables.get("api_calls", empty("api_calls"))["name"].cat
     functions = api_names(names.categories)

@@ -1,4 +1,4 @@
-"""The framework of a program, by what it leaves in a capture: advice speaks its language."""
+"""The framework of a program, by its traces in a capture: advice uses its terms."""
 
 import re
 from typing import Final

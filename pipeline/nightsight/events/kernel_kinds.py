@@ -62,7 +62,7 @@ _FOREACH: Final = re.compile(r"\bmulti_tensor_apply_kernel<")
 # these only write; a program that fills a tensor does not compute it from the previous kernel
 _FILL: Final = re.compile(r"\bFillFunctor<")
 
-# what a kernel of PyTorch computes: the functor, or the function around the lambda
+# the computation of a PyTorch kernel: the functor, or the function around the lambda
 _FUNCTION: Final = re.compile(
     r"CUDAFunctor(?:OnSelf|OnOther)?_(\w+?)<"
     r"|binary_internal::(\w+?)Functor"
@@ -135,7 +135,7 @@ def _plain(word: str) -> str:
 
 
 def converts(name: str) -> bool:
-    """Whether an elementwise kernel copies, and so may change the type or the layout of what it reads."""
+    """Whether an elementwise kernel copies, and so may change the type or the layout of its input."""
     return operation(name) == "copy"
 
 

@@ -37,7 +37,7 @@ _KEPT: Final = 1 << 16
 
 
 def family_of(name: str) -> str:
-    """Return the family of a kernel, that is, what it does according to its full name."""
+    """Return the family of a kernel, that is, its kind of work according to its full name."""
     return _family_and_label(name)[0]
 
 
@@ -467,7 +467,7 @@ _LAMBDA: Final = re.compile(r"(?:::)?\[lambda[^\]]*\]|(?:::)?\{lambda[^}]*\}(?:#
 # namespaces and classes in front of a name
 _QUALIFIERS: Final = re.compile(r"<unnamed>::|\(anonymous namespace\)::|\b[A-Za-z_]\w*::")
 _OPERATOR: Final = re.compile(r"::operator\s*(?:const)?(?=::|[>,\s]|$)")
-# what can remain after the removals above: a return type, spaces, a leading `::`
+# possible remains of the removals above: a return type, spaces, a leading `::`
 _LEFTOVERS: Final = re.compile(r"\bvoid\s+(?=\w)|\s+(?=[,>])|(?<=[<\s])::")
 # a piece of a word of up to 12 letters next to a cut
 _HALF_AT_END: Final = re.compile(r"(?<=[_,<> ])[^_,<> ]{1,12}$")

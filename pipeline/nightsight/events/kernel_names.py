@@ -104,7 +104,7 @@ class _Name:
 
 
 _CONST: Final = [[_Token("const")]]
-# what may follow the parameters of a function
+# the text that may follow the parameters of a function
 _AFTER: Final = [[[_Token(word)]] for word in ("const", "volatile", "noexcept", "&")]
 
 

@@ -203,7 +203,7 @@ def _is_of_program(ranges: pd.DataFrame) -> Flags:
     return ~(is_of_torch | np.isin(styles.categories, (MODULE, FUNCTION))[styles.codes])
 
 
-# what PyTorch annotates by itself
+# the ranges that PyTorch annotates itself
 _TORCH_RANGE: Final = (
     r"Optimizer\.(?:step|zero_grad)#|enumerate\(DataLoader\)#|(?:DistributedDataParallel|FullyShardedDataParallel|FSDP)\b|"
     r"nccl:|Torch-Compiled Region|## Call "
@@ -345,7 +345,7 @@ def _range_loops(ranges: pd.DataFrame, work: LaunchedWork) -> list[Loop]:
 
 # share of the process's GPU time, or of the time of its ranges: a family that covers less is not the program's loop
 _LEAST_SHARE: Final = 0.25
-# families that cover this share of what the best one covers belong to the same loop
+# families that cover this share of the time of the best one belong to the same loop
 _NEARLY_BEST: Final = 0.9
 _LEAST_COVER: Final = 0.05
 _PREPARES: Final = r"(?<![a-z])(?:warm[ _-]?ups?|warming|compil(?:e|ing|ation))(?![a-z])"
@@ -472,7 +472,7 @@ def _calls(profile: Profile, pattern: str) -> pd.DataFrame:
     return calls.loc[is_chosen, ["name", "process", "thread", "start_ns"]].sort_values("start_ns")
 
 
-# what comes before modules are loaded is start-up, such as tuning of kernels
+# launches before modules are loaded belong to the start-up, such as tuning of kernels
 _LOADS: Final = "^cu(?:Module|Library)Load"
 _SYNCS: Final = "Synchronize"
 

@@ -78,7 +78,7 @@ class Timeline:
 
     @classmethod
     def of(cls, profile: Profile) -> "Timeline":
-        """Return the timeline of a profile: the same one, with what was computed, for as long as anyone holds it."""
+        """Return the timeline of a profile: the same object, with its computed values, while it is referenced."""
         timeline = reference() if (reference := _TIMELINES.get(profile)) else None
         if timeline is None:
             timeline = cls(profile)
@@ -86,12 +86,12 @@ class Timeline:
         return timeline
 
     def at(self, window: Window, pieces: "Pieces" = ()) -> "Timeline":
-        """Return another window of the same profile. What does not depend on the window is shared."""
+        """Return another window of the same profile. Values that do not depend on the window are shared."""
         return Timeline(self.profile, window, origin=self.origin, pieces=pieces)
 
     @property
     def origin(self) -> "Timeline":
-        """The timeline that holds what is shared."""
+        """The timeline that holds the shared values."""
         return self if self._origin is None else self._origin
 
     @property

@@ -304,7 +304,7 @@ def _describe_rest(profile: Profile, end_ns: int) -> str:
 
 
 LONG_REST: Final = 0.1
-"""Share of the time from the first to the last operation: a rest after the loop that is worth a word."""
+"""Share of the time from the first to the last operation: a longer rest after the loop is reported."""
 
 
 def _describe(profile: Profile, loops: list[Loop], steps: Mapping[int, Ints], slow: int) -> str:
@@ -323,7 +323,7 @@ def _describe(profile: Profile, loops: list[Loop], steps: Mapping[int, Ints], sl
     if slow:
         first = "The first one is" if slow == 1 else f"The first {slow:,} are"
         waits = next((loop.early_wait for loop in loops if loop.waiting == slow), "")
-        why = f"the CPU waits in {waits}, which later ones hardly do" if waits else "much slower than the others"
+        why = f"the CPU waits in {waits}, which is rare in later ones" if waits else "much slower than the others"
         sentences.append(f"{first} skipped as warm-up ({why}).")
     if loop.is_named and ranges["is_open"].any():
         sentences.append("Ranges that never ended are ignored.")

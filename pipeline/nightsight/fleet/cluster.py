@@ -147,7 +147,7 @@ def _connected(scheduler: str, progress: Progress) -> Iterator[Executor]:
                 yield client.get_executor(pure=False)
             except Exception as error:
                 if isinstance(error, CancelledError) or client.status != "running":
-                    hint = "What was read is kept: run the same command again."
+                    hint = "The summaries so far are kept: run the same command again."
                     raise ToolError("the scheduler went away", hint) from None
                 raise
 

@@ -1,6 +1,6 @@
 """The results for many captures: sums weighted by GPU time, common facts, and outliers.
 
-A cause counts with what it would gain, in percent of the GPU time of the captures that have it. Several causes of one
+A cause counts with its predicted gain, in percent of the GPU time of the captures that have it. Several causes of one
 rule in a capture count as the largest of them, since gains overlap; so lost times are lower bounds.
 """
 
@@ -69,7 +69,7 @@ def workload_of(file: str) -> str:
 def _below(tables: Sequence[pd.DataFrame], name: str) -> pd.DataFrame:
     """Concatenate tables; numbers that are added up or divided become floats.
 
-    int64 cannot hold what a fleet adds up, and Arrow divides no integer beyond 2^53: 100 times 25 GPU-hours.
+    int64 cannot hold the sums of a fleet, and Arrow divides no integer beyond 2^53: 100 times 25 GPU-hours.
     """
     filled = [table for table in tables if len(table)]
     joined = pd.concat(filled, ignore_index=True) if filled else empty(TABLES[name])

@@ -1,7 +1,7 @@
 """The store of summaries: Parquet files by table and capture, in a folder or at a URL that fsspec opens.
 
-`captures/ID.parquet` is written last and each file whole, so what is half written is not there. What is damaged, or
-was written by another version, does not count either: it is made again.
+`captures/ID.parquet` is written last and each file as a whole, so incomplete summaries do not exist. Summaries that are
+damaged, or were written by another version, are recomputed.
 """
 
 import io
@@ -24,7 +24,7 @@ _WITHIN: Final = ("split", "causes", "kernels", "captures")
 _BROKEN: Final = (pa.ArrowException, OSError, ValueError, KeyError, TypeError)
 
 Packed = Mapping[str, bytes]
-"""A summary as it is sent and stored: the content of each Parquet file by table."""
+"""A summary in its stored form: the content of each Parquet file by table."""
 
 
 def pack(summary: Summary) -> Packed:

@@ -128,7 +128,7 @@ def _simple(line: Floats) -> list[int]:
 
 
 def _far_apart(line: Floats, places: Sequence[int]) -> list[int]:
-    """Drop the smallest shift until all that are left are large enough."""
+    """Drop the smallest shift until all remaining ones are large enough."""
     places_left = [0, *places, len(line)]
     while len(places_left) > 2:
         levels = [float(np.median(line[start:end])) for start, end in pairwise(places_left)]

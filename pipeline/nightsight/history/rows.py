@@ -97,7 +97,7 @@ def key_of(run: Measures) -> Key:
 
 
 def time_of(run: Measures) -> str:
-    """Return when a run began, "" if nobody knows."""
+    """Return when a run began, "" if unknown."""
     return _iso(run.started) or _iso(run.environment.captured_utc)
 
 
@@ -138,7 +138,7 @@ def stored_name(name: str) -> str:
 
 
 def _read_values(document: Any) -> Values:  # noqa: ANN401 (JSON)
-    """Return the numbers; what is none (null, nan, text) is left out, and so is a name without numbers."""
+    """Return the numbers; other values (null, nan, text) and names without numbers are omitted."""
     if not isinstance(document, dict) or not all(isinstance(part, dict) for part in document.values()):
         raise ValueError("its values are not numbers by name")
     read = {
@@ -178,13 +178,13 @@ def _values(runs: Sequence[Measures]) -> Values:
 
 
 def _flags(run: Measures) -> tuple[str, ...]:
-    """Return why the numbers of a run say nothing about the program."""
+    """Return why the numbers of a run are not representative of the program."""
     slowed = any(each.slowdowns for each in run.conditions)
     return (*["throttled"] * slowed, *["shared"] * any(each.is_shared for each in run.conditions))
 
 
 def _iso(text: str) -> str:
-    """Return a time in one form, so that times sort as text; "" for what is none."""
+    """Return a time in one form, so that times sort as text; "" for invalid times."""
     try:
         time = dt.datetime.fromisoformat(text)
         utc = time.astimezone(dt.UTC) if time.tzinfo else time.replace(tzinfo=dt.UTC)

@@ -21,7 +21,7 @@ except ImportError:  # Windows: a whole line is still written at once
     fcntl = None  # type: ignore[assignment]
 
 ATTRIBUTES: Final = "*.jsonl merge=union\n"
-"""Makes git keep the lines of both sides. Readers sort them, and drop those that are there twice."""
+"""Makes git keep the lines of both sides. Readers sort them, and drop duplicates."""
 _MOST_PROBLEMS: Final = 5
 
 

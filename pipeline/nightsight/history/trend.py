@@ -41,7 +41,7 @@ from nightsight.units import format_value
 
 _MOST_KERNELS: Final = 60
 _MOST_APART: Final = 3  # nights
-# of the longest gate metric: what takes less is drawn, but not tested
+# share of the longest gate metric: smaller metrics are drawn, but not tested
 _LEAST_SHARE: Final = 0.005
 _STATES: Final[tuple[State, ...]] = ("confirmed", "suspect", "accepted", "ended", "recovered")
 _LEAST_EPOCH: Final = 3  # nights: one run with another driver ends no series
@@ -131,7 +131,7 @@ def _with_levels(series: Sequence[Series], nights: Sequence[Night]) -> Iterator[
 
 
 def _changes(track: Track) -> list[LevelChange]:
-    """Return the changes of all series of a track; one that was undone has recovered, and what undid it is none."""
+    """Return the changes of all series of a track; an undone change has recovered, and its undoing does not count."""
     level_changes: list[LevelChange] = []
     suspects: list[LevelChange] = []
     undisturbed = np.array([not night.flags for night in track.nights])
@@ -170,7 +170,7 @@ def _with_acceptance(change: LevelChange, accepted: Sequence[AcceptedChange]) ->
 
 
 def _with_ended_epochs(changes: Sequence[LevelChange], tracks: Sequence[Track]) -> Iterator[LevelChange]:
-    """Yield changes; of epochs that are over, those that were confirmed have ended, and old ones are forgotten."""
+    """Yield changes; confirmed changes of closed epochs have ended, and old ones are dropped."""
     over = {id(track): why for track in tracks if (why := _end(track, tracks))}
     dates = sorted({night.time[:10] for track in tracks for night in track.nights if night.time})
     for change in changes:

@@ -1,1 +1,1 @@
-"""The values handed from stage to stage, by what they are about: a report, a comparison, a history, a fleet."""
+"""The values passed between stages: reports, comparisons, proofs, histories and fleets."""

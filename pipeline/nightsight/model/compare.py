@@ -51,7 +51,7 @@ GATE: Final = (UNPROFILED, STEP, KERNELS, EXPOSED, COPYING, *COUNTS)
 """The gate metrics, the most important first; the categories of a step are gate metrics too."""
 
 KINDS: Final = ("gate", "kernel", "family", "range", "operator", "copy", "api", "cause")
-"""gate: metrics that a gate can decide on, such as step_ns; the others are named by what a report calls them."""
+"""gate: metrics that a gate can decide on, such as step_ns; the others have the names of a report."""
 
 MEASURES: Final = ("kind", "name", "count", "value", "spread", "place")
 """Columns of `Measures.table`, for one repetition of the step (or the whole window, if nothing repeats).

@@ -111,8 +111,8 @@ class Night:
     """One point of all series of a track: the runs of one commit that were measured together.
 
     time: ISO, UTC. link: the report of one of its runs, a URL or `WORKLOAD/RUN`, "" if there is none. versions: of the
-    software, for changes other than the commit. flags: why its numbers are not tested (throttled, shared). proof: what
-    `nightsight prove` measured of the largest cause, "" for none.
+    software, for changes other than the commit. flags: why its numbers are not tested (throttled, shared). proof: the
+    verdict of `nightsight prove` on the largest cause, "" for none.
     """
 
     time: str

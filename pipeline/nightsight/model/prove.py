@@ -83,7 +83,7 @@ class Todo:
 
 @dataclass(frozen=True)
 class ProofReport:
-    """All proofs of a program, single switches first, the best set last if it has several; and what needs an edit."""
+    """The proofs of a program: single switches, the best set if it has several; and the causes that need an edit."""
 
     program: str
     step: str

@@ -71,7 +71,7 @@ class Finding:
 
     `evidence`: cases that support it; `source`: the name of the result that lists all of them. `gain_ns`: the predicted
     gain in the window, over all repetitions; `gain_pct`: in percent of the window, or of a repetition, without the
-    profiler. None if unknown. `cause`: the title without its amounts; `action`: the remedy in a few words; "" if the
+    profiler. None if unknown. `cause`: the title without its amounts; `action`: the fix in a few words; "" if the
     title contains it. `kernels`: the names of the affected kernels, those with the most time first. `proof`: what a fix
     gained when it was measured (nightsight prove), in a few words.
     """
@@ -91,7 +91,7 @@ class Finding:
     proof: str = ""
 
     def filled(self, **values: object) -> "Finding":
-        """Return this finding with values in place of `{names}` in its title, detail and remedy."""
+        """Return this finding with values instead of `{names}` in its title, detail and remedy."""
         title, detail, remedy = (text.format(**values) for text in (self.title, self.detail, self.remedy))
         return replace(self, title=title, detail=detail, remedy=remedy)
 
@@ -521,7 +521,7 @@ def _table_to_dict(table: pd.DataFrame | None) -> dict[str, Any] | None:
 
 
 def _cells(column: "pd.Series[Any]") -> list[Json]:
-    """Return the cells of a column; what is missing, NaN and infinity become None."""
+    """Return the cells of a column; missing values, NaN and infinity become None."""
     # functions of Series would take several times as long, and a report has hundreds of columns
     return [
         None if is_missing or cell in (inf, -inf) else cell

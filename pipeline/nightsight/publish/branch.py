@@ -89,7 +89,7 @@ def _rebase(root: Path, folder: Path, branch: str, remote: str, base: str) -> st
     if result.returncode:
         _run(folder, "rebase", "--abort")
         raise _failure(
-            f"new commits in {folder} conflict with what others pushed to {branch}",
+            f"new commits in {folder} conflict with commits that others pushed to {branch}",
             result.stdout + result.stderr,
             "Both changed the same lines of a file. Fetch the branch into another folder and add the runs again.",
         )

@@ -54,7 +54,7 @@ class CommentSection:
 class Issue:
     """A regression as an issue: the first of `keys` is its own, the others may identify an existing issue.
 
-    facts: hidden in the issue, to decide later whether it has ended. state: `kept` leaves an existing issue as it is.
+    facts: hidden in the issue, to decide later whether it has ended. state: `kept` leaves an existing issue unchanged.
     """
 
     keys: tuple[str, ...]
@@ -120,7 +120,7 @@ def comment_text(sections: Sequence[CommentSection]) -> str:
     for index in sorted(range(len(texts)), key=lambda index: -len(texts[index].encode())):
         if len("\n\n".join((_COMMENT, *texts)).encode()) <= MOST_BYTES:
             break
-        # a single paragraph may be too long, too
+        # a single paragraph may also be too long
         brief = texts[index].partition("\n\n")[0].encode()[:1000].decode(errors="ignore")
         texts[index] = f"{brief}\n\nThe rest is in the report."
     return "\n\n".join((_COMMENT, *texts)) + "\n"

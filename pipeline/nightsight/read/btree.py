@@ -1,7 +1,8 @@
 """Reads whole numbers of an SQLite table from the pages of its file, five times as fast as SQLite.
 
-Only what nsys writes is read here: ordinary tables whose rows fit in their pages, in a file that nobody writes.
-Anything else is `Unusual`: SQLite must read it or refuse it. Words are those of https://www.sqlite.org/fileformat2.html.
+Only files like those of nsys are read here: ordinary tables whose rows fit in their pages, without a concurrent writer.
+Anything else is `Unusual`: SQLite must read it or refuse it. Words are those of
+https://www.sqlite.org/fileformat2.html.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-# few enough to stay in the cache of the processor, with what is computed from them
+# few enough to stay in the processor's cache, together with the values computed from them
 _BATCH_BYTES: Final = 1 << 19
 # SQLite refuses deeper trees
 _MOST_LEVELS: Final = 20

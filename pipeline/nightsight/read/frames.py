@@ -26,7 +26,7 @@ def is_of_library(file: str, *, is_relative: bool = False) -> bool:
 
 
 def is_internal(function: str, file: str) -> bool:
-    """Whether a function says nothing to the author of the program: a library's, or a private one of unknown file."""
+    """Whether the author of the program does not know a function: a library's, or a private one of unknown file."""
     return is_of_library(file) if file else function.startswith("_")
 
 

@@ -102,9 +102,7 @@ _NO_COUNTERS: Final = (
     "profiler_measure_per_kernel=True))"
 )
 _ONLY_COUNTERS: Final = "torch.profiler recorded counters of the GPU, and then records nothing else of it"
-_NO_COLLECTIVES: Final = (
-    "the program called no collective, or its torch does not record what they are (2.1 and later do)"
-)
+_NO_COLLECTIVES: Final = "the program called no collective, or its torch does not record their names (2.1 and later do)"
 _MOST_RANKS: Final = 10_000_000
 # backends that need no GPU
 _CPU_BACKENDS: Final = ("gloo", "mpi", "fake")
@@ -191,7 +189,7 @@ class _Trace(TraceEvents):
 
     @cached_property
     def distributed(self) -> Mapping[str, Any]:
-        """What torch writes about the job: the rank, the size of the job, its process groups and their backends."""
+        """The facts about the job in a trace: the rank, the size of the job, its process groups and their backends."""
         info = self.document.get("distributedInfo")
         return info if isinstance(info, dict) else {}
 
@@ -675,8 +673,8 @@ _TWO_NUMBERINGS: Final = Finding(
     "gpu_numbers",
     "warning",
     "The GPU model is unknown",
-    "Events ran on GPU {events}, but the trace describes GPU {properties}, which are not all alike. What depends on "
-    "the model is missing: its name, multiprocessors, peak rates, and related advice.",
+    "Events ran on GPU {events}, but the trace describes GPU {properties}, which are not all alike. Facts that depend "
+    "on the model are missing: its name, multiprocessors, peak rates, and related advice.",
     "Make one kind of GPU visible to the program (HIP_VISIBLE_DEVICES, CUDA_VISIBLE_DEVICES).",
 )
 _SIZELESS: Final = Finding(

@@ -113,10 +113,10 @@ class TraceEvents:
         largest = max(self.events.values(), key=len, default=[])
         limit = max(_MOST_REPEATED * len(largest), _FEW)
         try:
-            # a quick check, which hardly any trace passes; nested operators can begin and end together
+            # a quick check that nearly no trace passes; nested operators can begin and end together
             places = {(event.get("ts"), event.get("tid"), event.get("dur")) for event in largest}
         except TypeError:
-            # a list in place of a number
+            # a list instead of a number
             return False
         return len(largest) - len(places) > limit and len(largest) - len(set(map(_identity, largest))) > limit
 

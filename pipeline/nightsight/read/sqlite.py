@@ -23,7 +23,7 @@ AGAIN: Final = "Export it again: nsys export --type sqlite --force-overwrite=tru
 # rows per Arrow batch; the driver's default of 1,024 is slower
 _BATCH_ROWS: Final = 1 << 16
 _SCHEMA: Final = "sqlite_master"
-# what the file holds, but for SQLite's own
+# the tables of the file, except SQLite's own
 _OWN: Final = "t.schema = 'main' AND NOT t.name GLOB 'sqlite_*'"
 # SQLite joins at most 500 queries
 _JOINED: Final = 400
@@ -166,7 +166,7 @@ class Database:
         return frozenset(decoded(name) for name in self._query(statement, _SCHEMA, _all)["name"].to_pylist())
 
     def _storage(self) -> "dict[str, _Stored]":
-        """Return what is known of all tables, by one query: one for each of fifty tables takes 20 ms."""
+        """Return the facts of all tables by one query: a query for each of fifty tables takes 20 ms."""
         statement = (
             "SELECT CAST(t.name AS BLOB) AS source, CAST(c.name AS BLOB) AS name, c.hidden AS hidden, "  # noqa: S608
             "c.pk = 0 AND c.type LIKE '%INT%' AS is_number, CAST(m.rootpage AS INTEGER) AS root "
@@ -217,7 +217,7 @@ def _select(table: str, columns: Mapping[str, str]) -> str:
 
 
 def decoded(text: bytes) -> str:
-    """Return a text, with U+FFFD for what is not UTF-8."""
+    """Return a text, with U+FFFD for bytes that are not UTF-8."""
     return text.decode("utf-8", "replace")
 
 

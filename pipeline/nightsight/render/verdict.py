@@ -37,7 +37,7 @@ _LEAST_PCT: Final = 5.0
 _BUSY_PCT: Final = 50.0
 # if more than this share of a window is missing in the capture, the busy time is a lower limit
 _UNSEEN_PCT: Final = 1.0
-# a cause outside of the window is named, too, if it gains this many times more
+# a cause outside the window is also named if it gains this many times more
 _MORE_OUTSIDE: Final = 1.5
 # causes that take at least this share of the start-up are named
 _START_UP_PCT: Final = 25.0
@@ -137,7 +137,7 @@ def cause_of(finding: Finding) -> str:
 
 
 def gain_of(finding: Finding) -> str:
-    """Return the gain of a remedy as a change of time: "−15 %"; "" if it is unknown."""
+    """Return the gain of a fix as a change of time: "−15 %"; "" if it is unknown."""
     if finding.gain_pct is None:
         return ""
     gain = round(finding.gain_pct, 1)

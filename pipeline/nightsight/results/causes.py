@@ -48,7 +48,7 @@ REPLAY: Final = Entry(
         Column(
             "times",
             WHOLE,
-            "how many times as much one repetition could do at least with the same kernels on more SMs; left out, like "
+            "how many times larger a repetition could be, at least, with the same kernels on more SMs; left out, like "
             "the next four, unless its kernels are short or matrix products, and fill at most a quarter of the GPU",
             is_optional=True,
         ),
@@ -89,7 +89,7 @@ WHAT_IF: Final = Entry(
         Column("waits_in", TEXT, "the operating system call where most of this host code waits, if recorded"),
         Column("cases", NUMBER, "number of calls, pieces of host code or operations it changes, per repetition"),
         Column("time_ns", NUMBER, "their time, per repetition"),
-        Column("gain_ns", NUMBER, "how much shorter a repetition gets; missing if the simulation is not reliable"),
+        Column("gain_ns", NUMBER, "how much shorter a repetition becomes; missing if the simulation is not reliable"),
         Column("gain_pct", NUMBER, "the same, relative to a repetition without the profiler"),
         Column("order", WHOLE, "its place in the best sequence, from 1; missing if it is not in it"),
         Column("after_ns", NUMBER, "one repetition after this and all before it in the sequence"),
@@ -107,7 +107,7 @@ WHAT_IF: Final = Entry(
             is_optional=True,
         ),
     ),
-    rows="remedies",
+    rows="fixes",
     header="Fix",
     named_by="rule",
     group=GPU,

@@ -45,7 +45,7 @@ _REFUSED: Final[Mapping[Kind, tuple[str, str]]] = {
     ),
     "report": (
         "it has no environment, users, hosts or folders, only names of kernels and ranges as the program gives them",
-        "Attach it as it is, or make it from a sanitized capture.",
+        "Attach it unchanged, or make it from a sanitized capture.",
     ),
 }
 

@@ -139,7 +139,7 @@ def pairs_inside(ranges: Frame, events: Frame) -> tuple[Ints, Ints]:
         count += int((last - first).sum())
         if count > _MOST_PAIRS:
             raise CaptureError(
-                "ranges are nested too deeply for this table, which counts what is inside in every range around it",
+                "ranges are nested too deeply for this table, which counts each event in every range around it",
                 "For ranges of any depth: nightsight report",
             )
         span, event = contained(start, end, event_start, event_end)

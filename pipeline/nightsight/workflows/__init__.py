@@ -1,1 +1,1 @@
-"""What each command does: the order of the stages, and what is written where."""
+"""The work of each command: the order of its stages, and the files that it writes."""

@@ -42,7 +42,7 @@ def analyze_profile(
     """Analyze a profile as `build_report` does, and meanwhile prepare the events for an output format."""
     timeline, in_fork = Timeline.of(profile), tuple[Callable[[], Any], ...]()
     ahead = [partial(form.prepare, profile), partial(activities, profile)] if form.prepare else []
-    # to render what has to be prepared takes as long as these results
+    # preparing the events for rendering takes as long as these results
     others = [partial(_other_results, timeline)] if form.prepare else []
     if form.has_windows and profile.rows < MANY_ROWS:
         # before this process is copied: both need it

@@ -51,7 +51,7 @@ class FirstBad:
 
 @dataclass(frozen=True)
 class _StepInput:
-    """What a step needs: the trial, the worktrees, and the change to look for. A file passes it to each step."""
+    """The input of a step: the trial, the worktrees, and the change to look for. A file passes it to each step."""
 
     trial: Trial
     checkout: Checkout

@@ -50,7 +50,7 @@ class FleetRequest:
 
 @dataclass(frozen=True)
 class FileSummary:
-    """What a worker returns for a file: the digest of its content, and its summary, {} if that was in the store."""
+    """The answer of a worker for a file: the digest of its content, and its summary, {} if that was in the store."""
 
     capture: str
     summary: Packed

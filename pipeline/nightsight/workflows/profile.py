@@ -100,7 +100,7 @@ def profile_program(plan: Plan, request: Request) -> WrittenReport:
     written = WrittenReport(path, report, file)
     plan.show(written, plan.turn)
     if capture.failure:
-        covers = "covers what was captured until then" if file else "has only step times"
+        covers = "covers the events captured until then" if file else "has only step times"
         raise WorkloadError(f"{capture.failure}; the report {covers}: {path}", f"Its output: {run.logs}")
     return written
 
@@ -179,7 +179,7 @@ def _measure_overhead(
 
 
 def _with_earlier_proofs(report: Report, workload: Path) -> Report:
-    """Return the report with what was measured of its fixes before; a damaged file is left out."""
+    """Return the report with earlier measurements of its fixes; a damaged file is ignored."""
     path = workload / PROOF
     if not path.is_file():
         return report
@@ -193,7 +193,7 @@ def _with_earlier_proofs(report: Report, workload: Path) -> Report:
 
 
 def _write_unprofiled(file: Path, tables: Mapping[str, pd.DataFrame]) -> None:
-    """Write what was measured without a profiler next to a capture, if there is anything."""
+    """Write the measurements without a profiler next to a capture, if there are any."""
     if any(len(table) for table in tables.values()):
         write_file(unprofiled_file(file), to_text(tables).encode())
 

@@ -64,7 +64,7 @@ _LEAST_STEPS: Final = 20
 _LEAST_S: Final = 3.0
 _FIRST_S: Final = 15.0
 _FIRST_OF_BUDGET: Final = 0.1
-# runs are planned for this share of the budget that is left: some take longer than expected
+# runs are planned for this share of the remaining budget, because some take longer than expected
 _OF_BUDGET: Final = 0.8
 # a switch may make a run this much longer, since compiling takes time; but it gets at most this share of the budget
 _PATIENCE: Final = 5

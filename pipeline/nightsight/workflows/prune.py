@@ -56,8 +56,8 @@ def prune(
 ) -> Iterator[PrunedRun]:
     """Delete runs below `reports`, oldest first; yield what was deleted, or would be with `is_dry`.
 
-    A run is a folder with the name of a run and a run.json, so a run that is still being written is left alone, and so
-    are links. CaptureError if something cannot be deleted.
+    A run is a folder with the name of a run and a run.json, so a run that is still being written is kept,
+    and so are links. CaptureError if something cannot be deleted.
     """
     for workload in _folders(reports):
         latest = latest_of(workload)

@@ -53,7 +53,7 @@ def render_files(
 ) -> Iterator[WrittenReport]:
     """Write the report of each capture or run, or one report if all belong to one job; yield each written report.
 
-    proofs: what was measured of fixes, which the causes then say. UsageError for an impossible `output`.
+    proofs: the measured gains of fixes, which are added to the causes. UsageError for an impossible `output`.
     """
     style = output.style or format_of(str(output.path or ""))
     form = FORMATS[style]

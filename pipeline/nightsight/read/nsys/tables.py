@@ -76,7 +76,7 @@ def read_nsys(path: Path, *, details: Details = True) -> Profile:
 
 
 def refuse_foreign(database: Database) -> None:
-    """Raise CaptureError unless a database has a table of nsys, or if it has a view in place of one."""
+    """Raise CaptureError unless a database has a table of nsys, or if a view replaces one."""
     if views := sorted(database.computed & {*_EXPORT_TABLES, "StringIds"}):
         raise CaptureError(
             f"{database.path.name}: {views[0]} is a view or a virtual table, which nsys does not write", AGAIN

@@ -285,8 +285,8 @@ def method_of(comparison: Comparison) -> str:
     count = min(len(comparison.baseline), len(comparison.candidate))
     if count < LEAST_RUNS:
         return (
-            f"{'One run' if count == 1 else 'Too few runs'} on a side: differences cannot be told from the noise of a "
-            f"run, so nothing is shown to have changed. Use at least {LEAST_RUNS} runs a side."
+            f"{'One run' if count == 1 else 'Too few runs'} on a side: differences cannot be distinguished from the "
+            f"noise of a run, so no change is shown. Use at least {LEAST_RUNS} runs per side."
         )
     return (
         f"Each run gives one number per metric. {pairs[:1].upper()}{pairs[1:]} are compared by the logarithm of their "

@@ -200,7 +200,7 @@ def _shorter(limits: dict[Any, Any]) -> Figure:
         # uncoalesced accesses keep a cache busy with data nobody reads
         unit = printable(limits["unit"])
         return Figure("Below the peak by", headroom, f"of {unit}; whether its traffic is needed was not measured")
-    return Figure(label, f"at most {headroom}", "what that unit has left to its peak")
+    return Figure(label, f"at most {headroom}", "distance of that unit from its peak")
 
 
 def key_figures(run: Numbers) -> tuple[Figure, ...]:

@@ -124,7 +124,7 @@ def steps_payload(sides: Sequence[tuple[str, Profile]], *, most_ns: int, most_by
 
 
 def all_events(profile: Profile) -> TimelineEvents:
-    """Return the events of all rows: most of what a timeline takes, and independent of the report."""
+    """Return the events of all rows, the largest part of a timeline; they are independent of the report."""
     return _events(profile, maxsize)
 
 

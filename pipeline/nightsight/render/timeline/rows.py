@@ -395,7 +395,7 @@ class _Naming:
         sort, owner, lane = self._of(place)
         is_of_gpu = sort.kind in _OF_GPUS
         where = (0, owner[0]) if is_of_gpu else (1, self._pid(owner[0]))
-        # what belongs to no thread comes first in its process, page faults of a GPU come last; then owners by busy
+        # rows without a thread come first in their process, page faults of a GPU come last; then owners by busy
         # time, then kinds of rows
         whose = sort.kind == "fault" if is_of_gpu else len(owner) - len(_ON_THREAD)
         return (*where, *owner[: 0 if is_of_gpu else 1], whose, -self._busy[owner], *owner, place[0], lane)

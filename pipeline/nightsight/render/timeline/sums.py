@@ -266,7 +266,7 @@ def _sum_by_key(key: Ints, *values: Ints) -> tuple[Ints, list[Ints]]:
 def _merge_slots(slots: Slots, cells: Cells, most: float) -> tuple[Slots, Ints]:
     """Sort the slots of each section and merge those beyond `most` cells; return the slots, and the new one of each."""
     size = np.bincount(cells.slot)
-    # time per cell: what a name is worth for its bytes
+    # time per cell: the value of a name for its bytes
     density = np.bincount(cells.slot, cells.time) / size
     is_several = slots.count > 1
     order = np.lexsort((slots.name, -density, is_several, slots.section))
