@@ -19,12 +19,12 @@ import numpy as np
 import pandas as pd
 
 from nightsight.model.report import Report
-from nightsight.results.ranges import NVTX_RANGES, RANGE_KERNELS
+from nightsight.results.ranges import NVTX_RANGES
 
 ROOT: Final = Path(__file__).parents[2]
 FORMS: Final = ("eager", "one_graph", "graph_per_layer", "nested", "updated")
 STEPS: Final = 60
-_LAYER: Final = r"layers\.(\d+)(?:$|[ ./])"
+_LAYER: Final = r" layers\.(\d+)$"
 _MOST_OFF, _LEAST_ATTRIBUTED = 0.03, 95.0
 PROGRAM: Final = """
 import ctypes, sys
@@ -143,25 +143,12 @@ def profiled(form: str, folder: Path) -> Report | None:
     """Run a form under nsys; None if that failed, and then say why."""
     script = folder / f"{form}.py"
     script.write_text(PROGRAM)
-    command = [
-        sys.executable,
-        str(ROOT / "pipeline"),
-        "profile",
-        "--python",
-        sys.executable,
-        "--no-ncu",
-        "--no-time-steps",
-    ]
-    command += [
-        "--names",
-        "modules",
-        "--window",
-        "whole",
-        "--nsys-arg=--cuda-graph-trace=node",
-        "--reports",
-        str(folder),
-    ]
-    done = subprocess.run([*command, str(script), "--", form, str(STEPS)], capture_output=True, text=True, check=False)
+    words = (
+        "--no-ncu --no-time-steps --collector nsys --names modules --window whole --nsys-arg=--cuda-graph-trace=node"
+    )
+    command = [sys.executable, str(ROOT / "pipeline"), "profile", "--python", sys.executable, *words.split()]
+    command += ["--reports", str(folder), str(script), "--", form, str(STEPS)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     path = folder / form / "latest" / "report.json"
     if done.returncode or not path.is_file():
         print(f"{form}: status {done.returncode}: {done.stderr[-1500:]}")
@@ -173,10 +160,10 @@ def layers_of(report: Report | None) -> "pd.Series[float]":
     """Return the kernel time of each layer per step, in ns, by its number."""
     if report is None:
         return pd.Series(dtype="float64")
-    rows = report.rows(RANGE_KERNELS)
+    rows = report.rows(NVTX_RANGES)
     rows = rows[rows["path"].str.startswith("step")]
     number = rows["path"].str.extract(_LAYER)[0]
-    return rows.groupby(number)["total_ns"].sum() / STEPS
+    return rows.groupby(number)["kernel_ns"].sum() / STEPS
 
 
 def is_right(form: str, folder: Path, eager: "pd.Series[float]") -> bool:
