@@ -3,8 +3,9 @@
 Times are int64 nanoseconds. `process` and `thread` are join keys and never shown; `pid` and `tid` are for display.
 Text is categorical (categories sorted); nullable integers are Arrow-backed.
 
-`device` is a GPU of the machine, or -1 for the CPU; `ordinal` is CUDA's number of it within the process. If a capture
-has only one of them, readers use it for both. In a job, GPUs of ranks get new numbers, and so do GPUs that ranks share.
+`device` is the number of a GPU in the report, -1 for the CPU: readers use the number of the GPU in the machine, or
+CUDA's if a capture has only that. A job gives its GPUs the numbers of their ranks, also if ranks share a GPU. `ordinal`
+is CUDA's number within the process, for NVIDIA's tables.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -270,6 +271,10 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = {
     "launched_as": {"rank": INT, "world_size": INT, "source": TEXT, "node": NULLABLE},
 }
 
+ABOUT_GPUS: Final = ("gpu_page_faults", "memory_usage", "gpu_metrics", "devices")
+"""The tables of facts about GPUs: in a job, they only have rows about GPUs whose rank is known. The rows of the other
+tables are about the program, and all stay.
+"""
 UNPROFILED: Final = ("profiler_costs", "timed_ranges", "serving_figures", "launched_as")
 """The tables that are not part of any capture."""
 

@@ -16,12 +16,10 @@ from nightsight.job.facts import IDS, RankCapture, RankSummary
 from nightsight.job.ranks import RankedCaptures, by_rank, hosts_of
 from nightsight.job.standins import communication_of, stand_ins
 from nightsight.model.report import Environment, Finding, Job, Profile
-from nightsight.tables import NULLABLE, TEXT, UNPROFILED, conform
+from nightsight.tables import ABOUT_GPUS, NULLABLE, TEXT, UNPROFILED, conform
 from nightsight.units import format_ranks
 
 _TIMES: Final = ("start_ns", "end_ns", "time_ns", "domain_start_ns")
-# columns of tables about the program, whose rows stay even if it is unknown which GPU of the job they belong to
-_OF_PROGRAM: Final = {"stream", "range"}
 
 
 def merge_ranks(captures: Sequence[RankCapture]) -> Profile:
@@ -108,7 +106,7 @@ def _converted(ranked: RankedCaptures, place: int, tables: Mapping[str, pd.DataF
         if "device" in table:
             columns["device"] = ranked.renumbered_devices(place, table["device"].to_numpy(dtype=np.int64))
         converted[name] = table.assign(**columns)
-        if "device" in table and not _OF_PROGRAM & set(table):
+        if name in ABOUT_GPUS:
             converted[name] = converted[name][table["device"].isin([-1, *ranked.devices[place]])]
     return converted
 
