@@ -19,12 +19,12 @@ import fsspec
 import psutil
 import pytest
 
-from nightsight import fleet
 from nightsight.errors import ToolError
-from nightsight.fleet import Cluster, cluster
 from nightsight.model.fleet import Fleet
 from nightsight.progress import silent
 from nightsight.render.fleet import render_fleet
+from nightsight.system import executor
+from nightsight.system.executor import Cluster, map_inputs
 from nightsight.workflows import fleet as workflow
 
 CaptureFile = Callable[[str], Path]
@@ -82,7 +82,7 @@ def test_captures_become_a_page_and_are_read_once(
     # nothing is left to do but what failed
     (tmp_path / "nights" / "half.sqlite").unlink()
     (tmp_path / "nights" / "text.sqlite").unlink()
-    monkeypatch.setattr(fleet, "map_files", None)
+    monkeypatch.setattr(workflow, "map_inputs", None)
     assert "Traceback" not in run(*asked).output
     assert (tmp_path / "out" / "fleet.html").read_text() != page
     again = (tmp_path / "out" / "fleet.html").read_bytes()
@@ -221,7 +221,7 @@ def test_sizes_of_memory_are_checked(size: str, said: str, run: Any, tmp_path: P
 def test_a_scheduler_that_is_not_there_is_one_line(
     address: str, reason: str, *, run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cluster, "_ANSWER_S", "500ms")
+    monkeypatch.setattr(executor, "_ANSWER_S", "500ms")
     (tmp_path / "text.sqlite").write_text("hello")
     said = run("fleet", "text.sqlite", "--scheduler", address, expect=3).output
     assert f"Error: there is no Dask scheduler at {address}: {reason}" in said
@@ -258,14 +258,14 @@ def test_an_interrupt_keeps_what_was_read(
     run: Any, scheduler: str, capture_file: CaptureFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copied(capture_file("mlp"), tmp_path / "a", 3)
-    real = fleet.map_files
+    real = map_inputs
 
     def stopped(*given: Any) -> Iterator[Any]:
         yield next(iter(real(*given)))
         raise KeyboardInterrupt
 
     with monkeypatch.context() as pressed:
-        pressed.setattr(fleet, "map_files", stopped)
+        pressed.setattr(workflow, "map_inputs", stopped)
         said = run("fleet", "a", "--scheduler", scheduler, expect=130).output
     assert "Error: interrupted after 1 of 3 captures" in said
     assert len(kept(tmp_path / "fleet.summaries")) == 1
@@ -297,13 +297,13 @@ def test_workers_of_another_version_are_refused(
     run: Any, scheduler: str, capture_file: CaptureFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copied(capture_file("mlp"), tmp_path / "a", 1)
-    real = fleet.map_files
+    real = map_inputs
 
     def older(*given: Any) -> Iterator[Any]:
         for each in real(*given):
             yield replace(each, value=replace(each.value, version="nightsight 0.0.1, summary 1"))
 
-    monkeypatch.setattr(fleet, "map_files", older)
+    monkeypatch.setattr(workflow, "map_inputs", older)
     said = run("fleet", "a", "--scheduler", scheduler, expect=3).output
     assert "Error: the workers have nightsight 0.0.1, summary 1, and this is nightsight" in said
 
@@ -338,8 +338,8 @@ def unknown(_: int) -> int:
 @pytest.mark.nightly
 def test_an_input_that_needs_more_memory_than_a_worker_has_fails_alone(capfd: pytest.CaptureFixture[str]) -> None:
     inputs = {str(number): (number,) for number in range(6)}
-    done = {each.key: each for each in fleet.map_files(greedy, inputs, Cluster(workers=2, memory="700MB"), silent)}
-    assert done["0"].reason == "each worker that read it died: it may need more memory"
+    done = {each.key: each for each in map_inputs(greedy, inputs, Cluster(workers=2, memory="700MB"), silent)}
+    assert str(done["0"].error) == "each worker that read it died: it may need more memory"
     assert [done[str(number)].value for number in range(1, 6)] == [1, 2, 3, 4, 5]
     assert "Traceback" not in capfd.readouterr().err
 
@@ -355,8 +355,8 @@ def test_an_input_that_kills_the_workers_of_a_cluster_fails_alone() -> None:
         dask.config.set(settings),
         LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0") as local,
     ):
-        done = {each.key: each for each in fleet.map_files(deadly, inputs, Cluster(local.scheduler_address), silent)}
-    assert done["0"].reason == "each worker that read it died: it may need more memory"
+        done = {each.key: each for each in map_inputs(deadly, inputs, Cluster(local.scheduler_address), silent)}
+    assert str(done["0"].error) == "each worker that read it died: it may need more memory"
     assert [done[str(number)].value for number in range(1, 4)] == [1, 2, 3]
 
 
@@ -376,11 +376,11 @@ class Counted(ThreadPoolExecutor):
 
 
 def test_of_thousands_of_inputs_a_few_are_asked_for_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster, "Processes", Counted)
-    monkeypatch.setattr(cluster, "_MOST_ASKED", 3)
+    monkeypatch.setattr(executor, "Processes", Counted)
+    monkeypatch.setattr(executor, "_MOST_ASKED", 3)
     inputs = {str(number): (number,) for number in range(1, 20)}
     found = []
-    for count, each in enumerate(fleet.map_files(wrong, inputs, Cluster(workers=2), silent)):
+    for count, each in enumerate(map_inputs(wrong, inputs, Cluster(workers=2), silent)):
         assert Counted.made[-1].asked <= count + 3
         found.append(each.value)
     assert sorted(found) == list(range(1, 20))
@@ -402,20 +402,20 @@ def test_of_thousands_of_inputs_a_few_are_asked_for_at_a_time(monkeypatch: pytes
 def test_workers_share_cores_and_memory_of_the_machine(
     workers: int, memory: str, expected: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cluster, "Processes", Counted)
-    monkeypatch.setattr(cluster, "cores", lambda: 8)
-    monkeypatch.setattr(cluster, "memory_of_machine", lambda: 4_500_000_000 if memory == "small" else 10**12)
+    monkeypatch.setattr(executor, "Processes", Counted)
+    monkeypatch.setattr(executor, "cores", lambda: 8)
+    monkeypatch.setattr(executor, "memory_of_machine", lambda: 4_500_000_000 if memory == "small" else 10**12)
     inputs = {str(number): (number,) for number in range(1, 10)}
-    list(fleet.map_files(wrong, inputs, Cluster(workers=workers, memory=memory.replace("small", "")), silent))
+    list(map_inputs(wrong, inputs, Cluster(workers=workers, memory=memory.replace("small", "")), silent))
     assert (Counted.made[-1].workers, Counted.made[-1].memory) == expected
 
 
 def test_an_input_that_fails_is_one_line_and_workers_without_nightsight_are_named(scheduler: str) -> None:
     inputs = {"a": (0,), "b": (1,)}
-    done = {each.key: each for each in fleet.map_files(wrong, inputs, Cluster(scheduler), silent)}
-    assert (done["a"].reason, done["b"].value) == ("RecursionError: too deep", 1)
+    done = {each.key: each for each in map_inputs(wrong, inputs, Cluster(scheduler), silent)}
+    assert (str(done["a"].error), done["b"].value) == ("RecursionError: too deep", 1)
     with pytest.raises(ToolError, match="nightsight is not installed on the workers of the cluster"):
-        list(fleet.map_files(unknown, inputs, Cluster(scheduler), silent))
+        list(map_inputs(unknown, inputs, Cluster(scheduler), silent))
 
 
 def slow(number: int) -> int:
@@ -428,7 +428,7 @@ def test_a_scheduler_that_goes_away_is_one_line(capfd: pytest.CaptureFixture[str
 
     inputs = {str(number): (number,) for number in range(4)}
     with LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address="127.0.0.1:0") as local:
-        done = fleet.map_files(slow, inputs, Cluster(local.scheduler_address), silent)
+        done = map_inputs(slow, inputs, Cluster(local.scheduler_address), silent)
         assert next(done).value == 0
         local.close()
         with pytest.raises(ToolError, match="the scheduler went away"):

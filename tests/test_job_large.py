@@ -4,7 +4,9 @@ import gzip
 import json
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,12 +18,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nightsight.analyze.collectives import ANALYSES
+from nightsight.captures import export_bytes
 from nightsight.cli import main
 from nightsight.events.timeline import Timeline
 from nightsight.job.facts import RankCapture, RankSummary, rank_summary
 from nightsight.job.merge import merge_ranks, merge_some_ranks
 from nightsight.model.report import Profile, Report
 from nightsight.results.ranks import RANKS
+from nightsight.system import executor
 from nightsight.tables import empty
 from nightsight.workflows import job as opening_job
 from nightsight.workflows.analysis import build_report
@@ -32,6 +36,7 @@ from tests.world import world
 
 STEPS = 12
 SLOW = 9
+summarize_rank: Callable[[Path, Reading], RankSummary | None] = vars(opening_job)["_summarize_rank"]
 # rank 9 of 16 computes half as long again as the others
 UNEVEN = [[1_500_000 if rank == SLOW else 1_000_000 + 1_000 * rank] * STEPS for rank in range(16)]
 
@@ -137,12 +142,52 @@ def traced(folder: Path, rank: int) -> Path:
     return path
 
 
-def test_a_reader_that_dies_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rank_that_no_reader_survives_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(opening_job, "_MOST_HELD_BYTES", 1)
+    monkeypatch.setattr(opening_job, "_summarize_rank", dies_on_rank_1)
+    files = [str(traced(tmp_path, rank)) for rank in range(3)]
+    done = CliRunner().invoke(main, ["report", *files, "-o", str(tmp_path / "job.json")])
+    assert done.exit_code == 0, done.output
+    report = Report.from_json((tmp_path / "job.json").read_bytes())
+    (table,) = (result.table for result in report.results if result.name == RANKS.name)
+    assert table is not None
+    assert sorted(table["rank"]) == [0, 2]
+    (lost,) = (finding for finding in report.findings if finding.rule == "unread_rank")
+    assert "rank1" in lost.title
+    assert lost.detail == "each worker that read it died: it may need more memory."
+
+
+def dies_on_rank_1(path: Path, reading: Reading) -> RankSummary | None:
+    if "rank1" in path.name:
+        os._exit(1)
+    return summarize_rank(path, reading)
+
+
+def test_readers_share_the_memory_of_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[int, int]] = []
+
+    class Asked(ThreadPoolExecutor):
+        def __init__(self, workers: int, most_bytes: int) -> None:
+            super().__init__(workers)
+            asked.append((workers, most_bytes))
+
+    monkeypatch.setattr(executor, "Processes", Asked)
+    for module in (executor, opening_job):
+        monkeypatch.setattr(module, "memory_of_machine", lambda: 10_000_000_000)
+        monkeypatch.setattr(module, "cores", lambda: 16)
+    files = [traced(tmp_path, rank) for rank in range(2)]
+    monkeypatch.setattr(opening_job, "_MOST_HELD_BYTES", sum(map(export_bytes, files)) - 1)
+    monkeypatch.setattr(opening_job, "as_worker", nullcontext)
+    CliRunner().invoke(main, ["report", *map(str, files), "-o", str(tmp_path / "job.json")], catch_exceptions=False)
+    assert asked == [(2, 4_000_000_000)]
+
+
+def test_if_all_readers_die_that_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(opening_job, "_MOST_HELD_BYTES", 1)
     monkeypatch.setattr(opening_job, "_summarize_rank", dies)
     done = CliRunner().invoke(main, ["report", *(str(traced(tmp_path, rank)) for rank in range(2))])
     assert done.exit_code == 3
-    assert "a process that read captures died" in done.output
+    assert "none of 2 captures could be read: each worker that read it died" in done.output
     assert "Traceback" not in done.output
 
 

@@ -80,8 +80,8 @@ def fleet(  # noqa: PLR0913 (Click's)
     """
     import gc
 
-    from nightsight.fleet import LOCAL, Cluster
     from nightsight.runs.layout import write_file
+    from nightsight.system.executor import LOCAL, Cluster
     from nightsight.workflows.fleet import FleetRequest, report_fleet, verdict_of
     from nightsight.workflows.opening import Reading
 

@@ -1,6 +1,7 @@
 """Runs a function on many inputs: in processes of this machine, or on an existing Dask cluster.
 
-Each worker works on one input at a time, so that its memory is that of one input, and what kills it is known.
+Each worker works on one input at a time, so that its memory is that of one input, and what kills it is known. A worker
+that dies costs only its input, which another one tries once more.
 """
 
 import logging
@@ -19,12 +20,13 @@ from nightsight.system.installing import EXTRAS, for_nightsight
 from nightsight.system.processes import ProcessDied, Processes, cores, memory_of_machine
 
 LOCAL: Final = "local"
-_MOST_MEMORY: Final = 1_500_000_000
+_USUAL_MEMORY: Final = 1_500_000_000
 _LEAST_MEMORY: Final = 300_000_000
 # the share of the memory that all workers may use together
 _OF_MEMORY: Final = 0.8
 _SIZE: Final = re.compile(r"(\d+\.?\d*)\s*([kmgt]?)(i?)b?", re.IGNORECASE)
 _ANSWER_S: Final = "10s"
+_MORE_MEMORY: Final = "Give each worker more memory, or use a machine with more."
 # the number of pending inputs: more than any cluster has workers
 _MOST_ASKED: Final = 1000
 
@@ -33,60 +35,71 @@ _MOST_ASKED: Final = 1000
 class Cluster:
     """Where to work: the address of a scheduler, or `local` with a number of workers and their memory.
 
-    workers: 0 for as many as there are cores. memory: as people write it, such as 2GB; "" for 1.5 GB, or less if the
-    machine has less.
+    workers: 0 for as many as there are cores. memory: as people write it, such as 2GB; "" for `most_bytes`, or less if
+    the machine has less.
     """
 
     scheduler: str = LOCAL
     workers: int = 0
     memory: str = ""
+    most_bytes: int = _USUAL_MEMORY
+
+
+class OutOfMemory(CaptureError):
+    """The workers that read an input died, or it did not fit into their memory."""
 
 
 @dataclass(frozen=True)
 class Done:
-    """The result of an input: the value of the function, or the reason of its failure."""
+    """The result of an input: the value of the function, or the error that it failed with."""
 
     key: str
     value: Any = None
-    reason: str = ""
+    error: PipelineError | None = None
 
 
-def map_files(
-    function: Callable[..., Any], inputs: Mapping[str, Sequence[Any]], cluster: Cluster, progress: Progress
+def map_inputs(
+    function: Callable[..., Any],
+    inputs: Mapping[str, Sequence[Any]],
+    cluster: Cluster,
+    progress: Progress,
+    *,
+    in_order: bool = False,
 ) -> Generator[Done]:
-    """Apply a function to inputs by their keys, in this order; yield each result as soon as it is known.
+    """Apply a function to inputs by their keys; yield each result as soon as it is known.
 
-    ToolError if there is no such cluster, or it goes away.
+    in_order: in the order of the inputs, each as soon as it and all before it are known. ToolError if there is no such
+    cluster, or it goes away.
     """
-    with _executor(cluster, len(inputs), progress) as executor:
+    with executor(cluster, len(inputs), progress) as workers:
         keys, asked, finished = iter(inputs), dict[Future[Any], str](), SimpleQueue[Future[Any]]()
         while True:
             for key in islice(keys, _MOST_ASKED - len(asked)):
-                future = executor.submit(function, *inputs[key])
+                future = workers.submit(function, *inputs[key])
                 asked[future] = key
                 future.add_done_callback(finished.put)
             if not asked:
                 return
-            future = finished.get()
+            future = next(iter(asked)) if in_order else finished.get()
             error = future.exception()
             key = asked.pop(future)
-            yield Done(key, reason=_reason(error)) if error else Done(key, future.result())
+            yield Done(key, error=_error_of_input(error)) if error else Done(key, future.result())
 
 
-def _reason(error: BaseException) -> str:
-    """Return in one line why an input failed; raise errors that it did not cause."""
+def _error_of_input(error: BaseException) -> PipelineError:
+    """Return why an input failed, in one line; raise errors that it did not cause."""
     if isinstance(error, CaptureError | UsageError | ToolError):
-        return error.message
+        return error
     if isinstance(error, PipelineError):
         raise error
     # the error of Dask means the same, and exists only with Dask
     if isinstance(error, ProcessDied) or type(error).__name__ == "KilledWorker":
-        return "each worker that read it died: it may need more memory"
+        return OutOfMemory("each worker that read it died: it may need more memory", _MORE_MEMORY)
     if isinstance(error, ModuleNotFoundError) and (error.name or "").startswith("nightsight"):
         raise ToolError("nightsight is not installed on the workers of the cluster", "Install this version there.")
     if isinstance(error, MemoryError):
-        return "it does not fit into the memory of a worker"
-    return reason(error)
+        return OutOfMemory("it does not fit into the memory of a worker", _MORE_MEMORY)
+    return CaptureError(reason(error))
 
 
 def reason(error: BaseException) -> str:
@@ -95,14 +108,17 @@ def reason(error: BaseException) -> str:
 
 
 @contextmanager
-def _executor(cluster: Cluster, count: int, progress: Progress) -> Iterator[Executor]:
-    """Yield workers; those of this machine end with the context."""
+def executor(cluster: Cluster, count: int, progress: Progress) -> Iterator[Executor]:
+    """Yield the workers for `count` inputs; those of this machine end with the context.
+
+    ToolError if there is no such cluster; UsageError for an amount of memory that is none, or too little.
+    """
     if cluster.scheduler != LOCAL:
-        with _connected(cluster.scheduler, progress) as executor:
-            yield executor
+        with _connected(cluster.scheduler, progress) as dask:
+            yield dask
         return
     workers = max(min(cluster.workers or cores(), count), 1)
-    memory = min(_MOST_MEMORY, int(_OF_MEMORY * memory_of_machine() / workers) or _MOST_MEMORY)
+    memory = min(cluster.most_bytes, int(_OF_MEMORY * memory_of_machine() / workers) or cluster.most_bytes)
     if cluster.memory:
         memory = _bytes(cluster.memory)
     progress(f"starting {workers} worker{'s' * (workers > 1)}")

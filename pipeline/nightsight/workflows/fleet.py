@@ -13,10 +13,11 @@ import pandas as pd
 from nightsight import fleet
 from nightsight.errors import CaptureError, Interrupted, PipelineError, ToolError, UsageError
 from nightsight.events.window import check_window
-from nightsight.fleet import Cluster, InputFile, Packed, Store
+from nightsight.fleet import InputFile, Packed, Store
 from nightsight.model.fleet import FILES, SUMMARY, Failure, Fleet, conform
 from nightsight.progress import silent
 from nightsight.render.fleet import render_fleet, verdict_of
+from nightsight.system.executor import Cluster, map_inputs, reason
 from nightsight.system.processes import as_worker
 from nightsight.texts import without_host
 from nightsight.workflows.compare import load
@@ -127,8 +128,8 @@ def _broken_captures(rows: pd.DataFrame, make_page: Callable[[pd.DataFrame], obj
             yield from _broken_captures(rows[:half], make_page)
             yield from _broken_captures(rows[half:], make_page)
         else:
-            reason = f"no page can be made of it: {fleet.reason(error)}"
-            yield rows["capture"].iloc[0], Failure(rows["file"].iloc[0], reason)
+            why = f"no page can be made of it: {reason(error)}"
+            yield rows["capture"].iloc[0], Failure(rows["file"].iloc[0], why)
 
 
 class _SummaryCache:
@@ -192,11 +193,12 @@ def _summarize(cache: _SummaryCache, cluster: Cluster, reading: Reading) -> Iter
     inputs = {place: (file, cache.like(file), worker_reading) for place, file in waiting.items()}
     interval = -(-len(waiting) // _UPDATES)
     # end the workers in any case
-    with closing(fleet.map_files(summarize_file, inputs, cluster, reading.progress)) as answers:
+    with closing(map_inputs(summarize_file, inputs, cluster, reading.progress)) as answers:
         for count, answer in enumerate(answers, start=1):
             file = waiting[answer.key]
-            if answer.reason:
-                yield Failure(file.name, without_host(answer.reason.replace(f"{Path(file.path).parent}{os.sep}", "")))
+            if answer.error:
+                message = answer.error.message.replace(f"{Path(file.path).parent}{os.sep}", "")
+                yield Failure(file.name, without_host(message))
             else:
                 cache.add(answer.key, answer.value)
             if count % interval == 0 or count == len(waiting):

@@ -1,9 +1,8 @@
 """Opens captures as the ranks of one job; those of a large job are read in separate processes."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Generator, Sequence
+from contextlib import closing
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -17,7 +16,8 @@ from nightsight.model.report import Finding, Profile
 from nightsight.progress import silent
 from nightsight.read import recognize
 from nightsight.render import Format, Source
-from nightsight.system.processes import ProcessDied, Processes, as_worker, cores
+from nightsight.system.executor import Cluster, Done, OutOfMemory, map_inputs
+from nightsight.system.processes import as_worker, cores, memory_of_machine
 from nightsight.texts import without_host
 from nightsight.workflows.analysis import analyze_profile
 from nightsight.workflows.opening import Reading, is_small, profile_of, title_of
@@ -41,18 +41,18 @@ def open_job(paths: Sequence[Path], form: Format, reading: Reading) -> Source | 
     is_large = sum(map(export_bytes, paths)) > _MOST_HELD_BYTES
     details = form.of_events or all(map(is_small, paths))
     ranks, kept, findings, unreadable = list[RankCapture | RankSummary](), list[Path](), list[Finding](), 0
-    here: Iterator[Callable[[], RankCapture | None]] = (
-        partial(_read_rank, path, reading, details=details) for path in paths
-    )
-    with _summaries(paths, reading) if is_large else nullcontext(here) as readers:
-        for done, path in enumerate(paths):
+    lost: OutOfMemory | None = None
+    with closing(_read_ranks(paths, reading, details=details, is_large=is_large)) as answers:
+        for done, (path, answer) in enumerate(zip(paths, answers, strict=True)):
             reading.progress(f"rank {done + 1} of {len(paths)}", done=done, of=len(paths), is_series=True)
-            try:
-                rank = next(readers)()
-            except CaptureError as error:
-                findings.append(_left_out(path, f"{without_host(error.message)}.", error.hint))
+            if isinstance(answer.error, CaptureError):
+                findings.append(_left_out(path, f"{without_host(answer.error.message)}.", answer.error.hint))
                 unreadable += 1
+                lost = answer.error if isinstance(answer.error, OutOfMemory) else lost
                 continue
+            if answer.error:
+                raise answer.error
+            rank: RankCapture | RankSummary | None = answer.value
             if rank is None:
                 return None
             if rank.facts.is_of_job:
@@ -62,6 +62,8 @@ def open_job(paths: Sequence[Path], form: Format, reading: Reading) -> Source | 
             findings.append(_left_out(path, "Its program does not communicate, and its rank is unknown."))
             if not ranks and len(findings) > 1:
                 return None
+    if lost and not ranks:
+        raise CaptureError(f"none of {len(paths)} captures could be read: {lost.message}", lost.hint)
     facts = [rank.facts for rank in ranks]
     if not facts or not are_of_one_job(facts) or len(facts) + unreadable < 2:
         return None
@@ -71,6 +73,25 @@ def open_job(paths: Sequence[Path], form: Format, reading: Reading) -> Source | 
     reading.progress("looking for causes in all ranks")
     title = name_of_job([rank.name for rank in facts])
     return analyze_profile(profile, title, form, findings=tuple(findings))
+
+
+def _read_ranks(paths: Sequence[Path], reading: Reading, *, details: bool, is_large: bool) -> Generator[Done]:
+    """Yield the rank of each capture, in their order: None for a kind that cannot be one.
+
+    Of a large job, separate processes read the captures, and only their summaries are kept.
+    """
+    if is_large:
+        at_once = 2 * _MOST_HELD_BYTES // max(*map(export_bytes, paths), 1)
+        # these are so few that each may use its share of the memory of the machine
+        readers = Cluster(workers=max(min(cores(), _MOST_READERS, at_once), 1), most_bytes=memory_of_machine())
+        inputs = {str(path): (path, replace(reading, progress=silent)) for path in paths}
+        yield from map_inputs(_summarize_rank, inputs, readers, reading.progress, in_order=True)
+        return
+    for path in paths:
+        try:
+            yield Done(str(path), _read_rank(path, reading, details=details))
+        except CaptureError as error:
+            yield Done(str(path), error=error)
 
 
 def _left_out(path: Path, reason: str, hint: str = "") -> Finding:
@@ -83,22 +104,6 @@ def _read_rank(path: Path, reading: Reading, *, details: bool) -> RankCapture | 
         return None
     with profile_of(path, reading, details=details) as profile:
         return RankCapture(title_of(path), with_own_gpus(profile))
-
-
-@contextmanager
-def _summaries(paths: Sequence[Path], reading: Reading) -> Iterator[Iterator[Callable[[], RankSummary | None]]]:
-    """Read captures in separate processes; yield functions that return the summary of each, or raise its error."""
-    at_once = 2 * _MOST_HELD_BYTES // max(*map(export_bytes, paths), 1)
-    count = max(min(cores(), len(paths), _MOST_READERS, at_once), 1)
-    try:
-        with Processes(count) as readers:
-            futures = [readers.submit(_summarize_rank, path, replace(reading, progress=silent)) for path in paths]
-            yield (future.result for future in futures)
-    except ProcessDied:
-        raise CaptureError(
-            "a process that read captures died, perhaps because it ran out of memory",
-            "Pass the captures of fewer ranks, or use a machine with more memory.",
-        ) from None
 
 
 def _summarize_rank(path: Path, reading: Reading) -> RankSummary | None:
