@@ -22,7 +22,7 @@ from nightsight.events.timeline import Timeline
 from nightsight.job.facts import RankCapture, are_of_one_job, name_of_job
 from nightsight.job.merge import merge_ranks
 from nightsight.model.report import Finding, Profile, Report
-from nightsight.render.page.summary import numbers
+from nightsight.render.summary import numbers
 from nightsight.render.verdict import verdict
 from nightsight.tables import NULLABLE, conform, empty
 from nightsight.workflows.analysis import build_report

@@ -8,7 +8,7 @@ import pytest
 from nightsight.analyze.facts import trust
 from nightsight.events.timeline import Timeline
 from nightsight.model.report import Environment, Finding, Profile
-from nightsight.render.page.summary import numbers
+from nightsight.render.summary import numbers
 from nightsight.render.verdict import verdict
 from nightsight.tables import conform
 from nightsight.workflows.analysis import build_report

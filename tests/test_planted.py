@@ -17,7 +17,7 @@ from nightsight.events.loops import launched_work
 from nightsight.events.timeline import Timeline
 from nightsight.events.window import chosen_window
 from nightsight.read import read
-from nightsight.render.page.summary import numbers
+from nightsight.render.summary import numbers
 from nightsight.render.verdict import verdict as first_sentence
 from tests.documents import check
 from tests.planted.__main__ import DATA, ROOT

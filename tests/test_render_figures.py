@@ -7,8 +7,8 @@ import pytest
 from nightsight.events.kernel_labels import KernelLabels
 from nightsight.model.report import Benchmark, Capture, Report, View
 from nightsight.render.page.figures import first_figures, key_figures, window_figures
-from nightsight.render.page.summary import Numbers, benchmark_doubts, numbers
 from nightsight.render.page.windows import choices
+from nightsight.render.summary import Numbers, benchmark_doubts, numbers
 from nightsight.workflows.analysis import build_report
 from tests.reports import gpu_table, range_table, result, small_report, step_table, with_gpu_time
 from tests.timeline import draw

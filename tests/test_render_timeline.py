@@ -13,10 +13,10 @@ from nightsight.analyze import analyze
 from nightsight.events.timeline import Timeline
 from nightsight.model.report import Profile, Result
 from nightsight.read import read
-from nightsight.render.export.tracks import event_names
 from nightsight.render.page.html import render_html
 from nightsight.render.timeline.counters import curves
 from nightsight.render.timeline.payload import timeline_payload
+from nightsight.render.tracks import event_names
 from nightsight.tables import conform
 from tests.kineto import write
 from tests.recorded import Recorded

@@ -14,10 +14,10 @@ from nightsight.analyze.split import device_splits
 from nightsight.events.categories import Activity
 from nightsight.events.timeline import Timeline
 from nightsight.model.report import Profile
-from nightsight.render.export.tracks import Places
 from nightsight.render.timeline.activity import CATEGORIES, account, by_piece
 from nightsight.render.timeline.payload import MOST_BYTES, timeline_payload
 from nightsight.render.timeline.sums import MOST_BINS
+from nightsight.render.tracks import Places
 from nightsight.results.categories import BUSY, IDLE
 from nightsight.tables import conform
 from tests.recorded import Recorded

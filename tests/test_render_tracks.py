@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from nightsight.model.report import Profile
 from nightsight.read import read
 from nightsight.render.export.perfetto import perfetto_trace
-from nightsight.render.export.tracks import Places, Slices, event_names, process_slices, stream_slices, thread_slices
+from nightsight.render.tracks import Places, Slices, event_names, process_slices, stream_slices, thread_slices
 from nightsight.tables import conform, empty
 from tests.recorded import DATA
 from tests.timeline import PROCESS, draw

@@ -12,7 +12,7 @@ from nightsight.render.page.figures import first_figures
 from nightsight.render.page.findings import advice, without_simulation
 from nightsight.render.page.html import render_html
 from nightsight.render.page.page import page
-from nightsight.render.page.summary import Numbers, numbers
+from nightsight.render.summary import Numbers, numbers
 from nightsight.render.terminal import first_screen
 from nightsight.render.verdict import Verdict, busy_by_device, cause_of, gain_of, largest_wait, verdict, verdict_on
 from nightsight.results.categories import COMMUNICATION, COMPUTE, HOST, LAUNCH

@@ -22,7 +22,7 @@ from nightsight.events.unseen import REASONS, graph_captures, pauses, silences, 
 from nightsight.events.window import WHOLE, chosen_window
 from nightsight.intervals import length, shared, union
 from nightsight.model.report import Profile, Report
-from nightsight.render.page.summary import numbers
+from nightsight.render.summary import numbers
 from nightsight.render.verdict import verdict
 from nightsight.results.categories import CAPTURE, UNSEEN
 from nightsight.results.causes import WHAT_IF

@@ -6,6 +6,8 @@ from typing import Final
 
 NSYS_REPORT: Final = ".nsys-rep"
 NSYS_EXPORT: Final = ".sqlite"
+NSYS_RECORDING: Final = ".qdstrm"
+"""What nsys leaves if it could not write a report."""
 NCU_REPORT: Final = ".ncu-rep"
 TRACE: Final = ".json.gz"
 

@@ -19,6 +19,7 @@ from typing import Any, Final
 
 import pandas as pd
 
+from nightsight.captures import NSYS_EXPORT, NSYS_REPORT
 from nightsight.collect.interpreter import interpreter
 from nightsight.collect.nsys import export_sqlite, record, required_nsys
 from nightsight.collect.process import Child, run_logged
@@ -113,7 +114,7 @@ def _measure(nsys: Path, python: str, request: Request) -> Calibration:
         verbose=False,
     )
     with scratch() as folder:
-        plain, traced, report = (folder / name for name in ("plain.json", "traced.json", "calibration.nsys-rep"))
+        plain, traced, report = (folder / name for name in ("plain.json", "traced.json", f"calibration{NSYS_REPORT}"))
         command = (python, str(_PROGRAM), str(plain))
         untraced = run_logged(
             Child(command, child_environment(remaining)), log=logs / "plain.log", timeout_s=remaining.timeout_s
@@ -127,7 +128,7 @@ def _measure(nsys: Path, python: str, request: Request) -> Calibration:
         outcome = record(nsys, watched, remaining, report=report).outcome
         if outcome.interrupted:
             raise KeyboardInterrupt
-        database = report.with_suffix(".sqlite")
+        database = report.with_suffix(NSYS_EXPORT)
         export_sqlite(report, database, nsys=nsys, log=logs / "export.log")
         costs = costs_of(_times(plain), _times(traced), _recorded_durations(database))
     return Calibration(costs, seconds=untraced.seconds + outcome.seconds)

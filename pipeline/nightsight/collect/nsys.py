@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
+from nightsight.captures import NSYS_EXPORT, NSYS_RECORDING, NSYS_REPORT
 from nightsight.collect.names import Annotation, annotation_of
 from nightsight.collect.process import Child, Outcome, last_lines, run_logged
 from nightsight.collect.recordings import missing_recordings, recording_options, remedy_for
@@ -70,9 +71,9 @@ def collect_nsys(program: Program, request: Request) -> Capture:
     nsys = required_nsys(request.nsys, program)
     version = tool_version(nsys)
     measured = run_benchmark(program, request)
-    report = request.captures / f"{program.name}.nsys-rep"
-    database = report.with_suffix(".sqlite")
-    delete_old(report, report.with_suffix(".qdstrm"), database)
+    report = request.captures / f"{program.name}{NSYS_REPORT}"
+    database = report.with_suffix(NSYS_EXPORT)
+    delete_old(report, report.with_suffix(NSYS_RECORDING), database)
     started = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}"
     remaining = replace(request, timeout_s=request.timeout_s - measured.seconds)
     annotation = annotation_for(nsys, program, request)
@@ -119,7 +120,7 @@ def export_sqlite(report: Path, target: Path, *, nsys: Path, log: Path) -> None:
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".export-") as folder:
         # run in this folder: nsys fails without its working directory, and the program may have deleted ours
         absolute = Path(folder).absolute()
-        aside = absolute / "export.sqlite"
+        aside = absolute / f"export{NSYS_EXPORT}"
         options = ("--type", "sqlite", "--force-overwrite=true", *_payload_options(nsys), "-o", str(aside))
         command = (str(nsys.absolute()), "export", *options, str(report.absolute()))
         outcome = run_logged(Child(command, allowed_environment(), folder=absolute), log=log, timeout_s=_EXPORT_LIMIT_S)
@@ -221,7 +222,7 @@ def _environment_options(environment: Mapping[str, str], *, help_text: str) -> l
 def _nothing_captured(
     program: Program, outcome: Outcome, *, report: Path, log: Path, capture_range: str
 ) -> PipelineError:
-    recording = report.with_suffix(".qdstrm")
+    recording = report.with_suffix(NSYS_RECORDING)
     if recording.exists():
         return ToolError(
             f"nsys recorded {program.name} but could not write a report: its importer did not start",

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+from nightsight.captures import TRACE
 from nightsight.collect.interpreter import install_hint
 from nightsight.collect.process import Child, run_logged
 from nightsight.collect.tools import ask_python, refuse_lost_folder
@@ -59,12 +60,12 @@ def collect_torch(program: Program, request: Request) -> Capture:
     """
     refuse_command(program)
     tracing = request.tracing
-    trace, facts = request.captures / f"{program.name}.json.gz", request.logs / "steps.json"
+    trace, facts = request.captures / f"{program.name}{TRACE}", request.logs / "steps.json"
     log = request.logs / "profile.log"
     python = _interpreter(program, child_environment(request))
     tracing.refuse_unknown(python.torch, python.features)
     measured = run_benchmark(program, request)
-    delete_old(trace, facts, *request.captures.glob(f"{program.name}.*.json.gz"))
+    delete_old(trace, facts, *request.captures.glob(f"{program.name}.*{TRACE}"))
     started = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}"
     request.progress(f"profiling {program.name} with torch.profiler")
     outcome = run_logged(
@@ -129,7 +130,9 @@ def _written_files(trace: Path, facts: Path) -> TraceFacts:
         document: dict[str, Any] = json.loads(facts.read_bytes())
         return TraceFacts.of_facts(document)
     except _DAMAGED:
-        names = [path.name for path in (trace, *sorted(trace.parent.glob(f"{trace.name[:-8]}.*.json.gz")))]
+        names = [
+            path.name for path in (trace, *sorted(trace.parent.glob(f"{trace.name.removesuffix(TRACE)}.*{TRACE}")))
+        ]
         return TraceFacts(tuple((name, 0) for name in names), is_known=False)
 
 

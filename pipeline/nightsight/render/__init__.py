@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 from nightsight.errors import UsageError
 from nightsight.events.categories import Activity
 from nightsight.model.report import Profile, Report
+from nightsight.render.page import MOST_BYTES
 
 if TYPE_CHECKING:
     from nightsight.render.timeline.rows import TimelineEvents
-
-MOST_BYTES: Final = 1_500_000
-"""The default of the size limit of a page."""
 
 
 @dataclass(frozen=True)

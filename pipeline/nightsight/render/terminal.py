@@ -17,7 +17,7 @@ from rich.cells import cell_len
 from nightsight.model.report import Report
 from nightsight.render.lines import align, clip, cut, wrap
 from nightsight.render.page.findings import Banner, banners
-from nightsight.render.page.summary import Numbers, numbers
+from nightsight.render.summary import Numbers, numbers
 from nightsight.render.table.layouts import labels_of
 from nightsight.render.table.view import counted, floats, operation_names
 from nightsight.render.verdict import SENTENCES, Verdict, cause_of, gain_of, start_up_of, verdict

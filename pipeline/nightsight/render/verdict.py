@@ -12,7 +12,7 @@ from nightsight.events.kernel_labels import label_of
 from nightsight.events.peaks import LIMITED_PCT
 from nightsight.events.window import GPU_WORK, LONG_REST, START_UP
 from nightsight.model.report import Finding, Report, View, find
-from nightsight.render.page.summary import Numbers
+from nightsight.render.summary import Numbers
 from nightsight.render.table.view import counted
 from nightsight.results.categories import BUSY, COMMUNICATION, COMPUTE, GRAPHS, IDLE, UNSEEN
 from nightsight.results.causes import REPLAY, WHAT_IF

@@ -22,7 +22,7 @@ from nightsight.model.report import (
     Windows,
 )
 from nightsight.render import Format, Source
-from nightsight.render.page.summary import benchmark_doubts, numbers
+from nightsight.render.summary import benchmark_doubts, numbers
 from nightsight.results import RESULTS
 from nightsight.results.gpu_time import TIME_SPLIT
 from nightsight.results.ranges import NVTX_RANGES

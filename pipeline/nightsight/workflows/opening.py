@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from nightsight.captures import NCU_REPORT, stem
+from nightsight.captures import NCU_REPORT, NSYS_EXPORT, stem
 from nightsight.errors import UsageError
 from nightsight.events.sharing import with_own_gpus
 from nightsight.events.window import AUTO, check_window
@@ -155,7 +155,7 @@ def profile_of(
     tool = required_nsys(reading.nsys)
     with naming_file(path), scratch() as folder:
         reading.progress(f"exporting {path.name}")
-        database = folder / "export.sqlite"
+        database = folder / f"export{NSYS_EXPORT}"
         export_sqlite(path, database, nsys=tool, log=folder / "export.log")
         yield with_unprofiled(read(database, details=details), path)
 

@@ -15,8 +15,8 @@ from nightsight.events.timeline import Timeline, operation_column
 from nightsight.intervals import Ints
 from nightsight.model.report import Profile
 from nightsight.render import Source
-from nightsight.render.export.tracks import MARKS, ON_THREADS
 from nightsight.render.table.view import floats
+from nightsight.render.tracks import MARKS, ON_THREADS
 from nightsight.results.steps import STEP_SPLIT, WHOLE_STEP
 from nightsight.units import format_value
 

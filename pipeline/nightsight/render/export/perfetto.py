@@ -20,7 +20,8 @@ from nightsight.events.launches import launching_calls
 from nightsight.intervals import Ints
 from nightsight.model.report import Profile
 from nightsight.render.export.rows import Text, blocks, digits, join, one_text, strings, take, where
-from nightsight.render.export.tracks import (
+from nightsight.render.table.view import Floats
+from nightsight.render.tracks import (
     ON_THREADS,
     OS_CALLS,
     Places,
@@ -33,7 +34,6 @@ from nightsight.render.export.tracks import (
     stream_slices,
     thread_slices,
 )
-from nightsight.render.table.view import Floats
 from nightsight.tables import RESOURCES, SHAPE, integers, memory_levels, renamed
 from nightsight.texts import printable
 

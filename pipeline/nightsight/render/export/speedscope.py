@@ -15,7 +15,7 @@ import numpy as np
 from nightsight.intervals import Ints
 from nightsight.model.report import Profile
 from nightsight.render.export.rows import blocks, digits, join, one_text, strings, take
-from nightsight.render.export.tracks import Places, Slices, event_names, process_slices, stream_slices, thread_slices
+from nightsight.render.tracks import Places, Slices, event_names, process_slices, stream_slices, thread_slices
 
 _SCHEMA: Final = "https://www.speedscope.app/file-format-schema.json"
 _KINDS: Final = strings(("O", "C"))

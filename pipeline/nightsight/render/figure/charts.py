@@ -19,7 +19,7 @@ from nightsight.render.figure.plot import Panels, Picture
 from nightsight.render.figure.rooflines import OF_OPERATORS, rooflines
 from nightsight.render.figure.scatter import copy_rates
 from nightsight.render.figure.shares import path_whole
-from nightsight.render.page.summary import numbers
+from nightsight.render.summary import numbers
 from nightsight.render.table.replayed import BRIEF, by_kind, by_reason
 from nightsight.render.table.view import floats, short_text
 from nightsight.results.entry import Entry

@@ -1,1 +1,6 @@
-"""The HTML report page and the index of runs: their content, their order, and the HTML files."""
+"""The page of a report: its content, and its rendering as one HTML file."""
+
+from typing import Final
+
+MOST_BYTES: Final = 1_500_000
+"""The default of the size limit of a page."""

@@ -13,7 +13,7 @@ from nightsight.events.peaks import LIMITED_PCT, MEMORIES
 from nightsight.events.window import MEASURED_RANGE
 from nightsight.model.report import Report, View
 from nightsight.render.figure.shares import wholes
-from nightsight.render.page.summary import Numbers, benchmark_doubts
+from nightsight.render.summary import Numbers, benchmark_doubts
 from nightsight.render.table.replayed import LATENCIES
 from nightsight.render.table.view import counted, floats
 from nightsight.render.verdict import busy_by_device, each_of, gpus, largest_wait, largest_waits, unseen_pct

@@ -16,8 +16,8 @@ from jinja2.bccache import Bucket
 from markupsafe import Markup, escape
 
 from nightsight.model.report import Profile, Report
-from nightsight.render import MOST_BYTES
 from nightsight.render.figure.axes import spaced
+from nightsight.render.page import MOST_BYTES
 from nightsight.render.page.page import page
 from nightsight.render.page.scripts import bundle
 from nightsight.render.timeline.activity import Activities, unknown

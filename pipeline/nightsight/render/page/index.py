@@ -8,7 +8,7 @@ from urllib.parse import quote
 from nightsight.model.history import Key, off_level
 from nightsight.model.report import Report
 from nightsight.render.page.html import fill, with_policy
-from nightsight.render.page.summary import numbers
+from nightsight.render.summary import numbers
 from nightsight.render.table.view import Cell, Heading, Row, TableView, counted
 from nightsight.texts import printable
 from nightsight.units import ABSENT, Scale, format_cell, scale_for, split

@@ -10,8 +10,8 @@ from nightsight.render.figure.bars import Strip, trials
 from nightsight.render.figure.charts import Pictures, pictures_of
 from nightsight.render.page.figures import Figure, key_figures
 from nightsight.render.page.findings import Advice, Banner, advice, banners
-from nightsight.render.page.summary import numbers
 from nightsight.render.page.windows import Choices, choices
+from nightsight.render.summary import numbers
 from nightsight.render.table.grouped import kernel_groups
 from nightsight.render.table.layouts import labels_of, layout_of, with_ranks
 from nightsight.render.table.packed import packed_tables

@@ -11,7 +11,7 @@ from nightsight.render.figure.shares import Wholes, wholes
 from nightsight.render.page.figures import Figure, first_figures, window_figures
 from nightsight.render.page.findings import Advice, without_simulation
 from nightsight.render.page.findings import advice as advice_of
-from nightsight.render.page.summary import Numbers
+from nightsight.render.summary import Numbers
 from nightsight.render.verdict import Verdict, start_up, verdict, verdict_on
 from nightsight.results.gpu_time import TIME_SPLIT
 from nightsight.texts import middle_cut, printable

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from nightsight.intervals import Codes, Ints
-from nightsight.render.export.tracks import distinct, event_names
+from nightsight.render.tracks import distinct, event_names
 from nightsight.tables import SHAPE, integers
 from nightsight.texts import middle_cut, printable
 from nightsight.units import format_value

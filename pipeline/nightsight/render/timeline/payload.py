@@ -17,7 +17,6 @@ from nightsight.events.ranges import NUMBER
 from nightsight.events.timeline import Timeline
 from nightsight.intervals import Codes
 from nightsight.model.report import Profile, Result
-from nightsight.render.export.tracks import Places
 from nightsight.render.figure.shares import CAUSE_COLORS
 from nightsight.render.table.layouts import labels_of
 from nightsight.render.table.replayed import BRIEF
@@ -30,6 +29,7 @@ from nightsight.render.timeline.layers import RowSample, TimelineLayer, whole
 from nightsight.render.timeline.ranks import Ranks, has_collectives, numbered_collectives, ranks_of_job
 from nightsight.render.timeline.rows import MOST_ROWS, TimelineEvents, lay_events, merge_events
 from nightsight.render.timeline.sums import Sums, fitting, sums_of
+from nightsight.render.tracks import Places
 from nightsight.results.categories import BUSY
 from nightsight.texts import middle_cut
 

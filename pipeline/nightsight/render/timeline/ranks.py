@@ -20,8 +20,8 @@ from nightsight.events.steps import first_numbers, steps_in_window
 from nightsight.events.timeline import Timeline
 from nightsight.intervals import Floats, Ints
 from nightsight.model.report import Profile, Result
-from nightsight.render.export.tracks import Places
 from nightsight.render.timeline.columns import Columns, columns
+from nightsight.render.tracks import Places
 from nightsight.results.ranks import RANKS
 from nightsight.results.steps import STEP_TIMES
 from nightsight.system.parallel import memoize

@@ -12,9 +12,9 @@ from nightsight.events.categories import call_causes, operation_categories
 from nightsight.events.launches import GPU_TABLES, launching_calls
 from nightsight.intervals import Codes, Flags, Ints
 from nightsight.model.report import Profile
-from nightsight.render.export.tracks import MARKS, OS_CALLS, PYTHON, Places, distinct
 from nightsight.render.timeline.labels import EventLabels, concatenate, label_events
 from nightsight.render.timeline.lanes import nested_lanes, separate_lanes
+from nightsight.render.tracks import MARKS, OS_CALLS, PYTHON, Places, distinct
 from nightsight.results.categories import BUSY, IDLE, LAUNCH, OTHER_CALL
 from nightsight.system.parallel import memoize, thread_map
 from nightsight.tables import ANNOTATION, START_END, empty, integers
