@@ -31,7 +31,7 @@ from nightsight.results.rules import RULE
 from nightsight.results.switches import (
     NO_DROPOUT,
     NONE,
-    NUDGED,
+    PERTURBED,
     PRECISION,
     ROUNDING,
     SWITCH,
@@ -163,7 +163,7 @@ def test_equal_values_are_equal_and_one_that_is_far_off_is_found(
 def test_each_switch_is_declared_and_can_be_turned_on() -> None:
     namespace: dict[str, Any] = {"__name__": "switching", "__file__": str(INJECTED / "switching.py")}
     exec((INJECTED / "switching.py").read_text(), namespace)
-    declared = {switch.name for switch in (*SWITCHES, NO_DROPOUT, *NUDGED.values()) if not switch.environment}
+    declared = {switch.name for switch in (*SWITCHES, NO_DROPOUT, *PERTURBED.values()) if not switch.environment}
     assert namespace["SWITCHES"].keys() == declared
     assert {rule for switch in SWITCHES for rule in switch.rules} <= RULE.keys()
 
@@ -1513,11 +1513,13 @@ def test_what_changes_nothing_costs_no_round_of_its_own(
     assert ran == [(), (), ("compile",), ("compile",), ()]
 
 
-@pytest.mark.parametrize(("nudged", "verdict"), [(1.04, "proven"), (1.01, "faster"), (1.5, "faster")])
-def test_what_nudged_weights_lead_to_a_change_of_numerics_may_lead_to_as_well(
-    nudged: float, verdict: str, plan: ProofPlan, measured: Callable[..., list[tuple[str, ...]]]
+@pytest.mark.parametrize(("perturbed", "verdict"), [(1.04, "proven"), (1.01, "faster"), (1.5, "faster")])
+def test_what_perturbed_weights_lead_to_a_change_of_numerics_may_lead_to_as_well(
+    perturbed: float, verdict: str, plan: ProofPlan, measured: Callable[..., list[tuple[str, ...]]]
 ) -> None:
-    measured({("tf32",): 1.1, ("nudged_precision",): nudged}, unchanged=[50.0, 50.1, 49.9], tf32=[20.0, 20.5, 19.8])
+    measured(
+        {("tf32",): 1.1, ("perturbed_precision",): perturbed}, unchanged=[50.0, 50.1, 49.9], tf32=[20.0, 20.5, 19.8]
+    )
     (proof,) = prove(named(plan, "tf32"), Request()).proofs
     assert (proof.verdict, proof.results.verdict) == (verdict, WITHIN if verdict == "proven" else DIFFERENT)
 

@@ -713,7 +713,7 @@ def _no_dropout(module: Any, effects: Effects) -> None:  # noqa: ANN401
     module.scaled_dot_product_attention = attended
 
 
-def _nudged(name: str, share: float | None) -> Change:
+def _perturbed(name: str, share: float | None) -> Change:
     """Return the switch that perturbs all weights, each at the first call of its model.
 
     share: how much; None: by as much as another order of operations may change what the model computes.
@@ -792,8 +792,8 @@ SWITCHES: dict[str, tuple[str, Change]] = {
     "no_synchronize": ("torch", _without("cuda.synchronize", "no_synchronize")),
     # not fixes, but aids for comparing results
     "no_dropout": ("torch.nn.functional", _no_dropout),
-    "nudged_rounding": ("torch", _nudged("nudged_rounding", None)),
-    "nudged_precision": ("torch", _nudged("nudged_precision", _COARSE)),
+    "perturbed_rounding": ("torch", _perturbed("perturbed_rounding", None)),
+    "perturbed_precision": ("torch", _perturbed("perturbed_precision", _COARSE)),
 }
 """The module that a switch waits for, and its change; nightsight/results/switches.py describes each switch."""
 _SECOND: dict[str, tuple[str, Change]] = {"sdpa": ("transformers.modeling_utils", _sdpa_of_transformers)}

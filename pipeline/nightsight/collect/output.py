@@ -22,7 +22,7 @@ _DRAIN_S: Final = 1.0
 
 
 class LoggedOutput:
-    """A pipe for a command's output, and a log that a thread of ours fills from it; CaptureError if that fails.
+    """A pipe for a command's output, and a log that one of our threads fills from it; CaptureError if that fails.
 
     The command waits only for that thread. Nothing waits for the end of the pipe, since a stray process could hold it
     open. Beyond _MOST_BYTES the log keeps the first and the last part, with a line between them that says how much was

@@ -133,8 +133,8 @@ def _of_process(file: Path) -> Iterator[tuple[str, int, float, bool]]:
         intervals = np.diff(start_ns)
         if len(intervals) < LEAST - 1 or not (median_ns := float(np.median(intervals))) > 0:
             continue
-        # what takes long now and then (a checkpoint, workers that start) counts as often as it occurs, and so does what
-        # comes in bursts (batches of several workers)
+        # occasional long steps (a checkpoint, workers that start) count as often as they occur, and so do steps
+        # in bursts (batches of several workers)
         mean_ns = float(intervals[slow_at_start(start_ns) :].mean())
         is_even = median_ns / _UNEVEN <= mean_ns <= _UNEVEN * median_ns
         yield str(family), len(start_ns), median_ns if is_even else mean_ns, on_gpu

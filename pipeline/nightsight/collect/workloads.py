@@ -238,7 +238,7 @@ def arguments_of(program: Program, request: Request) -> dict[str, str]:
     """Return a parameter that differs if the arguments of a program do, without revealing them.
 
     Workloads report their parameters themselves. With 16 bits, many arguments share each digest. Possible passwords and
-    tokens are left out all the same, and so are folders, which differ between machines.
+    tokens are still omitted, and so are folders, which differ between machines.
     """
     if program.kind == "workload":
         return {}

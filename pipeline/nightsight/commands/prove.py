@@ -110,8 +110,8 @@ def prove(ctx: click.Context, /, target: str | None, **values: Any) -> None:  # 
         return
     if values["calibration"]:
         header = ("Cause", "Proofs", "Predicted / measured, median", "Within 1.5")
-        promises = calibration(values["reports"])
-        rows = [(rule, f"{count}", f"{middle:.2f}", f"{near} of {count}") for rule, count, middle, near in promises]
+        steps = calibration(values["reports"])
+        rows = [(rule, f"{count}", f"{middle:.2f}", f"{near} of {count}") for rule, count, middle, near in steps]
         none = f"{values['reports']} has no proof of a predicted gain yet."
         say(*(align([header, *rows], right=(1, 2)) if rows else [none]))
         return

@@ -197,7 +197,7 @@ def bisect(ctx: click.Context, /, target: str | None, **values: Any) -> None:  #
     """Find the first commit of this repository that changed a metric, with git bisect.
 
     Both ends are measured first; if they do not differ, bisecting stops. Commits are checked out in a separate
-    worktree, so your checkout stays as it is. A commit that fails to build or run is skipped.
+    worktree, so your checkout does not change. A commit that fails to build or run is skipped.
 
     \b
     Examples:

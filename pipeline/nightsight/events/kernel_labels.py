@@ -503,7 +503,7 @@ def _word_cut(text: str, length: int) -> str:
 
 
 def _without_inner_arguments(text: str, nesting: int) -> str:
-    """Drop template arguments nested deeper than `nesting` levels; a name with unbalanced brackets stays as it is."""
+    """Drop template arguments nested deeper than `nesting` levels; a name with unbalanced brackets is unchanged."""
     if text.count("<") <= nesting:
         return text
     characters: list[str] = []

@@ -133,7 +133,7 @@ def row_from(line: str) -> HistoryRow:
 
 
 def stored_name(name: str) -> str:
-    """Return the name as rows have it: a long one is cut, and its digest keeps it apart from others."""
+    """Return the name as rows have it: a long one is cut, and its digest distinguishes it from others."""
     return name if len(name) <= _MOST_NAME else f"{name[: _MOST_NAME - 10]}…{digest(name, 8)}"
 
 

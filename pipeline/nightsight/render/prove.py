@@ -65,10 +65,10 @@ def _doubt(proof: Proof) -> str:
 
 def _row(proof: Proof) -> tuple[str, ...]:
     """Return the cells of a proof."""
-    promised = format_value(proof.promised_ns, "time_ns") if proof.promised_ns is not None else ""
+    predicted = format_value(proof.promised_ns, "time_ns") if proof.promised_ns is not None else ""
     measured = format_value(proof.step_ns, "time_ns") if proof.step_ns is not None else ""
     results = proof.results.verdict if proof.step_ns is not None else ""
-    return (" + ".join(proof.switches), promised, measured, _change(proof), results, proof.verdict)
+    return (" + ".join(proof.switches), predicted, measured, _change(proof), results, proof.verdict)
 
 
 def _change(proof: Proof) -> str:

@@ -30,8 +30,8 @@ NCU_MATCH: Final = Entry(
     "ncu_match",
     "Replays matched to the timeline",
     "How many of the launches that ncu replayed match a kernel of the timeline: one with the same normalized name, "
-    "grid and block that ran in the window. If a kernel was replayed several times, NVTX ranges tell its replays "
-    "apart.",
+    "grid and block that ran in the window. If a kernel was replayed several times, NVTX ranges distinguish "
+    "its replays.",
     ("profiled_launches",),
     (
         Column("replayed", WHOLE, "launches that ncu replayed", is_plain=True),

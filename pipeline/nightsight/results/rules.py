@@ -759,7 +759,7 @@ RULES: Final = (
         detail=(
             "The scores grow with the square of the sequence length. Each kernel between the two matrix "
             "multiplications reads all of them from memory and writes them back. A fused kernel keeps them on the "
-            "chip; its multiplications get faster too, which is not counted here."
+            "chip; its multiplications also become faster, which is not counted here."
         ),
         remedy=(
             "Call torch.nn.functional.scaled_dot_product_attention, with is_causal=True instead of a mask; "

@@ -409,8 +409,8 @@ def jitted(word: str) -> Switch | None:
 
 _JIT: Final = "jit="
 NO_DROPOUT: Final = Switch(name="no_dropout", done="no dropout", rules=(), numerics=NONE, code="")
-NUDGED: Final = {
-    numerics: Switch(name=f"nudged_{numerics}", done="perturbed weights", rules=(), numerics=NONE, code="")
+PERTURBED: Final = {
+    numerics: Switch(name=f"perturbed_{numerics}", done="perturbed weights", rules=(), numerics=NONE, code="")
     for numerics in (ROUNDING, PRECISION)
 }
 """Not fixes, but aids for comparing results: a change of numerics may differ as much as perturbed weights do."""

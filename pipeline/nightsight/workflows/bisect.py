@@ -2,7 +2,8 @@
 
 Each step measures its commit in pairs with the good one, because a machine may drift during a bisection. A commit is
 bad if it shows more than half of the difference between the two ends. git starts each step as a separate process, whose
-exit status is 0 for good, 1 for bad, and 125 if the commit could not be measured; a crash ends the bisection.
+exit status is 0 for a good commit, 1 for a bad one, and 125 if the commit could not be measured; a crash ends the
+bisection.
 """
 
 import os

@@ -47,7 +47,7 @@ from nightsight.model.prove import (
 )
 from nightsight.model.report import Finding, Report
 from nightsight.results.causes import REPLAY
-from nightsight.results.switches import JIT, NO_DROPOUT, NUDGED, NUMERICS, SWITCHES, Switch
+from nightsight.results.switches import JIT, NO_DROPOUT, NUMERICS, PERTURBED, SWITCHES, Switch
 from nightsight.runs.layout import PROOF, write_file
 
 # a switch is effective if the step becomes this much shorter, whatever the interval is
@@ -196,7 +196,7 @@ def prove(plan: ProofPlan, request: Request) -> ProofReport:
     NotMeasured if the unchanged program fails, or has no step within the budget; Interrupted on a signal.
     """
     chosen = _chosen(plan)
-    switches = {switch.name: switch for switch in (*SWITCHES, NO_DROPOUT, *NUDGED.values(), *plan.switches)}
+    switches = {switch.name: switch for switch in (*SWITCHES, NO_DROPOUT, *PERTURBED.values(), *plan.switches)}
     series = _Series(plan, request, switches, ends=time.monotonic() + plan.budget_s)
     with logging_gpus() as log:
         notes = series.notes
@@ -503,9 +503,9 @@ def _compared_again(proof: Proof, series: _Series) -> Proof:
     if not has_effect or any(run.failure for run in (*base, *changed)):
         return proof
     results = _results(base, changed, numerics)
-    if results.verdict == DIFFERENT and numerics in NUDGED:
-        nudged = ran(*without, NUDGED[numerics].name)
-        results = _results([*base, *nudged], changed, numerics)
+    if results.verdict == DIFFERENT and numerics in PERTURBED:
+        perturbed = ran(*without, PERTURBED[numerics].name)
+        results = _results([*base, *perturbed], changed, numerics)
     if results.verdict not in (EQUAL, WITHIN):
         return proof
     detail = f"without dropout: {results.detail}" if without else results.detail

@@ -32,7 +32,7 @@ _MOSTLY: Final = 0.7
 _PRODUCT: Final = re.compile(r"(?:gemm|gemv)\b")
 # fewer kernels per step: its repetition is more likely a part of a step
 _FEWEST_KERNELS: Final = 10
-# with more, kernels get longer
+# with more, kernels become longer
 _MOST_TIMES: Final = 8
 # what an SM holds by compute capability: threads, blocks, and bytes of shared memory. It has 64 Ki registers, and a
 # block takes 1 KiB of shared memory more than it asks for

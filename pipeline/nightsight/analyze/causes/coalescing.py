@@ -40,7 +40,7 @@ _ELEMENTWISE: Final = ("elementwise", "compiled", "foreach")
 class Coalescing:
     """Small collectives, as positions in OperationNodes: those that another one of their run could do, and that one.
 
-    longer_ns: by how much each of `kept` gets longer. name: of the most frequent kind, with its bytes.
+    longer_ns: the time that each of `kept` takes in addition. name: of the most frequent kind, with its bytes.
     """
 
     removed: Ints

@@ -115,7 +115,7 @@ def subtract_cost(model: Model, overhead: Cost, factor: float = 1.0) -> Floats:
     begin_edges = model.edges[BEGIN][next_calls]
     between = cost[calls.before[next_calls]] + factor * overhead.before_call[next_calls]
     lag[begin_edges] = np.maximum(lag[begin_edges] - between, np.minimum(lag[begin_edges], 0))
-    # its work arrives earlier by as much as the call gets shorter
+    # its work arrives earlier by the time that the call saves
     reduction = length - np.maximum(length - cost, np.minimum(length, _SHORTEST_CALL_NS))
     replayed_calls = np.flatnonzero(model.has(CALL))
     call_edges = model.edges[CALL][replayed_calls]

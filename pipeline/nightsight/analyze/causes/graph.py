@@ -59,7 +59,7 @@ _FEWEST_SAMPLES: Final = 5
 TO_DEVICE: Final = 0
 TO_HOST: Final = 1
 _DIRECTIONS: Final = {"Host-to-Device": TO_DEVICE, "Device-to-Host": TO_HOST}
-# in place of an operation: the call had none to wait for
+# instead of an operation: the call had none to wait for
 _NO_WORK: Final = -2
 # the longest run of operations that a bypass can skip
 _MOST_BYPASSED: Final = 8

@@ -761,7 +761,7 @@ def _fused_times(work: _OperationRows, names: _KernelNames, rows: Ints, chain: I
 
 
 def _distribute(time: Ints, chain: Ints, share: "float | np.ndarray[Any, np.dtype[np.float64]]") -> Ints:
-    """Distribute a share of the time of each chain over its kernels, the longest first; none gets longer."""
+    """Distribute a share of the time of each chain over its kernels, the longest first; none becomes longer."""
     order = np.lexsort((-time, chain))
     longest_first = time[order]
     before = np.cumsum(longest_first) - longest_first

@@ -356,7 +356,7 @@ def _is_around_model(scene: Scene) -> Flags:
     """Return which calls are made between the calls of the model, if these are the steps.
 
     What generates text or serves requests calls a model that a graph can hold; the code around it decides what to
-    compute next, and so stays as it is.
+    compute next, and so does not change.
     """
     calls, ranges = scene.graph.calls, nested_ranges(scene.timeline.profile)
     paths = general_paths(scene.timeline.profile).str.replace("##", "#")
@@ -565,7 +565,7 @@ def _operators_set_up(timeline: Timeline) -> pd.DataFrame:
 def _passing_loads(scene: Scene) -> Flags:
     """Return the loads and compilations that end by themselves, once all shapes have occurred.
 
-    Loads get rare in the steps of the capture. Or they, or slow first calls of operators, are for new shapes in some
+    Loads become rare in the steps of the capture. Or they, or slow first calls of operators, are for new shapes in some
     steps, and get fewer, or there are too few steps to tell. Host code in a compiler may go on, and so may what a
     process does in most steps.
     """

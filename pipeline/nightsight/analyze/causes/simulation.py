@@ -226,7 +226,7 @@ def _without_profiler(scene: Scene, factor: float = 1.0) -> Floats:
 
 
 def _drop_joint_remedies(gains: tuple[Gain, ...]) -> tuple[Gain, ...]:
-    """Leave out what is not worth naming: joint remedies that gain hardly more than one of theirs, or parts of others.
+    """Omit joint remedies that gain hardly more than one of their parts, and remedies that are parts of others.
 
     Joint are a wait and the host code after it, and the host code of several ranges between the same two calls.
     """

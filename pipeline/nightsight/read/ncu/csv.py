@@ -341,7 +341,7 @@ def _label_metrics(frame: Frame, launch: "pd.Series[int]") -> Frame:
             "launch": rows["launch"].to_numpy(),
         }
     ).drop_duplicates(ignore_index=True)
-    # labels that occur several times in a launch with different values are numbered, to keep the metrics apart
+    # labels that occur several times in a launch with different values are numbered, to distinguish the metrics
     repeats = metrics.groupby(["launch", "metric"]).cumcount()
     suffixes = pd.Series(["" if not count else f" #{count + 1}" for count in repeats], dtype=object)
     is_label = metrics["metric"].str.contains(": ", regex=False)

@@ -148,7 +148,7 @@ def _spans(events: TimelineEvents, origin_ns: int = 0) -> Spans:
 
 
 def _round_times(spans: Spans, quantum_ns: int) -> Spans:
-    """Round starts and ends to the quantum; rounding both the same way keeps events in order and apart."""
+    """Round starts and ends to the quantum, both in the same way, so that events stay in order and do not overlap."""
     if quantum_ns == 1:
         return spans
     half = quantum_ns // 2

@@ -277,7 +277,7 @@ def _merge_slots(slots: Slots, cells: Cells, most: float) -> tuple[Slots, Ints]:
     filled = np.cumsum(size)
     filled -= filled[first] - size[first]
     is_apart = (filled <= most) & ~is_several[order]
-    # a new group starts with each section, and after each slot that is kept apart
+    # a new group starts with each section, and after each slot that stays separate
     begins = first == np.arange(len(first))
     begins[1:] |= is_apart[:-1]
     new = np.empty(len(order), dtype=np.int64)
