@@ -40,9 +40,9 @@ def running() -> int:
 def compute_in_fork(*computations: Callable[[], object]) -> tuple[Callable[[], Any], ...]:
     """Start computations, one after another, in a copy of this process; return functions that return their values.
 
-    Values are pickled, and each is available while the copy computes the next. The
-    functions compute the values that a failed copy lacks. Return none if this process may not be copied, or if no core is idle: the copy and its
-    original would take turns, and copying takes a tenth of the time of a small report.
+    Values are pickled, and each is available while the copy computes the next. The functions compute the values that a
+    failed copy lacks. Return none if this process may not be copied, or if no core is idle: the copy and its original
+    would take turns, and copying takes a tenth of the time of a small report.
     """
     if sys.platform != "linux" or not _allowed[0] or running() >= (os.cpu_count() or 1):
         return ()
