@@ -88,6 +88,15 @@ class Rule(SimulatedTexts):
     actions: Mapping[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, kw_only=True)
+class KernelRule(Rule):
+    """A fix of kernels, by their names; it needs no CUDA calls. Most titles give the time that can be saved."""
+
+    things: tuple[str, str] = ("kernel", "kernels")
+    saves: bool = True
+    of_kernels: bool = True
+
+
 RULES: Final = (
     Rule(
         name="host_code",
@@ -674,7 +683,7 @@ RULES: Final = (
         ),
         saves=True,
     ),
-    Rule(
+    KernelRule(
         name="tensor_cores",
         change="FP32 matrix multiplications run on tensor cores (TF32)",
         looks_for=(
@@ -694,9 +703,6 @@ RULES: Final = (
             "multiplications, torch.backends.cudnn.allow_tf32 = True for convolutions, CUBLAS_TF32_TENSOR_OP_MATH in "
             "CUDA. Or train and infer in BF16 (torch.autocast). Before Ampere, tensor cores multiply FP16 only."
         ),
-        things=("kernel", "kernels"),
-        saves=True,
-        of_kernels=True,
         remedies={
             "JAX": (
                 'Compute in BF16, or allow TF32: jax.config.update("jax_default_matmul_precision", "tensorfloat32").'
@@ -708,7 +714,7 @@ RULES: Final = (
             ),
         },
     ),
-    Rule(
+    KernelRule(
         name="fusion",
         change="each chain of elementwise kernels is one kernel",
         looks_for=(
@@ -732,11 +738,8 @@ RULES: Final = (
             "cupy.fuse). Use the library's fused form if it has one (gelu, softmax, layer_norm, "
             "scaled_dot_product)."
         ),
-        things=("kernel", "kernels"),
         # torch.compile of healthy training steps gained 10 to 12 % (planted: healthy, matmuls, prefetch)
         worth_pct=13.0,
-        saves=True,
-        of_kernels=True,
         remedies={
             "JAX": ("Jit the function around them (jax.jit): XLA fuses what it compiles together."),
             "CuPy": ("Write the chain as one kernel: cupy.ElementwiseKernel, cupy.fuse or cupyx.jit."),
@@ -745,7 +748,7 @@ RULES: Final = (
             ),
         },
     ),
-    Rule(
+    KernelRule(
         name="attention",
         change="attention is one kernel: nothing runs between its two matrix multiplications",
         looks_for=(
@@ -766,12 +769,9 @@ RULES: Final = (
             'attn_implementation="sdpa" or "flash_attention_2" in Hugging Face models; FlashAttention or cuDNN '
             "elsewhere."
         ),
-        things=("kernel", "kernels"),
         worth_pct=5.0,
-        saves=True,
-        of_kernels=True,
     ),
-    Rule(
+    KernelRule(
         name="flash_attention_2",
         change="attention runs in kernels for Hopper (FlashAttention-3, cuDNN)",
         looks_for=(
@@ -795,12 +795,9 @@ RULES: Final = (
             'FP16 or BF16). Hugging Face: `attn_implementation="flash_attention_3"`. flash-attn: `from '
             "flash_attn_interface import flash_attn_func` (built from its folder hopper/; no dropout)."
         ),
-        things=("kernel", "kernels"),
         worth_pct=5.0,
-        saves=True,
-        of_kernels=True,
     ),
-    Rule(
+    KernelRule(
         name="recomputation",
         change="no kernel of the forward pass runs again in the backward pass",
         looks_for=(
@@ -817,12 +814,9 @@ RULES: Final = (
             "checkpoint fewer blocks. Selective checkpointing keeps what is costly to compute again "
             "(torch.utils.checkpoint.create_selective_checkpoint_contexts)."
         ),
-        things=("kernel", "kernels"),
         worth_pct=5.0,
-        saves=True,
-        of_kernels=True,
     ),
-    Rule(
+    KernelRule(
         name="misaligned",
         change="operands of matrix multiplications start at multiples of 16 bytes",
         looks_for="kernels of CUTLASS on tensor cores that load one or two elements at a time, by their names",
@@ -838,12 +832,9 @@ RULES: Final = (
             "Pad the odd dimension to a multiple of 8, better 64: the vocabulary (model.resize_token_embeddings(n, "
             "pad_to_multiple_of=64)), the number of classes, hidden sizes, sequence lengths."
         ),
-        things=("kernel", "kernels"),
         worth_pct=5.0,
-        saves=True,
-        of_kernels=True,
     ),
-    Rule(
+    KernelRule(
         name="fused_optimizer",
         change="one fused kernel replaces an optimizer's operations on its tensors",
         looks_for=(
@@ -863,12 +854,9 @@ RULES: Final = (
             "(torch.compile(optimizer.step)). If batches touch few rows of large embeddings: "
             "Embedding(sparse=True)."
         ),
-        things=("kernel", "kernels"),
         worth_pct=5.0,
-        saves=True,
-        of_kernels=True,
     ),
-    Rule(
+    KernelRule(
         name="fp64",
         change="kernels that compute in FP64 take half of their time in FP32",
         looks_for="kernels with 64-bit types, or FP64 matrix multiplications, by their names",
@@ -884,11 +872,8 @@ RULES: Final = (
             "NumPy arrays become FP64 tensors, and so do models cast to match: torch.from_numpy(x).float(), "
             "dtype=torch.float32. Keep FP64 where its precision is needed, such as in sums."
         ),
-        things=("kernel", "kernels"),
-        saves=True,
-        of_kernels=True,
     ),
-    Rule(
+    KernelRule(
         name="device_copy",
         change="no copies within the GPU's memory",
         looks_for=(
@@ -906,10 +891,8 @@ RULES: Final = (
             "a slice of a buffer). In CUDA, swap pointers instead of calling cudaMemcpyDeviceToDevice."
         ),
         things=("copy", "copies"),
-        saves=True,
-        of_kernels=True,
     ),
-    Rule(
+    KernelRule(
         name="layout",
         change="no conversions between NCHW and NHWC",
         looks_for="kernels that convert tensors from NCHW to NHWC or back",
@@ -921,11 +904,8 @@ RULES: Final = (
             "Tensor cores convolve in NHWC, so cuDNN converts NCHW tensors before a convolution, and back after it."
         ),
         remedy="model.to(memory_format=torch.channels_last), and the same for the inputs.",
-        things=("kernel", "kernels"),
-        saves=True,
-        of_kernels=True,
     ),
-    Rule(
+    KernelRule(
         name="concatenation",
         change="nothing is concatenated: new data is written directly to its place",
         looks_for="kernels of `torch.cat`",
@@ -938,12 +918,9 @@ RULES: Final = (
             "Allocate the whole buffer once, and write new data in place (a static KV cache, index_copy_, a slice, "
             "out=). Or keep the parts in a list, and concatenate once at the end."
         ),
-        things=("kernel", "kernels"),
         worth_pct=20.0,
-        saves=True,
-        of_kernels=True,
     ),
-    Rule(
+    KernelRule(
         name="small_grid",
         change="enough blocks to fill the GPU",
         looks_for=(
@@ -959,10 +936,7 @@ RULES: Final = (
             "Divide the work into more blocks (a smaller tile, split-K, one more grid dimension), process a larger "
             "batch, or run independent kernels concurrently on other streams."
         ),
-        things=("kernel", "kernels"),
         worth_pct=5.0,
-        saves=True,
-        of_kernels=True,
     ),
 )
 """The causes that the simulation looks for, in the order of the documentation."""
