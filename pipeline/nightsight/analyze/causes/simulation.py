@@ -48,6 +48,9 @@ _MOST_MISSING: Final = 0.1
 _EARLY_NS: Final = 1_000
 # a wait and host code count as one cause if their joint gain is this many times the better single gain
 _LEAST_JOINT_GAIN: Final = 1.2
+# rules about waits, and about host code; those in both join two others
+_OF_WAITS: Final = {name for name, rule in RULE.items() if rule.is_wait}
+_OF_HOST: Final = {name for name, rule in RULE.items() if rule.is_host}
 
 
 @dataclass(frozen=True, eq=False)
@@ -232,11 +235,11 @@ def _drop_joint_remedies(gains: tuple[Gain, ...]) -> tuple[Gain, ...]:
     """
     single_gain: dict[str, float] = {}
     for gain in gains:
-        if gain.remedy.rule in ("wait", "host_code") and not gain.remedy.also:
+        if gain.remedy.rule in _OF_WAITS ^ _OF_HOST and not gain.remedy.also:
             single_gain[gain.remedy.path] = max(single_gain.get(gain.remedy.path, 0.0), gain.gain_ns)
 
     def is_worthwhile(gain: Gain) -> bool:
-        is_joint = gain.remedy.rule == "wait_and_host_code" or gain.remedy.also
+        is_joint = gain.remedy.rule in _OF_WAITS & _OF_HOST or gain.remedy.also
         return not is_joint or gain.gain_ns > _LEAST_JOINT_GAIN * single_gain.get(gain.remedy.path, 0.0)
 
     kept = tuple(filter(is_worthwhile, gains))
@@ -245,7 +248,7 @@ def _drop_joint_remedies(gains: tuple[Gain, ...]) -> tuple[Gain, ...]:
     return tuple(
         gain
         for gain in kept
-        if gain.remedy.rule != "host_code"
+        if gain.remedy.rule not in _OF_HOST - _OF_WAITS
         or gain.remedy.also
         or gain.remedy.path not in named
         # a range that has host code elsewhere, too, is a cause by itself
