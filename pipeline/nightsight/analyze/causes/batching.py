@@ -1,8 +1,8 @@
 """Find steps so small that a larger batch would take hardly longer: each kernel fills a small part of the GPU.
 
-Such a step takes the time of its launches and of the first and last instructions of its kernels, whatever they compute.
-With more samples, environments or requests per step, kernels have more blocks and run at the same time on more SMs.
-Longer matrix products have room, too, if their blocks are few of those that the SMs hold at once.
+Such a step takes the time of its launches and of the first and last instructions of its kernels, whatever their work
+is. With more samples, environments or requests per step, kernels have more blocks and run at the same time on more SMs.
+Longer matrix products also have room if their blocks are few of those that the SMs can hold at once.
 """
 
 import re
@@ -19,8 +19,8 @@ from nightsight.events.kernel_labels import label_of
 from nightsight.intervals import Floats, Ints
 from nightsight.tables import RESOURCES, SHAPE, empty, integers
 
-# kernels with this share of the time fill at most a quarter of the GPU, and are as short as this: longer ones compute
-# for long in few blocks, and may do so for other reasons (`small_grid`)
+# kernels with this share of the time fill at most a quarter of the GPU, and are at most this long: longer ones compute
+# in few blocks for other reasons (`small_grid`)
 _NEARLY_ALL: Final = 0.95
 _LEAST_ROOM: Final = 4
 _SHORT_NS: Final = 20_000
@@ -34,8 +34,8 @@ _PRODUCT: Final = re.compile(r"(?:gemm|gemv)\b")
 _FEWEST_KERNELS: Final = 10
 # with more, kernels become longer
 _MOST_TIMES: Final = 8
-# what an SM holds by compute capability: threads, blocks, and bytes of shared memory. It has 64 Ki registers, and a
-# block takes 1 KiB of shared memory more than it asks for
+# the capacity of an SM by compute capability: threads, blocks, and bytes of shared memory. It has 64 Ki registers, and
+# a block takes 1 KiB of shared memory more than it requests
 _SM: Final = {
     "8.0": (2048, 32, 164 << 10),
     "8.6": (1536, 16, 100 << 10),
@@ -51,7 +51,7 @@ _WARP: Final = 32
 
 @dataclass(frozen=True, eq=False)
 class LargerSteps:
-    """Steps that do several times as much. multiprocessors: of the GPU.
+    """Steps with several times the work. multiprocessors: of the GPU.
 
     blocks: the most of the kernels that have room. filled: the most of what the SMs hold that they fill, a share; NaN
     if nearly all kernels are short and `blocks` is a quarter of the SMs or less.
@@ -82,7 +82,7 @@ def larger_steps(scene: Scene) -> LargerSteps | None:
     kernels = kernels.iloc[work.operation[rows]]
     blocks, threads = (kernels[axes].to_numpy(dtype=np.float64).prod(axis=1) for axes in (SHAPE[:3], SHAPE[3:]))
     length = scene.length[rows].astype(np.float64)
-    # several blocks of a few warps are as one
+    # several blocks of a few warps count as one
     most = _quantile(np.ceil(blocks * np.minimum(threads / _BLOCK, 1)), length, _NEARLY_ALL)
     if 1 <= most <= multiprocessors / _LEAST_ROOM and _quantile(length, length, _NEARLY_ALL) <= _SHORT_NS:
         times = int(min(multiprocessors // most, _MOST_TIMES))
@@ -93,7 +93,7 @@ def larger_steps(scene: Scene) -> LargerSteps | None:
 def _larger_products(
     scene: Scene, rows: Ints, kernels: pd.DataFrame, blocks_per_sm: Floats, used: pd.DataFrame
 ) -> LargerSteps | None:
-    """Return larger steps if most of the time is that of products that fill little of the SMs.
+    """Return larger steps if products that fill little of the SMs take most of the time.
 
     A product with N times as many blocks takes 1 + (N - 1) * sqrt(filled) times as long: few warps already use more of
     an SM than their share. cuBLAS, 4 times as many rows (an H100, 2026-11-27): 2.0 to 2.9 times as long with 12 to 24 %
@@ -143,7 +143,7 @@ def _quantile(values: Floats, weights: Floats, share: float) -> float:
 
 
 def _repeat_host_code(scene: Scene, times: int) -> Edit:
-    """Return the edit that does host code other than that of launches several times, and copies as many bytes."""
+    """Return the edit that multiplies host code other than that of launches, and the bytes of copies."""
     work, table = scene.graph.work, scene.timeline.profile.tables.get("memory_ops", empty("memory_ops"))
     longer = scene.in_calls[~is_launch_code(scene)[scene.in_calls]]
     longer = longer[scene.model.has(BEGIN)[longer] & ~np.isin(longer, request_waits(scene))]

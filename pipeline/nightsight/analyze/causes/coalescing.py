@@ -1,4 +1,4 @@
-"""Find small collectives that could be one: what a program sends tensor by tensor, such as gradients.
+"""Find small collectives that could be one: a program sends tensors one by one, such as gradients.
 
 A small collective takes as long as a message needs to all ranks and back, whatever its size. One for all tensors needs
 that time once. Collectives can only be joined if nothing between them needs the result of one: on a stream that waits
@@ -24,13 +24,13 @@ from nightsight.units import format_value
 
 _JOINABLE: Final = ("allreduce", "allgather", "_allgather_base", "reduce_scatter", "_reduce_scatter_base", "broadcast")
 _SMALL_BYTES: Final = 1 << 20
-# of collectives whose bytes are unknown, those as short as this are small
+# collectives of unknown size are small if they are at most this long
 _SHORT_NS: Final = 30_000
 # the least time of an all-reduce over NVLink: 16 kB took 8.7 to 10.8 µs between two H100, 4 bytes 5.5 µs
 _LATENCY_NS: Final = 8_000
-# fewer in a row could be steps of an algorithm
+# fewer in a row may be steps of an algorithm
 _FEWEST: Final = 8
-# between two collectives, on a stream that waits for them: as many kernels, each as short as this
+# between two collectives, on a stream that waits for them: at most this many kernels, each at most this long
 _MOST_BETWEEN: Final = 3
 _BRIEF_NS: Final = 20_000
 _ELEMENTWISE: Final = ("elementwise", "compiled", "foreach")
@@ -38,7 +38,7 @@ _ELEMENTWISE: Final = ("elementwise", "compiled", "foreach")
 
 @dataclass(frozen=True, eq=False)
 class Coalescing:
-    """Small collectives, as positions in OperationNodes: those that another one of their run could do, and that one.
+    """Small collectives, as positions in OperationNodes: those that one of their run could replace, and that one.
 
     longer_ns: the time that each of `kept` takes in addition. name: of the most frequent kind, with its bytes.
     """
@@ -104,7 +104,7 @@ def _collectives(scene: Scene) -> pd.DataFrame:
         message_ns = float(smallest["time"].median() - smallest["size"].iloc[0] / max(rate, 1e-9))
         latency_ns[(key == number) & (group >= 0)] = max(message_ns, _LATENCY_NS)
     rest_ns = (transfer_ns - latency_ns).clip(lower=0)
-    # an unmatched collective may wait for other ranks, which a joined one does, too
+    # an unmatched collective may wait for other ranks, and so does a joined one
     columns = {"is_small": is_small, "key": key, "bytes": size, "rest_ns": rest_ns, "name": calls["name"].astype("str")}
     return pd.DataFrame(columns)
 
@@ -116,7 +116,7 @@ def _runs(scene: Scene, collectives: pd.DataFrame) -> Iterator[Ints]:
     key, is_small = np.full(len(work), -1, dtype=np.int64), np.zeros(len(work), dtype=bool)
     key[collectives.index] = collectives["key"]
     is_small[collectives.index[collectives["is_small"]]] = True
-    # what the CPU decides after a wait may depend on a result
+    # after a wait, the CPU may decide by a result
     is_waiting = (graph.calls.waits_for >= 0) & ~scene.launching
     is_waiting |= scene.direction == TO_HOST
     for of_device in positions(work.device).values():
@@ -143,7 +143,7 @@ def _independent_runs(scene: Scene, rows: Ints, part: Ints, key: Ints) -> Iterat
     stream = scene.timeline.operations.stream[work.operation]
     has_records = len(scene.timeline.profile.tables.get("event_records", ())) > 0
     run: list[int] = []
-    # the run, and what waits for it
+    # the run, and the work that waits for it
     members: set[int] = set()
     waiting_streams: set[int] = set()
     between, part_of_run = 0, -1

@@ -1,4 +1,4 @@
-"""Name what runs in host code: a Python function, an operator, or the frame of the next CUDA call.
+"""Name the code that runs in host code: a Python function, an operator, or the frame of the next CUDA call.
 
 The best source is samples of the Python stack, then calls of Python functions, then operators, then the call stack of
 the CUDA call that the host code leads to. Operating system calls show whether the code runs or waits.

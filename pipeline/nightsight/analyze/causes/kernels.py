@@ -51,7 +51,7 @@ _LEAST_SPREAD: Final = 0.5
 _FEWEST_KERNELS: Final = 3
 _LONGEST_PERIOD: Final = 64
 _MOST_RUNS: Final = 256
-# how often a sequence must repeat to rule out coincidence, by its length
+# the number of repetitions that rules out coincidence, by the length of a sequence
 _REPEATS: Final = {1: 4, 2: 3, 3: 3}
 # about the CPU time of a launch
 _LAUNCH_NS: Final = 4_000
@@ -313,7 +313,7 @@ def _find_fp64(timeline: Timeline) -> Iterator[KernelRemedy]:
 
 
 def _find_data_movers(timeline: Timeline) -> Iterator[KernelRemedy]:
-    """Find kernels and copies that only move data: layout changes of images, concatenations, and reordering copies."""
+    """Find kernels and copies that only move data: layout conversions, concatenations, and reordering copies."""
     names, work = _kernel_names(timeline), _operation_rows(timeline)
     labels = [label_of(text, _NAME_LENGTH) for text in names.texts]
     for rule, pattern in (("layout", _LAYOUT), ("concatenation", _CONCATENATION)):
@@ -337,7 +337,7 @@ def _main_kernels(names: _KernelNames, work: _OperationRows, rows: Ints) -> str:
 
 
 def _find_foreach_optimizers(timeline: Timeline, steps: Ints) -> Iterator[KernelRemedy]:
-    """Find optimizers that run one operation after the other on all tensors: runs of different foreach kernels."""
+    """Find optimizers that run one operation after another on all tensors: runs of different foreach kernels."""
     names, work = _kernel_names(timeline), _operation_rows(timeline)
     rows = np.flatnonzero(names.are("foreach")[work.code])
     if not len(rows):
@@ -422,7 +422,7 @@ def _aligned_times(timeline: Timeline, rows: Ints) -> tuple[Ints, Flags]:
 def _find_flash_attention_2(timeline: Timeline) -> Iterator[KernelRemedy]:
     """Find kernels of FlashAttention-2 on GPUs that have faster ones, which use Hopper's own instructions.
 
-    It needs grids: the attention of a few queries over a cache waits for memory, whichever kernel computes it.
+    It needs grids: attention of a few queries over a cache is memory-bound in any kernel.
     """
     names, work, kernels = _kernel_names(timeline), _operation_rows(timeline), timeline.profile.table("kernels")
     devices = timeline.profile.tables.get("devices", empty("devices"))
@@ -441,8 +441,8 @@ def _find_flash_attention_2(timeline: Timeline) -> Iterator[KernelRemedy]:
 def _find_recomputation(timeline: Timeline, steps: Ints) -> Iterator[KernelRemedy]:
     """Find kernels of the forward pass that run again within the backward pass: activation checkpointing.
 
-    PyTorch runs the backward pass on its own thread. There, runs of kernels with a product in them equal those of the
-    forward pass, with the same grids, only if they compute the same again.
+    PyTorch runs the backward pass on its own thread. There, runs of kernels with a product equal those of the
+    forward pass, with the same grids, only if they are recomputed.
     """
     names, work, kernels = _kernel_names(timeline), _operation_rows(timeline), timeline.profile.table("kernels")
     rows = np.flatnonzero((work.code >= 0) & (work.thread >= 0))
@@ -476,7 +476,7 @@ def _find_recomputation(timeline: Timeline, steps: Ints) -> Iterator[KernelRemed
     again = is_run & on_backward[first] & np.isin(keys, keys[is_run & ~on_backward[first]])
     edges = np.bincount(first[again], minlength=len(rows) + 1) - np.bincount(last[again] + 1, minlength=len(rows) + 1)
     is_repeated = np.cumsum(edges)[:-1] > 0
-    # kernels without a product may be equal by chance, unless they come with one
+    # kernels without a product may be equal by chance, unless they are next to one
     stretch = np.cumsum(np.diff(is_repeated, prepend=False) != 0)
     with_product = np.unique(stretch[first[again & has_product]])
     repeated = rows[is_repeated & np.isin(stretch, with_product)]
@@ -743,8 +743,8 @@ def _fused_times(work: _OperationRows, names: _KernelNames, rows: Ints, chain: I
     """Return the times of the kernels of chains if one kernel does the work of each chain.
 
     It reads and writes once, like the shortest kernel on all elements. If kernels convert types, the shortest may have
-    smaller elements, so take the mean of the shortest and the longest. A gradient kernel reads what the forward pass
-    left, so the fused kernel takes at least as long. Measured on an H200, then estimated: softmax (5 kernels, 681 µs)
+    smaller elements, so take the mean of the shortest and the longest. A gradient kernel reads results of the forward
+    pass, so the fused kernel takes at least as long. Measured on an H200, then estimated: softmax (5 kernels, 681 µs)
     165 and 125 µs, normalization (10, 1140 µs) 124 and 125, GELU (9, 1376 µs) 126 and 125.
     """
     time, code = work.time[rows], work.code[rows]

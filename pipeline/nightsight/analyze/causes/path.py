@@ -110,7 +110,7 @@ def _trace_back(reason: Ints, times: Ints, last: int, until: int) -> Ints:
     # most events follow the one before them in the list: such a run is taken at once
     follows = (reason == np.arange(-1, len(reason) - 1)) & (np.append(until, times[:-1])[: len(times)] > until)
     first_of_run = np.maximum.accumulate(np.where(follows, 0, np.arange(len(reason))))
-    # memory views: indexing a numpy array takes three times as long
+    # memory views, because indexing a numpy array takes three times as long
     reasons, when, firsts, node, chain = reason.data, times.data, first_of_run.data, last, list[Ints]()
     seen, earliest, by_time = bytearray(len(reason)), np.iinfo(np.int64).max, np.empty(0, dtype=np.int64)
     while node >= 0 and when[node] > until:

@@ -19,7 +19,7 @@ from nightsight.events.kernel_labels import FOREACH, family_of
 from nightsight.events.timeline import positions
 from nightsight.intervals import Ints
 
-# smaller reductions are of a loss or a norm
+# smaller reductions are those of a loss or a norm
 _LEAST_BYTES: Final = 1 << 16
 # share of the largest number of kernels between two reductions: at or above it, a forward pass is among them
 _FORWARD: Final = 0.5
@@ -27,19 +27,19 @@ _FORWARD: Final = 0.5
 _FEWEST_BUCKETS: Final = 2
 # share of the reductions before the last of each pass that must not block the next kernel
 _NOT_BLOCKING: Final = 0.75
-# what divides gradients by the number of ranks on their way into a bucket (two H200, PyTorch 2.11:
+# the kernel that divides gradients by the number of ranks on their way into a bucket (two H200, PyTorch 2.11:
 # tests/data/nsys/ddp2/accumulation)
 _SCALES: Final = re.compile(r"(?:Mul|Div)Functor")
-# at most this many times as many kernels as gradients: the loss is scaled there by the same kernel, too
+# at most this many times as many kernels as gradients: the same kernel also scales the loss
 _MOST_SCALING: Final = 1.1
 # kinds of operations other than kernels that scale
 _WITHIN_GPU, _OTHER_KIND = -1, -2
 
 
 class Unneeded(NamedTuple):
-    """What a sum of gradients makes unneeded, by position in OperationNodes; passes: between two updates, 0 for none.
+    """Unneeded work if gradients are summed, by position in OperationNodes; passes: between two updates, 0 for none.
 
-    copies: what only brings gradients to the buckets and back.
+    copies: the copies of gradients into the buckets and back.
     """
 
     reductions: Ints
@@ -90,7 +90,7 @@ def unneeded_reductions(scene: Scene) -> Unneeded:
 
 
 def _copies(scene: Scene, kinds: Ints, reductions: Ints, since_ns: int) -> Ints:
-    """Return the copies of all passes of an update except the last; none if they are not as many in each.
+    """Return the copies of all passes of an update except the last; none if their numbers differ.
 
     kinds: of all operations (`_copy_kinds`). reductions: positions in OperationNodes, a row for each pass. since_ns:
     the update before.

@@ -52,7 +52,7 @@ from nightsight.units import format_ranks
 # A constant without a source separates the planted programs with a cause from the healthy ones (tests/data/planted: an
 # H200, nsys 2025.3). docs/causes.md says how well.
 
-# between kernels that are computed again, host code up to this length belongs to computing them: modules, saved tensors
+# between recomputed kernels, host code up to this length belongs to the recomputation: modules, saved tensors
 _RECOMPUTING_NS: Final = 10_000_000
 # host code between two launches up to this length only launches; longer code does other work
 _BETWEEN_LAUNCHES_NS: Final = 100_000
@@ -111,18 +111,18 @@ _WAITS_FOR_REQUESTS: Final = (
     r"^(?!.*dataloader\.py).*\b(?:select|poll|accept|recv\w*|readinto|serve_forever|_run_once) "
     r"\((?:selectors|socket|socketserver|ssl|base_events|poll|_poll)\.py[^;]*$"
 )
-# loads have ended if the second half of the steps has less than this share of those in the first half. Fewer steps do
-# not tell; they are mostly the first of a run, so loads for new shapes are taken to end there
+# loads have ended if the second half of the steps has less than this share of those in the first half. Fewer steps show
+# no trend; they are mostly the first of a run, so loads for new shapes are assumed to end there
 _FADED_SHARE: Final = 0.5
-# loads got rarer if their decrease is this many standard deviations: one of seven captures has it by chance
+# loads became rarer if they decrease by this many standard deviations: one of seven captures does so by chance
 _BY_CHANCE: Final = 1.04
 _NEARLY_ALL_LOADS: Final = 0.9
-# an operator is set up in its first call if that takes this many times longer than usual
+# an operator is set up in its first call if that call takes this many times longer than usual
 _SET_UP: Final = 10
 _FEWEST_TO_FADE: Final = 8
 # the range that PyTorch opens around the call of such a model
 _MEASURED_CALL: Final = "DistributedDataParallel.forward"
-# calls of a thread that only looks whether work is done, such as NCCL's watchdog
+# calls of a thread that only checks whether work is done, such as NCCL's watchdog
 _QUERIES: Final = "Query|ExchangeStreamCaptureMode"
 _LOADS_COMPILED: Final = "^cuModuleLoad|^nvrtc|^nvJitLink"
 # cuDNN loads its kernels this way; before the first step, CUDA loads its libraries this way too
@@ -178,7 +178,7 @@ class Remedy:
 
 
 def remedies(scene: Scene) -> list[Remedy]:
-    """Return all remedies, whatever their gain."""
+    """Return all remedies, regardless of their gain."""
     single = [remedy for propose in PROPOSALS for remedy in propose(scene)]
     single += host_code(scene, _claimed(scene, single))
     return [*single, *_joint_remedies(single)]
@@ -187,8 +187,8 @@ def remedies(scene: Scene) -> list[Remedy]:
 def _claimed(scene: Scene, proposed: list[Remedy]) -> Flags:
     """Return the calls before which most of the host code has a separate cause, such as a compiler.
 
-    It is not said again that host code is slow there. Remedies of launches, copies and kernels shorten host code, too,
-    but as a side effect: only those that are about host code count.
+    These calls get no separate `host_code` remedy. Remedies of launches, copies and kernels also shorten host code, but
+    as a side effect: only remedies for host code count.
     """
     lag, claimed = scene.model.lag, np.zeros(len(scene.gap), dtype=bool)
     begin_edges = scene.model.edges_of(BEGIN, scene.in_calls)
@@ -355,7 +355,7 @@ def graph_launch(scene: Scene) -> Iterator[Remedy]:
 def _is_around_model(scene: Scene) -> Flags:
     """Return which calls are made between the calls of the model, if these are the steps.
 
-    What generates text or serves requests calls a model that a graph can hold; the code around it decides what to
+    Programs that generate text or serve requests call a model that a graph can hold; the code around it decides what to
     compute next, and so does not change.
     """
     calls, ranges = scene.graph.calls, nested_ranges(scene.timeline.profile)
@@ -481,7 +481,7 @@ def allocation(scene: Scene) -> Iterator[Remedy]:
 
 
 def loading(scene: Scene) -> Iterator[Remedy]:
-    """Remove the loading and compilation of kernels, with the host code that compiles, unless it ends by itself."""
+    """Remove the loading and compilation of kernels, with the host code that compiles, unless they are temporary."""
     is_loading, is_compiling = _loads(scene)
     lasts = ~_passing_loads(scene)
     rule = "compilation" if (is_compiling & lasts).any() else "loading"
@@ -490,7 +490,7 @@ def loading(scene: Scene) -> Iterator[Remedy]:
 
 @memoize
 def passing(scene: Scene) -> Edit:
-    """Return the edit that removes what later steps do not have: loads that end by themselves, and waits to measure."""
+    """Return the edit that removes temporary costs: loads that become rarer, and waits for measurements."""
     (is_loading, is_compiling), passes = _loads(scene), _passing_loads(scene)
     removed = _remove_calls(scene, "loading", is_loading & passes, with_gap=is_compiling & passes)
     loads = tuple(change for remedy in removed for change in remedy.edit)
@@ -502,9 +502,9 @@ def passing(scene: Scene) -> Edit:
 
 @memoize
 def _waits_to_measure(scene: Scene) -> Ints:
-    """Return the calls in which DistributedDataParallel waits for events of the step before, to measure it.
+    """Return the calls in which DistributedDataParallel waits for events of the previous step, to measure their times.
 
-    It does so in the first ten steps, which a short recording may not exceed, and then in each hundredth.
+    It does so in the first ten steps, which may be all of a short recording, and then in every hundredth step.
     """
     calls = scene.graph.calls
     is_wait = np.asarray(calls.names == "cudaEventSynchronize")[calls.name]
@@ -546,7 +546,7 @@ def _compiles_by_stack(scene: Scene) -> Flags:
 def _operators_set_up(timeline: Timeline) -> pd.DataFrame:
     """Return the rows of `cpu_ops` that are slow the first time with their shapes, if these are fast afterwards.
 
-    In such a call, cuDNN builds a plan or compiles a kernel, of which torch.profiler records nothing.
+    In such a call, cuDNN builds a plan or compiles a kernel, which torch.profiler does not record.
     """
     operators, shape = timeline.profile.tables.get("cpu_ops", empty("cpu_ops")), ["process", "name", "shapes"]
     is_long = (operators["end_ns"] - operators["start_ns"] > _COMPILING_NS).to_numpy()
@@ -563,7 +563,7 @@ def _operators_set_up(timeline: Timeline) -> pd.DataFrame:
 
 @memoize
 def _passing_loads(scene: Scene) -> Flags:
-    """Return the loads and compilations that end by themselves, once all shapes have occurred.
+    """Return the temporary loads and compilations, which end once every shape has been seen.
 
     Loads become rare in the steps of the capture. Or they, or slow first calls of operators, are for new shapes in some
     steps, and get fewer, or there are too few steps to tell. Host code in a compiler may go on, and so may what a
@@ -660,8 +660,8 @@ def _steps_with_loads(timeline: Timeline) -> tuple[int, int, list[int]]:
 def _load_for_new_shapes(scene: Scene, is_loading: Flags) -> bool:
     """Whether these calls are in at most half of all steps, and nearly all are in steps with new shapes.
 
-    A step with a new length needs kernels for it: cuDNN compiles some, libraries load others. In time, all lengths have
-    occurred. What is compiled again in each step, or for ever new lengths, is in most steps.
+    A step with a new length needs kernels for it: cuDNN compiles some, libraries load others. Eventually, every length
+    has been seen. Code that is compiled again in each step, or for ever new lengths, is compiled in most steps.
     """
     calls, work, window = scene.graph.calls, scene.graph.work, scene.timeline.window
     new = work.call[_is_new_shape(scene.timeline)[work.operation] & (work.call >= 0)]
@@ -933,8 +933,7 @@ def hidden_communication(scene: Scene) -> Iterator[Remedy]:
 def repeated_reduction(scene: Scene) -> Iterator[Remedy]:
     """Reduce gradients once per update, not in each backward pass; ranks still meet at the same places.
 
-    Gradients are also copied to the buckets and back only once, and nothing slows down the kernels that ran at the same
-    time.
+    Gradients are also copied into and out of the buckets only once, and concurrent kernels run at full speed.
     """
     unneeded = unneeded_reductions(scene)
     if not unneeded.passes:
@@ -954,9 +953,9 @@ def repeated_reduction(scene: Scene) -> Iterator[Remedy]:
 
 
 def _slowed_by(scene: Scene, communicating: Ints) -> tuple[Ints, Floats]:
-    """Return the kernels that run during these operations, and by how much longer each takes, in ns, than usual alone.
+    """Return the kernels that run during these operations, and the time in ns that each takes more than when alone.
 
-    Usual is the median of kernels with the same name and grid that run without any communication.
+    The time alone is the median of kernels with the same name and grid that run without any communication.
     """
     work, kernels = scene.graph.work, scene.timeline.profile.tables.get("kernels", empty("kernels"))
     end = work.start + scene.length
@@ -976,7 +975,7 @@ def _slowed_by(scene: Scene, communicating: Ints) -> tuple[Ints, Floats]:
 
 
 def _without_launches(scene: Scene, removed: Ints, most_ns: int = _BETWEEN_LAUNCHES_NS) -> Edit:
-    """Return the edit without these calls, the queries before them, and the host code that decides on them.
+    """Return the edit that removes these calls, the queries before them, and the host code that prepares them.
 
     removed: -1 for operations without a recorded call. most_ns: longer host code stays, as it does other work.
     """
@@ -1277,7 +1276,7 @@ def kernels(scene: Scene) -> Iterator[Remedy]:
         # without recorded calls, operations still follow each other on their stream
         is_replayed = np.append(model.has(LAUNCH) | model.has(STREAM), False)[operations]
         operations, removed = operations[is_replayed], proposal.removed[is_replayed]
-        # between kernels that are computed again runs only the code that computes them, hooks of checkpointing included
+        # only the code that recomputes them runs between recomputed kernels, including hooks of checkpointing
         most_ns = _RECOMPUTING_NS if proposal.rule == "recomputation" else _BETWEEN_LAUNCHES_NS
         edit = (
             *shorten(scene, operations, scene.length[operations] - proposal.new_ns[is_replayed], with_latency=removed),

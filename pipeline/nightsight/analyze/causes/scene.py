@@ -1,4 +1,4 @@
-"""The replayed stretch as remedies see it: its events with their places, and edits of its lags."""
+"""The input of remedies: the replayed stretch, its events with their places, and edits of its lags."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -127,7 +127,7 @@ class Scene:
     def share_of_steps(self, times: Ints | Floats, calling: Ints) -> float:
         """Return the share of the steps that have nearly all of the times of these calls; 1 if all have a part.
 
-        What occurs at regular distances counts by these: a window cuts off a part of the last one.
+        Events at regular distances count by these distances: a window cuts off a part of the last one.
         """
         if not self.model.steps or not len(calling) or not times.sum() > 0:
             return 1.0

@@ -22,10 +22,10 @@ _MOST_DIVERSE: Final = 64_000
 """The most events otherwise, as in a start-up, where no two parts are alike, or if some repetitions are outliers."""
 # the limit for the events of a step grows with the ranks, up to this number of them
 _MOST_RANKS: Final = 4
-# a stretch gets no longer than this to contain what a GPU that is behind ends
+# a stretch becomes no longer than this to contain the work of a GPU that is behind
 _MOST_EVENTS: Final = 500_000
 _STRETCHES: Final = 8
-# the work of the last repetitions may end after them; of long ones, fewer must do
+# the work of the last repetitions may end after them; of long repetitions, fewer are sufficient
 _FEWEST: Final = 5
 _FEWEST_LONG: Final = 3
 # repetitions with more events than this many times the limit are cut themselves
@@ -84,7 +84,7 @@ def _part_count(counts: Ints, fewest: int, events: int) -> int:
 
 
 def _steps_behind(timeline: Timeline, edges: Ints) -> int:
-    """Return how many parts after that of its launch the GPU work of a part usually ends."""
+    """Return the number of parts after its launch in which the GPU work of a part usually ends."""
     operations = timeline.operations
     is_known = operations.call >= 0
     calls = timeline.profile.tables.get("api_calls", empty("api_calls"))["start_ns"].to_numpy()
