@@ -194,7 +194,7 @@ def _claimed(scene: Scene, proposed: list[Remedy]) -> Flags:
     begin_edges = scene.model.edges_of(BEGIN, scene.in_calls)
     calling = scene.model.item[begin_edges]
     separate = [remedy.edit for remedy in proposed if remedy.rule in RULE and HOST in RULE[remedy.rule].causes]
-    for edit in (*separate, passing(scene)):
+    for edit in (*separate, temporary_costs(scene)):
         removed_ns = (lag - scene.apply(edit, lag))[begin_edges]
         claimed[calling] |= removed_ns > _MOSTLY * scene.gap[calling]
     return claimed
@@ -483,16 +483,16 @@ def allocation(scene: Scene) -> Iterator[Remedy]:
 def loading(scene: Scene) -> Iterator[Remedy]:
     """Remove the loading and compilation of kernels, with the host code that compiles, unless they are temporary."""
     is_loading, is_compiling = _loads(scene)
-    lasts = ~_passing_loads(scene)
+    lasts = ~_temporary_loads(scene)
     rule = "compilation" if (is_compiling & lasts).any() else "loading"
     yield from _remove_calls(scene, rule, is_loading & lasts, with_gap=is_compiling & lasts)
 
 
 @memoize
-def passing(scene: Scene) -> Edit:
+def temporary_costs(scene: Scene) -> Edit:
     """Return the edit that removes temporary costs: loads that become rarer, and waits for measurements."""
-    (is_loading, is_compiling), passes = _loads(scene), _passing_loads(scene)
-    removed = _remove_calls(scene, "loading", is_loading & passes, with_gap=is_compiling & passes)
+    (is_loading, is_compiling), is_temporary = _loads(scene), _temporary_loads(scene)
+    removed = _remove_calls(scene, "loading", is_loading & is_temporary, with_gap=is_compiling & is_temporary)
     loads = tuple(change for remedy in removed for change in remedy.edit)
     calls, waiting = scene.graph.calls, _waits_to_measure(scene)
     shortest_ns = np.minimum(unblocked_ns(calls), calls.end - calls.start)[waiting]
@@ -562,7 +562,7 @@ def _operators_set_up(timeline: Timeline) -> pd.DataFrame:
 
 
 @memoize
-def _passing_loads(scene: Scene) -> Flags:
+def _temporary_loads(scene: Scene) -> Flags:
     """Return the temporary loads and compilations, which end once every shape has been seen.
 
     Loads become rare in the steps of the capture. Or they, or slow first calls of operators, are for new shapes in some

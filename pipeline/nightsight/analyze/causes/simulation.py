@@ -22,7 +22,7 @@ from nightsight.analyze.causes.cost import (
     timed_ns,
 )
 from nightsight.analyze.causes.functions import Code, function_in, waits_in
-from nightsight.analyze.causes.remedies import Remedy, passing, remedies, request_waits
+from nightsight.analyze.causes.remedies import Remedy, remedies, request_waits, temporary_costs
 from nightsight.analyze.causes.replay import CALL, FEWEST, Floats, Model
 from nightsight.analyze.causes.scene import Scene
 from nightsight.analyze.causes.stretches import replay_stretch
@@ -80,9 +80,9 @@ class Simulation:
     timed_ns: in a run without it, NaN if there was none. unprofiled_ns: the base of the gains, with the usual overhead
     scaled by `factor` to match `timed_ns`, and the host faster by a share of its time. costs: the rows of
     `profiler_cost`. obstacle: why the capture cannot be replayed, "" if it can. idle_share: of the replayed time, in
-    which a server waits for requests. larger: steps that do several times as much, if the GPU has room for them, and
-    how long one takes (`larger_ns`). passing_ns: the part of a step that later steps do not have, which `predicted_ns`
-    and the gains exclude.
+    which a server waits for requests. larger: steps with several times the work, if the GPU has room for them, and
+    how long one takes (`larger_ns`). temporary_ns: the temporary costs of a step, which `predicted_ns` and the gains
+    exclude.
     """
 
     model: Model
@@ -102,7 +102,7 @@ class Simulation:
     idle_share: float = 0.0
     larger: LargerSteps | None = None
     larger_ns: float = 0.0
-    passing_ns: float = 0.0
+    temporary_ns: float = 0.0
 
     @property
     def unexplained(self) -> float:
@@ -151,7 +151,7 @@ def simulate(timeline: Timeline) -> Simulation:
     base_lag = speed_up_host(model, _without_profiler(scene, factor), faster_by)
     larger = larger_steps(scene)
     edits = [larger.edit if larger else (), *(remedy.edit for remedy in fixes)]
-    recorded = (model.lag, scene.apply(passing(scene), model.lag))
+    recorded = (model.lag, scene.apply(temporary_costs(scene), model.lag))
     lags = [*recorded, _without_profiler(scene), base_lag, *(scene.apply(edit, base_lag) for edit in edits)]
     replayed_ns, lasting_ns, predicted_ns, base_ns, larger_ns, *lengths = map(float, _step_lengths(model, lags))
     base = (base_lag, base_ns)
@@ -225,7 +225,7 @@ def _scale(gain: Gain, factor: float) -> Gain:
 
 def _without_profiler(scene: Scene, factor: float = 1.0) -> Floats:
     """Return the lags without the profiler's overhead, and without what later steps do not have."""
-    return scene.apply(passing(scene), subtract_cost(scene.model, scene.cost, factor))
+    return scene.apply(temporary_costs(scene), subtract_cost(scene.model, scene.cost, factor))
 
 
 def _drop_joint_remedies(gains: tuple[Gain, ...]) -> tuple[Gain, ...]:
@@ -396,9 +396,9 @@ def _profiler_notes(simulation: Simulation) -> Iterator[str]:
     """Yield notes on the time without the profiler: its source, and how well it was predicted."""
     if not simulation.measured_ns:
         return
-    if simulation.passing_ns >= _LEAST_PASSING * simulation.measured_ns:
-        passes = format_value(simulation.passing_ns, "passing_ns")
-        yield f"{passes} per step, such as loads for new lengths, should end by themselves. Gains exclude it."
+    if simulation.temporary_ns >= _LEAST_TEMPORARY * simulation.measured_ns:
+        temporary = format_value(simulation.temporary_ns, "temporary_ns")
+        yield f"{temporary} per step are temporary costs, such as loads for new lengths. Gains exclude them."
     if not simulation.call_cost_ns and not simulation.timed_ns > 0:
         yield "The profiler's overhead per call is unknown, so gains apply to the profiled program."
         return
@@ -430,6 +430,6 @@ _CALIBRATED: Final = "the profiler's overhead per call, calibrated on that machi
 _TYPICAL: Final = "the profiler's typical overhead per call"
 _AS_TIMED: Final = 0.02
 _LEAST_IDLE: Final = 0.05
-_LEAST_PASSING: Final = 0.02
+_LEAST_TEMPORARY: Final = 0.02
 
 ANALYSES: Final = (Analysis(REPLAY, replay), Analysis(WHAT_IF, what_if), Analysis(PROFILER_COST, profiler_cost))
