@@ -161,3 +161,18 @@ def test_what_a_report_tells_is_in_the_table_of_privacy_field_by_field() -> None
     told = {*re.findall(r"`(\w+)`", table)}
     document = json.loads(Report("x", Environment(), ()).to_json())
     assert {*document, *document["environment"]} <= told
+
+
+def test_figures_are_the_same_in_all_documents() -> None:
+    """The README and the changelog quote the first table of docs/causes.md, and the job of 64 ranks."""
+    causes, benchmarks = (DOCS.joinpath(name).read_text(encoding="utf-8") for name in ("causes.md", "benchmarks.md"))
+    named = re.findall(r"^- Named first: (\d+ of \d+)", causes, flags=re.MULTILINE)[0]
+    near, predicted = re.findall(r"within a factor of 1\.5: (\d+) of (\d+)", causes)[0]
+    ((seconds, megabytes),) = re.findall(r"64 ranks of 100,000 kernels \| ([\d.]+) s \| ([\d,]+) MB", benchmarks)
+    job = f"{round(float(seconds))} s and {float(megabytes.replace(',', '')) / 1000:.1f} GB"
+    for path in (ROOT / "README.md", ROOT / "CHANGELOG.md", DOCS / "ranks.md"):
+        text = " ".join(path.read_text(encoding="utf-8").split())
+        assert job in text, path.name
+        if path.parent == ROOT:
+            assert f"{named} programs with a planted cause" in text, path.name
+            assert re.search(rf"[Oo]f {predicted} predicted gains, {near} ", text), path.name
