@@ -25,7 +25,19 @@ from nightsight.commands.console import PROGRESS, put, say, show_progress, show_
 from nightsight.commands.fleet import fleet
 from nightsight.commands.history import history
 from nightsight.commands.prove import prove
-from nightsight.commands.shared import TOOL, input_option, nsys_option, prepare_libraries, quiet_option, window_option
+from nightsight.commands.shared import (
+    TOOL,
+    input_option,
+    nsys_option,
+    prepare_libraries,
+    quiet_option,
+    reports_option,
+    target_argument,
+    trace_option,
+    verbose_option,
+    window_option,
+    with_options,
+)
 from nightsight.commands.trials import AFTER_DASHES, ProgramCommand, ab, bisect
 from nightsight.errors import CRASHED, Interrupted, MissingTable, NoMemory, PipelineError, ToolError
 from nightsight.options import (
@@ -150,9 +162,7 @@ def _ncu_options(command: Callable[..., Any]) -> Callable[..., Any]:
         option("--replay-mode", type=click.Choice(_MODES), default="kernel", help=_AGAIN),
         option("--graph-profiling", type=click.Choice(["node", "graph"]), default="node", help=_GRAPHS),
     )
-    for decorator in reversed(decorators):
-        command = decorator(command)
-    return command
+    return with_options(command, *decorators)
 
 
 def _part_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -166,9 +176,7 @@ def _part_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--client", default="", metavar="COMMAND", callback=command_line, help=_CLIENT),
         seconds("--ready-timeout", type=Number(min=0, min_open=True), default=600, help=_READY_WITHIN),
     )
-    for decorator in reversed(decorators):
-        command = decorator(command)
-    return command
+    return with_options(command, *decorators)
 
 
 _DURATION: Final = "Record for this long (nsys). The program keeps running until it ends or --timeout."
@@ -223,9 +231,7 @@ def _torch_options(command: Callable[..., Any]) -> Callable[..., Any]:
         words("--record", type=Words(RECORDED, everything=RECORDED[:-1], others=_OF_TORCH), help=_RECORD),
         words("--activities", type=Words(("cpu", "cuda")), help=_ACTIVITIES),
     )
-    for decorator in reversed(decorators):
-        command = decorator(command)
-    return command
+    return with_options(command, *decorators)
 
 
 _OF_TORCH: Final = {
@@ -276,7 +282,7 @@ def main(*, debug: bool) -> None:
 
 
 @main.command(cls=ProgramCommand, options_metavar="[OPTIONS]", short_help="Profile a workload, script or command.")
-@click.argument("target", required=False, metavar="[WORKLOAD|SCRIPT.py|PROGRAM] [-- ARGUMENTS]")
+@target_argument
 @click.option(
     "--collector",
     type=click.Choice(["auto", "nsys", "ncu", "torch"]),
@@ -285,7 +291,7 @@ def main(*, debug: bool) -> None:
     help="auto: nsys, then ncu, if the machine has a GPU and nsys; otherwise torch.profiler.",
 )
 @nsys_option
-@click.option("--trace", default="cuda,nvtx", show_default=True, help="APIs that nsys traces.")
+@trace_option
 @click.option(
     "--capture-range",
     type=click.Choice(["auto", "cudaProfilerApi", "nvtx", "none"]),
@@ -353,14 +359,7 @@ def main(*, debug: bool) -> None:
 @_python_option
 @_workloads_option
 @window_option
-@click.option(
-    "--reports",
-    type=click.Path(file_okay=False, path_type=Path),
-    default=Path("reports"),
-    show_default=True,
-    metavar="DIR",
-    help="Folder for the runs.",
-)
+@reports_option
 @click.option(
     "--ranks",
     metavar="N,...",
@@ -393,7 +392,7 @@ def main(*, debug: bool) -> None:
     "nsys profile --stats=true.",
 )
 @quiet_option
-@click.option("-v", "--verbose", is_flag=True, help="Show the program's output.")
+@verbose_option
 @click.pass_context
 def profile(ctx: click.Context, /, target: str | None, **values: Any) -> None:  # noqa: ANN401 (Click's; flat)
     """Run a workload, script or command under a profiler and write a report.

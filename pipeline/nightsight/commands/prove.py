@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from nightsight.commands.console import say, show_progress, width_of
-from nightsight.commands.trials import AFTER_DASHES, ProgramCommand, program_options, target_argument
+from nightsight.commands.shared import target_argument
+from nightsight.commands.trials import AFTER_DASHES, ProgramCommand, program_options
 from nightsight.errors import ToolError, UsageError
 from nightsight.options import Number
 

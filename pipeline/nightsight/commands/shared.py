@@ -2,8 +2,9 @@
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 
@@ -36,6 +37,24 @@ quiet_option = click.option(
     "-q", "--quiet", is_flag=True, help="Print only output for scripts and errors: no progress, no summary."
 )
 nsys_option = click.option("--nsys", type=TOOL, metavar="PATH", help="Path of nsys (default: detected).")
+trace_option = click.option("--trace", default="cuda,nvtx", show_default=True, help="APIs that nsys traces.")
+reports_option = click.option(
+    "--reports",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("reports"),
+    show_default=True,
+    metavar="DIR",
+    help="Folder for the runs.",
+)
+verbose_option = click.option("-v", "--verbose", is_flag=True, help="Show the program's output.")
+target_argument = click.argument("target", required=False, metavar="[WORKLOAD|SCRIPT.py|PROGRAM] [-- ARGUMENTS]")
+
+
+def with_options(command: Callable[..., Any], *decorators: Callable[..., Any]) -> Callable[..., Any]:
+    """Add options and arguments to a command, in the order of its help."""
+    for decorator in reversed(decorators):
+        command = decorator(command)
+    return command
 
 
 def prepare_libraries() -> None:

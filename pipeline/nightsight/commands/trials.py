@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from nightsight.commands.console import say, show_progress, width_of
-from nightsight.commands.shared import nsys_option, window_option
+from nightsight.commands.shared import (
+    nsys_option,
+    reports_option,
+    target_argument,
+    trace_option,
+    verbose_option,
+    window_option,
+    with_options,
+)
 from nightsight.errors import ToolError
 from nightsight.options import Number, TrialOptions, names
 from nightsight.progress import Reporter
@@ -67,7 +75,7 @@ class ProgramCommand(click.Command):
 def program_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options for how a program is run, and for where its runs are stored."""
     folder = click.Path(file_okay=False, path_type=Path)
-    return _with(
+    return with_options(
         command,
         click.option(
             "--keep-env", multiple=True, metavar="NAME", help="Pass this environment variable to the program."
@@ -81,28 +89,21 @@ def program_options(command: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option("--python", metavar="PATH", help="Python for workloads and scripts, as in `profile`."),
         click.option("--workloads", type=folder, metavar="DIR", help="Folder of your workloads, as in `profile`."),
-        click.option(
-            "--reports",
-            type=folder,
-            default=Path("reports"),
-            show_default=True,
-            metavar="DIR",
-            help="Folder for the runs.",
-        ),
-        click.option("-v", "--verbose", is_flag=True, help="Show the program's output."),
+        reports_option,
+        verbose_option,
     )
 
 
 def _trial_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that apply to all commits: the program, and how it is measured."""
     option = partial(click.option, show_default=True)
-    return _with(
+    return with_options(
         program_options(command),
         target_argument,
         click.option("--build", default="", metavar="COMMAND", help=_BUILD),
         option("--collector", type=click.Choice(["auto", "nsys", "torch"]), default="auto", help=_COLLECTOR),
         nsys_option,
-        option("--trace", default="cuda,nvtx", help="APIs that nsys traces."),
+        trace_option,
         option(
             "--names",
             default="auto",
@@ -115,13 +116,6 @@ def _trial_options(command: Callable[..., Any]) -> Callable[..., Any]:
     )
 
 
-def _with(command: Callable[..., Any], *decorators: Callable[..., Any]) -> Callable[..., Any]:
-    for decorator in reversed(decorators):
-        command = decorator(command)
-    return command
-
-
-target_argument = click.argument("target", required=False, metavar="[WORKLOAD|SCRIPT.py|PROGRAM] [-- ARGUMENTS]")
 _BUILD: Final = "Run this command with sh in each commit's checkout before measuring it."
 _COLLECTOR: Final = "As in `profile`, without replays by ncu."
 
