@@ -42,7 +42,7 @@ REPLAY: Final = Entry(
         Column(
             "framework",
             TEXT,
-            "what the program uses, for the words of fixes: PyTorch, JAX, CuPy, Numba or CUDA; empty: unknown",
+            "the framework of the program, for the words of fixes: PyTorch, JAX, CuPy, Numba or CUDA; empty: unknown",
             is_optional=True,
         ),
         Column(
@@ -56,7 +56,7 @@ REPLAY: Final = Entry(
         Column(
             "filled_pct",
             NUMBER,
-            "the most that these kernels fill of what the SMs hold at once, if they have 70 % of the time",
+            "the largest share of the SMs' capacity that these kernels fill, if they have 70 % of the time",
             is_optional=True,
         ),
         Column("multiprocessors", WHOLE, "SMs of the GPU", is_optional=True),
@@ -128,7 +128,7 @@ PROFILER_COST: Final = Entry(
         Column("kind", TEXT, "kind of call", is_plain=True),
         Column("calls", NUMBER, "calls per repetition, or in the window"),
         Column("recorded_ns", NUMBER, "how long such a call is in the capture: median"),
-        Column("added_ns", NUMBER, "what the profiler adds to such a call and the host code after it: mean"),
+        Column("added_ns", NUMBER, "time that the profiler adds to such a call and the host code after it: mean"),
         Column(
             "time_ns", NUMBER, "the same for all such calls in a repetition, whether or not anything waits for them"
         ),

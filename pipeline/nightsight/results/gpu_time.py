@@ -107,8 +107,8 @@ TIME_SPLIT: Final = Entry(
         Column(
             "category",
             TEXT,
-            "busy: what ran; idle: what the CPU was doing in the process whose operation ended the gap. If several "
-            "apply, the first in this list counts",
+            "busy: the work that ran; idle: the CPU's activity in the process whose operation ended the gap. If "
+            "several apply, the first in this list counts",
             CATEGORY_MEANINGS,
         ),
         Column("time_ns", WHOLE, "time of the window in this category"),
@@ -131,11 +131,11 @@ TIME_SPLIT: Final = Entry(
 CRITICAL_PATH: Final = Entry(
     "critical_path",
     "Critical path",
-    "What the end of the window waited for, and what that waited for, back to its beginning. Every nanosecond of the "
+    "The chain of events that the end of the window waited for, back to its beginning. Every nanosecond of the "
     "window belongs to exactly one row. Time that is not on this path costs nothing: it is hidden behind it.",
     LAUNCH_TABLES,
     (
-        Column("cause", TEXT, "what the time went to", _PATH_CAUSES),
+        Column("cause", TEXT, "the activity that took the time", _PATH_CAUSES),
         Column(
             "name",
             TEXT,

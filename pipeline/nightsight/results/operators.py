@@ -17,14 +17,14 @@ _OF_OPERATORS: Final = (
         "time of the GPU work that it launched itself, added up; left out if operators launched none",
         is_optional=True,
     ),
-    Column("device_ns", WHOLE, "the same, with what the operators inside launched", is_optional=True),
+    Column("device_ns", WHOLE, "the same, including the operators inside", is_optional=True),
     Column(
         "own_memory_bytes",
         WHOLE,
-        "CPU memory allocated less freed while it ran, without what ran inside; left out if not recorded",
+        "CPU memory allocated less freed while it ran, without the operators inside; left out if not recorded",
         is_optional=True,
     ),
-    Column("memory_bytes", WHOLE, "the same, with what ran inside", is_optional=True),
+    Column("memory_bytes", WHOLE, "the same, including the operators inside", is_optional=True),
     Column("own_device_memory_bytes", WHOLE, "as `own_memory_bytes`, of GPUs", is_optional=True),
     Column("device_memory_bytes", WHOLE, "as `memory_bytes`, of GPUs", is_optional=True),
     Column(

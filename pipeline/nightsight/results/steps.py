@@ -119,7 +119,7 @@ STEP_TIMES: Final = Entry(
 STEP_PARTS: Final = Entry(
     "step_parts",
     "What a step consists of",
-    "The ranges and kernels in a repetition of the window, and what the device waits for in between; for the whole "
+    "The ranges and kernels in a repetition of the window, and the waits of the device in between; for the whole "
     "window if nothing repeats. The rows of a device add up to exactly the mean step.",
     (),
     (
@@ -174,7 +174,7 @@ OTHER_PARTS: Final = "(others)"
 STEP_WORK: Final = Entry(
     "step_work",
     "Work of a step",
-    "What a repetition of the window runs, or the window if nothing repeats: for comparisons of runs, whose start-up "
+    "The work of a repetition, or of the window if nothing repeats: for comparisons of runs, whose start-up "
     "and number of repetitions may differ. Work belongs to the repetition in which the CPU launched it.",
     (),
     (
@@ -186,7 +186,7 @@ STEP_WORK: Final = Entry(
                 ("kernel", "a kernel, or a CUDA graph that was traced as a whole"),
                 ("copy", "copies or memsets, by the kinds of memory"),
                 ("call", "a CUDA function"),
-                ("operator", "a PyTorch operator, without what runs inside"),
+                ("operator", "a PyTorch operator, without the operators inside"),
                 ("range", "a range, with `#` for numbers"),
             ),
         ),
