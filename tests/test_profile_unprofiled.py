@@ -43,7 +43,7 @@ def test_time_steps_stands_beside_the_prediction_and_stays_with_the_capture(
     fake_nsys(export="train/train.sqlite.xz")
     said = run("profile", "--collector", "nsys", "--no-ncu", "--time-steps", script(_STEPS)).stderr
     (folder,) = (path for path in (tmp_path / "reports" / "train").iterdir() if path.name != "latest")
-    assert "a typical cost of the profiler is assumed: nvidia-smi is not on PATH" in said
+    assert "a typical overhead of the profiler is assumed: nvidia-smi is not on PATH" in said
     rows = replayed(folder / "report.json")
     assert 2e6 <= rows["timed_ns"] < 1e9
     assert rows["predicted_ns"] < rows["replayed_ns"]

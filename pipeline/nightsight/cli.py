@@ -532,7 +532,7 @@ def _say_skipped(report: str, reason: str) -> None:
     "--prove",
     type=_FILE,
     metavar="PROOF.json",
-    help="What `nightsight prove` measured of this program: causes then say what their fixes gained.",
+    help="Proof of this program by `nightsight prove`: adds the measured gains of fixes to the causes.",
 )
 @window_option
 @attach_option
@@ -581,7 +581,7 @@ def report(files: tuple[Path, ...], **values: Any) -> None:  # noqa: ANN401
 
 
 def _proofs(path: Path | None) -> "ProofReport | None":
-    """Return what was measured of fixes."""
+    """Return the proofs of fixes."""
     if path is None:
         return None
     from nightsight.model.prove import ProofReport
@@ -685,7 +685,7 @@ def workloads(*, workloads: Path | None) -> None:
 @click.argument("name")
 @_workloads_option
 def init_workload(*, name: str, workloads: Path | None) -> None:
-    """Write NAME.py, a working script to put your code into. Its comments say how.
+    """Write NAME.py, a working script for your code, with comments.
 
     It goes to the folder of your workloads if there is one, otherwise to the current folder.
 

@@ -48,7 +48,7 @@ _ABOUT: Final = {
     "AchievedOccupancy": ("waiting", "Fewer warps run than would fit"),
     "CPIStall": ("waiting", "Warps stall"),
     "FPInstructions": ("arithmetic", "Multiplications and additions are not fused"),
-    "HighPipeUtilization": ("arithmetic", "One arithmetic pipe is the bottleneck"),
+    "HighPipeUtilization": ("arithmetic", "One arithmetic pipe limits the kernel"),
     "LaunchConfiguration": ("waiting", "The grid does not fill the GPU evenly"),
     "MemoryApertureUsage": ("traffic", "The kernel accesses memory of another device or of the host"),
     "MemoryCacheAccessPattern": ("accesses", "Most of the fetched memory is unused"),

@@ -69,7 +69,7 @@ def prune(
     latest: bool,
     dry_run: bool,
 ) -> None:
-    """Delete old runs in REPORTS (default: reports), and print how much space that freed.
+    """Delete old runs in REPORTS (default: reports), and print the freed space.
 
     Deletes only finished runs that nightsight wrote. Links are not followed, and other files in a run folder stay.
 

@@ -28,7 +28,7 @@ PAUSED: Final = "the recording was paused"
 UNTIMED: Final = "operations whose times are not known"
 BEFORE: Final = "work from before the recording"
 AFTER: Final = "work that ended after the recording"
-WAITED: Final = "work that was waited for and is not in the capture"
+WAITED: Final = "work that is not in the capture, although a call waited for it"
 REASONS: Final = (PAUSED, UNTIMED, BEFORE, AFTER, WAITED)
 """Why the activity of a GPU is unknown; if several reasons apply, the first one counts."""
 

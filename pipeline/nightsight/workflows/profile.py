@@ -170,7 +170,7 @@ def _measure_overhead(
         tables["profiler_costs"] = calibration.costs
         capture = _with_stage(capture, "calibration", calibration.seconds)
         if calibration.reason:
-            request.progress(f"a typical cost of the profiler is assumed: {calibration.reason}")
+            request.progress(f"a typical overhead of the profiler is assumed: {calibration.reason}")
     if is_whole and capture.benchmark:
         tables["timed_ranges"] = of_benchmark(capture.benchmark)
     if capture.files:
