@@ -8,21 +8,27 @@ import pandas as pd
 import pytest
 
 from nightsight.analyze.causes.graph import build_graph
-from nightsight.analyze.causes.replay import (
+from nightsight.analyze.causes.model import (
     AWAIT,
     BEGIN,
     BYPASS,
     CALL,
     ENGINE,
     LAUNCH,
+    MEET,
     OTHER,
+    PASS,
+    SKIP,
     STREAM,
     TRANSFER,
     _list_edges,
+    is_bypassed,
 )
 from nightsight.events.timeline import Timeline
 from nightsight.events.window import WHOLE
-from tests.timeline import CALLS, draw, side_by_side
+from nightsight.model.report import Profile
+from nightsight.tables import conform
+from tests.timeline import CALLS, PROCESS, draw, side_by_side
 
 TURNS = ("L...", "..L.")
 AT_ONCE = ("LL..", ".LL.")
@@ -63,6 +69,7 @@ def edges(timeline: Timeline, kind: int) -> set[str]:
     names = pd.concat([profile.table("kernels")["name"].astype("str"), copies], ignore_index=True)
     events += [f"end of {name}" for name in names[work.operation]]
     events += [f"all of {group}" for group in groups]
+    events += [f"all before {names[operation]}" for operation in work.operation[is_bypassed(work)]]
     chosen = np.flatnonzero((every.kind == kind) & (every.source >= 0))
     pairs = zip(every.target[chosen], every.source[chosen], strict=True)
     return {f"{events[target]} after {events[source]}" for target, source in pairs}
@@ -82,22 +89,36 @@ AMONG_COPIES = "cpu  L.C.C.C.L.......\ns7   .a..HH.D..HHbb."
         (AWAIT, COPIED, {"end of C1 after end of a", "end of S1 after end of H"}),
         (LAUNCH, COPIED, {"end of H after begin of C1", "end of b after begin of L1"}),
         (STREAM, COPIED, {"end of H after end of a", "end of b after end of H"}),
-        (BYPASS, COPIED, {"end of b after end of a"}),
+        (PASS, COPIED, {"all before H after end of a"}),
+        (BYPASS, COPIED, {"end of b after all before H"}),
         # without records of events: what is launched next on another stream follows what was launched before the record
         (OTHER, "cpu  L.EWL.L......\ns7   .aaaa........\ns8   ........bbcc.", {"end of b after end of a"}),
         # unless it runs before that has ended
         (OTHER, "cpu  L.EWL........\ns7   .aaaaaaaaa...\ns8   .....bb......", set()),
+        # without an event: what starts late, right after other work of the GPU, was handed the hardware by that
+        (
+            OTHER,
+            "cpu  L.L...............\ns7   .aaaaaaaaaaaaa.....\ns8   ................bb.",
+            {"end of b after end of a"},
+        ),
+        # but not what starts a while after it
+        (OTHER, "cpu  L.L....................\ns7   .aaaaaaaaaaaaa..........\ns8   .....................bb.", set()),
+        # nor what its launch explains
+        (OTHER, "cpu  L...L..........\ns7   .aaaaaaaaa......\ns8   ............bb.", set()),
         (ENGINE, COPIED, set()),
         # copies of one direction have one engine, whatever runs between them
         (ENGINE, AMONG_COPIES, {"end of H after end of H"}),
-        # any of the copies can leave the stream
+        # any of the copies can leave the stream: what follows it follows what was before it
+        (
+            PASS,
+            AMONG_COPIES,
+            {"all before H after end of a", "all before D after end of H", "all before H after end of D"},
+        ),
+        (SKIP, AMONG_COPIES, {"all before D after all before H", "all before H after all before D"}),
         (
             BYPASS,
             AMONG_COPIES,
-            {
-                *("end of D after end of a", "end of H after end of a", "end of H after end of H"),
-                *("end of b after end of D", "end of b after end of H", "end of b after end of a"),
-            },
+            {"end of D after all before H", "end of H after all before D", "end of b after all before H"},
         ),
     ],
 )
@@ -110,3 +131,52 @@ def test_a_collective_ends_when_the_last_rank_has_come() -> None:
     timeline = Timeline(replace(side_by_side(early, late), window=WHOLE))
     assert edges(timeline, STREAM) == {"all of 0 after end of a"}
     assert edges(timeline, TRANSFER) == {"end of ncclDevKernel_AllReduce_Sum_f32 after all of 0"}
+
+
+RECORDED = "cpu  L.E.L.W.L.........\ns7   .aaa..ccc.........\ns8   ............bb....."
+
+
+def told_of_events(profile: Profile, record: int) -> Profile:
+    """Return the capture with what its E and W calls were about: E is record 1 on stream 7, W lets stream 8 wait."""
+    calls = profile.table("api_calls").set_index("name")["correlation"].astype("int64")
+    facts = {"process": PROCESS, "event": 3}
+    recorded = {**facts, "stream": 7, "correlation": calls["cudaEventRecord"], "record": 1}
+    wait = {"start_ns": 0, "end_ns": 0, "device": 0, "context": 1, "stream": 8, "kind": 0, "record": record}
+    waits = {**facts, **wait, "correlation": calls["cudaStreamWaitEvent"]}
+    rows = {"event_records": recorded, "syncs": waits}
+    tables = {name: conform(name, pd.DataFrame([row])) for name, row in rows.items()}
+    return replace(profile, tables={**profile.tables, **tables})
+
+
+@pytest.mark.parametrize(
+    ("record", "expected"),
+    [
+        # the last of its stream before the record, though the thread launched c after that
+        (1, {"end of b after end of a"}),
+        # of a record that the capture lacks, nothing is known
+        (2, set()),
+    ],
+)
+def test_an_event_leads_from_what_was_launched_before_its_record(record: int, expected: set[str]) -> None:
+    profile = told_of_events(replace(draw(RECORDED), window=WHOLE), record)
+    assert edges(Timeline(profile), OTHER) == expected
+
+
+WAIT_US = 2_000
+
+
+def test_a_rank_that_waited_for_another_goes_on_after_the_first_call_of_that_one() -> None:
+    """NCCL creates a communicator: the thread of the first rank is blocked until the second rank has come."""
+    wait = "." * WAIT_US
+    early = f"cpu  LL.{wait}...L..\ns7   .a.{wait}....b."
+    late = f"cpu  LL.{wait}.L....\ns7   .a.{wait}..b..."
+    joined = replace(side_by_side(draw(early), draw(late)), window=WHOLE)
+    end_us = 3 + WAIT_US
+    spans = pd.DataFrame({"process": [PROCESS, 6 << 24], "start_ns": [2000, 1000 * (end_us - 1)]})
+    calls = spans.assign(thread=spans["process"] | 7, pid=5, tid=7, end_ns=1000 * end_us)
+    joining = conform("collectives", calls.assign(name="allgather", group="7", is_whole=True))
+    joined = replace(joined, tables={**joined.tables, "collectives": joining})
+    assert edges(Timeline(joined), MEET) == {"begin of L2 after begin of L4"}
+    # its host code is only what follows the wait
+    waited = build_graph(Timeline(joined)).calls.rank_wait_ns
+    assert waited.tolist() == [0, 1000 * (end_us - 1 - 2), 0, 0]

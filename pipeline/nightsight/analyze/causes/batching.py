@@ -12,8 +12,8 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
+from nightsight.analyze.causes.model import BEGIN, LAUNCH, STREAM
 from nightsight.analyze.causes.remedies import is_launch_code, link_rate, request_waits, shorten
-from nightsight.analyze.causes.replay import BEGIN, LAUNCH, STREAM
 from nightsight.analyze.causes.scene import Change, Edit, Scene
 from nightsight.events.kernel_labels import label_of
 from nightsight.intervals import Floats, Ints

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from nightsight.analyze.causes.graph import TO_HOST
-from nightsight.analyze.causes.replay import LAUNCH, Floats
+from nightsight.analyze.causes.model import LAUNCH, Floats
 from nightsight.analyze.causes.scene import Scene
 from nightsight.events.communication import communication
 from nightsight.events.kernel_kinds import kind_of

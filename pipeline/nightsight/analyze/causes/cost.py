@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from nightsight.analyze.causes.graph import CallNodes
-from nightsight.analyze.causes.replay import BEGIN, CALL, LAUNCH, Floats, Model
+from nightsight.analyze.causes.model import BEGIN, CALL, LAUNCH, Floats, Model
 from nightsight.events.loops import timed_step
 from nightsight.events.names import LAUNCHES, OTHERS, call_kinds
 from nightsight.events.timeline import Timeline, positions

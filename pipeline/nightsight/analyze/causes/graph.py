@@ -61,8 +61,6 @@ TO_HOST: Final = 1
 _DIRECTIONS: Final = {"Host-to-Device": TO_DEVICE, "Device-to-Host": TO_HOST}
 # instead of an operation: the call had none to wait for
 _NO_WORK: Final = -2
-# the longest run of operations that a bypass can skip
-_MOST_BYPASSED: Final = 8
 _NONE: Final = np.empty(0, dtype=np.int64)
 
 
@@ -104,10 +102,9 @@ class OperationNodes:
     recorded (`is_recorded`). `previous`: the previous operation on its stream, `dependency`: another operation that it
     waits for; -1 for none. `group`: collectives with the same number transfer together; -1 for all else. `direction`:
     TO_DEVICE or TO_HOST for copies between host and device, -1 for all else. `is_peer_copy`: a copy between GPUs.
-    `bypass`: if `previous` is a copy (not within a GPU) or communication, the operations before it on the stream, each
-    further back: the nearest ones of its kind, then the one before all of these; -1 for none. `latency_ns`, `hop_ns`:
-    the typical time from the start of its call, and from the end of an operation that it waits for, to its start.
-    `unseen_ns`: the time after `previous` in which the GPU may have done work that the capture lacks.
+    `can_leave`: a remedy can move it off its stream: copies (not within a GPU) and communication. `latency_ns`,
+    `hop_ns`: the typical time from the start of its call, and from the end of an operation that it waits for, to its
+    start. `unseen_ns`: the time after `previous` in which the GPU may have done work that the capture lacks.
     """
 
     operation: Ints
@@ -123,7 +120,7 @@ class OperationNodes:
     direction: Ints
     is_communication: Flags
     is_peer_copy: Flags
-    bypass: tuple[Ints, ...]
+    can_leave: Flags
     latency_ns: Ints
     hop_ns: Ints
     unseen_ns: Ints
@@ -333,7 +330,7 @@ def _operation_nodes(timeline: Timeline, calls: CallNodes, index: Ints) -> Opera
         direction=direction,
         is_communication=is_communication,
         is_peer_copy=is_peer_copy,
-        bypass=_bypasses(previous, np.select([is_communication, direction >= 0, is_peer_copy], [2, 1, 3], 0)),
+        can_leave=is_communication | is_peer_copy | (direction >= 0),
         latency_ns=zeros,
         hop_ns=zeros,
         unseen_ns=zeros,
@@ -351,27 +348,6 @@ def _unseen_before(timeline: Timeline, work: OperationNodes) -> Ints:
             previous_end = np.minimum(work.end[work.previous[of_gpu]], work.start[of_gpu])
             unseen_ns[of_gpu] = covered(unseen_spans.spans, previous_end, work.start[of_gpu])
     return unseen_ns
-
-
-def _bypasses(previous: Ints, kind: Ints) -> tuple[Ints, ...]:
-    """Return what each operation follows if some are moved off its stream: see `OperationNodes`.
-
-    Only operations of a kind of 1 or more can be moved. Consecutive operations of one kind on a stream form a run.
-    """
-    if not (kind > 0).any():
-        return ()
-    continues_run = np.append(-1, kind[:-1]) == kind
-    continues_run &= previous >= 0
-    run = np.maximum.accumulate(np.where(continues_run, 0, np.arange(len(kind))))
-    can_leave = (previous >= 0) & (kind[previous] > 0)
-    ways = [np.where(can_leave, previous[run[previous]], -1)]
-    before = np.where(can_leave, previous[previous], -1)
-    while (before >= 0).any() and len(ways) <= _MOST_BYPASSED:
-        # the operation before the run is already the first way
-        is_inside = (before >= 0) & (kind[before] == kind[previous])
-        ways.append(np.where(is_inside, before, -1))
-        before = np.where(is_inside, previous[before], -1)
-    return tuple(ways)
 
 
 def _launch_latency(calls: CallNodes, work: OperationNodes, kind: Ints) -> Ints:

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import pandas as pd
 
-from nightsight.analyze.causes.replay import LAUNCH, TRANSFER, Floats
+from nightsight.analyze.causes.model import LAUNCH, TRANSFER, Floats
 from nightsight.analyze.causes.scene import Scene
 from nightsight.events.communication import communication
 from nightsight.events.kernel_labels import FOREACH, family_of

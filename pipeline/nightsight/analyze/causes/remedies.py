@@ -17,10 +17,9 @@ from nightsight.analyze.causes.coalescing import coalescing
 from nightsight.analyze.causes.functions import LINE
 from nightsight.analyze.causes.graph import HOP_NS, TO_DEVICE, TO_HOST
 from nightsight.analyze.causes.kernels import kernel_remedies
-from nightsight.analyze.causes.path import HostCode, loads_code
-from nightsight.analyze.causes.reductions import unneeded_reductions
-from nightsight.analyze.causes.replay import (
+from nightsight.analyze.causes.model import (
     BEGIN,
+    BYPASS,
     CALL,
     ENGINE,
     LAUNCH,
@@ -31,6 +30,8 @@ from nightsight.analyze.causes.replay import (
     Floats,
     unblocked_ns,
 )
+from nightsight.analyze.causes.path import HostCode, loads_code
+from nightsight.analyze.causes.reductions import unneeded_reductions
 from nightsight.analyze.causes.scene import Change, Edit, Scene
 from nightsight.analyze.experts import stretches
 from nightsight.analyze.pipelines import chains
@@ -328,7 +329,6 @@ def graph_launch(scene: Scene) -> Iterator[Remedy]:
     if len(launches) < _GRAPH_LAUNCHES // 2 or _changes_shape(scene, launches):
         return
     operations = np.flatnonzero(np.isin(work.call, launches) & model.has(LAUNCH))
-    on_stream = operations[model.edges[STREAM][operations] >= 0]
     lag = scene.lag_between - work.hop_ns + _ON_GPU_NS
     first = (
         launches[np.argsort(calls.start[launches])][::_GRAPH_LAUNCHES] if is_single else scene.first_of_steps(launches)
@@ -343,7 +343,7 @@ def graph_launch(scene: Scene) -> Iterator[Remedy]:
         Change(model.edges_of(BEGIN, begun), "at most", host_ns),
         Change(model.edges_of(CALL, plain), "set", 0),
         Change(model.edges_of(LAUNCH, operations), "at most", lag[operations]),
-        Change(model.edges_of(STREAM, on_stream), "shorter", np.maximum(work.hop_ns[on_stream] - _GRAPH_HOP_NS, 0)),
+        *_shorten_hops(scene, operations, _GRAPH_HOP_NS),
         Change(model.edges_of(BEGIN, starts), "shorter", -launch_ns),
     )
     time = scene.per_step((calls.end - calls.start)[inside] + scene.gap[inside], inside)
@@ -467,7 +467,7 @@ def waits(scene: Scene) -> Iterator[Remedy]:
         edit = (
             scene.without_waits(in_range),
             Change(model.edges_of(CALL, in_range), "at most", shortest_ns[in_range]),
-            Change(model.edges_of(STREAM, queued), "shorter", np.maximum(work.hop_ns[queued] - HOP_NS, 0)),
+            *_shorten_hops(scene, queued, HOP_NS),
             *shorten(scene, read_rarely, scene.length[read_rarely], with_latency=True),
         )
         place, time = str(scene.paths[code]), scene.per_step(length[in_range], in_range)
@@ -751,7 +751,7 @@ def peer_copies(scene: Scene) -> Iterator[Remedy]:
         return
     end_events, calling = model.target[model.edges[LAUNCH][copies]], work.call[copies]
     leaving_edges = np.flatnonzero(np.isin(model.source, end_events) & (model.kind == STREAM))
-    edit, time = _detach(scene, leaving_edges, end_events), scene.per_step(scene.length[copies], calling)
+    edit, time = _detach(scene, leaving_edges, copies), scene.per_step(scene.length[copies], calling)
     yield Remedy("peer_copy", scene.shared_path(calling), "Peer-to-Peer", scene.cases(calling), time, edit)
 
 
@@ -765,8 +765,8 @@ def _move_off_stream(scene: Scene, copies: Ints, new_ns: Floats) -> Edit:
     engine_ns = new_ns[model.edges[ENGINE][copies] >= 0] + work.hop_ns[on_engine]
     reduction: Floats = scene.length[copies] - new_ns + np.maximum(work.latency_ns[copies] - scene.cost.recorded_ns, 0)
     return (
-        *_detach(scene, leaving_edges, end_events),
-        Change(np.concatenate([model.edges_of(STREAM, copies), model.edges_of(OTHER, copies)]), "set", NEVER),
+        *_detach(scene, leaving_edges, copies),
+        *(Change(model.edges_of(kind, copies), "set", NEVER) for kind in (STREAM, OTHER, BYPASS)),
         Change(model.edges_of(LAUNCH, copies), "shorter", reduction),
         Change(model.edges_of(ENGINE, on_engine), "set", engine_ns),
         scene.without_waits(np.flatnonzero(np.isin(calls.waits_for, copies))),
@@ -774,10 +774,17 @@ def _move_off_stream(scene: Scene, copies: Ints, new_ns: Floats) -> Edit:
     )
 
 
-def _detach(scene: Scene, edges: Ints, end_events: Ints) -> Edit:
-    """Return the edit that removes `edges` from these events: the next operations follow earlier ones on the stream."""
-    bypasses = scene.model.bypasses_around(edges, end_events)
-    return (Change(edges, "set", NEVER), Change(bypasses, "set", scene.lag_between[scene.model.item[bypasses]]))
+def _detach(scene: Scene, edges: Ints, operations: Ints) -> Edit:
+    """Return the edit that removes `edges` from these operations: the next ones follow earlier ones on the stream."""
+    passed = scene.model.passed_on(edges, operations)
+    return tuple(Change(removed, "set", NEVER) for removed in (edges, passed))
+
+
+def _shorten_hops(scene: Scene, operations: Ints, hop_ns: int) -> Edit:
+    """Return the edit that lets operations follow others on their streams after at most `hop_ns`."""
+    model, reduction_ns = scene.model, np.maximum(scene.graph.work.hop_ns - hop_ns, 0)
+    chosen = {kind: operations[model.edges[kind][operations] >= 0] for kind in (STREAM, BYPASS)}
+    return tuple(Change(model.edges_of(kind, rows), "shorter", reduction_ns[rows]) for kind, rows in chosen.items())
 
 
 def small_copies(scene: Scene) -> Iterator[Remedy]:
@@ -808,17 +815,13 @@ def shorten(scene: Scene, operations: Ints, reduction_ns: Ints | Floats, *, with
     """Return the edit that shortens operations, and removes the latency of those `with_latency`."""
     model, work, changes = scene.model, scene.graph.work, []
     with_latency = np.broadcast_to(with_latency, len(operations))
-    for kind, latency in ((LAUNCH, work.latency_ns), (STREAM, work.hop_ns), (OTHER, work.hop_ns)):
+    for kind in (LAUNCH, STREAM, OTHER, BYPASS):
+        latency = work.latency_ns if kind == LAUNCH else work.hop_ns
         has_edge = model.edges[kind][operations] >= 0
         rows = operations[has_edge]
         reduction = reduction_ns[has_edge] + latency[rows] * with_latency[has_edge]
         changes.append(Change(model.edges_of(kind, rows), "earlier", reduction))
-    position = np.full(len(work), -1, dtype=np.int64)
-    position[operations] = np.arange(len(operations))
-    bypasses = model.bypasses[position[model.item[model.bypasses]] >= 0]
-    rows = position[model.item[bypasses]]
-    reduction = reduction_ns[rows] + work.hop_ns[operations[rows]] * with_latency[rows]
-    return (*changes, Change(bypasses, "earlier", reduction))
+    return tuple(changes)
 
 
 @of_capture
@@ -922,9 +925,8 @@ def hidden_communication(scene: Scene) -> Iterator[Remedy]:
     sources = model.source[leaving_edges]
     hideable = pd.Series(_hideable_ns(scene, np.append(ungrouped, grouped), sources, end_events), index=end_events)
     hidden_ns = np.asarray(hideable[~hideable.index.duplicated()][sources], dtype=np.float64)
-    bypasses = model.bypasses_around(leaving_edges, np.append(end_events, arrivals))
-    bypass_lag = scene.lag_between[model.item[bypasses]]
-    edit = (Change(leaving_edges, "earlier", hidden_ns), Change(bypasses, "set", bypass_lag))
+    passed = model.passed_on(leaving_edges, operations)
+    edit = (Change(leaving_edges, "earlier", hidden_ns), Change(passed, "set", NEVER))
     calling = work.call[operations]
     time = scene.per_step(scene.length[operations], calling)
     yield Remedy("exposed_communication", "", "", scene.cases(calling), time, edit)

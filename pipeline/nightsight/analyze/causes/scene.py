@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 
 from nightsight.analyze.causes.cost import cost_of
+from nightsight.analyze.causes.model import AWAIT, BEGIN, CALL, NEVER, Floats, Model, build_model
 from nightsight.analyze.causes.path import HostCode, cut_at_ranges
-from nightsight.analyze.causes.replay import AWAIT, BEGIN, CALL, NEVER, Floats, Model, build_model
 from nightsight.analyze.ranges.callers import OUTSIDE
 from nightsight.analyze.ranges.owners import owners_at
 from nightsight.events.communication import called_by_rank

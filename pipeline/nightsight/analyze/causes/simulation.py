@@ -13,6 +13,7 @@ import pandas as pd
 
 from nightsight.analyze.analysis import Analysis, Table
 from nightsight.analyze.causes.batching import LargerSteps, larger_steps
+from nightsight.analyze.causes.bound import least_lengths
 from nightsight.analyze.causes.cost import (
     MOST_FACTOR,
     fit_factor,
@@ -22,8 +23,8 @@ from nightsight.analyze.causes.cost import (
     timed_ns,
 )
 from nightsight.analyze.causes.functions import Code, function_in, waits_in
+from nightsight.analyze.causes.model import CALL, FEWEST, Floats, Model
 from nightsight.analyze.causes.remedies import Remedy, remedies, request_waits, temporary_costs
-from nightsight.analyze.causes.replay import CALL, FEWEST, Floats, Model
 from nightsight.analyze.causes.scene import Scene
 from nightsight.analyze.causes.stretches import replay_stretch
 from nightsight.analyze.no_work import next_to_none
@@ -258,7 +259,7 @@ def _drop_joint_remedies(gains: tuple[Gain, ...]) -> tuple[Gain, ...]:
 
 def _step_lengths(model: Model, lags: list[Floats]) -> Floats:
     stacked = np.stack(lags, axis=1)
-    return np.maximum(model.lengths(model.replay(stacked)), model.floor(stacked))
+    return np.maximum(model.lengths(model.replay(stacked)), least_lengths(model, stacked))
 
 
 def _best_sequence(scene: Scene, base: tuple[Floats, float], gains: tuple[Gain, ...]) -> tuple[Gain, ...]:

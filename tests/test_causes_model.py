@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 
 from nightsight.analyze.causes import stretches
 from nightsight.analyze.causes.graph import build_graph
+from nightsight.analyze.causes.model import BYPASS, MEET, PASS, SKIP, STREAM, build_model, is_bypassed
 from nightsight.analyze.causes.path import critical_path, path_table
 from nightsight.analyze.causes.remedies import Remedy, graph_launch, host_code
-from nightsight.analyze.causes.replay import STREAM, build_model
 from nightsight.analyze.causes.scene import Scene
 from nightsight.analyze.causes.simulation import simulate, what_if
 from nightsight.events.timeline import Timeline
-from nightsight.events.window import START_UP, offered_windows
+from nightsight.events.window import START_UP, WHOLE, offered_windows
 from nightsight.model.report import Profile
 from nightsight.tables import conform
 from tests.program import (
@@ -356,7 +356,18 @@ AFTER_A_KERNEL = [
     ((Kernel(200), Copy("D", 4), LOADED, Kernel(50)), (Kernel(200), Copy("D", 4), Copy("H", BATCH, ALONE), Kernel(50))),
     ((Kernel(200), LOADED, Copy("D", 4), Kernel(50)), (Kernel(200), Copy("H", BATCH, ALONE), Copy("D", 4), Kernel(50))),
     # several in a row
-    ((Kernel(200), *(LOADED,) * 3, Kernel(50)), (Kernel(200), *(Copy("H", BATCH, ALONE),) * 3, Kernel(50))),
+    *(
+        ((Kernel(200), *(LOADED,) * count, Kernel(50)), (Kernel(200), *(Copy("H", BATCH, ALONE),) * count, Kernel(50)))
+        for count in (3, 9, 50)
+    ),
+    # after a copy that stays
+    *(
+        (
+            (Kernel(20), Copy("D", 8 * MEBI), *(LOADED,) * count, Kernel(3000)),
+            (Kernel(20), Copy("D", 8 * MEBI), *(Copy("H", BATCH, ALONE),) * count, Kernel(3000)),
+        )
+        for count in (8, 9, 12, 300)
+    ),
 ]
 
 
@@ -367,11 +378,45 @@ def test_what_stays_on_a_stream_keeps_its_order_when_copies_leave_it(slow: Body,
     assert copy["gain_ns"] == pytest.approx(1000 * (step_us(slow) - step_us(mended)), rel=0.05)
 
 
+def test_copies_of_both_directions_leave_the_stream_one_after_the_other() -> None:
+    slow = (Kernel(200), LOADED, Copy("D", 2 * BATCH), Kernel(250))
+    mended = (Kernel(200), Copy("H", BATCH, ALONE), Copy("D", 2 * BATCH, ALONE + 1), Kernel(250))
+    rows = what_if(looped(slow)).frame.sort_values("order")
+    rows = rows[rows["order"] > 0]
+    assert rows["rule"].tolist() == ["copies_to_host", "exposed_copy"]
+    assert rows["after_ns"].iloc[-1] == pytest.approx(1000 * step_us(mended), rel=0.02)
+
+
 def test_what_has_no_way_around_it_cannot_be_taken_off_a_stream() -> None:
     found = build_model(looped((Kernel(100), Kernel(50), Kernel(30))))
     first = np.flatnonzero(found.kind == STREAM)[5:6]
-    with pytest.raises(ValueError, match="no bypass"):
-        found.bypasses_around(first, found.source[first])
+    with pytest.raises(ValueError, match="without a bypass"):
+        found.passed_on(first, found.graph.work.previous[found.item[first]])
+
+
+def test_copies_that_are_out_of_order_by_the_clock_have_no_way_around_them() -> None:
+    """The second copy ends before the kernel that precedes both, so nothing is known to follow that."""
+    calls, copies = "cpu  L.C.C.L......", "s7   .......HHHH...\ns7   ........D.....\ns7   ............bb"
+    for kernel, has_way in (("s7   .aaaaaaaa.....", True), ("s7   .aaaaaaaaa....", False)):
+        model = build_model(Timeline(replace(draw("\n".join([calls, kernel, copies])), window=WHOLE)))
+        leaving = np.flatnonzero(model.graph.work.can_leave)
+        assert is_bypassed(model.graph.work)[leaving].tolist() == [has_way] * 2
+        (last,) = model.edges_of(STREAM, leaving[-1:] + 1)
+        assert len(model.passed_on(np.array([last]), leaving)) == has_way
+
+
+@pytest.mark.parametrize("missing", [PASS, SKIP, BYPASS])
+def test_a_bypass_to_another_operation_than_the_nearest_that_stays_is_an_error(missing: int) -> None:
+    found = build_model(looped((Kernel(200), *(LOADED,) * 3, Kernel(50))))
+    copies = np.flatnonzero(found.graph.work.direction >= 0)
+    last = np.flatnonzero((found.kind == STREAM) & np.isin(found.item - 1, copies) & ~np.isin(found.item, copies))
+    assert len(found.passed_on(last, copies)) == 2 * STEPS
+    # one edge of the last step lacks: from the kernel, between what leads around two copies, or to the next kernel
+    kind, edges = found.kind.copy(), np.flatnonzero(found.kind == missing)
+    edges = edges[(missing == SKIP) | ~np.isin(found.item[edges], copies)]
+    kind[edges[-1]] = MEET
+    with pytest.raises(ValueError, match="without a bypass"):
+        replace(found, kind=kind).passed_on(last, copies)
 
 
 def test_a_rule_that_is_not_declared_is_an_error() -> None:

@@ -32,10 +32,19 @@ STREAM: Final = 4
 OTHER: Final = 5
 TRANSFER: Final = 6  # from the last rank's arrival to the end of a collective
 ENGINE: Final = 7  # from one copy to the next in its direction: binds only copies that a change moves off their streams
-BYPASS: Final = 8  # past a copy or a collective to the operation before it: binds if a change moves that one elsewhere
-MEET: Final = 9  # from the first call of the last rank to a call of a rank that waited for it
+# three kinds lead around a copy or communication that a change can move off its stream, through an event: the time at
+# which its stream would be free without it. They follow from STREAM as long as nothing has moved
+PASS: Final = 8  # from the operation before it, which is the `item`; removed if that operation moves, too
+SKIP: Final = 9  # from the event of the operation before it, which is the `item`, if that can move
+BYPASS: Final = 10  # from its event to the next operation on the stream
+MEET: Final = 11  # from the first call of the last rank to a call of a rank that waited for it
 NEVER: Final = -1e18
 """The lag of an edge that does not bind."""
+
+# instead of an operation: nothing was before on its stream, or something before the stretch; there is no bypass
+_NOTHING: Final = -1
+_BEFORE_STRETCH: Final = -2
+_NO_BYPASS: Final = -3
 
 Floats = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 
@@ -44,11 +53,12 @@ Floats = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 class Model:
     """The events of a stretch in order, and what each of them follows.
 
-    An event is the start or end of a call, or the end of an operation. Edge i means that event `target[i]` is at least
-    `lag[i]` ns after event `source[i]`; a source of -1 is the start of the stretch. `kind` and `item` identify the
-    edge. `measured_ns`: the time of each event in the capture. `first`: the first edge of each event. `step`: the
-    repetition of each event, -1 for none. `steps`: the number of repetitions, 0 if they are too few to measure one.
-    `after_ns`: from the last event to the end of the stretch.
+    An event is the start or end of a call, the end of an operation, the last arrival at a collective, or the time at
+    which a stream would be free without one of its operations. Edge i means that event `target[i]` is at least `lag[i]`
+    ns after event `source[i]`; a source of -1 is the start of the stretch. `kind` and `item` identify the edge.
+    `measured_ns`: the time of each event in the capture. `first`: the first edge of each event. `step`: the repetition
+    of each event, -1 for none. `steps`: the number of repetitions, 0 if they are too few to measure one. `after_ns`:
+    from the last event to the end of the stretch.
     """
 
     graph: Graph
@@ -65,18 +75,13 @@ class Model:
 
     @cached_property
     def edges(self) -> dict[int, Ints]:
-        """The last edge of each item, by kind; -1 if it has none. BYPASS is left out: an item can have several."""
-        sizes = {kind: len(self.graph.calls) if kind <= AWAIT else len(self.graph.work) for kind in range(BYPASS)}
+        """The last edge of each item, by kind; -1 if it has none. Edges of kind MEET have no item."""
+        sizes = {kind: len(self.graph.calls) if kind <= AWAIT else len(self.graph.work) for kind in range(MEET)}
         by_kind = {kind: np.full(size + 1, -1, dtype=np.int64) for kind, size in sizes.items()}
         for kind, edges in by_kind.items():
             of_kind = np.flatnonzero((self.kind == kind) & (self.item >= 0))
             edges[self.item[of_kind]] = of_kind
         return by_kind
-
-    @cached_property
-    def bypasses(self) -> Ints:
-        """All edges of kind BYPASS."""
-        return np.flatnonzero(self.kind == BYPASS)
 
     @cached_property
     def chains(self) -> list[tuple[int, int]]:
@@ -98,24 +103,48 @@ class Model:
         edges = self.edges[kind][items]
         return edges[edges >= 0]
 
-    def bypasses_around(self, removed: Ints, leaving: Ints) -> Ints:
-        """Return the BYPASS edges that bind when the edges `removed`, from the events `leaving`, no longer do.
+    def passed_on(self, removed: Ints, leaving: Ints) -> Ints:
+        """Return the PASS edges that no longer bind when the edges `removed` do not, as the operations `leaving` leave.
 
-        The next operation on a stream then follows the nearest earlier one that stays. Raise ValueError if there is
-        such an operation but graph.py has no bypass to it: the next operation would follow nothing.
+        What followed these on their stream then follows the nearest earlier operation that stays. Raise ValueError if
+        the edges around them lead elsewhere: the next operation would start too early or too late.
         """
-        items = np.unique(self.item[removed])
-        ways = self.bypasses[np.isin(self.item[self.bypasses], items)]
-        before = self.graph.work.previous
+        work = self.graph.work
+        leaves = np.zeros(len(work), dtype=bool)
+        leaves[leaving] = True
         following = self.item[removed[self.kind[removed] == STREAM]]
-        following = following[before[before[following]] >= 0]
-        if len(following) and not np.any([way[following] >= 0 for way in self.graph.work.bypass], axis=0).all():
-            raise ValueError("graph.py has no bypass of an operation that is moved off its stream")
-        ways = ways[~np.isin(self.source[ways], leaving) & ~np.isin(self.target[ways], leaving)]
-        # events are ordered by time: the last source of an item is the nearest
-        order = ways[np.lexsort((self.source[ways], self.item[ways]))]
-        nearest: Ints = order[np.append(self.item[order][1:] != self.item[order][:-1], True)[: len(order)]]
-        return nearest
+        following = following[~leaves[following]]
+        is_wrong = ~work.can_leave[work.previous[following]]
+        following = following[~is_wrong & is_bypassed(work)[work.previous[following]]]
+        origin = self._bypass_origins(leaves)[following]
+        # an operation is next to the one before it on its stream
+        chain_start = np.maximum.accumulate(np.where(work.previous < 0, np.arange(len(work)), 0))
+        nearest = np.maximum.accumulate(np.where(leaves, -1, np.arange(len(work))))[work.previous[following]]
+        nearest = np.where(nearest < chain_start[following], _NOTHING, nearest)
+        if is_wrong.any() or ((origin != nearest) & (origin != _BEFORE_STRETCH)).any():
+            raise ValueError("an operation moves off its stream without a bypass to the nearest one that stays")
+        return self.edges_of(PASS, np.flatnonzero(leaves))
+
+    def _bypass_origins(self, leaves: Flags) -> Ints:
+        """Return for each operation the one that it follows by its BYPASS edge if some leave their streams.
+
+        Otherwise _NOTHING if that is the start of the stretch, _BEFORE_STRETCH, or _NO_BYPASS.
+        """
+        count = len(leaves)
+        # of what leads around each operation: the operation before it, or what leads around that one
+        before = np.arange(-1, count - 1)
+        passes = (self.edges[PASS][before] >= 0) & ~leaves[before]
+        skip = self.edges[SKIP][before]
+        origin = np.select(
+            [self.graph.work.previous < 0, passes, (skip >= 0) & (self.source[skip] < 0)],
+            [_NOTHING, before, _BEFORE_STRETCH],
+            _NO_BYPASS,
+        )
+        is_led_on = (origin == _NO_BYPASS) & (skip >= 0)
+        origin = origin[np.maximum.accumulate(np.where(is_led_on, 0, np.arange(count)))]
+        bypass = self.edges[BYPASS][:-1]
+        is_before = (bypass >= 0) & (self.source[bypass] < 0)
+        return np.select([bypass < 0, is_before], [_NO_BYPASS, _BEFORE_STRETCH], origin[before])
 
     def replay(self, lags: Floats) -> Floats:
         """Return the time of each event in ns from the start of the stretch, one column per column of `lags`."""
@@ -141,31 +170,6 @@ class Model:
         begin, end = (times[self.step == step].max(axis=0) for step in (first, last))
         # a change can let the last step end before the first
         return np.asarray(np.maximum(end - begin, 0) / (last - first))
-
-    def floor(self, lags: Floats) -> Floats:
-        """Return a lower bound of `lengths` in ns, per column of `lags`: the work of the busiest stream."""
-        edges, stream, hop_ns, steps = self._stream_work
-        if not len(edges):
-            return np.zeros(lags.shape[1])
-        # an operation that starts before the previous one ends counts for less than its length
-        sums = pd.DataFrame(np.maximum(lags[edges] - hop_ns[:, None], 0)).groupby(stream).sum()
-        return np.asarray(sums.max(axis=0) / steps, dtype=np.float64)
-
-    @cached_property
-    def _stream_work(self) -> tuple[Ints, Ints, Ints, int]:
-        """The edges between operations of a stream, the stream and the hop in ns of each, and the number of steps.
-
-        Only those of whole steps: in a replay of few steps, work can move into the others.
-        """
-        edges, work, steps = np.flatnonzero(self.kind == STREAM), self.graph.work, 1
-        if len(edges) and self.steps:
-            low, high = int(self.step[self.step >= 0].min()), int(self.step.max())
-            step = self.step[self.target[edges]]
-            edges, steps = edges[(step > low) & (step < high)], high - low - 1
-        item = self.item[edges]
-        # operations that follow each other on a stream share a number
-        stream: Ints = np.cumsum(work.previous < 0)
-        return edges, stream[item], np.maximum(work.hop_ns[item], 0), steps
 
 
 class _EdgeList(NamedTuple):
@@ -195,10 +199,10 @@ def build_model(timeline: Timeline) -> Model:
     """Build the model of the window of the timeline."""
     graph, window = build_graph(timeline), timeline.window
     groups = np.unique(graph.work.group[graph.work.group >= 0])
-    time = _event_times(graph, groups)
+    time = _event_times(graph, groups, window)
     order = np.flatnonzero((time >= window.start_ns) & (time <= window.end_ns))
     # a call can return at the very end of the operation that it waits for
-    order = order[np.lexsort((order < 2 * len(graph.calls), time[order]))]
+    order = order[np.lexsort((_tie_breaks(graph, groups)[order], order < 2 * len(graph.calls), time[order]))]
     # the last entry is for the source -1
     rank = np.full(len(time) + 1, -1, dtype=np.int64)
     rank[order] = np.arange(len(order))
@@ -224,13 +228,45 @@ def build_model(timeline: Timeline) -> Model:
     return Model(graph, measured_ns, *edges, first, step, steps, after_ns)
 
 
-def _event_times(graph: Graph, groups: Ints) -> Ints:
-    """Return the time of each event: starts and ends of calls, ends of operations, last arrivals at collectives."""
+@memoize
+def is_bypassed(work: OperationNodes) -> Flags:
+    """Return which operations have edges around them: those that can leave, and are followed on their stream.
+
+    Operations that leave in a row have none if, by the clock, what follows one of them ended before what came earlier.
+    """
+    goal_ns = np.where(work.group >= 0, work.start, work.end)
+    can_leave, is_followed = work.can_leave, np.append(work.previous[1:] >= 0, False)[: len(work)]
+    is_early = np.append(_free_before(work)[:-1] > goal_ns[1:], False)[: len(work)]
+    run = np.cumsum(~(can_leave & (work.previous >= 0) & np.append(False, can_leave[:-1])[: len(work)]))
+    is_out_of_order = np.bincount(run, can_leave & is_followed & is_early) > 0
+    return np.asarray(can_leave & is_followed & ~is_out_of_order[run])
+
+
+def _free_before(work: OperationNodes) -> Ints:
+    """Return when all operations before each one on its stream had ended; 0 if there are none."""
+    ended = pd.Series(work.end).groupby(np.cumsum(work.previous < 0)).cummax().to_numpy()
+    return np.where(work.previous >= 0, np.append(ended, 0)[work.previous], 0)
+
+
+def _tie_breaks(graph: Graph, groups: Ints) -> Ints:
+    """Return the order of events at the same time: that of streams, then last arrivals."""
+    calls, work = np.arange(2 * len(graph.calls)), np.arange(len(graph.work))
+    arrivals = 2 * len(work) + np.arange(len(groups))
+    return np.concatenate([calls, 2 * work, arrivals, 2 * np.flatnonzero(is_bypassed(graph.work)) - 1])
+
+
+def _event_times(graph: Graph, groups: Ints, window: Window) -> Ints:
+    """Return the time of each event, in this order.
+
+    Starts and ends of calls, ends of operations, last arrivals at collectives, and when streams would be free without
+    each operation that has edges around it.
+    """
     calls, work = graph.calls, graph.work
     arrivals = np.full(len(groups), np.iinfo(np.int64).min)
     is_grouped = work.group >= 0
     np.maximum.at(arrivals, np.searchsorted(groups, work.group[is_grouped]), work.start[is_grouped])
-    return np.concatenate([np.stack([calls.start, calls.end], axis=1).ravel(), work.end, arrivals])
+    free = np.where(work.previous < 0, window.start_ns, _free_before(work))[is_bypassed(work)]
+    return np.concatenate([np.stack([calls.start, calls.end], axis=1).ravel(), work.end, arrivals, free])
 
 
 def _event_steps(graph: Graph, groups: Ints, window: Window) -> Ints:
@@ -249,7 +285,8 @@ def _event_steps(graph: Graph, groups: Ints, window: Window) -> Ints:
     step = np.minimum(step, max(map(len, window.steps.values()), default=0) - 1)
     unfinished = np.unique(step[work.call[work.end > window.end_ns]])
     step = np.where(np.isin(step, unfinished), -1, step)
-    return np.concatenate([np.repeat(step[:-1], 2), step[work.call], np.full(len(groups), -1)])
+    others = len(groups) + int(is_bypassed(work).sum())
+    return np.concatenate([np.repeat(step[:-1], 2), step[work.call], np.full(others, -1)])
 
 
 def _list_edges(graph: Graph, groups: Ints, window: Window) -> _EdgeList:
@@ -304,9 +341,7 @@ def _operation_edges(calls: CallNodes, work: OperationNodes, groups: Ints, windo
     transfer_ns = np.full(len(groups), np.iinfo(np.int64).max)
     np.minimum.at(transfer_ns, group[rows], length[rows])
     yield TRANSFER, goal[rows], first + rows, transfer_ns[group[rows]], rows
-    for before in work.bypass:
-        rows = np.flatnonzero(before >= 0)
-        yield BYPASS, first + before[rows], goal[rows], np.full(len(rows), NEVER), rows
+    yield from _edges_around(work, first, goal, work.hop_ns + rest_ns, first + len(work) + len(groups))
     copies = np.flatnonzero(work.direction >= 0)
     engine = work.device[copies] * 8 + work.direction[copies]
     order = np.lexsort((work.start[copies], engine))
@@ -315,6 +350,23 @@ def _operation_edges(calls: CallNodes, work: OperationNodes, groups: Ints, windo
     yield ENGINE, first + before, first + rows, np.full(len(rows), NEVER), rows
     rows = np.flatnonzero((work.call < 0) & (work.previous < 0) & (work.dependency < 0) & ~is_grouped)
     yield LAUNCH, np.full(len(rows), -1), first + rows, work.end[rows] - window.start_ns, rows
+
+
+def _edges_around(work: OperationNodes, first: int, goal: Ints, lag: Ints, free: int) -> Iterator[_EdgesOfKind]:
+    """Yield the edges around operations that can leave.
+
+    first, free: the first event of operations and of streams that are free. goal, lag: of the edges to each operation.
+    """
+    bypassed = is_bypassed(work)
+    rows = np.flatnonzero(bypassed)
+    events = np.full(len(work), -1, dtype=np.int64)
+    events[rows] = free + np.arange(len(rows))
+    yield BYPASS, events[rows], goal[rows + 1], lag[rows + 1], rows + 1
+    rows = rows[work.previous[rows] >= 0]
+    before = work.previous[rows]
+    yield PASS, first + before, events[rows], np.zeros(len(rows), dtype=np.int64), before
+    rows, before = rows[bypassed[before]], before[bypassed[before]]
+    yield SKIP, events[before], events[rows], np.zeros(len(rows), dtype=np.int64), before
 
 
 @memoize
