@@ -742,7 +742,7 @@ def test_a_function_is_called_as_before(text: str) -> None:
     [
         ("x.nsys-rep", b"NVIDIA Tegra Profiler Report", "nsys export --type sqlite"),
         ("x.ncu-rep", b"NVR\0" + bytes(60), "ncu --import FILE.ncu-rep --csv"),
-        ("report.json", b'{"format": 3}', "Attach it as it is"),
+        ("report.json", b'{"format": 3}', "Attach it unchanged"),
     ],
 )
 def test_other_files_are_refused_with_what_to_do(name: str, start: bytes, said: str, run: Any, tmp_path: Path) -> None:
