@@ -15,6 +15,7 @@ from nightsight.results.categories import COMMUNICATION, COMPUTE
 from nightsight.results.causes import REPLAY, WHAT_IF
 from nightsight.results.gpu_time import CRITICAL_PATH, GPU_TIME, TIME_SPLIT
 from nightsight.results.operators import CPU_OP_SHAPES
+from nightsight.results.program import COMPILATIONS
 from nightsight.results.ranks import COLLECTIVES
 from nightsight.results.rules import RULES
 from tests.recorded import Recorded
@@ -243,6 +244,23 @@ def test_what_happens_once_has_a_remedy_of_its_own() -> None:
     row = {**KEPT_WAITING, "rule": "compilation", "name": "cuModuleLoadData", "gain_pct": 60.0}
     (often,), (once,) = said(row), said(row, repetitions=0, of_repetitions=0, family="")
     assert ("Compile once" in often.remedy, once.remedy.startswith("One-time cost")) == (True, True)
+
+
+def test_advice_on_compilation_says_why_torch_compile_compiled_again() -> None:
+    row = {**KEPT_WAITING, "rule": "compilation", "name": "cuModuleLoadData", "gain_pct": 60.0}
+    common = {"idle_ns": 0, "of_steps": 14, "name": "scale (train.py:3)", "graph_break": ""}
+    rows = [
+        {**common, "compilations": 9, "total_ns": 9_000_000, "steps": 1, "reason": "", "fix": ""},
+        {**common, "compilations": 12, "total_ns": 5_000_000, "steps": 12}
+        | {"reason": "the size of `x` in dimension 1 changes", "fix": "torch._dynamo.mark_dynamic(x, 1)"},
+    ]
+    compiled = result(COMPILATIONS.name, pd.DataFrame(rows))
+    (found,) = advise([what_if(row), replayed(), compiled])
+    assert (
+        "torch.compile compiled `scale (train.py:3)` again in 12 of 14 steps, 5.000 ms in total: the size of `x` in "
+        "dimension 1 changes." in found.detail
+    )
+    assert found.remedy.startswith("torch._dynamo.mark_dynamic(x, 1). Compile once")
 
 
 def test_tables_that_a_report_lacks_read_as_empty() -> None:

@@ -53,7 +53,7 @@ def test_all_tables_of_a_cuda_trace(recorded: Recorded) -> None:
         "diagnostics": 0,
         "unread": 0,
     }
-    never = {"graph_launches", "marks", "overheads", "python_samples", *OF_REPLAY}
+    never = {"graph_launches", "compilations", "marks", "overheads", "python_samples", *OF_REPLAY}
     optional = {"memory_usage", "python_functions", "syncs", "event_records", "collectives", "range_counters", "ranks"}
     assert set(profile.missing) == {*optional, *never}
     assert profile.findings == ()

@@ -263,6 +263,17 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = {
     # likewise: repeated ranges in a run without the profiler, by path with `#` for numbers; med_ns: from one start to
     # the next, the mean if some take much longer; on_gpu: whether starts are times on the GPU or on the CPU
     "timed_ranges": {"path": TEXT, "instances": INT, "med_ns": "float64", "on_gpu": "bool"},
+    # likewise: what torch.compile compiled; start_ns: since the epoch in the file; reason: why it was compiled again;
+    # fix: code that avoids that; graph_break: what torch.compile could not compile in it
+    "compilations": {
+        "start_ns": INT,
+        "end_ns": INT,
+        "pid": INT,
+        "function": TEXT,
+        "reason": TEXT,
+        "fix": TEXT,
+        "graph_break": TEXT,
+    },
     # likewise: figures of serving benchmarks; metric, measured: as in the result `serving`; statistic: a column of it;
     # source: the program that wrote the file, or a workload
     "serving_figures": {"metric": TEXT, "measured": TEXT, "source": TEXT, "statistic": TEXT, "value": "float64"},
@@ -275,7 +286,7 @@ ABOUT_GPUS: Final = ("gpu_page_faults", "memory_usage", "gpu_metrics", "devices"
 """The tables of facts about GPUs: in a job, they only have rows about GPUs whose rank is known. The rows of the other
 tables are about the program, and all stay.
 """
-UNPROFILED: Final = ("profiler_costs", "timed_ranges", "serving_figures", "launched_as")
+UNPROFILED: Final = ("profiler_costs", "timed_ranges", "compilations", "serving_figures", "launched_as")
 """The tables that are not part of any capture."""
 
 SHAPE: Final = ["grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"]
@@ -311,6 +322,7 @@ ON_DEVICE: Final = ("Device", "Device Static", "Array")
 OF_REPLAY: Final = ("profiled_launches", "kernel_metrics", "kernel_rules", "kernel_lines")
 """The tables that only ncu fills."""
 NOT_REPLAYED: Final = "no kernel was replayed with ncu"
+NOT_COMPILED: Final = "torch.compile compiled nothing, or its log was not recorded (nightsight profile)"
 """Why a timeline without a replay lacks these tables."""
 
 NO_RANKS: Final = "the capture does not show which rank of a job a process is"

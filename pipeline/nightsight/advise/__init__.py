@@ -24,7 +24,7 @@ from nightsight.results.gpu import CUDA_GPU_KERN_SUM
 from nightsight.results.gpu_time import CRITICAL_PATH, GPU_TIME, TIME_SPLIT
 from nightsight.results.ncu import NCU_KERNELS, NCU_LIMITS, NCU_RULES
 from nightsight.results.operators import CPU_OP_SHAPES
-from nightsight.results.program import CUDA_API_SUM
+from nightsight.results.program import COMPILATIONS, CUDA_API_SUM
 from nightsight.results.ranks import COLLECTIVES
 from nightsight.results.rules import AT_START, KERNEL_WORDS, RULE, RULES, WORTH_PCT, Rule
 from nightsight.units import format_value
@@ -247,12 +247,13 @@ def _cause_finding(row: dict[Any, Any], replay: dict[Any, Any], tables: Tables, 
     title = rule.of_rank if rule.of_rank and row["name"] else title
     cause = title.format(**texts) + f" {per}" * (share < 1 and "{each}" not in title)
     each_time = (f"It takes {format_value(row['time_ns'] / share, 'time_ns')} each time.",) if share < 1 else ()
+    reason, fix = _compile_reason(tables) if rule.compiles else ("", "")
     return Finding(
         rule.name,
         "advice",
         f"{cause}: {gain_of_step} can be saved" if rule.saves else f"{cause}: {gain_of_step}",
-        " ".join((rule.detail, *each_time, *waiting, predicted, *_next_fixes(row, others))),
-        f"{_FIND_WAIT} {remedy}" if waits else remedy,
+        " ".join((rule.detail, *filter(None, (reason,)), *each_time, *waiting, predicted, *_next_fixes(row, others))),
+        " ".join(filter(None, (_FIND_WAIT if waits else fix, remedy))),
         tuple(_evidence(rule, row, replay, tables))[:_MOST_EVIDENCE],
         gain_ns=round(gain * max(replay["of_repetitions"], 1)),
         gain_pct=float(row["gain_pct"]),
@@ -261,6 +262,19 @@ def _cause_finding(row: dict[Any, Any], replay: dict[Any, Any], tables: Tables, 
         action=rule.actions.get(framework, rule.action),
         kernels=tuple(filter(None, str(row.get("kernels", "")).split("\n"))),
     )
+
+
+def _compile_reason(tables: Tables) -> tuple[str, str]:
+    """Return why torch.compile compiled what took longest, as a sentence, and the code that avoids it."""
+    rows = tables.rows(COMPILATIONS)
+    rows = rows[rows["reason"] != ""] if len(rows) else rows
+    if not len(rows):
+        return "", ""
+    row = rows.iloc[0]
+    often = f"in {row['steps']:,} of {row['of_steps']:,} steps" if row["of_steps"] else f"{row['compilations']:,} times"
+    took = format_value(float(row["total_ns"]), "total_ns")
+    reason = f"torch.compile compiled `{row['name']}` again {often}, {took} in total: {row['reason']}."
+    return reason, f"{row['fix']}." if row["fix"] else ""
 
 
 def _share_of_steps(row: Mapping[Any, Any]) -> float:

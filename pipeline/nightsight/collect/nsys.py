@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from nightsight.captures import NSYS_EXPORT, NSYS_RECORDING, NSYS_REPORT
+from nightsight.collect.compilations import compile_log
 from nightsight.collect.names import Annotation, annotation_of
 from nightsight.collect.process import Child, Outcome, last_lines, run_logged
 from nightsight.collect.recordings import missing_recordings, recording_options, remedy_for
@@ -173,7 +174,7 @@ def record(nsys: Path, program: Program, request: Request, *, report: Path) -> R
 def _child(program: Program, session: Session, *, report: Path, capture_range: str) -> Child:
     nsys, request = session.nsys, session.request
     annotation = annotation_for(nsys, program, request)
-    environment = {**child_environment(request), **annotation.environment}
+    environment = {**child_environment(request), **compile_log(request), **annotation.environment}
     help_text = _help_of(nsys, "profile")
     # in file names, nsys expands patterns that start with %
     options = ["-o", str(report.with_suffix("")).replace("%", "%%"), "--force-overwrite=true"]

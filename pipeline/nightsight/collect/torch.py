@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from nightsight.captures import TRACE
+from nightsight.collect.compilations import compile_log
 from nightsight.collect.interpreter import install_hint
 from nightsight.collect.process import Child, run_logged
 from nightsight.collect.tools import ask_python, refuse_lost_folder
@@ -69,7 +70,11 @@ def collect_torch(program: Program, request: Request) -> Capture:
     started = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}"
     request.progress(f"profiling {program.name} with torch.profiler")
     outcome = run_logged(
-        Child(_tracing_command(program, request, trace, facts), child_environment(request), saving=_SAVING),
+        Child(
+            _tracing_command(program, request, trace, facts),
+            {**child_environment(request), **compile_log(request)},
+            saving=_SAVING,
+        ),
         log=log,
         timeout_s=request.timeout_s - measured.seconds,
         verbose=request.verbose,

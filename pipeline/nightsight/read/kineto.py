@@ -40,6 +40,7 @@ from nightsight.tables import (
     ANNOTATION,
     HOST_MEMORY,
     NO_RANKS,
+    NOT_COMPILED,
     NOT_REPLAYED,
     OF_REPLAY,
     categorical,
@@ -180,6 +181,7 @@ class _Trace(TraceEvents):
             "ranks": self._ranks(tables),
         }
         missing = _NEVER | dict.fromkeys(OF_REPLAY, NOT_REPLAYED) | self._not_recorded(tables)
+        missing["compilations"] = NOT_COMPILED
         tables = {name: conform(name, table) for name, table in tables.items() if name not in missing}
         if self.wrong_types.total():
             self.findings.append(unreadable_fields(self.wrong_types))

@@ -64,6 +64,29 @@ CUDA_API_SYNC: Final = Entry(
     jump="call",
 )
 
+COMPILATIONS: Final = Entry(
+    "compilations",
+    "Compilations",
+    "What torch.compile compiled in the window, and why: one row per function and reason. `nightsight profile` records "
+    "it from PyTorch's log.",
+    ("compilations",),
+    (
+        Column("compilations", WHOLE, "how often", is_plain=True),
+        Column("total_ns", WHOLE, "time of these compilations, including those inside them", is_plain=True),
+        Column("idle_ns", WHOLE, "the part of it in which no GPU worked"),
+        *STEPS_WITH,
+        Column("name", TEXT, "the compiled function, its file and line"),
+        Column("reason", TEXT, "why it was compiled again; empty for the first time"),
+        Column("fix", TEXT, "code that avoids it"),
+        Column("graph_break", TEXT, "what torch.compile could not compile in it, so that it ran as Python"),
+    ),
+    rows="compiled functions",
+    header="Function",
+    group=PROGRAM,
+    short="compilations",
+    bars=("total_ns",),
+)
+
 OSRT_SUM: Final = Entry(
     "osrt_sum",
     "OS runtime",

@@ -63,6 +63,7 @@ class Rule(SimulatedTexts):
     at_start: the fix in the start-up. of_rank: the title if the rank that the others wait for is known. saves: the
     title gives the time that can be saved, not the time that the cause takes. shares_time: other such fixes in the same
     place save the same time, so only the best is reported. of_kernels: it needs no CUDA calls and names kernels.
+    compiles: torch.compile can say why the cause occurs.
     remedies, actions: those for frameworks other than PyTorch (nightsight.events.frameworks).
 
     is_host: it removes host code of a range. is_wait: it removes waits of the CPU for the GPU. A rule with both joins
@@ -81,6 +82,7 @@ class Rule(SimulatedTexts):
     saves: bool = False
     shares_time: bool = False
     of_kernels: bool = False
+    compiles: bool = False
     is_host: bool = False
     is_wait: bool = False
     is_graph: bool = False
@@ -370,6 +372,7 @@ RULES: Final = (
         things=("call", "calls"),
         causes=(MODULE, HOST),
         shares_time=True,
+        compiles=True,
     ),
     Rule(
         name="restarted_workers",

@@ -46,10 +46,21 @@ def with_unprofiled(profile: Profile, capture: Path) -> Profile:
     try:
         if not path.is_file() or path.stat().st_size > _MOST_BYTES:
             return profile
-        return profile.joined(Profile(from_text(path.read_bytes())))
+        return profile.joined(Profile(_since_start(from_text(path.read_bytes()), profile.epoch_ns)))
     except (OSError, CaptureError):
         # the file is optional: without it, typical costs are assumed
         return profile
+
+
+def _since_start(tables: dict[str, pd.DataFrame], epoch_ns: int | None) -> dict[str, pd.DataFrame]:
+    """Shift times since the epoch to the clock of the capture; leave them out if it has no date."""
+    if "compilations" not in tables:
+        return tables
+    table = tables.pop("compilations")
+    if not epoch_ns:
+        return tables
+    times = {name: table[name] - epoch_ns for name in ("start_ns", "end_ns")}
+    return {**tables, "compilations": table.assign(**times)}
 
 
 def _read_table(name: str, rows: Any) -> pd.DataFrame:  # noqa: ANN401 (JSON)

@@ -15,6 +15,7 @@ from nightsight.analyze.causes.cost import timed_ns
 from nightsight.captures import NSYS_REPORT, unprofiled_file
 from nightsight.collect import COLLECTORS, Choice, choose_collector
 from nightsight.collect.calibrate import calibration_of
+from nightsight.collect.compilations import take_compilations
 from nightsight.collect.conditions import findings_of, logging_gpus
 from nightsight.collect.launched import launched_rank
 from nightsight.collect.names import is_python
@@ -163,7 +164,7 @@ def _measure_overhead(
     """
     rank = launched_rank()
     ranks = pd.DataFrame([rank] if rank else [], columns=list(TABLES["launched_as"]))
-    tables = {"serving_figures": serving, "launched_as": ranks}
+    tables = {"serving_figures": serving, "launched_as": ranks, "compilations": take_compilations(request)}
     is_whole = capture.collector != "ncu" and not capture.failure
     if is_whole and capture.collector == "nsys":
         calibration = calibration_of(program, request)

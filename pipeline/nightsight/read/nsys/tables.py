@@ -29,7 +29,17 @@ from nightsight.read.vocabulary import (
     list_gpus,
 )
 from nightsight.system.parallel import thread_map
-from nightsight.tables import NO_RANKS, NOT_REPLAYED, OF_REPLAY, RESOURCES, Details, conform, detail_columns, empty
+from nightsight.tables import (
+    NO_RANKS,
+    NOT_COMPILED,
+    NOT_REPLAYED,
+    OF_REPLAY,
+    RESOURCES,
+    Details,
+    conform,
+    detail_columns,
+    empty,
+)
 from nightsight.texts import without_private
 
 MEMCPY: Final = "CUPTI_ACTIVITY_KIND_MEMCPY"
@@ -90,7 +100,7 @@ def refuse_foreign(database: Database) -> None:
 
 def _profile(export: Export) -> Profile:
     tables: dict[str, Frame] = {}
-    missing = {"cpu_ops": _NO_OPERATORS, **dict.fromkeys(OF_REPLAY, NOT_REPLAYED)}
+    missing = {"cpu_ops": _NO_OPERATORS, "compilations": NOT_COMPILED, **dict.fromkeys(OF_REPLAY, NOT_REPLAYED)}
     present = [name for name, reader in _READERS.items() if set(reader.sources) & export.database.columns.keys()]
     # SQLite can serve several threads at a time; if the largest tables come first, all are done at about the same time
     present.sort(key=lambda name: _LARGEST.index(name) if name in _LARGEST else len(_LARGEST))

@@ -1,0 +1,172 @@
+"""What torch.compile compiled in a run, how long it took, and why: from PyTorch's structured log (TORCH_TRACE).
+
+The log contains source text, so only names, numbers and reasons are kept, and it is deleted. A reason is a guard of
+PyTorch, such as `tensor 'x' size mismatch at index 0. expected 3, actual 6`, or the text of a graph break; both differ
+between versions of PyTorch, and an unknown one is kept without its values.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from itertools import takewhile
+from pathlib import Path, PurePosixPath
+from shutil import rmtree
+from typing import Any, Final
+
+import pandas as pd
+
+from nightsight.collect.workloads import Request, child_environment
+from nightsight.tables import conform
+from nightsight.texts import without_private
+
+_VARIABLE: Final = "TORCH_TRACE"
+_LINE: Final = re.compile(r"V\d{4} \S+ (\d+) \S+\] (\{.*\})\s*$")
+_METRICS, _BREAK = '"compilation_metrics"', '"dynamo_graph_break_reason"'
+_DAMAGED: Final = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
+# the file next to a capture has to stay small; a program that compiles more often has its reasons by then
+_MOST: Final = 5000
+_LONGEST: Final = 120
+_PLACE: Final = re.compile(r"Graph break in user code at (.+):(\d+)")
+# the lines after an entry that belong to it
+_OF_ENTRY: Final = re.compile(r"\t").match
+# lines of a graph break that say nothing about its cause
+_WORDS_AROUND: Final = re.compile(r"Graph break in user code|Graph Break Reason|Encountered graph break|Reason:\s*$")
+_RESUMED: Final = re.compile(r"torch_dynamo_resume_in_(.+)_at_(\d+)")
+_TENSOR: Final = re.compile(
+    r"tensor '(?P<name>.+?)' (?:(?P<what>size|stride) mismatch at index (?P<axis>\d+)|(?P<other>[\w ]+) mismatch)"
+    r"\. expected"
+)
+_NAME: Final = re.compile(r"(?P<scope>[LG])\['(?P<name>\w+)'\]|(?<![\w.'\"])(?P<bare>[A-Za-z_]\w*)")
+# patterns of guards, what they say about a name, and the code that keeps them
+_GUARDS: Final = (
+    (r"G\['", "the global `{name}` changes", "pass `{name}` as an argument, or keep its value"),
+    (r"(?:size|stride)\(\)", "the shape of `{name}` changes", "torch._dynamo.maybe_mark_dynamic({name}, DIMENSION)"),
+    (
+        r"[=!]=|<|>|\bis\b",
+        "the value of `{name}` changes",
+        "pass `{name}` as a tensor, or keep its value; for an integer: torch.compile(dynamic=True)",
+    ),
+    ("", "a guard on `{name}` fails", ""),
+)
+_OTHER: Final = "another guard fails"
+# of guards: not names of the program
+_KNOWN_NAMES: Final = frozenset(("len", "type", "not", "is", "None", "True", "False", "hasattr", "str", "int", "self"))
+
+
+def compile_log(request: Request) -> dict[str, str]:
+    """Return the environment variable for the log; none if the program has one, or nothing may be loaded into it."""
+    if request.names == () or _VARIABLE in child_environment(request):
+        return {}
+    return {_VARIABLE: str(_folder(request))}
+
+
+def take_compilations(request: Request) -> pd.DataFrame:
+    """Return the table `compilations` of the last run, with times since the epoch, and delete the log."""
+    folder = _folder(request)
+    rows = [row for file in sorted(folder.glob("*.log")) for row in _compilations_in(file)] if folder.is_dir() else []
+    rmtree(folder, ignore_errors=True)
+    rows.sort(key=lambda row: row["start_ns"])
+    return compilations_of(rows[:_MOST])
+
+
+def compilations_of(rows: list[dict[str, Any]]) -> pd.DataFrame:
+    """Return these rows as the table `compilations`."""
+    columns = ["start_ns", "end_ns", "pid", "function", "reason", "fix", "graph_break"]
+    return conform("compilations", pd.DataFrame(rows, columns=columns))
+
+
+def _folder(request: Request) -> Path:
+    return (request.logs / "compilations").absolute()
+
+
+def _compilations_in(file: Path) -> Iterator[dict[str, Any]]:
+    """Yield the compilations that one process logged; damaged entries are left out."""
+    # by compiled frame: the graph break that its compilation met, and its function
+    breaks: dict[tuple[Any, Any], str] = {}
+    functions: dict[Any, str] = {}
+    lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
+    for number, line in enumerate(lines):
+        if not (_METRICS in line or _BREAK in line) or not (match := _LINE.match(line)):
+            continue
+        try:
+            entry: Any = json.loads(match[2])
+            frame = entry.get("frame_id"), entry.get("frame_compile_id")
+            if _BREAK in line:
+                breaks[frame] = _graph_break(takewhile(_OF_ENTRY, lines[number + 1 :]))
+                continue
+            metrics = entry["compilation_metrics"]
+            if metrics.get("co_name"):
+                functions[frame[0]] = _function(metrics)
+            start_ns = round(1e9 * float(metrics["start_time"]))
+            seconds = float(metrics.get("duration_us") or 0) / 1e6 or float(metrics["entire_frame_compile_time_s"])
+            reason, fix = explain(str(metrics.get("recompile_reason") or ""))
+        except _DAMAGED:
+            continue
+        yield {
+            "start_ns": start_ns,
+            "end_ns": start_ns + round(1e9 * seconds),
+            "pid": int(match[1]),
+            "function": functions.get(frame[0], "(unknown)"),
+            "reason": reason,
+            "fix": fix,
+            "graph_break": breaks.pop(frame, ""),
+        }
+
+
+def _function(metrics: Any) -> str:  # noqa: ANN401 (JSON)
+    name, file, line = str(metrics["co_name"]), str(metrics["co_filename"]), int(metrics["co_firstlineno"])
+    if resumed := _RESUMED.fullmatch(name):
+        name, line = f"{resumed[1]}, after a graph break", int(resumed[2])
+    return f"{name} ({PurePosixPath(file).name}:{line})"
+
+
+def _graph_break(lines: Iterable[str]) -> str:
+    """Return cause and place of a graph break, from the lines of its entry."""
+    place, cause = "", ""
+    for line in lines:
+        text = line.strip()
+        if found := _PLACE.match(text):
+            place = f" ({PurePosixPath(found[1]).name}:{found[2]})"
+        elif text and not cause and not _WORDS_AROUND.match(text):
+            cause = without_private(_without_values(text))
+        if cause and place:
+            break
+    return f"{cause or 'graph break'}{place}"
+
+
+def explain(reason: str) -> tuple[str, str]:
+    """Return in words why something was compiled again, and the code that avoids it; empty for the first time.
+
+    Of several guards, the first counts: it is that of the latest compiled version.
+    """
+    guard = reason.partition("\n")[0].partition("#")[0].strip()
+    guard = re.sub(r"^\d+/\d+: ", "", guard).strip()
+    if not guard:
+        return "", ""
+    if tensor := _TENSOR.match(guard):
+        return _explain_tensor(tensor)
+    names = [match["name"] or match["bare"] for match in _NAME.finditer(_without_values(guard, is_guard=True))]
+    names = [name for name in names if not (name in _KNOWN_NAMES or name.startswith("_"))]
+    words, fix = next(words for pattern, *words in _GUARDS if re.search(pattern, guard)) if names else (_OTHER, "")
+    return words.format(name=_short(names[0]) if names else ""), fix.format(name=_short(names[0]) if names else "")
+
+
+def _explain_tensor(guard: re.Match[str]) -> tuple[str, str]:
+    name, axis = _short(guard["name"]), guard["axis"]
+    if guard["what"] == "size":
+        return f"the size of `{name}` in dimension {axis} changes", f"torch._dynamo.mark_dynamic({name}, {axis})"
+    if guard["what"]:
+        return f"the stride of `{name}` in dimension {axis} changes", f"{name}.contiguous()"
+    return f"the {guard['other']} of `{name}` changes", f"pass `{name}` with the same {guard['other']} in all calls"
+
+
+def _without_values(text: str, *, is_guard: bool = False) -> str:
+    """Return a text without literals, which can be data of the program; names in guards stay."""
+    kept = r"\[(['\"])\w+\2\]" if is_guard else "(?!)()"
+    return re.sub(rf"({kept})|(['\"]).*?\3", lambda match: match[1] or "...", text)[:_LONGEST]
+
+
+def _short(name: str) -> str:
+    """Return a name in a guard as the program has it: `L['x']` is `x`."""
+    found = re.fullmatch(r"[LG]\['(\w+)'\]", name)
+    return (found[1] if found else name)[:_LONGEST]
