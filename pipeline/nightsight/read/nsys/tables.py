@@ -261,7 +261,11 @@ def _graph_nodes(export: Export) -> Frame:
         "node": _GRAPH_NODE,
         "original": "originalGraphNodeId",
     }
-    return with_ids(export.spans(NODES, columns, nullable=("original",)))
+    if not {*columns.values()} - {"originalGraphNodeId"} <= export.database.columns[NODES]:
+        # without them, kernels belong to the launch of their graph
+        return empty("graph_nodes")
+    nodes = export.spans(NODES, columns, nullable=("thread", "original"))
+    return with_ids(nodes[nodes["thread"].notna()])
 
 
 def _with_event(frame: Frame) -> Frame:
