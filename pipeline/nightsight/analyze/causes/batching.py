@@ -19,23 +19,27 @@ from nightsight.events.kernel_labels import label_of
 from nightsight.intervals import Floats, Ints
 from nightsight.tables import RESOURCES, SHAPE, empty, integers
 
+# `stored: a to b`: with a and with b, the first findings of the stored captures are the same (docs/causes.md)
+
 # kernels with this share of the time fill at most a quarter of the GPU, and are at most this long: longer ones compute
-# in few blocks for other reasons (`small_grid`)
+# in few blocks for other reasons (`small_grid`). Steps of `sentence_embeddings` (tests/data/real) fill between an
+# eighth and a quarter (stored: 0.475 to 0.975, from 2, 10 to 40 µs)
 _NEARLY_ALL: Final = 0.95
 _LEAST_ROOM: Final = 4
 _SHORT_NS: Final = 20_000
-# threads of a usual block
+# threads of a usual block (stored: 128 to 512)
 _BLOCK: Final = 256
 # or this share of the time is that of products whose blocks are a quarter of those that the SMs hold, or fewer: 0 to
 # 3 % in healthy captures, 73 % in one of a model that gets 8 sentences at a time
 _MOSTLY: Final = 0.7
 _PRODUCT: Final = re.compile(r"(?:gemm|gemv)\b")
-# fewer kernels per step: its repetition is more likely a part of a step
+# fewer kernels per step: its repetition is more likely a part of a step (stored: 5 to 20)
 _FEWEST_KERNELS: Final = 10
-# with more, kernels become longer
+# with more, kernels become longer (stored: 4 to 16)
 _MOST_TIMES: Final = 8
-# the capacity of an SM by compute capability: threads, blocks, and bytes of shared memory. It has 64 Ki registers, and
-# a block takes 1 KiB of shared memory more than it requests
+# the capacity of an SM by compute capability (the CUDA C++ Programming Guide has a table of technical specifications):
+# threads, blocks, and bytes of shared memory. It has 64 Ki registers, and a block takes 1 KiB of shared memory more
+# than it requests
 _SM: Final = {
     "8.0": (2048, 32, 164 << 10),
     "8.6": (1536, 16, 100 << 10),

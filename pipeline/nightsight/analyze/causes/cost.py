@@ -32,9 +32,12 @@ _COST_OF_OPERATOR: Final = 0.4
 _COST_OF_LAUNCH: Final = {"nsys": _COST_OF_CALL, "": _COST_OF_CALL, TORCH_PROFILER: 0.4}
 _LAUNCH_NS: Final = 5_000
 _LEAST_OTHER_NS: Final = 1_000
-# lower bound of a call without the profiler
+# `stored: a to b`: with a and with b, the first findings of the stored captures are the same (docs/causes.md)
+
+# lower bound of a call without the profiler (stored: 0.75 to 3 µs)
 _SHORTEST_CALL_NS: Final = 1_500
-# the host of a capture is at most this many times faster or slower than it was at calibration
+# the host of a capture is at most this many times faster or slower than it was at calibration: hosts vary by half from
+# one hour to the next (stored: 1 to 4)
 _MOST_SLOWDOWN: Final = 2.0
 # the largest factor that scales the overhead to match the time without the profiler
 MOST_FACTOR: Final = 3.0

@@ -27,13 +27,16 @@ from nightsight.results.ncu import NCU_LIMITS
 from nightsight.system.parallel import memoize
 from nightsight.tables import ANNOTATION, PUSH_POP, START_END, aggregate, empty, integers, nearest
 
+# `stored: a to b`: with a and with b, the first findings of the stored captures are the same (docs/causes.md)
+
 # no matrix product is faster, because of its first loads and last stores (sizes 256 to 1024: 4.4, 6.8 and 12.6 µs)
 _LEAST_PRODUCT_NS: Final = 6_000
 # kernels shorter than this share of the longest in a chain work on fewer elements, such as scalars or row statistics
+# (stored: 0.2 to 0.8)
 _FULL_SIZE: Final = 0.4
 # PyTorch's Adam reads and writes 18 tensors with separate operations and 7 in one kernel, which took 0.39 to 0.46
 _FUSED_OPTIMIZER: Final = 0.45
-# kernels as short as this move hardly any data
+# kernels as short as this move hardly any data: an empty one takes up to 2 µs
 _TINY_NS: Final = 3_000
 # the duration of an empty kernel (H100 and H200: 1.2 to 2 µs)
 _EMPTY_NS: Final = 1_500
@@ -41,26 +44,32 @@ _EMPTY_NS: Final = 1_500
 _FUSED_UPDATE: Final = 0.62
 _ADAM_OPERATIONS: Final = frozenset(("lerp", "addcmul", "sqrt", "addcdiv"))
 # chains form a loop over tensors if this share of neighbors differs in length by this factor, or if this share is
-# consecutive
+# consecutive. `cupy_options` (tests/data/real) has other chains with a factor of 1 or a share of 0.375; stored: up to
+# 4, 0.125 to 0.5, up to 0.875
 _UNEQUAL: Final = 2
 _LEAST_UNEQUAL: Final = 0.25
 _LEAST_CONSECUTIVE: Final = 0.75
-# a chain counts if it occurs this many times, spread over this share of the window
+# a chain counts if it occurs this many times, spread over this share of the window (stored: 1 to 6, 0.25 to 0.75, and 1
+# to 6 kernels in it)
 _FEWEST: Final = 3
 _LEAST_SPREAD: Final = 0.5
 _FEWEST_KERNELS: Final = 3
+# these two only limit the search
 _LONGEST_PERIOD: Final = 64
 _MOST_RUNS: Final = 256
-# the number of repetitions that rules out coincidence, by the length of a sequence
+# the number of repetitions that rules out coincidence, by the length of a sequence (stored: up to twice; with half as
+# many, chains begin at other kernels, such as that of `gelu`)
 _REPEATS: Final = {1: 4, 2: 3, 3: 3}
-# about the CPU time of a launch
+# about the CPU time of a launch: under nsys, 7 µs in the median of the stored captures (stored: 2 to 8 µs)
 _LAUNCH_NS: Final = 4_000
+# remedies with smaller gains are left out, and so are those after the first _MOST of a kind; names are cut
 _LEAST_PCT: Final = 0.5
 _MOST: Final = 8
 _NAME_LENGTH: Final = 60
 _WORDS: Final = 4
 # a grid is small if it leaves more than half of the SMs without a block; its kernel must have this duration and this
-# share of the kernel time
+# share of the kernel time (stored: up to 0.75, as `one_stream` of tests/data/planted fills between a quarter and half;
+# 10 to 40 µs; 0.025 to 0.1)
 _FILLED_SHARE: Final = 0.5
 _LONG_NS: Final = 20_000
 _DOMINATES: Final = 0.05
@@ -73,17 +82,20 @@ _LAYOUT: Final = re.compile(r"^(?:nchw to nhwc|nhwc to nchw)\b")
 _REORDERING_COPY: Final = re.compile(
     r"\bat::native::elementwise_kernel<.*gpu_kernel_impl_nocast<at::native::direct_copy_kernel"
 )
-# share of the time of all GPU work: attention needs some such copies
+# share of the time of all GPU work: attention needs some such copies, in `transformer` of tests/data/planted between 5
+# and 10 % (stored: up to 0.2)
 _LEAST_COPIED: Final = 0.1
 _CONCATENATION: Final = re.compile(r"^cat\b")
-# runs of at least this many different foreach kernels are an optimizer; Adam has more than SGD with momentum
+# runs of at least this many different foreach kernels are an optimizer: that of `ctr_recsys`
+# (tests/data/planted/others) has fewer than six. Adam has more than SGD with momentum (stored: from 1, 2 to 10)
 _FEWEST_UPDATES: Final = 3
 _FEWEST_ADAM_UPDATES: Final = 5
 _SCORE_KERNEL: Final = re.compile(r"dropout|triu_tril|FillFunctor|arange")
-# shorter kernels do not wait for memory: fusing them only saves launches
+# shorter kernels do not wait for memory: fusing them only saves launches (stored: 1.5 to 6 µs)
 _MOVES_NS: Final = 3_000
 # the alignment of operands of CUTLASS, in elements: loads of 1 or 2 elements instead of 16 bytes. The share of its time
-# that such a product needs with the best alignment
+# that such a product needs with the best alignment: `gpt2_vocabulary` (tests/data/real) took 25.2 ms without such loads
+# instead of 37.9 ms, and 0.35 predicts 28.0 ms; with 0.7, another finding is its first (stored: from half)
 _ALIGNMENT: Final = re.compile(r"tensorop\w*_align([12])\b")
 _MISALIGNED_SHARE: Final = {"1": 0.35, "2": 0.6}
 # this many kernels in a row, with a product, are equal in the forward and backward pass only if they compute the same:
@@ -100,6 +112,7 @@ _FLASH_HEAD: Final = re.compile(r"_kernel_traits<(?:\(int\))?(\d+)")
 _FLASH_3_CAPABILITY: Final = "9.0"
 _FLASH_3_SHARES: Final = {"32": 0.93, "64": 0.62, "96": 0.66, "128": 0.55, "192": 0.72, "256": 0.64}
 _FLASH_3_SHARE: Final = 0.72
+# stored: 10 to 40 µs
 _LEAST_ATTENTION_NS: Final = 20_000
 _NO_OPERATIONS: Final = np.zeros(0, dtype=np.int64)
 

@@ -40,7 +40,10 @@ from nightsight.results.gpu_time import CRITICAL_PATH, PATH_CAUSES
 from nightsight.system.parallel import memoize
 from nightsight.tables import NULLABLE, aggregate
 
-# the first launch of a kernel has loaded its code if it takes this many times longer than the median call
+# `stored: a to b`: with a and with b, the first findings of the stored captures are the same (docs/causes.md)
+
+# the first launch of a kernel has loaded its code if it takes this many times longer than the median call, and at least
+# this long (stored: 5 to 20, 50 to 200 µs)
 _LOADING: Final = 10
 _LOADING_NS: Final = 100_000
 # host code with a smaller share of the window is not named

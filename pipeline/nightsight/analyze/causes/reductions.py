@@ -19,18 +19,21 @@ from nightsight.events.kernel_labels import FOREACH, family_of
 from nightsight.events.timeline import positions
 from nightsight.intervals import Ints
 
-# smaller reductions are those of a loss or a norm
+# `stored: a to b`: with a and with b, the first findings of the stored captures are the same (docs/causes.md)
+
+# smaller reductions are those of a loss or a norm (stored: 32 to 128 KiB)
 _LEAST_BYTES: Final = 1 << 16
-# share of the largest number of kernels between two reductions: at or above it, a forward pass is among them
+# share of the largest number of kernels between two reductions: at or above it, a forward pass is among them (stored:
+# 0.25 to 0.75)
 _FORWARD: Final = 0.5
-# one bucket per pass could be any reduction
+# one bucket per pass could be any reduction (stored: 1 to 4)
 _FEWEST_BUCKETS: Final = 2
-# share of the reductions before the last of each pass that must not block the next kernel
+# share of the reductions before the last of each pass that must not block the next kernel (stored: 0.375 to 0.875)
 _NOT_BLOCKING: Final = 0.75
 # the kernel that divides gradients by the number of ranks on their way into a bucket (two H200, PyTorch 2.11:
 # tests/data/nsys/ddp2/accumulation)
 _SCALES: Final = re.compile(r"(?:Mul|Div)Functor")
-# at most this many times as many kernels as gradients: the same kernel also scales the loss
+# at most this many times as many kernels as gradients: the same kernel also scales the loss (stored: 1.05 to 1.2)
 _MOST_SCALING: Final = 1.1
 # kinds of operations other than kernels that scale
 _WITHIN_GPU, _OTHER_KIND = -1, -2

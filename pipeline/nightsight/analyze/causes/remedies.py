@@ -50,15 +50,17 @@ from nightsight.tables import MODULE as MODULE_CALL
 from nightsight.tables import empty, integers
 from nightsight.units import format_ranks
 
-# A constant without a source separates the planted programs with a cause from the healthy ones (tests/data/planted: an
-# H200, nsys 2025.3). docs/causes.md says how well.
+# `stored: a to b`: with a and with b, the first findings of the stored captures are the same (docs/causes.md)
 
-# between recomputed kernels, host code up to this length belongs to the recomputation: modules, saved tensors
+
+# between recomputed kernels, host code up to this length belongs to the recomputation: modules, saved tensors (stored:
+# 5 to 20 ms)
 _RECOMPUTING_NS: Final = 10_000_000
-# host code between two launches up to this length only launches; longer code does other work
+# host code between two launches up to this length only launches; longer code does other work (stored: 50 to 200 µs)
 _BETWEEN_LAUNCHES_NS: Final = 100_000
-# the limit is higher where a step has this many launches, since a framework decides there what to launch; outside of
-# ranges, host code may do anything
+# the limit is higher where a step has this many launches, since a framework decides there what to launch: `host_hooks`
+# of tests/data/planted does other work between 0.5 and 1 ms. Outside of ranges, host code may do anything (stored: 2 to
+# 10, from 0.25 ms, 0.1 to 0.4 ms)
 _MANY_LAUNCHES: Final = 5
 _DISPATCH_NS: Final = 500_000
 _OUTSIDE_NS: Final = 200_000
@@ -70,34 +72,40 @@ _BETWEEN_PROGRAMS_NS: Final = 50_000
 # an XLA program with fewer launches is one operation of JAX (2.2 launches there)
 _EAGER_PROGRAM: Final = 5
 # the time from one kernel to the next in a CUDA graph and of its launch, from the fixed form of `tiny_kernels`; the
-# fewest kernels worth a graph
+# fewest kernels worth a graph (stored: 25 to 100)
 _GRAPH_HOP_NS: Final = 300
 _GRAPH_LAUNCH_NS: Final = 10_000
 _GRAPH_LAUNCHES: Final = 50
 # an iteration of lax.fori_loop and lax.scan with one kernel took 7 to 9 µs, whatever the kernel (an H100, 2026-11-27)
 _XLA_LOOP_NS: Final = 7_000
+# from the start of a graph to its first kernel (stored: 1 to 4 µs)
 _ON_GPU_NS: Final = 2_000
 # shapes change if more than this share of the kernels of a step do; fewer steps than this are not enough to tell
+# (stored: 0.25 to 0.75, 2 to 8)
 _NEW_SHAPES: Final = 0.5
 _FEWEST_SHAPES: Final = 4
 # above this share of the Python stack samples, and this share of the time, threads that launch nothing hold the GIL; if
-# most of the lost time is in one place, the cause is more likely a wait for a queue or a lock
+# most of the lost time is in one place, the cause is more likely a wait for a queue or a lock (stored: 0.15 to 0.6,
+# 0.025 to 0.1, 0.4 to 0.9)
 _GIL_SHARE: Final = 0.3
 _LEAST_GIL_SHARE: Final = 0.05
 _MOST_IN_ONE_PLACE: Final = 0.8
 # a thread whose stack stays the same for more samples than this waits, without the GIL: in threads that waited, 92 to
 # 100 % of the samples equaled the previous one, in others at most 73 % (two programs, H100)
 _MOST_EQUAL_SAMPLES: Final = 5
-# copies of pinned memory reach this share of the published rate of the link in one direction
+# copies of pinned memory of at least _LARGE_BYTES reach this share of the published rate of the link in one direction:
+# 55 of 64 GB/s in `prefetch` and `pipelined_healthy` (an H200, an H100). _LINK_GB_PER_S: the same of PCIe 4.0, 31.5
+# GB/s
 _LINK_SHARE: Final = 0.85
 _LINK_GB_PER_S: Final = 25.0
 _LARGE_BYTES: Final = 1 << 20
-# the cost of smaller copies is their calls, of larger ones their bytes; fewer copies per step are not reported
+# the cost of smaller copies is their calls, of larger ones their bytes; fewer copies per step are not reported (stored:
+# 128 to 512 kB, 4 to 16)
 _SMALL_BYTES: Final = 256_000
 _MANY_COPIES: Final = 8
-# a copy of one or a few values: what a program tests or logs
+# a copy of one or a few values: what a program tests or logs (stored: 32 to 128)
 _VALUE_BYTES: Final = 64
-# longer host code before the loading of a module has compiled it
+# longer host code before the loading of a module has compiled it (stored: 1.5 to 6 ms)
 _COMPILING_NS: Final = 3_000_000
 # frames of compilers: torch.compile (Dynamo, Inductor), Triton, CuPy, Numba and JAX
 _COMPILER: Final = r"\((?:convert_frame|compile_fx|codecache|async_compile|compiler)\.py|autotune_to_one_config"
@@ -106,6 +114,7 @@ _LOADS_DATA: Final = r"\(dataloader\.py|\b(?:_get_iterator|_next_data|_shutdown_
 _STARTS_WORKERS: Final = (
     r"\b(?:__init__|_shutdown_workers) \(dataloader\.py|\b(?:_get_iterator|_shutdown_workers) \(line "
 )
+# workers that start once may be those of the whole run
 _FEWEST_STARTS: Final = 2
 # innermost frames that wait on a socket: of asyncio, servers, ZeroMQ. Workers of a DataLoader answer through one, too
 _WAITS_FOR_REQUESTS: Final = (
@@ -113,12 +122,14 @@ _WAITS_FOR_REQUESTS: Final = (
     r"\((?:selectors|socket|socketserver|ssl|base_events|poll|_poll)\.py[^;]*$"
 )
 # loads have ended if the second half of the steps has less than this share of those in the first half. Fewer steps show
-# no trend; they are mostly the first of a run, so loads for new shapes are assumed to end there
+# no trend; they are mostly the first of a run, so loads for new shapes are assumed to end there (stored: 0.25 to 0.75,
+# 4 to 16)
 _FADED_SHARE: Final = 0.5
 # loads became rarer if they decrease by this many standard deviations: one of seven captures does so by chance
 _BY_CHANCE: Final = 1.04
+# share of the time of loads that is in steps with new shapes (stored: 0.45 to 0.95)
 _NEARLY_ALL_LOADS: Final = 0.9
-# an operator is set up in its first call if that call takes this many times longer than usual
+# an operator is set up in its first call if that call takes this many times longer than usual (stored: 5 to 20)
 _SET_UP: Final = 10
 _FEWEST_TO_FADE: Final = 8
 # the range that PyTorch opens around the call of such a model
@@ -128,25 +139,29 @@ _QUERIES: Final = "Query|ExchangeStreamCaptureMode"
 _LOADS_COMPILED: Final = "^cuModuleLoad|^nvrtc|^nvJitLink"
 # cuDNN loads its kernels this way; before the first step, CUDA loads its libraries this way too
 _LOADS_IN_STEPS: Final = f"{_LOADS_COMPILED}|^cuLibraryLoad"
+# only limits what is simulated
 _MOST_PLACES: Final = 6
-# a range with less of the host code between two calls is not worth naming
+# a range with less of the host code between two calls is not worth naming: in `audio_features` of tests/data/real, one
+# has between a tenth and a fifth (stored: from 0.05)
 _LEAST_OF_HOST_CODE: Final = 0.1
-# a processor waits this long before a page of managed memory is moved, if faults were not recorded
+# a processor waits this long before a page of managed memory is moved, if faults were not recorded; no kernel becomes
+# shorter than this (stored: 10 to 40 µs, 1.5 to 6 µs)
 _FAULT_NS: Final = 20_000
 _LEAST_KERNEL_NS: Final = 3_000
 # overlap gains only this share of communication, which takes SMs and bandwidth from kernels; nothing overlaps the last
 # reduction. Over NVLink the share was a twentieth between two H100 and a quarter between two H200, over sockets more
-# than half. NVLink is faster than any network or PCIe; if the rate is unknown, the share is between the two
+# than half. NVLink is faster than any network or PCIe (stored: 40 to 160 GB/s); if the rate is unknown, the share is
+# between the two
 _HIDDEN_BY_NVLINK: Final = 0.15
 _HIDDEN_BY_NETWORK: Final = 0.5
 _HIDDEN_BY_UNKNOWN: Final = 0.3
 _NVLINK_GB_PER_S: Final = 80.0
-# ranks are uneven if one of them computes this many times longer than the average
+# ranks are uneven if one of them computes this many times longer than the average (stored: 1.025 to 1.1)
 _UNEVEN: Final = 1.05
 # the same ranks are slow if more than this share of the waiting time disappears when they are as fast as the others.
-# Host code compiles or loads data if more than this share of its samples do
+# Host code compiles or loads data if more than this share of its samples do (stored: 0.25 to 0.75)
 _MOSTLY: Final = 0.5
-# ranks are compared in steps of at least this share of the median step
+# ranks are compared in steps of at least this share of the median step (stored: 0.25 to 0.75)
 _WHOLE_STEP: Final = 0.5
 _DIRECTION_NAMES: Final = {TO_DEVICE: "Host-to-Device", TO_HOST: "Device-to-Host"}
 

@@ -38,16 +38,22 @@ from nightsight.system.parallel import memoize
 from nightsight.tables import NULLABLE, aggregate
 from nightsight.units import format_value
 
+# `stored: a to b`: with a and with b, the first findings of the stored captures are the same (docs/causes.md)
+
+# stored: 0.05 to 0.2
 MOST_UNEXPLAINED: Final = 0.1
 """No gain is predicted if the replay of the unchanged window is off by more than this share of the measured time."""
-# share of a step: smaller gains do not get a row, or a place in the best sequence
+# share of a step: smaller gains do not get a row, or a place in the best sequence. What rests on them is what is shown,
+# not what is found first
 _LEAST_SHARE: Final = 0.005
 _LEAST_OF_SEQUENCE: Final = 0.02
 _MOST_IN_SEQUENCE: Final = 4
 # share of launches without an operation, and of operations without a call or before it: more means too much is missing
+# (stored: 0.05 to 0.2). In stored captures, no operation begins less than 3.4 µs after its call does
 _MOST_MISSING: Final = 0.1
 _EARLY_NS: Final = 1_000
-# a wait and host code count as one cause if their joint gain is this many times the better single gain
+# a wait and host code count as one cause if their joint gain is this many times the better single gain (stored: up to
+# 1.4; with 1.1, the wait of `fsdp_logs`, tests/data/jobs, is joined with its host code)
 _LEAST_JOINT_GAIN: Final = 1.2
 # rules about waits, and about host code; those in both join two others
 _OF_WAITS: Final = {name for name, rule in RULE.items() if rule.is_wait}

@@ -20,12 +20,18 @@ MOST_REPLAYED: Final = 24_000
 """The most events in a replay, which takes microseconds per event, if the window has repetitions to choose from."""
 _MOST_DIVERSE: Final = 64_000
 """The most events otherwise, as in a start-up, where no two parts are alike, or if some repetitions are outliers."""
+# `stored: a to b`: with a and with b, the first findings of the stored captures are the same (docs/causes.md)
+
+# numbers of events limit the time and memory of a replay
+
 # the limit for the events of a step grows with the ranks, up to this number of them
 _MOST_RANKS: Final = 4
 # a stretch becomes no longer than this to contain the work of a GPU that is behind
 _MOST_EVENTS: Final = 500_000
 _STRETCHES: Final = 8
-# the work of the last repetitions may end after them; of long repetitions, fewer are sufficient
+# the work of the last repetitions may end after them; of long repetitions, fewer are sufficient: three are the fewest
+# with a whole step between two others (stored: from 2; with 10, the wait of `fsdp_logs`, tests/data/jobs, is joined
+# with its host code)
 _FEWEST: Final = 5
 _FEWEST_LONG: Final = 3
 # repetitions with more events than this many times the limit are cut themselves
@@ -33,11 +39,14 @@ _MOST_TIMES: Final = 2
 _MOST_TIMES_REPLAYED: Final = 8
 _SLICES: Final = 512
 # repetitions longer than this many times the median are outliers, which count if they have this share of the time
+# (stored: 1 to 4, from 0.05; with 0.2, `ctr_recsys` names other kernels of its optimizer)
 _OUTLIER: Final = 2.0
 _LEAST_OUTLIERS: Final = 0.1
-# share of the typical length: stretches whose error exceeds the smallest one by at most this are equally good
+# share of the typical length: stretches whose error exceeds the smallest one by at most this are equally good (stored:
+# 0.005 to 0.02)
 _CLOSE: Final = 0.01
-# share of the operations of a stretch that must be both launched and run in it
+# share of the operations of a stretch that must be both launched and run in it (stored: from 0.25; with 0.75,
+# `attention` of tests/data/planted/people names its kernels in another order)
 _LEAST_OF_BOTH: Final = 0.5
 
 
