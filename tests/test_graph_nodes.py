@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nightsight.analyze.causes import kernels
 from nightsight.analyze.ranges.owners import operation_owners, range_time
 from nightsight.events.graph_nodes import node_origins
 from nightsight.events.operators import launching_operators
@@ -78,6 +79,12 @@ class Recording:
             if name != without
         }
         return Profile(frames, environment=Environment(collector="nsys"))
+
+
+def places_of_causes(profile: Profile) -> list[str]:
+    """Return the path by which causes group each kernel."""
+    codes = kernels._range_paths(Timeline(profile))
+    return np.append(nested_ranges(profile)["path"].cat.categories.astype("object"), "")[codes].tolist()  # type: ignore[no-any-return]
 
 
 def places(profile: Profile) -> list[tuple[str, str]]:
@@ -162,6 +169,7 @@ def test_ranges_have_the_same_kernels_with_and_without_a_graph(
     }
     assert all(by_path(found)[path][2] <= figures[2] for path, figures in with_kernels.items())
     assert places(found) == places(expected)
+    assert places_of_causes(found) == places_of_causes(expected)
     timeline = Timeline(found)
     ranges, owner = nested_ranges(found), operation_owners(timeline)
     assert len(owner) == len(timeline.operations.kind)

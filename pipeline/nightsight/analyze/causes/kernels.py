@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from nightsight.analyze.ranges.owners import call_owners
+from nightsight.analyze.ranges.owners import operation_owners
 from nightsight.analyze.replay.join import replay_of_kernels
 from nightsight.analyze.replay.limits import MEMORIES, ncu_limits
 from nightsight.events.kernel_kinds import Kind, converts, is_named_product, is_softmax, kind_of, listed, operation
@@ -262,20 +262,20 @@ def _operation_rows(timeline: Timeline) -> _OperationRows:
     thread = np.append(calls["thread"].to_numpy(dtype=np.int64), -1)[call]
     launch_ns = np.where(call >= 0, np.append(calls["start_ns"].to_numpy(dtype=np.int64), 0)[call], start)
     time, device = operations.end[position] - start, operations.device[position]
-    path = np.append(_range_paths(timeline, len(calls)), -1)[call]
+    path = _range_paths(timeline)[position]
     return _OperationRows(position, lane, start, time, _name_codes(timeline)[position], thread, launch_ns, device, path)
 
 
-def _range_paths(timeline: Timeline, calls: int) -> Ints:
-    """Return for each call a number for the path of the program's ranges around it, -1 for none."""
-    ranges = nested_ranges(timeline.profile)
-    if not calls or not len(ranges):
-        return np.full(calls, -1, dtype=np.int64)
+def _range_paths(timeline: Timeline) -> Ints:
+    """Return for each operation a number for the path of the program's ranges that own it, -1 for none."""
+    ranges, owner = nested_ranges(timeline.profile), operation_owners(timeline)
+    if not len(ranges):
+        return np.full(len(owner), -1, dtype=np.int64)
     # modules and functions of libraries are not ranges of the program
     is_foreign = ~ranges["style"].isin([PUSH_POP, START_END, ANNOTATION]).to_numpy(dtype=bool)
     range_row = nearest(ranges["parent"].to_numpy(), is_foreign)
     codes = np.append(ranges["path"].cat.codes.to_numpy(dtype=np.int64), -1)
-    path: Ints = codes[np.append(range_row, -1)][call_owners(timeline)[0]]
+    path: Ints = codes[np.append(range_row, -1)][owner]
     return path
 
 
