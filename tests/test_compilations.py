@@ -103,6 +103,14 @@ def test_damaged_logs_have_no_compilations(text: str, entry: str) -> None:
         assert len(taken("\n".join(lines), Path(folder))) == 0
 
 
+@pytest.mark.parametrize("start", ["1e999", "NaN", "-5", "1e12", '"soon"', "null", "[]"])
+def test_impossible_times_are_left_out(start: str, tmp_path: Path) -> None:
+    metrics = f'{{"start_time": {start}, "entire_frame_compile_time_s": 0.1}}'
+    line = f'V1128 04:42:48.24 51 a.py:1] {{"compilation_metrics": {metrics}, "frame_id": 0}}\n'
+    assert len(taken(line, tmp_path)) == 0
+    assert len(taken(line.replace(start, "1e9"), tmp_path)) == 1
+
+
 def test_times_are_those_of_the_capture(tmp_path: Path) -> None:
     rows = [{"start_ns": 5_000_000_000, "end_ns": 6_000_000_000, "pid": 1, "function": "f (a.py:1)"}]
     table = compilations_of([{**rows[0], "reason": "", "fix": "", "graph_break": ""}])

@@ -8,7 +8,6 @@ between versions of PyTorch, and an unknown one is kept without its values.
 import json
 import re
 from collections.abc import Iterable, Iterator
-from itertools import takewhile
 from pathlib import Path, PurePosixPath
 from shutil import rmtree
 from typing import Any, Final
@@ -20,15 +19,15 @@ from nightsight.tables import conform
 from nightsight.texts import without_private
 
 _VARIABLE: Final = "TORCH_TRACE"
-_LINE: Final = re.compile(r"V\d{4} \S+ (\d+) \S+\] (\{.*\})\s*$")
+_LINE: Final = re.compile(r"V\d{4} \S+ (\d{1,12}) \S+\] (\{.*\})\s*$")
 _METRICS, _BREAK = '"compilation_metrics"', '"dynamo_graph_break_reason"'
-_DAMAGED: Final = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
+_DAMAGED: Final = (ValueError, OverflowError, KeyError, TypeError, AttributeError, RecursionError)
 # the file next to a capture has to stay small; a program that compiles more often has its reasons by then
 _MOST: Final = 5000
 _LONGEST: Final = 120
 _PLACE: Final = re.compile(r"Graph break in user code at (.+):(\d+)")
-# the lines after an entry that belong to it
-_OF_ENTRY: Final = re.compile(r"\t").match
+_LINES_OF_BREAK: Final = 30
+_LATEST_NS: Final = 1 << 62
 # lines of a graph break that say nothing about its cause
 _WORDS_AROUND: Final = re.compile(r"Graph break in user code|Graph Break Reason|Encountered graph break|Reason:\s*$")
 _RESUMED: Final = re.compile(r"torch_dynamo_resume_in_(.+)_at_(\d+)")
@@ -84,33 +83,51 @@ def _compilations_in(file: Path) -> Iterator[dict[str, Any]]:
     # by compiled frame: the graph break that its compilation met, and its function
     breaks: dict[tuple[Any, Any], str] = {}
     functions: dict[Any, str] = {}
-    lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
-    for number, line in enumerate(lines):
-        if not (_METRICS in line or _BREAK in line) or not (match := _LINE.match(line)):
+    for line, text in _entries(file):
+        if not (match := _LINE.match(line)):
             continue
         try:
             entry: Any = json.loads(match[2])
             frame = entry.get("frame_id"), entry.get("frame_compile_id")
             if _BREAK in line:
-                breaks[frame] = _graph_break(takewhile(_OF_ENTRY, lines[number + 1 :]))
+                breaks[frame] = _graph_break(text)
                 continue
             metrics = entry["compilation_metrics"]
             if metrics.get("co_name"):
                 functions[frame[0]] = _function(metrics)
             start_ns = round(1e9 * float(metrics["start_time"]))
             seconds = float(metrics.get("duration_us") or 0) / 1e6 or float(metrics["entire_frame_compile_time_s"])
+            end_ns = start_ns + round(1e9 * seconds)
             reason, fix = explain(str(metrics.get("recompile_reason") or ""))
         except _DAMAGED:
             continue
-        yield {
-            "start_ns": start_ns,
-            "end_ns": start_ns + round(1e9 * seconds),
-            "pid": int(match[1]),
-            "function": functions.get(frame[0], "(unknown)"),
-            "reason": reason,
-            "fix": fix,
-            "graph_break": breaks.pop(frame, ""),
-        }
+        if 0 <= start_ns <= end_ns < _LATEST_NS:
+            yield {
+                "start_ns": start_ns,
+                "end_ns": end_ns,
+                "pid": int(match[1]),
+                "function": functions.get(frame[0], "(unknown)"),
+                "reason": reason,
+                "fix": fix,
+                "graph_break": breaks.pop(frame, ""),
+            }
+
+
+def _entries(file: Path) -> Iterator[tuple[str, list[str]]]:
+    """Yield the first line of each entry of interest, and the first of its other lines."""
+    # the logs of large models have hundreds of megabytes
+    with file.open(encoding="utf-8", errors="replace") as lines:
+        head, text = "", list[str]()
+        for line in lines:
+            if line.startswith("\t"):
+                if head and len(text) < _LINES_OF_BREAK:
+                    text.append(line)
+                continue
+            if head:
+                yield head, text
+            head, text = (line, []) if _METRICS in line or _BREAK in line else ("", [])
+        if head:
+            yield head, text
 
 
 def _function(metrics: Any) -> str:  # noqa: ANN401 (JSON)

@@ -122,7 +122,9 @@ def warm_up(plan: Plan, request: Request) -> None:
     """
     collector, _, request = _choose_collector(plan, request)
     run = new_run(plan.reports.resolve(), plan.program.name, started=dt.datetime.now(dt.UTC))
-    capture = COLLECTORS[collector](plan.program, replace(request, captures=run.captures, logs=run.logs))
+    request = replace(request, captures=run.captures, logs=run.logs)
+    capture = COLLECTORS[collector](plan.program, request)
+    take_compilations(request)
     if capture.failure:
         raise WorkloadError(capture.failure, f"Its output: {run.logs}")
 
