@@ -120,7 +120,8 @@ def test_a_contradiction_is_said_and_nothing_lost(run: Run, program: Path, tmp_p
     run("ci", "push", tmp_path / "a")
     said = run("ci", "push", tmp_path / "b", expect=3)
     assert (
-        f"Error: new commits in {tmp_path / 'b'} conflict with what others pushed to {BRANCH}: CONFLICT" in said.output
+        f"Error: new commits in {tmp_path / 'b'} conflict with commits that others pushed to {BRANCH}: CONFLICT"
+        in said.output
     )
     assert "Traceback" not in said.output
     assert (tmp_path / "b" / "notes.txt").read_text() == "b\n"
