@@ -246,6 +246,19 @@ def test_what_happens_once_has_a_remedy_of_its_own() -> None:
     assert ("Compile once" in often.remedy, once.remedy.startswith("One-time cost")) == (True, True)
 
 
+@pytest.mark.parametrize(
+    ("loader", "action", "fix"),
+    [
+        ("_SingleProcessDataLoaderIter", "start DataLoader workers (num_workers)", "DataLoader(..., num_workers=8"),
+        ("_MultiProcessingDataLoaderIter", "use more DataLoader workers", "The workers are slower than the GPU"),
+    ],
+)
+def test_host_code_of_a_data_loader_has_its_own_fix(loader: str, action: str, fix: str) -> None:
+    row = {**KEPT_WAITING, "path": f"step / enumerate(DataLoader)#{loader}.__next__ / collate", "gain_pct": 60.0}
+    (found,) = said(row)
+    assert (found.action, found.remedy.startswith(fix)) == (action, True)
+
+
 def test_advice_on_compilation_says_why_torch_compile_compiled_again() -> None:
     row = {**KEPT_WAITING, "rule": "compilation", "name": "cuModuleLoadData", "gain_pct": 60.0}
     common = {"idle_ns": 0, "of_steps": 14, "name": "scale (train.py:3)", "graph_break": ""}

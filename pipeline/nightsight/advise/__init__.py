@@ -243,6 +243,10 @@ def _cause_finding(row: dict[Any, Any], replay: dict[Any, Any], tables: Tables, 
     remedy = (
         rule.remedies.get(framework, rule.remedy) if replay["of_repetitions"] or not rule.one_time else rule.one_time
     )
+    action = rule.actions.get(framework, rule.action)
+    # the inner range says most
+    for part in row["path"].split(" / "):
+        action, remedy = next((texts for name, texts in rule.in_places.items() if name in part), (action, remedy))
     title = f"{rule.title}: {{name}}" if rule.of_kernels else rule.title
     title = rule.of_rank if rule.of_rank and row["name"] else title
     cause = title.format(**texts) + f" {per}" * (share < 1 and "{each}" not in title)
@@ -259,7 +263,7 @@ def _cause_finding(row: dict[Any, Any], replay: dict[Any, Any], tables: Tables, 
         gain_pct=float(row["gain_pct"]),
         source=WHAT_IF.name,
         cause=cause,
-        action=rule.actions.get(framework, rule.action),
+        action=action,
         kernels=tuple(filter(None, str(row.get("kernels", "")).split("\n"))),
     )
 

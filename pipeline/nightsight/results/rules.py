@@ -63,7 +63,7 @@ class Rule(SimulatedTexts):
     at_start: the fix in the start-up. of_rank: the title if the rank that the others wait for is known. saves: the
     title gives the time that can be saved, not the time that the cause takes. shares_time: other such fixes in the same
     place save the same time, so only the best is reported. of_kernels: it needs no CUDA calls and names kernels.
-    compiles: torch.compile can say why the cause occurs.
+    compiles: torch.compile can say why the cause occurs. in_places: action and fix in ranges with these names.
     remedies, actions: those for frameworks other than PyTorch (nightsight.events.frameworks).
 
     is_host: it removes host code of a range. is_wait: it removes waits of the CPU for the GPU. A rule with both joins
@@ -83,6 +83,7 @@ class Rule(SimulatedTexts):
     shares_time: bool = False
     of_kernels: bool = False
     compiles: bool = False
+    in_places: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     is_host: bool = False
     is_wait: bool = False
     is_graph: bool = False
@@ -128,6 +129,20 @@ RULES: Final = (
         causes=(HOST,),
         shares_time=True,
         is_host=True,
+        in_places={
+            "_SingleProcessDataLoaderIter": (
+                "start DataLoader workers (num_workers)",
+                "DataLoader(..., num_workers=8, persistent_workers=True, pin_memory=True): worker processes prepare "
+                "batches ahead of time. Without num_workers, the main process prepares each batch. Many small tensors "
+                "per batch cost up to 0.5 ms each to receive from a worker.",
+            ),
+            "_MultiProcessingDataLoaderIter": (
+                "use more DataLoader workers",
+                "The workers are slower than the GPU, or have not started yet: use a larger num_workers and "
+                "persistent_workers=True, and do less for each sample in the workers (smaller images, decoding on the "
+                "GPU, batched operations).",
+            ),
+        },
         remedies={
             "JAX": (
                 "Run it ahead of time in another thread: load the next batch and put it on the GPU "
