@@ -83,7 +83,12 @@ def test_a_log_of_pytorch_says_what_was_compiled_again_and_why(tmp_path: Path) -
         ("0/0: 2 <= L['x'].size()[0] <= 9", "the shape of `x` changes", "maybe_mark_dynamic(x, DIMENSION)"),
         ("0/0: len(L['xs']) == 3", "the value of `xs` changes", "as a tensor"),
         ("0/0: ___check_type_id(L['self'], 12345)", "another guard fails", ""),
-        ("0/0: GLOBAL_STATE changed: grad_mode", "a guard on `GLOBAL_STATE` fails", ""),
+        ("0/0: GLOBAL_STATE changed: grad_mode", "a mode of PyTorch changes", "one function for each mode"),
+        (
+            "0/0: tensor 'L['xs'][0]' size mismatch at index 0. expected 3, actual 6",
+            "`xs[0]`",
+            "mark_dynamic(xs[0], 0)",
+        ),
         ("\u0000\n'", "another guard fails", ""),
     ],
 )

@@ -286,21 +286,23 @@ def _compiled(name: str, **options: Any) -> Change:  # noqa: ANN401
         begins_step = _steps_of_graphs(torch) if options.get("mode") in _MODES_WITH_GRAPHS else lambda: None
 
         def change(call: Any, module: Any, given: Any, named: Any) -> Any:  # noqa: ANN401
-            begins_step()
             if type(module).__name__ == "OptimizedModule":
                 effects.why[name] = "is compiled already"
                 return call(module, *given, **named)
-            if module not in compiled:
+            is_first = module not in compiled
+            if is_first:
+                compiled[module] = effects.applies(name)
+            if compiled[module]:
+                begins_step()
+            if is_first and compiled[module]:
                 forward = module.forward
-                compiled[module] = True
-                if not effects.applies(name):
-                    return call(module, *given, **named)
                 try:
                     # in place, so that all references to the module call the compiled code
                     module.forward = torch.compile(forward, **options)
                     return call(module, *given, **named)
                 except Exception as error:  # noqa: BLE001 (a model that cannot be compiled runs unchanged)
                     module.forward = forward
+                    compiled[module] = False
                     effects.failed(name, error)
                     effects.count[name] -= 1
             return call(module, *given, **named)

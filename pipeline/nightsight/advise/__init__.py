@@ -244,9 +244,10 @@ def _cause_finding(row: dict[Any, Any], replay: dict[Any, Any], tables: Tables, 
         rule.remedies.get(framework, rule.remedy) if replay["of_repetitions"] or not rule.one_time else rule.one_time
     )
     action = rule.actions.get(framework, rule.action)
-    # the inner range says most
-    for part in row["path"].split(" / "):
-        action, remedy = next((texts for name, texts in rule.in_places.items() if name in part), (action, remedy))
+    # the innermost range says most
+    parts = reversed(row["path"].split(" / "))
+    of_place = (texts for part in parts for name, texts in rule.in_places.items() if name in part)
+    action, remedy = next(of_place, (action, remedy))
     title = f"{rule.title}: {{name}}" if rule.of_kernels else rule.title
     title = rule.of_rank if rule.of_rank and row["name"] else title
     cause = title.format(**texts) + f" {per}" * (share < 1 and "{each}" not in title)

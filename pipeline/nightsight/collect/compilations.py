@@ -35,9 +35,14 @@ _TENSOR: Final = re.compile(
     r"tensor '(?P<name>.+?)' (?:(?P<what>size|stride) mismatch at index (?P<axis>\d+)|(?P<other>[\w ]+) mismatch)"
     r"\. expected"
 )
-_NAME: Final = re.compile(r"(?P<scope>[LG])\['(?P<name>\w+)'\]|(?<![\w.'\"])(?P<bare>[A-Za-z_]\w*)")
+_NAME: Final = re.compile(r"[LG]\['(?P<name>\w+)'\]|(?<![\w.'\"])(?P<bare>[A-Za-z_]\w*)")
 # patterns of guards, what they say about a name, and the code that keeps them
 _GUARDS: Final = (
+    (
+        r"GLOBAL_STATE",
+        "a mode of PyTorch changes (gradients, autocast, deterministic algorithms)",
+        "compile one function for each mode",
+    ),
     (r"G\['", "the global `{name}` changes", "pass `{name}` as an argument, or keep its value"),
     (r"(?:size|stride)\(\)", "the shape of `{name}` changes", "torch._dynamo.maybe_mark_dynamic({name}, DIMENSION)"),
     (
@@ -164,8 +169,10 @@ def explain(reason: str) -> tuple[str, str]:
         return _explain_tensor(tensor)
     names = [match["name"] or match["bare"] for match in _NAME.finditer(_without_values(guard, is_guard=True))]
     names = [name for name in names if not (name in _KNOWN_NAMES or name.startswith("_"))]
-    words, fix = next(words for pattern, *words in _GUARDS if re.search(pattern, guard)) if names else (_OTHER, "")
-    return words.format(name=_short(names[0]) if names else ""), fix.format(name=_short(names[0]) if names else "")
+    if not names:
+        return _OTHER, ""
+    words, fix = next(words for pattern, *words in _GUARDS if re.search(pattern, guard))
+    return words.format(name=names[0]), fix.format(name=names[0])
 
 
 def _explain_tensor(guard: re.Match[str]) -> tuple[str, str]:
@@ -184,6 +191,5 @@ def _without_values(text: str, *, is_guard: bool = False) -> str:
 
 
 def _short(name: str) -> str:
-    """Return a name in a guard as the program has it: `L['x']` is `x`."""
-    found = re.fullmatch(r"[LG]\['(\w+)'\]", name)
-    return (found[1] if found else name)[:_LONGEST]
+    """Return a name in a guard as the program has it: `L['batch'][0]` is `batch[0]`."""
+    return re.sub(r"^[LG]\['(\w+)'\]", r"\1", name)[:_LONGEST]

@@ -1,7 +1,7 @@
 """Keeps measurements without a profiler next to a capture: `train.unprofiled.json` for `train.sqlite`.
 
-It contains the tables UNPROFILED, that is, only numbers and the names of ranges and figures. Reading the capture later
-also reads this file.
+It contains the tables UNPROFILED: only numbers, the names of ranges, figures and compiled functions, and why these were
+compiled again. Reading the capture later also reads this file.
 """
 
 import json

@@ -149,6 +149,10 @@ def _collect(collector: str, plan: Plan, request: Request) -> Capture:
             capture = COLLECTORS[collector](plan.program, request)
         except OnlyTimed as error:
             capture = error.capture(plan.program, collector)
+        except BaseException:
+            # its log has source text
+            take_compilations(request)
+            raise
     return replace(
         capture,
         parameters={**capture.parameters, **plan.parameters, **arguments_of(plan.program, request)},
