@@ -16,6 +16,7 @@ from nightsight.analyze.split import device_splits, time_split
 from nightsight.analyze.step_split import step_split
 from nightsight.analyze.views import other_timelines
 from nightsight.errors import UsageError
+from nightsight.events.loops import ends_a_step
 from nightsight.events.timeline import Timeline
 from nightsight.events.window import (
     AFTER_PAUSE,
@@ -292,6 +293,27 @@ def test_two_optimizers_in_a_row_end_one_step(second: str) -> None:
         )
     )
     assert (window.family, len(window.repetitions)) == (family, 3)
+
+
+@pytest.mark.parametrize(
+    ("between", "kept"),
+    [
+        # two optimizers, three, five
+        ([1, 100] * 3 + [1], [False, True] * 3 + [False]),
+        ([1, 1, 100] * 3 + [1, 1], [False, False, True] * 3 + [False, False]),
+        (([1] * 4 + [100]) * 3 + [1] * 4, ([False] * 4 + [True]) * 3 + [False] * 4),
+        # compilation before the second step, and validations
+        ([100_000, 100, 101, 102], [True] * 4),
+        ([100_000, 1, 100, 1, 101, 1, 102, 1], [True, False] * 4),
+        (([100] * 20 + [100_000]) * 4, [True] * 84),
+        # no time between
+        ([0, 0, 0], [True] * 3),
+        ([], []),
+    ],
+)
+def test_a_pause_hides_no_step_of_an_optimizer(between: list[int], kept: list[bool]) -> None:
+    end = np.cumsum([10, *(np.asarray(between, dtype=np.int64) + 10)])
+    assert ends_a_step(end - 10, end).tolist() == [*kept, True]
 
 
 def test_an_optimizer_that_wraps_another_is_one_step() -> None:

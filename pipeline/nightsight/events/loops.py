@@ -281,7 +281,9 @@ _LEAST_OF_EXECUTIONS: Final = 1 / 3
 def ends_a_step(start: Ints, end: Ints) -> Flags:
     """Return which steps of an optimizer (at least one) end a step of the program: of close ones, the last."""
     between = start[1:] - end[:-1]
-    return np.append(between >= _LEAST_BETWEEN * between.mean() if len(between) else between > 0, True)
+    # neither the mean nor the longest: a pause, such as a validation, would hide every step
+    usual = np.quantile(between, _SHARE_CLOSE, method="lower") if len(between) else 0
+    return np.append(between >= _LEAST_BETWEEN * usual, True)
 
 
 def timed_step(table: pd.DataFrame, family: str) -> tuple[str, float]:
@@ -309,8 +311,10 @@ _STEP_OF_TORCH: Final = "ProfilerStep"
 OPTIMIZER_STEP: Final = r"Optimizer\.step#\w+\.step$"
 ENDS_WITH: Final = "step (ends with {})"
 """The family of a loop that was found in steps of an optimizer; workloads/timed/sitecustomize.py has the same."""
-# share of the mean time between optimizer steps: closer ones belong to one step of the program
+# share of the usual time between optimizer steps: closer ones belong to one step of the program
 _LEAST_BETWEEN: Final = 0.1
+# covers up to five optimizers in a step, and pauses as rare as one in ten steps
+_SHARE_CLOSE: Final = 0.9
 
 
 def _range_loops(ranges: pd.DataFrame, work: LaunchedWork) -> list[Loop]:
