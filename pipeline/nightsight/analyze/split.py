@@ -73,7 +73,7 @@ class _Kinds(NamedTuple):
 
 
 class _Gaps(NamedTuple):
-    """Idle pieces of a device, each with the call that launched the operation that ends it.
+    """Idle pieces of a device, each with the operation that ends it, and its call.
 
     Without such a call (-1), the call has length 0 at the end of the piece and thread -1; `is_lost` says that it was
     not recorded. `is_launch` marks pieces that end with a kernel or graph whose call is known; `late` is the latest
@@ -83,6 +83,7 @@ class _Gaps(NamedTuple):
     start: Ints
     end: Ints
     process: Ints
+    operation: Ints
     call: Ints
     thread: Ints
     call_start: Ints
@@ -126,8 +127,8 @@ class Waits:
     """The causes of a device's idle time: disjoint spans, in no order, each in one idle piece.
 
     `cause`: a position in IDLE, 8 bits wide. Of each piece, `begin`: its start; `process`: the process of the operation
-    that ends it; `call`, `thread`: the call that launched this operation (a row in api_calls), and its thread, -1
-    without a call.
+    that ends it; `operation`: this operation, -1 for none; `call`, `thread`: the call that launched it (a row in
+    api_calls), and its thread, -1 without a call.
     """
 
     start: Ints
@@ -135,6 +136,7 @@ class Waits:
     cause: Categories
     begin: Ints
     process: Ints
+    operation: Ints
     call: Ints
     thread: Ints
 
@@ -226,7 +228,8 @@ def _as_waits(gaps: _Gaps, layers: Sequence[tuple[str, Spans]]) -> Waits:
     start, end = (np.concatenate([_NONE, *(spans[side] for _, spans in layers)]) for side in (0, 1))
     causes, counts = [IDLE.index(category) for category, _ in layers], [len(spans[0]) for _, spans in layers]
     cause = np.repeat(np.array(causes, dtype=np.int8), counts)
-    return Waits(start, end, cause, gaps.start, compact(gaps.process), gaps.call, compact(gaps.thread))
+    processes, threads = compact(gaps.process), compact(gaps.thread)
+    return Waits(start, end, cause, gaps.start, processes, gaps.operation, gaps.call, threads)
 
 
 def window_waits(timeline: Timeline, *, device: int) -> Waits:
@@ -395,6 +398,7 @@ def _end_operations(timeline: Timeline, kinds: _Kinds, calls: CauseCalls, *, dev
         start,
         end,
         kinds.process[ending],
+        np.where(ends, ending, -1),
         call,
         _look_up(calls.thread, call, -1),
         _look_up(calls.start, call, end),

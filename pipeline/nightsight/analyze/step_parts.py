@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from nightsight.analyze.analysis import Analysis, Table
-from nightsight.analyze.ranges.callers import OUTSIDE, owner_rows
+from nightsight.analyze.ranges.callers import OUTSIDE
 from nightsight.analyze.ranges.owners import operation_owners, owners_at
 from nightsight.analyze.split import Waits, busy_categories, device_splits, find_waits
 from nightsight.analyze.step_work import copy_names
@@ -254,7 +254,8 @@ def _idle_pieces(
     for process, places in positions(reasons.process[reasons.piece[waiting]]).items():
         yield pieces_of(process, waiting[places])
     waiting = np.flatnonzero(is_here & is_launched)
-    owner = owner_rows(timeline, reasons.call[reasons.piece[waiting]])
+    # in a graph, the range that waits is the one that was captured
+    owner = operation_owners(timeline)[reasons.operation[reasons.piece[waiting]]]
     yield pieces(owner, reasons.cause[waiting], *clipped(waiting))
 
 

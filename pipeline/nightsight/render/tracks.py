@@ -168,7 +168,7 @@ def event_names(table: str, frame: pd.DataFrame) -> tuple[Ints, list[str]]:
     """Return the index of each event's name, and the printable names; CUDA's own as NVIDIA spells them."""
     if table == "graph_launches":
         return np.zeros(len(frame), dtype=np.int64), [GRAPH]
-    if table in ("ranges", MARKS):
+    if table in ("ranges", "graph_layers", MARKS):
         codes, labels = range_labels(frame)
         return codes.astype(np.int64), [middle_cut(printable(text), NAME_LENGTH) for text in labels.tolist()]
     texts = frame[_NAME_COLUMNS.get(table, "name")].cat

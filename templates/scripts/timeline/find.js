@@ -129,9 +129,9 @@ export class TimelineFinder {
     const isRight = (/** @type {number} */ event) => !launchers?.size || launchers.has(event);
     const anywhere = (/** @type {number} */ _, /** @type {number} */ event) => isRight(event);
     const all = [...this.data.rows.keys()];
-    const fitting = all.filter((row) => (!kind || this.data.rows[row].kind === kind) && this.#isIn(row, group));
+    const fitting = all.filter((row) => this.#fits(row, kind, group));
     const path = outside ? [] : within?.map((name) => this.labels({ name }).isMatch);
-    if (path) yield [fitting, (row, event) => isRight(event) && this.#isAt(layer, row, event, path)];
+    if (path) yield [fitting, (_, event) => isRight(event) && this.#isAt(layer, event, path)];
     yield [fitting, anywhere];
     yield [all, () => true];
   }
@@ -163,33 +163,71 @@ export class TimelineFinder {
   }
 
   /**
+   * Whether a row is of a kind and in a group; a range can be in a CUDA graph, and then it is on a GPU.
+   * @param {number} row
+   * @param {RowKind | undefined} kind
+   * @param {string | undefined} group
+   */
+  #fits(row, kind, group) {
+    const isLayer = kind === "range" && this.data.rows[row].kind === "layer";
+    return isLayer || ((!kind || this.data.rows[row].kind === kind) && this.#isIn(row, group));
+  }
+
+  /**
    * Whether the ranges around an event match a path, from the innermost outwards; an empty path means no range at all.
    * @param {EventLayer} layer
-   * @param {number} row
    * @param {number} event
    * @param {Uint8Array[]} path
    */
-  #isAt(layer, row, event, path) {
-    let around = this.#around(layer, row, layer.start[event]);
-    if (!path.length) return !around;
-    for (let at = path.length - 1; at >= 0; at--) {
-      if (!around || !path[at][layer.label[around.event]]) return false;
-      around = this.#around(layer, around.row, layer.start[around.event]);
-    }
-    return true;
+  #isAt(layer, event, path) {
+    const ranges = this.around(layer, event);
+    if (!path.length) return !ranges.length;
+    const innermost = ranges.slice(-path.length);
+    return innermost.length === path.length && path.every((isMatch, at) => isMatch[layer.label[innermost[at]]]);
+  }
+
+  /**
+   * The ranges (or operators) around the call that launched an event, or around an event of the CPU: outermost first.
+   * Of an event in a CUDA graph, the ranges in the graph come last.
+   * @param {EventLayer} layer
+   * @param {number} event
+   * @param {RowKind} [kind]
+   */
+  around(layer, event, kind = "range") {
+    const inGraph = kind === "range" ? this.#inGraph(layer, event) : [];
+    return [...this.#outside(layer, event, kind), ...inGraph];
+  }
+
+  /**
+   * The ranges of a CUDA graph around an event on a stream, outermost first.
+   * @param {EventLayer} layer
+   * @param {number} event
+   */
+  #inGraph(layer, event) {
+    const { rows } = this.data;
+    const row = layer.rowOf(event);
+    const { group, kind } = rows[row];
+    if (kind !== "layer" && kind !== "kernel") return [];
+    const around = this.#rows(group, "layer").map((above) => {
+      const isOfStream = streamOf(rows[above]) === streamOf(rows[row]) && above < row;
+      const begun = isOfStream ? layer.lastStartingBy(above, layer.start[event]) : -1;
+      const isAround = begun >= layer.begin[above] && layer.end[begun] >= layer.end[event] && layer.launch[begun] === layer.launch[event];
+      return isAround ? begun : -1;
+    });
+    return around.filter((range) => range >= 0);
   }
 
   /**
    * The ranges (or operators) around the call that launched an event, or around an event of the CPU: outermost first.
    * @param {EventLayer} layer
    * @param {number} event
-   * @param {RowKind} [kind]
+   * @param {RowKind} kind
    */
-  around(layer, event, kind = "range") {
+  #outside(layer, event, kind) {
     const begun = layer.launch[event] >= 0 ? layer.launch[event] : event;
     /** @type {number[]} */
     const ranges = [];
-    if (this.data.rows[layer.rowOf(begun)].kind === "kernel") return ranges;
+    if (["kernel", "layer"].includes(this.data.rows[layer.rowOf(begun)].kind)) return ranges;
     let inner = this.#around(layer, layer.rowOf(begun), layer.start[begun], kind);
     while (inner) {
       ranges.unshift(inner.event);
@@ -255,4 +293,12 @@ export class TimelineFinder {
  */
 function threadOf({ label }) {
   return label.slice(0, Math.max(label.lastIndexOf(", "), 0));
+}
+
+/**
+ * The stream in the label of a row of a GPU: `Stream 7` in `Stream 7 (2)` and in `Stream 7, NVTX (2)`.
+ * @param {Row} row
+ */
+function streamOf(row) {
+  return row.kind === "layer" ? threadOf(row) : row.label.replace(/ \(\d+\)$/, "");
 }

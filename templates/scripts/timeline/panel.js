@@ -195,7 +195,7 @@ export class TimelinePanel {
     const to = (/** @type {number} */ range) => toolButton(nameElement(data.name(layer, range)), () => timeline.goTo(layer, range));
     const ranges = finder.around(layer, event);
     const operators = kind === "op" ? [] : finder.around(layer, event, "op").slice(-1);
-    const names = [...ranges, ...(kind === "range" ? [event] : [])].map((range) => data.name(layer, range));
+    const names = [...ranges, ...(kind === "range" || kind === "layer" ? [event] : [])].map((range) => data.name(layer, range));
     const tables = TimelinePanel.#tableLinks(kind, data.name(layer, event), data.shortName(layer, event), names.join(" / "));
     const path = ranges.flatMap((range, at) => (at ? [" / ", to(range)] : [to(range)]));
     /** @type {[string, (Node | string)[]][]} */
@@ -218,6 +218,7 @@ export class TimelinePanel {
     const links = {
       kernel: [LinkedTables.kernel([name, short]), LinkedTables.replay([name, short]), LinkedTables.cause([name, short])],
       range: [LinkedTables.range(path), LinkedTables.causeIn(name)],
+      layer: [LinkedTables.range(path), LinkedTables.causeIn(name)],
       op: [LinkedTables.kernelsOfOperator(name)],
     }[kind] ?? [];
     const ofPath = path ? [LinkedTables.kernelsOf(path)] : [];

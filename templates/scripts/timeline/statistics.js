@@ -30,6 +30,7 @@ import { durationText } from "./text.js";
  */
 
 export const KIND_WORDS = {
+  layer: "ranges in graphs",
   kernel: "GPU work",
   fault: "page faults",
   range: "ranges",

@@ -325,10 +325,18 @@ export class Timeline {
 
   /** @param {Hit | null} hit */
   select(hit) {
-    this.selected = hit && { ...hit, partners: hit.layer.partners(hit.event), together: hit.layer.together(hit.event) };
+    this.selected = hit && { ...hit, partners: this.#partners(hit), together: hit.layer.together(hit.event) };
     this.panel.showEvent(this.selected);
     if (hit) this.#chooseRow(hit.layer.rowOf(hit.event));
     this.draw();
+  }
+
+  /**
+   * The call that launched an event, or the GPU work that it launched: of a graph, its operations.
+   * @param {Hit} hit
+   */
+  #partners({ layer, event }) {
+    return layer.partners(event).filter((partner) => this.data.rows[layer.rowOf(partner)].kind !== "layer");
   }
 
   /** @param {number} group */

@@ -8,7 +8,7 @@ import type { SumsHeader } from "./sums.js";
 
 export type Span = [from: number, to: number];
 export type Point = { x: number; y: number };
-export type RowKind = "kernel" | "fault" | "range" | "mark" | "python" | "api" | "op" | "os";
+export type RowKind = "layer" | "kernel" | "fault" | "range" | "mark" | "python" | "api" | "op" | "os";
 export type Group = { label: string };
 export type Row = { group: number; label: string; kind: RowKind };
 /** `category`: its number in the header's `categories`; -1 for none. */

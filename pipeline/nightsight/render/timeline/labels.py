@@ -142,6 +142,7 @@ _FACTS: Final[Mapping[str, tuple[str, ...]]] = {
     "memory_ops": ("source_kind", "target_kind", "bytes"),
     "graph_launches": ("graph",),
     "ranges": ("domain", "is_open"),
+    "graph_layers": ("domain",),
     "marks": ("domain", "category"),
     "gpu_page_faults": ("faults",),
 }
@@ -150,6 +151,7 @@ _WORDS: Final[Mapping[str, Callable[[Facts], str]]] = {
     "memory_ops": _of_memory,
     "graph_launches": _of_graph,
     "ranges": _of_range,
+    "graph_layers": _of_range,
     "marks": _of_mark,
     "gpu_page_faults": _of_faults,
 }

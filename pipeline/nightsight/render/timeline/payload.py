@@ -27,7 +27,7 @@ from nightsight.render.timeline.detail import on_statistics, sentences, thin
 from nightsight.render.timeline.labels import Economy, EventLabels, fold
 from nightsight.render.timeline.layers import RowSample, TimelineLayer, whole
 from nightsight.render.timeline.ranks import Ranks, has_collectives, numbered_collectives, ranks_of_job
-from nightsight.render.timeline.rows import MOST_ROWS, TimelineEvents, lay_events, merge_events
+from nightsight.render.timeline.rows import MOST_ROWS, OF_GPUS, TimelineEvents, lay_events, merge_events
 from nightsight.render.timeline.sums import Sums, fitting, sums_of
 from nightsight.render.tracks import Places
 from nightsight.results.categories import BUSY
@@ -300,7 +300,7 @@ def _kernel_labels(source: _Content, events: TimelineEvents, kept_names: set[str
 def _groups(source: _Content, events: TimelineEvents, visible: Sequence[Curve], *, begin_ns: int) -> dict[str, Any]:
     """Return the groups, GPUs before processes, and the rows and curves in them, for the header."""
     of_curves = [source.gpu(curve.device) for curve in visible]
-    of_gpus = [*(row.group for row in events.rows if row.kind in ("kernel", "fault")), *of_curves]
+    of_gpus = [*(row.group for row in events.rows if row.kind in OF_GPUS), *of_curves]
     place = {label: place for place, label in enumerate(dict.fromkeys([*of_gpus, *(row.group for row in events.rows)]))}
     return {
         "groups": [{"label": label} for label in place],

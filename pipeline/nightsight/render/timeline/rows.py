@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from nightsight.events.categories import call_causes, operation_categories
+from nightsight.events.graph_layers import ON_STREAM, graph_layers
 from nightsight.events.launches import GPU_TABLES, launching_calls
 from nightsight.intervals import Codes, Flags, Ints
 from nightsight.model.report import Profile
@@ -19,7 +20,7 @@ from nightsight.results.categories import BUSY, IDLE, LAUNCH, OTHER_CALL
 from nightsight.system.parallel import memoize, thread_map
 from nightsight.tables import ANNOTATION, START_END, empty, integers
 
-RowKind = Literal["kernel", "fault", "range", "mark", "python", "op", "api", "os"]
+RowKind = Literal["layer", "kernel", "fault", "range", "mark", "python", "op", "api", "os"]
 MOST_ROWS: Final = 150
 _THREAD_BITS: Final = 0xFFFFFF
 
@@ -75,10 +76,13 @@ class _RowSort:
 
 _ON_THREAD: Final = ("process", "thread")
 _NVTX: Final = "NVTX"
+# not a table of profiles: ranges in CUDA graphs, on streams
+_LAYERS: Final = "graph_layers"
 # the label of torch.profiler's ranges from record_function, and of its steps
 _ANNOTATIONS: Final = "user ranges"
 _SORTS: Final = (
-    _RowSort("kernel", GPU_TABLES, ("device", "process", "context", "stream"), separate_lanes),
+    _RowSort("layer", (_LAYERS,), ON_STREAM, nested_lanes),
+    _RowSort("kernel", GPU_TABLES, ON_STREAM, separate_lanes),
     _RowSort("fault", ("gpu_page_faults",), ("device",), separate_lanes, "Page faults"),
     _RowSort("range", ("ranges",), ("process",), nested_lanes, "Start/end ranges", is_start_end=True),
     _RowSort("range", ("ranges",), _ON_THREAD, nested_lanes, _NVTX),
@@ -89,7 +93,8 @@ _SORTS: Final = (
     _RowSort("api", ("api_calls",), _ON_THREAD, nested_lanes, "CUDA API"),
     _RowSort("os", (OS_CALLS,), _ON_THREAD, nested_lanes, "OS runtime"),
 )
-_OF_GPUS: Final = ("kernel", "fault")
+OF_GPUS: Final = ("layer", "kernel", "fault")
+"""Kinds of rows that belong to a GPU."""
 # calls of the operating system are drawn on threads that have events of these tables, from the first event to the last,
 # and at most this many of them, or a quarter of these events. Without a limit, they would make the events of large
 # captures inexact
@@ -154,7 +159,7 @@ def merge_events(sides: Sequence[tuple[str, TimelineEvents]]) -> TimelineEvents:
     """
     events_of_sides = [events for _, events in sides]
     # of each side, the rows of GPUs come first
-    gpus = [sum(row.kind in _OF_GPUS for row in events.rows) for events in events_of_sides]
+    gpus = [sum(row.kind in OF_GPUS for row in events.rows) for events in events_of_sides]
     pieces = [(side, 0, gpus[side]) for side in range(len(events_of_sides))]
     pieces += [(side, gpus[side], len(events.rows)) for side, events in enumerate(events_of_sides)]
     spans = [
@@ -193,7 +198,8 @@ def merge_events(sides: Sequence[tuple[str, TimelineEvents]]) -> TimelineEvents:
 
 
 def _lay(profile: Profile, sort: _RowSort) -> _LaidEvents:
-    frames = [(name, _drawn_events(profile, name)) for name in sort.tables if len(profile.tables.get(name, ()))]
+    all_frames = [(name, _drawn_events(profile, name)) for name in sort.tables]
+    frames = [(name, frame) for name, frame in all_frames if len(frame)]
     rows = [_rows(frame, sort) for _, frame in frames]
 
     def joined(columns: Iterable[Ints]) -> Ints:
@@ -216,10 +222,12 @@ def _lay(profile: Profile, sort: _RowSort) -> _LaidEvents:
 
 def _drawn_events(profile: Profile, name: str) -> pd.DataFrame:
     """Return the events of a table that are drawn."""
-    frame = profile.tables[name]
-    if name == "cpu_page_faults":
+    if name == _LAYERS:
+        return graph_layers(profile)
+    frame = profile.tables.get(name, pd.DataFrame())
+    if name == "cpu_page_faults" and len(frame):
         return frame.assign(start_ns=frame["time_ns"], end_ns=frame["time_ns"])
-    return frame[_os_calls(profile)[0]] if name == OS_CALLS else frame
+    return frame[_os_calls(profile)[0]] if name == OS_CALLS and len(frame) else frame
 
 
 @memoize
@@ -341,8 +349,10 @@ def _busiest(laid: Sequence[_LaidEvents], most: int) -> list[_Place]:
         [_rank(laid_sort, laid) if laid_sort.sort.kind in _BY_THREAD else laid_sort.busy for laid_sort in laid]
     )
     by_time = [places[place] for place in np.argsort(-busy, kind="stable")]
-    of_gpus = [place for place in by_time if laid[place[0]].sort.kind in _OF_GPUS]
-    of_threads = [place for place in by_time if laid[place[0]].sort.kind not in _OF_GPUS]
+    of_gpus = [place for place in by_time if laid[place[0]].sort.kind in OF_GPUS]
+    # a layer without its kernels says little
+    of_gpus.sort(key=lambda place: laid[place[0]].sort.kind == "layer")
+    of_threads = [place for place in by_time if laid[place[0]].sort.kind not in OF_GPUS]
     # GPU rows also get the places that threads do not need
     for_gpus = max(most - len(of_threads), most // 2)
     return of_gpus[:for_gpus] + of_threads[: most - len(of_gpus[:for_gpus])]
@@ -375,8 +385,8 @@ class _Naming:
         self._laid = laid
         self._busy: dict[tuple[int, ...], int] = {}
         for laid_sort in laid:
-            # waits do not show how busy a thread is, and Python is always in a function
-            busy = laid_sort.busy * (laid_sort.sort.kind not in ("os", "python"))
+            # waits do not show how busy a thread is, Python is always in a function, and layers repeat kernels
+            busy = laid_sort.busy * (laid_sort.sort.kind not in ("os", "python", "layer"))
             sums = np.bincount(laid_sort.owner, busy, len(laid_sort.owners)).tolist() if len(laid_sort.owner) else []
             for owner, total in zip(laid_sort.owners, sums, strict=True):
                 self._busy[owner] = self._busy.get(owner, 0) + total
@@ -393,7 +403,7 @@ class _Naming:
     def order(self, place: _Place) -> tuple[float, ...]:
         """Return the sort key of a row."""
         sort, owner, lane = self._of(place)
-        is_of_gpu = sort.kind in _OF_GPUS
+        is_of_gpu = sort.kind in OF_GPUS
         where = (0, owner[0]) if is_of_gpu else (1, self._pid(owner[0]))
         # rows without a thread come first in their process, page faults of a GPU come last; then owners by busy
         # time, then kinds of rows
@@ -404,8 +414,9 @@ class _Naming:
         """Return the group and label of a row."""
         sort, owner, lane = self._of(place)
         further = f" ({lane + 1})" if lane else ""
-        if sort.kind == "kernel":
-            return TimelineRow(self._places.gpu(owner[0])[1], f"{self._stream(owner)}{further}", sort.kind)
+        if sort.kind in ("kernel", "layer"):
+            title = f", {self._ranges}" if sort.kind == "layer" else ""
+            return TimelineRow(self._places.gpu(owner[0])[1], f"{self._stream(owner)}{title}{further}", sort.kind)
         if sort.kind == "fault":
             return TimelineRow(self._places.gpu(owner[0])[1], f"{sort.title}{further}", sort.kind)
         thread = f"{self._thread(owner)}, " if len(owner) > 1 else ""
@@ -464,7 +475,7 @@ def _join_rows(
 
 
 def _launches(profile: Profile, rows: Sequence[TimelineRow], bounds: Ints, source: Ints) -> Codes:
-    """Return the position of the call that launched each event, -1 if none is drawn."""
+    """Return the position of the call that launched each event, or the graph of a layer; -1 if none is drawn."""
     calls, operations = _positions(rows, bounds, "api"), _positions(rows, bounds, "kernel")
     calls_of_events = np.full(len(source), -1, dtype=np.int32)
     if len(calls) and len(operations):
@@ -472,6 +483,9 @@ def _launches(profile: Profile, rows: Sequence[TimelineRow], bounds: Ints, sourc
         place_of_call = np.full(len(profile.table("api_calls")) + 1, -1, dtype=np.int32)
         place_of_call[source[calls]] = calls
         calls_of_events[operations] = place_of_call[launching_calls(profile)[source[operations]]]
+        layers = _positions(rows, bounds, "layer")
+        if len(layers):
+            calls_of_events[layers] = place_of_call[graph_layers(profile)["call"].to_numpy()[source[layers]]]
     return calls_of_events
 
 
