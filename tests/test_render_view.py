@@ -222,7 +222,17 @@ def test_a_column_knows_its_name_scale_and_full_bar() -> None:
 def test_every_table_leads_to_the_timeline_but_for_those_whose_rows_are_not_in_it() -> None:
     # a whole GPU, a statistic over everything, many moments, and what the timeline does not draw
     without = {entry.name for entry in RESULTS if entry.place in ("section", "lead") and not entry.jump}
-    names = {"gpu_time", "step_split", "idle_stacks", "launch_phases", "launch_bound", "osrt_sum", "compilations"}
+    names = {
+        "engine_steps",
+        "request_times",
+        "gpu_time",
+        "step_split",
+        "idle_stacks",
+        "launch_phases",
+        "launch_bound",
+        "osrt_sum",
+        "compilations",
+    }
     assert without == names | {
         *("collectives", "ranks", "serving", "range_counters", "sends", "pipeline_stages", "all_to_all"),
     }

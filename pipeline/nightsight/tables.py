@@ -277,6 +277,23 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = {
     # likewise: figures of serving benchmarks; metric, measured: as in the result `serving`; statistic: a column of it;
     # source: the program that wrote the file, or a workload
     "serving_figures": {"metric": TEXT, "measured": TEXT, "source": TEXT, "statistic": TEXT, "value": "float64"},
+    # likewise: requests of a server in the order of arrival; what happened when: by the client's clock sent, first and
+    # last token seen, by the server's the others; without is_dated, times are not on the clock of the capture
+    "requests": {
+        "sent_ns": NULLABLE,
+        "received_ns": NULLABLE,
+        "tokenized_ns": NULLABLE,
+        "scheduled_ns": NULLABLE,
+        "first_token_ns": NULLABLE,
+        "last_token_ns": NULLABLE,
+        "first_seen_ns": NULLABLE,
+        "last_seen_ns": NULLABLE,
+        "failed_ns": NULLABLE,
+        "input_tokens": NULLABLE,
+        "output_tokens": NULLABLE,
+        "preemptions": INT,
+        "is_dated": "bool",
+    },
     # likewise: the rank of the program and the number of ranks by its launcher; source: the launcher; node: the number
     # of its machine, from 0
     "launched_as": {"rank": INT, "world_size": INT, "source": TEXT, "node": NULLABLE},
@@ -286,7 +303,7 @@ ABOUT_GPUS: Final = ("gpu_page_faults", "memory_usage", "gpu_metrics", "devices"
 """The tables of facts about GPUs: in a job, they only have rows about GPUs whose rank is known. The rows of the other
 tables are about the program, and all stay.
 """
-UNPROFILED: Final = ("profiler_costs", "timed_ranges", "compilations", "serving_figures", "launched_as")
+UNPROFILED: Final = ("profiler_costs", "timed_ranges", "compilations", "serving_figures", "requests", "launched_as")
 """The tables that are not part of any capture."""
 
 SHAPE: Final = ["grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"]

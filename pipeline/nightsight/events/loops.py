@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pandas as pd
 
+from nightsight.events.engine import with_engine_steps
 from nightsight.events.frameworks import JAX, framework_of
 from nightsight.events.launches import GPU_TABLES, launch_keys, launching_calls
 from nightsight.events.ranges import LEAST, count_instances, nested
@@ -60,7 +61,7 @@ def loops_of(profile: Profile) -> list[Loop]:
 
     The first method that finds a loop in any process is used for all.
     """
-    work, all_ranges = launched_work(profile), profile.tables.get("ranges", empty("ranges"))
+    work, all_ranges = launched_work(profile), with_engine_steps(profile.tables.get("ranges", empty("ranges")))
     ranges = all_ranges[~_is_of_library(all_ranges)]
     is_of_program = _is_of_program(ranges)
     loops = (

@@ -20,7 +20,7 @@ def device_steps(timeline: Timeline, device: int) -> tuple[Ints, Ints]:
     The CPU can be many repetitions ahead, so its times say nothing about the GPU. A repetition without work on the
     device begins when the CPU begins it. The repetitions of the process with the most work count.
     """
-    window, operations = timeline.window, timeline.operations
+    window = timeline.window
     of_device = by_device(timeline)[device]
     if len(window.steps) > 1:
         processes = operation_column(timeline, "process")[of_device]
@@ -30,11 +30,19 @@ def device_steps(timeline: Timeline, device: int) -> tuple[Ints, Ints]:
         starts = window.repetitions
     if not len(starts):
         return _NONE, _NONE
-    launched = _launch_times(timeline)[of_device]
-    step = np.searchsorted(starts, launched, side="right") - 1
+    return begin_of_work(timeline, of_device, starts)
+
+
+def begin_of_work(timeline: Timeline, operations: Ints, starts: Ints) -> Spans:
+    """Return when steps begin and end on a device: with the first of its operations that was launched in each.
+
+    operations: those of the device, and of the process; starts: when the CPU begins each step, in ns, ascending.
+    """
+    window, all_operations = timeline.window, timeline.operations
+    step = np.searchsorted(starts, launch_times(timeline)[operations], side="right") - 1
     begin = np.full(len(starts) + 1, _LATEST)
-    np.minimum.at(begin, step, operations.start[of_device])
-    # the last entry is for work from before the first repetition
+    np.minimum.at(begin, step, all_operations.start[operations])
+    # the last entry is for work from before the first step
     begin = np.where(begin[:-1] == _LATEST, starts, begin[:-1])
     begin = np.clip(np.maximum.accumulate(begin), window.start_ns, window.end_ns)
     return begin, np.append(begin[1:], window.end_ns)
@@ -102,7 +110,7 @@ def _step_of_collectives(collectives: pd.DataFrame, steps: Spans) -> "pd.Series[
 
 
 @of_capture
-def _launch_times(timeline: Timeline) -> Ints:
+def launch_times(timeline: Timeline) -> Ints:
     """Return when the CPU launched each operation, or when it began on the GPU if the call is unknown."""
     calls, call = timeline.profile.tables.get("api_calls"), timeline.operations.call
     starts = _NONE if calls is None else calls["start_ns"].to_numpy()

@@ -31,8 +31,8 @@ from nightsight.tables import conform
 _MOST_BYTES: Final = 64_000_000
 _READABLE: Final = (
     "Known are the result files of `vllm bench serve|latency|throughput`, `trtllm-bench --report_json`, "
-    "sglang.bench_serving, aiperf and genai-perf, and a JSON object with numbers named as by `vllm bench serve`: "
-    "output_throughput, mean_ttft_ms, p99_tpot_ms."
+    "sglang.bench_serving, aiperf and genai-perf, a JSON object with numbers named as by `vllm bench serve`: "
+    "output_throughput, mean_ttft_ms, p99_tpot_ms, and logs of requests (docs/recipes.md)."
 )
 Document = Mapping[str, Any]
 Figure = tuple[str, str, str, float | None]
@@ -125,8 +125,8 @@ def serving_of(figures: Mapping[str, Any], source: str, measured: str) -> pd.Dat
     return _figures_table(_flat(figures), source, measured, f"the benchmark of {source}")
 
 
-def _document(path: Path) -> Document:
-    """Read a JSON object; of several, one per line, the last: benchmarks append to an existing file."""
+def attached_text(path: Path) -> bytes:
+    """Return the content of a file given with `--attach`; CaptureError if it cannot be read."""
     name = path.name
     try:
         if path.exists() and not path.is_file():
@@ -136,9 +136,14 @@ def _document(path: Path) -> Document:
                 f"cannot attach {name}: it is larger than {_MOST_BYTES // 10**6} MB",
                 "Save the results without those of single requests (vLLM: without --save-detailed).",
             )
-        text = path.read_bytes()
+        return path.read_bytes()
     except OSError as error:
         raise CaptureError(f"cannot attach {name}: {error.strerror or 'it cannot be read'}", _READABLE) from error
+
+
+def _document(path: Path) -> Document:
+    """Read a JSON object; of several, one per line, the last: benchmarks append to an existing file."""
+    name, text = path.name, attached_text(path)
     try:
         lines = text.split(b"\n") if b"}\n{" in text.replace(b"\r", b"") else [text]
         document: Any = json.loads(next(line for line in reversed(lines) if line.strip()))

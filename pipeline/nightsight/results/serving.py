@@ -1,4 +1,4 @@
-"""Results of serving benchmarks."""
+"""Results of inference servers: the figures of their benchmarks, the steps of their engines, and their requests."""
 
 from typing import Final
 
@@ -70,4 +70,93 @@ SERVING: Final = Entry(
     named_by="metric",
     group=GPU,
     short="serving",
+)
+
+PREFILL: Final = "prefill"
+DECODE: Final = "decode"
+MIXED: Final = "prefill and decode"
+ENGINE_STEPS: Final = Entry(
+    "engine_steps",
+    "Steps of the engine",
+    "The steps of vLLM, SGLang or TensorRT-LLM in the window, by what they do. A step begins with the first operation "
+    "that was launched in it, and lasts until the next one begins: the time in which the engine schedules, or waits "
+    "for requests, is part of the step before.",
+    (),
+    (
+        Column(
+            "kind",
+            TEXT,
+            "what the steps do",
+            (
+                (PREFILL, "prompts only: the requests that generate wait"),
+                (DECODE, "the next token of each request"),
+                (MIXED, "both in one step: the requests that generate get their token when the prompts are done, too"),
+            ),
+        ),
+        Column("steps", WHOLE, "number of steps", is_plain=True),
+        Column("time_pct", NUMBER, "share of the time of all steps"),
+        Column("total_ns", WHOLE, "time of all these steps", is_plain=True),
+        Column("med_ns", NUMBER, "median", is_plain=True),
+        Column("p99_ns", NUMBER, "99th percentile", is_plain=True),
+        Column("busy_pct", NUMBER, "share of their time in which the GPU works"),
+        Column("idle_ns", NUMBER, "time per step in which the GPU is idle, mean"),
+        Column("requests", NUMBER, "requests in a step, mean"),
+        Column("tokens", NUMBER, "tokens in a step, mean; those of prompts as far as the engine names them"),
+        Column("graph_pct", NUMBER, "share of the steps that launch a CUDA graph"),
+    ),
+    rows="kinds of steps",
+    header="Step",
+    named_by="kind",
+    group=GPU,
+    short="engine steps",
+    bars=("time_pct",),
+)
+MEAN: Final = "mean"
+P50, P95, P99 = "50th percentile", "95th percentile", "99th percentile"
+REQUEST_TIMES: Final = Entry(
+    "request_times",
+    "What requests wait for",
+    "Times to the first token, per output token, and of whole requests, and where they go: the parts of a row add up. "
+    "Each percentile is one request, of which this share is at most as slow.",
+    (),
+    (
+        Column(
+            "metric",
+            TEXT,
+            "what is measured, by the client's clock if there is one, else in the server",
+            (
+                (TTFT, "from a request to its first token"),
+                (TPOT, "time after the first token, divided by the number of the other tokens"),
+                (REQUEST_LATENCY, "from a request to its last token"),
+            ),
+        ),
+        Column(
+            "statistic",
+            TEXT,
+            "over which requests",
+            (
+                (MEAN, "all requests with such a time"),
+                (P50, "the request in the middle"),
+                (P95, "only 5 % of the requests are slower"),
+                (P99, "only 1 % of the requests are slower"),
+            ),
+        ),
+        Column("request", WHOLE, "the request, by arrival, from 1; empty for a mean"),
+        Column("requests", WHOLE, "how many requests have such a time", is_plain=True),
+        Column("time_ns", NUMBER, "the time", is_plain=True),
+        Column("transfer_ns", NUMBER, "from the client to the server"),
+        Column("tokenize_ns", NUMBER, "until the prompt is tokenized"),
+        Column("queue_ns", NUMBER, "until it is scheduled for the first time"),
+        Column("prefill_ns", NUMBER, "then: the GPU works on steps with prompts, its own or those of others"),
+        Column("decode_ns", NUMBER, "the GPU works on steps that only decode"),
+        Column("idle_ns", NUMBER, "the GPU is idle: the host schedules, samples, or tokenizes"),
+        Column("unseen_ns", NUMBER, "in the engine, when the capture does not show its steps"),
+        Column("output_ns", NUMBER, "from the engine to the client: detokenization and sending"),
+    ),
+    rows="times of requests",
+    header="Time",
+    named_by="metric",
+    group=GPU,
+    short="requests",
+    constant=("requests",),
 )

@@ -1,7 +1,7 @@
 """Keeps measurements without a profiler next to a capture: `train.unprofiled.json` for `train.sqlite`.
 
 It contains the tables UNPROFILED: only numbers, the names of ranges, figures and compiled functions, and why these were
-compiled again. Reading the capture later also reads this file.
+compiled again. Times are since the epoch in the file. Reading the capture later also reads this file.
 """
 
 import json
@@ -46,25 +46,30 @@ def with_unprofiled(profile: Profile, capture: Path) -> Profile:
     try:
         if not path.is_file() or path.stat().st_size > _MOST_BYTES:
             return profile
-        return profile.joined(Profile(_since_start(from_text(path.read_bytes()), profile.epoch_ns)))
+        return profile.joined(Profile(on_clock_of_capture(from_text(path.read_bytes()), profile.epoch_ns)))
     except (OSError, CaptureError):
         # the file is optional: without it, typical costs are assumed
         return profile
 
 
-def _since_start(tables: dict[str, pd.DataFrame], epoch_ns: int | None) -> dict[str, pd.DataFrame]:
-    """Shift times since the epoch to the clock of the capture; leave them out if it has no date."""
-    if "compilations" not in tables:
-        return tables
-    table = tables.pop("compilations")
-    if not epoch_ns:
-        return tables
-    times = {name: table[name] - epoch_ns for name in ("start_ns", "end_ns")}
-    return {**tables, "compilations": table.assign(**times)}
+def on_clock_of_capture(tables: Mapping[str, pd.DataFrame], epoch_ns: int | None) -> dict[str, pd.DataFrame]:
+    """Shift times since the epoch to the clock of the capture. Without its date, leave out what is only times."""
+    shifted = dict(tables)
+    compilations, requests = shifted.pop("compilations", None), shifted.pop("requests", None)
+    if compilations is not None and epoch_ns:
+        times = {name: compilations[name] - epoch_ns for name in ("start_ns", "end_ns")}
+        shifted["compilations"] = compilations.assign(**times)
+    if requests is not None:
+        shift = requests["is_dated"].astype("int64") * (epoch_ns or 0)
+        names = [str(name) for name in requests if str(name).endswith("_ns")]
+        times = {name: requests[name] - shift for name in names}
+        shifted["requests"] = requests.assign(**times, is_dated=requests["is_dated"] & bool(epoch_ns))
+    return shifted
 
 
 def _read_table(name: str, rows: Any) -> pd.DataFrame:  # noqa: ANN401 (JSON)
-    table = conform(name, pd.DataFrame(rows, columns=list(TABLES[name])))
+    # integers next to missing ones would become floats, which cannot hold times since the epoch
+    table = conform(name, pd.DataFrame(rows, columns=list(TABLES[name]), dtype="object"))
     for column, kind in TABLES[name].items():
         if kind == "float64" and not all(isfinite(value) and value >= 0 for value in table[column]):
             raise ValueError(f"{column} holds a value that is not a time")

@@ -1,10 +1,11 @@
-"""Adds figures of serving benchmarks to a profile: from result files (`--attach`), or from a workload's benchmark.
+"""Adds figures of serving benchmarks, and the requests of a server, to a profile: from files (`--attach`).
 
-A file that cannot be read must not cost the capture: after a run, it becomes a finding.
+A workload's benchmark also has figures. A file that cannot be read must not cost the capture: after a run, it becomes a
+finding.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain, count
 from pathlib import Path
 from typing import Final
@@ -13,11 +14,21 @@ import pandas as pd
 
 from nightsight.errors import CaptureError
 from nightsight.model.report import Capture, Finding, Profile
+from nightsight.read.requests import read_request_events, requests_of
 from nightsight.read.serving import read_serving, serving_of
 from nightsight.results.serving import PROFILED_RUN, UNKNOWN_RUN, UNPROFILED_RUN
+from nightsight.runs.unprofiled import on_clock_of_capture
 from nightsight.tables import conform, empty
 
-_NAME: Final = "serving_figures"
+_FIGURES: Final = "serving_figures"
+
+
+@dataclass(frozen=True)
+class _Attached:
+    """What a file has: figures of a benchmark, events of requests, or both."""
+
+    figures: pd.DataFrame = field(default_factory=lambda: empty(_FIGURES))
+    events: pd.DataFrame = field(default_factory=pd.DataFrame)
 
 
 @dataclass(frozen=True)
@@ -26,12 +37,12 @@ class ResultFiles:
 
     states: Mapping[Path, tuple[int, ...]]
 
-    def read(self) -> Iterator[pd.DataFrame | Finding]:
-        """Yield the figures in each file; a finding for each that cannot be read or is older than the run."""
+    def read(self) -> Iterator[_Attached | Finding]:
+        """Yield the content of each file; a finding for each that cannot be read or is older than the run."""
         for path, before in self.states.items():
             is_new = _state(path) != before
             try:
-                yield read_serving(path, PROFILED_RUN if is_new else UNKNOWN_RUN)
+                yield _read(path, PROFILED_RUN if is_new else UNKNOWN_RUN)
             except CaptureError as error:
                 yield _not_attached(error, "" if path.exists() else " The program did not write it.")
             else:
@@ -51,33 +62,52 @@ def watch_results(paths: Sequence[Path]) -> ResultFiles:
     return ResultFiles({path.absolute(): _state(path) for path in paths})
 
 
-def add_serving_figures(capture: Capture, results: ResultFiles) -> tuple[Capture, pd.DataFrame]:
-    """Return the capture of a run, with findings about unread result files, and its table `serving_figures`."""
+def add_attached(capture: Capture, results: ResultFiles) -> tuple[Capture, dict[str, pd.DataFrame]]:
+    """Return the capture of a run, with findings about its result files, and its tables SERVING_TABLES."""
     contents = list(results.read())
     if capture.serving:
         try:
-            contents.append(serving_of(capture.serving, capture.workload, UNPROFILED_RUN))
+            contents.append(_Attached(serving_of(capture.serving, capture.workload, UNPROFILED_RUN)))
         except CaptureError as error:
             contents.append(_not_attached(error, ""))
-    findings = (item for item in contents if isinstance(item, Finding))
-    tables = [item for item in contents if isinstance(item, pd.DataFrame)]
-    return replace(capture, findings=(*capture.findings, *findings)), _concatenate(tables)
+    findings = [item for item in contents if isinstance(item, Finding)]
+    tables, about = _tables([item for item in contents if isinstance(item, _Attached)])
+    return replace(capture, findings=(*capture.findings, *findings, *about)), tables
 
 
 def with_attached(profile: Profile, paths: Sequence[Path]) -> Profile:
-    """Add result files to a profile that was captured earlier; CaptureError if one cannot be read."""
+    """Add files to a profile that was captured earlier; CaptureError if one cannot be read."""
     if not paths:
         return profile
-    existing = [profile.tables[_NAME]] if _NAME in profile.tables else []
-    table = _concatenate([*existing, *(read_serving(path, UNKNOWN_RUN) for path in paths)])
-    return replace(profile, tables={**profile.tables, _NAME: table})
+    existing = [_Attached(profile.tables[_FIGURES])] if _FIGURES in profile.tables else []
+    tables, findings = _tables([*existing, *(_read(path, UNKNOWN_RUN) for path in paths)])
+    added = on_clock_of_capture({name: table for name, table in tables.items() if len(table)}, profile.epoch_ns)
+    return replace(profile, tables={**profile.tables, **added}, findings=(*profile.findings, *findings))
+
+
+def _read(path: Path, measured: str) -> _Attached:
+    """Return the content of a file; CaptureError if it can be used for nothing."""
+    events = read_request_events(path)
+    try:
+        return _Attached(read_serving(path, measured), events)
+    except CaptureError:
+        if not len(events):
+            raise
+        return _Attached(events=events)
+
+
+def _tables(contents: Sequence[_Attached]) -> tuple[dict[str, pd.DataFrame], tuple[Finding, ...]]:
+    """Return the tables SERVING_TABLES, with times since the epoch, and what is to be said about them."""
+    requests, notes = requests_of([content.events for content in contents])
+    findings = tuple(Finding("requests_adjusted", "info", "Times of requests", note) for note in notes)
+    return {_FIGURES: _concatenate([content.figures for content in contents]), "requests": requests}, findings
 
 
 def _concatenate(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
     """Return one table; a second file of the same program becomes a separate source."""
     used: set[str] = set()
     plain = []
-    for table in tables:
+    for table in filter(len, tables):
         texts = table.astype({"metric": "str", "measured": "str", "source": "str", "statistic": "str"})
         names = {}
         for name in texts["source"].unique():
@@ -85,7 +115,7 @@ def _concatenate(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
             names[name] = next(candidate for candidate in candidates if candidate not in used)
         used |= set(names.values())
         plain.append(texts.assign(source=texts["source"].map(names)))
-    return conform(_NAME, pd.concat(plain)) if plain else empty(_NAME)
+    return conform(_FIGURES, pd.concat(plain)) if plain else empty(_FIGURES)
 
 
 def _not_attached(error: CaptureError, note: str) -> Finding:

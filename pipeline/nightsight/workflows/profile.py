@@ -34,7 +34,7 @@ from nightsight.runs.unprofiled import to_text, with_unprofiled
 from nightsight.system.crash import note
 from nightsight.tables import TABLES
 from nightsight.workflows.analysis import build_report, by_severity, make_source
-from nightsight.workflows.attach import add_serving_figures, watch_results
+from nightsight.workflows.attach import add_attached, watch_results
 from nightsight.workflows.index import OF_FOLDER, list_runs
 from nightsight.workflows.opening import is_small
 from nightsight.workflows.prune import Keep, discard
@@ -80,8 +80,8 @@ def profile_program(plan: Plan, request: Request) -> WrittenReport:
     with _errors_name_the_capture(request):
         capture = _collect(collector, plan, request)
         # before another run of the program overwrites its results
-        capture, serving = add_serving_figures(capture, results)
-        capture, unprofiled = _measure_overhead(program, request, capture, serving)
+        capture, attached = add_attached(capture, results)
+        capture, unprofiled = _measure_overhead(program, request, capture, attached)
         file = capture.files[-1] if capture.files else None
         profile, unknown = _read(file, request, plan.window)
         if file and (timing := _timing(plan, request, capture, profile)):
@@ -162,15 +162,15 @@ def _collect(collector: str, plan: Plan, request: Request) -> Capture:
 
 
 def _measure_overhead(
-    program: Program, request: Request, capture: Capture, serving: pd.DataFrame
+    program: Program, request: Request, capture: Capture, attached: Mapping[str, pd.DataFrame]
 ) -> tuple[Capture, dict[str, pd.DataFrame]]:
     """Measure the overhead of the profiler; store it and the step times of a workload next to the capture, as tables.
 
-    `serving`: figures that the program measured itself. For a program that failed, only these are stored.
+    `attached`: what the program measured itself, as tables. For a program that failed, only these are stored.
     """
     rank = launched_rank()
     ranks = pd.DataFrame([rank] if rank else [], columns=list(TABLES["launched_as"]))
-    tables = {"serving_figures": serving, "launched_as": ranks, "compilations": take_compilations(request)}
+    tables = {**attached, "launched_as": ranks, "compilations": take_compilations(request)}
     is_whole = capture.collector != "ncu" and not capture.failure
     if is_whole and capture.collector == "nsys":
         calibration = calibration_of(program, request)

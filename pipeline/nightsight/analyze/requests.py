@@ -1,0 +1,172 @@
+"""What the requests of a server wait for: their times, split by stages, and by what the GPU does meanwhile."""
+
+from collections.abc import Iterator
+from math import ceil
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from nightsight.analyze.analysis import Analysis, Table
+from nightsight.analyze.engine import steps_on_gpu
+from nightsight.events.engine import KINDS, engine_steps
+from nightsight.events.timeline import Timeline, busy_spans
+from nightsight.events.window import RECORDED, Window
+from nightsight.intervals import Flags, Floats, Spans, covered, union, without
+from nightsight.results.serving import DECODE, MEAN, P50, P95, P99, REQUEST_LATENCY, REQUEST_TIMES, TPOT, TTFT
+from nightsight.tables import NULLABLE
+
+_PERCENTILES: Final = {P50: 0.5, P95: 0.95, P99: 0.99}
+_ENGINE: Final = ("prefill_ns", "decode_ns", "idle_ns", "unseen_ns")
+_LATEST: Final = np.iinfo(np.int64).max
+_NOTHING: Final[Spans] = (np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
+
+
+def request_times(timeline: Timeline) -> Table:
+    """Return for each time of requests its mean and percentiles, and their parts; in ns."""
+    requests = timeline.profile.table("requests")
+    times = [str(name) for name in requests if str(name).endswith("_ns")]
+    marks = {name.removesuffix("_ns"): requests[name].to_numpy(dtype="float64", na_value=np.nan) for name in times}
+    gpu = _GpuStates(timeline, requests["is_dated"].to_numpy(dtype=bool))
+    tokens = requests["output_tokens"].to_numpy(dtype="float64", na_value=np.nan)
+    stages = _stages(marks)
+    rows: list[dict[str, object]] = []
+    for metric, parts in {
+        TTFT: _to_first_token(stages, gpu),
+        TPOT: _per_token(marks, tokens, gpu),
+        REQUEST_LATENCY: _to_last_token(stages, marks, gpu),
+    }.items():
+        rows += _statistics(metric, parts)
+    table = pd.DataFrame(rows, columns=REQUEST_TIMES.column_names)
+    return Table(table.astype({"request": NULLABLE, "requests": "int64"}), tuple(_notes(requests, marks)))
+
+
+class _GpuStates:
+    """What the GPU of the engine does: works on steps with prompts, on steps that only decode, or nothing."""
+
+    def __init__(self, timeline: Timeline, is_dated: Flags) -> None:
+        # requests are not only those of the window
+        operations, starts = timeline.operations, engine_steps(timeline.profile)["start_ns"]
+        low = min(operations.start.min(initial=_LATEST), starts.min()) if len(starts) else 0
+        high = max(operations.end.max(initial=0), starts.max() + 1) if len(starts) else 0
+        whole = timeline.at(Window(int(low), int(high), RECORDED))
+        steps = steps_on_gpu(whole)
+        self._is_dated = is_dated
+        self._prefill, self._decode, self._busy, self._seen = _NOTHING, _NOTHING, _NOTHING, _NOTHING
+        if steps is None:
+            return
+        is_decode = (steps.batch["kind"] == KINDS.index(DECODE)).to_numpy()[steps.step] & (steps.step >= 0)
+        of_decode, of_prefill = (steps.operations[chosen] for chosen in (is_decode, ~is_decode & (steps.step >= 0)))
+        self._prefill = union(operations.start[of_prefill], operations.end[of_prefill])
+        decode = union(operations.start[of_decode], operations.end[of_decode])
+        self._decode = without(decode, self._prefill)
+        self._busy = busy_spans(whole)[steps.device]
+        self._seen = np.array([steps.begin[0]]), np.array([steps.end[-1]])
+
+    def between(self, start: Floats, end: Floats) -> dict[str, Floats]:
+        """Return for each span the time of each part of _ENGINE; NaN for spans whose bounds are unknown."""
+        is_known = ~np.isnan(start) & ~np.isnan(end)
+        low = np.where(is_known & self._is_dated, start, 0).astype(np.int64)
+        high = np.where(is_known & self._is_dated, end, 0).astype(np.int64)
+        spans = {"prefill_ns": self._prefill, "decode_ns": self._decode, "busy": self._busy, "seen": self._seen}
+        times = {name: covered(spans, low, high).astype("float64") for name, spans in spans.items()}
+        seen = np.maximum(times.pop("seen"), times["busy"])
+        times["idle_ns"] = seen - times.pop("busy")
+        times["unseen_ns"] = end - start - times["prefill_ns"] - times["decode_ns"] - times["idle_ns"]
+        return {name: np.where(is_known, times[name], np.nan) for name in _ENGINE}
+
+
+def _stages(marks: dict[str, Floats]) -> dict[str, Floats]:
+    """Return the bounds of the stages until the first token, in their order; a mark that is missing has no length."""
+    first_seen = np.where(np.isnan(marks["first_seen"]), marks["first_token"], marks["first_seen"])
+    bounds = {"begin": np.where(np.isnan(marks["sent"]), marks["received"], marks["sent"])}
+    bounds["transfer_ns"] = _at_least(bounds["begin"], marks["received"])
+    bounds["tokenize_ns"] = _at_least(bounds["transfer_ns"], marks["tokenized"])
+    bounds["queue_ns"] = _at_least(bounds["tokenize_ns"], marks["scheduled"])
+    bounds["engine"] = _at_least(
+        bounds["queue_ns"], np.where(np.isnan(marks["first_token"]), first_seen, marks["first_token"])
+    )
+    # with the client's and the server's clock in one row, none of the stages goes on after the whole
+    return {name: np.minimum(bound, first_seen) for name, bound in bounds.items()} | {"output_ns": first_seen}
+
+
+def _at_least(before: Floats, bound: Floats) -> Floats:
+    return np.fmax(before, np.where(np.isnan(bound), before, bound))
+
+
+def _to_first_token(stages: dict[str, Floats], gpu: _GpuStates) -> dict[str, Floats]:
+    """Return the time to the first token of each request, and its parts."""
+    begin, *bounds = stages.values()
+    before = [begin, *bounds[:-1]]
+    lengths = {name: bound - low for (name, bound), low in zip(list(stages.items())[1:], before, strict=True)}
+    lengths.pop("engine")
+    return {"time_ns": stages["output_ns"] - begin, **lengths, **gpu.between(stages["queue_ns"], stages["engine"])}
+
+
+def _per_token(marks: dict[str, Floats], tokens: Floats, gpu: _GpuStates) -> dict[str, Floats]:
+    """Return the time per output token after the first of each request, and its parts."""
+    is_of_client = ~np.isnan(marks["first_seen"]) & ~np.isnan(marks["last_seen"])
+    begin = np.where(is_of_client, marks["first_seen"], marks["first_token"])
+    end = np.where(is_of_client, marks["last_seen"], marks["last_token"])
+    others = np.where(tokens > 1, tokens - 1, np.nan)
+    parts = {"time_ns": end - begin, **gpu.between(begin, end)}
+    return {name: part / others for name, part in parts.items()}
+
+
+def _to_last_token(stages: dict[str, Floats], marks: dict[str, Floats], gpu: _GpuStates) -> dict[str, Floats]:
+    """Return the time of each whole request, and its parts."""
+    end = np.where(np.isnan(marks["last_seen"]), marks["last_token"], marks["last_seen"])
+    done = np.fmin(np.where(np.isnan(marks["last_token"]), end, marks["last_token"]), end)
+    first = _to_first_token(stages, gpu)
+    until = np.fmax(stages["engine"], done)
+    parts = {name: first[name] for name in ("transfer_ns", "tokenize_ns", "queue_ns")}
+    return {
+        "time_ns": end - stages["begin"],
+        **parts,
+        **gpu.between(stages["queue_ns"], until),
+        "output_ns": end - until,
+    }
+
+
+def _statistics(metric: str, parts: dict[str, Floats]) -> Iterator[dict[str, object]]:
+    """Yield the rows of a time: its mean, and the request at each percentile."""
+    time = parts["time_ns"]
+    known = np.flatnonzero(~np.isnan(time))
+    if not len(known):
+        return
+    common = {"metric": metric, "requests": len(known)}
+    yield {
+        **common,
+        "statistic": MEAN,
+        "request": None,
+        **{name: float(part[known].mean()) for name, part in parts.items()},
+    }
+    ordered = known[np.argsort(time[known], kind="stable")]
+    for statistic, share in _PERCENTILES.items():
+        row = int(ordered[max(ceil(share * len(ordered)) - 1, 0)])
+        yield {
+            **common,
+            "statistic": statistic,
+            "request": row + 1,
+            **{name: float(part[row]) for name, part in parts.items()},
+        }
+
+
+def _notes(requests: pd.DataFrame, marks: dict[str, Floats]) -> Iterator[str]:
+    failed = int((~np.isnan(marks["failed"])).sum())
+    is_done = ~np.isnan(marks["last_token"]) | ~np.isnan(marks["last_seen"]) | ~np.isnan(marks["failed"])
+    if failed:
+        yield f"{failed:,} of {len(requests):,} requests failed, and are not in times that they do not have."
+    if not is_done.all():
+        yield f"{int((~is_done).sum()):,} of {len(requests):,} requests had no end when the log ended."
+    if (count := int(requests["preemptions"].sum())) > 0:
+        yield f"Requests were preempted {count:,} times: their cache was needed for others, and computed again later."
+    if np.isnan(marks["sent"]).all():
+        yield "There is no log of the client: times begin when the server gets a request, and end in its engine."
+    elif np.isnan(marks["received"]).all():
+        yield "There is no log of the server: only what the client sees is known."
+    if not requests["is_dated"].all():
+        yield "Times without a date are not on the clock of the capture, so what the GPU did meanwhile is unknown."
+
+
+ANALYSES: Final = (Analysis(REQUEST_TIMES, request_times, "requests"),)

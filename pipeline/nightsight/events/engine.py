@@ -1,0 +1,86 @@
+"""The steps of inference engines: vLLM, SGLang and TensorRT-LLM name each one after its batch.
+
+A step runs the model once, for the next chunk of some prompts (prefill) and the next token of some requests (decode).
+"""
+
+import re
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from nightsight.model.report import Profile
+from nightsight.results.serving import DECODE, MIXED, PREFILL
+from nightsight.system.parallel import memoize
+from nightsight.tables import empty, nest, renamed
+
+KINDS: Final = (PREFILL, DECODE, MIXED)
+ENGINE_STEP: Final = "engine step"
+"""The name of the loop that consists of such steps: those of different batches have different names."""
+
+_NAMES: Final = (
+    # vLLM, vllm/v1/worker/gpu_worker.py: `execute_context_2(512)_generation_30(30)`; with details,
+    # `execute_17_context_2(sq512sk512sqsq...)_generation_30(sq30sk9000...)`, where sk is the length of all contexts
+    r"(?:execute_)?(?:\d+_)?context_(?P<prefills>\d+)\((?:sq)?(?P<prefill_tokens>\d+)[^()]*\)"
+    r"_generation_(?P<decodes>\d+)\((?:sq)?(?P<decode_tokens>\d+)(?:sk(?P<context_tokens>\d+))?[^()]*\)",
+    # SGLang, srt/model_executor: `step[EXTEND bs=2 toks=512]`, `step[DECODE bs=30]`, `step[MIXED bs=30]`
+    r"step\[(?P<mode>[A-Z_]+) bs=(?P<requests>\d+)(?: toks=(?P<tokens>\d+))?[^\]]*\]",
+    # TensorRT-LLM, _torch/pyexecutor and inflight batching: `_forward_step 17: 2 ctx reqs, 512 ctx tokens, 30 gen reqs`
+    r"(?:\[Executor\] )?(?:_forward_step|executeStep)(?: \d+)?: (?P<ctx>\d+) ctx reqs, "
+    r"(?:(?P<ctx_tokens>\d+) ctx tokens, )?(?P<gen>\d+) gen reqs",
+)
+_NAME: Final = re.compile("|".join(f"(?:{name})$" for name in _NAMES))
+# of SGLang: steps in which all requests generate; an idle rank joins the communication of the others without requests
+_GENERATES: Final = frozenset(("DECODE", "TARGET_VERIFY", "DRAFT_EXTEND"))
+_IS_MIXED: Final = "MIXED"
+_IS_IDLE: Final = "IDLE"
+_BATCH: Final = ("kind", "prefills", "decodes", "prefill_tokens", "decode_tokens", "context_tokens", "requests")
+
+
+@memoize
+def engine_steps(profile: Profile) -> pd.DataFrame:
+    """Return the steps of engines by their start: process, thread, start_ns, end_ns, kind (a position in KINDS), batch.
+
+    The batch: prefills and decodes (requests), prefill_tokens, decode_tokens, context_tokens (what the requests that
+    generate attend to), and requests; NaN where the name does not say it. Steps inside others are left out.
+    """
+    ranges = profile.tables.get("ranges", empty("ranges"))
+    batches = [_batch(str(name)) for name in ranges["name"].cat.categories]
+    is_step = np.append([batch is not None for batch in batches], False).astype(bool)
+    chosen = nest(ranges[is_step[ranges["name"].cat.codes] & ~ranges["is_open"].to_numpy()])
+    nothing = [np.nan] * len(_BATCH)
+    batch = pd.DataFrame([batch or nothing for batch in batches], columns=list(_BATCH), dtype="float64")
+    of_step = batch.take(chosen["name"].cat.codes.to_numpy()).reset_index(drop=True)
+    steps = pd.concat([chosen[["process", "thread", "start_ns", "end_ns", "parent"]], of_step], axis=1)
+    steps = steps[steps["parent"] < 0].drop(columns="parent").sort_values("start_ns", kind="stable", ignore_index=True)
+    return steps.astype({"kind": "int64"})
+
+
+def with_engine_steps(ranges: pd.DataFrame) -> pd.DataFrame:
+    """Return ranges in which all steps of engines have one name."""
+    names = ranges["name"].cat.categories.astype("str")
+    if not names.str.match(_NAME).any():
+        return ranges
+    return ranges.assign(name=renamed(ranges["name"], lambda names: names.where(~names.str.match(_NAME), ENGINE_STEP)))
+
+
+def _batch(name: str) -> list[float] | None:
+    """Return the batch of the step with this name; None if it is not a step, or one without requests."""
+    if (match := _NAME.match(name)) is None or match["mode"] == _IS_IDLE:
+        return None
+    number = {key: float(text) for key, text in match.groupdict().items() if text and key != "mode"}
+    mode, nan = match["mode"], np.nan
+    if mode == _IS_MIXED:
+        return [KINDS.index(MIXED), nan, nan, nan, nan, nan, number["requests"]]
+    if mode:
+        requests = number["requests"]
+        number |= {"decodes": requests, "prefills": 0} if mode in _GENERATES else {"decodes": 0, "prefills": requests}
+        number |= {"prefill_tokens": number.get("tokens", nan), "decode_tokens": requests if mode == "DECODE" else nan}
+    elif "gen" in number:
+        number |= {"decodes": number["gen"], "prefills": number["ctx"], "prefill_tokens": number.get("ctx_tokens", nan)}
+    prefills, decodes = number["prefills"], number["decodes"]
+    if not prefills + decodes:
+        return None
+    kind = MIXED if prefills and decodes else PREFILL if prefills else DECODE
+    tokens = [number.get(f"{part}_tokens", nan) if number[f"{part}s"] else 0.0 for part in ("prefill", "decode")]
+    return [KINDS.index(kind), prefills, decodes, *tokens, number.get("context_tokens", nan), prefills + decodes]

@@ -1,0 +1,213 @@
+"""Steps of inference engines, and what the requests of their servers wait for."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nightsight.analyze.engine import engine_table
+from nightsight.analyze.requests import request_times
+from nightsight.events.engine import KINDS, engine_steps
+from nightsight.events.timeline import Timeline
+from nightsight.events.window import chosen_window
+from nightsight.model.report import Profile
+from nightsight.results.serving import DECODE, MEAN, MIXED, P50, P99, PREFILL, REQUEST_LATENCY, TPOT, TTFT
+from nightsight.tables import TABLES, conform
+from tests.timeline import draw
+
+US = 1000
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "batch"),
+    [
+        # vLLM: prefills, their tokens, decodes, theirs, contexts
+        ("execute_context_2(512)_generation_30(30)", MIXED, (2, 512, 30, 30, None)),
+        ("execute_context_0(0)_generation_8(8)", DECODE, (0, 0, 8, 8, None)),
+        ("context_1(7)_generation_0(0)", PREFILL, (1, 7, 0, 0, None)),
+        # the long form, with speculated tokens
+        (
+            "execute_6147_context_2(sq6144sk7144sqsq20971520sqsk23019520)_generation_3(sq6sk6144sqsq12sqsk12288)",
+            MIXED,
+            (2, 6144, 3, 6, 6144),
+        ),
+        # SGLang
+        ("step[EXTEND bs=2 toks=14721]", PREFILL, (2, 14721, 0, 0, None)),
+        ("step[DECODE bs=64]", DECODE, (0, 0, 64, 64, None)),
+        ("step[DECODE bs=64 sk=9000]", DECODE, (0, 0, 64, 64, None)),
+        ("step[TARGET_VERIFY bs=4]", DECODE, (0, 0, 4, None, None)),
+        ("step[MIXED bs=9]", MIXED, (None,) * 5),
+        # TensorRT-LLM: with speculation, the number of tokens is unknown
+        ("[Executor] _forward_step 60000: 0 ctx reqs, 0 ctx tokens, 32 gen reqs", DECODE, (0, 0, 32, None, None)),
+        ("[Executor] _forward_step 5: 2 ctx reqs, 900 ctx tokens, 3 gen reqs", MIXED, (2, 900, 3, None, None)),
+        ("executeStep: 1 ctx reqs, 0 gen reqs", PREFILL, (1, None, 0, 0, None)),
+    ],
+)
+def test_the_name_of_a_step_has_its_batch(name: str, kind: str, batch: tuple[int | None, ...]) -> None:
+    steps = engine_steps(named("nvtx  [a]", {"a": name}))
+    names = ["prefills", "prefill_tokens", "decodes", "decode_tokens", "context_tokens"]
+    assert [None if np.isnan(value) else value for value in steps[names].iloc[0]] == list(batch)
+    assert KINDS[steps["kind"].iloc[0]] == kind
+
+
+@pytest.mark.parametrize(
+    "name", ["step[IDLE bs=0]", "context_0(0)_generation_0(0)", "step 7", "execute_model", "context_1(2)"]
+)
+def test_other_ranges_are_not_steps(name: str) -> None:
+    assert not len(engine_steps(named("nvtx  [a]", {"a": name})))
+
+
+def named(picture: str, names: dict[str, str]) -> Profile:
+    """Draw a picture in which letters stand for the names of ranges."""
+    profile = draw(picture)
+    ranges = profile.table("ranges")
+    ranges = ranges.assign(name=ranges["name"].astype("str").map(lambda name: names.get(name, name)))
+    return Profile({**profile.tables, "ranges": conform("ranges", ranges)})
+
+
+# the engine decodes, takes up a prompt, and decodes both; the CPU waits for each step
+NAMES = {
+    "a": "execute_context_0(0)_generation_1(1)",
+    "p": "execute_context_1(80)_generation_1(1)",
+    "b": "execute_context_0(0)_generation_2(2)",
+}
+PICTURE = """
+    nvtx  [a    ]..[a    ]..[p          ]...[b     ]..[b     ]..
+    cpu   L.SSSSS..L.SSSSS..L.SSSSSSSSSSS...L.SSSSSS..L.SSSSSS..
+    s7    .aaaa.....aaaa.....aaaaaaaaaa......bbbbb.....bbbbb....
+    """
+
+
+def test_steps_of_an_engine_are_the_loop_whatever_their_batch() -> None:
+    window = chosen_window(named(PICTURE, NAMES))
+    assert window.family == "engine step"
+    assert (window.repetitions // US).tolist() == [0, 9, 18, 34, 44]
+
+
+def test_steps_by_kind() -> None:
+    timeline = Timeline(named(PICTURE, NAMES))
+    table = engine_table(timeline).frame.set_index("kind")
+    assert table["steps"].to_dict() == {DECODE: 4, MIXED: 1}
+    # from the first kernel of a step to that of the next: 1, 10, 19, 35, 45 to 50 µs
+    assert table["total_ns"].to_dict() == {DECODE: (9 + 9 + 10 + 5) * US, MIXED: 16 * US}
+    assert table["med_ns"].to_dict() == {DECODE: 9 * US, MIXED: 16 * US}
+    assert table["idle_ns"].to_dict() == {DECODE: (5 + 5 + 5) * US / 4, MIXED: 6 * US}
+    assert table["busy_pct"].round(2).to_dict() == {DECODE: round(100 * 18 / 33, 2), MIXED: 62.5}
+    assert table[["requests", "tokens", "graph_pct"]].to_numpy().tolist() == [[1.5, 1.5, 0], [2, 81, 0]]
+    assert table["time_pct"].sum() == pytest.approx(100)
+
+
+def test_a_program_without_an_engine_has_no_such_steps() -> None:
+    assert not len(engine_table(Timeline(draw("nvtx  [s ]\ncpu   L..\ns7    .a."))).frame)
+
+
+def requests(*rows: Mapping[str, float]) -> pd.DataFrame:
+    """Make requests of times in µs."""
+    columns = list(TABLES["requests"])
+    nothing = dict.fromkeys(columns, None) | {"preemptions": 0, "is_dated": True}
+    made = [
+        nothing
+        | {f"{name}_ns": round(time * US) for name, time in row.items() if f"{name}_ns" in columns}
+        | {name: value for name, value in row.items() if name in columns}
+        for row in rows
+    ]
+    frame = pd.DataFrame(made, columns=columns)
+    return conform("requests", frame.astype(dict.fromkeys(columns[:-2], "int64[pyarrow]")))
+
+
+def times_of(table: pd.DataFrame, *, picture: str = PICTURE) -> pd.DataFrame:
+    profile = named(picture, NAMES)
+    return request_times(Timeline(Profile({**profile.tables, "requests": table}))).frame
+
+
+PARTS = ["transfer_ns", "tokenize_ns", "queue_ns", "prefill_ns", "decode_ns", "idle_ns", "unseen_ns", "output_ns"]
+
+
+def parts(table: pd.DataFrame, metric: str, statistic: str = P50) -> dict[str, float]:
+    """Return the parts of a row that are not 0, in µs."""
+    row = table[(table["metric"] == metric) & (table["statistic"] == statistic)].iloc[0]
+    return {name.removesuffix("_ns"): row[name] / US for name in ("time_ns", *PARTS) if row[name] > 0}
+
+
+def test_where_the_time_of_a_request_goes() -> None:
+    served = {"sent": 8, "received": 9, "tokenized": 11, "scheduled": 17, "first_token": 31, "first_seen": 33}
+    table = times_of(requests({**served, "last_token": 52, "last_seen": 53, "output_tokens": 3}))
+    assert parts(table, TTFT) == {
+        "time": 25,
+        "transfer": 1,
+        "tokenize": 2,
+        "queue": 6,
+        "output": 2,
+        # from 17 to 31: the kernel of the prompt from 19 to 29
+        "prefill": 10,
+        "idle": 4,
+    }
+    # two more tokens, from 33 to 53: kernels from 35 to 40 and from 45 to 50, and nothing is known after that
+    assert parts(table, TPOT) == {"time": 10, "decode": 5, "idle": 3.5, "unseen": 1.5}
+    whole = parts(table, REQUEST_LATENCY)
+    assert whole == {
+        "time": 45,
+        "transfer": 1,
+        "tokenize": 2,
+        "queue": 6,
+        "prefill": 10,
+        "decode": 10,
+        "idle": 13,
+        "unseen": 2,
+        "output": 1,
+    }
+
+
+def test_a_request_waits_for_the_prompts_of_others() -> None:
+    table = times_of(requests({"received": 0, "first_token": 5, "last_token": 32, "output_tokens": 3}))
+    assert parts(table, TPOT) == {"time": 13.5, "prefill": 5, "decode": 2, "idle": 6.5}
+
+
+def test_times_without_a_date_have_no_place_on_the_gpu() -> None:
+    table = times_of(requests({"sent": 0, "first_seen": 5, "last_seen": 9, "output_tokens": 5, "is_dated": False}))
+    assert parts(table, TTFT) == {"time": 5, "unseen": 5}
+    assert parts(table, TPOT) == {"time": 1, "unseen": 1}
+
+
+def test_percentiles_are_requests() -> None:
+    rows = [{"received": 0, "first_token": number} for number in range(200, 0, -1)]
+    table = times_of(requests(*rows, {"received": 1}, {"received": 2, "failed": 3, "preemptions": 0}))
+    of_first = table[table["metric"] == TTFT].set_index("statistic")
+    assert of_first["time_ns"].to_dict() == {
+        MEAN: 100.5 * US,
+        P50: 100 * US,
+        "95th percentile": 190 * US,
+        P99: 198 * US,
+    }
+    assert of_first["request"].tolist() == [pd.NA, 101, 11, 3]
+    assert of_first["requests"].tolist() == [200] * 4
+    # none has an end
+    assert set(table["metric"]) == {TTFT}
+
+
+def test_what_is_said_about_requests() -> None:
+    profile = named(PICTURE, NAMES)
+    rows = [{"received": 0, "failed": 9}, {"received": 1, "first_token": 5, "preemptions": 2}]
+    notes = " ".join(request_times(Timeline(Profile({**profile.tables, "requests": requests(*rows)}))).notes)
+    said = ("1 of 2 requests failed", "1 of 2 requests had no end", "preempted 2 times", "no log of the client")
+    assert all(text in notes for text in said)
+
+
+MARK = st.none() | st.integers(0, 80)
+
+
+@given(st.lists(st.tuples(*[MARK] * 9, st.none() | st.integers(0, 5), st.booleans()), max_size=8))
+def test_parts_add_up_whatever_was_logged(rows: list[tuple[Any, ...]]) -> None:
+    names = [name.removesuffix("_ns") for name in TABLES["requests"] if name.endswith("_ns")]
+    made = [
+        {name: mark for name, mark in zip(names, row, strict=False) if mark is not None}
+        | ({} if row[9] is None else {"output_tokens": row[9]})
+        | {"is_dated": row[10]}
+        for row in rows
+    ]
+    table = times_of(requests(*made))
+    assert (table[PARTS].fillna(0).sum(axis=1) - table["time_ns"]).abs().max() < 1e-3 or not len(table)
