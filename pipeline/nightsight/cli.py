@@ -529,6 +529,13 @@ def _say_skipped(report: str, reason: str) -> None:
 )
 @click.option("--apart", "is_per_file", is_flag=True, help="Write one report per rank of a job.")
 @click.option(
+    "--graphs",
+    type=_FILE,
+    metavar="CAPTURE",
+    help="Capture of Nsight Systems that recorded the making of the CUDA graphs, of the same process or of another run "
+    "of the program: kernels of graphs get the ranges in which they were captured.",
+)
+@click.option(
     "--prove",
     type=_FILE,
     metavar="PROOF.json",
@@ -556,6 +563,7 @@ def report(files: tuple[Path, ...], **values: Any) -> None:  # noqa: ANN401
       nightsight report rank*.json.gz -o job.html            # one report of all ranks
       nightsight report train.nsys-rep --format perfetto     # for ui.perfetto.dev
       nightsight report vllm.sqlite --attach results.json
+      nightsight report serving.sqlite --graphs startup.sqlite
       nightsight report train.sqlite -o site/train.html --assets site/assets
       nightsight report reports/train/latest --prove reports/train/proof/proof.json
     """
@@ -570,7 +578,13 @@ def report(files: tuple[Path, ...], **values: Any) -> None:  # noqa: ANN401
     output = Output(path, options.style or "", options.max_bytes, options.assets, is_folder)
     with show_progress(is_quiet=options.quiet) as progress, fork_allowed():
         reading = Reading(
-            options.nsys, options.max_input, progress, options.window, options.attach, options.is_per_file
+            options.nsys,
+            options.max_input,
+            progress,
+            options.window,
+            options.attach,
+            options.is_per_file,
+            options.graphs,
         )
         for rendered in render_files(files, output, reading, proofs=_proofs(options.prove)):
             with progress.paused():

@@ -298,6 +298,7 @@ class ReportOptions:
     style: str | None
     window: str
     attach: tuple[Path, ...]
+    graphs: Path | None
     prove: Path | None
     assets: Path | None
     max_bytes: int

@@ -1,5 +1,7 @@
 """Where the nodes of CUDA graphs come from: the thread and the time at which each was made.
 
+Graphs that were made before the recording can be known from another capture (`Profile.graphs`).
+
 nsys records when a node is made, by a capture or by a call that adds it, and when it is copied: graphs are copied when
 they are instantiated, and child graphs when they are added. A replayed kernel has the id of the copy. Ids can be used
 again after a graph was destroyed, so the last node with an id before the launch counts.
@@ -20,7 +22,7 @@ from nightsight.tables import empty, integers
 _SAME_NODE_NS: Final = 100_000
 # graphs in graphs in graphs
 _MOST_COPIES: Final = 64
-# the upper half of a node's id is that of its graph
+# the upper half of the id of a node is the id of its graph
 _GRAPH_BITS: Final = 32
 _BEGIN, _END = "StreamBeginCapture", "StreamEndCapture"
 
@@ -40,17 +42,51 @@ class NodeOrigins(NamedTuple):
 
 @memoize
 def node_origins(profile: Profile) -> NodeOrigins:
-    """Return where each operation of a CUDA graph comes from."""
-    frames = [profile.tables.get(name, pd.DataFrame()) for name in GPU_TABLES]
-    found = NodeOrigins(*(np.full(sum(map(len, frames)), -1, dtype=np.int64) for _ in NodeOrigins._fields))
-    nodes = _made(profile.tables.get("graph_nodes", empty("graph_nodes")))
-    replayed = _replayed(profile, frames)
+    """Return where each operation of a CUDA graph comes from, if the capture has recorded that."""
+    return _origins(profile, replayed_nodes(profile), _count(profile))
+
+
+@memoize
+def joined_origins(profile: Profile) -> NodeOrigins:
+    """Return the origins of the other operations, in `profile.graphs` and by its clock."""
+    if profile.graphs is None:
+        return _none(_count(profile))
+    unknown = unknown_nodes(profile)
+    # what it records is over before this capture begins
+    return _origins(profile.graphs, unknown.assign(start_ns=np.iinfo(np.int64).max), _count(profile))
+
+
+def unknown_nodes(profile: Profile) -> pd.DataFrame:
+    """Return the rows of `replayed_nodes` whose nodes were made before the recording."""
+    replayed = replayed_nodes(profile)
+    if not len(replayed):
+        return replayed
+    unknown: pd.DataFrame = replayed[node_origins(profile).time[replayed["operation"].to_numpy()] < 0]
+    return unknown
+
+
+def graphs_of(nodes: "pd.Series[int]") -> Ints:
+    """Return the id of the graph of each node."""
+    return nodes.to_numpy(dtype=np.int64) >> _GRAPH_BITS
+
+
+def _count(profile: Profile) -> int:
+    return sum(len(profile.tables.get(name, ())) for name in GPU_TABLES)
+
+
+def _none(count: int) -> NodeOrigins:
+    return NodeOrigins(*(np.full(count, -1, dtype=np.int64) for _ in NodeOrigins._fields))
+
+
+def _origins(recording: Profile, replayed: pd.DataFrame, count: int) -> NodeOrigins:
+    """Return where replayed nodes were made in a recording, for `count` operations."""
+    found, nodes = _none(count), _made(recording.tables.get("graph_nodes", empty("graph_nodes")))
     if not len(nodes) or not len(replayed):
         return found
     row = _last_made(nodes, replayed)
     replayed, row = replayed[row >= 0], row[row >= 0]
     first = _first_originals(nodes)[row]
-    since = _capture_starts(profile, nodes)[first]
+    since = _capture_starts(recording, nodes)[first]
     operation = replayed["operation"].to_numpy()
     for column, values in zip(
         found, (*(nodes[name].to_numpy()[first] for name in ("thread", "process", "start_ns")), since), strict=True
@@ -59,10 +95,14 @@ def node_origins(profile: Profile) -> NodeOrigins:
     return found
 
 
-def _replayed(profile: Profile, frames: list[pd.DataFrame]) -> pd.DataFrame:
-    """Return process, node, position (`operation`) and launch (`start_ns`) of the operations of graphs, by launch."""
+@memoize
+def replayed_nodes(profile: Profile) -> pd.DataFrame:
+    """Return the operations of CUDA graphs by launch: process, node, position (`operation`), launch (`start_ns`).
+
+    Without columns if there are none.
+    """
     parts, offset = [], 0
-    for frame in frames:
+    for frame in (profile.tables.get(name, pd.DataFrame()) for name in GPU_TABLES):
         if "graph_node" in frame:
             rows = np.flatnonzero(frame["graph_node"].notna().to_numpy())
             columns = {"process": frame["process"], "node": frame["graph_node"], "start_ns": frame["start_ns"]}
@@ -122,7 +162,7 @@ def _first_originals(nodes: pd.DataFrame) -> Ints:
 
 def _capture_starts(profile: Profile, nodes: pd.DataFrame) -> Ints:
     """Return for each node when the capture that made it began; without one, when its graph's first node was made."""
-    keys = nodes.assign(graph=nodes["node"].to_numpy() >> _GRAPH_BITS)
+    keys = nodes.assign(graph=graphs_of(nodes["node"]))
     first: Ints = keys.groupby(["process", "graph"])["start_ns"].transform("min").to_numpy()
     calls = profile.tables.get("api_calls", empty("api_calls"))
     names, wanted = calls["name"].cat, keys[["process", "start_ns"]].astype("int64")

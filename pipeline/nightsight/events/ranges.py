@@ -9,15 +9,16 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from nightsight.events.graph_nodes import node_origins
+from nightsight.events.graph_nodes import NodeOrigins, joined_origins, node_origins
 from nightsight.events.launches import launching_calls
 from nightsight.intervals import Flags, Ints
 from nightsight.model.report import Profile
 from nightsight.system.parallel import memoize
-from nightsight.tables import MODULE, categorical, conform, empty, innermost_of, levels, nearest, nest
+from nightsight.tables import MODULE, TEXT, categorical, conform, empty, innermost_of, levels, nearest, nest
 
 # matches `step 7` and `step_7`, but not `h2d` or the layers `fc1` and `fc2`; also used by the page, in JavaScript
 NUMBER: Final = "(?<![A-Za-z0-9])[0-9]+(?![A-Za-z0-9])"
+_TEXTS: Final = ("domain", "name", "style")
 LEAST: Final = 3
 """A path is repeated if it occurs at least this often in a process."""
 DEEPEST: Final = 64
@@ -61,7 +62,10 @@ def ranges_at(profile: Profile, thread: Ints, process: Ints, time: Ints) -> tupl
 
     It is the innermost range open on the thread, else the innermost open in its process.
     """
-    ranges = recorded_ranges(profile)
+    return _ranges_at(recorded_ranges(profile), thread, process, time)
+
+
+def _ranges_at(ranges: pd.DataFrame, thread: Ints, process: Ints, time: Ints) -> tuple[Ints, Flags]:
     row = innermost_of(ranges, thread, time)
     on_thread = row >= 0
     unowned = np.flatnonzero(~on_thread)
@@ -72,38 +76,61 @@ def ranges_at(profile: Profile, thread: Ints, process: Ints, time: Ints) -> tupl
 @memoize
 def _ranges_and_owners(profile: Profile) -> tuple[pd.DataFrame, Ints]:
     """Return all ranges, and for each GPU operation its range in the replay of a graph."""
-    recorded, origins = recorded_ranges(profile), node_origins(profile)
+    recorded = recorded_ranges(profile)
     ranges = recorded.assign(in_graph=np.zeros(len(recorded), dtype=bool))
-    owner, call = np.full(len(origins.time), -1, dtype=np.int64), launching_calls(profile)
+    owner = np.full(len(launching_calls(profile)), -1, dtype=np.int64)
+    sources = [(profile, node_origins(profile))]
+    sources += [(profile.graphs, joined_origins(profile))] if profile.graphs else []
+    for recording, origins in sources:
+        replays, operation, place = _replays(profile, recorded_ranges(recording), origins)
+        if not len(operation):
+            continue
+        # parents in the replay are counted from its first row
+        inner, launching = replays["inner"].to_numpy(), replays["parent"].to_numpy()
+        replays = replays.assign(parent=np.where(inner >= 0, len(ranges) + inner, launching), in_graph=True)
+        owner[operation] = len(ranges) + place
+        replays = replays.drop(columns="inner")
+        ranges = pd.concat([ranges[replays.columns], replays], ignore_index=True)
+        # two captures have different names
+        ranges = ranges.astype(dict.fromkeys(_TEXTS, TEXT))
+    if len(ranges) == len(recorded):
+        return ranges, owner
+    return _with_paths(_limit_depth(ranges.assign(level=levels(ranges["parent"].to_numpy())))), owner
+
+
+def _replays(profile: Profile, captured: pd.DataFrame, origins: NodeOrigins) -> tuple[pd.DataFrame, Ints, Ints]:
+    """Return the ranges of replays, the operations inside them, and the range of each.
+
+    captured: the ranges that were open when the graphs were made, as `nested` returns them. Of a range of a replay,
+    `inner` is the row of the range around it, -1 for none, and `parent` then the range that launches the graph.
+    """
+    call, count = launching_calls(profile), len(captured)
     operation = np.flatnonzero((origins.time >= 0) & (call >= 0))
-    row, _ = ranges_at(profile, *(column[operation] for column in (origins.thread, origins.process, origins.time)))
+    row, _ = _ranges_at(captured, *(column[operation] for column in (origins.thread, origins.process, origins.time)))
     # ranges that were open before the capture belong to the program around it
     since = origins.since[operation]
-    is_inside = (row >= 0) & (np.append(recorded["start_ns"].to_numpy(), 0)[row] >= since)
+    is_inside = (row >= 0) & (np.append(captured["start_ns"].to_numpy(), 0)[row] >= since)
     operation, row, since = operation[is_inside], row[is_inside], since[is_inside]
     if not len(operation):
-        return ranges, owner
-    count, parent = len(recorded), recorded["parent"].to_numpy()
-    keys = _with_open_around(recorded, call[operation] * count + row, since)
+        return captured[:0], operation, operation
+    keys = _with_open_around(captured, call[operation] * count + row, since)
     of_call, of_row = np.divmod(keys, count)
-    above = of_call * count + parent[of_row]
-    place = np.minimum(np.searchsorted(keys, above), len(keys) - 1)
-    has_parent = (parent[of_row] >= 0) & (keys[place] == above)
+    above = captured["parent"].to_numpy()[of_row]
+    place = np.minimum(np.searchsorted(keys, of_call * count + above), len(keys) - 1)
+    has_parent = (above >= 0) & (keys[place] == of_call * count + above)
     calls = profile.table("api_calls").iloc[of_call]
     launching, _ = ranges_at(profile, *(calls[name].to_numpy() for name in ("thread", "process", "start_ns")))
     replays = conform(
         "ranges",
-        recorded.iloc[of_row]
+        captured.iloc[of_row]
         .drop(columns=["end_thread", "number"])
         .assign(
             **{name: calls[name].to_numpy() for name in ("start_ns", "thread", "process", "pid", "tid")},
             end_ns=calls["start_ns"].to_numpy(),
             is_open=False,
         ),
-    ).assign(parent=np.where(has_parent, count + place, launching), in_graph=True)
-    owner[operation] = count + np.searchsorted(keys, call[operation] * count + row)
-    ranges = pd.concat([ranges[replays.columns], replays], ignore_index=True)
-    return _with_paths(_limit_depth(ranges.assign(level=levels(ranges["parent"].to_numpy())))), owner
+    ).assign(parent=launching, inner=np.where(has_parent, place, -1))
+    return replays, operation, np.searchsorted(keys, call[operation] * count + row)
 
 
 def _with_open_around(ranges: pd.DataFrame, key: Ints, since: Ints) -> Ints:

@@ -175,7 +175,8 @@ class Profile:
 
     `window`: the part that its report covers, as on the command line (see `nightsight.events.window`). job: facts about
     all ranks, if these are the events of only some of them. epoch_ns: the UTC time of its time 0, by the clock of its
-    machine, in ns; missing if unknown.
+    machine, in ns; missing if unknown. graphs: what another capture, or an annotation, says of the making of its CUDA
+    graphs: the tables `graph_nodes`, `ranges` and `api_calls` with the processes of this profile, and other clocks.
     """
 
     tables: Mapping[str, pd.DataFrame]
@@ -185,6 +186,7 @@ class Profile:
     window: str = "auto"
     job: Job | None = None
     epoch_ns: int | None = None
+    graphs: "Profile | None" = None
 
     def table(self, name: str) -> pd.DataFrame:
         """Return a canonical table; MissingTable with the reason if it was not captured."""
@@ -204,7 +206,7 @@ class Profile:
         environment = {name: own_facts[name] or value for name, value in asdict(added.environment).items()}
         missing = {name: why for name, why in {**added.missing, **self.missing}.items() if name not in tables}
         findings = (*self.findings, *added.findings)
-        return Profile(tables, missing, Environment(**environment), findings, self.window, self.job, self.epoch_ns)
+        return replace(self, tables=tables, missing=missing, environment=Environment(**environment), findings=findings)
 
     def why_missing(self, name: str) -> str:
         """Return why a table is missing, worded for the reader."""

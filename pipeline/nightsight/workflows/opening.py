@@ -28,6 +28,7 @@ from nightsight.workflows.attach import with_attached
 _SMALL_BYTES: Final = 60_000_000
 # these are read about as soon as the modules of a report are loaded
 _SOON_READ_BYTES: Final = 10_000_000
+_OF_NSYS: Final = ("nsys-rep", "nsys-sqlite")
 # the usual size of a row of an export
 _ROW_BYTES: Final = 50
 
@@ -37,7 +38,8 @@ class Reading:
     """How to read captures: the nsys that exports a .nsys-rep, and the size limit of an uncompressed trace in bytes.
 
     window: the part of a capture to report on, as on the command line. attach: result files of serving benchmarks.
-    is_per_file: each capture gets its own report, even if the captures are ranks of one job.
+    is_per_file: each capture gets its own report, even if the captures are ranks of one job. graphs: the capture that
+    recorded the making of CUDA graphs.
     """
 
     nsys: Path | None
@@ -46,6 +48,7 @@ class Reading:
     window: str = AUTO
     attach: tuple[Path, ...] = ()
     is_per_file: bool = False
+    graphs: Path | None = None
 
 
 def title_of(path: Path) -> str:
@@ -65,8 +68,9 @@ def open_file(path: Path, form: Format, reading: Reading) -> Source:
     if path.is_dir():
         return _open_run(path, form, reading)
     if recognize(path) == "report":
-        if reading.window != AUTO or reading.attach:
-            problem = "its window cannot be changed" if reading.window != AUTO else "figures cannot be added to it"
+        if reading.window != AUTO or reading.attach or reading.graphs:
+            added = "figures" if reading.attach else "a capture"
+            problem = f"{added} cannot be added to it" if reading.window == AUTO else "its window cannot be changed"
             raise UsageError(f"a report.json is complete: {problem}", "Pass the capture from which it was made.")
         from nightsight.render.table.layouts import refuse_incomplete  # noqa: PLC0415 (most reports are made from captures)
 
@@ -78,7 +82,7 @@ def open_file(path: Path, form: Format, reading: Reading) -> Source:
         from nightsight.workflows.analysis import analyze_profile  # noqa: PLC0415 (loaded while the capture is read)
 
         reading.progress(f"looking for causes in {path.name}")
-        chosen = with_attached(replace(with_own_gpus(profile), window=reading.window), reading.attach)
+        chosen = _prepared(profile, path, reading)
         return analyze_profile(chosen, title_of(path), form)
 
 
@@ -99,7 +103,7 @@ def _open_run(folder: Path, form: Format, reading: Reading) -> Source:
 
             profile, findings = with_replayed(timeline, replays[0])
         reading.progress(f"looking for causes in {files[0].name}")
-        chosen = with_attached(replace(with_own_gpus(profile), window=reading.window), reading.attach)
+        chosen = _prepared(profile, files[0], reading)
         if not report_file.is_file():
             return analyze_profile(chosen, title_of(files[0]), form, findings=findings)
         run = Report.from_json(report_file.read_bytes())
@@ -119,6 +123,23 @@ def _open_run(folder: Path, form: Format, reading: Reading) -> Source:
         kept = [finding for finding in run.findings if finding.severity != "advice" and finding.rule not in repeated]
         findings = by_severity((*kept, *source.report.findings))
         return replace(source, report=replace(source.report, findings=findings))
+
+
+def _prepared(profile: Profile, path: Path, reading: Reading) -> Profile:
+    """Return a profile with its window, attached files, and the making of its CUDA graphs."""
+    chosen = with_attached(replace(with_own_gpus(profile), window=reading.window), reading.attach)
+    if reading.graphs is None:
+        return chosen
+    if recognize(path) not in _OF_NSYS or recognize(reading.graphs) not in _OF_NSYS:
+        raise UsageError(
+            "--graphs joins two captures of Nsight Systems",
+            "Pass .nsys-rep files or their SQLite exports. Traces of torch.profiler name the kernels of a graph by "
+            "torch.cuda.graph_annotations.mark_kernels.",
+        )
+    from nightsight.workflows.graphs import with_graphs  # noqa: PLC0415 (few reports need it)
+
+    with profile_of(reading.graphs, reading, details=False) as graphs:
+        return with_graphs(chosen, graphs, run_name=path.name, graphs_name=reading.graphs.name)
 
 
 def is_small(path: Path) -> bool:

@@ -64,6 +64,8 @@ def render_files(
     paths = [each for path, files in captures.items() for each in (files if len(files) > 1 else [path])]
     if len(paths) > 1 and reading.attach:
         raise UsageError("--attach takes one capture", "Make the reports one by one.")
+    if len(paths) > 1 and reading.graphs:
+        raise UsageError("--graphs takes one capture", "Make the reports one by one.")
     if form.is_folder and str(output.path) == "-":
         raise UsageError(
             f"{style} consists of several files and cannot go to standard output", "Name a folder with -o."
