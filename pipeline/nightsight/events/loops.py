@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pandas as pd
 
-from nightsight.events.engine import with_engine_steps
+from nightsight.events.engine import ENGINE_STEP, with_engine_steps
 from nightsight.events.frameworks import JAX, framework_of
 from nightsight.events.launches import GPU_TABLES, launch_keys, launching_calls
 from nightsight.events.ranges import LEAST, count_instances, nested
@@ -64,8 +64,10 @@ def loops_of(profile: Profile) -> list[Loop]:
     work, all_ranges = launched_work(profile), with_engine_steps(profile.tables.get("ranges", empty("ranges")))
     ranges = all_ranges[~_is_of_library(all_ranges)]
     is_of_program = _is_of_program(ranges)
+    # a benchmark can have a range around all that a server does for a burst of requests
     loops = (
-        _range_loops(ranges[is_of_program], work)
+        _range_loops(ranges[ranges["name"] == ENGINE_STEP], work)
+        or _range_loops(ranges[is_of_program], work)
         or _optimizer_loops(ranges, work)
         or (_range_loops(ranges, work) if not is_of_program.all() else [])
         or _xla_loops(all_ranges, work)

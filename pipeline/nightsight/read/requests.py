@@ -93,7 +93,7 @@ def requests_of(files: Sequence[pd.DataFrame]) -> tuple[pd.DataFrame, tuple[str,
     columns: dict[str, Any] = {
         f"{event}_ns": nullable_integers(table[event].to_numpy()[order]) + bases for event in EVENTS if event != _AGAIN
     }
-    for name, of in (("input_tokens", ("sent", "received")), ("output_tokens", ("last_token", "last_seen"))):
+    for name, of in (("input_tokens", ("sent", "received", "tokenized")), ("output_tokens", ("last_token", "last_seen"))):
         counts = events["tokens"].where(events["event"].isin(of)).groupby(events["id"]).max()
         columns[name] = nullable_integers(counts.reindex(is_dated.index).to_numpy(dtype="float64")[order])
     preemptions = (events["event"] == _AGAIN).groupby(events["id"]).sum()

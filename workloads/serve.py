@@ -1,0 +1,499 @@
+"""Serves a language model over HTTP: continuous batching, a paged cache, CUDA graphs for decoding, prompts in chunks.
+
+Each step of the engine takes the next chunk of the prompts that wait, and the next token of all requests that generate;
+its range has the name that vLLM gives such steps. A client in another process (workloads/serve_client.py) sends the
+requests, and a step of this workload answers a burst of them. With --listen, it serves until it is terminated. --log
+writes what happened to each request, for `nightsight profile --attach`. --fault plants what slows servers down.
+"""
+
+import argparse
+import asyncio
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TextIO
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from workloads.runner import CannotRun, Step, WorkloadParser, annotate, natural, positive, require_memory, run
+
+FAULTS = {
+    "none": "nothing is planted",
+    "whole-prompts": "a prompt is not cut into chunks: all requests that generate wait for it",
+    "small-batch": "at most two requests generate at a time",
+    "slow-scheduler": "the scheduler sorts all tokens in Python before each step",
+    "sampling-syncs": "each request takes its token from the GPU on its own",
+    "eager": "no CUDA graph is recorded",
+    "few-graphs": "graphs are recorded for the smallest batches only",
+    "small-cache": "the cache is too small for the batch: requests are preempted",
+    "tokenize-in-engine": "the thread of the engine tokenizes prompts, in Python",
+}
+_BLOCK = 16  # tokens in a block of the cache
+_SMALL_BATCH = 2
+_FEW_GRAPHS = 2
+_CHUNK = 256
+# work of the planted Python loops, per token
+_ROUNDS = 40
+
+
+class Layer(nn.Module):
+    """A block of a Llama whose keys and values are in a paged cache."""
+
+    keys: torch.Tensor
+    values: torch.Tensor
+
+    def __init__(self, options: argparse.Namespace, blocks: int) -> None:
+        super().__init__()
+        dim, self.heads, self.size = options.dim, options.heads, options.dim // options.heads
+        self.before_attention, self.before_mlp = nn.RMSNorm(dim), nn.RMSNorm(dim)
+        self.qkv, self.projection = nn.Linear(dim, 3 * dim, bias=False), nn.Linear(dim, dim, bias=False)
+        self.gate_up, self.down = nn.Linear(dim, 8 * dim, bias=False), nn.Linear(4 * dim, dim, bias=False)
+        cache = torch.zeros(blocks * _BLOCK, self.heads, self.size)
+        self.register_buffer("keys", cache, persistent=False)
+        self.register_buffer("values", cache.clone(), persistent=False)
+
+    def forward(self, x: torch.Tensor, batch: "Batch") -> torch.Tensor:
+        """Map (sequences, tokens, dim) to the same shape."""
+        query, key, value = self.qkv(self.before_attention(x)).unflatten(-1, (3, self.heads, self.size)).unbind(-3)
+        query, key = batch.rotate(query), batch.rotate(key)
+        slots = batch.slots.flatten()
+        self.keys.index_copy_(0, slots, key.flatten(0, 1))
+        self.values.index_copy_(0, slots, value.flatten(0, 1))
+        keys, values = (cache[batch.seen].transpose(1, 2) for cache in (self.keys, self.values))
+        attended = functional.scaled_dot_product_attention(query.transpose(1, 2), keys, values, attn_mask=batch.visible)
+        x = x + self.projection(attended.transpose(1, 2).flatten(2))
+        gate, up = self.gate_up(self.before_mlp(x)).chunk(2, dim=-1)
+        result: torch.Tensor = x + self.down(functional.silu(gate) * up)
+        return result
+
+
+@dataclass
+class Batch:
+    """What the layers need to know about (sequences, tokens): positions, places in the cache, what is attended to.
+
+    slots: where each token is kept. seen: (sequences, length), the places of all tokens up to the longest context.
+    """
+
+    positions: torch.Tensor
+    slots: torch.Tensor
+    seen: torch.Tensor
+
+    def __post_init__(self) -> None:
+        every = torch.arange(self.seen.shape[1], device=self.seen.device)
+        self.visible = (every <= self.positions[..., None])[:, None]
+
+    def rotate(self, x: torch.Tensor) -> torch.Tensor:
+        """Apply rotary position embeddings to (sequences, tokens, heads, size)."""
+        half = x.shape[-1] // 2
+        frequency = 10_000.0 ** (-torch.arange(half, device=x.device) / half)
+        angle = (self.positions[..., None, None] * frequency).to(torch.float32)
+        cosine, sine = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
+        first, second = x.chunk(2, dim=-1)
+        return torch.cat((first * cosine - second * sine, second * cosine + first * sine), dim=-1)
+
+
+class Llama(nn.Module):
+    """The model, decoder-only."""
+
+    def __init__(self, options: argparse.Namespace, blocks: int) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(options.vocab, options.dim)
+        self.layers = nn.ModuleList(Layer(options, blocks) for _ in range(options.layers))
+        self.norm, self.head = nn.RMSNorm(options.dim), nn.Linear(options.dim, options.vocab, bias=False)
+
+    def forward(self, tokens: torch.Tensor, batch: Batch) -> torch.Tensor:
+        """Return the logits of the token after the last one of each sequence, (sequences, vocab)."""
+        x = self.tokens(tokens)
+        for layer in self.layers:
+            x = layer(x, batch)
+        logits: torch.Tensor = self.head(self.norm(x[:, -1]))
+        return logits
+
+
+@dataclass(eq=False)
+class Request:
+    """A request. tokens: its prompt, then the answer; blocks: its part of the cache; done: how many tokens are in it.
+
+    After a preemption, all tokens are computed again.
+    """
+
+    name: str
+    text: str
+    limit: int
+    answer: asyncio.Queue[int | None]
+    tokens: list[int] = field(default_factory=list)
+    prompt: int = 0
+    blocks: list[int] = field(default_factory=list)
+    done: int = 0
+
+    @property
+    def missing(self) -> int:
+        """The number of tokens that are not in the cache; the last one is computed to get the next."""
+        return len(self.tokens) - self.done
+
+    @property
+    def generates(self) -> bool:
+        """Whether only the latest token of the answer is missing."""
+        return self.missing == 1 and len(self.tokens) > self.prompt
+
+    def slots(self, positions: range) -> list[int]:
+        """Return the places of tokens in the cache."""
+        return [self.blocks[position // _BLOCK] * _BLOCK + position % _BLOCK for position in positions]
+
+
+class Log:
+    """Writes the events of requests, a line each; nothing without a file."""
+
+    def __init__(self, file: TextIO | None) -> None:
+        self._file = file
+
+    def note(self, request: str, event: str, tokens: int | None = None) -> None:
+        """Write that something has just happened."""
+        if self._file:
+            line = {"id": request, "event": event, "time_ns": time.time_ns()}
+            self._file.write(json.dumps(line if tokens is None else line | {"tokens": tokens}) + "\n")
+
+
+class Engine:
+    """Schedules requests, and runs the model for them step by step."""
+
+    def __init__(self, options: argparse.Namespace, log: Log) -> None:
+        self.log, self.fault, self.device, self.vocab = log, options.fault, options.device, options.vocab
+        self.longest = options.prompt + options.tokens
+        self.most = min(options.batch, _SMALL_BATCH) if self.fault == "small-batch" else options.batch
+        self.chunk = self.longest if self.fault == "whole-prompts" else options.chunk
+        self.table = -(-self.longest // _BLOCK)
+        # block 0 takes what padding writes
+        count = self.table * (max(options.batch // 2, 1) if self.fault == "small-cache" else options.batch)
+        self.free = deque(range(1, count + 1))
+        self.model = Llama(options, count + 1)
+        self.model.to(device=self.device, dtype=getattr(torch, options.dtype)).eval()
+        self.arrived: deque[Request] = deque()
+        self.has_arrived = threading.Event()
+        self.waiting: deque[Request] = deque()
+        self.running: list[Request] = []
+        self.finished = 0
+        self.deliver: Callable[[list[tuple[Request, int, bool]]], object] = _deliver
+        with torch.inference_mode():
+            self.graphs = dict(self._recorded()) if self.device == "cuda" and self.fault != "eager" else {}
+
+    def submit(self, request: Request) -> None:
+        """Take up a request, from any thread."""
+        self.log.note(request.name, "received")
+        if self.fault != "tokenize-in-engine":
+            self._tokenize(request)
+        self.arrived.append(request)
+        self.has_arrived.set()
+
+    def serve(self, count: int | None = None) -> None:
+        """Run until that many requests have been answered; without a number, until the process ends."""
+        until = None if count is None else self.finished + count
+        with torch.inference_mode():
+            while until is None or self.finished < until:
+                if self.arrived or self.waiting or self.running:
+                    self.step()
+                else:
+                    self.has_arrived.wait(0.05)
+                    self.has_arrived.clear()
+
+    def step(self) -> None:
+        """Schedule, and run the model once."""
+        with annotate("schedule"):
+            chunks = self._schedule()
+            decoding = [request for request in self.running if request.generates]
+        tokens, count = sum(size for _, size in chunks), len(decoding)
+        with annotate(f"execute_context_{len(chunks)}({tokens})_generation_{count}({count})"):
+            complete, logits = list(decoding), [self._decode(decoding)] if decoding else []
+            for request, size in chunks:
+                of_last = self._prefill(request, size)
+                if not request.missing:
+                    complete.append(request)
+                    logits.append(of_last)
+            with annotate("sample"):
+                chosen = self._sample(torch.cat(logits)) if logits else []
+        with annotate("output"):
+            self._answer(complete, chosen)
+
+    def _schedule(self) -> list[tuple[Request, int]]:
+        """Take up and preempt requests; return the prompts to work on, each with its next number of tokens."""
+        while self.arrived:
+            request = self.arrived.popleft()
+            if not request.tokens:
+                with annotate("tokenize"):
+                    self._tokenize(request)
+                    _work(request.prompt)
+            self.waiting.append(request)
+        if self.fault == "slow-scheduler":
+            _work(sum(len(request.tokens) for request in (*self.running, *self.waiting)) // _BLOCK)
+        for request in list(self.running):
+            # the latest request makes room for those before it
+            while request in self.running and not self._reserve(request):
+                self._preempt(self.running[-1])
+        while self.waiting and len(self.running) < self.most and self._reserve(self.waiting[0]):
+            request = self.waiting.popleft()
+            self.log.note(request.name, "scheduled")
+            self.running.append(request)
+        chunks, left = [], self.chunk
+        for request in self.running:
+            if left and not request.generates:
+                chunks.append((request, min(request.missing, left)))
+                left -= chunks[-1][1]
+        return chunks
+
+    def _reserve(self, request: Request) -> bool:
+        """Give a request the blocks for all of its tokens; False if there are too few."""
+        needed = -(-len(request.tokens) // _BLOCK) - len(request.blocks)
+        if needed > len(self.free):
+            return False
+        request.blocks += [self.free.popleft() for _ in range(needed)]
+        return True
+
+    def _preempt(self, request: Request) -> None:
+        self.log.note(request.name, "preempted")
+        self.running.remove(request)
+        self._release(request)
+        self.waiting.appendleft(request)
+
+    def _release(self, request: Request) -> None:
+        self.free.extend(request.blocks)
+        request.blocks, request.done = [], 0
+
+    def _prefill(self, request: Request, size: int) -> torch.Tensor:
+        """Compute the next tokens of a prompt; return the logits after the last of them, (1, vocab)."""
+        until = request.done + size
+        seen = request.slots(range(until))
+        flat = self._upload([*request.tokens[request.done : until], *range(request.done, until), *seen])
+        tokens, positions = flat[: 2 * size].view(2, 1, size)
+        places = flat[2 * size :]
+        request.done = until
+        logits: torch.Tensor = self.model(tokens, Batch(positions, places[-size:][None], places[None]))
+        return logits
+
+    def _decode(self, requests: Sequence[Request]) -> torch.Tensor:
+        """Compute the latest token of each request; return the logits after it, (requests, vocab)."""
+        count = len(requests)
+        size = next((size for size in sorted(self.graphs) if size >= count), count)
+        padding = [0] * (size - count)
+        columns = (
+            [request.tokens[-1] for request in requests],
+            [request.done for request in requests],
+            [request.slots(range(request.done, request.done + 1))[0] for request in requests],
+        )
+        tables = [block for request in requests for block in request.blocks + [0] * (self.table - len(request.blocks))]
+        flat = [value for column in columns for value in column + padding] + tables + padding * self.table
+        for request in requests:
+            request.done += 1
+        if size not in self.graphs:
+            return self._decoded(self._upload(flat), size)
+        graph, given, logits = self.graphs[size]
+        given.copy_(self._upload(flat))
+        graph.replay()
+        return logits[:count]
+
+    def _decoded(self, flat: torch.Tensor, size: int) -> torch.Tensor:
+        tokens, positions, slots = flat[: 3 * size].view(3, size, 1)
+        blocks = flat[3 * size :].view(size, self.table, 1)
+        seen = (blocks * _BLOCK + torch.arange(_BLOCK, device=flat.device)).flatten(1)
+        logits: torch.Tensor = self.model(tokens, Batch(positions, slots, seen))
+        return logits
+
+    def _recorded(self) -> Iterator[tuple[int, tuple[torch.cuda.CUDAGraph, torch.Tensor, torch.Tensor]]]:
+        """Yield a graph of a decode step for each size of a batch, with its input and its output."""
+        sizes = [size for size in (1, 2, 4, 8, 16, 32, 64, 128, 256) if size < self.most] + [self.most]
+        aside = torch.cuda.Stream()
+        for size in sizes[:_FEW_GRAPHS] if self.fault == "few-graphs" else sizes:
+            given = torch.zeros(size * (3 + self.table), dtype=torch.int64, device=self.device)
+            aside.wait_stream(torch.cuda.current_stream())
+            # libraries allocate memory in their first calls, which a graph cannot record
+            with torch.cuda.stream(aside):
+                for _ in range(2):
+                    self._decoded(given, size)
+            torch.cuda.current_stream().wait_stream(aside)
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                logits = self._decoded(given, size)
+            yield size, (graph, given, logits)
+
+    def _upload(self, values: list[int]) -> torch.Tensor:
+        """Return whole numbers on the device, without waiting for it."""
+        given = torch.tensor(values)
+        return given.pin_memory().to(self.device, non_blocking=True) if self.device == "cuda" else given
+
+    def _sample(self, logits: torch.Tensor) -> list[int]:
+        """Return a random token for each row, by its probability."""
+        if self.fault == "sampling-syncs":
+            return [int(_choice(row)) for row in logits]
+        tokens: list[int] = _choice(logits).tolist()
+        return tokens
+
+    def _answer(self, requests: Sequence[Request], tokens: Sequence[int]) -> None:
+        """Add a token to the answer of each request; those that have all are done."""
+        answers = []
+        for request, token in zip(requests, tokens, strict=True):
+            request.tokens.append(token)
+            count = len(request.tokens) - request.prompt
+            if count == 1:
+                self.log.note(request.name, "first_token")
+            if is_last := count >= request.limit:
+                self.log.note(request.name, "last_token", count)
+                self.running.remove(request)
+                self._release(request)
+                self.finished += 1
+            answers.append((request, token, is_last))
+        self.deliver(answers)
+
+    def _tokenize(self, request: Request) -> None:
+        request.tokens = [sum(map(ord, word)) % self.vocab for word in request.text.split()]
+        request.prompt = len(request.tokens)
+        self.log.note(request.name, "tokenized", request.prompt)
+
+
+def _choice(logits: torch.Tensor) -> torch.Tensor:
+    # the maximum of quotients with exponential noise has the given probabilities, and needs no wait for the GPU
+    probabilities = logits.float().softmax(-1)
+    return (probabilities / torch.empty_like(probabilities).exponential_()).argmax(-1)
+
+
+def _work(tokens: int) -> None:
+    """Spend time in Python for each token, as a slow scheduler or tokenizer does."""
+    for token in range(tokens):
+        sum(range(_ROUNDS + token % 2))
+
+
+class Front:
+    """The HTTP server, in a thread: a request is a JSON object; the answer has a line for each token."""
+
+    def __init__(self, engine: Engine, port: int) -> None:
+        self._engine, self._loop = engine, asyncio.new_event_loop()
+        self._server = self._loop.run_until_complete(asyncio.start_server(self._handle, "127.0.0.1", port))
+        self.port: int = self._server.sockets[0].getsockname()[1]
+        engine.deliver = lambda answers: self._loop.call_soon_threadsafe(_deliver, answers)
+        threading.Thread(target=self._loop.run_forever, daemon=True).start()
+
+    async def _handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            head = (await reader.readuntil(b"\r\n\r\n")).lower()
+            length = int(head.partition(b"content-length:")[2].split()[0])
+            request = self._request(json.loads(await reader.readexactly(length)))
+        except (ValueError, KeyError, TypeError, IndexError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            writer.write(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n")
+            writer.close()
+            return
+        self._engine.submit(request)
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n")
+        while (token := await request.answer.get()) is not None:
+            writer.write(b"%d\n" % token)
+        writer.close()
+
+    def _request(self, document: Mapping[str, Any]) -> Request:
+        text, limit = str(document["prompt"]), int(document["max_tokens"])
+        if not 0 < limit <= self._engine.longest - len(text.split()) or not text.split():
+            raise ValueError("the request does not fit")
+        return Request(str(document["id"]), text, limit, asyncio.Queue())
+
+
+def _deliver(answers: Sequence[tuple[Request, int, bool]]) -> None:
+    for request, token, is_last in answers:
+        request.answer.put_nowait(token)
+        if is_last:
+            request.answer.put_nowait(None)
+
+
+def main() -> None:
+    """Run the workload with the options on the command line."""
+    parser = WorkloadParser(__doc__)
+    faults = "; ".join(f"{name}: {what}" for name, what in FAULTS.items())
+    parser.add_argument(
+        "--fault", choices=tuple(FAULTS), default="none", help=f"{faults} (default: %(default)s)"
+    )
+    parser.add_argument("--requests", type=positive, default=64, help="in a burst (default: %(default)s, 4 on a CPU)")
+    parser.add_argument(
+        "--rate", type=natural, default=0, help="requests per second, 0: all at once (default: %(default)s)"
+    )
+    parser.add_argument("--batch", type=positive, default=32, help="most requests of a step (default: %(default)s)")
+    parser.add_argument("--chunk", type=positive, default=_CHUNK, help="prompt tokens of a step (default: %(default)s)")
+    parser.add_argument(
+        "--prompt", type=positive, default=512, help="longest prompt in tokens (default: %(default)s, 16 on a CPU)"
+    )
+    parser.add_argument(
+        "--tokens", type=positive, default=128, help="longest answer (default: %(default)s, 8 on a CPU)"
+    )
+    parser.add_argument("--layers", type=positive, default=16, help="blocks (default: %(default)s, 2 on a CPU)")
+    parser.add_argument(
+        "--dim", type=positive, default=2048, help="numbers per token (default: %(default)s, 64 on a CPU)"
+    )
+    parser.add_argument("--heads", type=positive, default=16, help="heads (default: %(default)s, 4 on a CPU)")
+    parser.add_argument(
+        "--vocab", type=positive, default=32000, help="different tokens (default: %(default)s, 256 on a CPU)"
+    )
+    parser.add_argument(
+        "--dtype",
+        choices=("float32", "float16", "bfloat16"),
+        default="bfloat16",
+        help="type of the numbers (default: %(default)s, float32 on a CPU)",
+    )
+    parser.add_argument("--log", type=Path, metavar="FOLDER", help="write server.jsonl and client.jsonl there")
+    parser.add_argument("--listen", type=natural, metavar="PORT", help="serve other clients until terminated")
+    on_cpu = {"requests": 4, "batch": 4, "chunk": 8, "prompt": 16, "tokens": 8, "layers": 2, "dim": 64, "heads": 4}
+    figures: list[Mapping[str, float]] = []
+    with ExitStack() as stack:
+        run(
+            parser,
+            lambda options: prepare(options, figures, stack),
+            on_cpu={**on_cpu, "vocab": 256, "dtype": "float32"},
+            serving=lambda _: figures[-1],
+        )
+
+
+def prepare(options: argparse.Namespace, figures: list[Mapping[str, float]], stack: ExitStack) -> Step:
+    """Start the server and its client; return a step that answers a burst, and adds the client's figures."""
+    _refuse(options)
+    log = Log(None)
+    if options.log:
+        options.log.mkdir(parents=True, exist_ok=True)
+        log = Log(stack.enter_context((options.log / "server.jsonl").open("w", encoding="utf-8")))
+    engine = Engine(options, log)
+    front = Front(engine, options.listen or 0)
+    if options.listen is not None:
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+        print(f"serving on port {front.port}", flush=True)
+        engine.serve()
+    given = {name: getattr(options, name) for name in ("requests", "rate", "prompt", "tokens", "seed")}
+    command = [sys.executable, "-m", "workloads.serve_client", f"--port={front.port}", "--on-demand"]
+    command += [f"--{name}={value}" for name, value in given.items()]
+    command += [f"--log={options.log / 'client.jsonl'}"] if options.log else []
+    root, pipe = Path(__file__).parents[1], subprocess.PIPE
+    client = stack.enter_context(subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, cwd=root))
+
+    def step() -> None:
+        assert client.stdin
+        assert client.stdout
+        print("go", file=client.stdin, flush=True)
+        engine.serve(options.requests)
+        figures.append(json.loads(client.stdout.readline()))
+
+    return step
+
+
+def _refuse(options: argparse.Namespace) -> None:
+    if options.dim % (2 * options.heads):
+        raise CannotRun(f"{options.heads} heads cannot share {options.dim} numbers in pairs: give another --dim")
+    most = options.batch * (options.prompt + options.tokens + _BLOCK)
+    parameters = options.dim * (16 * options.layers * options.dim + 2 * options.vocab)
+    # attention gathers keys and values of a layer
+    kept = 2 * (options.layers + 1) * most * options.dim
+    require_memory(getattr(torch, options.dtype).itemsize * (parameters + kept), options.device)
+
+
+if __name__ == "__main__":
+    main()
