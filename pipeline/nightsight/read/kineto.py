@@ -47,6 +47,7 @@ from nightsight.tables import (
     conform,
     empty,
     innermost_of,
+    integers,
     nullable_integers,
     renamed,
     used_devices,
@@ -180,6 +181,7 @@ class _Trace(TraceEvents):
             "diagnostics": empty("diagnostics"),
             "ranks": self._ranks(tables),
         }
+        graphs = _annotated(tables)
         missing = _NEVER | dict.fromkeys(OF_REPLAY, NOT_REPLAYED) | self._not_recorded(tables)
         missing["compilations"] = NOT_COMPILED
         tables = {name: conform(name, table) for name, table in tables.items() if name not in missing}
@@ -187,7 +189,8 @@ class _Trace(TraceEvents):
             self.findings.append(unreadable_fields(self.wrong_types))
         if communication := self._missing_communication(tables):
             self.findings.append(communication)
-        return Profile(tables, missing, self._environment(tables), tuple(self.findings), epoch_ns=self._epoch())
+        environment, findings = self._environment(tables), tuple(self.findings)
+        return Profile(tables, missing, environment, findings, epoch_ns=self._epoch(), graphs=graphs)
 
     @cached_property
     def distributed(self) -> Mapping[str, Any]:
@@ -409,6 +412,32 @@ def _memory_ops(trace: _Trace) -> Frame:
     if unknown := int(size.isna().sum()):
         trace.findings.append(_SIZELESS.filled(count=unknown, total=len(size)))
     return frame.assign(operation=operation, source_kind=source, target_kind=target, bytes=size)
+
+
+def _annotated(tables: Mapping[str, Frame]) -> Profile | None:
+    """Return the labels of nodes of CUDA graphs as a recording of their making: one range after the other.
+
+    A node with several labels has none: its id was used again for another graph.
+    """
+    columns = ["process", "graph_node", "label"]
+    marked = pd.concat([frame.loc[frame["label"].notna(), columns] for frame in (tables[name] for name in _GPU_TABLES)])
+    if not len(marked):
+        return None
+    nodes = pd.DataFrame({"process": integers(marked["process"]), "node": integers(marked["graph_node"])})
+    nodes = nodes.assign(label=marked["label"].to_numpy(dtype=object)).query("node >= 0").drop_duplicates()
+    nodes = nodes[~nodes.duplicated(["process", "node"], keep=False)].reset_index(drop=True)
+    number, labels = pd.factorize(nodes["label"])
+    # a range begins before its nodes, and each capture before all ranges
+    nodes = nodes.assign(thread=nodes["process"], pid=nodes["process"], tid=nodes["process"], start_ns=3 * number + 2)
+    ranges = nodes.assign(start_ns=3 * number + 1, end_ns=3 * number + 3, number=number).drop_duplicates(
+        ["process", "number"]
+    )
+    ranges = ranges.assign(name=labels[ranges["number"]], end_thread=None, domain="", style=ANNOTATION, is_open=False)
+    calls = nodes.drop_duplicates("process").assign(
+        start_ns=0, end_ns=0, name="cudaStreamBeginCapture", layer="runtime"
+    )
+    made = {"ranges": ranges, "graph_nodes": nodes.assign(original=None), "api_calls": calls.assign(correlation=None)}
+    return Profile({name: conform(name, table) for name, table in made.items()})
 
 
 def _memory_usage(trace: _Trace) -> Frame:

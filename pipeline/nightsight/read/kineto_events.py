@@ -45,6 +45,9 @@ _OLD_CATEGORIES: Final = {
 _OLD_THREAD: Final = re.compile(r"(?:stream )?(\d{1,18})")
 _STEP: Final = "ProfilerStep"
 _OPERATOR: Final = re.compile(r"\w+::|detach_?$|record_param_comms$|.*(?:Backward\d*|AccumulateGrad)$", re.DOTALL)
+# the name of an annotation, and what torchtitan writes
+_LABELS: Final = ("name", "module_fqn")
+_HALF_ID: Final = 1 << 32
 _CALL: Final = re.compile(r"(?:cuda|hip|cu)[A-Z][a-z]\w*")
 _ADDRESS: Final = re.compile(r"0x[0-9a-f]{1,16}")
 NO_CATEGORY: Final = "events without a category"
@@ -236,7 +239,8 @@ class TraceEvents:
             ids = {name: self.numbers(placed, name) for name in ("device", "stream", "correlation")}
             untimed = pd.DataFrame(ids).dropna(subset=["device", "stream"])
             self.untimed.append(untimed.assign(context=0, start_ns=None))
-        node = self.numbers(arguments, "graph node id")
+        node = self._nodes(arguments)
+        labels = [node_label(fields) for fields in arguments] if node.notna().any() else [None] * len(rows)
         return (
             rows,
             arguments,
@@ -245,9 +249,24 @@ class TraceEvents:
                 context=self._contexts(arguments),
                 stream=self.required(arguments, "stream").to_numpy(),
                 correlation=self.numbers(arguments, "correlation"),
-                graph_node=node.mask(node == 0),
+                graph_node=node,
+                label=pd.Series(labels, dtype=object),
             ),
         )
+
+    def _nodes(self, arguments: Rows) -> "pd.Series[int]":
+        """Return the node of a CUDA graph that each operation is; the upper half of its id is that of the graph.
+
+        In torch 2.14 and later, the monitor of CUPTI writes both halves separately.
+        """
+        node = self.numbers(arguments, "graph node id")
+        if not node.notna().any():
+            return node
+        graph = self.numbers(arguments, "graph id").fillna(0)
+        is_half = ((graph > 0) & (graph < _HALF_ID >> 1) & (node >= 0) & (node < _HALF_ID)).fillna(value=False)
+        # other numbers could overflow
+        node = node.where(~is_half, graph.where(is_half, 0) * _HALF_ID + node.where(is_half, 0))
+        return node.mask(node == 0)
 
     def _contexts(self, arguments: Rows) -> "pd.Series[int]":
         """Return the context of each operation: a number, or, for Intel's GPUs, an address, which is numbered here."""
@@ -259,6 +278,21 @@ class TraceEvents:
                 {"context": number.get(value, value) if isinstance(value, str) else value} for value in contexts
             ]
         return self.numbers(arguments, "context").fillna(0)
+
+
+def node_label(fields: Fields) -> str | None:
+    """Return what `torch.cuda.graph_annotations.mark_kernels` says of a node of a CUDA graph, if anything.
+
+    Exporters write it as `annotation`, a text or fields, or write its fields among the arguments.
+    """
+    annotation = fields.get("annotation")
+    parts = annotation if isinstance(annotation, list) else [annotation]
+    merged: dict[str, object] = dict(fields)
+    for part in parts:
+        # of nested annotations, the inner one comes last
+        merged |= part if isinstance(part, dict) else {"name": part} if isinstance(part, str) else {}
+    label = next((value for key in _LABELS if isinstance(value := merged.get(key), str) and value.strip()), None)
+    return f"{label} (backward)" if label and merged.get("autograd_phase") == "backward" else label
 
 
 def distinct(events: Rows) -> Rows:

@@ -81,6 +81,8 @@ _OF_ARGUMENTS: Final[Mapping[str, _Clean]] = {
     **dict.fromkeys(("wait_on_cuda_event_id", "wait_on_cuda_event_record_corr_id", "wait_on_stream"), _NUMBER),
     **dict.fromkeys(("Input Dims", "Input Strides"), _NUMBER),
     **dict.fromkeys(("Input type", "Concrete Inputs"), _content),
+    # of nodes of CUDA graphs
+    **dict.fromkeys(("annotation", "module_fqn", "autograd_phase"), _content),
     **dict.fromkeys(("Collective name", "dtype", "Process Group Name", "Process Group Description"), _content),
     "Process Group Ranks": _matching(_RANKS),
     "Call stack": lambda private, text: ";".join(_frame(private, frame) for frame in text.split(";")),
