@@ -234,7 +234,7 @@ def test_every_table_leads_to_the_timeline_but_for_those_whose_rows_are_not_in_i
         "compilations",
     }
     assert without == names | {
-        *("collectives", "ranks", "serving", "range_counters", "sends", "pipeline_stages", "all_to_all"),
+        *("collectives", "ranks", "serving", "range_counters", "sends", "pipeline_stages", "all_to_all", "streams"),
     }
 
 

@@ -1,6 +1,6 @@
 """Finds when each device was idle: the longest gaps with their causes, and the utilization over the window."""
 
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pandas as pd
@@ -8,12 +8,10 @@ import pandas as pd
 from nightsight.analyze.analysis import Analysis, Table
 from nightsight.analyze.ranges.callers import call_paths
 from nightsight.analyze.split import devices_at_work, idle_causes
-from nightsight.events.names import GRAPH, operation_names
-from nightsight.events.timeline import Timeline, busy_spans, by_device
+from nightsight.events.timeline import Timeline, busy_spans, by_device, names_of
 from nightsight.intervals import Ints, Spans, covered, divided, gaps
 from nightsight.results.categories import IDLE
 from nightsight.results.gpu import GPU_GAPS, GPU_UTILIZATION
-from nightsight.tables import categorical
 
 STRETCHES: Final = 30
 # a window has room for at most 100 gaps of 1 %, so advice sees all gaps that it counts as long
@@ -43,8 +41,8 @@ def gpu_gaps(timeline: Timeline) -> Table:
         "share_pct": 100.0 * length / window.length_ns,
         "cause": np.array(IDLE, dtype=object)[which],
         "cause_pct": 100.0 * share / length,
-        "before": _names(timeline, before),
-        "after": _names(timeline, after),
+        "before": names_of(timeline, before),
+        "after": names_of(timeline, after),
         "path": call_paths(timeline, np.append(timeline.operations.call, -1)[after]),
     }
     rows = pd.DataFrame(columns)[GPU_GAPS.column_names].sort_values(
@@ -90,18 +88,6 @@ def _neighbors(timeline: Timeline, of_device: Ints, start: Ints, end: Ints) -> t
     after = np.searchsorted(operations.start[by_start], end, side="left")
     # without an operation before, the index is -1; without one after, the length: both find the appended -1
     return np.append(by_end, -1)[before], np.append(by_start, -1)[after]
-
-
-def _names(timeline: Timeline, position: Ints) -> "pd.Categorical[Any]":
-    """Return the names of operations by position; the empty text for -1."""
-    tables = timeline.profile.tables
-    kernels, copies = tables["kernels"]["name"].cat, tables["memory_ops"]["operation"].cat
-    values = np.array([*kernels.categories, *operation_names(copies.categories), GRAPH, ""], dtype=object)
-    # positions run over kernels, memory operations and graphs; -1 finds the last code, the empty text
-    graphs = np.full(len(timeline.operations.kind) - len(kernels.codes) - len(copies.codes), len(values) - 2)
-    copied_codes = copies.codes.to_numpy(dtype=np.int64) + len(kernels.categories)
-    codes = np.concatenate([kernels.codes, copied_codes, graphs, [len(values) - 1]])
-    return categorical(values, codes[position])
 
 
 ANALYSES: Final = (

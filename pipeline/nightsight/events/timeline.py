@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from nightsight.events.launches import GPU_TABLES, launch_keys, launching_calls
-from nightsight.events.names import GRAPH
+from nightsight.events.names import GRAPH, operation_names
 from nightsight.events.window import GPU_WORK, RECORDED, Window, chosen_window
 from nightsight.intervals import Flags, Ints, Spans, clipped_union
 from nightsight.model.report import Profile
@@ -200,6 +200,18 @@ def operation_column(timeline: Timeline, column: str) -> Ints:
     tables = timeline.profile.tables
     columns = [tables[name][column].to_numpy(dtype=np.int64, na_value=-1) for name in GPU_TABLES if name in tables]
     return compact(np.concatenate([np.empty(0, dtype=np.int64), *columns]))
+
+
+def names_of(timeline: Timeline, position: Ints) -> "pd.Categorical[Any]":
+    """Return the names of operations by their position in `Timeline.operations`; the empty text for -1."""
+    tables = timeline.profile.tables
+    kernels, copies = tables["kernels"]["name"].cat, tables["memory_ops"]["operation"].cat
+    values = np.array([*kernels.categories, *operation_names(copies.categories), GRAPH, ""], dtype=object)
+    # positions run over kernels, memory operations and graphs; -1 finds the last code, the empty text
+    graphs = np.full(len(timeline.operations.kind) - len(kernels.codes) - len(copies.codes), len(values) - 2)
+    copied_codes = copies.codes.to_numpy(dtype=np.int64) + len(kernels.categories)
+    codes = np.concatenate([kernels.codes, copied_codes, graphs, [len(values) - 1]])
+    return categorical(values, codes[position])
 
 
 def positions(values: Ints) -> dict[int, Ints]:

@@ -202,6 +202,36 @@ SLOW_COPIES: Final = Entry(
     jump="call",
 )
 
+STREAMS: Final = Entry(
+    "streams",
+    "Streams",
+    "Work on each stream of a GPU, and how much of it ran at the same time as work on other streams. Work on one "
+    "stream runs in order; only work on different streams can overlap. Migrations of managed memory use no stream.",
+    OPERATION_TABLES,
+    (
+        DEVICE,
+        Column("pid", WHOLE, "process ID; missing if no launching call was recorded"),
+        Column("stream", WHOLE, "the number of the stream in the capture"),
+        Column("kernels", WHOLE, "kernels that ran in the window", is_plain=True),
+        Column("copies", WHOLE, "copies and memsets that ran in the window"),
+        Column("graph_launches", WHOLE, "CUDA graphs traced as a whole", is_optional=True),
+        Column("busy_ns", WHOLE, "time of the window in which the stream had work running", is_plain=True),
+        Column("busy_pct", NUMBER, "the same in percent of the window"),
+        Column("overlap_ns", WHOLE, "the part of it in which another stream of the GPU had work running, too"),
+        Column("overlap_pct", NUMBER, "the same in percent of the time in which the stream had work running"),
+        Column("main_operation", TEXT, "the operation with the most time on the stream"),
+        Column("main_operation_pct", NUMBER, "its time in percent of the time of all operations on the stream"),
+    ),
+    rows="streams",
+    header="Stream",
+    named_by="stream",
+    group=GPU,
+    short="streams",
+    bars=("busy_pct", "overlap_pct"),
+    constant=("device", "pid"),
+    kernels=("main_operation",),
+)
+
 GPU_PEAKS: Final = Entry(
     "gpu_peaks",
     "Peaks",

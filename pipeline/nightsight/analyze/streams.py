@@ -1,0 +1,101 @@
+"""The work on each stream of a GPU, and the part of it that overlaps work on other streams."""
+
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from nightsight.analyze.analysis import Analysis, Table
+from nightsight.events.timeline import Timeline, names_of, operation_column, positions
+from nightsight.intervals import Floats, Ints, Spans, clipped_union, covered, depth, length
+from nightsight.results.gpu import STREAMS
+from nightsight.tables import nullable_integers
+
+# each context of each process numbers its streams
+_KEYS: Final = ["device", "process", "context", "stream"]
+
+
+def streams(timeline: Timeline) -> Table:
+    """Return one row per stream with work in the window: by device, the longest busy time first; clipped to it."""
+    operations, window = timeline.operations, timeline.window
+    is_inside = (operations.start < window.end_ns) & (operations.end > window.start_ns) & timeline.is_launched
+    rows = np.flatnonzero(is_inside)
+    if not len(rows):
+        return Table(STREAMS.empty())
+    columns = pd.DataFrame({name: operation_column(timeline, name)[rows] for name in _KEYS})
+    stream = np.asarray(columns.groupby(_KEYS).ngroup(), dtype=np.int64)
+    by_stream = {number: rows[of_stream] for number, of_stream in positions(stream).items()}
+    bounds = (window.start_ns, window.end_ns)
+    spans = [clipped_union(operations.start[work], operations.end[work], bounds) for work in by_stream.values()]
+    first = np.array([work[0] for work in by_stream.values()])
+    device = operations.device[first]
+    busy_ns = np.array([length(busy) for busy in spans])
+    counts = np.zeros((len(spans), 3), dtype=np.int64)
+    np.add.at(counts, (stream, operations.kind[rows]), 1)
+    overlap_ns = _overlaps(spans, device)
+    main = _main_operations(timeline, rows, stream)
+    table = pd.DataFrame(
+        {
+            "device": device,
+            "pid": _pids(timeline, by_stream),
+            "stream": operations.stream[first],
+            "kernels": counts[:, 0],
+            "copies": counts[:, 1],
+            "graph_launches": counts[:, 2],
+            "busy_ns": busy_ns,
+            "busy_pct": _percent(busy_ns, window.length_ns),
+            "overlap_ns": overlap_ns,
+            "overlap_pct": _percent(overlap_ns, busy_ns),
+            "main_operation": main["name"],
+            "main_operation_pct": main["pct"],
+        }
+    )
+    if not counts[:, 2].any():
+        table = table.drop(columns="graph_launches")
+    order = ["device", "busy_ns", "pid", "stream"]
+    return Table(table.sort_values(order, ascending=[True, False, True, True], ignore_index=True))
+
+
+def _percent(part: Ints, whole: Ints | int) -> Floats:
+    """Return each part in percent; NaN for the part of nothing: some captures have operations without a duration."""
+    return np.where(whole == 0, np.nan, 100.0 * part / np.maximum(whole, 1))
+
+
+def _overlaps(spans: list[Spans], device: Ints) -> Ints:
+    """Return for each stream how long another stream of its device had work, too, in ns. `spans`: its busy time."""
+    overlap_ns = np.zeros(len(spans), dtype=np.int64)
+    for of_device in positions(device).values():
+        start, end = (np.sort(np.concatenate([spans[place][side] for place in of_device])) for side in (0, 1))
+        edges = np.unique(np.concatenate((start, end)))
+        is_shared = depth(start, end, edges[:-1]) > 1
+        shared = edges[:-1][is_shared], edges[1:][is_shared]
+        overlap_ns[of_device] = [covered(shared, *spans[place]).sum() for place in of_device]
+    return overlap_ns
+
+
+def _pids(timeline: Timeline, by_stream: dict[int, Ints]) -> "pd.Series[int]":
+    """Return the process ID of each stream, from the calls that launched its operations; missing if none is known."""
+    calls = timeline.profile.tables.get("api_calls")
+    pids = np.append(calls["pid"].to_numpy(dtype=np.float64) if calls is not None else [], np.nan)
+    last = [timeline.operations.call[work].max() for work in by_stream.values()]
+    return nullable_integers(pids[last])
+
+
+def _main_operations(timeline: Timeline, rows: Ints, stream: Ints) -> pd.DataFrame:
+    """Return the operation with the most time on each stream (`name`), and its share of the stream's time (`pct`).
+
+    rows: the operations. stream: the number of the stream of each.
+    """
+    window, operations = timeline.window, timeline.operations
+    start, end = (np.clip(times[rows], window.start_ns, window.end_ns) for times in (operations.start, operations.end))
+    times = pd.DataFrame({"stream": stream, "name": names_of(timeline, rows), "ns": end - start})
+    sums = times.groupby(["stream", "name"], observed=True)["ns"].sum().reset_index()
+    total_ns = sums.groupby("stream")["ns"].transform("sum").to_numpy()
+    sums = sums.assign(pct=_percent(sums["ns"].to_numpy(), total_ns))
+    # of names with equal times, the first in the alphabet
+    ordered = sums.sort_values(["stream", "ns", "name"], ascending=[True, False, True])
+    main = ordered.drop_duplicates("stream", ignore_index=True)
+    return main.astype({"name": "str"})
+
+
+ANALYSES: Final = (Analysis(STREAMS, streams),)
