@@ -4,6 +4,7 @@ Also on which of them laws are tested that hold for every capture.
 """
 
 import fcntl
+import lzma
 import pickle
 from collections.abc import Callable
 from dataclasses import replace
@@ -71,6 +72,15 @@ def of_laws(*patterns: str) -> "list[ParameterSet]":
         pytest.param(path, id=path.name, marks=[pytest.mark.nightly] * (path.name not in LAWS))
         for path in sorted(found)
     ]
+
+
+def unpacked(file: Path, folder: Path) -> Path:
+    """Return a recorded file, decompressed into `folder` if it is an .xz file."""
+    if file.suffix != ".xz":
+        return file
+    target = folder / file.stem
+    target.write_bytes(lzma.decompress(file.read_bytes()))
+    return target
 
 
 class Recorded:

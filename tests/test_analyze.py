@@ -21,13 +21,14 @@ from nightsight.events.launches import GPU_TABLES, launching_calls
 from nightsight.events.names import api_names
 from nightsight.events.timeline import Timeline
 from nightsight.events.window import GPU_WORK, RECORDED
-from nightsight.model.report import Finding, Profile
+from nightsight.model.report import Finding, Profile, Results
+from nightsight.read import read
 from nightsight.results import RESULTS
 from nightsight.results.capture import DEVICES
 from nightsight.results.entry import Column, Entry
 from nightsight.tables import TABLES, conform, empty
 from tests.properties import at_night
-from tests.recorded import Recorded, whole
+from tests.recorded import Recorded, of_laws, unpacked, whole
 from tests.timeline import PROCESS
 from tests.timeline import draw as draw_profile
 
@@ -382,9 +383,17 @@ def test_a_table_that_differs_from_its_entry_is_a_bug() -> None:
         Analysis(DEVICES, wrong).run(timeline)
 
 
-@pytest.mark.parametrize("name", ["everything", "ddp2", "crash", "unified_memory"])
-def test_the_columns_of_a_real_report_are_of_the_types_that_the_register_says(name: str, recorded: Recorded) -> None:
-    results = recorded.report(name).results
+@pytest.mark.parametrize("file", of_laws("*.sqlite.xz", "*.json.gz"))
+def test_the_columns_of_every_report_are_of_the_types_that_the_register_says(file: Path, tmp_path: Path) -> None:
+    are_of_their_types(analyze(Timeline(read(unpacked(file, tmp_path)))))
+
+
+def test_a_large_capture_without_grids_gives_every_result(capture_file: CaptureFile) -> None:
+    """Of a large capture, the columns of DETAILS are not read."""
+    are_of_their_types(analyze(Timeline(read(capture_file("everything"), details=False))))
+
+
+def are_of_their_types(results: Results) -> None:
     for result, entry in zip(results, RESULTS, strict=True):
         for column in entry.columns:
             if column.name in result.rows:

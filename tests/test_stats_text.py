@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-import lzma
 import re
 from decimal import Decimal
 from pathlib import Path
@@ -19,7 +18,7 @@ from nightsight.read import read
 from nightsight.stats import REPORTS, stats_table, write_stats
 from nightsight.stats.text import time_unit
 from nightsight.tables import conform
-from tests.recorded import of_laws
+from tests.recorded import of_laws, unpacked
 from tests.timeline import draw
 
 CAPTURES = of_laws("*.sqlite.xz", "*.json.gz", "*.ncu-rep.xz", "*.details.csv.xz", "*.raw.csv.xz")
@@ -47,10 +46,7 @@ def test_table_and_json_hold_what_csv_holds() -> None:
 
 @pytest.mark.parametrize("capture", CAPTURES)
 def test_every_table_of_every_capture_says_the_same_in_every_form(capture: Path, tmp_path: Path) -> None:
-    if capture.suffix == ".xz":
-        packed, capture = capture, tmp_path / capture.stem
-        capture.write_bytes(lzma.decompress(packed.read_bytes()))
-    profile = read(capture)
+    profile = read(unpacked(capture, tmp_path))
     for report in REPORTS:
         try:
             table = stats_table(profile, report)

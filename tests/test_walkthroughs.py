@@ -109,19 +109,22 @@ def test_an_analysis_is_two_files_and_its_test(tree: Path, capture_file: Callabl
     named = {put(tree, block) for block in blocks(ANALYSIS)}
     assert named == {
         "pipeline/nightsight/results/gpu.py",
-        "pipeline/nightsight/analyze/kernel_sizes.py",
-        "tests/test_analyze_kernel_sizes.py",
+        "pipeline/nightsight/analyze/gpu_kernels.py",
+        "tests/test_analyze_gpu_kernels.py",
     }
     formatted(tree, named)
     # `make docs`, and the gold files
     passing(tree, "tests/test_docs.py", "tests/test_render_gold.py", NIGHTSIGHT_DOCS="write", NIGHTSIGHT_GOLD="write")
     assert differing(tree) == named | WRITTEN
     documented = (tree / "docs/report-json.md").read_text(encoding="utf-8")
-    assert "### Kernels by size: `kernel_sizes`" in documented
-    assert "| `blocks` | whole number | blocks in the grid |" in documented
-    of_register = ("register", "empty_results", "missing_table", "differs_from_its_entry", "leads_to_the_timeline")
-    tests = ("tests/test_analyze_kernel_sizes.py", "tests/test_analyze.py", "tests/test_render_view.py")
-    passing(tree, *tests, "-k", " or ".join(("kernel_sizes", *of_register)))
+    assert "### Kernels by GPU: `gpu_kernels`" in documented
+    assert "| `device` | whole number | number of the GPU in the machine |" in documented
+    of_register = (
+        *("register", "empty_results", "missing_table", "differs_from_its_entry", "leads_to_the_timeline"),
+        "large_capture",
+    )
+    tests = ("tests/test_analyze_gpu_kernels.py", "tests/test_analyze.py", "tests/test_render_view.py")
+    passing(tree, *tests, "-k", " or ".join(("gpu_kernels", *of_register)))
     shows_it_everywhere(tree, capture_file("train"))
 
 
@@ -133,21 +136,25 @@ def shows_it_everywhere(tree: Path, capture: Path) -> None:
     python(tree, "-c", f"import sys; sys.path.insert(0, 'pipeline')\n{program}")
     page = (tree / "out.html").read_text(encoding="utf-8")
     (navigation,) = re.findall(r"<nav.*?</nav>", page, re.DOTALL)
-    (group,) = (part for part in re.split("(?=<h\\d|<dt|<summary|<strong)", navigation) if "#kernel_sizes" in part)
-    assert navigation.count('href="#kernel_sizes"') == 1
+    (group,) = (part for part in re.split("(?=<h\\d|<dt|<summary|<strong)", navigation) if "#gpu_kernels" in part)
+    assert navigation.count('href="#gpu_kernels"') == 1
     assert 'href="#cuda_gpu_kern_sum"' in group
     # results are closed but for a few, and each ends before the next
     (section,) = re.findall(
-        r'<details class="closed" id="kernel_sizes">.*?(?=<details class="closed" id=)', page, re.DOTALL
+        r'<details class="closed" id="gpu_kernels">.*?(?=<details class="closed" id=)', page, re.DOTALL
     )
-    for said in ("Kernels by size", "by the size of its launch", "blocks in the grid", "threads in a block"):
+    for said in (
+        "Kernels by GPU",
+        "Execution time of each kernel on each GPU",
+        "share of the total time of all kernels",
+    ):
         assert said in section
     report = Report.from_json((tree / "out.json").read_text(encoding="utf-8"))
-    (entry,) = (result for result in json.loads(report.to_json())["results"] if result["name"] == "kernel_sizes")
-    assert entry["title"] == "Kernels by size"
-    assert entry["table"]["columns"][-3:] == ["blocks", "threads", "name"]
+    (entry,) = (result for result in json.loads(report.to_json())["results"] if result["name"] == "gpu_kernels")
+    assert entry["title"] == "Kernels by GPU"
+    assert entry["table"]["columns"][-2:] == ["device", "name"]
     assert len(entry["table"]["rows"]) > 5
-    header, *rows = csv.reader((tree / "out/kernel_sizes.csv").read_text(encoding="utf-8").splitlines())
+    header, *rows = csv.reader((tree / "out/gpu_kernels.csv").read_text(encoding="utf-8").splitlines())
     assert (header, len(rows)) == (entry["table"]["columns"], len(entry["table"]["rows"]))
 
 
