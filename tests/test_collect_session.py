@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from nightsight.collect import process, session
 from nightsight.collect.nsys import collect_nsys
-from nightsight.collect.ready import Readiness, problem_of
+from nightsight.collect.ready import Readiness, endpoint_problem, problem_of
 from nightsight.collect.workloads import Load, Program, Request, Span
 from nightsight.errors import CaptureError, ToolError, UsageError, WorkloadError
 from nightsight.model.report import Capture
@@ -33,6 +33,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if self.path == "/quit":
             os._exit(0)
         self.send_response(200 if self.path == "/health" and time.time() > ready else 503)
+        self.end_headers()
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["Content-Length"])).decode()
+        with open("posted", "a") as log:
+            print(self.path, body, file=log)
+        self.send_response(200 if self.path.startswith("/start") else 500)
         self.end_headers()
 ready = time.time() + {seconds}
 server = http.server.HTTPServer(("127.0.0.1", {port}), Handler)
@@ -71,6 +77,7 @@ def serve(
         ready: str = "",
         within_s: float = 10,
         nsys: str = "ok",
+        start_profile: str = "",
     ) -> Capture:
         fake_nsys(nsys)
         (tmp_path / "server.py").write_text(SERVER.format(before=before, seconds=seconds, port=port))
@@ -78,7 +85,7 @@ def serve(
         server = Program("app", "command", (sys.executable, str(tmp_path / "server.py")))
         client = Program("load", "command", (sys.executable, str(tmp_path / "client.py")))
         sign = ready or f"http://127.0.0.1:{port}/health"
-        return collect_nsys(server, replace(request_, part=Load(client, sign, within_s)))
+        return collect_nsys(server, replace(request_, part=Load(client, sign, within_s, start_profile)))
 
     return profile
 
@@ -128,6 +135,32 @@ def test_a_server_is_recorded_while_a_client_loads_it_and_ended(
     log = (request_.logs / "profile.log").read_text()
     assert log.index("the server is up") < log.index("Generated:")
     assert not Readiness(str(port)).now()
+
+
+def test_the_profiler_of_a_server_runs_while_the_client_does(serve: Serve, port: int, tmp_path: Path) -> None:
+    capture = serve("open('posted', 'a').write('load\\n')", start_profile=f"http://127.0.0.1:{port}/start_profile")
+    lines = (tmp_path / "posted").read_text().splitlines()
+    assert lines == [
+        '/start_profile {"activities": ["CUDA_PROFILER"]}',
+        "load",
+        '/stop_profile {"activities": ["CUDA_PROFILER"]}',
+    ]
+    (warning,) = (finding for finding in capture.findings if finding.rule == "server_profiler")
+    assert "stop_profile: the server answered with status 500." in warning.detail
+    assert not capture.failure
+
+
+@pytest.mark.parametrize(
+    ("url", "problem"),
+    [
+        ("http://localhost:8000/start_profile", ""),
+        ("localhost:8000/start_profile", "it is not a URL"),
+        ("http://localhost:8000/start_profile?x=1", "it does not end in /start_profile"),
+        ("http://:0/start_profile", "it is not a URL"),
+    ],
+)
+def test_a_url_that_starts_a_profiler(url: str, problem: str) -> None:
+    assert endpoint_problem(url) == problem
 
 
 def test_a_client_that_fails_leaves_a_capture_that_says_so(serve: Serve) -> None:

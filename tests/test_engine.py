@@ -9,12 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nightsight.advise import advise
+from nightsight.analyze import analyze
 from nightsight.analyze.engine import engine_table
 from nightsight.analyze.requests import request_times
 from nightsight.events.engine import KINDS, engine_steps
 from nightsight.events.timeline import Timeline
 from nightsight.events.window import chosen_window
-from nightsight.model.report import Profile
+from nightsight.model.report import Environment, Finding, Profile
 from nightsight.results.serving import DECODE, MEAN, MIXED, P50, P99, PREFILL, REQUEST_LATENCY, TPOT, TTFT
 from nightsight.tables import TABLES, conform
 from tests.timeline import draw
@@ -210,4 +212,113 @@ def test_parts_add_up_whatever_was_logged(rows: list[tuple[Any, ...]]) -> None:
         for row in rows
     ]
     table = times_of(requests(*made))
-    assert (table[PARTS].fillna(0).sum(axis=1) - table["time_ns"]).abs().max() < 1e-3 or not len(table)
+    assert (table.reindex(columns=PARTS).fillna(0).sum(axis=1) - table["time_ns"]).abs().max() < 1e-3 or not len(table)
+
+
+# -- causes -----------------------------------------------------------------------------------------------------------
+
+
+def advised(picture: str, names: Mapping[str, str], table: pd.DataFrame | None = None) -> list[Finding]:
+    """Return the advice on twelve times this picture."""
+    lines = [line.rstrip() for line in picture.strip().splitlines()]
+    labels, tracks = zip(*((line[:6], line[6:]) for line in map(str.lstrip, lines)), strict=True)
+    drawn = "\n".join(f"{label}{track * 12}" for label, track in zip(labels, tracks, strict=True))
+    profile = named(drawn, dict(names))
+    tables = {**profile.tables, **({} if table is None else {"requests": table})}
+    results = analyze(Timeline(Profile(tables, environment=NSYS)))
+    return list(advise(results))
+
+
+def first_finding(*story: Any) -> Finding:
+    return advised(*story)[0]
+
+
+NSYS = Environment(collector="nsys")
+DECODING = {"d": "execute_context_0(0)_generation_4(4)", "s": "schedule", "t": "tokenize"}
+
+
+def test_host_code_between_steps_is_that_of_the_scheduler() -> None:
+    code = "." * 160
+    found = first_finding(
+        f"""
+        nvtx  [d            ]{code}
+        cpu   G.SSSSSSSSSSSS.{code}
+        s7    .aaaaaaaaaaaa..{code}
+        """,
+        DECODING,
+    )
+    assert found.rule == "host_code"
+    assert "between the steps of the engine" in found.cause
+    assert found.action == "schedule the next step while the GPU works"
+    assert "--async-scheduling" in found.remedy
+
+
+def test_tokenization_on_the_thread_of_the_engine_has_a_fix_of_its_own() -> None:
+    inside = f"[t{'.' * 158}]"
+    found = first_finding(
+        f"""
+        nvtx  [d            ]{inside}
+        cpu   G.SSSSSSSSSSSS.{"." * len(inside)}
+        s7    .aaaaaaaaaaaa..{"." * len(inside)}
+        """,
+        DECODING,
+    )
+    assert "`tokenize`" in found.cause
+    assert found.action == "tokenize in another process"
+
+
+def test_launches_of_a_step_are_those_of_a_batch_without_a_graph() -> None:
+    found = first_finding(
+        """
+        nvtx  [d                                                     ]..
+        cpu   LLLL.LLLL.LLLL.LLLL.LLLL.LLLL.LLLL.LLLL.LLLL.LLLL.SSSS..
+        s7    ....a.....b....c....d....e....f....g....h....i....jj.....
+        """,
+        DECODING,
+    )
+    assert found.rule == "launch_bound"
+    assert found.action == "record CUDA graphs for these batches"
+
+
+LONG_PROMPT = {"d": "execute_context_0(0)_generation_4(4)", "p": "execute_context_1(480)_generation_4(4)"}
+WITH_PROMPT = """
+        nvtx  [d       ][d       ][d       ][p                                                ]
+        cpu   G.SSSSSSSSG.SSSSSSSSG.SSSSSSSSG.SSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSS
+        s7    .aaaaaaaaa.aaaaaaaaa.aaaaaaaaa.ccccccccccccccccccccccccccccccccccccccccccccccccc.
+        """
+
+
+def test_a_long_prompt_is_a_pause_for_all_others() -> None:
+    found = first_finding(WITH_PROMPT, LONG_PROMPT)
+    assert found.rule == "prompts_block"
+    # 41 µs more for 480 tokens: a step may take twice as long with 120 of them, and 64 is the next lower power of two
+    assert found.title.endswith("takes 51.00 µs, others take 10.00 µs; with chunks of 64 tokens, about 15.44 µs")
+    assert "--max-num-batched-tokens 64" in found.remedy
+    assert found.gain_ns is None
+
+
+def test_short_prompts_are_no_pause() -> None:
+    picture = WITH_PROMPT.replace(" " * 32, "").replace("S" * 32, "").replace("c" * 32, "")
+    assert not [found for found in advised(picture, LONG_PROMPT) if found.rule == "prompts_block"]
+
+
+ANSWERED = {"received": 0, "tokenized": 0, "scheduled": 700, "first_token": 800, "last_token": 900, "output_tokens": 9}
+HEALTHY = """
+        nvtx  [d       ]
+        cpu   G.SSSSSSSS
+        s7    .aaaaaaaaa
+        """
+
+
+def test_requests_that_queue_for_a_small_batch() -> None:
+    found = first_finding(HEALTHY, DECODING, requests(*[ANSWERED] * 20))
+    assert found.rule == "few_at_a_time"
+    assert found.title.endswith("4 per step; 700.0 µs of the 800.0 µs to the first token")
+    many = {"d": "execute_context_0(0)_generation_40(40)"}
+    assert not advised(HEALTHY, many, requests(*[ANSWERED] * 20))
+
+
+def test_preempted_requests_need_room_in_the_cache() -> None:
+    found = first_finding(HEALTHY, DECODING, requests(*[ANSWERED] * 18, *[ANSWERED | {"preemptions": 1}] * 2))
+    assert found.rule == "cache_full"
+    assert found.title.endswith("2 times for 20 requests")

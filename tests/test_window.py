@@ -306,6 +306,8 @@ def test_two_optimizers_in_a_row_end_one_step(second: str) -> None:
         ([100_000, 100, 101, 102], [True] * 4),
         ([100_000, 1, 100, 1, 101, 1, 102, 1], [True, False] * 4),
         (([100] * 20 + [100_000]) * 4, [True] * 84),
+        # batches of very different lengths
+        ([400, 180, 190, 360, 30, 330, 27, 60], [True] * 8),
         # no time between
         ([0, 0, 0], [True] * 3),
         ([], []),

@@ -413,9 +413,7 @@ def main() -> None:
     """Run the workload with the options on the command line."""
     parser = WorkloadParser(__doc__)
     faults = "; ".join(f"{name}: {what}" for name, what in FAULTS.items())
-    parser.add_argument(
-        "--fault", choices=tuple(FAULTS), default="none", help=f"{faults} (default: %(default)s)"
-    )
+    parser.add_argument("--fault", choices=tuple(FAULTS), default="none", help=f"{faults} (default: %(default)s)")
     parser.add_argument("--requests", type=positive, default=64, help="in a burst (default: %(default)s, 4 on a CPU)")
     parser.add_argument(
         "--rate", type=natural, default=0, help="requests per second, 0: all at once (default: %(default)s)"

@@ -51,6 +51,7 @@ from nightsight.options import (
     names,
     ncu_regex,
     no_empty_name,
+    profile_endpoint,
     rank_numbers,
     ready_sign,
     standard_output,
@@ -175,6 +176,7 @@ def _part_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--ready", default="", metavar="URL|PORT|TEXT", callback=ready_sign, help=_READY),
         click.option("--client", default="", metavar="COMMAND", callback=command_line, help=_CLIENT),
         seconds("--ready-timeout", type=Number(min=0, min_open=True), default=600, help=_READY_WITHIN),
+        click.option("--start-profile", default="", metavar="URL", callback=profile_endpoint, help=_START_PROFILE),
     )
     return with_options(command, *decorators)
 
@@ -190,6 +192,10 @@ _READY: Final = (
 )
 _CLIENT: Final = "The command that loads the server. Add its result file with --attach."
 _READY_WITHIN: Final = "How long to wait for the server.  [default: 600]"
+_START_PROFILE: Final = (
+    "POST to this URL (.../start_profile) when recording starts, and to .../stop_profile when it stops: vLLM and "
+    "SGLang then name their steps."
+)
 _COVERAGE: Final = "Replay the fewest kernels (by name, grid and block) that cover this share of the GPU time."
 _MOST: Final = "Replay at most this many kernels, even if --ncu-kernel matches more."
 _KERNEL: Final = "Replay kernels whose base name matches this regular expression anywhere."
@@ -210,8 +216,9 @@ attach_option = click.option(
     multiple=True,
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="RESULTS.json",
-    help="Result file of a serving benchmark (vLLM, TensorRT-LLM, SGLang, aiperf). Adds its throughput, TTFT, TPOT and "
-    "other latencies to the report. Repeat the option for several files.",
+    help="Result file of a serving benchmark (vLLM, TensorRT-LLM, SGLang, aiperf), or log of requests. Adds "
+    "throughput, TTFT, TPOT and other latencies to the report, and what requests wait for. Repeat the option for "
+    "several files.",
 )
 
 

@@ -127,6 +127,7 @@ class ProfileOptions(ReplayOptions, TracingOptions):
     ready: str
     client: tuple[str, ...]
     ready_timeout: float
+    start_profile: str
     nsys_arg: tuple[str, ...]
     keep_env: tuple[str, ...]
     timeout: float
@@ -163,7 +164,7 @@ class ProfileOptions(ReplayOptions, TracingOptions):
         from nightsight.collect.workloads import Load, Span, resolve
 
         if self.server:
-            return Load(resolve(None, self.client), self.ready, self.ready_timeout)
+            return Load(resolve(None, self.client), self.ready, self.ready_timeout, self.start_profile)
         return Span(self.delay or 0.0, self.duration) if self.delay or self.duration else None
 
     def request(self, progress: "Progress") -> "Request":
@@ -248,7 +249,7 @@ class ProfileOptions(ReplayOptions, TracingOptions):
 
 
 _NEEDED: Final = (
-    *((name, "server") for name in ("ready", "client", "ready_timeout")),
+    *((name, "server") for name in ("ready", "client", "ready_timeout", "start_profile")),
     *(("server", name) for name in ("ready", "client")),
     *((name, "active") for name in ("wait", "warmup", "cycles")),
 )
@@ -392,6 +393,15 @@ def ready_sign(ctx: click.Context, parameter: click.Parameter, value: str) -> st
 
     if _is_given(ctx, parameter) and (problem := problem_of(value)):
         raise click.BadParameter(f"{value!r} cannot show that a server is ready: {problem}.")
+    return value
+
+
+def profile_endpoint(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
+    """Reject a URL with which the profiler of a server cannot be started."""
+    from nightsight.collect.ready import endpoint_problem
+
+    if _is_given(ctx, parameter) and (problem := endpoint_problem(value)):
+        raise click.BadParameter(f"{value!r} does not start a profiler: {problem}.")
     return value
 
 

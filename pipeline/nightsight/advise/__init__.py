@@ -27,6 +27,7 @@ from nightsight.results.operators import CPU_OP_SHAPES
 from nightsight.results.program import COMPILATIONS, CUDA_API_SUM
 from nightsight.results.ranks import COLLECTIVES
 from nightsight.results.rules import AT_START, KERNEL_WORDS, RULE, RULES, WORTH_PCT, Rule
+from nightsight.results.serving import ENGINE_STEPS, REQUEST_TIMES
 from nightsight.units import format_value
 
 NEEDS: Final[tuple[Entry, ...]] = (
@@ -38,6 +39,8 @@ NEEDS: Final[tuple[Entry, ...]] = (
     CUDA_GPU_KERN_SUM,
     COLLECTIVES,
     CPU_OP_SHAPES,
+    ENGINE_STEPS,
+    REQUEST_TIMES,
     NCU_RULES,
     NCU_KERNELS,
     NCU_LIMITS,
@@ -47,6 +50,7 @@ _FIND_WAIT: Final = (
     "Find what it waits for: a queue that fills too slowly needs more workers; hold a lock for less time."
 )
 _OUTSIDE: Final = "outside all NVTX ranges"
+_BETWEEN_STEPS: Final = "between the steps of the engine"
 _MOST_RANGES: Final = 2
 _MOST_CAUSES: Final = 8
 _MOST_EVIDENCE: Final = 3
@@ -225,7 +229,7 @@ def _cause_finding(row: dict[Any, Any], replay: dict[Any, Any], tables: Tables, 
     per = step.per if share == 1 else _in_some(share, step)
     texts = {
         "each": per,
-        "where": _in_place(row),
+        "where": _in_place(row, step),
         "cases": cases,
         "things": rule.things[cases != "1"],
         "name": row["name"] or "calls",
@@ -246,7 +250,8 @@ def _cause_finding(row: dict[Any, Any], replay: dict[Any, Any], tables: Tables, 
     action = rule.actions.get(framework, rule.action)
     # the innermost range says most
     parts = reversed(row["path"].split(" / "))
-    of_place = (texts for part in parts for name, texts in rule.in_places.items() if name in part)
+    places = {**rule.in_places, **(rule.in_engine if step.is_of_engine else {})}
+    of_place = (texts for part in parts for name, texts in places.items() if name in part)
     action, remedy = next(of_place, (action, remedy))
     title = f"{rule.title}: {{name}}" if rule.of_kernels else rule.title
     title = rule.of_rank if rule.of_rank and row["name"] else title
@@ -257,7 +262,9 @@ def _cause_finding(row: dict[Any, Any], replay: dict[Any, Any], tables: Tables, 
         rule.name,
         "advice",
         f"{cause}: {gain_of_step} can be saved" if rule.saves else f"{cause}: {gain_of_step}",
-        " ".join((rule.detail, *filter(None, (reason,)), *each_time, *waiting, predicted, *_next_fixes(row, others))),
+        " ".join(
+            (rule.detail, *filter(None, (reason,)), *each_time, *waiting, predicted, *_next_fixes(row, others, step))
+        ),
         " ".join(filter(None, (_FIND_WAIT if waits else fix, remedy))),
         tuple(_evidence(rule, row, replay, tables))[:_MOST_EVIDENCE],
         gain_ns=round(gain * max(replay["of_repetitions"], 1)),
@@ -293,9 +300,11 @@ def _in_some(share: float, step: Step) -> str:
     return f"in 1 of {1 / share:.0f} {step.one.removeprefix('a ')}s"
 
 
-def _in_place(row: Mapping[Any, Any]) -> str:
+def _in_place(row: Mapping[Any, Any], step: Step) -> str:
     location = describe_place(row["path"], row["function"], row["caller"])
-    place = location if location == _OUTSIDE else f"in {location}"
+    if location == _OUTSIDE and step.is_of_engine:
+        location = _BETWEEN_STEPS
+    place = location if location in (_OUTSIDE, _BETWEEN_STEPS) else f"in {location}"
     # older reports lack the column
     also = row.get("also")
     others = [path for path in also.split("\n") if path] if isinstance(also, str) else []
@@ -305,7 +314,7 @@ def _in_place(row: Mapping[Any, Any]) -> str:
     named = [describe_place(path) for path in others if not path.startswith("(")]
     place = " and ".join((", ".join((place, *named[: _MOST_RANGES - 1])), *named[_MOST_RANGES - 1 : _MOST_RANGES]))
     # the code between ranges belongs to them
-    return f"{place}, with the code around" if len(named) < len(others) and location != _OUTSIDE else place
+    return f"{place}, with the code around" if len(named) < len(others) and place.startswith("in ") else place
 
 
 def describe_place(path: str, function: str = "", caller: str = "") -> str:
@@ -336,14 +345,14 @@ def _error_pct(replay: Mapping[Any, Any], gain_pct: float) -> float:
     return float(abs(replay["unexplained_pct"]) + 50 * max(cost, 0.0) * (1 - gain_pct / 100) + 0.5)
 
 
-def _next_fixes(row: dict[Any, Any], others: pd.DataFrame) -> Iterator[str]:
+def _next_fixes(row: dict[Any, Any], others: pd.DataFrame, step: Step) -> Iterator[str]:
     """Yield the further fixes of the best sequence if this fix is its first."""
     following = others[others["order"].fillna(0) > 1].sort_values("order")
     if row["order"] != 1 or following.empty:
         return
     steps = []
     for fix in following.to_dict("records"):
-        where = f" {_in_place(fix)}" if fix["path"] else ""
+        where = f" {_in_place(fix, step)}" if fix["path"] else ""
         steps.append(f"{RULE[fix['rule']].action}{where} ({format_value(float(fix['after_ns']), 'gain_ns')} left)")
     yield f"Then: {', then '.join(steps)}."
 

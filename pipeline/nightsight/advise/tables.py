@@ -5,6 +5,7 @@ from typing import Any, Final, NamedTuple
 
 import pandas as pd
 
+from nightsight.events.engine import ENGINE_STEP
 from nightsight.events.loops import UNNAMED
 from nightsight.model.report import Result, find
 from nightsight.results.causes import REPLAY
@@ -42,6 +43,7 @@ class Step(NamedTuple):
     each: str
     one: str
     per: str
+    is_of_engine: bool = False
 
 
 def step_of(replay: Mapping[Any, Any]) -> Step:
@@ -49,4 +51,4 @@ def step_of(replay: Mapping[Any, Any]) -> Step:
     if not replay["of_repetitions"]:
         return Step("the window", "the window", "in all")
     name = "repetition" if replay["family"].startswith(UNNAMED) else "step"
-    return Step(f"each {name}", f"a {name}", f"per {name}")
+    return Step(f"each {name}", f"a {name}", f"per {name}", replay["family"].endswith(ENGINE_STEP))

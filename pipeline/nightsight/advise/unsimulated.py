@@ -22,14 +22,18 @@ from nightsight.results.gpu_time import TIME_SPLIT
 from nightsight.results.operators import CPU_OP_SHAPES
 from nightsight.results.ranks import COLLECTIVES, PIPELINE_STAGES, RANKS
 from nightsight.results.rules import (
+    CACHE_FULL,
+    FEW_AT_A_TIME,
     LATE_RANK,
     LONE_RANK,
     MEMORY_BOUND_DECODE,
     PADDING,
     PIPELINE_BUBBLE,
+    PROMPTS_BLOCK,
     SMALL_BATCH,
     UnsimulatedRule,
 )
+from nightsight.results.serving import DECODE, ENGINE_STEPS, MEAN, MIXED, PREFILL, REQUEST_TIMES, TTFT
 from nightsight.units import format_value
 
 Weighted = tuple[Finding, float]
@@ -59,6 +63,14 @@ _COUNTS_PER_ITEM: Final = 0.3
 _SHAPE: Final = r"\[(\d+),(\d+),(\d+),(\d+)\]"
 _MASKED: Final = re.compile(rf"\[{_SHAPE},{_SHAPE},{_SHAPE},{_SHAPE}")
 _LATE_STEPS: Final = 20
+# a step with prompts that takes this many times as long as one without is a pause that users see
+_BLOCKS: Final = 3.0
+# as powers of two
+_CHUNKS: Final = (6, 14)
+# preemptions per request; the share of queueing in the time to the first token; requests of a step
+_PREEMPTED: Final = 0.05
+_MOSTLY: Final = 0.5
+_FEW: Final = 16
 _LONE_RANK_COLUMNS: Final = (
     (TIME_SPLIT, ("device", "category", "share_pct")),
     (COLLECTIVES, ("name", "skew_ns", "transfer_ns", "group_size", "exposed_ns", "total_ns", "avg_ns", "calls")),
@@ -74,17 +86,19 @@ def unsimulated_advice(tables: Tables) -> Iterator[Weighted]:
     yield from _skinny_products(tables)
     yield from _padded_batches(tables)
     yield from _small_steps(tables)
+    yield from _blocking_prompts(tables)
+    yield from _waiting_requests(tables)
 
 
 def _finding(rule: UnsimulatedRule, source: Entry, evidence: tuple[str, ...] = (), **values: object) -> Finding:
     """Return the finding of a rule, with these values in its texts."""
-    title, rest, detail = (text.format(**values) for text in (rule.title, rule.rest, rule.detail))
+    title, rest, detail, remedy = (text.format(**values) for text in (rule.title, rule.rest, rule.detail, rule.remedy))
     return Finding(
         rule.name,
         "advice",
         f"{title}{rest}",
         detail,
-        rule.remedy,
+        remedy,
         evidence,
         source=source.name,
         cause=title if rest else "",
@@ -223,6 +237,48 @@ def _small_steps(tables: Tables) -> Iterator[Weighted]:
             per_item=f"{100 * per_item:.0f} %",
         )
         yield finding, _COUNTS_PER_ITEM * 100 * per_item
+
+
+def _blocking_prompts(tables: Tables) -> Iterator[Weighted]:
+    """Yield a finding if steps of an engine with prompts take much longer than those that only decode.
+
+    The weight is half of what the longest time between tokens would lose, in percent: the throughput stays.
+    """
+    rows = tables.rows(ENGINE_STEPS, "kind", "med_ns", "p99_ns", "token_ns").to_dict("records")
+    steps = {str(row["kind"]): row for row in rows}
+    # engines that do not mix make the requests that generate wait for steps with prompts only
+    prompts = steps.get(MIXED, steps.get(PREFILL))
+    if prompts is None or DECODE not in steps or not prompts["token_ns"] > 0:
+        return
+    longest, usual = float(prompts["p99_ns"]), float(steps[DECODE]["med_ns"])
+    if longest < _BLOCKS * usual:
+        return
+    # a power of two, as people set it
+    chunk = 2 ** int(np.clip(np.log2(max(usual / prompts["token_ns"], 1)), *_CHUNKS))
+    after = usual + chunk * prompts["token_ns"]
+    mixed, decode, then = (format_value(value, "time_ns") for value in (longest, usual, after))
+    if after < longest:
+        finding = _finding(PROMPTS_BLOCK, ENGINE_STEPS, mixed=mixed, decode=decode, chunk=chunk, after=f"about {then}")
+        yield finding, 50 * (1 - after / longest)
+
+
+def _waiting_requests(tables: Tables) -> Iterator[Weighted]:
+    """Yield a finding if requests are preempted, or queue while few are served; weights as the rules declare."""
+    times = tables.rows(REQUEST_TIMES, "metric", "statistic", "requests", "preemptions", "time_ns", "queue_ns")
+    for row in times[times["statistic"] == MEAN].head(1).to_dict("records"):
+        share = row["preemptions"] / max(row["requests"], 1)
+        if share >= _PREEMPTED:
+            preemptions, requests = (f"{int(row[name]):,}" for name in ("preemptions", "requests"))
+            finding = _finding(CACHE_FULL, REQUEST_TIMES, preemptions=preemptions, requests=requests)
+            yield finding, 50 * min(share, 1)
+            continue
+        steps = tables.rows(ENGINE_STEPS, "kind", "requests")
+        decoding = steps["requests"][steps["kind"] == DECODE]
+        queued = row["queue_ns"] / row["time_ns"] if row["time_ns"] else 0
+        if row["metric"] == TTFT and queued >= _MOSTLY and len(decoding) and decoding.iloc[0] <= _FEW:
+            queue, ttft = (format_value(row[name], name) for name in ("queue_ns", "time_ns"))
+            requests = f"{decoding.iloc[0]:.3g}"
+            yield _finding(FEW_AT_A_TIME, REQUEST_TIMES, requests=requests, queue=queue, ttft=ttft), 50 * queued
 
 
 def _mask_of_samples(shapes: str) -> str:

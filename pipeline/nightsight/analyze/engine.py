@@ -10,17 +10,18 @@ from nightsight.events.engine import KINDS, engine_steps
 from nightsight.events.steps import begin_of_work, launch_times
 from nightsight.events.timeline import Timeline, busy_spans, by_device, operation_column
 from nightsight.intervals import Floats, Ints, covered
-from nightsight.results.serving import ENGINE_STEPS
+from nightsight.results.serving import DECODE, ENGINE_STEPS
 from nightsight.system.parallel import memoize
 
 _P99: Final = 0.99
+_NOTHING: Final = np.empty(0, dtype=np.int64)
 
 
 class EngineSteps(NamedTuple):
     """The steps of an engine's process that begin in the window, on the GPU where they have most work; times in ns.
 
     batch: as `engine_steps` returns it. begin and end: on the GPU. operations: those of the process on the GPU, and
-    step: the one that launched each, -1 for none.
+    step: the one that launched each, -1 for none. Without GPU work in the capture: device -1, and times of the CPU.
     """
 
     device: int
@@ -46,6 +47,9 @@ def steps_on_gpu(timeline: Timeline) -> EngineSteps | None:
         starts = batch["start_ns"].to_numpy()
         if not len(starts):
             continue
+        if not len(processes) and len(starts) > most:
+            end = np.append(starts[1:], batch["end_ns"].to_numpy()[-1:])
+            best, most = EngineSteps(-1, batch.reset_index(drop=True), starts, end, _NOTHING, _NOTHING), len(starts)
         for device, of_device in by_device(timeline).items():
             rows = of_device[(processes[of_device] == process) | (processes[of_device] < 0)]
             step = np.searchsorted(starts, launched[rows], side="right") - 1
@@ -65,9 +69,13 @@ def engine_table(timeline: Timeline) -> Table:
     if (steps := steps_on_gpu(timeline)) is None:
         return Table(ENGINE_STEPS.empty())
     batch, time = steps.batch, steps.end - steps.begin
-    busy = covered(busy_spans(timeline)[steps.device], steps.begin, steps.end)
+    on_gpu = busy_spans(timeline).get(steps.device)
+    busy = np.full(len(time), np.nan) if on_gpu is None else covered(on_gpu, steps.begin, steps.end).astype("float64")
     inside = steps.operations[(steps.step >= 0) & timeline.operations.in_graph[steps.operations]]
     in_graph = np.isin(np.arange(len(time)), steps.step[np.isin(steps.operations, inside)])
+    is_decode = (batch["kind"] == KINDS.index(DECODE)).to_numpy()
+    usual = float(np.median(time[is_decode])) if is_decode.any() else 0.0
+    prompts = batch["prefill_tokens"].to_numpy()
     rows = []
     for position, kind in enumerate(KINDS):
         chosen = (batch["kind"] == position).to_numpy()
@@ -86,10 +94,12 @@ def engine_table(timeline: Timeline) -> Table:
                 "idle_ns": float((time - busy)[chosen].mean()),
                 "requests": _mean(batch["requests"].to_numpy()[chosen]),
                 "tokens": _mean((batch["prefill_tokens"] + batch["decode_tokens"]).to_numpy()[chosen]),
-                "graph_pct": 100 * float(in_graph[chosen].mean()),
+                "token_ns": float((time[chosen] - usual).sum()) / prompts[chosen].sum() if kind != DECODE else np.nan,
+                "graph_pct": float("nan") if on_gpu is None else 100 * float(in_graph[chosen].mean()),
             }
         )
-    return Table(pd.DataFrame(rows, columns=ENGINE_STEPS.column_names))
+    table = pd.DataFrame(rows, columns=ENGINE_STEPS.column_names)
+    return Table(table if table["token_ns"].notna().any() else table.drop(columns="token_ns"))
 
 
 def _mean(values: Floats) -> float:

@@ -12,7 +12,7 @@ from nightsight.analyze.engine import steps_on_gpu
 from nightsight.events.engine import KINDS, engine_steps
 from nightsight.events.timeline import Timeline, busy_spans
 from nightsight.events.window import RECORDED, Window
-from nightsight.intervals import Flags, Floats, Spans, covered, union, without
+from nightsight.intervals import Flags, Floats, Ints, Spans, covered, union, without
 from nightsight.results.serving import DECODE, MEAN, P50, P95, P99, REQUEST_LATENCY, REQUEST_TIMES, TPOT, TTFT
 from nightsight.tables import NULLABLE
 
@@ -24,21 +24,29 @@ _NOTHING: Final[Spans] = (np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int6
 
 def request_times(timeline: Timeline) -> Table:
     """Return for each time of requests its mean and percentiles, and their parts; in ns."""
-    requests = timeline.profile.table("requests")
+    logged = timeline.profile.table("requests")
+    is_in_window = _arrives_in_window(timeline, logged)
+    requests = logged[is_in_window]
     times = [str(name) for name in requests if str(name).endswith("_ns")]
     marks = {name.removesuffix("_ns"): requests[name].to_numpy(dtype="float64", na_value=np.nan) for name in times}
     gpu = _GpuStates(timeline, requests["is_dated"].to_numpy(dtype=bool))
     tokens = requests["output_tokens"].to_numpy(dtype="float64", na_value=np.nan)
-    stages = _stages(marks)
+    stages, numbers = _stages(marks), np.flatnonzero(is_in_window) + 1
     rows: list[dict[str, object]] = []
     for metric, parts in {
         TTFT: _to_first_token(stages, gpu),
         TPOT: _per_token(marks, tokens, gpu),
         REQUEST_LATENCY: _to_last_token(stages, marks, gpu),
     }.items():
-        rows += _statistics(metric, parts)
+        rows += _statistics(metric, parts, numbers, requests["preemptions"].to_numpy())
     table = pd.DataFrame(rows, columns=REQUEST_TIMES.column_names)
-    return Table(table.astype({"request": NULLABLE, "requests": "int64"}), tuple(_notes(requests, marks)))
+    # a stage that nobody logged is unknown, and not 0
+    optional = [column.name for column in REQUEST_TIMES.columns if column.is_optional]
+    table = table.drop(columns=[name for name in optional if not table[name].notna().any()])
+    return Table(
+        table.astype({"request": NULLABLE, "requests": "int64", "preemptions": "int64"}),
+        tuple(_notes(requests, marks, len(logged))),
+    )
 
 
 class _GpuStates:
@@ -53,7 +61,7 @@ class _GpuStates:
         steps = steps_on_gpu(whole)
         self._is_dated = is_dated
         self._prefill, self._decode, self._busy, self._seen = _NOTHING, _NOTHING, _NOTHING, _NOTHING
-        if steps is None:
+        if steps is None or steps.device < 0:
             return
         is_decode = (steps.batch["kind"] == KINDS.index(DECODE)).to_numpy()[steps.step] & (steps.step >= 0)
         of_decode, of_prefill = (steps.operations[chosen] for chosen in (is_decode, ~is_decode & (steps.step >= 0)))
@@ -73,6 +81,8 @@ class _GpuStates:
         seen = np.maximum(times.pop("seen"), times["busy"])
         times["idle_ns"] = seen - times.pop("busy")
         times["unseen_ns"] = end - start - times["prefill_ns"] - times["decode_ns"] - times["idle_ns"]
+        if not len(self._seen[0]):
+            times |= dict.fromkeys(("prefill_ns", "decode_ns", "idle_ns"), np.full(len(start), np.nan))
         return {name: np.where(is_known, times[name], np.nan) for name in _ENGINE}
 
 
@@ -128,8 +138,16 @@ def _to_last_token(stages: dict[str, Floats], marks: dict[str, Floats], gpu: _Gp
     }
 
 
-def _statistics(metric: str, parts: dict[str, Floats]) -> Iterator[dict[str, object]]:
-    """Yield the rows of a time: its mean, and the request at each percentile."""
+def _arrives_in_window(timeline: Timeline, requests: pd.DataFrame) -> Flags:
+    """Return which requests arrive in the window; all if none has a date, or none does."""
+    arrival = requests["sent_ns"].fillna(requests["received_ns"]).to_numpy(dtype="float64", na_value=np.nan)
+    window = timeline.window
+    is_inside: Flags = requests["is_dated"].to_numpy() & (arrival >= window.start_ns) & (arrival < window.end_ns)
+    return is_inside if is_inside.any() else np.ones(len(requests), dtype=bool)
+
+
+def _statistics(metric: str, parts: dict[str, Floats], numbers: Ints, preemptions: Ints) -> Iterator[dict[str, object]]:
+    """Yield the rows of a time: its mean, and the request at each percentile; numbers: those of the requests."""
     time = parts["time_ns"]
     known = np.flatnonzero(~np.isnan(time))
     if not len(known):
@@ -139,6 +157,7 @@ def _statistics(metric: str, parts: dict[str, Floats]) -> Iterator[dict[str, obj
         **common,
         "statistic": MEAN,
         "request": None,
+        "preemptions": int(preemptions[known].sum()),
         **{name: float(part[known].mean()) for name, part in parts.items()},
     }
     ordered = known[np.argsort(time[known], kind="stable")]
@@ -147,12 +166,16 @@ def _statistics(metric: str, parts: dict[str, Floats]) -> Iterator[dict[str, obj
         yield {
             **common,
             "statistic": statistic,
-            "request": row + 1,
+            "request": int(numbers[row]),
+            "preemptions": int(preemptions[row]),
             **{name: float(part[row]) for name, part in parts.items()},
         }
 
 
-def _notes(requests: pd.DataFrame, marks: dict[str, Floats]) -> Iterator[str]:
+def _notes(requests: pd.DataFrame, marks: dict[str, Floats], logged: int) -> Iterator[str]:
+    """Yield what a reader must know: requests in the window, their times, and the number of all in the logs."""
+    if len(requests) < logged:
+        yield f"{len(requests):,} of {logged:,} requests arrived in the window."
     failed = int((~np.isnan(marks["failed"])).sum())
     is_done = ~np.isnan(marks["last_token"]) | ~np.isnan(marks["last_seen"]) | ~np.isnan(marks["failed"])
     if failed:

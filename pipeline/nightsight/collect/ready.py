@@ -1,6 +1,7 @@
-"""Whether a server is ready, from the URL, TCP port or output text that `--ready` names."""
+"""Whether a server is ready, from the URL, TCP port or output text that `--ready` names; and its own profiler."""
 
 import http.client
+import json
 import re
 import socket
 import urllib.parse
@@ -13,6 +14,9 @@ _URL: Final = re.compile(r"https?://", re.IGNORECASE)
 _PORT: Final = re.compile(r"(?:([\w.-]*):)?(\d+)", re.ASCII)
 _LARGEST_PORT: Final = 65535
 _PATIENCE_S: Final = 2.0
+# all workers of a large engine have to answer
+_PROFILER_S: Final = 60.0
+START_PROFILE, STOP_PROFILE = "start_profile", "stop_profile"
 
 
 class Readiness:
@@ -55,14 +59,32 @@ class Readiness:
             if self._place:
                 socket.create_connection(self._place, timeout=_PATIENCE_S).close()
                 return 200
-            # directly: the server is on this machine or near it, and a proxy would answer for it
-            url = urllib.parse.urlsplit(self._url)
-            kind = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
-            with closing(kind(url.hostname or "", url.port, timeout=_PATIENCE_S)) as connection:
-                connection.request("GET", f"{url.path or '/'}?{url.query}".rstrip("?"))
-                return connection.getresponse().status
+            return _status_of(self._url, "GET", "", _PATIENCE_S)
         except (OSError, http.client.HTTPException, ValueError):
             return 0
+
+
+def switch_profiler(url: str) -> str:
+    """Send the request that starts or stops the profiler of a server; return the problem, "" if there is none.
+
+    SGLang would start torch.profiler, which cannot run under nsys; vLLM has this setting on its command line.
+    """
+    try:
+        status = _status_of(url, "POST", json.dumps({"activities": ["CUDA_PROFILER"]}), _PROFILER_S)
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        return str(error) or type(error).__name__
+    return "" if status // 100 == 2 else f"the server answered with status {status}"
+
+
+def _status_of(text: str, method: str, body: str, patience_s: float) -> int:
+    """Return the status of an HTTP answer; OSError, HTTPException or ValueError without one."""
+    # directly: the server is on this machine or near it, and a proxy would answer for it
+    url = urllib.parse.urlsplit(text)
+    kind = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
+    with closing(kind(url.hostname or "", url.port, timeout=patience_s)) as connection:
+        headers = {"Content-Type": "application/json"} if body else {}
+        connection.request(method, f"{url.path or '/'}?{url.query}".rstrip("?"), body or None, headers)
+        return connection.getresponse().status
 
 
 def problem_of(sign: str) -> str:
@@ -80,3 +102,12 @@ def problem_of(sign: str) -> str:
         except ValueError as error:
             return str(error)
     return ""
+
+
+def endpoint_problem(url: str) -> str:
+    """Return why a server's profiler cannot be started with this URL; "" if it can."""
+    if not _URL.match(url):
+        return "it is not a URL"
+    if not url.endswith(f"/{START_PROFILE}"):
+        return f"it does not end in /{START_PROFILE}"
+    return problem_of(url)

@@ -15,7 +15,7 @@ from typing import Final, Protocol
 
 from nightsight.collect.isolation import inside, isolation
 from nightsight.collect.process import SAVE_S, Child, Outcome, RunningCommand, last_lines, run_logged
-from nightsight.collect.ready import Readiness
+from nightsight.collect.ready import START_PROFILE, STOP_PROFILE, Readiness, switch_profiler
 from nightsight.collect.workloads import (
     Load,
     Program,
@@ -187,6 +187,7 @@ class _LoadRecorder:
         self._began = self._last_seen = time.monotonic()
         self._client: Outcome | None = None
         self._is_late = self._died = self._is_whole = False
+        self._profiler_problem = ""
 
     def listen(self, text: str) -> bool:
         self._ready.hear(text)
@@ -200,6 +201,7 @@ class _LoadRecorder:
         if not self._session.has_begun:
             return False
         client, request = self._load.client, self._request
+        self._switch_profiler(START_PROFILE)
         self._last_seen = time.monotonic()
         request.progress(f"profiling {self._program.name} while {client.name} loads it")
         self._client = run_logged(
@@ -214,9 +216,16 @@ class _LoadRecorder:
         has_ended = self._has_ended(running)
         self._died = has_ended and (self._client.satisfied or not self._client.ok)
         if not has_ended:
+            self._switch_profiler(STOP_PROFILE)
             self._session.save(running)
         self._is_whole = has_ended or self._session.is_saved
         return True
+
+    def _switch_profiler(self, to: str) -> None:
+        """Start or stop the server's own profiler, if that is asked for."""
+        if url := self._load.start_profile:
+            problem = switch_profiler(f"{url.removesuffix(START_PROFILE)}{to}")
+            self._profiler_problem = self._profiler_problem or (f"{to}: {problem}" if problem else "")
 
     def _is_gone(self, server: RunningCommand) -> bool:
         """Whether the server ended long ago, so that the client will probably not end by itself."""
@@ -251,6 +260,9 @@ class _LoadRecorder:
         if self._client is None or self._client.interrupted:
             return partial_capture(self._program, outcome)
         findings = []
+        if self._profiler_problem:
+            detail = f"{self._profiler_problem}. Steps of the engine may have no names in this capture."
+            findings.append(Finding("server_profiler", "warning", "The server's own profiler did not work", detail))
         if outcome.status == _KILLED:
             detail = f"{self._program.name} ignored SIGINT and SIGTERM, and was killed. The capture was saved before."
             findings.append(Finding("server_killed", "warning", "The server ignored SIGINT and SIGTERM", detail))

@@ -79,11 +79,15 @@ class Span:
 
 @dataclass(frozen=True)
 class Load:
-    """A client that loads a server, how to tell that the server is ready, and how long to wait for that."""
+    """A client that loads a server, how to tell that the server is ready, and how long to wait for that.
+
+    start_profile: the URL with which the server's own profiler is started, "" for none; it ends in `start_profile`.
+    """
 
     client: Program
     ready: str
     ready_within_s: float
+    start_profile: str = ""
 
 
 @dataclass(frozen=True)

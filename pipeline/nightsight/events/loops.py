@@ -284,8 +284,8 @@ _LEAST_OF_EXECUTIONS: Final = 1 / 3
 def ends_a_step(start: Ints, end: Ints) -> Flags:
     """Return which steps of an optimizer (at least one) end a step of the program: of close ones, the last."""
     between = start[1:] - end[:-1]
-    # neither the mean nor the longest: a pause, such as a validation, would hide every step
-    usual = np.quantile(between, _SHARE_CLOSE, method="lower") if len(between) else 0
+    # not only the mean: it is large after a pause, such as a validation, which would hide every step
+    usual = min(between.mean(), np.quantile(between, _SHARE_CLOSE, method="lower")) if len(between) else 0
     return np.append(between >= _LEAST_BETWEEN * usual, True)
 
 

@@ -37,6 +37,10 @@ _LATEST_NS: Final = 1 << 62
 _DAMAGED: Final = (ValueError, OverflowError, KeyError, TypeError, AttributeError, RecursionError, IndexError)
 _COLUMNS: Final = ["id", "event", "time_ns", "tokens", "is_dated"]
 _MARKS: Final = (b'"event"', b'"resourceSpans"', b'"ttfts"')
+_COUNTED: Final = {
+    "input_tokens": ("sent", "received", "tokenized"),
+    "output_tokens": ("last_token", "last_seen"),
+}
 _REQUEST_SPAN: Final = "llm_request"
 _QUEUED: Final = "gen_ai.latency.time_in_queue"
 _FIRST: Final = "gen_ai.latency.time_to_first_token"
@@ -93,7 +97,7 @@ def requests_of(files: Sequence[pd.DataFrame]) -> tuple[pd.DataFrame, tuple[str,
     columns: dict[str, Any] = {
         f"{event}_ns": nullable_integers(table[event].to_numpy()[order]) + bases for event in EVENTS if event != _AGAIN
     }
-    for name, of in (("input_tokens", ("sent", "received", "tokenized")), ("output_tokens", ("last_token", "last_seen"))):
+    for name, of in _COUNTED.items():
         counts = events["tokens"].where(events["event"].isin(of)).groupby(events["id"]).max()
         columns[name] = nullable_integers(counts.reindex(is_dated.index).to_numpy(dtype="float64")[order])
     preemptions = (events["event"] == _AGAIN).groupby(events["id"]).sum()

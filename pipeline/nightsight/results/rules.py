@@ -36,9 +36,9 @@ class CauseTexts:
 class UnsimulatedRule(CauseTexts):
     """A cause that the results show without a simulation (nightsight.advise.unsimulated).
 
-    title, rest, detail: may have {names}, which that module fills in. rest: what follows the cause in the title of a
-    finding, with its separator; "" if the title itself has the numbers of the capture. gain: what is predicted, for
-    docs/advice.md.
+    title, rest, detail, remedy: may have {names}, which that module fills in. rest: what follows the cause in the title
+    of a finding, with its separator; "" if the title itself has the numbers of the capture. gain: what is predicted,
+    for docs/advice.md.
     """
 
     gain: str
@@ -64,6 +64,7 @@ class Rule(SimulatedTexts):
     title gives the time that can be saved, not the time that the cause takes. shares_time: other such fixes in the same
     place save the same time, so only the best is reported. of_kernels: it needs no CUDA calls and names kernels.
     compiles: torch.compile can say why the cause occurs. in_places: action and fix in ranges with these names.
+    in_engine: likewise, if the steps are those of an inference engine; "" is anywhere.
     remedies, actions: those for frameworks other than PyTorch (nightsight.events.frameworks).
 
     is_host: it removes host code of a range. is_wait: it removes waits of the CPU for the GPU. A rule with both joins
@@ -84,6 +85,7 @@ class Rule(SimulatedTexts):
     of_kernels: bool = False
     compiles: bool = False
     in_places: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    in_engine: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     is_host: bool = False
     is_wait: bool = False
     is_graph: bool = False
@@ -142,6 +144,19 @@ RULES: Final = (
                 "The workers are slower than the GPU, or have not started yet: use a larger num_workers and "
                 "persistent_workers=True, and do less for each sample in the workers (smaller images, decoding on the "
                 "GPU, batched operations).",
+            ),
+        },
+        in_engine={
+            "tokeniz": (
+                "tokenize in another process",
+                "Tokenize and detokenize outside of the engine's thread, with a fast tokenizer. vLLM and SGLang do so "
+                "in other processes; more of them: vLLM `--api-server-count`, SGLang `--tokenizer-worker-num`.",
+            ),
+            "": (
+                "schedule the next step while the GPU works",
+                "Let the CPU schedule a step while the GPU runs the one before: vLLM `--async-scheduling`; SGLang and "
+                "TensorRT-LLM do so unless it is turned off (`--disable-overlap-schedule`, "
+                "`disable_overlap_scheduler`). Do less between two steps.",
             ),
         },
         remedies={
@@ -272,6 +287,14 @@ RULES: Final = (
         actions={"JAX": "put the loop into the compiled program"},
         worth_pct=5.0,
         counts=0.4,
+        in_engine={
+            "": (
+                "record CUDA graphs for these batches",
+                "Steps whose batch is larger than those of the recorded graphs are launched kernel by kernel. vLLM: no "
+                "`--enforce-eager`, a larger `--max-cudagraph-capture-size`. SGLang: no `--disable-cuda-graph`, a "
+                "larger `--cuda-graph-max-bs`. TensorRT-LLM: `cuda_graph_config` with a larger `max_batch_size`.",
+            )
+        },
         remedies={
             "JAX": (
                 "Put the loop into the compiled program: jax.lax.scan or jax.lax.fori_loop over steps, "
@@ -1150,5 +1173,76 @@ SMALL_BATCH: Final = UnsimulatedRule(
         "jax.vmap)."
     ),
 )
-UNSIMULATED: Final = (LATE_RANK, LONE_RANK, PIPELINE_BUBBLE, MEMORY_BOUND_DECODE, PADDING, SMALL_BATCH)
+PROMPTS_BLOCK: Final = UnsimulatedRule(
+    name="prompts_block",
+    looks_for=(
+        "steps of an inference engine with prompts that take at least three times as long as those that only decode, "
+        "while requests generate"
+    ),
+    gain=(
+        "the longest time between tokens with chunks for which a step takes twice as long as one that only decodes; "
+        "the time that a token of a prompt adds is measured. The throughput stays. In the choice of the first finding, "
+        "half of what the longest time would lose counts, in percent"
+    ),
+    action="cut prompts into smaller chunks",
+    title="Requests that generate wait for the prompts of others",
+    rest=": a step with a prompt takes {mixed}, others take {decode}; with chunks of {chunk} tokens, {after}",
+    detail=(
+        "In a step with a long prompt, every request that generates waits until the prompt is done: its user sees a "
+        "pause. In chunks, the prompt itself takes somewhat longer."
+    ),
+    remedy=(
+        "vLLM: `--max-num-batched-tokens {chunk}` (chunked prefill is on by default); SGLang: `--chunked-prefill-size "
+        "{chunk} --enable-mixed-chunk`; TensorRT-LLM: `enable_chunked_prefill` with `max_num_tokens: {chunk}`. For the "
+        "shortest pauses, serve prompts on other GPUs (disaggregated prefill)."
+    ),
+)
+CACHE_FULL: Final = UnsimulatedRule(
+    name="cache_full",
+    looks_for="at least one in twenty requests of a server was preempted, according to its log",
+    gain="none; in the choice of the first finding, the share of preempted requests counts, at most half of a step",
+    action="make room in the KV cache",
+    title="Requests are preempted because the KV cache is full",
+    rest=": {preemptions} times for {requests} requests",
+    detail="What was computed for a preempted request is lost, and computed again when there is room.",
+    remedy=(
+        "Give the cache more memory (vLLM `--gpu-memory-utilization`, SGLang `--mem-fraction-static`, TensorRT-LLM "
+        "`kv_cache_config.free_gpu_memory_fraction`), make it smaller (`--kv-cache-dtype fp8`), or serve fewer "
+        "requests at a time (vLLM `--max-num-seqs`, SGLang `--max-running-requests`). Weights on more GPUs leave more "
+        "room."
+    ),
+)
+FEW_AT_A_TIME: Final = UnsimulatedRule(
+    name="few_at_a_time",
+    looks_for=(
+        "requests that queue for more than half of the time to their first token, while steps decode at most 16 at a "
+        "time, and none is preempted"
+    ),
+    gain=(
+        "none: how long a step takes with more requests depends on the model. In the choice of the first finding, half "
+        "of the queue's share of the time to the first token counts"
+    ),
+    action="serve more requests at a time",
+    title="Requests queue while the engine decodes few at a time",
+    rest=": {requests} per step; {queue} of the {ttft} to the first token",
+    detail=(
+        "A step reads all weights, whether for two requests or for thirty: a larger batch hardly takes longer until "
+        "its products limit it."
+    ),
+    remedy=(
+        "Allow more: vLLM `--max-num-seqs`, SGLang `--max-running-requests`, TensorRT-LLM `max_batch_size`. If the KV "
+        "cache is the limit, give it more memory."
+    ),
+)
+UNSIMULATED: Final = (
+    LATE_RANK,
+    LONE_RANK,
+    PIPELINE_BUBBLE,
+    MEMORY_BOUND_DECODE,
+    PADDING,
+    SMALL_BATCH,
+    PROMPTS_BLOCK,
+    CACHE_FULL,
+    FEW_AT_A_TIME,
+)
 """The causes that need no simulation, in the order of the documentation."""

@@ -29,7 +29,7 @@ from nightsight.results.program import MEMORY_USAGE
 from nightsight.results.ranges import NVTX_RANGES, RANGE_ITERATIONS
 from nightsight.results.ranks import RANKS
 from nightsight.results.rules import RULES
-from nightsight.results.serving import SERVING
+from nightsight.results.serving import ENGINE_STEPS, REQUEST_TIMES, SERVING
 from nightsight.results.steps import STEP_PARTS, STEP_SPLIT
 from nightsight.texts import middle_cut, printable
 from nightsight.units import format_value, heading
@@ -43,6 +43,8 @@ _NOTHING: Final = "Nothing here is worth fixing."
 _CAUSES: Final = "Causes and fixes"
 _ON_A_GPU: Final = (
     SERVING.name,
+    REQUEST_TIMES.name,
+    ENGINE_STEPS.name,
     RANKS.name,
     STEP_PARTS.name,
     STEP_SPLIT.name,
@@ -54,6 +56,8 @@ _ON_A_GPU: Final = (
 _OF_SINGLE_KERNELS: Final = (NCU_KERNELS.name, NCU_LIMITS.name, NCU_ROOFLINE.name)
 _ON_A_CPU: Final = (
     SERVING.name,
+    REQUEST_TIMES.name,
+    ENGINE_STEPS.name,
     STEP_PARTS.name,
     IDLE_STACKS.name,
     STEP_SPLIT.name,
