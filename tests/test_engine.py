@@ -297,6 +297,12 @@ def test_a_long_prompt_is_a_pause_for_all_others() -> None:
     assert found.gain_ns is None
 
 
+def test_a_rare_pause_is_not_that_of_prompts() -> None:
+    # eleven steps with a prompt of 8 tokens are as short as others, and one is long for another reason
+    long, names = WITH_PROMPT, {**LONG_PROMPT, "p": "execute_context_1(8)_generation_4(4)"}
+    assert not [found for found in advised(long, names) if found.rule == "prompts_block"]
+
+
 def test_short_prompts_are_no_pause() -> None:
     picture = WITH_PROMPT.replace(" " * 32, "").replace("S" * 32, "").replace("c" * 32, "")
     assert not [found for found in advised(picture, LONG_PROMPT) if found.rule == "prompts_block"]

@@ -48,6 +48,7 @@ RUNS: Final = (
     ("generate",),
     ("generate", "--cuda-graph"),
     ("generate", "--model", "hf", "--tokens", "32"),
+    ("serve",),
 )
 
 

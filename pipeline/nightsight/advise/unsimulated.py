@@ -257,7 +257,8 @@ def _blocking_prompts(tables: Tables) -> Iterator[Weighted]:
     chunk = 2 ** int(np.clip(np.log2(max(usual / prompts["token_ns"], 1)), *_CHUNKS))
     after = usual + chunk * prompts["token_ns"]
     mixed, decode, then = (format_value(value, "time_ns") for value in (longest, usual, after))
-    if after < longest:
+    # otherwise not the prompts make the longest steps long
+    if after <= longest / 2:
         finding = _finding(PROMPTS_BLOCK, ENGINE_STEPS, mixed=mixed, decode=decode, chunk=chunk, after=f"about {then}")
         yield finding, 50 * (1 - after / longest)
 

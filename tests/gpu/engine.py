@@ -1,0 +1,103 @@
+"""Profiles the server of `workloads.serve` with each planted fault: `python -m tests.gpu.engine` on a GPU host.
+
+Prints a line for each fault: whether the first finding names it, the predicted and the measured time per output token
+(of the healthy server), and how far the parts of the time to the first token are from what the client measured. Exit
+status 1 if fewer than nine of ten are named. `--keep FOLDER` keeps the reports. Takes about six minutes.
+"""
+
+import argparse
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+import pandas as pd
+
+from nightsight.model.report import Finding, Report
+from nightsight.results.serving import ENGINE_STEPS, MEAN, REQUEST_TIMES, SERVING, TPOT, TTFT
+
+ROOT: Final = Path(__file__).parents[2]
+# rules that name a fault, and a part of the action or cause
+NAMED: Final[dict[str, Callable[[Finding], bool]]] = {
+    "whole-prompts": lambda found: found.rule == "prompts_block",
+    "small-batch": lambda found: found.rule in ("few_at_a_time", "small_batch"),
+    "slow-scheduler": lambda found: found.rule == "host_code" and "schedule" in found.cause,
+    "sampling-syncs": lambda found: "sample" in found.cause,
+    "eager": lambda found: found.rule == "launch_bound",
+    "few-graphs": lambda found: found.rule == "launch_bound",
+    "small-cache": lambda found: found.rule == "cache_full",
+    "tokenize-in-engine": lambda found: found.rule == "host_code" and "tokenize" in found.cause,
+}
+PARTS: Final = [
+    column.name for column in REQUEST_TIMES.columns if column.name.endswith("_ns") and column.name != "time_ns"
+]
+
+
+def main(arguments: list[str]) -> int:
+    """Profile all faults, or those that are named, and print what was found."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("faults", nargs="*", choices=["none", *NAMED, []], help="default: all")
+    parser.add_argument("--keep", type=Path)
+    parser.add_argument("--options", default="", help="more options of the workload")
+    options = parser.parse_args(arguments)
+    faults, named, summed = options.faults or ["none", *NAMED], 0, True
+    with TemporaryDirectory() as scratch:
+        folder = (options.keep or Path(scratch)).absolute()
+        for fault in faults:
+            report = profiled(folder, fault, options.options.split())
+            if report is None:
+                say(f"{fault}: no report")
+                continue
+            first = next((found for found in report.findings if found.severity == "advice"), None)
+            is_named = first is None if fault == "none" else first is not None and NAMED[fault](first)
+            named += is_named
+            error = sum_error(report)
+            summed &= error < 0.02
+            say(f"{fault}: {'named' if is_named else 'NOT NAMED'}; {first.title if first else 'nothing found'}")
+            say(f"    {figures(report)}; parts of TTFT {100 * error:.2f} % from the client's")
+    say(f"{named} of {len(faults)} are right")
+    return int(named < 0.9 * len(faults) or not summed)
+
+
+def say(text: str) -> None:
+    """Print a line at once."""
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def profiled(folder: Path, fault: str, more: list[str]) -> Report | None:
+    """Profile the server with a fault, and return its report."""
+    reports, log = folder / fault, folder / fault / "log"
+    command = [sys.executable, str(ROOT / "pipeline"), "profile", "--python", sys.executable, "--reports", str(reports)]
+    command += ["--no-ncu", "--nsys-arg=--cuda-graph-trace=node"]
+    command += [part for side in ("server", "client") for part in ("--attach", str(log / f"{side}.jsonl"))]
+    workload = ["serve", "--", "--fault", fault, "--log", str(log), "--iterations", "3", "--warmup", "1", *more]
+    done = subprocess.run([*command, *workload], cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode:
+        say(done.stderr[-2000:])
+    files = sorted(reports.glob("serve/2*/report.json"))
+    return Report.from_json(files[-1].read_bytes()) if files else None
+
+
+def figures(report: Report) -> str:
+    """Return what the engine and its client did, in a line."""
+    steps = report.rows(ENGINE_STEPS)
+    kinds = [f"{row['kind']} {row['steps']} × {row['med_ns'] / 1e6:.2f} ms" for row in steps.to_dict("records")]
+    serving = report.rows(SERVING).set_index("metric")["avg_ns"] if len(report.rows(SERVING)) else pd.Series()
+    return f"{', '.join(kinds)}; without the profiler TPOT {serving.get(TPOT, 0) / 1e6:.2f} ms"
+
+
+def sum_error(report: Report) -> float:
+    """Return how far the sum of the parts of TTFT is from the time that the client logged, as a share."""
+    times = report.rows(REQUEST_TIMES)
+    rows = times[(times["metric"] == TTFT) & (times["statistic"] == MEAN)] if len(times) else times
+    if not len(rows):
+        return 1.0
+    parts = rows.reindex(columns=PARTS).fillna(0).sum(axis=1)
+    return float(abs(parts.iloc[0] / rows["time_ns"].iloc[0] - 1))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
