@@ -244,7 +244,7 @@ def _blocking_prompts(tables: Tables) -> Iterator[Weighted]:
 
     The weight is half of what the longest time between tokens would lose, in percent: the throughput stays.
     """
-    rows = tables.rows(ENGINE_STEPS, "kind", "med_ns", "p99_ns", "token_ns").to_dict("records")
+    rows = tables.rows(ENGINE_STEPS, "kind", "med_ns", "p99_ns", "tokens", "token_ns").to_dict("records")
     steps = {str(row["kind"]): row for row in rows}
     # engines that do not mix make the requests that generate wait for steps with prompts only
     prompts = steps.get(MIXED, steps.get(PREFILL))
@@ -257,8 +257,8 @@ def _blocking_prompts(tables: Tables) -> Iterator[Weighted]:
     chunk = 2 ** int(np.clip(np.log2(max(usual / prompts["token_ns"], 1)), *_CHUNKS))
     after = usual + chunk * prompts["token_ns"]
     mixed, decode, then = (format_value(value, "time_ns") for value in (longest, usual, after))
-    # otherwise not the prompts make the longest steps long
-    if after <= longest / 2:
+    # otherwise something else than prompts makes the longest steps long
+    if after <= longest / 2 and not chunk >= prompts["tokens"]:
         finding = _finding(PROMPTS_BLOCK, ENGINE_STEPS, mixed=mixed, decode=decode, chunk=chunk, after=f"about {then}")
         yield finding, 50 * (1 - after / longest)
 
