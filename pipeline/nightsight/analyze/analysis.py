@@ -41,7 +41,7 @@ class Analysis:
         reasons = {profile.why_missing(name) for name in lacking}
         if reasons:
             return Result(entry.name, entry.title, entry.help, None, unavailable="; ".join(sorted(reasons)))
-        if self.rows_from and not len(profile.tables.get(self.rows_from, ())):
+        if self.rows_from and not len(profile.recorded(self.rows_from)):
             return Result(entry.name, entry.title, entry.help, entry.empty())
         table = self.compute(timeline)
         entry.check(table.frame)

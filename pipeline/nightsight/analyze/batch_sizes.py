@@ -15,7 +15,7 @@ from nightsight.events.steps import device_steps
 from nightsight.events.timeline import Timeline, positions
 from nightsight.intervals import Floats, Ints
 from nightsight.model.report import Finding
-from nightsight.tables import empty, integers
+from nightsight.tables import integers
 from nightsight.units import format_value
 
 # with fewer steps, or fewer kernels whose grids vary, there may be other reasons
@@ -32,7 +32,7 @@ _ORDERED: Final = 0.9
 
 def batch_sizes(timeline: Timeline) -> Iterator[Finding]:
     """Yield a finding for the first GPU whose kernels have different grids in each step of the window."""
-    kernels = timeline.profile.tables.get("kernels", empty("kernels"))
+    kernels = timeline.profile.recorded("kernels")
     grid = [f"grid_{axis}" for axis in "xyz"]
     if not set(grid) <= set(kernels.columns):
         return

@@ -14,7 +14,7 @@ from nightsight.events.window import whole_window
 from nightsight.intervals import Flags, Floats, clipped_union, covered, without
 from nightsight.results.ranks import COLLECTIVES, RANK_STEPS, RANKS
 from nightsight.system.parallel import memoize
-from nightsight.tables import NULLABLE, aggregate, empty
+from nightsight.tables import NULLABLE, aggregate
 from nightsight.units import format_value
 
 _KEYS: Final = ["name", "message_bytes", "group", "group_size"]
@@ -83,7 +83,7 @@ def _window_communication(timeline: Timeline) -> pd.DataFrame:
 def collectives(timeline: Timeline) -> Table:
     """Return one row per collective, size of its message and communicator, the one with the most time first."""
     kernels = _window_communication(timeline)
-    if not len(kernels) and not len(timeline.profile.tables.get("collectives", ())):
+    if not len(kernels) and not len(timeline.profile.recorded("collectives")):
         return Table(COLLECTIVES.empty())
     without_kernels = _calls_without_kernels(timeline)
     if not len(kernels):
@@ -169,7 +169,7 @@ def _sum_kernels(timeline: Timeline, kernels: pd.DataFrame) -> pd.DataFrame:
 
 def _calls_without_kernels(timeline: Timeline) -> pd.DataFrame:
     """Return one row per collective and size that was called in the capture, without the columns that need kernels."""
-    calls = timeline.profile.tables.get("collectives", empty("collectives")).rename(columns={"bytes": "message_bytes"})
+    calls = timeline.profile.recorded("collectives").rename(columns={"bytes": "message_bytes"})
     grouped = calls.groupby(["name", "message_bytes", "group_size"], dropna=False, observed=True)
     steps = max(len(timeline.window.repetitions), 1)
     table = grouped.size().rename("size").reset_index()
@@ -183,15 +183,14 @@ def _calls_without_kernels(timeline: Timeline) -> pd.DataFrame:
 
 def _link_bytes_per_s(timeline: Timeline) -> float | None:
     """Return the published rate of NVLink in one direction; None unless all GPUs have the same."""
-    tables = timeline.profile.tables
-    rates = {published(name).nvlink_gb_per_s for name in tables.get("devices", empty("devices"))["name"].astype("str")}
+    rates = {published(name).nvlink_gb_per_s for name in timeline.profile.recorded("devices")["name"].astype("str")}
     rate = rates.pop() if len(rates) == 1 else None
     return None if rate is None else rate / 2 * 1e9
 
 
 def _hosts(timeline: Timeline) -> "pd.Series[int] | None":
     """Return the number of each process's machine; None if unknown. A capture without ranks is from one machine."""
-    table = timeline.profile.tables.get("ranks", empty("ranks"))
+    table = timeline.profile.recorded("ranks")
     processes = of_all_ranks(timeline)["process"].unique()
     if not len(table) or len(processes) < 2:
         return pd.Series(0, index=processes)
@@ -270,7 +269,7 @@ def ranks(timeline: Timeline) -> Table:
     if not (kernels["collective"] >= 0).any():
         return Table(pd.DataFrame(columns=RANKS.column_names), (_ALONE,))
     steps = _steps(timeline)
-    mapping = timeline.profile.tables.get("ranks")
+    mapping = timeline.profile.recorded("ranks")
     by_step = steps.groupby("rank")
     facts = aggregate(by_step, device=("device", "first"), steps=("time_ns", "size"), step_ns=("time_ns", "median"))
     facts["waited_ns"] = by_step["waited_ns"].mean()
@@ -286,15 +285,14 @@ def ranks(timeline: Timeline) -> Table:
     facts["late_ns"] = latest["awaited"]
     facts["late_at_ns"] = latest["start_ns"] - whole_capture.start_ns
     process = by_rank["process"].first()
-    if (hosts := _hosts(timeline)) is not None and mapping is not None and len(mapping):
+    if (hosts := _hosts(timeline)) is not None and len(mapping):
         facts["host"] = process.map(hosts)
     facts["pid"] = process.map(pids(timeline)).astype(NULLABLE)
     if (job := timeline.profile.job) is not None:
         facts["like_rank"] = facts.index.map(job.like)
-    clock = mapping.set_index("process")[["shift_ns", "spread_ns"]] if mapping is not None else pd.DataFrame()
+    clock = mapping.set_index("process")
     for name in ("shift_ns", "spread_ns"):
-        facts[name] = process.map(clock[name]) if name in clock else None
-        facts[name] = facts[name].astype(NULLABLE)
+        facts[name] = process.map(clock[name]).astype(NULLABLE)
     table = facts.reset_index().sort_values(["awaited_ns", "rank"], ascending=[False, True], ignore_index=True)
     lone = (_LONE,) if kernels["is_lone"].any() else ()
     return Table(table[[name for name in RANKS.column_names if name in table]], (*_rank_notes(timeline), *lone))
@@ -308,8 +306,8 @@ _ALONE: Final = (
 
 def _rank_notes(timeline: Timeline) -> tuple[str, ...]:
     """Return notes on the source of the rank numbers, and on how the clocks were aligned."""
-    table = timeline.profile.tables.get("ranks")
-    if table is None or not len(table):
+    table = timeline.profile.recorded("ranks")
+    if not len(table):
         return ("The capture has no ranks; they are numbered by GPU.",)
     notes = []
     if (source := ", ".join(sorted(set(table["source"].astype("str"))))) not in ("NCCL", "torch.profiler"):

@@ -12,7 +12,7 @@ from nightsight.events.peaks import Peaks, published
 from nightsight.events.timeline import Timeline, begun, of_window
 from nightsight.intervals import Flags, Ints, covered, union
 from nightsight.results.gpu import COPY_SIZES, GPU_PEAKS, MEMORY_OPERATIONS, SLOW_COPIES
-from nightsight.tables import aggregate, categorical, duration, empty, nullable_integers, time_summary, total
+from nightsight.tables import aggregate, categorical, duration, nullable_integers, time_summary, total
 
 _KINDS: Final = ["operation", "source_kind", "target_kind"]
 # the column of `_peaks` that bounds the rate of each kind of operation
@@ -233,7 +233,7 @@ def _time_at_peak(timeline: Timeline) -> pd.DataFrame:
 
     Missing if a size or a peak is unknown.
     """
-    operations, devices = timeline.profile.table("memory_ops"), timeline.profile.tables.get("devices", empty("devices"))
+    operations, devices = timeline.profile.table("memory_ops"), timeline.profile.recorded("devices")
     copies = operations.assign(device=timeline.operations.device[timeline.operations.of("memory_ops")])
     copies = copies[begun(timeline, copies["start_ns"])]
     copies = total(copies["bytes"], [copies[name] for name in (*_KINDS, "device")]).reset_index()

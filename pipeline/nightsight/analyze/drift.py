@@ -16,7 +16,7 @@ from nightsight.events.timeline import Timeline, positions
 from nightsight.intervals import Flags, Floats, Ints
 from nightsight.model.report import Finding
 from nightsight.robust import standard_deviation
-from nightsight.tables import empty, integers
+from nightsight.tables import integers
 
 # a change is reported if it is this large, and this many times larger than the noise
 _LEAST_CHANGE: Final = 0.1
@@ -28,7 +28,7 @@ _NEARLY_ALL: Final = 0.8
 
 def drift(timeline: Timeline) -> Iterator[Finding]:
     """Yield a finding for the first GPU whose kernels change their speed within the window."""
-    kernels = timeline.profile.tables.get("kernels", empty("kernels"))
+    kernels = timeline.profile.recorded("kernels")
     computing = kernels[~communicating(timeline)[: len(kernels)]]
     # kernels with the same name and grid, by number
     shape = computing["name"].cat.codes.to_numpy(dtype=np.int64)

@@ -21,7 +21,7 @@ from nightsight.events.timeline import Timeline, distinct, operation_column
 from nightsight.intervals import Flags, Ints, in_order
 from nightsight.model.report import Finding, Profile
 from nightsight.results.capture import DEVICES, DIAGNOSTICS, NOT_SHOWN, PROFILER_OVERHEAD
-from nightsight.tables import empty, time_summary, used_devices
+from nightsight.tables import time_summary, used_devices
 from nightsight.units import format_ranks
 
 
@@ -56,13 +56,13 @@ def trust(timeline: Timeline) -> tuple[Finding, ...]:
     """Return findings on how reliable the numbers are: no GPU work, lost events, graphs traced as a whole."""
     profile = timeline.profile
     if "kernels" not in profile.tables:
-        names = profile.tables.get("api_calls", empty("api_calls"))["name"]
+        names = profile.recorded("api_calls")["name"]
         if names.astype("str").str.contains(_LAUNCHING).any():
             return (_NOT_RECORDED,)
         return (not_traced(profile),) if profile.environment.collector == "nsys" else ()
     if (few := next_to_none(profile)) is not None:
         return (few,)
-    graphs = _GRAPHS if len(profile.tables.get("graph_launches", ())) else None
+    graphs = _GRAPHS if len(profile.recorded("graph_launches")) else None
     calls = _submitting_calls(timeline)
     edges = _cut_ends(timeline, calls)
     calls_cut, operations_cut = int(edges.calls.sum()), int(edges.operations.sum())
@@ -90,7 +90,7 @@ def ranks_by_gpu(timeline: Timeline) -> dict[str, int]:
 def shared_numbers(timeline: Timeline) -> list[list[int]]:
     """Return the GPU numbers that mean one GPU, for each GPU shared by communicating ranks."""
     numbers = of_all_ranks(timeline)["device"].unique()
-    return sharing(timeline.profile.tables.get("devices", empty("devices")), numbers)
+    return sharing(timeline.profile.recorded("devices"), numbers)
 
 
 def shared_gpus(timeline: Timeline) -> Iterator[Finding]:
@@ -118,8 +118,8 @@ def _submitting_calls(timeline: Timeline) -> pd.DataFrame:
     A driver call and the runtime call around it have the same id and count as one. Calls into a graph being captured,
     and calls that clearly submitted nothing, are left out. No rows if all calls have their work: nothing is missing.
     """
-    calls = timeline.profile.tables.get("api_calls")
-    if calls is None:
+    calls = timeline.profile.recorded("api_calls")
+    if not len(calls):
         return _empty_calls()
     is_copy, launch = _matches(calls, _COPYING), timeline.call_launch
     submits = (is_copy | _matches(calls, _LAUNCHING)) & (launch >= 0)
@@ -158,7 +158,7 @@ def _submitting_calls(timeline: Timeline) -> pd.DataFrame:
 def _untimed_launches(timeline: Timeline) -> Ints:
     """Return the launch keys of the calls whose operations have impossible times."""
     calls, keys = timeline.profile.table("api_calls"), ["process", "correlation"]
-    lost = timeline.profile.tables.get("untimed", empty("untimed"))[keys].dropna()
+    lost = timeline.profile.recorded("untimed")[keys].dropna()
     if not len(lost):
         return np.empty(0, dtype=np.int64)
     keys_of_lost = lost.astype("float64").drop_duplicates()
@@ -172,9 +172,7 @@ def _empty_calls() -> pd.DataFrame:
 
 def _unknown_activities(profile: Profile) -> list[tuple[str, int]]:
     """Return names and row counts of unknown CUPTI activity tables, as in the export of a newer nsys."""
-    table = profile.tables.get("unread")
-    if table is None:
-        return []
+    table = profile.recorded("unread")
     source = table["source"].astype("str")
     is_unknown = source.str.startswith(_ACTIVITIES) & (source == table["kind"].astype("str"))
     return list(zip(source[is_unknown].tolist(), table["events"][is_unknown].tolist(), strict=True))
@@ -225,11 +223,11 @@ def _find_lost_work(timeline: Timeline, calls: pd.DataFrame) -> Finding | None:
     if copying[0] > _TOLERATED * copying[1] and (is_reported or launching[0] or not _is_scattered(calls)):
         lost.append(("copy or memset calls", *copying))
     unread = _unknown_activities(profile)
-    if not any(len(profile.tables.get(name, ())) for name in GPU_TABLES):
+    if not profile.with_rows(GPU_TABLES):
         if unread:
             return _unknown_tables("No kernel, copy or memset was found.", unread)
         # calls were saved, and none of them submits work: the program did nothing on the GPU
-        is_idle = _has_capture_range(profile) and len(profile.tables.get("api_calls", ())) > 0
+        is_idle = _has_capture_range(profile) and len(profile.recorded("api_calls")) > 0
         return no_work(profile, are_lost=bool(lost) or (is_reported and not is_idle))
     if lost:
         missing = sum(unmatched for _, unmatched, _ in lost)
@@ -262,14 +260,12 @@ def _is_scattered(calls: pd.DataFrame) -> bool:
 
 def _has_diagnostic(profile: Profile, words: str) -> bool:
     """Whether a diagnostic matches; nsys also reports possible loss when it merely stops before the program does."""
-    table = profile.tables.get("diagnostics")
-    return table is not None and bool(table["text"].astype("str").str.contains(words, case=False).any())
+    return bool(profile.recorded("diagnostics")["text"].astype("str").str.contains(words, case=False).any())
 
 
 def _has_capture_range(profile: Profile) -> bool:
     """Whether a capture range was used: nsys reports possible loss after each one."""
-    calls = profile.tables.get("api_calls")
-    return _has_diagnostic(profile, _RANGE_WORDS) or (calls is not None and bool(_matches(calls, _RANGE_CALLS).any()))
+    return _has_diagnostic(profile, _RANGE_WORDS) or bool(_matches(profile.recorded("api_calls"), _RANGE_CALLS).any())
 
 
 def _calls_of_captures(calls: pd.DataFrame, is_candidate: Flags, has_work: Flags) -> Flags:

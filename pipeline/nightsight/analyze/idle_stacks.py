@@ -25,7 +25,7 @@ from nightsight.intervals import Ints, clipped_union, gaps, innermost, outer, sc
 from nightsight.results.categories import HOST, IDLE
 from nightsight.results.gpu import IDLE_STACKS
 from nightsight.results.steps import OPERATORS
-from nightsight.tables import NULLABLE, empty, levels, nearest
+from nightsight.tables import NULLABLE, levels, nearest
 from nightsight.units import format_value
 
 # the sampler skips samples while all processors are busy; a pause of more than this many is not due to that
@@ -141,10 +141,10 @@ def _stack_notes(stacks: _Samples | _RecordedCalls, frame: pd.DataFrame, time: s
 
 def _recorded_stacks(timeline: Timeline) -> _Samples | _RecordedCalls | None:
     """Return the samples of Python's stack, else the calls of its functions; None if there are neither."""
-    samples, calls = (timeline.profile.tables.get(name) for name in _OF_PYTHON)
-    if samples is not None and len(samples):
+    samples, calls = (timeline.profile.recorded(name) for name in _OF_PYTHON)
+    if len(samples):
         return _samples_by_thread(samples, timeline.window)
-    return _calls_by_thread(calls) if calls is not None and len(calls) else None
+    return _calls_by_thread(calls) if len(calls) else None
 
 
 def _samples_by_thread(samples: pd.DataFrame, window: Window) -> _Samples | None:
@@ -236,7 +236,7 @@ def _idle_pieces(timeline: Timeline, recorded: set[int]) -> Iterator[tuple[dict[
 def _thread_pieces(timeline: Timeline, recorded: set[int]) -> Iterator[tuple[dict[str, int], _PieceSet]]:
     """Yield the window for each Python thread, divided into time inside and outside of operators."""
     bounds = (timeline.window.start_ns, timeline.window.end_ns)
-    tables = {name: timeline.profile.tables.get(name, empty(name)) for name in ("cpu_ops", *_OF_PYTHON)}
+    tables = {name: timeline.profile.recorded(name) for name in ("cpu_ops", *_OF_PYTHON)}
     start, end, thread = (tables["cpu_ops"][name].to_numpy() for name in ("start_ns", "end_ns", "thread"))
     threads = pd.concat([tables[name][["thread", "tid"]] for name in _OF_PYTHON]).drop_duplicates("thread")
     for key, tid in zip(threads["thread"].tolist(), threads["tid"].tolist(), strict=True):

@@ -11,7 +11,7 @@ from nightsight.events.loops import loops_of
 from nightsight.events.ranges import LEAST
 from nightsight.events.timeline import Timeline
 from nightsight.results.program import GPU_METRICS, MEMORY_OVER_TIME, MEMORY_USAGE, RANGE_COUNTERS, UNIFIED_MEMORY
-from nightsight.tables import HOST_MEMORY, NULLABLE, ON_DEVICE, aggregate, duration, empty, memory_levels
+from nightsight.tables import HOST_MEMORY, NULLABLE, ON_DEVICE, aggregate, duration, memory_levels
 from nightsight.units import format_value
 
 # of the time axis; each keeps two points, the highest and the last
@@ -107,8 +107,9 @@ def memory_over_time(timeline: Timeline) -> Table:
 
 def unified_memory(timeline: Timeline) -> Table:
     """Return one row per process, device and event: migrations by direction, GPU page faults, CPU page faults."""
-    tables, operations = timeline.profile.tables, timeline.profile.table("memory_ops")
-    gpu_faults, cpu_faults = (tables.get(name, empty(name)) for name in ("gpu_page_faults", "cpu_page_faults"))
+    profile = timeline.profile
+    gpu_faults, cpu_faults = (profile.recorded(name) for name in ("gpu_page_faults", "cpu_page_faults"))
+    operations = profile.table("memory_ops")
     migrations = operations[operations["operation"].astype("str").str.startswith(_UNIFIED)]
     parts = [
         migrations.assign(event=migrations["operation"].astype("str"), count=1, time=duration(migrations)),

@@ -11,7 +11,6 @@ from nightsight.events.communication import PAIRWISE, communication
 from nightsight.events.timeline import Timeline, positions
 from nightsight.intervals import Ints
 from nightsight.model.report import Finding
-from nightsight.tables import empty
 from nightsight.units import format_value
 
 # collectives whose sizes may differ between ranks
@@ -92,7 +91,7 @@ def _worst(cases: dict[int, tuple[int, str]]) -> tuple[str, ...]:
 
 def _compare_calls(timeline: Timeline) -> _Mismatches:
     """Compare the calls of the ranks of each communicator with those of the rank with the most calls."""
-    result, calls = _Mismatches(), timeline.profile.tables.get("collectives", empty("collectives"))
+    result, calls = _Mismatches(), timeline.profile.recorded("collectives")
     calls = calls[(calls["group"] != "") & ~calls["name"].isin(PAIRWISE)].sort_values("start_ns", ignore_index=True)
     if not len(calls):
         return result
@@ -130,7 +129,7 @@ def _compare_calls(timeline: Timeline) -> _Mismatches:
 
 def _longest_since(timeline: Timeline, process: int, since_ns: int) -> int:
     """Return the length of the longest CUDA call or collective that a process began at or after a time."""
-    tables = (timeline.profile.tables.get("api_calls", empty("api_calls")), communication(timeline))
+    tables = (timeline.profile.recorded("api_calls"), communication(timeline))
     later = (table[(table["process"] == process) & (table["start_ns"] >= since_ns)] for table in tables)
     return max(int((table["end_ns"] - table["start_ns"]).max()) if len(table) else 0 for table in later)
 
@@ -141,7 +140,7 @@ def _last_events(timeline: Timeline) -> dict[int, int]:
         [
             table.groupby("process")["start_ns"].max()
             for name in _OF_CPU
-            if len(table := timeline.profile.tables.get(name, empty(name)))
+            if len(table := timeline.profile.recorded(name))
         ]
         or [pd.Series(dtype="int64")]
     )
@@ -164,7 +163,7 @@ def _case(timeline: Timeline, calls: pd.DataFrame, row: int) -> str:
 
 
 def _rank_of(timeline: Timeline, calls: pd.DataFrame, row: int) -> str:
-    ranks = timeline.profile.tables.get("ranks", empty("ranks"))
+    ranks = timeline.profile.recorded("ranks")
     process, pid = (calls[column].iloc[row] for column in ("process", "pid"))
     of_process = ranks.loc[ranks["process"] == process, "rank"].tolist()
     return f"rank {of_process[0]}" if of_process else f"process {pid}"

@@ -5,7 +5,6 @@ from typing import Final
 
 from nightsight.events.launches import GPU_TABLES
 from nightsight.model.report import Environment, Finding, Profile
-from nightsight.tables import empty
 from nightsight.units import format_value
 
 NOT_RECORDED: Final = "gpu_not_recorded"
@@ -53,7 +52,7 @@ def no_work(profile: Profile, *, are_lost: bool) -> Finding:
 
     are_lost: launches were recorded, or the profiler reports lost events.
     """
-    calls = len(profile.tables.get("api_calls", ()))
+    calls = len(profile.recorded("api_calls"))
     quote = (
         _diagnostic(profile, _NOT_STARTED, _NOT_ALL, _NO_EVENTS)
         if calls
@@ -108,8 +107,8 @@ _TRACE: Final = "Trace CUDA: nightsight profile, or nsys profile --trace=cuda,nv
 
 def next_to_none(profile: Profile) -> Finding | None:
     """Return a finding if no kernel or graph ran, and hardly anything else."""
-    kernels, copies, graphs = (profile.tables.get(name, empty(name)) for name in GPU_TABLES)
-    calls = profile.tables.get("api_calls", empty("api_calls"))
+    kernels, copies, graphs = (profile.recorded(name) for name in GPU_TABLES)
+    calls = profile.recorded("api_calls")
     if len(kernels) or len(graphs) or not 0 < len(copies) <= _FEW or not len(calls):
         return None
     copy_ns = int((copies["end_ns"] - copies["start_ns"]).sum())
@@ -127,7 +126,7 @@ def next_to_none(profile: Profile) -> Finding | None:
 
 def _diagnostic(profile: Profile, *texts: str) -> str:
     """Return the first of these messages that the profiler wrote, as a sentence; "" for none."""
-    messages = profile.tables.get("diagnostics", empty("diagnostics"))["text"].astype("str")
+    messages = profile.recorded("diagnostics")["text"].astype("str")
     for text in texts:
         matching = messages[messages.str.contains(text, regex=False)]
         if len(matching):

@@ -17,7 +17,7 @@ from nightsight.events.operators import launching_operators, nested_operators, o
 from nightsight.events.timeline import Timeline, begun, of_capture
 from nightsight.intervals import Ints
 from nightsight.results.operators import CPU_OP_SHAPES, CPU_OPS, KERNEL_OPERATORS
-from nightsight.tables import HOST_MEMORY, ON_DEVICE, empty, innermost_of, time_summary
+from nightsight.tables import HOST_MEMORY, ON_DEVICE, innermost_of, time_summary
 
 _NO_SHAPES: Final = "Shapes were not recorded (torch.profiler.profile(record_shapes=True))."
 _NO_INPUTS: Final = (
@@ -55,7 +55,7 @@ def kernel_operators(timeline: Timeline) -> Table:
         module=np.append(np.asarray(modules, dtype=object), "")[row],
     )
     keys = ["operator", "forward", "module"]
-    functions = timeline.profile.tables.get("python_functions", empty("python_functions"))
+    functions = timeline.profile.recorded("python_functions")
     if len(functions) and len(operators):
         # the operator that the program called: the forward one, in the backward pass
         forward_operator = np.where(np.append(forward, -1)[row] >= 0, np.append(forward, -1)[row], row)
@@ -129,7 +129,7 @@ def _every_call(timeline: Timeline) -> pd.DataFrame:
         np.add.at(own, place[launched[has_operator]], (operations.end - operations.start)[has_operator])
         add("device_ns", nested.with_children(own), own)
     for name, kinds in (("memory_bytes", (HOST_MEMORY,)), ("device_memory_bytes", ON_DEVICE)):
-        events = timeline.profile.tables.get("memory_usage", empty("memory_usage"))
+        events = timeline.profile.recorded("memory_usage")
         events = events[events["kind"].isin(kinds)]
         if len(events):
             total = _changes(events, nested.process, nested.start, nested.end)

@@ -7,7 +7,6 @@ import pandas as pd
 from nightsight.analyze.analysis import Analysis, Table
 from nightsight.events.timeline import Timeline
 from nightsight.results.serving import PROFILED_RUN, SERVING
-from nightsight.tables import empty
 
 _KEYS: Final = ["metric", "measured", "source"]
 _ALLOWED: Final = {column.name: [text for text, _ in column.values] for column in SERVING.columns if column.values}
@@ -20,7 +19,7 @@ _SLOWER: Final = (
 
 def serving(timeline: Timeline) -> Table:
     """Return the figures of each source, in the order of the register."""
-    figures = timeline.profile.tables.get("serving_figures", empty("serving_figures")).astype({"value": "float64"})
+    figures = timeline.profile.recorded("serving_figures").astype({"value": "float64"})
     # the file next to a capture may have been edited, or be from another version
     is_known = figures["statistic"].isin(_NUMBERS)
     for name, allowed in _ALLOWED.items():

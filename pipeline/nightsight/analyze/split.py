@@ -38,7 +38,7 @@ from nightsight.model.report import Profile
 from nightsight.results.categories import BUSY, CAPTURE, DEPENDENCY, IDLE, LAUNCH, UNKNOWN, UNSEEN, group_of
 from nightsight.results.gpu_time import TIME_SPLIT
 from nightsight.system.parallel import memoize
-from nightsight.tables import NULLABLE, compact, empty, renamed
+from nightsight.tables import NULLABLE, compact, renamed
 from nightsight.units import format_value
 
 # on an idle H200 a kernel starts 2 to 4 µs after its call; slow hosts need a few times as long
@@ -260,7 +260,7 @@ def activities(profile: Profile) -> dict[int, Activity]:
     The parts of *Where the time went* are the sums of these in the window.
     """
     timeline = Timeline.of(profile)
-    frames = [profile.tables[name] for name in _EVENTS if len(profile.tables.get(name, ()))]
+    frames = profile.with_rows(_EVENTS)
     if not frames:
         return {}
     bounds = min(int(frame["start_ns"].min()) for frame in frames), max(int(frame["end_ns"].max()) for frame in frames)
@@ -342,7 +342,7 @@ def busy_categories(timeline: Timeline) -> Ints:
 @of_capture
 def causing_calls(timeline: Timeline) -> CauseCalls:
     """Return all CUDA calls with the idle category they cause; none if the API was not traced."""
-    table = timeline.profile.tables.get("api_calls", empty("api_calls"))
+    table = timeline.profile.recorded("api_calls")
     names = renamed(table["name"], api_names)
     cause = call_causes(timeline.profile)
     start, end, process, thread = (table[column].to_numpy() for column in ("start_ns", "end_ns", "process", "thread"))

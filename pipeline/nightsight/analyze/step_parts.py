@@ -137,7 +137,7 @@ def _places(timeline: Timeline) -> tuple[Codes, list[str]]:
     """
     paths, texts = _paths(timeline)
     place = paths[operation_owners(timeline)]
-    if not len(timeline.profile.tables.get("cpu_ops", ())):
+    if not len(timeline.profile.recorded("cpu_ops")):
         return place, texts
     enclosing, operators = _operators(timeline)
     operator = launching_operators(timeline)
@@ -273,7 +273,7 @@ def _threads(timeline: Timeline, names: _PartNames) -> Iterator[_Whole]:
     """Yield the threads that spend the most time in operators; the family of an operator is the outermost around it."""
     window = timeline.window
     bounds = (window.start_ns, window.end_ns)
-    if not len(timeline.profile.tables.get("cpu_ops", ())) or window.length_ns <= 0:
+    if not len(timeline.profile.recorded("cpu_ops")) or window.length_ns <= 0:
         return
     nested = nested_operators(timeline)
     begin, until = (np.clip(times, *bounds) for times in (nested.start, nested.end))

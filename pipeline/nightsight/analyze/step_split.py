@@ -56,7 +56,7 @@ def _steps(timeline: Timeline) -> Iterator[_Steps]:
     nothing = begin[:0]
     time = end - begin - covered(pauses(timeline.profile).get(process, (nothing, nothing)), begin, end)
     by_category = {HOST: time}
-    if len(timeline.profile.tables.get("cpu_ops", ())):
+    if len(timeline.profile.recorded("cpu_ops")):
         nested = nested_operators(timeline)
         rows = (nested.row >= 0) & (nested.process == process)
         busy = covered(

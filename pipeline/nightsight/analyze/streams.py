@@ -75,8 +75,7 @@ def _overlaps(spans: list[Spans], device: Ints) -> Ints:
 
 def _pids(timeline: Timeline, by_stream: dict[int, Ints]) -> "pd.Series[int]":
     """Return the process ID of each stream, from the calls that launched its operations; missing if none is known."""
-    calls = timeline.profile.tables.get("api_calls")
-    pids = np.append(calls["pid"].to_numpy(dtype=np.float64) if calls is not None else [], np.nan)
+    pids = np.append(timeline.profile.recorded("api_calls")["pid"].to_numpy(dtype=np.float64), np.nan)
     last = [timeline.operations.call[work].max() for work in by_stream.values()]
     return nullable_integers(pids[last])
 

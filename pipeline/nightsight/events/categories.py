@@ -26,7 +26,6 @@ from nightsight.results.categories import (
     SYNC,
 )
 from nightsight.system.parallel import memoize
-from nightsight.tables import empty
 
 # patterns of function names, with or without version; the first match counts
 _CALLS: Final = {
@@ -56,7 +55,7 @@ class Activity(NamedTuple):
 @memoize
 def operation_categories(profile: Profile) -> Ints:
     """Return the category of every GPU operation, in the order of GPU_TABLES, as a position in BUSY."""
-    kernels, copies, graphs = (profile.tables.get(name, empty(name)) for name in GPU_TABLES)
+    kernels, copies, graphs = (profile.recorded(name) for name in GPU_TABLES)
     names, directions = kernels["name"].cat, copies["operation"].cat
     categories = (
         _positions_in_busy(COMPUTE, map(communicates, names.categories))[names.codes],
@@ -77,7 +76,7 @@ def call_causes(profile: Profile) -> Categories:
 
     Launches count as other calls here: the idle time that they explain depends on when their work begins.
     """
-    names = profile.tables.get("api_calls", empty("api_calls"))["name"].cat
+    names = profile.recorded("api_calls")["name"].cat
     functions = api_names(names.categories)
     causes = np.full(len(functions), IDLE.index(OTHER_CALL), dtype=np.int8)
     # in reverse, so that the first pattern that matches is written last
@@ -90,10 +89,8 @@ def call_causes(profile: Profile) -> Categories:
 
 def _pageable(profile: Profile) -> Ints:
     """Return the calls that copy from or to pageable memory: they block even if their name says Async."""
-    copies = profile.tables.get("memory_ops")
-    if copies is None:
-        return np.empty(0, dtype=np.int64)
-    before = len(profile.tables.get("kernels", ()))
+    copies = profile.recorded("memory_ops")
+    before = len(profile.recorded("kernels"))
     call: Ints = launching_calls(profile)[before : before + len(copies)][is_pageable(copies)]
     return call[call >= 0]
 

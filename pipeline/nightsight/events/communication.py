@@ -15,7 +15,7 @@ import pandas as pd
 from nightsight.events.kernel_names import communicates
 from nightsight.events.timeline import Timeline, by_device, of_capture, operation_column, positions
 from nightsight.intervals import Flags, Floats, Ints, Spans, shared, union
-from nightsight.tables import NULLABLE, empty, innermost_of
+from nightsight.tables import NULLABLE, innermost_of
 
 PAIRWISE: Final = ("send", "recv", "send and recv")
 """Operations between two ranks of a communicator, independent of the other ranks."""
@@ -140,11 +140,9 @@ def overlapping_work(timeline: Timeline) -> Mapping[int, Spans]:
 def communicating(timeline: Timeline) -> Flags:
     """Return which operations are kernels that communicate."""
     flags = np.zeros(len(timeline.operations.kind), dtype=bool)
-    kernels = timeline.profile.tables.get("kernels")
-    if kernels is not None and len(kernels):
-        names = kernels["name"].cat
-        by_name = np.array([communicates(name) for name in names.categories], dtype=bool)
-        flags[: len(kernels)] = by_name[names.codes]
+    names = timeline.profile.recorded("kernels")["name"].cat
+    by_name = np.array([communicates(name) for name in names.categories], dtype=bool)
+    flags[: len(names.codes)] = by_name[names.codes]
     return flags
 
 
@@ -152,8 +150,7 @@ def pids(timeline: Timeline) -> Mapping[int, int]:
     """Return the process ID of each process that called CUDA."""
     if (job := timeline.profile.job) is not None:
         return job.pids
-    calls = timeline.profile.tables.get("api_calls")
-    return {} if calls is None else dict(calls.drop_duplicates("process").set_index("process")["pid"])
+    return dict(timeline.profile.recorded("api_calls").drop_duplicates("process").set_index("process")["pid"])
 
 
 def ranks_of(timeline: Timeline, device: Ints) -> Ints:
@@ -186,7 +183,7 @@ def called_by_rank(timeline: Timeline, device: int) -> str:
 def _rank_by_device(timeline: Timeline) -> "pd.Series[int]":
     """Return the rank of each communicating device; empty unless all are different."""
     used = of_all_ranks(timeline)[["device", "process"]].drop_duplicates()
-    ranks = timeline.profile.tables.get("ranks", empty("ranks"))
+    ranks = timeline.profile.recorded("ranks")
     own_ranks = used.merge(ranks, on="process").set_index("device")["rank"].astype("int64")
     is_own = (
         used["device"].is_unique and used["process"].is_unique and own_ranks.is_unique and len(own_ranks) == len(used)
@@ -200,8 +197,7 @@ def _collective_name(name: str) -> str:
 
 
 def _call_starts(timeline: Timeline) -> Ints:
-    calls = timeline.profile.tables.get("api_calls")
-    return np.empty(0, dtype=np.int64) if calls is None else calls["start_ns"].to_numpy()
+    return timeline.profile.recorded("api_calls")["start_ns"].to_numpy()
 
 
 def _add_calls(timeline: Timeline, kernels: pd.DataFrame, call: Ints) -> pd.DataFrame:
@@ -209,8 +205,8 @@ def _add_calls(timeline: Timeline, kernels: pd.DataFrame, call: Ints) -> pd.Data
 
     Calls between ncclGroupStart and ncclGroupEnd launch one kernel at the end, so their arguments are combined.
     """
-    calls = timeline.profile.tables.get("collectives")
-    if calls is None or not len(calls) or not (call >= 0).any():
+    calls = timeline.profile.recorded("collectives")
+    if not len(calls) or not (call >= 0).any():
         return kernels
     kernel = _kernels_of(timeline, calls, kernels, call)
     texts = calls.astype({"group": "str", "ranks": "str", "name": "str"})

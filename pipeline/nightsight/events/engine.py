@@ -12,7 +12,7 @@ import pandas as pd
 from nightsight.model.report import Profile
 from nightsight.results.serving import DECODE, MIXED, PREFILL
 from nightsight.system.parallel import memoize
-from nightsight.tables import empty, nest, renamed
+from nightsight.tables import nest, renamed
 
 KINDS: Final = (PREFILL, DECODE, MIXED)
 ENGINE_STEP: Final = "engine step"
@@ -44,7 +44,7 @@ def engine_steps(profile: Profile) -> pd.DataFrame:
     The batch: prefills and decodes (requests), prefill_tokens, decode_tokens, context_tokens (what the requests that
     generate attend to), and requests; NaN where the name does not say it. Steps inside others are left out.
     """
-    ranges = profile.tables.get("ranges", empty("ranges"))
+    ranges = profile.recorded("ranges")
     batches = [_batch(str(name)) for name in ranges["name"].cat.categories]
     is_step = np.append([batch is not None for batch in batches], False).astype(bool)
     chosen = nest(ranges[is_step[ranges["name"].cat.codes] & ~ranges["is_open"].to_numpy()])

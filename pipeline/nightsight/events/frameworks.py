@@ -7,7 +7,7 @@ import numpy as np
 
 from nightsight.model.report import Profile
 from nightsight.system.parallel import memoize
-from nightsight.tables import FUNCTION, MODULE, empty
+from nightsight.tables import FUNCTION, MODULE
 
 PYTORCH: Final = "PyTorch"
 JAX: Final = "JAX"
@@ -30,16 +30,16 @@ _BY_KERNELS: Final = (
 @memoize
 def framework_of(profile: Profile) -> str:
     """Return the framework of a program: the first that left a trace; CUDA without any and without Python, else ""."""
-    ranges = profile.tables.get("ranges", empty("ranges"))
-    kernels = profile.tables.get("kernels", empty("kernels"))
+    ranges = profile.recorded("ranges")
+    kernels = profile.recorded("kernels")
     of_kernels = kernels["name"].cat
     names = of_kernels.categories[np.bincount(of_kernels.codes + 1, minlength=len(of_kernels.categories) + 1)[1:] > 0]
-    if len(profile.tables.get("cpu_ops", ())) or ranges["style"].isin([MODULE, FUNCTION]).any():
+    if len(profile.recorded("cpu_ops")) or ranges["style"].isin([MODULE, FUNCTION]).any():
         return PYTORCH
     if (ranges["domain"] == "TSL").any():
         return JAX
     for framework, pattern in _BY_KERNELS:
         if any(pattern.search(name) for name in names):
             return framework
-    is_python = len(profile.tables.get("python_samples", ())) or len(profile.tables.get("python_functions", ()))
+    is_python = len(profile.recorded("python_samples")) or len(profile.recorded("python_functions"))
     return CUDA if len(names) and not is_python else ""

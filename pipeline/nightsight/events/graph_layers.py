@@ -31,7 +31,7 @@ def graph_layers(profile: Profile) -> pd.DataFrame:
     if not len(operation):
         return pd.DataFrame(columns=list(_COLUMNS))
     names = [*ON_STREAM, "start_ns", "end_ns"]
-    frames = [profile.tables[name][names] for name in GPU_TABLES if len(profile.tables.get(name, ()))]
+    frames = [profile.tables[name][names] for name in GPU_TABLES if len(profile.recorded(name))]
     on_gpu = pd.concat(frames, ignore_index=True).iloc[operation].astype("int64")
     stream = on_gpu.groupby(list(ON_STREAM), sort=False).ngroup().to_numpy()
     example = np.unique(stream, return_index=True)[1]

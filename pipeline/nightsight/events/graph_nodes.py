@@ -16,7 +16,7 @@ from nightsight.events.launches import GPU_TABLES, launching_calls
 from nightsight.intervals import Ints
 from nightsight.model.report import Profile
 from nightsight.system.parallel import memoize
-from nightsight.tables import empty, integers
+from nightsight.tables import integers
 
 # a copy is recorded twice, 1 to 2 µs apart: as a node, and as the copy of another (H100, nsys 2025.3)
 _SAME_NODE_NS: Final = 100_000
@@ -71,7 +71,7 @@ def graphs_of(nodes: "pd.Series[int]") -> Ints:
 
 
 def _count(profile: Profile) -> int:
-    return sum(len(profile.tables.get(name, ())) for name in GPU_TABLES)
+    return sum(len(profile.recorded(name)) for name in GPU_TABLES)
 
 
 def _none(count: int) -> NodeOrigins:
@@ -80,7 +80,7 @@ def _none(count: int) -> NodeOrigins:
 
 def _origins(recording: Profile, replayed: pd.DataFrame, count: int) -> NodeOrigins:
     """Return where replayed nodes were made in a recording, for `count` operations."""
-    found, nodes = _none(count), _made(recording.tables.get("graph_nodes", empty("graph_nodes")))
+    found, nodes = _none(count), _made(recording.recorded("graph_nodes"))
     if not len(nodes) or not len(replayed):
         return found
     row = _last_made(nodes, replayed)
@@ -102,7 +102,7 @@ def replayed_nodes(profile: Profile) -> pd.DataFrame:
     Without columns if there are none.
     """
     parts, offset = [], 0
-    for frame in (profile.tables.get(name, pd.DataFrame()) for name in GPU_TABLES):
+    for frame in (profile.recorded(name) for name in GPU_TABLES):
         if "graph_node" in frame:
             rows = np.flatnonzero(frame["graph_node"].notna().to_numpy())
             columns = {"process": frame["process"], "node": frame["graph_node"], "start_ns": frame["start_ns"]}
@@ -164,7 +164,7 @@ def _capture_starts(profile: Profile, nodes: pd.DataFrame) -> Ints:
     """Return for each node when the capture that made it began; without one, when its graph's first node was made."""
     keys = nodes.assign(graph=graphs_of(nodes["node"]))
     first: Ints = keys.groupby(["process", "graph"])["start_ns"].transform("min").to_numpy()
-    calls = profile.tables.get("api_calls", empty("api_calls"))
+    calls = profile.recorded("api_calls")
     names, wanted = calls["name"].cat, keys[["process", "start_ns"]].astype("int64")
     last = []
     for word in (_BEGIN, _END):

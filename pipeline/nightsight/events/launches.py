@@ -20,7 +20,6 @@ GPU_TABLES: Final = ("kernels", "memory_ops", "graph_launches")
 # more than the correlation ids of any process: CUPTI counts them in 32 bits
 _IDS: Final = 1 << 40
 _MOST_INT16: Final = 1 << 15
-_NOTHING: Final = pd.DataFrame({"process": [], "correlation": []})
 
 
 def are_launched(operations: pd.DataFrame) -> Flags:
@@ -38,7 +37,7 @@ def launch_keys(profile: Profile) -> tuple[Ints, Ints]:
     Negative if either is unknown: a different number for each operation, -1 for calls. Kernels that a GPU launches
     itself, in the body of a graph's loop or condition, have the id 0: they belong to the graph that runs.
     """
-    frames = [profile.tables.get(name, _NOTHING) for name in (*GPU_TABLES, "api_calls")]
+    frames = [profile.recorded(name) for name in (*GPU_TABLES, "api_calls")]
     processes = [integers(frame["process"]) for frame in frames]
     distinct_processes = np.unique(np.concatenate([pd.unique(values) for values in processes]))
     keys = np.concatenate([integers(frame["correlation"]) for frame in frames])

@@ -18,7 +18,7 @@ from nightsight.events.ranges import LEAST, count_instances, nested
 from nightsight.intervals import Flags, Ints, Spans, touches, union
 from nightsight.model.report import Profile
 from nightsight.system.parallel import memoize
-from nightsight.tables import FUNCTION, MODULE, aggregate, ancestors, empty, integers, nest
+from nightsight.tables import FUNCTION, MODULE, aggregate, ancestors, integers, nest
 
 _NOTHING: Final = np.empty(0, dtype=np.int64)
 
@@ -61,7 +61,7 @@ def loops_of(profile: Profile) -> list[Loop]:
 
     The first method that finds a loop in any process is used for all.
     """
-    work, all_ranges = launched_work(profile), with_engine_steps(profile.tables.get("ranges", empty("ranges")))
+    work, all_ranges = launched_work(profile), with_engine_steps(profile.recorded("ranges"))
     ranges = all_ranges[~_is_of_library(all_ranges)]
     is_of_program = _is_of_program(ranges)
     # a benchmark can have a range around all that a server does for a burst of requests
@@ -474,7 +474,7 @@ def _have_between(launch_ns: Ints, others: Ints) -> Ints:
 
 def _calls(profile: Profile, pattern: str) -> pd.DataFrame:
     """Return name, process, thread and start of the CUDA calls whose names match, in order."""
-    calls = profile.tables.get("api_calls", empty("api_calls"))
+    calls = profile.recorded("api_calls")
     is_chosen = np.asarray(calls["name"].cat.categories.str.contains(pattern), dtype=bool)[calls["name"].cat.codes]
     return calls.loc[is_chosen, ["name", "process", "thread", "start_ns"]].sort_values("start_ns")
 
@@ -523,9 +523,8 @@ UNNAMED: Final = "the same"
 
 def _name_codes(profile: Profile) -> Ints:
     """Return a number for the name of each operation: -1 for copies and memsets, one for all whole graphs."""
-    tables = profile.tables
-    kernels = tables["kernels"]["name"].cat.codes.to_numpy().astype(np.int64) if "kernels" in tables else _NOTHING
-    copies, graphs = (len(tables.get(name, ())) for name in GPU_TABLES[1:])
+    kernels = profile.recorded("kernels")["name"].cat.codes.to_numpy().astype(np.int64)
+    copies, graphs = (len(profile.recorded(name)) for name in GPU_TABLES[1:])
     most = int(kernels.max(initial=-1)) + 1
     return np.concatenate([kernels, np.full(copies, -1), np.full(graphs, most)])
 
@@ -584,12 +583,9 @@ def _phase(launch_ns: Ints, period: int) -> int:
     return int(np.median(pauses[1:], axis=0).argmax())
 
 
-_NO_OPERATIONS: Final = pd.DataFrame({name: [] for name in ("start_ns", "end_ns", "process")}, dtype=np.int64)
-
-
 def launched_work(profile: Profile) -> LaunchedWork:
     """Return all GPU operations with their launches."""
-    tables = [profile.tables.get(name, _NO_OPERATIONS) for name in GPU_TABLES]
+    tables = [profile.recorded(name) for name in GPU_TABLES]
     start, end = (np.concatenate([table[name].to_numpy(dtype=np.int64) for table in tables]) for name in _TIMES)
     process = np.concatenate([integers(table["process"]) for table in tables])
     call = launching_calls(profile)

@@ -11,7 +11,6 @@ import pandas as pd
 
 from nightsight.events.communication import PAIRWISE
 from nightsight.events.timeline import Timeline, of_capture
-from nightsight.tables import empty
 
 # shorter waits are not worth reporting
 _LEAST_NS: Final = 1_000_000
@@ -27,7 +26,7 @@ def meetings(timeline: Timeline) -> pd.DataFrame:
     Columns: process, thread, begin_ns, last, met_ns. Calls can be matched if the captures have all calls of a
     communicator, starting with the one that created it.
     """
-    calls = timeline.profile.tables.get("collectives", empty("collectives"))
+    calls = timeline.profile.recorded("collectives")
     calls = calls[calls["is_whole"].to_numpy() & ~calls["name"].isin(PAIRWISE).to_numpy()]
     calls = calls.assign(group=calls["group"].astype("str") + " " + calls["ranks"].astype("str"))
     calls = calls.sort_values("start_ns", kind="stable", ignore_index=True)

@@ -14,7 +14,7 @@ from nightsight.events.launches import launching_calls
 from nightsight.intervals import Flags, Ints
 from nightsight.model.report import Profile
 from nightsight.system.parallel import memoize
-from nightsight.tables import MODULE, TEXT, categorical, conform, empty, innermost_of, levels, nearest, nest
+from nightsight.tables import MODULE, TEXT, categorical, conform, innermost_of, levels, nearest, nest
 
 # matches `step 7` and `step_7`, but not `h2d` or the layers `fc1` and `fc2`; also used by the page, in JavaScript
 NUMBER: Final = "(?<![A-Za-z0-9])[0-9]+(?![A-Za-z0-9])"
@@ -49,7 +49,7 @@ def nested_ranges(profile: Profile) -> pd.DataFrame:
 @memoize
 def recorded_ranges(profile: Profile) -> pd.DataFrame:
     """Return the capture's ranges as `nested` does: the first rows of `nested_ranges`."""
-    return nested(profile.tables.get("ranges", empty("ranges")))
+    return nested(profile.recorded("ranges"))
 
 
 def owners_in_graphs(profile: Profile) -> Ints:

@@ -9,7 +9,7 @@ import pandas as pd
 from nightsight.events.kernel_names import communicates
 from nightsight.intervals import Ints
 from nightsight.model.report import Profile
-from nightsight.tables import aggregate, conform, empty, integers, used_devices
+from nightsight.tables import aggregate, conform, integers, used_devices
 
 
 def with_own_gpus(profile: Profile) -> Profile:
@@ -17,7 +17,7 @@ def with_own_gpus(profile: Profile) -> Profile:
 
     The first rank on a GPU keeps its number, and so does data without a process, such as samples of counters.
     """
-    kernels = profile.tables.get("kernels", empty("kernels"))
+    kernels = profile.recorded("kernels")
     if kernels["process"].nunique() < 2:
         return profile
     later_ranks = _later_ranks(profile, kernels)
@@ -48,11 +48,11 @@ def _later_ranks(profile: Profile, kernels: pd.DataFrame) -> pd.DataFrame:
     pairs = users.merge(users, on="device", suffixes=("", "_other"))
     meets = (pairs["first"] < pairs["last_other"]) & (pairs["first_other"] < pairs["last"])
     users = pairs.loc[meets & (pairs["process"] != pairs["process_other"]), ["device", "process"]].drop_duplicates()
-    ranks = profile.tables.get("ranks", empty("ranks"))[["process", "rank"]]
+    ranks = profile.recorded("ranks")[["process", "rank"]]
     users = users.merge(ranks, on="process", how="left").sort_values(["rank", "process", "device"], ignore_index=True)
     later = users[users["device"].duplicated()]
     # captures also list GPUs on which nothing ran
-    used_numbers = {*used_devices(profile.tables), *profile.tables.get("devices", empty("devices"))["device"]}
+    used_numbers = {*used_devices(profile.tables), *profile.recorded("devices")["device"]}
     return later.assign(number=max(used_numbers, default=0) + 1 + np.arange(len(later)))
 
 

@@ -112,6 +112,5 @@ def _step_of_collectives(collectives: pd.DataFrame, steps: Spans) -> "pd.Series[
 @of_capture
 def launch_times(timeline: Timeline) -> Ints:
     """Return when the CPU launched each operation, or when it began on the GPU if the call is unknown."""
-    calls, call = timeline.profile.tables.get("api_calls"), timeline.operations.call
-    starts = _NONE if calls is None else calls["start_ns"].to_numpy()
+    starts, call = timeline.profile.recorded("api_calls")["start_ns"].to_numpy(), timeline.operations.call
     return np.where(call >= 0, np.append(starts, 0)[call], timeline.operations.start)

@@ -103,7 +103,7 @@ class Timeline:
     @of_capture
     def operations(self) -> Operations:
         """All GPU operations, with the calls that launched them."""
-        tables = [self.profile.tables.get(name, _NOTHING) for name in GPU_TABLES]
+        tables = [self.profile.recorded(name) for name in GPU_TABLES]
         sizes = [len(frame) for frame in tables]
         kind = np.repeat(np.arange(len(GPU_TABLES), dtype=np.int8), sizes)
         start, end, device, stream = (_concatenate(tables, name) for name in ("start_ns", "end_ns", "device", "stream"))
@@ -122,8 +122,7 @@ class Timeline:
         Old nsys exports lack the column, and not every Kineto trace fills it; then kernels that share a launching call
         count as a graph.
         """
-        kernels = self.profile.tables.get("kernels", _NOTHING)
-        return self.profile.environment.collector == "nsys" and "graph_node" in kernels
+        return self.profile.environment.collector == "nsys" and "graph_node" in self.profile.recorded("kernels")
 
     @property
     @of_capture
@@ -265,11 +264,6 @@ def busy_spans(timeline: Timeline) -> dict[int, Spans]:
         device: clipped_union(operations.start[of_device], operations.end[of_device], bounds)
         for device, of_device in by_device(timeline).items()
     }
-
-
-_NOTHING: Final = pd.DataFrame(
-    {name: [] for name in ("start_ns", "end_ns", "device", "stream", "process", "correlation")}
-)
 
 
 def _is_node(frame: pd.DataFrame) -> Flags:

@@ -22,7 +22,7 @@ from nightsight.intervals import Flags, Ints, Spans, clipped_union, gaps, separa
 from nightsight.model.report import Profile
 from nightsight.results.categories import IDLE, SYNC
 from nightsight.system.parallel import memoize
-from nightsight.tables import compact, empty, integers, unique
+from nightsight.tables import compact, integers, unique
 
 PAUSED: Final = "the recording was paused"
 UNTIMED: Final = "operations whose times are not known"
@@ -152,7 +152,7 @@ def pauses(profile: Profile) -> dict[int, Spans]:
 @memoize
 def _uncounted_spans(profile: Profile) -> dict[int, Spans]:
     """Return, for each process, the spans in which calls were made but not recorded."""
-    calls = profile.tables.get("api_calls", empty("api_calls"))
+    calls = profile.recorded("api_calls")
     owner, number = calls["process"].to_numpy(dtype=np.int64), integers(calls["correlation"])
     by_process = {}
     for process in pd.unique(owner).tolist():
@@ -178,7 +178,7 @@ def _launches_elsewhere(profile: Profile, process: int, spans: Spans) -> Flags:
     calls = profile.table("api_calls")
     calls = calls[_calls_matching(calls, _LAUNCHES) & (calls["process"] == process).to_numpy()]
     is_launching = np.zeros(len(spans[0]), dtype=bool)
-    for table in (profile.tables.get(name, empty(name)) for name in ("cpu_ops", "ranges")):
+    for table in (profile.recorded(name) for name in ("cpu_ops", "ranges")):
         of_process = table[(table["process"] == process).to_numpy()]
         if not len(of_process) or not len(calls):
             continue
@@ -214,7 +214,7 @@ def _are_silent(profile: Profile, process: int, spans: Spans) -> Flags:
     """
     silent, is_certain = np.ones(len(spans[0]), dtype=bool), len(spans[0]) <= _FEW_PAUSES
     for name in (*_CONTINUOUS, "ranges", "marks"):
-        table = profile.tables.get(name, empty(name))
+        table = profile.recorded(name)
         table = table[(table["process"] == process).to_numpy()]
         place, is_inside = _place_in_spans(spans, table)
         silent[place[is_inside]] = False
@@ -238,22 +238,20 @@ def silences(profile: Profile) -> dict[int, Spans]:
         (loop,) = loops
         process, bounds = loop.process, (int(loop.starts[0]), max(loop.end_ns, int(loop.starts[-1])))
         step_ns = float(np.median(np.diff(loop.starts))) if len(loop.starts) > 1 else np.inf
-    elif profile.environment.collector != "nsys" and not any(
-        len(profile.tables.get(name, ())) for name in (*GPU_TABLES, "api_calls")
-    ):
+    elif profile.environment.collector != "nsys" and not profile.with_rows((*GPU_TABLES, "api_calls")):
         # torch.profiler does not record how the program starts up, in which nothing happens for long; nsys does
-        owners = [profile.tables[name]["process"] for name in _ON_HOST if len(profile.tables.get(name, ()))]
-        process, bounds, step_ns = int(owners[0].iloc[0]) if owners else -1, recorded, 0.0
+        on_host = profile.with_rows(_ON_HOST)
+        process, bounds, step_ns = int(on_host[0]["process"].iloc[0]) if on_host else -1, recorded, 0.0
     else:
         return {}
-    tables = [profile.tables[name] for name in _BUSY_TABLES if len(profile.tables.get(name, ()))]
+    tables = profile.with_rows(_BUSY_TABLES)
     least = max(_MOST_OF_LOOP * (bounds[1] - bounds[0]), _STEPS_LONG * step_ns, _LEAST_SILENCE_NS)
     # events of other tables make silences only shorter; the union of millions of events takes long
     for table in tables:
         of_table = gaps(clipped_union(table["start_ns"].to_numpy(), table["end_ns"].to_numpy(), bounds), bounds)
         if (of_table[1] - of_table[0]).max(initial=0) <= least:
             return {}
-    points = [profile.tables[name] for name in _POINT_TABLES if len(profile.tables.get(name, ()))]
+    points = profile.with_rows(_POINT_TABLES)
     edges = np.concatenate([_NONE, *(table[name] for table in points for name in _SPAN if name in table)])
     spans = [(edges, edges + 1), *((table["start_ns"], table["end_ns"]) for table in tables)]
     start, end = (np.concatenate([np.asarray(span[place], dtype=np.int64) for span in spans]) for place in (0, 1))
@@ -271,7 +269,7 @@ def silences(profile: Profile) -> dict[int, Spans]:
 @memoize
 def graph_captures(profile: Profile) -> dict[int, Spans]:
     """Return when each process recorded CUDA graphs: from the begin to the end of each stream capture."""
-    calls = profile.tables.get("api_calls", empty("api_calls"))
+    calls = profile.recorded("api_calls")
     begins, ends = (calls[_calls_matching(calls, kind)] for kind in ("StreamBeginCapture", "StreamEndCapture"))
     by_process: dict[int, list[Spans]] = {}
     # a capture ends on the thread that began it
@@ -293,8 +291,7 @@ def _calls_matching(calls: pd.DataFrame, pattern: str) -> Flags:
 
 def _recorded_bounds(profile: Profile) -> tuple[int, int] | None:
     """Return when the first recorded event begins and the last one ends; None without events."""
-    names = (*GPU_TABLES, *_ON_HOST)
-    tables = [profile.tables[name] for name in names if len(profile.tables.get(name, ()))]
+    tables = profile.with_rows((*GPU_TABLES, *_ON_HOST))
     if not tables:
         return None
     return min(int(table["start_ns"].min()) for table in tables), max(int(table["end_ns"].max()) for table in tables)
@@ -304,7 +301,7 @@ def _by_gpu(profile: Profile) -> Iterator[tuple[int, _Operations]]:
     frames = [profile.tables[name] for name in GPU_TABLES if name in profile.tables]
     if not sum(map(len, frames)):
         return
-    call, calls = launching_calls(profile), profile.tables.get("api_calls", empty("api_calls"))
+    call, calls = launching_calls(profile), profile.recorded("api_calls")
     # the extra last entry maps -1 (no call) to -1
     call_start, call_end = (np.append(calls[name].to_numpy(), -1) for name in _SPAN)
     gpu, start, end, process, stream = (
@@ -350,7 +347,7 @@ def _time_before(profile: Profile, gpu: int, operations: dict[int, _Operations],
     first_start, call_end, process = int(of_gpu.start[0]), int(of_gpu.call_end[0]), int(of_gpu.process[0])
     if not of_gpu.is_launched[0] or first_start - max(call_end, first) <= _LATE_NS:
         return _NO_SPANS
-    calls = profile.tables.get("api_calls", empty("api_calls"))
+    calls = profile.recorded("api_calls")
     # without recorded calls, the work before is unknown
     is_traced = bool((calls["process"] == process).any())
     has_waited = call_end >= 0 and bool((_waits_of(profile, process)[1] <= call_end).any())
@@ -365,7 +362,7 @@ def _time_before(profile: Profile, gpu: int, operations: dict[int, _Operations],
 def _time_after(profile: Profile, of_gpu: _Operations, last: int) -> Spans:
     """Return the time after the last operation of a GPU if its process launched more work, missing in the capture."""
     last_end, process = int(of_gpu.end.max()), int(of_gpu.process[-1])
-    calls = profile.tables.get("api_calls", empty("api_calls"))
+    calls = profile.recorded("api_calls")
     if last - last_end <= _LATE_NS or not len(calls) or of_gpu.call_end.max() < 0:
         return _NO_SPANS
     start = calls["start_ns"].to_numpy()
@@ -388,7 +385,7 @@ def _time_after(profile: Profile, of_gpu: _Operations, last: int) -> Spans:
 @memoize
 def _all_waits(profile: Profile) -> tuple[Ints, Ints, Ints]:
     """Return process, start and end (ns) of all calls that wait for the GPU, in order of their ends."""
-    calls, is_wait = profile.tables.get("api_calls", empty("api_calls")), call_causes(profile) == IDLE.index(SYNC)
+    calls, is_wait = profile.recorded("api_calls"), call_causes(profile) == IDLE.index(SYNC)
     process, start, end = (calls[name].to_numpy(dtype=np.int64)[is_wait] for name in ("process", *_SPAN))
     order = np.argsort(end, kind="stable")
     return process[order], start[order], end[order]
@@ -406,7 +403,7 @@ def _late_wait_spans(profile: Profile, process: int, operations: dict[int, _Oper
     If nsys recorded the program from its start, the first call does not count, because it sets up CUDA.
     """
     start, end = _waits_of(profile, process)
-    calls = profile.tables.get("api_calls", empty("api_calls"))
+    calls = profile.recorded("api_calls")
     if profile.environment.collector == "nsys" and len(start):
         is_later = start > calls["start_ns"].to_numpy()[(calls["process"] == process).to_numpy()].min()
         start, end = start[is_later], end[is_later]
@@ -438,10 +435,10 @@ def _untimed_spans(profile: Profile, operations: dict[int, _Operations]) -> dict
     Such an operation comes after its launch (or at its recorded start), before the next operation on its stream, and
     before the end of the next wait.
     """
-    untimed = profile.tables.get("untimed", empty("untimed"))
+    untimed = profile.recorded("untimed")
     if not len(untimed):
         return {}
-    calls, keys = profile.tables.get("api_calls", empty("api_calls")), ["process", "correlation"]
+    calls, keys = profile.recorded("api_calls"), ["process", "correlation"]
     call_starts = calls[[*keys, "start_ns"]].dropna().drop_duplicates(keys).astype("float64")
     launch = untimed[keys].astype("float64").merge(call_starts, on=keys, how="left", validate="m:1")["start_ns"]
     earliest = untimed["start_ns"].astype("float64").reset_index(drop=True).fillna(launch)

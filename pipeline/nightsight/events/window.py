@@ -31,7 +31,6 @@ from nightsight.events.unseen import AFTER, BEFORE, pauses, unseen
 from nightsight.intervals import Ints, union
 from nightsight.model.report import Profile
 from nightsight.system.parallel import memoize
-from nightsight.tables import empty
 from nightsight.units import format_value
 
 MEASURED_RANGE: Final = "measure"
@@ -241,9 +240,7 @@ def steady_window(profile: Profile) -> Window | None:
 
 
 def _measured_range(profile: Profile) -> Window | None:
-    ranges = profile.tables.get("ranges")
-    if ranges is None:
-        return None
+    ranges = profile.recorded("ranges")
     measured = ranges[(ranges["name"] == MEASURED_RANGE) & (ranges["domain"] == "")]
     if not len(measured):
         return None
@@ -314,7 +311,7 @@ def _describe(profile: Profile, loops: list[Loop], steps: Mapping[int, Ints], sl
     loop = loops[0]
     of_what = f"`{loop.family}`" if loop.is_named else loop.family
     where = f" in each of {len(loops)} processes" if len(loops) > 1 else ""
-    ranges = profile.tables.get("ranges", empty("ranges"))
+    ranges = profile.recorded("ranges")
     sentences = []
     if not loop.is_named:
         lacking = "No range repeats" if len(ranges) else "There are no ranges"
@@ -327,7 +324,7 @@ def _describe(profile: Profile, loops: list[Loop], steps: Mapping[int, Ints], sl
         sentences.append(f"{first} skipped as warm-up ({why}).")
     if loop.is_named and ranges["is_open"].any():
         sentences.append("Ranges that never ended are ignored.")
-    if len(launched_work(profile).start) and not len(profile.tables.get("api_calls", ())):
+    if len(launched_work(profile).start) and not len(profile.recorded("api_calls")):
         sentences.append(
             "No CUDA calls were recorded, so work counts toward the repetition in which it began on the GPU."
         )
@@ -339,7 +336,7 @@ def _annotated_part(profile: Profile) -> Window | None:
 
     None if that is nearly the whole, or if most of the GPU work was launched elsewhere.
     """
-    ranges, work = profile.tables.get("ranges", empty("ranges")), launched_work(profile)
+    ranges, work = profile.recorded("ranges"), launched_work(profile)
     ranges = ranges[~prepares(ranges["name"]) & ~ranges["is_open"].to_numpy()]
     inside = (work.launch_ns >= ranges["start_ns"].min()) & (work.launch_ns < ranges["end_ns"].max())
     length = work.end - work.start
@@ -394,7 +391,7 @@ def _range_window(profile: Profile) -> Window:
     """Return the window of the ranges `NAME[@DOMAIN][/FIRST[:LAST]]`; UsageError if there are none."""
     request = profile.window
     name, domain, first, last = as_range(request)
-    ranges = profile.tables.get("ranges", empty("ranges"))
+    ranges = profile.recorded("ranges")
     instances_of_range, family = _ranges_named(ranges, name, domain)
     if not len(instances_of_range):
         raise UsageError(f"no range {name!r} in this capture for the window {request!r}", known_ranges(ranges))
@@ -447,7 +444,7 @@ _PYTHON: Final = ("python_functions",)
 
 
 def _bounds(profile: Profile, names: Iterable[str]) -> tuple[int, int] | None:
-    frames = [profile.tables[name] for name in names if len(profile.tables.get(name, ()))]
+    frames = profile.with_rows(names)
     if not frames:
         return None
     return int(min(frame["start_ns"].min() for frame in frames)), int(max(frame["end_ns"].max() for frame in frames))

@@ -15,6 +15,7 @@ from nightsight.errors import CaptureError, MissingTable
 from nightsight.intervals import Spans
 from nightsight.results.entry import Entry
 from nightsight.system.parallel import thread_map
+from nightsight.tables import empty
 from nightsight.units import split
 
 REPORT_FORMAT: Final = 1
@@ -193,6 +194,14 @@ class Profile:
         if name not in self.tables:
             raise MissingTable(f"no {name.replace('_', ' ')} in this capture: {self.why_missing(name)}")
         return self.tables[name]
+
+    def recorded(self, name: str) -> pd.DataFrame:
+        """Return a canonical table; without rows, and with all columns, if it was not captured."""
+        return self.tables.get(name, empty(name))
+
+    def with_rows(self, names: Iterable[str]) -> list[pd.DataFrame]:
+        """Return those of the tables that have rows."""
+        return [self.tables[name] for name in names if len(self.tables.get(name, ()))]
 
     @property
     def rows(self) -> int:

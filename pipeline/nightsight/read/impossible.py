@@ -34,7 +34,7 @@ _ON_HOST: Final = ("api_calls", "ranges", "marks", "cpu_ops")
 
 def without_impossible(profile: Profile) -> Profile:
     """Move operations with impossible times to the table `untimed`, with a finding."""
-    present = [name for name in GPU_TABLES if len(profile.tables.get(name, ()))]
+    present = [name for name in GPU_TABLES if len(profile.recorded(name))]
     if not present:
         return profile
     frames = [profile.tables[name] for name in present]
@@ -148,7 +148,7 @@ def _may_overlap(frame: pd.DataFrame) -> Flags:
 
 def _are_too_late(profile: Profile, end: Ints) -> Flags:
     """Return which operations end long after everything else in the capture."""
-    on_host = [profile.tables[name] for name in _ON_HOST if len(profile.tables.get(name, ()))]
+    on_host = profile.with_rows(_ON_HOST)
     if not on_host:
         return np.zeros(len(end), dtype=bool)
     first = min(int(table["start_ns"].min()) for table in on_host)

@@ -116,8 +116,8 @@ class Places:
 
     @cached_property
     def _gpus(self) -> dict[int, str]:
-        devices = self._profile.tables.get("devices")
-        return {} if devices is None else dict(zip(devices["device"], devices["name"].astype("str"), strict=True))
+        devices = self._profile.recorded("devices")
+        return dict(zip(devices["device"], devices["name"].astype("str"), strict=True))
 
     @cached_property
     def _processes(self) -> pd.DataFrame:
@@ -129,8 +129,8 @@ class Places:
 
     @cached_property
     def _names(self) -> dict[int, str]:
-        threads = self._profile.tables.get("threads")
-        return {} if threads is None else dict(zip(threads["thread"], threads["name"].astype("str"), strict=True))
+        threads = self._profile.recorded("threads")
+        return dict(zip(threads["thread"], threads["name"].astype("str"), strict=True))
 
     @cached_property
     def _programs(self) -> dict[int, str]:

@@ -46,7 +46,7 @@ def with_graphs(run: Profile, graphs: Profile, *, run_name: str, graphs_name: st
     wanted = unknown_nodes(run)
     if not len(wanted):
         _refuse_run(run, names)
-    made = graphs.tables.get("graph_nodes", empty("graph_nodes"))
+    made = graphs.recorded("graph_nodes")
     if not len(made):
         raise CaptureError(f"{graphs_name} does not record how CUDA graphs are made", _HOW)
     processes = _matching_processes(run, graphs, wanted, made, names)
@@ -71,7 +71,7 @@ def _refuse_run(run: Profile, names: _Names) -> None:
         raise UsageError(
             f"{names.run} itself records how its CUDA graphs were made", "Make the report without --graphs."
         )
-    if len(run.tables.get("graph_launches", ())):
+    if len(run.recorded("graph_launches")):
         raise UsageError(
             f"{names.run} has CUDA graphs as a whole, without their kernels",
             "Record it with --cuda-graph-trace=node, and pass --graphs again.",
@@ -104,7 +104,7 @@ def _matching_processes(
 
 
 def _processes_by_rank(profile: Profile) -> dict[int, int]:
-    ranks = profile.tables.get("ranks", empty("ranks"))
+    ranks = profile.recorded("ranks")
     ranks = ranks[(ranks["group"] == "") & ranks["rank"].notna()]
     return dict(zip(ranks["rank"].tolist(), ranks["process"].tolist(), strict=True))
 
@@ -113,7 +113,7 @@ def _with_processes(graphs: Profile, processes: dict[int, int]) -> dict[str, pd.
     """Return what is needed of the other capture, with the processes of the run."""
     tables = {}
     for name in ("graph_nodes", "ranges", "api_calls", "kernels"):
-        table = graphs.tables.get(name, empty(name))
+        table = graphs.recorded(name)
         process = pd.Series(integers(table["process"]), index=table.index)
         is_kept = process.isin(list(processes)).to_numpy()
         if name == "api_calls":
@@ -126,7 +126,7 @@ def _with_processes(graphs: Profile, processes: dict[int, int]) -> dict[str, pd.
 
 def _kernel_names(profile: Profile) -> pd.DataFrame:
     """Return one row per process and node: the first kernel that it ran."""
-    kernels = profile.tables.get("kernels", empty("kernels"))
+    kernels = profile.recorded("kernels")
     if "graph_node" not in kernels:
         return pd.DataFrame({"process": [], "node": [], "name": []}).astype({"process": "int64", "node": "int64"})
     of_graphs = kernels[kernels["graph_node"].notna()]

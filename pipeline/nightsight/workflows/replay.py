@@ -3,9 +3,6 @@
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
-
-import pandas as pd
 
 from nightsight.analyze.replay.groups import choose_kernels
 from nightsight.collect.ncu import ReplayResult, no_replay, replay_kernels
@@ -16,8 +13,6 @@ from nightsight.errors import PipelineError, UsageError
 from nightsight.events.kernel_names import communicates
 from nightsight.model.report import Capture, Finding, Profile
 from nightsight.read import read
-
-_NONE: Final = pd.DataFrame()
 
 
 def usable_ncu(collector: str, request: Request) -> Path | None:
@@ -43,7 +38,7 @@ def with_replay(program: Program, request: Request, capture: Capture, profile: P
     The options select the kernels to replay; by default, their share of the time in `profile` does.
     """
     replay = request.replay
-    if replay is None or not any(len(profile.tables.get(name, ())) for name in ("kernels", "graph_launches")):
+    if replay is None or not profile.with_rows(("kernels", "graph_launches")):
         return capture, profile
     request.progress("replaying kernels with ncu")
     left_s = request.timeout_s - sum(capture.stages_s.values())
@@ -108,18 +103,17 @@ def _select_kernels(replay: Replay, profile: Profile) -> tuple[Replay, ReplayRes
 
 def _select_graphs(replay: Replay, profile: Profile) -> tuple[Replay, ReplayResult | None]:
     """Select CUDA graphs, whether traced as a whole or by their kernels; return a result instead if there are none."""
-    kernels = profile.tables.get("kernels", _NONE)
+    kernels = profile.recorded("kernels")
     in_graphs = "graph_node" in kernels and kernels["graph_node"].notna().any()
-    if not in_graphs and not len(profile.tables.get("graph_launches", _NONE)):
+    if not in_graphs and not len(profile.recorded("graph_launches")):
         return replay, no_replay("Nothing was replayed: no CUDA graph was launched", "Omit --graph-profiling.")
     return replace(replay, names=GRAPHS, base="function", expected=replay.launches), None
 
 
 def _may_wait_for_peers(profile: Profile) -> bool:
     """Whether there is more than one process or GPU, or a communicating kernel; graphs do not show their kernels."""
-    work = [profile.tables[name] for name in ("kernels", "graph_launches") if len(profile.tables.get(name, ()))]
+    work = profile.with_rows(("kernels", "graph_launches"))
     places = {
         place for table in work for place in table[["process", "device"]].drop_duplicates().itertuples(index=False)
     }
-    names = profile.tables["kernels"]["name"].cat.categories if "kernels" in profile.tables else ()
-    return len(places) > 1 or any(communicates(name) for name in names)
+    return len(places) > 1 or any(map(communicates, profile.recorded("kernels")["name"].cat.categories))

@@ -17,7 +17,7 @@ from nightsight.analyze.causes.remedies import is_launch_code, link_rate, reques
 from nightsight.analyze.causes.scene import Change, Edit, Scene
 from nightsight.events.kernel_labels import label_of
 from nightsight.intervals import Floats, Ints
-from nightsight.tables import RESOURCES, SHAPE, empty, integers
+from nightsight.tables import RESOURCES, SHAPE, integers
 
 # `stored: a to b`: with a and with b, the first findings of the stored captures are the same (docs/causes.md)
 
@@ -74,7 +74,7 @@ def larger_steps(scene: Scene) -> LargerSteps | None:
     None without steps, grids, or the number of SMs.
     """
     timeline, work = scene.timeline, scene.graph.work
-    kernels, devices = (timeline.profile.tables.get(name, empty(name)) for name in ("kernels", "devices"))
+    kernels, devices = (timeline.profile.recorded(name) for name in ("kernels", "devices"))
     if not scene.model.steps or not {*SHAPE} <= set(kernels.columns):
         return None
     is_replayed = scene.model.has(LAUNCH) | scene.model.has(STREAM)
@@ -148,7 +148,7 @@ def _quantile(values: Floats, weights: Floats, share: float) -> float:
 
 def _repeat_host_code(scene: Scene, times: int) -> Edit:
     """Return the edit that multiplies host code other than that of launches, and the bytes of copies."""
-    work, table = scene.graph.work, scene.timeline.profile.tables.get("memory_ops", empty("memory_ops"))
+    work, table = scene.graph.work, scene.timeline.profile.recorded("memory_ops")
     longer = scene.in_calls[~is_launch_code(scene)[scene.in_calls]]
     longer = longer[scene.model.has(BEGIN)[longer] & ~np.isin(longer, request_waits(scene))]
     copies = np.flatnonzero((work.direction >= 0) & scene.model.has(LAUNCH))

@@ -19,7 +19,6 @@ from nightsight.events.communication import communication
 from nightsight.events.kernel_kinds import kind_of
 from nightsight.events.timeline import operation_column, positions
 from nightsight.intervals import Flags, Ints
-from nightsight.tables import empty
 from nightsight.units import format_value
 
 _JOINABLE: Final = ("allreduce", "allgather", "_allgather_base", "reduce_scatter", "_reduce_scatter_base", "broadcast")
@@ -145,7 +144,7 @@ def _independent_runs(scene: Scene, rows: Ints, part: Ints, key: Ints) -> Iterat
     """
     work, is_light = scene.graph.work, _is_light(scene)
     stream = scene.timeline.operations.stream[work.operation]
-    has_records = len(scene.timeline.profile.tables.get("event_records", ())) > 0
+    has_records = len(scene.timeline.profile.recorded("event_records")) > 0
     run: list[int] = []
     # the run, and the work that waits for it
     members: set[int] = set()
@@ -179,7 +178,7 @@ def _independent_runs(scene: Scene, rows: Ints, part: Ints, key: Ints) -> Iterat
 
 def _is_light(scene: Scene) -> Flags:
     """Return which operations only apply something to each element, or copy or set memory, in a short time."""
-    work, kernels = scene.graph.work, scene.timeline.profile.tables.get("kernels", empty("kernels"))
+    work, kernels = scene.graph.work, scene.timeline.profile.recorded("kernels")
     names = kernels["name"].cat
     is_elementwise = np.array([kind_of(str(name)) in _ELEMENTWISE for name in names.categories], dtype=bool)
     is_kernel = work.operation < len(kernels)

@@ -19,7 +19,6 @@ from nightsight.events.timeline import Timeline, positions
 from nightsight.events.window import Window
 from nightsight.intervals import Flags, Ints
 from nightsight.model.report import TORCH_PROFILER, Profile
-from nightsight.tables import empty
 
 # nsys adds time to each call that submits work to the GPU, and to the host code after it: in all, about this many times
 # the median recorded length of such calls (an H200 host, nsys 2025.3, ten programs: 0.8 to 1.9). To other calls of at
@@ -71,7 +70,7 @@ def cost_of(timeline: Timeline, calls: CallNodes, launching: Flags) -> Cost:
     kind = kind.where(~((kind == OTHERS) & launching), LAUNCHES)
     plain = launching & (calls.waits_for < 0)
     recorded_ns = float(np.median(length[plain])) if plain.any() else _LAUNCH_NS
-    calibration = timeline.profile.tables.get("profiler_costs", empty("profiler_costs")).set_index("kind")
+    calibration = timeline.profile.recorded("profiler_costs").set_index("kind")
     is_calibrated = LAUNCHES in calibration.index
     collector = timeline.profile.environment.collector
     # the overhead of profilers other than nsys and PyTorch's is unknown
@@ -89,7 +88,7 @@ def cost_of(timeline: Timeline, calls: CallNodes, launching: Flags) -> Cost:
 
 def _operators_before(profile: Profile, calls: CallNodes) -> Ints:
     """Return how many operators of PyTorch start between the previous call of the thread and each call."""
-    operators, count = profile.tables.get("cpu_ops", empty("cpu_ops")), np.zeros(len(calls), dtype=np.int64)
+    operators, count = profile.recorded("cpu_ops"), np.zeros(len(calls), dtype=np.int64)
     started = positions(operators["thread"].to_numpy())
     for thread, on_thread in positions(calls.thread).items():
         start = operators["start_ns"].to_numpy()[started.get(thread, on_thread[:0])]

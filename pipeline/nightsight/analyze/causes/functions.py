@@ -63,9 +63,7 @@ def function_in(timeline: Timeline, code: Code) -> Function:
 
 def waits_in(timeline: Timeline, code: Code) -> str:
     """Return the operating system call in which most of this host code waits; "" if there is none."""
-    table = timeline.profile.tables.get("os_calls")
-    if table is None or not len(table):
-        return ""
+    table = timeline.profile.recorded("os_calls")
     names = table["name"].cat
     of_name, wait_ns = names.codes.to_numpy(), dict[str, int]()
     waits = np.flatnonzero(np.asarray(names.categories.str.fullmatch(_WAITS), dtype=bool)[of_name])
@@ -83,9 +81,7 @@ def waits_in(timeline: Timeline, code: Code) -> str:
 
 def _from_samples(timeline: Timeline, code: Code) -> Function:
     """Return the function of most Python stack samples in this code, with its line."""
-    samples = timeline.profile.tables.get("python_samples")
-    if samples is None:
-        return Function("")
+    samples = timeline.profile.recorded("python_samples")
     thread, start, end = code.thread, code.start, code.start + code.length
     times, parts = samples["start_ns"].to_numpy(), [np.empty(0, dtype=np.int64)]
     stretches_of = positions(thread)
@@ -123,8 +119,8 @@ def _caller(stacks: "pd.Series[Any]", rows: Ints, function: str) -> str:
 
 def _innermost_span(timeline: Timeline, code: Code, table: str, column: str) -> str:
     """Return the innermost span of a table in the middle of most of this code."""
-    spans = timeline.profile.tables.get(table)
-    if spans is None or not len(spans):
+    spans = timeline.profile.recorded(table)
+    if not len(spans):
         return ""
     rows = innermost_of(spans, code.thread, code.start + code.length // 2)
     return _dominant_name(spans[column], rows, code.length)
@@ -132,8 +128,8 @@ def _innermost_span(timeline: Timeline, code: Code, table: str, column: str) -> 
 
 def _calling_frame(timeline: Timeline, code: Code) -> str:
     """Return the frame of the CUDA calls that most of this code leads to."""
-    frames = timeline.profile.tables.get("call_frames")
-    if frames is None or not len(frames):
+    frames = timeline.profile.recorded("call_frames")
+    if not len(frames):
         return ""
     frames = frames.drop_duplicates(["thread", "start_ns"])
     frame_keys = pd.MultiIndex.from_frame(frames[["thread", "start_ns"]])

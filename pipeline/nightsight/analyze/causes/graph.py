@@ -29,7 +29,7 @@ from nightsight.events.unseen import unseen
 from nightsight.intervals import Flags, Ints, covered
 from nightsight.results.categories import ALLOCATION, BLOCKING_COPY, IDLE, SYNC
 from nightsight.system.parallel import memoize
-from nightsight.tables import empty, renamed
+from nightsight.tables import renamed
 
 # The latencies below are medians of the planted programs (tests/data/planted: an H200, nsys 2025.3). They apply only
 # where a capture has too few samples. `stored: a to b`: with a and with b, the first findings of the stored captures
@@ -167,13 +167,13 @@ class _OperationFacts:
 
 @of_capture
 def _operation_facts(timeline: Timeline) -> _OperationFacts:
-    operations, tables = timeline.operations, timeline.profile.tables
+    operations, copies = timeline.operations, timeline.profile.recorded("memory_ops")
     count = len(operations.kind)
     process = operation_column(timeline, "process") if count else _NONE
     stream = (pd.factorize(process)[0].astype(np.int64) << 40) + (operations.device.astype(np.int64) << 33)
     kind, direction = operations.in_graph.astype(np.int64), np.full(count, -1, dtype=np.int64)
-    is_peer_copy, copies = np.zeros(count, dtype=bool), tables.get("memory_ops")
-    if copies is not None and len(copies):
+    is_peer_copy = np.zeros(count, dtype=bool)
+    if len(copies):
         is_memory_op = operations.of("memory_ops")
         names = copies["operation"].cat
         kinds = names.codes.astype("int64") * 64 + copies["source_kind"].cat.codes.astype("int64") * 8
@@ -189,8 +189,8 @@ def _operation_facts(timeline: Timeline) -> _OperationFacts:
 
 def _call_nodes(timeline: Timeline) -> tuple[CallNodes, Ints]:
     """Return the calls of the window, and for each row of api_calls the position of its outermost call; -1 outside."""
-    table, window = timeline.profile.tables.get("api_calls"), timeline.window
-    if table is None or not len(table):
+    table, window = timeline.profile.recorded("api_calls"), timeline.window
+    if not len(table):
         empty_columns = dict.fromkeys((column.name for column in fields(CallNodes) if column.name != "names"), _NONE)
         return CallNodes(**empty_columns, names=pd.Index([], dtype="str")), _NONE
     causes, thread = causing_calls(timeline), table["thread"].to_numpy()
@@ -303,7 +303,7 @@ def _operation_nodes(timeline: Timeline, calls: CallNodes, index: Ints) -> Opera
     operation, stream = operation[order], stream[order]
     start, end = operations.start[operation], operations.end[operation]
     call, call_row = call[operation], operations.call[operation]
-    call_starts = timeline.profile.tables.get("api_calls", empty("api_calls"))["start_ns"].to_numpy()
+    call_starts = timeline.profile.recorded("api_calls")["start_ns"].to_numpy()
     launch_ns, has_call = start.copy(), call_row >= 0
     launch_ns[has_call] = call_starts[call_row[has_call]]
     # a copy staged through a driver buffer counts as done when its call returns
@@ -580,9 +580,7 @@ def _stream_waits(timeline: Timeline, calls: CallNodes, work: OperationNodes) ->
 @of_capture
 def _waits_for_streams(timeline: Timeline) -> tuple[Ints, Ints]:
     """Return the rows of api_calls that are a cudaStreamSynchronize of a known stream, in order, and their streams."""
-    waits, table = timeline.profile.tables.get("syncs"), timeline.profile.tables.get("api_calls")
-    if waits is None or table is None:
-        return _NONE, _NONE
+    waits, table = timeline.profile.recorded("syncs"), timeline.profile.recorded("api_calls")
     names, by_id = table["name"].cat, ["process", "correlation"]
     is_wait = np.asarray(names.categories.str.contains("StreamSynchronize"), dtype=bool)[names.codes]
     calling = table.loc[is_wait, by_id].assign(row=np.flatnonzero(is_wait))
@@ -664,7 +662,7 @@ def _event_calls(timeline: Timeline) -> tuple[pd.DataFrame, pd.DataFrame]:
 
     The start is `waits_at` and `recorded_at`, in ns.
     """
-    table = timeline.profile.tables.get("api_calls", empty("api_calls"))
+    table = timeline.profile.recorded("api_calls")
     names = renamed(table["name"], api_names)
     waiting, recording = (
         table.loc[

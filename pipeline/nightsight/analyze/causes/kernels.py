@@ -25,7 +25,7 @@ from nightsight.events.timeline import Timeline, by_device, distinct, operation_
 from nightsight.intervals import Flags, Ints, depth
 from nightsight.results.ncu import NCU_LIMITS
 from nightsight.system.parallel import memoize
-from nightsight.tables import ANNOTATION, PUSH_POP, START_END, aggregate, empty, integers, nearest
+from nightsight.tables import ANNOTATION, PUSH_POP, START_END, aggregate, integers, nearest
 
 # `stored: a to b`: with a and with b, the first findings of the stored captures are the same (docs/causes.md)
 
@@ -208,7 +208,7 @@ def kernel_remedies(timeline: Timeline, steps: Ints = _NO_OPERATIONS) -> tuple[K
 
     steps: when the CPU started each repetition of the program's loop, if known: no chain continues into the next one.
     """
-    if not len(timeline.profile.tables.get("kernels", ())):
+    if not len(timeline.profile.recorded("kernels")):
         return ()
     all_remedies = [
         *_find_fp32_products(timeline),
@@ -258,7 +258,7 @@ def _operation_rows(timeline: Timeline) -> _OperationRows:
     if not is_ordered.all():
         order = np.lexsort((start, lane))
         position, lane, start = position[order], lane[order], start[order]
-    calls, call = timeline.profile.tables.get("api_calls", empty("api_calls")), operations.call[position]
+    calls, call = timeline.profile.recorded("api_calls"), operations.call[position]
     thread = np.append(calls["thread"].to_numpy(dtype=np.int64), -1)[call]
     launch_ns = np.where(call >= 0, np.append(calls["start_ns"].to_numpy(dtype=np.int64), 0)[call], start)
     time, device = operations.end[position] - start, operations.device[position]
@@ -376,7 +376,7 @@ def _find_foreach_optimizers(timeline: Timeline, steps: Ints) -> Iterator[Kernel
 
 def _tensor_rates(timeline: Timeline, device: Ints) -> Iterator[tuple[TensorRate, Flags]]:
     """Yield the distinct tensor core rates of the GPUs, each with the rows of `device` that have it."""
-    devices = timeline.profile.tables.get("devices", empty("devices")).drop_duplicates("device")
+    devices = timeline.profile.recorded("devices").drop_duplicates("device")
     rates: dict[TensorRate, list[int]] = {}
     columns = (devices[name].tolist() for name in ("device", "name", "compute_capability"))
     for number, name, capability in zip(*columns, strict=True):
@@ -438,7 +438,7 @@ def _find_flash_attention_2(timeline: Timeline) -> Iterator[KernelRemedy]:
     It needs grids: attention of a few queries over a cache is memory-bound in any kernel.
     """
     names, work, kernels = _kernel_names(timeline), _operation_rows(timeline), timeline.profile.table("kernels")
-    devices = timeline.profile.tables.get("devices", empty("devices"))
+    devices = timeline.profile.recorded("devices")
     on_hopper = np.isin(work.device, devices["device"][devices["compute_capability"] == _FLASH_3_CAPABILITY])
     is_flash = names.flags(_FLASH_2.search(text) is not None for text in names.texts)[work.code]
     rows = work.rows_where(is_flash & on_hopper & (work.time >= _LEAST_ATTENTION_NS))
@@ -821,7 +821,7 @@ def _find_small_grids(timeline: Timeline) -> Iterator[KernelRemedy]:
 
 def _sm_counts(timeline: Timeline, device: Ints) -> Ints:
     """Return the number of SMs of the GPU of each kernel; 0 if unknown."""
-    devices = timeline.profile.tables.get("devices", empty("devices")).drop_duplicates("device")
+    devices = timeline.profile.recorded("devices").drop_duplicates("device")
     count_of = dict(zip(devices["device"].tolist(), integers(devices["multiprocessors"]).tolist(), strict=True))
     numbers, distinct = pd.factorize(device)
     return np.array([max(count_of.get(int(number), 0), 0) for number in distinct], dtype=np.int64)[numbers]

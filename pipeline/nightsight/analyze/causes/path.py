@@ -256,8 +256,8 @@ def loads_code(timeline: Timeline, graph: Graph) -> Flags:
 def _is_first_run(timeline: Timeline) -> Flags:
     """Return which operations are the first run of their kernel by their process in the capture."""
     is_first = np.zeros(len(timeline.operations.kind), dtype=bool)
-    kernels = timeline.profile.tables.get("kernels")
-    if kernels is not None and len(kernels):
+    kernels = timeline.profile.recorded("kernels")
+    if len(kernels):
         names, start = kernels["name"].cat, kernels["start_ns"].to_numpy()
         run = pd.factorize(kernels["process"])[0] * len(names.categories) + names.codes.to_numpy()
         order = np.argsort(start, kind="stable")

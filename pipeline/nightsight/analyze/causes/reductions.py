@@ -140,8 +140,8 @@ def _copy_kinds(scene: Scene) -> Ints:
 
 def _update_flags(scene: Scene, operation: Ints) -> Ints:
     """Return 1 for each operation that is a kernel of an optimizer, 0 for other kernels, and -1 for the rest."""
-    kernels = scene.timeline.profile.tables.get("kernels")
-    if kernels is None or not len(kernels):
+    kernels = scene.timeline.profile.recorded("kernels")
+    if not len(kernels):
         return np.full(len(operation), -1)
     names = kernels["name"].cat
     is_update = np.array([family_of(name) == FOREACH for name in names.categories], dtype=np.int64)

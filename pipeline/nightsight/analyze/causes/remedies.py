@@ -47,7 +47,7 @@ from nightsight.results.categories import ALLOCATION, BLOCKING_COPY, HOST, IDLE,
 from nightsight.results.rules import KERNEL_WORDS, RULE
 from nightsight.system.parallel import memoize
 from nightsight.tables import MODULE as MODULE_CALL
-from nightsight.tables import empty, integers
+from nightsight.tables import integers
 from nightsight.units import format_ranks
 
 # `stored: a to b`: with a and with b, the first findings of the stored captures are the same (docs/causes.md)
@@ -289,7 +289,7 @@ def interpreter(scene: Scene) -> Iterator[Remedy]:
     wait for a lock, a pipe or a socket are sampled too, but do not hold the GIL.
     """
     calls, window = scene.graph.calls, scene.timeline.window
-    samples = scene.timeline.profile.tables.get("python_samples", empty("python_samples"))
+    samples = scene.timeline.profile.recorded("python_samples")
     samples = samples[(samples["start_ns"] >= window.start_ns) & (samples["start_ns"] < window.end_ns)]
     running = _samples_of_running(samples[~samples["thread"].isin(calls.thread[scene.in_calls])])
     if len(running) < max(_GIL_SHARE * len(samples), 1):
@@ -392,7 +392,7 @@ def _changes_shape(scene: Scene, launches: Ints) -> bool:
     Without grids in the capture, only names count.
     """
     work, steps = scene.graph.work, scene.timeline.window.repetitions
-    kernels = scene.timeline.profile.tables.get("kernels", empty("kernels"))
+    kernels = scene.timeline.profile.recorded("kernels")
     kernel_rows = np.flatnonzero(np.isin(work.call, launches) & (work.operation < len(kernels)))
     if not len(kernel_rows):
         return False
@@ -442,7 +442,7 @@ def _is_eager_jax(scene: Scene) -> bool:
     if framework_of(scene.timeline.profile) != JAX:
         return False
     launches = scene.in_calls[scene.launching[scene.in_calls]]
-    ranges, window = scene.timeline.profile.tables.get("ranges", empty("ranges")), scene.timeline.window
+    ranges, window = scene.timeline.profile.recorded("ranges"), scene.timeline.window
     if not (ranges["domain"] == "TSL").any():
         distance_ns = np.diff(np.sort(scene.graph.calls.start[launches]))
         return len(distance_ns) > 0 and float(np.median(distance_ns)) > _BETWEEN_PROGRAMS_NS
@@ -563,7 +563,7 @@ def _operators_set_up(timeline: Timeline) -> pd.DataFrame:
 
     In such a call, cuDNN builds a plan or compiles a kernel, which torch.profiler does not record.
     """
-    operators, shape = timeline.profile.tables.get("cpu_ops", empty("cpu_ops")), ["process", "name", "shapes"]
+    operators, shape = timeline.profile.recorded("cpu_ops"), ["process", "name", "shapes"]
     is_long = (operators["end_ns"] - operators["start_ns"] > _COMPILING_NS).to_numpy()
     if not is_long.any():
         return operators[:0]
@@ -627,7 +627,7 @@ def request_waits(scene: Scene) -> Ints:
 def _samples_before(scene: Scene, calling: Ints, stack: str) -> tuple[Ints, Ints]:
     """Return the Python stack samples in the host code before each call: the number that match, and of all."""
     calls, match_count, sample_count = scene.graph.calls, np.zeros_like(calling), np.zeros_like(calling)
-    samples = scene.timeline.profile.tables.get("python_samples", empty("python_samples"))
+    samples = scene.timeline.profile.recorded("python_samples")
     if not len(samples):
         return match_count, sample_count
     stacks = samples["stack"].cat
@@ -650,7 +650,7 @@ def _steps_with_loads(timeline: Timeline) -> tuple[int, int, list[int]]:
     A stretch may have too few. Third: the processes that load in most steps of the second half. With fewer than
     _FEWEST_TO_FADE steps, there are none of these, and no steps.
     """
-    table = timeline.profile.tables.get("api_calls", empty("api_calls"))
+    table = timeline.profile.recorded("api_calls")
     is_load = np.asarray(table["name"].cat.categories.str.contains(_LOADS_IN_STEPS), dtype=bool)
     loads = pd.concat(
         [
@@ -695,8 +695,8 @@ def _load_for_new_shapes(scene: Scene, is_loading: Flags) -> bool:
 @of_capture
 def _is_new_shape(timeline: Timeline) -> Flags:
     """Return which operations are the first run of their kernel with its grid by their process in the capture."""
-    is_new, kernels = np.zeros(len(timeline.operations.kind), dtype=bool), timeline.profile.tables.get("kernels")
-    if kernels is not None and len(kernels):
+    is_new, kernels = np.zeros(len(timeline.operations.kind), dtype=bool), timeline.profile.recorded("kernels")
+    if len(kernels):
         order = np.argsort(kernels["start_ns"].to_numpy(), kind="stable")
         shape = [name for name in ("process", "name", "grid_x", "grid_y", "grid_z") if name in kernels.columns]
         is_new[order[~kernels[shape].iloc[order].duplicated().to_numpy()]] = True
@@ -746,10 +746,8 @@ def large_copies(scene: Scene) -> Iterator[Remedy]:
 @memoize
 def _host_copies(scene: Scene) -> tuple[Ints, Floats, Flags]:
     """Return the replayed copies between host and device, their bytes, and whether the host memory is pageable."""
-    table, work = scene.timeline.profile.tables.get("memory_ops"), scene.graph.work
+    table, work = scene.timeline.profile.recorded("memory_ops"), scene.graph.work
     copies = np.flatnonzero((work.direction >= 0) & (work.call >= 0) & scene.model.has(LAUNCH))
-    if table is None or not len(copies):
-        return copies[:0], np.empty(0), np.empty(0, dtype=bool)
     rows = table.iloc[work.operation[copies] - _kernel_count(scene)]
     is_pageable = (rows["source_kind"] == "Pageable") | (rows["target_kind"] == "Pageable")
     return copies, rows["bytes"].to_numpy(dtype=np.float64, na_value=0.0), is_pageable.to_numpy()
@@ -758,7 +756,7 @@ def _host_copies(scene: Scene) -> tuple[Ints, Floats, Flags]:
 def peer_copies(scene: Scene) -> Iterator[Remedy]:
     """Use a separate stream for copies between GPUs; what waits for them by an event or a call still does."""
     model, work = scene.model, scene.graph.work
-    size = scene.timeline.profile.tables.get("memory_ops", empty("memory_ops"))["bytes"]
+    size = scene.timeline.profile.recorded("memory_ops")["bytes"]
     copies = np.flatnonzero(work.is_peer_copy & (work.call >= 0) & model.has(LAUNCH))
     rows = work.operation[copies] - _kernel_count(scene)
     copies = copies[size.to_numpy(dtype=np.float64, na_value=0.0)[rows] >= _SMALL_BYTES]
@@ -842,15 +840,13 @@ def shorten(scene: Scene, operations: Ints, reduction_ns: Ints | Floats, *, with
 @of_capture
 def link_rate(timeline: Timeline) -> float:
     """Return the rate of copies of pinned memory in bytes per ns: measured, or published for the link of the GPU."""
-    table = timeline.profile.tables.get("memory_ops")
-    if table is not None:
-        is_pinned = (table["source_kind"] == "Pinned") | (table["target_kind"] == "Pinned")
-        large = table[is_pinned & (table["bytes"].fillna(0) >= _LARGE_BYTES)]
-        if len(large):
-            times = (large["end_ns"] - large["start_ns"]).clip(lower=1)
-            return float((large["bytes"].astype("float64") / times).median())
-    devices = timeline.profile.tables.get("devices")
-    names = devices["name"].astype("str") if devices is not None else ()
+    table = timeline.profile.recorded("memory_ops")
+    is_pinned = (table["source_kind"] == "Pinned") | (table["target_kind"] == "Pinned")
+    large = table[is_pinned & (table["bytes"].fillna(0) >= _LARGE_BYTES)]
+    if len(large):
+        times = (large["end_ns"] - large["start_ns"]).clip(lower=1)
+        return float((large["bytes"].astype("float64") / times).median())
+    names = timeline.profile.recorded("devices")["name"].astype("str")
     # published rates are the sum of both directions
     rates = [rate / 2 * _LINK_SHARE for name in names if (rate := published(name).pcie_gb_per_s)]
     return rates[0] if rates else _LINK_GB_PER_S
@@ -892,7 +888,7 @@ def _page_waits(
 
     The time to move the same bytes at the rate of the link does not count, since that remains.
     """
-    table, faults = (timeline.profile.tables.get(name, empty(name)) for name in ("memory_ops", "gpu_page_faults"))
+    table, faults = (timeline.profile.recorded(name) for name in ("memory_ops", "gpu_page_faults"))
     is_move = table["operation"] == operation
     if not is_move.any():
         return
@@ -974,7 +970,7 @@ def _slowed_by(scene: Scene, communicating: Ints) -> tuple[Ints, Floats]:
 
     The time alone is the median of kernels with the same name and grid that run without any communication.
     """
-    work, kernels = scene.graph.work, scene.timeline.profile.tables.get("kernels", empty("kernels"))
+    work, kernels = scene.graph.work, scene.timeline.profile.recorded("kernels")
     end = work.start + scene.length
     overlap_ns, any_overlap_ns = np.zeros((2, len(work)), dtype=np.int64)
     for device, rows in positions(work.device).items():

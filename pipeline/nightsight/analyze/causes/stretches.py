@@ -12,7 +12,6 @@ from nightsight.events.timeline import Timeline
 from nightsight.events.window import Window
 from nightsight.intervals import Ints, divided
 from nightsight.system.parallel import memoize
-from nightsight.tables import empty
 
 MOST_FOLLOWED: Final = 160_000
 """The critical path is followed through the whole window up to this number of events."""
@@ -96,7 +95,7 @@ def _steps_behind(timeline: Timeline, edges: Ints) -> int:
     """Return the number of parts after its launch in which the GPU work of a part usually ends."""
     operations = timeline.operations
     is_known = operations.call >= 0
-    calls = timeline.profile.tables.get("api_calls", empty("api_calls"))["start_ns"].to_numpy()
+    calls = timeline.profile.recorded("api_calls")["start_ns"].to_numpy()
     part = np.searchsorted(edges, calls[operations.call[is_known]], side="right") - 1
     end_ns = np.full(len(edges), edges[0])
     is_inside = (part >= 0) & (part < len(edges) - 1)
@@ -129,7 +128,7 @@ def _typical_parts(edges: Ints, counts: Ints, behind: int) -> tuple[int, int]:
 def _share_launched_and_run(timeline: Timeline) -> float:
     """Return the share of operations both launched and run in the window, of those that are either."""
     window, operations = timeline.window, timeline.operations
-    calls = timeline.profile.tables.get("api_calls", empty("api_calls"))["start_ns"].to_numpy()
+    calls = timeline.profile.recorded("api_calls")["start_ns"].to_numpy()
     is_known = operations.call >= 0
     runs, launches = (
         (times >= window.start_ns) & (times < window.end_ns)
@@ -166,7 +165,7 @@ def _repetitions(timeline: Timeline) -> tuple[Ints, Ints]:
 
 def _count_events(timeline: Timeline, edges: Ints) -> Ints:
     """Return the number of events between each edge and the next."""
-    calls = timeline.profile.tables.get("api_calls", empty("api_calls"))["start_ns"].to_numpy()
+    calls = timeline.profile.recorded("api_calls")["start_ns"].to_numpy()
     return 2 * _count_between(calls, edges) + _count_between(timeline.operations.start, edges)
 
 

@@ -26,7 +26,7 @@ from nightsight.events.unseen import unseen_by
 from nightsight.intervals import Flags, Ints, covered, grouped_busy
 from nightsight.model.report import Finding
 from nightsight.results.ranges import NVTX_RANGES, RANGE_COVERAGE
-from nightsight.tables import ANNOTATION, aggregate, ancestors, duration, empty, summarize
+from nightsight.tables import ANNOTATION, aggregate, ancestors, duration, summarize
 
 _TIMES: Final = {"kernels": "kernel_ns", "copies": "copy_ns", "sets": "set_ns", "graph_launches": "graph_ns"}
 _ALWAYS: Final = ("kernels", "copies")
@@ -152,7 +152,7 @@ def range_notes(timeline: Timeline) -> tuple[str, ...]:
 
 def _of_unknown_captures(timeline: Timeline) -> int:
     """Count the kernels in the window whose node was made before the recording; 0 if nodes were not recorded."""
-    kernels = timeline.profile.tables.get("kernels", empty("kernels"))
+    kernels = timeline.profile.recorded("kernels")
     if timeline.profile.environment.collector != "nsys" or "graph_node" not in kernels:
         return 0
     is_unknown = kernels["graph_node"].notna().to_numpy() & (node_origins(timeline.profile).time[: len(kernels)] < 0)

@@ -10,7 +10,6 @@ import pandas as pd
 
 from nightsight.analyze.replay.metrics import OPERATIONS, THREAD_OPCODES, figures_of, parts
 from nightsight.events.timeline import Timeline
-from nightsight.tables import empty
 
 Frame = pd.DataFrame
 
@@ -48,7 +47,7 @@ def _by_opcode(timeline: Timeline, kind: str) -> "pd.Series[float]":
 
 def _real_half(timeline: Timeline, figures: Frame) -> "pd.Series[float]":
     """Return the share of FP16 operations that are real arithmetic, not loads of constants; NaN if unknown."""
-    lines = timeline.profile.tables.get("kernel_lines", empty("kernel_lines"))
+    lines = timeline.profile.recorded("kernel_lines")
     lines = lines.astype({"sass": "str"}).assign(executed=lines["instructions"].fillna(0).astype("int64"))
     counts = [
         lines[lines["sass"].str.match(pattern)].groupby("launch")["executed"].sum()
@@ -76,7 +75,7 @@ def unknown_work_notes(timeline: Timeline) -> tuple[str, ...]:
     half = figures["hfma"].fillna(figures["hfma_per_cycle"])
     halves = opcodes[opcodes["instance"].str.startswith("HFMA2") & (opcodes["value"] > 0)]["launch"]
     does_half = (half > 0) | (half.isna() & figures.index.isin(halves))
-    sampled = timeline.profile.tables.get("kernel_lines", empty("kernel_lines"))["launch"]
+    sampled = timeline.profile.recorded("kernel_lines")["launch"]
     notes = {
         "Launches whose arithmetic on CUDA cores was not counted (sections SpeedOfLight_RooflineChart and "
         "InstructionStats): {:,}.": int((~has_known_work(timeline)).sum()),

@@ -54,7 +54,7 @@ def ncu_match(timeline: Timeline) -> Table:
 
 def has_timeline(timeline: Timeline) -> bool:
     """Return whether kernels were traced with their grids and blocks."""
-    return set(SHAPE) <= set(timeline.profile.tables.get("kernels", Frame()).columns)
+    return "kernels" in timeline.profile.tables and set(SHAPE) <= set(timeline.profile.table("kernels").columns)
 
 
 def replays(timeline: Timeline) -> Frame:
@@ -70,7 +70,7 @@ def replays(timeline: Timeline) -> Frame:
 
 def replay_of_kernels(timeline: Timeline) -> Ints:
     """Return the replayed launch that represents each row of `kernels`, -1 if none does."""
-    replay_of_kernel = np.full(len(timeline.profile.tables.get("kernels", ())), -1, dtype=np.int64)
+    replay_of_kernel = np.full(len(timeline.profile.recorded("kernels")), -1, dtype=np.int64)
     if "profiled_launches" in timeline.profile.tables:
         kernels, launches = _join(timeline)
         first = launches.drop_duplicates(PART)[[*PART, "launch"]]
@@ -121,9 +121,7 @@ def _timed_kernels(timeline: Timeline, launches: Frame) -> tuple[Frame, int]:
 
 
 def _graph_time(timeline: Timeline) -> int:
-    graphs, window = timeline.profile.tables.get("graph_launches"), timeline.window
-    if graphs is None:
-        return 0
+    graphs, window = timeline.profile.recorded("graph_launches"), timeline.window
     is_in_window = (graphs["start_ns"] >= window.start_ns) & (graphs["start_ns"] < window.end_ns)
     return int(duration(graphs)[is_in_window].sum())
 

@@ -22,7 +22,6 @@ from nightsight.events.timeline import Timeline
 from nightsight.intervals import Flags
 from nightsight.results.ncu import NCU_LIMITS
 from nightsight.system.parallel import memoize
-from nightsight.tables import empty
 
 __all__ = ["ANALYSES", "MEMORIES", "ncu_limits"]
 
@@ -178,7 +177,7 @@ def _small_grid(timeline: Timeline, kernels: Frame, figures: Mapping[str, Floats
     """Let a launch with fewer blocks than half of the SMs use all SMs."""
     launches = replays(timeline)
     blocks = (launches["grid_x"] * launches["grid_y"] * launches["grid_z"]).to_numpy(dtype=np.float64)
-    devices = timeline.profile.tables.get("devices", empty("devices")).drop_duplicates("device").set_index("device")
+    devices = timeline.profile.recorded("devices").drop_duplicates("device").set_index("device")
     sms = kernels["device"].map(devices["multiprocessors"]).to_numpy(dtype=np.float64, na_value=np.nan)
     share = blocks / np.where(sms > 0, sms, np.nan)
     replay = figures["replay_ns"]

@@ -11,7 +11,6 @@ import pandas as pd
 
 from nightsight.events.timeline import Timeline
 from nightsight.system.parallel import memoize
-from nightsight.tables import empty
 
 Frame = pd.DataFrame
 
@@ -185,4 +184,4 @@ def _totals(timeline: Timeline) -> Frame:
 
 
 def _metric_values(timeline: Timeline) -> Frame:
-    return timeline.profile.tables.get("kernel_metrics", empty("kernel_metrics"))
+    return timeline.profile.recorded("kernel_metrics")

@@ -259,13 +259,13 @@ class _Counters:
 def _counters(profile: Profile, places: Places) -> list[_Counters]:
     """Return the counters: memory in use, and sampled GPU metrics."""
     counters = []
-    events = profile.tables.get("memory_usage")
-    if events is not None and len(events):
+    events = profile.recorded("memory_usage")
+    if len(events):
         levels = memory_levels(events, ["device", "kind"])
         names = renamed(levels["kind"], lambda kinds: pd.Index([f"{printable(kind)} memory in use," for kind in kinds]))
         counters.append(_counters_of(levels, names, levels["bytes"], "bytes", places))
-    samples = profile.tables.get("gpu_metrics")
-    if samples is not None and len(samples):
+    samples = profile.recorded("gpu_metrics")
+    if len(samples):
         names = renamed(samples["metric"], lambda names: names.map(printable))
         counters.append(_counters_of(samples, names, samples["value"], "value", places))
     return counters

@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
-import pandas as pd
 
 from nightsight.intervals import Ints
 from nightsight.model.report import Profile, Result
@@ -60,7 +59,7 @@ def _of_results(results: Sequence[Result], window: tuple[int, int]) -> Iterator[
 
 
 def _of_metrics(profile: Profile) -> Iterator[Curve]:
-    samples = profile.tables.get("gpu_metrics", pd.DataFrame())
+    samples = profile.recorded("gpu_metrics")
     if not len(samples):
         return
     for (device, metric), rows in samples.groupby(["device", "metric"], observed=True, sort=True):

@@ -25,7 +25,7 @@ from nightsight.render.tracks import Places
 from nightsight.results.ranks import RANKS
 from nightsight.results.steps import STEP_TIMES
 from nightsight.system.parallel import memoize
-from nightsight.tables import aggregate, empty
+from nightsight.tables import aggregate
 
 _LEAST_FOLDED: Final = 4
 # in addition to the rank that the others wait for
@@ -135,7 +135,7 @@ def ranks_of_job(profile: Profile, results: Sequence[Result] = ()) -> Ranks | No
 
 def has_collectives(profile: Profile) -> bool:
     """Whether any two ranks share a collective."""
-    kernels = profile.tables.get("kernels", empty("kernels"))
+    kernels = profile.recorded("kernels")
     # most captures have one rank: detect that quickly
     if profile.job is None and not any(map(communicates, kernels["name"].cat.categories)):
         return False

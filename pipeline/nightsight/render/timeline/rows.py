@@ -18,7 +18,7 @@ from nightsight.render.timeline.lanes import nested_lanes, separate_lanes
 from nightsight.render.tracks import MARKS, OS_CALLS, PYTHON, Places, distinct
 from nightsight.results.categories import BUSY, IDLE, LAUNCH, OTHER_CALL
 from nightsight.system.parallel import memoize, thread_map
-from nightsight.tables import ANNOTATION, START_END, empty, integers
+from nightsight.tables import ANNOTATION, START_END, integers
 
 RowKind = Literal["layer", "kernel", "fault", "range", "mark", "python", "op", "api", "os"]
 MOST_ROWS: Final = 150
@@ -224,7 +224,7 @@ def _drawn_events(profile: Profile, name: str) -> pd.DataFrame:
     """Return the events of a table that are drawn."""
     if name == _LAYERS:
         return graph_layers(profile)
-    frame = profile.tables.get(name, pd.DataFrame())
+    frame = profile.recorded(name)
     if name == "cpu_page_faults" and len(frame):
         return frame.assign(start_ns=frame["time_ns"], end_ns=frame["time_ns"])
     return frame[_os_calls(profile)[0]] if name == OS_CALLS and len(frame) else frame
@@ -236,7 +236,7 @@ def _os_calls(profile: Profile) -> tuple[Flags, tuple[str, ...]]:
 
     Most threads only wait. On the others, short calls are left out if there are too many.
     """
-    calls = profile.tables.get(OS_CALLS, empty(OS_CALLS))
+    calls = profile.recorded(OS_CALLS)
     tables = [profile.tables[name] for name in _AT_WORK if name in profile.tables]
     threads = pd.unique(np.concatenate([np.empty(0, dtype=np.int64), *(table["thread"] for table in tables)]))
     is_drawn: Flags = calls["thread"].isin(threads).to_numpy() if len(threads) else np.ones(len(calls), dtype=bool)
@@ -255,7 +255,7 @@ def _os_calls(profile: Profile) -> tuple[Flags, tuple[str, ...]]:
 
 
 def _bounds(profile: Profile, names: Sequence[str]) -> tuple[int, int] | None:
-    frames = [profile.tables[name] for name in names if len(profile.tables.get(name, ()))]
+    frames = profile.with_rows(names)
     if not frames:
         return None
     return min(int(frame["start_ns"].min()) for frame in frames), max(int(frame["end_ns"].max()) for frame in frames)
@@ -286,7 +286,7 @@ def _labels(profile: Profile, frames: Sequence[tuple[str, pd.DataFrame]]) -> tup
 def _categories(profile: Profile, table: str, count: int) -> Ints:
     """Return the category of each event of a table: a position in (*BUSY, *IDLE), -1 for none, as for other calls."""
     if table in GPU_TABLES:
-        before = sum(len(profile.tables.get(name, ())) for name in GPU_TABLES[: GPU_TABLES.index(table)])
+        before = sum(len(profile.recorded(name)) for name in GPU_TABLES[: GPU_TABLES.index(table)])
         return operation_categories(profile)[before : before + count]
     if table != "api_calls":
         return np.full(count, -1, dtype=np.int8)
