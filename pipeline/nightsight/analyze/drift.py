@@ -16,7 +16,7 @@ from nightsight.events.timeline import Timeline, positions
 from nightsight.intervals import Flags, Floats, Ints
 from nightsight.model.report import Finding
 from nightsight.robust import standard_deviation
-from nightsight.tables import integers
+from nightsight.tables import integers, names_and_grids
 
 # a change is reported if it is this large, and this many times larger than the noise
 _LEAST_CHANGE: Final = 0.1
@@ -30,11 +30,7 @@ def drift(timeline: Timeline) -> Iterator[Finding]:
     """Yield a finding for the first GPU whose kernels change their speed within the window."""
     kernels = timeline.profile.recorded("kernels")
     computing = kernels[~communicating(timeline)[: len(kernels)]]
-    # kernels with the same name and grid, by number
-    shape = computing["name"].cat.codes.to_numpy(dtype=np.int64)
-    for name in ("grid_x", "grid_y", "grid_z"):
-        if name in computing:
-            shape = shape * 1_000_003 + integers(computing[name])
+    alike = names_and_grids(computing)
     for device, rows in positions(integers(computing["device"])).items():
         begin, end = device_steps(timeline, device)
         if len(begin) < 2 * _FEWEST_STEPS:
@@ -43,7 +39,7 @@ def drift(timeline: Timeline) -> Iterator[Finding]:
         rows = rows[(start >= begin[0]) & (start < end[-1])]  # noqa: PLW2901 (those in steps)
         step: Ints = np.searchsorted(begin, computing["start_ns"].to_numpy()[rows], side="right") - 1
         length = (computing["end_ns"].to_numpy() - computing["start_ns"].to_numpy())[rows].astype(np.float64)
-        kind = pd.factorize(shape[rows])[0]
+        kind = pd.factorize(alike[rows])[0]
         # a mean of the relative lengths, weighted by the usual time of each kind
         usual = _means(kind, length)[kind]
         usual_of_step = np.bincount(step, usual, len(begin))

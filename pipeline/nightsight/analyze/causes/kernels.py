@@ -25,7 +25,7 @@ from nightsight.events.timeline import Timeline, by_device, distinct, operation_
 from nightsight.intervals import Flags, Ints, depth
 from nightsight.results.ncu import NCU_LIMITS
 from nightsight.system.parallel import memoize
-from nightsight.tables import ANNOTATION, PUSH_POP, START_END, aggregate, integers, nearest
+from nightsight.tables import ANNOTATION, PUSH_POP, START_END, aggregate, integers, names_and_grids, nearest
 
 # `stored: a to b`: with a and with b, the first findings of the stored captures are the same (docs/causes.md)
 
@@ -457,16 +457,13 @@ def _find_recomputation(timeline: Timeline, steps: Ints) -> Iterator[KernelRemed
     PyTorch runs the backward pass on its own thread. There, runs of kernels with a product equal those of the
     forward pass, with the same grids, only if they are recomputed.
     """
-    names, work, kernels = _kernel_names(timeline), _operation_rows(timeline), timeline.profile.table("kernels")
+    names, work = _kernel_names(timeline), _operation_rows(timeline)
     rows = np.flatnonzero((work.code >= 0) & (work.thread >= 0))
     rows = rows[np.lexsort((work.launch_ns[rows], work.thread[rows], work.lane[rows]))]
     if len(rows) < _FEWEST * _RECOMPUTED_RUN:
         return
-    shape = work.code[rows]
-    in_table = (np.cumsum(timeline.operations.of("kernels")) - 1)[work.position[rows]]
-    for axis in "xyz":
-        if f"grid_{axis}" in kernels.columns:
-            shape = shape * 1_000_003 + kernels[f"grid_{axis}"].to_numpy(dtype=np.int64)[in_table]
+    # kernels are the first operations
+    alike = names_and_grids(timeline.profile.table("kernels"))[work.position[rows]]
     is_backward = names.flags(_BACKWARD.search(text) is not None for text in names.texts)[work.code[rows]]
     backward_threads = np.unique(work.thread[rows[is_backward]])
     on_backward = np.isin(work.thread[rows], backward_threads)
@@ -481,7 +478,7 @@ def _find_recomputation(timeline: Timeline, steps: Ints) -> Iterator[KernelRemed
     is_run &= work.lane[rows[first]] == work.lane[rows[last]]
     run = np.zeros(len(first), dtype=np.uint64)
     for offset in range(_RECOMPUTED_RUN):
-        run = (run ^ shape[first + offset].astype(np.uint64)) * np.uint64(0x9E3779B97F4A7C15)
+        run = (run ^ alike[first + offset].astype(np.uint64)) * np.uint64(0x9E3779B97F4A7C15)
         run ^= run >> np.uint64(29)
     # the forward pass of the same step of the same process
     table = pd.DataFrame({"run": run, "step": step[first], "process": process[first]})

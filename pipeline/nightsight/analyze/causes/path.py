@@ -255,13 +255,16 @@ def loads_code(timeline: Timeline, graph: Graph) -> Flags:
 @of_capture
 def _is_first_run(timeline: Timeline) -> Flags:
     """Return which operations are the first run of their kernel by their process in the capture."""
+    return first_runs(timeline, timeline.profile.recorded("kernels")["name"].cat.codes.to_numpy())
+
+
+def first_runs(timeline: Timeline, kind: Ints) -> Flags:
+    """Return which operations are the first of their kind by their process; kind: of each kernel."""
     is_first = np.zeros(len(timeline.operations.kind), dtype=bool)
     kernels = timeline.profile.recorded("kernels")
-    if len(kernels):
-        names, start = kernels["name"].cat, kernels["start_ns"].to_numpy()
-        run = pd.factorize(kernels["process"])[0] * len(names.categories) + names.codes.to_numpy()
-        order = np.argsort(start, kind="stable")
-        is_first[order[~pd.Series(run[order]).duplicated().to_numpy()]] = True
+    order = np.argsort(kernels["start_ns"].to_numpy(), kind="stable")
+    runs = pd.DataFrame({"process": kernels["process"].to_numpy()[order], "kind": kind[order]})
+    is_first[order[~runs.duplicated().to_numpy()]] = True
     return is_first
 
 

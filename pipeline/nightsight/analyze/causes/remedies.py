@@ -30,7 +30,7 @@ from nightsight.analyze.causes.model import (
     Floats,
     unblocked_ns,
 )
-from nightsight.analyze.causes.path import HostCode, loads_code
+from nightsight.analyze.causes.path import HostCode, first_runs, loads_code
 from nightsight.analyze.causes.reductions import unneeded_reductions
 from nightsight.analyze.causes.scene import Change, Edit, Scene
 from nightsight.analyze.experts import stretches
@@ -47,7 +47,7 @@ from nightsight.results.categories import ALLOCATION, BLOCKING_COPY, HOST, IDLE,
 from nightsight.results.rules import KERNEL_WORDS, RULE
 from nightsight.system.parallel import memoize
 from nightsight.tables import MODULE as MODULE_CALL
-from nightsight.tables import integers
+from nightsight.tables import integers, names_and_grids
 from nightsight.units import format_ranks
 
 # `stored: a to b`: with a and with b, the first findings of the stored captures are the same (docs/causes.md)
@@ -400,10 +400,7 @@ def _changes_shape(scene: Scene, launches: Ints) -> bool:
     process, of_process = np.unique(scene.graph.calls.process[work.call[kernel_rows]], return_inverse=True)
     kernel_rows = kernel_rows[of_process == np.bincount(of_process, minlength=len(process)).argmax()]
     kernel_rows = kernel_rows[np.lexsort((work.start[kernel_rows], work.launch_ns[kernel_rows]))]
-    shape = kernels["name"].cat.codes.to_numpy(dtype=np.int64)[work.operation[kernel_rows]]
-    for name in (f"grid_{axis}" for axis in "xyz"):
-        if name in kernels.columns:
-            shape = shape * 1_000_003 + kernels[name].to_numpy(dtype=np.int64)[work.operation[kernel_rows]]
+    shape = names_and_grids(kernels)[work.operation[kernel_rows]]
     edges = np.searchsorted(work.launch_ns[kernel_rows], steps)
     shapes = [shape[low:high] for low, high in itertools.pairwise(edges.tolist())]
     if len(shapes) < _FEWEST_SHAPES:
@@ -695,12 +692,7 @@ def _load_for_new_shapes(scene: Scene, is_loading: Flags) -> bool:
 @of_capture
 def _is_new_shape(timeline: Timeline) -> Flags:
     """Return which operations are the first run of their kernel with its grid by their process in the capture."""
-    is_new, kernels = np.zeros(len(timeline.operations.kind), dtype=bool), timeline.profile.recorded("kernels")
-    if len(kernels):
-        order = np.argsort(kernels["start_ns"].to_numpy(), kind="stable")
-        shape = [name for name in ("process", "name", "grid_x", "grid_y", "grid_z") if name in kernels.columns]
-        is_new[order[~kernels[shape].iloc[order].duplicated().to_numpy()]] = True
-    return is_new
+    return first_runs(timeline, names_and_grids(timeline.profile.recorded("kernels")))
 
 
 def _remove_calls(scene: Scene, rule: str, is_removed: Flags, with_gap: Flags | None = None) -> Iterator[Remedy]:
@@ -978,8 +970,7 @@ def _slowed_by(scene: Scene, communicating: Ints) -> tuple[Ints, Floats]:
             chosen = of_all[work.device[of_all] == device]
             share[rows] = covered(union(work.start[chosen], end[chosen]), work.start[rows], end[rows])
     computes = np.flatnonzero(~work.is_communication & (work.operation < len(kernels)) & scene.model.has(LAUNCH))
-    shape = [name for name in ("name", "grid_x", "grid_y", "grid_z") if name in kernels.columns]
-    alike = kernels[shape].iloc[work.operation[computes]].groupby(shape, observed=True, sort=False).ngroup().to_numpy()
+    alike = names_and_grids(kernels)[work.operation[computes]]
     alone = any_overlap_ns[computes] == 0
     usual = pd.Series(scene.length[computes][alone]).groupby(alike[alone]).median()
     longer_ns = scene.length[computes] - usual.reindex(alike).to_numpy(dtype=np.float64)
