@@ -377,7 +377,7 @@ def _no_values(kind: Any) -> "pd.Series[Any]":  # noqa: ANN401 (any type of pand
 
 def names_and_grids(kernels: pd.DataFrame) -> Ints:
     """Return equal numbers for kernels with equal names and grids; names alone count if grids were not recorded."""
-    number = kernels["name"].cat.codes.to_numpy(dtype=np.int64)
+    number = integers(kernels["name"].cat.codes)
     for axis in SHAPE[:3]:
         if axis in kernels:
             number = number * 1_000_003 + integers(kernels[axis])

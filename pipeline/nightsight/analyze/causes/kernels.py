@@ -6,7 +6,7 @@ bounds the gain.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -135,14 +135,17 @@ class KernelRemedy:
 
 
 @dataclass(frozen=True, eq=False)
-class _OperationRows:
-    """The operations in the window, by lane (a stream), then by start.
+class _WindowWork:
+    """The operations in the window, by lane (a stream), then by start, and the distinct names of kernels with kinds.
 
     `position`: in `Timeline.operations`. `code`: of the kernel name, -1 for copies within a device, -2 for other
     operations. `thread`: the launching thread, -1 if unknown. `launch_ns`: the start of its call, or its own start if
     unknown. `path`: a number for the program's range path around that call, -1 for none.
     """
 
+    timeline: Timeline
+    names: tuple[str, ...]
+    kinds: tuple[Kind, ...]
     position: Ints
     lane: Ints
     start: Ints
@@ -158,21 +161,40 @@ class _OperationRows:
         rows = np.flatnonzero(chosen)
         return rows[np.argsort(self.position[rows], kind="stable")]
 
+    def named(self, is_chosen: Callable[[str], object]) -> Flags:
+        """Return which rows are kernels whose names are chosen."""
+        return self._by_name(bool(is_chosen(name)) for name in self.names)
 
-@dataclass(frozen=True)
-class _KernelNames:
-    """The distinct names of kernels, with the kind of each."""
+    def labeled(self, words: re.Pattern[str]) -> Flags:
+        """Return which rows are kernels whose labels contain these words."""
+        return self.named(lambda name: words.search(label_of(name, _NAME_LENGTH)))
 
-    texts: tuple[str, ...]
-    kinds: tuple[Kind, ...]
+    def of_kinds(self, *kinds: Kind) -> Flags:
+        """Return which rows are kernels of one of these kinds."""
+        return self._by_name(kind in kinds for kind in self.kinds)
 
-    def flags(self, values: Iterable[bool]) -> Flags:
-        """Return one value per name as flags by code; False for codes -1 and -2, which are not kernels."""
-        return np.array([*values, False, False], dtype=bool)
+    def _by_name(self, flags: Iterable[bool]) -> Flags:
+        # the last two are for the codes -1 and -2, which are not kernels
+        return np.array([*flags, False, False], dtype=bool)[self.code]
 
-    def are(self, *kinds: Kind) -> Flags:
-        """Return whether each code is of one of these kinds."""
-        return self.flags(kind in kinds for kind in self.kinds)
+    def is_spread(self, rows: Ints) -> bool:
+        """Whether rows are spread over the window, and so not a single event in it."""
+        start = self.start[rows]
+        return bool(start.max() - start.min() >= _LEAST_SPREAD * self.timeline.window.length_ns)
+
+    def main_kernels(self, rows: Ints) -> str:
+        """Return the kernels with the most time among these rows, in words."""
+        by_code = pd.Series(self.time[rows]).groupby(self.code[rows]).sum()
+        by_label = by_code.groupby([label_of(self.names[code], _NAME_LENGTH) for code in by_code.index]).sum()
+        return listed((str(label) for label in by_label.sort_values(ascending=False).index), _WORDS - 1)
+
+    def remedy(self, rule: str, place: str, rows: Ints, new: Ints) -> KernelRemedy:
+        """Return the remedy that gives rows new times; a row without time is no longer launched."""
+        order = np.argsort(self.position[rows], kind="stable")
+        rows, new = rows[order], new[order]
+        times = pd.Series(self.time[rows]).groupby(self.code[rows]).sum().sort_values(ascending=False, kind="stable")
+        kernels = tuple(self.names[code] for code in times.index if code >= 0)[:_MOST]
+        return KernelRemedy(rule, place, self.position[rows], new, (new == 0) & (self.time[rows] > 0), kernels)
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,18 +232,19 @@ def kernel_remedies(timeline: Timeline, steps: Ints = _NO_OPERATIONS) -> tuple[K
     """
     if not len(timeline.profile.recorded("kernels")):
         return ()
+    work = _window_work(timeline)
     all_remedies = [
-        *_find_fp32_products(timeline),
-        *_find_fp64(timeline),
-        *_find_data_movers(timeline),
-        *_find_small_grids(timeline),
-        *_find_chains_to_fuse(timeline, steps),
-        *_find_foreach_optimizers(timeline, steps),
-        *_find_attention(timeline),
-        *_find_flash_attention_2(timeline),
-        *_find_recomputation(timeline, steps),
-        *_find_misaligned_products(timeline),
-        *_find_ncu_fixes(timeline),
+        *_find_fp32_products(work),
+        *_find_fp64(work),
+        *_find_data_movers(work),
+        *_find_small_grids(work),
+        *_find_chains_to_fuse(work, steps),
+        *_find_foreach_optimizers(work, steps),
+        *_find_attention(work),
+        *_find_flash_attention_2(work),
+        *_find_recomputation(work, steps),
+        *_find_misaligned_products(work),
+        *_find_ncu_fixes(work),
     ]
     time = timeline.operations.end - timeline.operations.start
     gains = [
@@ -233,19 +256,9 @@ def kernel_remedies(timeline: Timeline, steps: Ints = _NO_OPERATIONS) -> tuple[K
     return tuple(all_remedies[place] for place in order if gains[place] >= max(least_ns, 1))[:_MOST]
 
 
-def _make_remedy(rule: str, place: str, timeline: Timeline, rows: Ints, new: Ints) -> KernelRemedy:
-    """Make a remedy from rows of `_operation_rows` and their new times; a row without time is no longer launched."""
-    work = _operation_rows(timeline)
-    order = np.argsort(work.position[rows], kind="stable")
-    rows, new = rows[order], new[order]
-    times = pd.Series(work.time[rows]).groupby(work.code[rows]).sum().sort_values(ascending=False, kind="stable")
-    kernels = tuple(_kernel_names(timeline).texts[code] for code in times.index if code >= 0)[:_MOST]
-    return KernelRemedy(rule, place, work.position[rows], new, (new == 0) & (work.time[rows] > 0), kernels)
-
-
-@memoize
-def _operation_rows(timeline: Timeline) -> _OperationRows:
+def _window_work(timeline: Timeline) -> _WindowWork:
     operations, window = timeline.operations, timeline.window
+    names = tuple(map(str, timeline.profile.table("kernels")["name"].cat.categories))
     is_inside = (operations.start >= window.start_ns) & (operations.start < window.end_ns)
     position = np.flatnonzero(is_inside)
     lanes = [operation_column(timeline, name)[position] for name in ("process", "context")]
@@ -262,8 +275,9 @@ def _operation_rows(timeline: Timeline) -> _OperationRows:
     thread = np.append(calls["thread"].to_numpy(dtype=np.int64), -1)[call]
     launch_ns = np.where(call >= 0, np.append(calls["start_ns"].to_numpy(dtype=np.int64), 0)[call], start)
     time, device = operations.end[position] - start, operations.device[position]
-    path = _range_paths(timeline)[position]
-    return _OperationRows(position, lane, start, time, _name_codes(timeline)[position], thread, launch_ns, device, path)
+    code, path = _name_codes(timeline)[position], _range_paths(timeline)[position]
+    kinds = tuple(map(kind_of, names))
+    return _WindowWork(timeline, names, kinds, position, lane, start, time, code, thread, launch_ns, device, path)
 
 
 def _range_paths(timeline: Timeline) -> Ints:
@@ -289,19 +303,12 @@ def _name_codes(timeline: Timeline) -> Ints:
     return codes
 
 
-@memoize
-def _kernel_names(timeline: Timeline) -> _KernelNames:
-    texts = tuple(str(text) for text in timeline.profile.table("kernels")["name"].cat.categories)
-    return _KernelNames(texts, tuple(kind_of(text) for text in texts))
-
-
-def _find_fp32_products(timeline: Timeline) -> Iterator[KernelRemedy]:
+def _find_fp32_products(work: _WindowWork) -> Iterator[KernelRemedy]:
     """Find matrix products and convolutions that run in FP32 on CUDA cores, where tensor cores could use TF32."""
-    names, work = _kernel_names(timeline), _operation_rows(timeline)
     kinds: tuple[tuple[Kind, str], ...] = (("product", "matrix products"), ("convolution", "convolutions"))
-    rates = list(_tensor_rates(timeline, work.device))
+    rates = list(_tensor_rates(work.timeline, work.device))
     for kind, plural in kinds:
-        is_kind = names.are(kind)[work.code]
+        is_kind = work.of_kinds(kind)
         for rate, has_rate in rates:
             rows = work.rows_where(is_kind & has_rate)
             if not len(rows):
@@ -309,50 +316,37 @@ def _find_fp32_products(timeline: Timeline) -> Iterator[KernelRemedy]:
             time, speedup = work.time[rows], OF_TENSOR_PEAK * rate.ratio
             shrinkable_ns = np.maximum(time - _LEAST_PRODUCT_NS, 0)
             new_ns = time - shrinkable_ns + np.ceil(shrinkable_ns / max(speedup, 1.0)).astype(np.int64)
-            new_ns = np.maximum(new_ns, np.ceil(time * _least_share(timeline)[work.position[rows]]).astype(np.int64))
-            place = f"{plural} ({_main_kernels(names, work, rows)})"
-            yield _make_remedy("tensor_cores", place, timeline, rows, new_ns)
+            least_ns = np.ceil(time * _least_share(work.timeline)[work.position[rows]]).astype(np.int64)
+            place = f"{plural} ({work.main_kernels(rows)})"
+            yield work.remedy("tensor_cores", place, rows, np.maximum(new_ns, least_ns))
 
 
-def _find_fp64(timeline: Timeline) -> Iterator[KernelRemedy]:
+def _find_fp64(work: _WindowWork) -> Iterator[KernelRemedy]:
     """Find kernels that compute in FP64: in FP32 they move half the bytes, and compute at twice the rate."""
-    names, work = _kernel_names(timeline), _operation_rows(timeline)
-    is_fp64 = (bool(_FP64.search(label_of(text, _NAME_LENGTH))) or _FP64_PRODUCT in text for text in names.texts)
-    rows = work.rows_where(names.flags(is_fp64)[work.code])
+    rows = work.rows_where(work.labeled(_FP64) | work.named(lambda name: _FP64_PRODUCT in name))
     if len(rows):
         time = work.time[rows]
         new_ns = time - (_HALF * np.maximum(time - _TINY_NS, 0)).astype(np.int64)
-        yield _make_remedy("fp64", _main_kernels(names, work, rows), timeline, rows, new_ns)
+        yield work.remedy("fp64", work.main_kernels(rows), rows, new_ns)
 
 
-def _find_data_movers(timeline: Timeline) -> Iterator[KernelRemedy]:
+def _find_data_movers(work: _WindowWork) -> Iterator[KernelRemedy]:
     """Find kernels and copies that only move data: layout conversions, concatenations, and reordering copies."""
-    names, work = _kernel_names(timeline), _operation_rows(timeline)
-    labels = [label_of(text, _NAME_LENGTH) for text in names.texts]
     for rule, pattern in (("layout", _LAYOUT), ("concatenation", _CONCATENATION)):
-        rows = work.rows_where(names.flags(bool(pattern.search(label)) for label in labels)[work.code])
+        rows = work.rows_where(work.labeled(pattern))
         if len(rows):
-            yield _make_remedy(rule, _main_kernels(names, work, rows), timeline, rows, np.zeros_like(rows))
-    reorders = names.flags(bool(_REORDERING_COPY.search(text)) for text in names.texts)
-    rows = work.rows_where(reorders[work.code] | (work.code == -1))
+            yield work.remedy(rule, work.main_kernels(rows), rows, np.zeros_like(rows))
+    rows = work.rows_where(work.named(_REORDERING_COPY.search) | (work.code == -1))
     if work.time[rows].sum() >= max(_LEAST_COPIED * work.time.sum(), 1):
         kernel_rows = rows[work.code[rows] >= 0]
-        words = [_main_kernels(names, work, kernel_rows)] if len(kernel_rows) else []
+        words = [work.main_kernels(kernel_rows)] if len(kernel_rows) else []
         words += ["Device-to-Device"] if len(kernel_rows) < len(rows) else []
-        yield _make_remedy("device_copy", listed(words, _WORDS), timeline, rows, np.zeros_like(rows))
+        yield work.remedy("device_copy", listed(words, _WORDS), rows, np.zeros_like(rows))
 
 
-def _main_kernels(names: _KernelNames, work: _OperationRows, rows: Ints) -> str:
-    """Return the kernels with the most time among these rows, in words."""
-    by_code = pd.Series(work.time[rows]).groupby(work.code[rows]).sum()
-    by_label = by_code.groupby([label_of(names.texts[code], _NAME_LENGTH) for code in by_code.index]).sum()
-    return listed((str(label) for label in by_label.sort_values(ascending=False).index), _WORDS - 1)
-
-
-def _find_foreach_optimizers(timeline: Timeline, steps: Ints) -> Iterator[KernelRemedy]:
+def _find_foreach_optimizers(work: _WindowWork, steps: Ints) -> Iterator[KernelRemedy]:
     """Find optimizers that run one operation after another on all tensors: runs of different foreach kernels."""
-    names, work = _kernel_names(timeline), _operation_rows(timeline)
-    rows = np.flatnonzero(names.are("foreach")[work.code])
+    rows = np.flatnonzero(work.of_kinds("foreach"))
     if not len(rows):
         return
     step = np.searchsorted(steps, work.launch_ns[rows], side="right")
@@ -364,14 +358,12 @@ def _find_foreach_optimizers(timeline: Timeline, steps: Ints) -> Iterator[Kernel
     is_update = distinct_kernels >= _FEWEST_UPDATES
     rows, distinct_kernels = rows[is_update], distinct_kernels[is_update]
     run = np.unique(run[is_update], return_inverse=True)[1]
-    if not len(rows) or run[-1] + 1 < _FEWEST:
-        return
-    if work.start[rows].max() - work.start[rows].min() < _LEAST_SPREAD * timeline.window.length_ns:
+    if not len(rows) or run[-1] + 1 < _FEWEST or not work.is_spread(rows):
         return
     is_adam = distinct_kernels[np.searchsorted(run, np.arange(run[-1] + 1))] >= _FEWEST_ADAM_UPDATES
     share = np.where(is_adam, _FUSED_OPTIMIZER, _FUSED_UPDATE)
     new_ns = _distribute(work.time[rows], run, share)
-    yield _make_remedy("fused_optimizer", _main_kernels(names, work, rows), timeline, rows, new_ns)
+    yield work.remedy("fused_optimizer", work.main_kernels(rows), rows, new_ns)
 
 
 def _tensor_rates(timeline: Timeline, device: Ints) -> Iterator[tuple[TensorRate, Flags]]:
@@ -408,67 +400,61 @@ def _least_share(timeline: Timeline) -> np.ndarray[Any, np.dtype[np.float64]]:
     return np.append(needed, 0.0)[row]
 
 
-def _find_misaligned_products(timeline: Timeline) -> Iterator[KernelRemedy]:
+def _find_misaligned_products(work: _WindowWork) -> Iterator[KernelRemedy]:
     """Find products on tensor cores whose rows do not start at multiples of 16 bytes, so that loads are narrow.
 
     Those of unfused attention are left to its own fix.
     """
-    names, work = _kernel_names(timeline), _operation_rows(timeline)
-    is_misaligned = _aligned_times(timeline, np.arange(len(work.code)))[1]
-    is_misaligned[np.concatenate(_attention_products(timeline))] = False
+    is_misaligned = _aligned_times(work, np.arange(len(work.code)))[1]
+    is_misaligned[np.concatenate(_attention_products(work))] = False
     rows = work.rows_where(is_misaligned)
     if len(rows):
-        place = _main_kernels(names, work, rows)
-        yield _make_remedy("misaligned", place, timeline, rows, _aligned_times(timeline, rows)[0])
+        place = work.main_kernels(rows)
+        yield work.remedy("misaligned", place, rows, _aligned_times(work, rows)[0])
 
 
-def _aligned_times(timeline: Timeline, rows: Ints) -> tuple[Ints, Flags]:
+def _aligned_times(work: _WindowWork, rows: Ints) -> tuple[Ints, Flags]:
     """Return how long kernels would take with aligned operands, and which are misaligned."""
-    names, work = _kernel_names(timeline), _operation_rows(timeline)
-    alignments = [_ALIGNMENT.search(text) for text in names.texts]
+    alignments = [_ALIGNMENT.search(text) for text in work.names]
     shares = np.array([*(_MISALIGNED_SHARE[match[1]] if match else 1.0 for match in alignments), 1.0, 1.0])
     time, share = work.time[rows], shares[work.code[rows]]
     new_ns = np.maximum(np.rint(time * share), np.minimum(time, _LEAST_PRODUCT_NS)).astype(np.int64)
     return new_ns, share < 1
 
 
-def _find_flash_attention_2(timeline: Timeline) -> Iterator[KernelRemedy]:
+def _find_flash_attention_2(work: _WindowWork) -> Iterator[KernelRemedy]:
     """Find kernels of FlashAttention-2 on GPUs that have faster ones, which use Hopper's own instructions.
 
     It needs grids: attention of a few queries over a cache is memory-bound in any kernel.
     """
-    names, work, kernels = _kernel_names(timeline), _operation_rows(timeline), timeline.profile.table("kernels")
-    devices = timeline.profile.recorded("devices")
+    kernels, devices = (work.timeline.profile.recorded(name) for name in ("kernels", "devices"))
     on_hopper = np.isin(work.device, devices["device"][devices["compute_capability"] == _FLASH_3_CAPABILITY])
-    is_flash = names.flags(_FLASH_2.search(text) is not None for text in names.texts)[work.code]
-    rows = work.rows_where(is_flash & on_hopper & (work.time >= _LEAST_ATTENTION_NS))
+    rows = work.rows_where(work.named(_FLASH_2.search) & on_hopper & (work.time >= _LEAST_ATTENTION_NS))
     has_grids = "grid_x" in kernels.columns
     rows = rows[integers(kernels["grid_x"])[work.position[rows]] > 1] if has_grids else rows[:0]
     if len(rows):
-        heads = (_FLASH_HEAD.search(text) for text in names.texts)
+        heads = (_FLASH_HEAD.search(text) for text in work.names)
         shares = np.array([_FLASH_3_SHARES.get(head[1], _FLASH_3_SHARE) if head else _FLASH_3_SHARE for head in heads])
         new_ns = np.maximum(shares[work.code[rows]] * work.time[rows], _LEAST_ATTENTION_NS).astype(np.int64)
-        yield _make_remedy("flash_attention_2", _main_kernels(names, work, rows), timeline, rows, new_ns)
+        yield work.remedy("flash_attention_2", work.main_kernels(rows), rows, new_ns)
 
 
-def _find_recomputation(timeline: Timeline, steps: Ints) -> Iterator[KernelRemedy]:
+def _find_recomputation(work: _WindowWork, steps: Ints) -> Iterator[KernelRemedy]:
     """Find kernels of the forward pass that run again within the backward pass: activation checkpointing.
 
     PyTorch runs the backward pass on its own thread. There, runs of kernels with a product equal those of the
     forward pass, with the same grids, only if they are recomputed.
     """
-    names, work = _kernel_names(timeline), _operation_rows(timeline)
     rows = np.flatnonzero((work.code >= 0) & (work.thread >= 0))
     rows = rows[np.lexsort((work.launch_ns[rows], work.thread[rows], work.lane[rows]))]
     if len(rows) < _FEWEST * _RECOMPUTED_RUN:
         return
     # kernels are the first operations
-    alike = names_and_grids(timeline.profile.table("kernels"))[work.position[rows]]
-    is_backward = names.flags(_BACKWARD.search(text) is not None for text in names.texts)[work.code[rows]]
-    backward_threads = np.unique(work.thread[rows[is_backward]])
+    alike = names_and_grids(work.timeline.profile.table("kernels"))[work.position[rows]]
+    backward_threads = np.unique(work.thread[rows[work.named(_BACKWARD.search)[rows]]])
     on_backward = np.isin(work.thread[rows], backward_threads)
-    is_product = names.flags(is_named_product(text) for text in names.texts)[work.code[rows]]
-    process = operation_column(timeline, "process")[work.position[rows]]
+    is_product = work.named(is_named_product)[rows]
+    process = operation_column(work.timeline, "process")[work.position[rows]]
     step = np.searchsorted(steps, work.launch_ns[rows], side="right")
     # runs of this many kernels on one thread, and whether there is a product in them
     first = np.arange(len(rows) - _RECOMPUTED_RUN + 1)
@@ -490,22 +476,17 @@ def _find_recomputation(timeline: Timeline, steps: Ints) -> Iterator[KernelRemed
     stretch = np.cumsum(np.diff(is_repeated, prepend=False) != 0)
     with_product = np.unique(stretch[first[again & has_product]])
     repeated = rows[is_repeated & np.isin(stretch, with_product)]
-    if not len(repeated) or work.start[repeated].max() - work.start[repeated].min() < (
-        _LEAST_SPREAD * timeline.window.length_ns
-    ):
-        return
-    place = _main_kernels(names, work, repeated)
-    yield _make_remedy("recomputation", place, timeline, repeated, np.zeros_like(repeated))
+    if len(repeated) and work.is_spread(repeated):
+        yield work.remedy("recomputation", work.main_kernels(repeated), repeated, np.zeros_like(repeated))
 
 
-def _find_ncu_fixes(timeline: Timeline) -> Iterator[KernelRemedy]:
+def _find_ncu_fixes(work: _WindowWork) -> Iterator[KernelRemedy]:
     """Find the fixes that ncu's replays suggest for their kernels, except for products known by name."""
-    work, names = _operation_rows(timeline), _kernel_names(timeline)
-    table, row_of_kernel = _ncu_rows(timeline)
+    table, row_of_kernel = _ncu_rows(work.timeline)
     is_kernel = work.code >= 0
     row_of = np.full(len(work.code), -1, dtype=np.int64)
     row_of[is_kernel] = row_of_kernel[work.position[is_kernel]]
-    is_product = names.are("product", "convolution")[work.code]
+    is_product = work.of_kinds("product", "convolution")
     for number in np.flatnonzero(~table["rule"].isin(["", "at_roof"])):
         fix = table.iloc[number]
         rows = work.rows_where((row_of == number) & ~(is_product & (fix["rule"] == "tensor_cores")))
@@ -513,21 +494,20 @@ def _find_ncu_fixes(timeline: Timeline) -> Iterator[KernelRemedy]:
             continue
         name = label_of(fix["name"], _NAME_LENGTH)
         new_ns = np.ceil(work.time[rows] * (1 - fix["gain_pct"] / 100)).astype(np.int64)
-        yield _make_remedy(fix["rule"], f"{name} ({fix['reason']})", timeline, rows, new_ns)
+        yield work.remedy(fix["rule"], f"{name} ({fix['reason']})", rows, new_ns)
 
 
-def _find_chains_to_fuse(timeline: Timeline, steps: Ints) -> Iterator[KernelRemedy]:
+def _find_chains_to_fuse(work: _WindowWork, steps: Ints) -> Iterator[KernelRemedy]:
     """Find repeated chains of elementwise kernels on a stream.
 
     Chains of an optimizer go from tensor to tensor: one kernel can replace them all. A compiler fuses all others, so
     they are one remedy.
     """
-    names, work = _kernel_names(timeline), _operation_rows(timeline)
-    texts = np.array([*(operation(text) for text in names.texts), "copy"], dtype=object)
+    texts = np.array([*map(operation, work.names), "copy"], dtype=object)
     chains, loops = list[_RepeatedChain](), dict[str, list[_RepeatedChain]]()
-    for rows, chain in _repeated_sequences(_find_chains(work, names, steps), work, timeline.window.length_ns):
+    for rows, chain in _repeated_sequences(_find_chains(work, steps), work):
         # compiled kernels are already fused
-        if not names.are("elementwise")[work.code[rows]].any():
+        if not work.of_kinds("elementwise")[rows].any():
             continue
         words = [str(word) for word in texts[np.maximum(work.code[rows[chain == 0]], -1)]]
         is_adam, is_loop = set(words) >= _ADAM_OPERATIONS, _is_loop(work, steps, rows.reshape(-1, len(words)))
@@ -540,16 +520,16 @@ def _find_chains_to_fuse(timeline: Timeline, steps: Ints) -> Iterator[KernelReme
         new = _one_kernel_per_step(work, steps, rows, _FUSED_OPTIMIZER if rule == "fused_optimizer" else _FUSED_UPDATE)
         operations = listed(of_rule[0].words, _WORDS)
         place = f"Adam ({operations})" if rule == "fused_optimizer" else f"{operations} on one tensor after the other"
-        yield _make_remedy(rule, place, timeline, rows, new)
+        yield work.remedy(rule, place, rows, new)
     if chains:
         rows = np.concatenate([repeated.rows for repeated in chains])
-        fused = [_fused_times(work, names, repeated.rows, repeated.chain) for repeated in chains]
+        fused = [_fused_times(work, repeated.rows, repeated.chain) for repeated in chains]
         others = len(chains) - 1
         place = listed(chains[0].words, _WORDS) + (f" and {others} more chain{'s' * (others > 1)}" if others else "")
-        yield _make_remedy("fusion", place, timeline, rows, np.concatenate(fused))
+        yield work.remedy("fusion", place, rows, np.concatenate(fused))
 
 
-def _one_kernel_per_step(work: _OperationRows, steps: Ints, rows: Ints, share: float) -> Ints:
+def _one_kernel_per_step(work: _WindowWork, steps: Ints, rows: Ints, share: float) -> Ints:
     """Return the times of kernels that update tensors one by one if one kernel per step updates all of them.
 
     It moves this share of the bytes, and has the time of an empty kernel only once.
@@ -570,39 +550,32 @@ def _one_kernel_per_step(work: _OperationRows, steps: Ints, rows: Ints, share: f
     return result
 
 
-def _find_attention(timeline: Timeline) -> Iterator[KernelRemedy]:
+def _find_attention(work: _WindowWork) -> Iterator[KernelRemedy]:
     """Find unfused attention: a softmax or its gradient between two products, with only elementwise kernels around it.
 
     A fused kernel keeps the scores on the chip, so the kernels between the products take no time. The products keep
     their times, unless they are misaligned, although they write and read the scores too: the gain is a lower bound.
     """
-    names, work = _kernel_names(timeline), _operation_rows(timeline)
-    low, high = _attention_products(timeline)
+    low, high = _attention_products(work)
     if not len(low):
         return
     count = high - low - 1
     inner = np.repeat(low + 1, count) + np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
     products = distinct(np.append(low, high))
-    new_ns, is_misaligned = _aligned_times(timeline, products)
+    new_ns, is_misaligned = _aligned_times(work, products)
     rows = np.append(inner, products[is_misaligned])
     times = np.append(np.zeros_like(inner), new_ns[is_misaligned])
-    is_softmax_name = names.flags(map(is_softmax, names.texts))
-    texts = [*(operation(text) for text in names.texts), "copy"]
-    example = work.code[inner[: count[0]]]
-    words = listed(("softmax" if is_softmax_name[code] else texts[max(code, -1)] for code in example), _WORDS)
-    yield _make_remedy("attention", words, timeline, rows, times)
+    example = (work.names[code] if code >= 0 else "" for code in work.code[inner[: count[0]]])
+    words = ("softmax" if is_softmax(name) else operation(name) if name else "copy" for name in example)
+    yield work.remedy("attention", listed(words, _WORDS), rows, times)
 
 
 @memoize
-def _attention_products(timeline: Timeline) -> tuple[Ints, Ints]:
+def _attention_products(work: _WindowWork) -> tuple[Ints, Ints]:
     """Return the rows of the products before and after each softmax of unfused attention; none if there are few."""
-    names, work = _kernel_names(timeline), _operation_rows(timeline)
-    is_softmax_row = names.flags(map(is_softmax, names.texts))[work.code]
-    is_product = names.flags(map(is_named_product, names.texts))[work.code]
-    # dropout and masks
-    is_minor = names.flags(_SCORE_KERNEL.search(text) is not None for text in names.texts)
-    # layout copies occur there too, and cuBLAS sets some bytes before a product
-    is_between = (names.are("elementwise", "compiled") | is_minor)[work.code] | (work.code < 0)
+    is_softmax_row, is_product = work.named(is_softmax), work.named(is_named_product)
+    # layout copies, dropout and masks occur there too, and cuBLAS sets some bytes before a product
+    is_between = work.of_kinds("elementwise", "compiled") | work.named(_SCORE_KERNEL.search) | (work.code < 0)
     is_between &= ~is_softmax_row
     rows, is_other = np.arange(len(work.code)), ~is_between
     # the nearest other rows on both sides, -1 and len(rows) for none
@@ -615,12 +588,10 @@ def _attention_products(timeline: Timeline) -> tuple[Ints, Ints]:
     for column in (work.lane, work.thread, work.path):
         is_same &= column[low] == column[high]
     low, high = low[is_same], high[is_same]
-    if len(low) < _FEWEST or work.start[high].max() - work.start[low].min() < _LEAST_SPREAD * timeline.window.length_ns:
-        return low[:0], high[:0]
-    return low, high
+    return (low, high) if len(low) >= _FEWEST and work.is_spread(np.append(low, high)) else (low[:0], high[:0])
 
 
-def _is_loop(work: _OperationRows, steps: Ints, chains: Ints) -> bool:
+def _is_loop(work: _WindowWork, steps: Ints, chains: Ints) -> bool:
     """Whether repetitions of a chain (the rows of `chains`) are a loop over tensors, such as those of an optimizer.
 
     Such chains follow each other with different lengths, or many times in a step. Each updates tensors in memory, so a
@@ -637,12 +608,12 @@ def _is_loop(work: _OperationRows, steps: Ints, chains: Ints) -> bool:
     return bool(np.mean(follows & is_unequal) > _LEAST_UNEQUAL)
 
 
-def _find_chains(work: _OperationRows, names: _KernelNames, steps: Ints) -> _Chains:
+def _find_chains(work: _WindowWork, steps: Ints) -> _Chains:
     """Return runs of elementwise kernels, divided where a sequence starts again.
 
     No chain crosses a range of the program: its parts are more likely alternatives, or passes.
     """
-    is_reduction, is_elementwise = names.are("reduction")[work.code], names.are("elementwise", "compiled")[work.code]
+    is_reduction, is_elementwise = work.of_kinds("reduction"), work.of_kinds("elementwise", "compiled")
     is_copy = work.code == -1
     step = np.searchsorted(steps, work.launch_ns, side="right")
     is_member = is_elementwise | is_reduction | is_copy
@@ -722,7 +693,7 @@ def _repetition_starts(code: Ints) -> Ints:
     return inner[(inner > 0) & (inner < len(code))]
 
 
-def _repeated_sequences(chains: _Chains, work: _OperationRows, window_ns: int) -> Iterator[tuple[Ints, Ints]]:
+def _repeated_sequences(chains: _Chains, work: _WindowWork) -> Iterator[tuple[Ints, Ints]]:
     """Yield the rows of each repeated sequence, and the number of the chain of each row."""
     if not len(chains.first):
         return
@@ -738,7 +709,7 @@ def _repeated_sequences(chains: _Chains, work: _OperationRows, window_ns: int) -
         high=("end", "max"),
         length=("length", "first"),
     )
-    is_spread = sequences["high"] - sequences["low"] >= _LEAST_SPREAD * window_ns
+    is_spread = sequences["high"] - sequences["low"] >= _LEAST_SPREAD * work.timeline.window.length_ns
     sequences = sequences[(sequences["count"] >= _FEWEST) & is_spread]
     for pattern, total in sequences.sort_values("time", ascending=False).head(_MOST)[["length", "count"]].iterrows():
         of_pattern, length = np.flatnonzero(chains.pattern == pattern), int(total["length"])
@@ -749,7 +720,7 @@ def _repeated_sequences(chains: _Chains, work: _OperationRows, window_ns: int) -
             yield rows.ravel(), np.repeat(np.arange(len(of_pattern)), length)
 
 
-def _fused_times(work: _OperationRows, names: _KernelNames, rows: Ints, chain: Ints) -> Ints:
+def _fused_times(work: _WindowWork, rows: Ints, chain: Ints) -> Ints:
     """Return the times of the kernels of chains if one kernel does the work of each chain.
 
     It reads and writes once, like the shortest kernel on all elements. If kernels convert types, the shortest may have
@@ -757,15 +728,15 @@ def _fused_times(work: _OperationRows, names: _KernelNames, rows: Ints, chain: I
     pass, so the fused kernel takes at least as long. Measured on an H200, then estimated: softmax (5 kernels, 681 µs)
     165 and 125 µs, normalization (10, 1140 µs) 124 and 125, GELU (9, 1376 µs) 126 and 125.
     """
-    time, code = work.time[rows], work.code[rows]
+    time = work.time[rows]
     first = np.flatnonzero(np.append(True, chain[1:] != chain[:-1]))
-    is_elementwise = names.are("elementwise", "compiled")[code]
+    is_elementwise = work.of_kinds("elementwise", "compiled")[rows]
     longest = np.maximum.reduceat(np.where(is_elementwise, time, 0), first)
     is_full_size = is_elementwise & (time >= _FULL_SIZE * longest[chain])
     shortest = np.minimum.reduceat(np.where(is_full_size, time, np.iinfo(np.int64).max), first)
-    converts_types = names.flags(map(converts, names.texts))[code[chain == 0]].any()
+    converts_types = work.named(converts)[rows[chain == 0]].any()
     fused_ns = (shortest + longest) // 2 if converts_types else shortest
-    is_backward = names.flags("Backward" in text for text in names.texts)[code] & is_elementwise
+    is_backward = work.named(lambda name: "Backward" in name)[rows] & is_elementwise
     fused_ns = np.maximum(fused_ns, np.maximum.reduceat(np.where(is_backward, time, 0), first))
     return _distribute(time, chain, fused_ns / np.maximum(np.add.reduceat(time, first), 1))
 
@@ -783,24 +754,24 @@ def _distribute(time: Ints, chain: Ints, share: "float | np.ndarray[Any, np.dtyp
     return new_ns
 
 
-def _find_small_grids(timeline: Timeline) -> Iterator[KernelRemedy]:
+def _find_small_grids(work: _WindowWork) -> Iterator[KernelRemedy]:
     """Find long kernels that run alone and have fewer blocks than half of the SMs.
 
     It needs grids, which are not read from captures of more than 60 MB.
     """
-    kernels, work, names = timeline.profile.table("kernels"), _operation_rows(timeline), _kernel_names(timeline)
+    kernels = work.timeline.profile.table("kernels")
     if not {"grid_x", "grid_y", "grid_z"} <= set(kernels.columns):
         return
     is_kernel = work.code >= 0
     rows = np.flatnonzero(is_kernel)
     position = work.position[rows]
     blocks = np.prod([kernels[f"grid_{axis}"].to_numpy(dtype=np.int64)[position] for axis in "xyz"], axis=0)
-    share = blocks / np.maximum(_sm_counts(timeline, work.device[rows]), 1)
-    is_waiting = np.array([communicates(text) or "persist" in text.lower() for text in names.texts], dtype=bool)
-    is_small = (share > 0) & (share < _FILLED_SHARE) & (work.time[rows] >= _LONG_NS) & ~is_waiting[work.code[rows]]
+    share = blocks / np.maximum(_sm_counts(work.timeline, work.device[rows]), 1)
+    is_waiting = work.named(lambda name: communicates(name) or "persist" in name.lower())[rows]
+    is_small = (share > 0) & (share < _FILLED_SHARE) & (work.time[rows] >= _LONG_NS) & ~is_waiting
     # for replayed kernels, ncu has better data
-    is_small &= _ncu_rows(timeline)[1][position] < 0
-    is_small[is_small] = _runs_alone(timeline, position[is_small])
+    is_small &= _ncu_rows(work.timeline)[1][position] < 0
+    is_small[is_small] = _runs_alone(work.timeline, position[is_small])
     groups = pd.DataFrame({"code": work.code[rows], "blocks": blocks, "time": work.time[rows]})[is_small]
     totals = groups.groupby(["code", "blocks"])["time"].sum().sort_values(ascending=False)
     least_total_ns = _DOMINATES * work.time[is_kernel].sum()
@@ -810,10 +781,10 @@ def _find_small_grids(timeline: Timeline) -> Iterator[KernelRemedy]:
         # each SM takes its share of the work; a kernel takes some microseconds in any case
         least_ns = np.minimum(work.time[of_group], _LEAST_PRODUCT_NS)
         new_ns = np.maximum(np.ceil(work.time[of_group] * share[is_group]).astype(np.int64), least_ns)
-        name = label_of(names.texts[code], _NAME_LENGTH)
+        name = label_of(work.names[code], _NAME_LENGTH)
         sms = round(float(number / share[is_group][0]))
         grid = f"{number:,} {'block' if number == 1 else 'blocks'} on {sms:,} SMs"
-        yield _make_remedy("small_grid", f"{name} ({grid})", timeline, of_group, new_ns)
+        yield work.remedy("small_grid", f"{name} ({grid})", of_group, new_ns)
 
 
 def _sm_counts(timeline: Timeline, device: Ints) -> Ints:

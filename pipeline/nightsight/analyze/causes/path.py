@@ -38,7 +38,7 @@ from nightsight.results.categories import (
 )
 from nightsight.results.gpu_time import CRITICAL_PATH, PATH_CAUSES
 from nightsight.system.parallel import memoize
-from nightsight.tables import NULLABLE, aggregate
+from nightsight.tables import NULLABLE, aggregate, integers
 
 # `stored: a to b`: with a and with b, the first findings of the stored captures are the same (docs/causes.md)
 
@@ -255,7 +255,7 @@ def loads_code(timeline: Timeline, graph: Graph) -> Flags:
 @of_capture
 def _is_first_run(timeline: Timeline) -> Flags:
     """Return which operations are the first run of their kernel by their process in the capture."""
-    return first_runs(timeline, timeline.profile.recorded("kernels")["name"].cat.codes.to_numpy())
+    return first_runs(timeline, integers(timeline.profile.recorded("kernels")["name"].cat.codes))
 
 
 def first_runs(timeline: Timeline, kind: Ints) -> Flags:
