@@ -375,6 +375,14 @@ def _no_values(kind: Any) -> "pd.Series[Any]":  # noqa: ANN401 (any type of pand
     return pd.Series([], dtype="object").astype(kind)
 
 
+def are_named(texts: "pd.Series[Any]", words: str | Callable[[str], object]) -> Flags:
+    """Return which rows of a categorical column have a text that contains a pattern, or that a function chooses."""
+    categories, codes = texts.cat.categories, texts.cat.codes
+    chosen = categories.str.contains(words) if isinstance(words, str) else (bool(words(text)) for text in categories)
+    flags: Flags = np.array([*chosen, False], dtype=bool)[codes]
+    return flags
+
+
 def names_and_grids(kernels: pd.DataFrame) -> Ints:
     """Return equal numbers for kernels with equal names and grids; names alone count if grids were not recorded."""
     number = integers(kernels["name"].cat.codes)

@@ -12,7 +12,7 @@ from nightsight.events.peaks import Peaks, published
 from nightsight.events.timeline import Timeline, begun, of_window
 from nightsight.intervals import Flags, Ints, covered, union
 from nightsight.results.gpu import COPY_SIZES, GPU_PEAKS, MEMORY_OPERATIONS, SLOW_COPIES
-from nightsight.tables import aggregate, categorical, duration, nullable_integers, time_summary, total
+from nightsight.tables import aggregate, are_named, categorical, duration, nullable_integers, time_summary, total
 
 _KINDS: Final = ["operation", "source_kind", "target_kind"]
 # the column of `_peaks` that bounds the rate of each kind of operation
@@ -167,10 +167,10 @@ def waiting_calls(timeline: Timeline) -> Ints:
 
     These are blocking calls, and asynchronous copies to pageable host memory.
     """
-    operations = timeline.profile.table("memory_ops")
+    operations, names = timeline.profile.table("memory_ops"), timeline.profile.table("api_calls")["name"]
     call = timeline.operations.call[timeline.operations.of("memory_ops")]
     # a blocking copy call without a recorded copy counts too: it may have waited; memsets mostly do not wait
-    copies = np.setdiff1d(np.flatnonzero(_is_blocking(timeline, _BLOCKING_COPY)), call[_within_gpus(operations)])
+    copies = np.setdiff1d(np.flatnonzero(are_named(names, _BLOCKING_COPY)), call[_within_gpus(operations)])
     to_host = is_pageable(operations) & operations["operation"].isin(["Device-to-Host", "Array-to-Host"]).to_numpy()
     of_operations = call[(to_host | _is_waited_for(timeline, call)) & (call >= 0)]
     return np.union1d(copies, of_operations)
@@ -178,16 +178,10 @@ def waiting_calls(timeline: Timeline) -> Ints:
 
 def _is_waited_for(timeline: Timeline, call: Ints) -> Flags:
     """Return which memory_ops their call waits for, by its name; `call` is the call of every row."""
+    is_blocking = are_named(timeline.profile.table("api_calls")["name"], _BLOCKING)
     # an unknown call, -1, finds the appended False
-    flags: Flags = np.append(_is_blocking(timeline, _BLOCKING), False)[call]
+    flags: Flags = np.append(is_blocking, False)[call]
     return flags & ~_within_gpus(timeline.profile.table("memory_ops"))
-
-
-def _is_blocking(timeline: Timeline, pattern: str) -> Flags:
-    """Return which rows of api_calls have a name that matches `pattern`."""
-    names = timeline.profile.table("api_calls")["name"].cat
-    flags: Flags = np.asarray(names.categories.str.contains(pattern), dtype=bool)[names.codes]
-    return flags
 
 
 def _within_gpus(operations: pd.DataFrame) -> Flags:

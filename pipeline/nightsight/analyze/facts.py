@@ -21,7 +21,7 @@ from nightsight.events.timeline import Timeline, distinct, operation_column
 from nightsight.intervals import Flags, Ints, in_order
 from nightsight.model.report import Finding, Profile
 from nightsight.results.capture import DEVICES, DIAGNOSTICS, NOT_SHOWN, PROFILER_OVERHEAD
-from nightsight.tables import time_summary, used_devices
+from nightsight.tables import are_named, time_summary, used_devices
 from nightsight.units import format_ranks
 
 
@@ -121,8 +121,8 @@ def _submitting_calls(timeline: Timeline) -> pd.DataFrame:
     calls = timeline.profile.recorded("api_calls")
     if not len(calls):
         return _empty_calls()
-    is_copy, launch = _matches(calls, _COPYING), timeline.call_launch
-    submits = (is_copy | _matches(calls, _LAUNCHING)) & (launch >= 0)
+    is_copy, launch = are_named(calls["name"], _COPYING), timeline.call_launch
+    submits = (is_copy | are_named(calls["name"], _LAUNCHING)) & (launch >= 0)
     # isin by sorting: numpy's own hashes, which is ten times slower on ids; operations at unknown times were not lost
     keys = np.append(
         distinct(np.append(timeline.operations.launch, _untimed_launches(timeline))), np.iinfo(np.int64).max
@@ -131,7 +131,7 @@ def _submitting_calls(timeline: Timeline) -> pd.DataFrame:
     has_work[submits] = keys[find_keys(keys, launch[submits])] == launch[submits]
     if has_work[submits].all():
         return _empty_calls()
-    if _matches(calls, _BEGIN).any():
+    if are_named(calls["name"], _BEGIN).any():
         submits &= ~_calls_of_captures(calls, submits, has_work)
     start, end = timeline.call_times
     # of calls with the same id the outermost is first
@@ -265,7 +265,8 @@ def _has_diagnostic(profile: Profile, words: str) -> bool:
 
 def _has_capture_range(profile: Profile) -> bool:
     """Whether a capture range was used: nsys reports possible loss after each one."""
-    return _has_diagnostic(profile, _RANGE_WORDS) or bool(_matches(profile.recorded("api_calls"), _RANGE_CALLS).any())
+    calls = profile.recorded("api_calls")
+    return _has_diagnostic(profile, _RANGE_WORDS) or bool(are_named(calls["name"], _RANGE_CALLS).any())
 
 
 def _calls_of_captures(calls: pd.DataFrame, is_candidate: Flags, has_work: Flags) -> Flags:
@@ -275,7 +276,7 @@ def _calls_of_captures(calls: pd.DataFrame, is_candidate: Flags, has_work: Flags
     capture, as PyTorch's backward pass does: assume so if all calls of a thread in that time lack work.
     """
     captured = np.zeros(len(calls), dtype=bool)
-    begins, ends = _matches(calls, _BEGIN), _matches(calls, "StreamEndCapture")
+    begins, ends = are_named(calls["name"], _BEGIN), are_named(calls["name"], "StreamEndCapture")
     thread, process = (calls[name].to_numpy(dtype=np.int64) for name in ("thread", "process"))
     start, end = (calls[name].to_numpy(dtype=np.int64) for name in ("start_ns", "end_ns"))
     for capturing in pd.unique(thread[begins]):
@@ -295,12 +296,6 @@ def _between(times: Ints, opened: Ints, closed: Ints) -> Flags:
     following = closed[np.searchsorted(closed[:-1], opened[last])]
     inside: Flags = (last >= 0) & (times < following)
     return inside
-
-
-def _matches(calls: pd.DataFrame, pattern: str) -> Flags:
-    matches = np.asarray(calls["name"].cat.categories.str.contains(pattern), dtype=bool)
-    flags: Flags = np.append(matches, False)[calls["name"].cat.codes]
-    return flags
 
 
 def _find_lost_calls(timeline: Timeline, cut_off: Flags) -> Finding | None:

@@ -15,7 +15,7 @@ import pandas as pd
 from nightsight.events.kernel_names import communicates
 from nightsight.events.timeline import Timeline, by_device, of_capture, operation_column, positions
 from nightsight.intervals import Flags, Floats, Ints, Spans, shared, union
-from nightsight.tables import NULLABLE, innermost_of
+from nightsight.tables import NULLABLE, are_named, innermost_of
 
 PAIRWISE: Final = ("send", "recv", "send and recv")
 """Operations between two ranks of a communicator, independent of the other ranks."""
@@ -140,9 +140,8 @@ def overlapping_work(timeline: Timeline) -> Mapping[int, Spans]:
 def communicating(timeline: Timeline) -> Flags:
     """Return which operations are kernels that communicate."""
     flags = np.zeros(len(timeline.operations.kind), dtype=bool)
-    names = timeline.profile.recorded("kernels")["name"].cat
-    by_name = np.array([communicates(name) for name in names.categories], dtype=bool)
-    flags[: len(names.codes)] = by_name[names.codes]
+    of_kernels = are_named(timeline.profile.recorded("kernels")["name"], communicates)
+    flags[: len(of_kernels)] = of_kernels
     return flags
 
 

@@ -16,7 +16,7 @@ from nightsight.events.launches import GPU_TABLES, launching_calls
 from nightsight.intervals import Ints
 from nightsight.model.report import Profile
 from nightsight.system.parallel import memoize
-from nightsight.tables import integers
+from nightsight.tables import are_named, integers
 
 # a copy is recorded twice, 1 to 2 µs apart: as a node, and as the copy of another (H100, nsys 2025.3)
 _SAME_NODE_NS: Final = 100_000
@@ -165,11 +165,11 @@ def _capture_starts(profile: Profile, nodes: pd.DataFrame) -> Ints:
     keys = nodes.assign(graph=graphs_of(nodes["node"]))
     first: Ints = keys.groupby(["process", "graph"])["start_ns"].transform("min").to_numpy()
     calls = profile.recorded("api_calls")
-    names, wanted = calls["name"].cat, keys[["process", "start_ns"]].astype("int64")
+    wanted = keys[["process", "start_ns"]].astype("int64")
     last = []
     for word in (_BEGIN, _END):
-        is_named = np.append(np.asarray(names.categories.str.contains(word), dtype=bool), False)[names.codes]
-        of_word = calls.loc[is_named, ["process", "start_ns"]].astype("int64").sort_values("start_ns")
+        of_word = calls.loc[are_named(calls["name"], word), ["process", "start_ns"]].sort_values("start_ns")
+        of_word = of_word.astype("int64")
         last.append(_last(wanted, of_word.assign(time=of_word["start_ns"]), ["process"], "time"))
     begin, end = last
     return np.where((begin >= 0) & (end < begin), begin, first)

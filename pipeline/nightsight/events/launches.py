@@ -12,7 +12,7 @@ import pandas as pd
 from nightsight.intervals import Flags, Ints
 from nightsight.model.report import Profile
 from nightsight.system.parallel import memoize
-from nightsight.tables import integers
+from nightsight.tables import are_named, integers
 
 GPU_TABLES: Final = ("kernels", "memory_ops", "graph_launches")
 """The tables of work on streams. Their rows, concatenated in this order, are the operations of a profile."""
@@ -26,8 +26,7 @@ def are_launched(operations: pd.DataFrame) -> Flags:
     """Return which operations of a GPU table are launched by a call: all but migrations of managed memory."""
     if "operation" not in operations:
         return np.ones(len(operations), dtype=bool)
-    kinds = operations["operation"].cat
-    return ~np.append(np.asarray(kinds.categories.str.startswith("Unified"), dtype=bool), False)[kinds.codes]
+    return ~are_named(operations["operation"], "^Unified")
 
 
 @memoize
@@ -62,8 +61,7 @@ def _join_graphs(launches: Ints, without_id: Ints, frames: list[pd.DataFrame], p
     calls, kernels = frames[-1], frames[0]
     if not len(calls):
         return
-    names = calls["name"].cat
-    is_graph = np.append(np.asarray(names.categories.str.contains("GraphLaunch"), dtype=bool), False)[names.codes]
+    is_graph = are_named(calls["name"], "GraphLaunch")
     call_start, numbers = calls["start_ns"].to_numpy(), integers(calls["correlation"])
     start, ids = kernels["start_ns"].to_numpy(), integers(kernels["correlation"])
     for process in np.unique(processes[0][without_id]).tolist():

@@ -18,7 +18,7 @@ from nightsight.events.ranges import LEAST, count_instances, nested
 from nightsight.intervals import Flags, Ints, Spans, touches, union
 from nightsight.model.report import Profile
 from nightsight.system.parallel import memoize
-from nightsight.tables import FUNCTION, MODULE, aggregate, ancestors, integers, nest
+from nightsight.tables import FUNCTION, MODULE, aggregate, ancestors, are_named, integers, nest
 
 _NOTHING: Final = np.empty(0, dtype=np.int64)
 
@@ -475,8 +475,8 @@ def _have_between(launch_ns: Ints, others: Ints) -> Ints:
 def _calls(profile: Profile, pattern: str) -> pd.DataFrame:
     """Return name, process, thread and start of the CUDA calls whose names match, in order."""
     calls = profile.recorded("api_calls")
-    is_chosen = np.asarray(calls["name"].cat.categories.str.contains(pattern), dtype=bool)[calls["name"].cat.codes]
-    return calls.loc[is_chosen, ["name", "process", "thread", "start_ns"]].sort_values("start_ns")
+    chosen = calls[are_named(calls["name"], pattern)]
+    return chosen[["name", "process", "thread", "start_ns"]].sort_values("start_ns")
 
 
 # launches before modules are loaded belong to the start-up, such as tuning of kernels

@@ -9,7 +9,7 @@ import pandas as pd
 from nightsight.events.kernel_names import communicates
 from nightsight.intervals import Ints
 from nightsight.model.report import Profile
-from nightsight.tables import aggregate, conform, integers, used_devices
+from nightsight.tables import aggregate, are_named, conform, integers, used_devices
 
 
 def with_own_gpus(profile: Profile) -> Profile:
@@ -39,8 +39,7 @@ def with_own_gpus(profile: Profile) -> Profile:
 
 def _later_ranks(profile: Profile, kernels: pd.DataFrame) -> pd.DataFrame:
     """Return the processes that communicate on the GPU of an earlier rank: device, process, and the new number."""
-    talks = np.array([communicates(name) for name in kernels["name"].cat.categories], dtype=bool)
-    kernels_of_ranks = kernels.loc[talks[kernels["name"].cat.codes], ["process", "device", "start_ns", "end_ns"]]
+    kernels_of_ranks = kernels[are_named(kernels["name"], communicates)]
     times = kernels_of_ranks.assign(process=integers(kernels_of_ranks["process"]))
     of_process = times.groupby(["device", "process"])
     users = aggregate(of_process, first=("start_ns", "min"), last=("end_ns", "max")).reset_index()

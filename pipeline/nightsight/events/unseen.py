@@ -22,7 +22,7 @@ from nightsight.intervals import Flags, Ints, Spans, clipped_union, gaps, separa
 from nightsight.model.report import Profile
 from nightsight.results.categories import IDLE, SYNC
 from nightsight.system.parallel import memoize
-from nightsight.tables import compact, integers, unique
+from nightsight.tables import are_named, compact, integers, unique
 
 PAUSED: Final = "the recording was paused"
 UNTIMED: Final = "operations whose times are not known"
@@ -176,7 +176,7 @@ def _uncounted_spans(profile: Profile) -> dict[int, Spans]:
 def _launches_elsewhere(profile: Profile, process: int, spans: Spans) -> Flags:
     """Return which spans contain operators or ranges that launch work everywhere else."""
     calls = profile.table("api_calls")
-    calls = calls[_calls_matching(calls, _LAUNCHES) & (calls["process"] == process).to_numpy()]
+    calls = calls[are_named(calls["name"], _LAUNCHES) & (calls["process"] == process).to_numpy()]
     is_launching = np.zeros(len(spans[0]), dtype=bool)
     for table in (profile.recorded(name) for name in ("cpu_ops", "ranges")):
         of_process = table[(table["process"] == process).to_numpy()]
@@ -270,7 +270,7 @@ def silences(profile: Profile) -> dict[int, Spans]:
 def graph_captures(profile: Profile) -> dict[int, Spans]:
     """Return when each process recorded CUDA graphs: from the begin to the end of each stream capture."""
     calls = profile.recorded("api_calls")
-    begins, ends = (calls[_calls_matching(calls, kind)] for kind in ("StreamBeginCapture", "StreamEndCapture"))
+    begins, ends = (calls[are_named(calls["name"], kind)] for kind in ("StreamBeginCapture", "StreamEndCapture"))
     by_process: dict[int, list[Spans]] = {}
     # a capture ends on the thread that began it
     for thread in begins["thread"].unique().tolist():
@@ -281,12 +281,6 @@ def graph_captures(profile: Profile) -> dict[int, Spans]:
         opened, place = opened[place < len(closed)], place[place < len(closed)]
         by_process.setdefault(int(begins_of_thread["process"].iloc[0]), []).append((opened, closed[place]))
     return {process: union_of(spans) for process, spans in by_process.items()}
-
-
-def _calls_matching(calls: pd.DataFrame, pattern: str) -> Flags:
-    names = calls["name"].cat
-    flags: Flags = np.append(np.asarray(names.categories.str.contains(pattern), dtype=bool), False)[names.codes]
-    return flags
 
 
 def _recorded_bounds(profile: Profile) -> tuple[int, int] | None:
@@ -366,7 +360,7 @@ def _time_after(profile: Profile, of_gpu: _Operations, last: int) -> Spans:
     if last - last_end <= _LATE_NS or not len(calls) or of_gpu.call_end.max() < 0:
         return _NO_SPANS
     start = calls["start_ns"].to_numpy()
-    is_launch = _calls_matching(calls, _LAUNCHES) & (calls["process"] == process).to_numpy()
+    is_launch = are_named(calls["name"], _LAUNCHES) & (calls["process"] == process).to_numpy()
     is_launch &= start > of_gpu.call_end.max()
     launches, keys = launch_keys(profile)
     known_keys = np.append(np.sort(launches), np.iinfo(np.int64).max)

@@ -17,7 +17,7 @@ from nightsight.analyze.causes.remedies import is_launch_code, link_rate, reques
 from nightsight.analyze.causes.scene import Change, Edit, Scene
 from nightsight.events.kernel_labels import label_of
 from nightsight.intervals import Floats, Ints
-from nightsight.tables import RESOURCES, SHAPE, integers
+from nightsight.tables import RESOURCES, SHAPE, are_named, integers
 
 # `stored: a to b`: with a and with b, the first findings of the stored captures are the same (docs/causes.md)
 
@@ -108,9 +108,7 @@ def _larger_products(
         return None
     length = scene.length[rows].astype(np.float64)
     filled = blocks_per_sm / _resident_blocks(kernels, *_SM[capabilities[0]])
-    names = kernels["name"].cat
-    is_product = np.array([_PRODUCT.match(label_of(name)) is not None for name in names.categories])
-    is_product = is_product[names.codes]
+    is_product = are_named(kernels["name"], lambda name: _PRODUCT.match(label_of(name)))
     has_room = is_product & (filled * _LEAST_ROOM <= 1)
     if not length[has_room].sum() >= _MOSTLY * length.sum():
         return None

@@ -19,6 +19,7 @@ from nightsight.events.communication import communication
 from nightsight.events.kernel_kinds import kind_of
 from nightsight.events.timeline import operation_column, positions
 from nightsight.intervals import Flags, Ints
+from nightsight.tables import are_named
 from nightsight.units import format_value
 
 _JOINABLE: Final = ("allreduce", "allgather", "_allgather_base", "reduce_scatter", "_reduce_scatter_base", "broadcast")
@@ -179,11 +180,9 @@ def _independent_runs(scene: Scene, rows: Ints, part: Ints, key: Ints) -> Iterat
 def _is_light(scene: Scene) -> Flags:
     """Return which operations only apply something to each element, or copy or set memory, in a short time."""
     work, kernels = scene.graph.work, scene.timeline.profile.recorded("kernels")
-    names = kernels["name"].cat
-    is_elementwise = np.array([kind_of(str(name)) in _ELEMENTWISE for name in names.categories], dtype=bool)
+    is_elementwise = are_named(kernels["name"], lambda name: kind_of(name) in _ELEMENTWISE)
     is_kernel = work.operation < len(kernels)
-    flags = np.append(is_elementwise, False)[np.append(names.codes.to_numpy(dtype=np.int64), -1)]
-    of_kernel = flags[np.where(is_kernel, work.operation, -1)]
+    of_kernel = np.append(is_elementwise, False)[np.where(is_kernel, work.operation, -1)]
     is_copy = ~is_kernel & (work.direction < 0) & ~work.is_peer_copy
     is_light: Flags = (of_kernel | is_copy) & (scene.length <= _BRIEF_NS)
     return is_light

@@ -29,7 +29,7 @@ from nightsight.events.unseen import unseen
 from nightsight.intervals import Flags, Ints, covered
 from nightsight.results.categories import ALLOCATION, BLOCKING_COPY, IDLE, SYNC
 from nightsight.system.parallel import memoize
-from nightsight.tables import renamed
+from nightsight.tables import are_named, renamed
 
 # The latencies below are medians of the planted programs (tests/data/planted: an H200, nsys 2025.3). They apply only
 # where a capture has too few samples. `stored: a to b`: with a and with b, the first findings of the stored captures
@@ -95,6 +95,10 @@ class CallNodes:
     def __len__(self) -> int:
         """The number of calls."""
         return len(self.row)
+
+    def named(self, words: str) -> Flags:
+        """Return which calls have a name that contains a pattern."""
+        return np.asarray(self.names.str.contains(words), dtype=bool)[self.name]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -486,7 +490,7 @@ def _add_waits(timeline: Timeline, calls: CallNodes, work: OperationNodes) -> Ca
     is_waiting_row = _is_waiting_row(timeline)
     is_wait = can_wait[calls.cause] | is_waiting_row[calls.row]
     # queries and allocations on the GPU do not wait
-    is_wait &= ~np.asarray(calls.names.str.contains(_NO_WAITS), dtype=bool)[calls.name]
+    is_wait &= ~calls.named(_NO_WAITS)
     length = calls.end - calls.start
     typical_ns = _medians(calls.name, length, np.ones(len(calls), dtype=bool), length)
     is_blocked = ~is_wait & (length > np.maximum(_BLOCKED * typical_ns, _BLOCKED_NS))
@@ -581,8 +585,7 @@ def _stream_waits(timeline: Timeline, calls: CallNodes, work: OperationNodes) ->
 def _waits_for_streams(timeline: Timeline) -> tuple[Ints, Ints]:
     """Return the rows of api_calls that are a cudaStreamSynchronize of a known stream, in order, and their streams."""
     waits, table = timeline.profile.recorded("syncs"), timeline.profile.recorded("api_calls")
-    names, by_id = table["name"].cat, ["process", "correlation"]
-    is_wait = np.asarray(names.categories.str.contains("StreamSynchronize"), dtype=bool)[names.codes]
+    is_wait, by_id = are_named(table["name"], "StreamSynchronize"), ["process", "correlation"]
     calling = table.loc[is_wait, by_id].assign(row=np.flatnonzero(is_wait))
     pairs = calling.merge(waits.loc[waits["event"].isna(), [*by_id, "stream"]].drop_duplicates(by_id), on=by_id)
     pairs = pairs.sort_values("row")

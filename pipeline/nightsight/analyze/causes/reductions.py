@@ -18,6 +18,7 @@ from nightsight.events.communication import communication
 from nightsight.events.kernel_labels import FOREACH, family_of
 from nightsight.events.timeline import positions
 from nightsight.intervals import Ints
+from nightsight.tables import are_named
 
 # `stored: a to b`: with a and with b, the first findings of the stored captures are the same (docs/causes.md)
 
@@ -129,9 +130,8 @@ def _copy_kinds(scene: Scene) -> Ints:
     tables, operations = scene.timeline.profile.tables, scene.timeline.operations
     kinds = np.full(len(operations.kind), _OTHER_KIND, dtype=np.int64)
     if "kernels" in tables:
-        names = tables["kernels"]["name"].cat
-        scales = np.array([_SCALES.search(str(name)) is not None for name in names.categories], dtype=bool)
-        kinds[operations.of("kernels")] = np.where(scales[names.codes], names.codes, _OTHER_KIND)
+        names = tables["kernels"]["name"]
+        kinds[operations.of("kernels")] = np.where(are_named(names, _SCALES.search), names.cat.codes, _OTHER_KIND)
     if "memory_ops" in tables:
         is_within = (tables["memory_ops"]["operation"] == "Device-to-Device").to_numpy(dtype=bool)
         kinds[operations.of("memory_ops")] = np.where(is_within, _WITHIN_GPU, _OTHER_KIND)
@@ -140,13 +140,9 @@ def _copy_kinds(scene: Scene) -> Ints:
 
 def _update_flags(scene: Scene, operation: Ints) -> Ints:
     """Return 1 for each operation that is a kernel of an optimizer, 0 for other kernels, and -1 for the rest."""
-    kernels = scene.timeline.profile.recorded("kernels")
-    if not len(kernels):
-        return np.full(len(operation), -1)
-    names = kernels["name"].cat
-    is_update = np.array([family_of(name) == FOREACH for name in names.categories], dtype=np.int64)
-    by_code = np.append(is_update, -1)[names.codes]
-    flags = np.where(operation < len(kernels), by_code[np.minimum(operation, len(kernels) - 1)], -1)
+    is_update = are_named(scene.timeline.profile.recorded("kernels")["name"], lambda name: family_of(name) == FOREACH)
+    # kernels are the first operations
+    flags = np.append(is_update, -1)[np.minimum(operation, len(is_update))]
     return np.where(scene.graph.work.is_communication, -1, flags)
 
 

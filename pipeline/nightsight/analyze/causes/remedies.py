@@ -47,7 +47,7 @@ from nightsight.results.categories import ALLOCATION, BLOCKING_COPY, HOST, IDLE,
 from nightsight.results.rules import KERNEL_WORDS, RULE
 from nightsight.system.parallel import memoize
 from nightsight.tables import MODULE as MODULE_CALL
-from nightsight.tables import integers, names_and_grids
+from nightsight.tables import are_named, integers, names_and_grids
 from nightsight.units import format_ranks
 
 # `stored: a to b`: with a and with b, the first findings of the stored captures are the same (docs/causes.md)
@@ -240,8 +240,7 @@ def host_code(scene: Scene, claimed: Flags) -> Iterator[Remedy]:
     is_long = ~is_launching & (calls.cause[pieces.piece] != IDLE.index(MODULE))
     is_long &= ~np.isin(pieces.piece, request_waits(scene)) & ~claimed[pieces.piece]
     # a thread that only queries sleeps in between and delays nothing
-    queries = np.asarray(calls.names.str.contains(_QUERIES), dtype=bool)[calls.name]
-    is_long &= np.isin(calls.line[pieces.piece], calls.line[~queries])
+    is_long &= np.isin(calls.line[pieces.piece], calls.line[~calls.named(_QUERIES)])
     totals = np.bincount(pieces.row[is_long], pieces.length[is_long], len(scene.paths))
     # the range with most of the host code before each call
     ordered = np.flatnonzero(is_long)[np.argsort(pieces.length[is_long], kind="stable")]
@@ -332,7 +331,7 @@ def graph_launch(scene: Scene) -> Iterator[Remedy]:
     # host copies, waits and allocations stay outside of graphs. Without jax.jit, each operation copies its constants to
     # the GPU
     is_outside = _does_more_than_launch(scene) & ~(is_eager_jax & (scene.direction == TO_DEVICE))
-    is_outside |= np.asarray(calls.names.str.contains("GraphLaunch"), dtype=bool)[calls.name]
+    is_outside |= calls.named("GraphLaunch")
     is_outside |= _is_around_model(scene)
     plain = scene.in_calls[~is_outside[scene.in_calls]]
     plain = plain[scene.leads_to(plain)[plain]]
@@ -531,8 +530,7 @@ def _loads(scene: Scene) -> tuple[Flags, Flags]:
     is_loading = (calls.cause == IDLE.index(MODULE)) | loads_code(scene.timeline, scene.graph)
     # libraries load their kernels in other ways, and wait for the disk
     pattern = _LOADS_IN_STEPS if scene.model.steps else _LOADS_COMPILED
-    loads_compiled = np.asarray(calls.names.str.contains(pattern), dtype=bool)[calls.name]
-    is_compiling = is_loading & loads_compiled & (scene.gap > _COMPILING_NS)
+    is_compiling = is_loading & calls.named(pattern) & (scene.gap > _COMPILING_NS)
     after_gap = scene.in_calls[scene.gap[scene.in_calls] > _COMPILING_NS]
     is_compiling |= _compiles_by_stack(scene)
     set_up = _operators_set_up(scene.timeline)
@@ -627,8 +625,7 @@ def _samples_before(scene: Scene, calling: Ints, stack: str) -> tuple[Ints, Ints
     samples = scene.timeline.profile.recorded("python_samples")
     if not len(samples):
         return match_count, sample_count
-    stacks = samples["stack"].cat
-    is_match = np.append(np.asarray(stacks.categories.str.contains(stack), dtype=bool), False)[stacks.codes]
+    is_match = are_named(samples["stack"], stack)
     rows = positions(samples["thread"].to_numpy())
     for thread, on_thread in positions(calls.thread[calling]).items():
         of_thread = rows.get(thread, on_thread[:0])
@@ -648,13 +645,8 @@ def _steps_with_loads(timeline: Timeline) -> tuple[int, int, list[int]]:
     _FEWEST_TO_FADE steps, there are none of these, and no steps.
     """
     table = timeline.profile.recorded("api_calls")
-    is_load = np.asarray(table["name"].cat.categories.str.contains(_LOADS_IN_STEPS), dtype=bool)
-    loads = pd.concat(
-        [
-            part[["process", "start_ns"]]
-            for part in (table[is_load[table["name"].cat.codes]], _operators_set_up(timeline))
-        ]
-    )
+    calls = table[are_named(table["name"], _LOADS_IN_STEPS)]
+    loads = pd.concat([part[["process", "start_ns"]] for part in (calls, _operators_set_up(timeline))])
     early, late, often = 0, 0, []
     for loop in loops_of(timeline.profile):
         starts = loop.starts[loop.slow :]

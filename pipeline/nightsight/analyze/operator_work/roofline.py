@@ -26,6 +26,7 @@ from nightsight.intervals import Flags, Ints
 from nightsight.results.ncu import NCU_ROOFLINE
 from nightsight.results.operator_roofline import OPERATOR_ROOFLINE, OPERATOR_ROOFS
 from nightsight.system.parallel import memoize
+from nightsight.tables import are_named
 from nightsight.units import format_value
 
 Frame = pd.DataFrame
@@ -142,9 +143,7 @@ def _crosses_link(timeline: Timeline) -> Flags:
 
 def _is_communication(timeline: Timeline) -> Flags:
     flags = np.zeros(len(timeline.operations.kind), dtype=bool)
-    names = timeline.profile.table("kernels")["name"].cat
-    waits = np.array([communicates(name) for name in names.categories], dtype=bool)
-    flags[timeline.operations.of("kernels")] = waits[names.codes]
+    flags[timeline.operations.of("kernels")] = are_named(timeline.profile.table("kernels")["name"], communicates)
     return flags
 
 

@@ -15,7 +15,7 @@ from nightsight.events.kernel_names import communicates
 from nightsight.events.timeline import Timeline
 from nightsight.intervals import Ints
 from nightsight.model.report import Profile
-from nightsight.tables import SHAPE, aggregate, duration
+from nightsight.tables import SHAPE, aggregate, are_named, duration
 
 _LEAST_TO_SKIP: Final = 2
 
@@ -44,10 +44,9 @@ def kernel_groups(timeline: Timeline, name: str) -> pd.DataFrame:
     communicate are left out.
     """
     kernels, window = timeline.profile.table("kernels"), timeline.window
-    waits = np.array([communicates(name) for name in kernels["name"].cat.categories], dtype=bool)
     is_early, is_late = kernels["start_ns"] < window.start_ns, kernels["start_ns"] >= window.end_ns
     inside = ~(is_early | is_late)
-    replayable = ~waits[kernels["name"].cat.codes] & ~is_late
+    replayable = ~are_named(kernels["name"], communicates) & ~is_late
     chosen = kernels[[name, *SHAPE]].assign(inside=inside, time=duration(kernels).where(inside, 0))[replayable]
     grouped = chosen.groupby([name, *SHAPE], observed=True)
     groups = aggregate(

@@ -8,7 +8,7 @@ import pandas as pd
 
 from nightsight.read.nsys.export import RUNTIME, Export
 from nightsight.read.vocabulary import MEMORY_KINDS, label
-from nightsight.tables import categorical, empty, renamed
+from nightsight.tables import are_named, categorical, empty, renamed
 from nightsight.texts import without_private
 
 USAGE: Final = "CUDA_GPU_MEMORY_USAGE_EVENTS"
@@ -96,10 +96,8 @@ def call_frames(export: Export) -> Frame:
     calls = calls[calls["stack"].notna() & (_schema(export) >= _SCHEMA_WITH_STACKS)]
     columns = {"stack": "id", "symbol": "symbol", "module": "module", "depth": "stackDepth", "unresolved": "unresolved"}
     frames = export.fetch(STACKS, columns, nullable=("module", "unresolved"))
-    modules = pd.Series(export.text(frames["module"]), index=frames.index).cat
-    is_cuda, is_python = (
-        np.asarray(modules.categories.str.contains(pattern), dtype=bool)[modules.codes] for pattern in (_CUDA, _PYTHON)
-    )
+    modules = pd.Series(export.text(frames["module"]), index=frames.index)
+    is_cuda, is_python = (are_named(modules, pattern) for pattern in (_CUDA, _PYTHON))
     is_resolved = (frames["unresolved"].fillna(0) == 0).to_numpy(dtype=bool)
     candidates = frames.assign(rank=~is_python)[is_resolved & ~is_cuda].sort_values(["stack", "rank", "depth"])
     frames = candidates.drop_duplicates("stack")[["stack", "symbol"]]

@@ -19,7 +19,7 @@ from nightsight.intervals import Flags
 from nightsight.model.report import Finding
 from nightsight.read.kineto_events import OF_MODULE
 from nightsight.read.sqlite import decoded
-from nightsight.tables import FUNCTION, MODULE, NULLABLE, categorical, innermost_of, renamed
+from nightsight.tables import FUNCTION, MODULE, NULLABLE, are_named, categorical, innermost_of, renamed
 from nightsight.units import format_value
 
 # each part is optional: torch 1.7 and older write no op_id, and no name if there are shapes but no number
@@ -120,8 +120,7 @@ def place_operators(operators: pd.DataFrame, modules: pd.DataFrame) -> pd.DataFr
     row = innermost_of(modules, *(operators[name].to_numpy() for name in ("thread", "start_ns")))
     paths = np.append(modules["name"].cat.categories.to_numpy(dtype=object), "")
     codes = np.append(modules["name"].cat.codes.to_numpy(dtype=np.int64), len(paths) - 1)[row]
-    names, keys = operators["name"].cat, ["process", "sequence"]
-    is_backward = np.asarray(names.categories.str.contains(_BACKWARD), dtype=bool)[names.codes]
+    is_backward, keys = are_named(operators["name"], _BACKWARD), ["process", "sequence"]
     has_sequence = operators["sequence"].notna().to_numpy()
     forward = operators[~is_backward & has_sequence].sort_values("start_ns").drop_duplicates(keys, keep="last")
     backward = operators.loc[is_backward & has_sequence, keys].reset_index()
