@@ -47,6 +47,16 @@ def middle_cut(text: str, length: int) -> str:
     return f"{text[: length - 1 - tail]}…{text[len(text) - tail :]}"
 
 
+def excerpt(text: object, length: int) -> str:
+    """Return printable text of at most `length` characters; longer text loses its middle."""
+    return middle_cut(printable(text), length)
+
+
+def prose(text: str, length: int) -> str:
+    """Return an excerpt of a sentence, "" for none: sentences can quote program output of any length."""
+    return excerpt(text, length) if text else ""
+
+
 def did_you_mean(name: str, allowed: Iterable[str], *, most: int = 1) -> str:
     """Return "Did you mean ...? " for a mistyped name, with a trailing space; "" if no allowed name is similar."""
     near = difflib.get_close_matches(name, list(allowed), n=most)

@@ -9,7 +9,7 @@ from typing import Any, Final
 from nightsight.errors import UsageError
 from nightsight.publish.github import Issue, State
 from nightsight.render.export.markdown import escape
-from nightsight.texts import middle_cut, printable
+from nightsight.texts import excerpt, middle_cut, printable
 
 _MOST_CHANGES: Final = 20
 _LENGTH: Final = 80
@@ -139,8 +139,8 @@ def _commit(name: str, commits: str) -> str:
 
 
 def _sentence(sentence: str) -> str:
-    return escape(middle_cut(printable(sentence), 400))
+    return escape(excerpt(sentence, 400))
 
 
 def _plain(text: object) -> str:
-    return escape(middle_cut(printable(text), _LENGTH))
+    return escape(excerpt(text, _LENGTH))

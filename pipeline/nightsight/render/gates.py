@@ -6,7 +6,7 @@ from typing import Final
 from xml.etree import ElementTree as ET
 
 from nightsight.model.compare import Comparison, unit_of
-from nightsight.texts import middle_cut, printable
+from nightsight.texts import excerpt
 from nightsight.units import scale_for
 
 _FAMILIES: Final = {
@@ -92,7 +92,7 @@ def _printable(text: str, *, lines: bool = False) -> str:
     if lines:
         return "\n".join(_printable(line) for line in text.splitlines())
     # a lone surrogate is not a character in a file either
-    return middle_cut(printable(text.encode(errors="replace").decode()), _LENGTH)
+    return excerpt(text.encode(errors="replace").decode(), _LENGTH)
 
 
 def _label(text: str) -> str:

@@ -6,7 +6,7 @@ from typing import Final
 
 from nightsight.model.prove import DIFFERENT, FASTER, PROVEN, UNKNOWN, Proof, ProofReport
 from nightsight.render.lines import align, cut, wrap
-from nightsight.texts import middle_cut, printable
+from nightsight.texts import excerpt, printable
 from nightsight.units import format_value
 
 _HEADER: Final = ("Switch", "Predicted", "Measured", "Change", "Results", "Verdict")
@@ -45,9 +45,7 @@ def _lines(report: ProofReport, width: int) -> Iterator[str]:
         yield "These need an edit:"
         for each in report.todo:
             gain = f" (about \N{MINUS SIGN}{each.gain_pct:.0f} %)" if each.gain_pct is not None else ""
-            yield from wrap(
-                f"  {middle_cut(printable(each.cause), _CAUSE_LENGTH)}{gain}: {each.remedy}", width, indent="    "
-            )
+            yield from wrap(f"  {excerpt(each.cause, _CAUSE_LENGTH)}{gain}: {each.remedy}", width, indent="    ")
     for note in report.notes:
         yield from wrap(note, width)
 

@@ -19,7 +19,7 @@ from nightsight.intervals import Ints, outer
 from nightsight.model.report import Profile
 from nightsight.render.lanes import crossing_lanes, free_lanes, separate_groups
 from nightsight.tables import START_END, integers, levels
-from nightsight.texts import middle_cut, printable
+from nightsight.texts import excerpt, printable
 
 PYTHON: Final = "python_functions"
 ON_THREADS: Final = ("ranges", PYTHON, "cpu_ops", "api_calls")
@@ -170,14 +170,14 @@ def event_names(table: str, frame: pd.DataFrame) -> tuple[Ints, list[str]]:
         return np.zeros(len(frame), dtype=np.int64), [GRAPH]
     if table in ("ranges", "graph_layers", MARKS):
         codes, labels = range_labels(frame)
-        return codes.astype(np.int64), [middle_cut(printable(text), NAME_LENGTH) for text in labels.tolist()]
+        return codes.astype(np.int64), [excerpt(text, NAME_LENGTH) for text in labels.tolist()]
     texts = frame[_NAME_COLUMNS.get(table, "name")].cat
     names: list[str] = list(texts.categories)
     if table == "memory_ops":
         names = operation_names(names)
     if table == "api_calls":
         names = list(api_names(texts.categories))
-    return np.asarray(texts.codes, dtype=np.int64), [middle_cut(printable(name), NAME_LENGTH) for name in names]
+    return np.asarray(texts.codes, dtype=np.int64), [excerpt(name, NAME_LENGTH) for name in names]
 
 
 def distinct(keys: Sequence[Ints]) -> tuple[Ints, Ints]:

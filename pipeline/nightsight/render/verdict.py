@@ -21,7 +21,7 @@ from nightsight.results.ncu import NCU_KERNELS, NCU_LIMITS
 from nightsight.results.operators import CPU_OPS
 from nightsight.results.rules import RULE, RULES, WORTH_PCT
 from nightsight.results.steps import OPERATORS, STEP_PARTS
-from nightsight.texts import middle_cut, printable
+from nightsight.texts import excerpt, middle_cut, printable
 from nightsight.units import format_value
 
 Frame = pd.DataFrame
@@ -84,7 +84,7 @@ def verdict(report: Report, run: Numbers) -> Verdict:
     if not causes:
         sentences = _without_advice(report, split)
         if outside:
-            action = middle_cut(printable(outside.finding.action), _LONG)
+            action = excerpt(outside.finding.action, _LONG)
             sentences = (
                 f"No known cause is worth fixing in these steps, but outside of them: {cause_of(outside.finding)}.",
                 f"First: {action}, about {gain_of(outside.finding)} of the whole run.",
@@ -162,7 +162,7 @@ def start_up_of(report: Report) -> str:
 
 def _on_finding(state: str, finding: Finding) -> Verdict:
     cause, gain = cause_of(finding), gain_of(finding)
-    action = middle_cut(printable(finding.action), _LONG)
+    action = excerpt(finding.action, _LONG)
     proof = finding.proof and f" ({printable(finding.proof)})"
     first = f"First: {action}{gain and f', about {gain}'}{proof}." if finding.action else ""
     # a truncated list ends with dots
@@ -305,7 +305,7 @@ def _without_gpu(report: Report, run: Numbers, causes: Sequence[Finding]) -> Ver
         return Verdict(_WITHOUT_GPU[doubt.rule], reason, first, doubt)
     if len(report.rows(CPU_OPS)) and run.top_operator_pct is not None:
         # as on the page
-        share, name = format_value(run.top_operator_pct, "own_pct"), middle_cut(printable(run.top_operator), _LONG)
+        share, name = format_value(run.top_operator_pct, "own_pct"), excerpt(run.top_operator, _LONG)
         top_operator = f"The top operator, `{name}`, takes {share} of operator time."
         return Verdict(
             "No work on a GPU.",

@@ -19,7 +19,6 @@ from nightsight.render.compare.words import (
     MeasureNames,
     causes,
     change_texts,
-    cut,
     decision_of,
     differences_of,
     evidence_of,
@@ -36,6 +35,7 @@ from nightsight.render.compare.words import (
     unmentioned_limits,
 )
 from nightsight.render.export.markdown import escape, table_lines
+from nightsight.texts import excerpt
 
 MOST_BYTES: Final = 60_000
 _MAX_METRICS: Final = 6
@@ -101,7 +101,7 @@ def _line(comparison: Comparison, page: str) -> str:
 
 def _plain(text: str, length: int) -> str:
     """Return text of limited length without markup."""
-    return escape(cut(text, length)) if text.strip() else ""
+    return escape(excerpt(text, length)) if text.strip() else ""
 
 
 def _dot(text: str) -> str:
@@ -150,7 +150,7 @@ def _gates(comparison: Comparison, names: MeasureNames) -> str:
 def _verdict(text: ChangeText) -> str:
     word = _WORDS.get(text.verdict, text.verdict)
     note = text.note or text.needed
-    return f"{word}: {cut(note, _NAME)}" if text.verdict == "inconclusive" and note else word
+    return f"{word}: {excerpt(note, _NAME)}" if text.verdict == "inconclusive" and note else word
 
 
 def _change_table(comparison: Comparison, names: MeasureNames, room: int) -> list[str]:
@@ -183,7 +183,7 @@ def _change_table(comparison: Comparison, names: MeasureNames, room: int) -> lis
 
 
 def _cells(text: ChangeText, kind: str) -> tuple[str, ...]:
-    name = f"{text.name} ({cut(text.note, _NAME)})" if text.note else text.name
+    name = f"{text.name} ({excerpt(text.note, _NAME)})" if text.note else text.name
     verdict = _WORDS.get(text.verdict, text.verdict)
     return (name, kind, text.difference, text.count_part, text.time_part, text.whole, verdict)
 

@@ -15,7 +15,6 @@ from nightsight.render.compare.words import (
     MeasureNames,
     causes,
     change_texts,
-    cut,
     decision_of,
     differences_of,
     facts,
@@ -33,11 +32,12 @@ from nightsight.render.page.page import Definition
 from nightsight.render.table.packed import packed_tables
 from nightsight.render.table.view import Layout, TableView, floats, short_text, table_view, with_values
 from nightsight.results.entry import Names
-from nightsight.texts import printable
+from nightsight.texts import excerpt, printable, prose
 from nightsight.units import ABSENT
 
 _TIMES: Final = ("difference_ns", "baseline_ns", "candidate_ns", "by_count_ns", "by_time_ns")
 TABLE_BYTES: Final = 400_000
+_SENTENCE: Final = 1_000
 _WORDS: Final[dict[Verdict, str]] = {
     "regressed": "Regressed",
     "improved": "Improved",
@@ -143,10 +143,10 @@ def comparison_page(comparison: Comparison) -> ComparisonPage:
         facts=facts(comparison),
         verdict=comparison.verdict,
         word=_WORDS.get(comparison.verdict, comparison.verdict),
-        sentence=_prose(sentence_of(comparison)),
-        decision=_prose(decision_of(comparison)),
-        broken=tuple(map(_prose, unmentioned_limits(comparison))),
-        accepted=tuple(map(_prose, comparison.decision.accepted)),
+        sentence=prose(sentence_of(comparison), _SENTENCE),
+        decision=prose(decision_of(comparison), _SENTENCE),
+        broken=tuple(prose(text, _SENTENCE) for text in unmentioned_limits(comparison)),
+        accepted=tuple(prose(text, _SENTENCE) for text in comparison.decision.accepted),
         causes=tuple(_causes(comparison)),
         forest=forest(comparison, names),
         gates=gate,
@@ -158,16 +158,12 @@ def comparison_page(comparison: Comparison) -> ComparisonPage:
         runs=runs,
         common_facts=common_facts,
         method=method_of(comparison),
-        noise=_prose(comparison.noise),
-        notes=tuple(map(_prose, comparison.notes)),
+        noise=prose(comparison.noise, _SENTENCE),
+        notes=tuple(prose(text, _SENTENCE) for text in comparison.notes),
         help=_HELP,
         definitions=_COLUMNS,
         packed=packed_tables([view for view in views if view is not None], most_bytes=TABLE_BYTES),
     )
-
-
-def _prose(text: str) -> str:
-    return cut(text, 1_000) if text.strip() else ""
 
 
 def _causes(comparison: Comparison) -> Iterator[CauseChange]:
@@ -297,7 +293,7 @@ def _runs(comparison: Comparison) -> tuple[TableView | None, str]:
     frame = pd.DataFrame(rows).fillna("")
     is_common = (frame.nunique() == 1) & ~frame.columns.isin(["run", "side", "started"])
     common = frame.loc[:, is_common].iloc[0]
-    words = ", ".join(f"{str(name).replace('_', ' ')} {cut(value, 60)}" for name, value in common.items() if value)
+    words = ", ".join(f"{str(name).replace('_', ' ')} {excerpt(value, 60)}" for name, value in common.items() if value)
     frame = frame.loc[:, ~is_common].replace("", None)
     return table_view(frame, Layout("runs", "Run", "run"), caption="Runs of both sides", name="runs"), words
 

@@ -12,7 +12,7 @@ from nightsight.events.kernel_labels import NAME_LENGTH, KernelLabels
 from nightsight.model.compare import CHANGES, DIRECTIONS, Comparison, Difference, Measures, unit_of
 from nightsight.render.table.view import counted, short_text
 from nightsight.results.categories import BUSY, IDLE
-from nightsight.texts import middle_cut, printable
+from nightsight.texts import excerpt, printable
 from nightsight.units import ABSENT, heading, scale_for
 
 CHANGED: Final = ("regressed", "improved", "added", "removed")
@@ -102,7 +102,7 @@ class MeasureNames:
         """Return the name of a measure in at most `length` characters."""
         if kind == "gate":
             return title_of(name)
-        return self._kernels.short(name, length) if kind == "kernel" else cut(name, length)
+        return self._kernels.short(name, length) if kind == "kernel" else excerpt(name, length)
 
 
 def plural(count: int, kind: str) -> str:
@@ -113,11 +113,6 @@ def plural(count: int, kind: str) -> str:
 def title_of(metric: str) -> str:
     """Return the name of a gate metric in words."""
     return _TITLES.get(metric) or (metric if metric in PARTS else short_text(heading(metric)))
-
-
-def cut(text: object, length: int) -> str:
-    """Return printable text of at most this length."""
-    return middle_cut(printable(text), length)
 
 
 @dataclass(frozen=True)
@@ -175,7 +170,7 @@ def _change_text(row: Mapping[Hashable, object], names: MeasureNames, length: in
         verdict=verdict,
         count_part=signed(numbers["count_part"]) if has_parts else ABSENT,
         time_part=signed(numbers["time_part"]) if has_parts else ABSENT,
-        note=cut(note, 2 * length) if note else "",
+        note=excerpt(note, 2 * length) if note else "",
         needed=f"{needed:,.0f} runs a side would settle it" if math.isfinite(needed) else "",
     )
 
@@ -253,14 +248,14 @@ def _values_of(side: Iterable[Measures], field: str) -> str:
 def _arrow(texts: list[str]) -> str:
     """Join different texts with an arrow."""
     distinct = list(dict.fromkeys(text for text in texts if text))
-    return cut(" → ".join(distinct), NAME_LENGTH) if distinct else ""
+    return excerpt(" → ".join(distinct), NAME_LENGTH) if distinct else ""
 
 
 def differences_of(comparison: Comparison) -> list[tuple[str, str, str, str]]:
     """Return the differences between the sides: the fact, its values in baseline and candidate, and the consequence."""
 
     def shorten(text: str) -> str:
-        return cut(text, NAME_LENGTH) if text else ABSENT
+        return excerpt(text, NAME_LENGTH) if text else ABSENT
 
     return [
         (shorten(item.what), shorten(item.baseline), shorten(item.candidate), _consequence(item))
@@ -276,7 +271,7 @@ def _consequence(difference: Difference) -> str:
     metrics = [f"“{title_of(name)}”" for name in difference.affects if name not in nouns]
     if len(metrics) > _MAX_METRICS:
         metrics = [f"{len(metrics)} gate metrics"]
-    return f"inconclusive: {cut(', '.join((*metrics, *kinds)), NAME_LENGTH)}"
+    return f"inconclusive: {excerpt(', '.join((*metrics, *kinds)), NAME_LENGTH)}"
 
 
 def method_of(comparison: Comparison) -> str:

@@ -13,7 +13,7 @@ from nightsight.render.figure.shares import Wholes, wholes
 from nightsight.render.page.figures import Figure
 from nightsight.render.table.packed import packed_tables
 from nightsight.render.table.view import Cell, Heading, Layout, Row, TableView, counted, floats, short_text, table_view
-from nightsight.texts import middle_cut, printable
+from nightsight.texts import excerpt, middle_cut, printable
 from nightsight.units import ABSENT, format_cell, format_value, scale_for, split
 
 TABLE_BYTES: Final = 400_000
@@ -84,7 +84,7 @@ def fleet_page(fleet: Fleet) -> FleetPage:
         facts=facts,
         verdict=verdict_of(fleet),
         figures=tuple(_figures(fleet)),
-        failures=tuple((printable(failure.name), middle_cut(printable(failure.reason), 300)) for failure in failures),
+        failures=tuple((printable(failure.name), excerpt(failure.reason, 300)) for failure in failures),
         failed=counted(len(fleet.failures), "file"),
         more_failures=f"And {more:,} more." if more else "",
         notes=tuple(printable(note) for note in fleet.notes[:_MAX_FAILURES]),

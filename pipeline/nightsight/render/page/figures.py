@@ -23,7 +23,7 @@ from nightsight.results.gpu_time import TIME_SPLIT
 from nightsight.results.ncu import NCU_KERNELS, NCU_LIMITS
 from nightsight.results.program import MEMORY_USAGE
 from nightsight.results.steps import OPERATORS, STEP_SPLIT, WHOLE_STEP
-from nightsight.texts import middle_cut, printable
+from nightsight.texts import excerpt, middle_cut, printable
 from nightsight.units import Scale, format_value, scale_for
 
 _FIRST: Final = 4
@@ -143,7 +143,7 @@ def _largest_family(report: Report) -> Iterator[Figure]:
         label = label_of(str(largest["name"]), _NAME_LENGTH)
         yield Figure("Largest kernel", share, f"of kernel time: {label}")
         return
-    yield Figure("Largest kernel family", share, f"of kernel time: {middle_cut(printable(family), _NAME_LENGTH)}")
+    yield Figure("Largest kernel family", share, f"of kernel time: {excerpt(family, _NAME_LENGTH)}")
 
 
 def _largest_wait(report: Report) -> Iterator[Figure]:
@@ -270,7 +270,7 @@ def _operator_time(run: Numbers) -> Iterator[Figure]:
 
 def _top_operator(run: Numbers) -> Iterator[Figure]:
     if run.top_operator_pct is not None:
-        name = middle_cut(printable(run.top_operator), _NAME_LENGTH)
+        name = excerpt(run.top_operator, _NAME_LENGTH)
         yield Figure("Top operator", format_value(run.top_operator_pct, "own_pct"), f"of operator time: {name}")
 
 

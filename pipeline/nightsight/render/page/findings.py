@@ -9,7 +9,7 @@ from nightsight.events.kernel_labels import KernelLabels
 from nightsight.model.report import SEVERITIES, Finding
 from nightsight.render.verdict import cause_of, gain_of
 from nightsight.results.causes import SIMULATED
-from nightsight.texts import middle_cut, printable
+from nightsight.texts import printable, prose
 from nightsight.units import format_value
 
 _UP_TO: Final = re.compile(r", up to \N{MINUS SIGN}[\d.]+ % of (?:its|their) time$")
@@ -58,10 +58,10 @@ def banners(findings: tuple[Finding, ...]) -> tuple[Banner, ...]:
         Banner(
             finding.severity,
             _WORDS[finding.severity],
-            _prose(finding.title, 200),
-            _prose(finding.detail, 1_000),
-            _prose(finding.remedy, 1_000),
-            tuple(_prose(text, 300) for text in finding.evidence),
+            prose(finding.title, 200),
+            prose(finding.detail, 1_000),
+            prose(finding.remedy, 1_000),
+            tuple(prose(text, 300) for text in finding.evidence),
         )
         for finding in ordered
         if finding.severity in _WORDS
@@ -76,13 +76,13 @@ def advice(findings: tuple[Finding, ...], titles: Mapping[str, str], labels: Ker
     return tuple(
         Advice(
             printable(finding.rule),
-            _prose(finding.title, 200),
+            prose(finding.title, 200),
             "" if finding.gain_ns is None else format_value(float(finding.gain_ns), "gain_ns"),
             "" if finding.gain_pct is None else format_value(finding.gain_pct, "gain_pct"),
             finding.gain_pct,
-            _prose(finding.detail, 1_000),
-            (*(_prose(text, 300) for text in finding.evidence), *_kernels(finding, labels)),
-            _prose(finding.remedy, 1_000),
+            prose(finding.detail, 1_000),
+            (*(prose(text, 300) for text in finding.evidence), *_kernels(finding, labels)),
+            prose(finding.remedy, 1_000),
             finding.source if finding.source in titles else "",
             titles.get(finding.source, ""),
             gain_of(finding),
@@ -114,8 +114,3 @@ def _kernels(finding: Finding, labels: KernelLabels) -> Iterator[str]:
     for label in dict.fromkeys(labels.short(name) for name in finding.kernels):
         if not any(text.startswith((f"{label},", f"{label}:")) for text in finding.evidence):
             yield f"Kernel: {printable(label)}"
-
-
-def _prose(text: str, length: int) -> str:
-    """Return printable text of limited length, "" for none: a finding can quote program output of any length."""
-    return middle_cut(printable(text), length) if text else ""

@@ -31,7 +31,7 @@ from nightsight.results.ranks import RANKS
 from nightsight.results.rules import RULES
 from nightsight.results.serving import ENGINE_STEPS, REQUEST_TIMES, SERVING
 from nightsight.results.steps import STEP_PARTS, STEP_SPLIT
-from nightsight.texts import middle_cut, printable
+from nightsight.texts import excerpt, printable
 from nightsight.units import format_value, heading
 
 Pairs = tuple[tuple[str, str], ...]
@@ -197,7 +197,7 @@ def page(report: Report, *, table_bytes: int = TABLE_BYTES) -> Page:
     doubtful = banners(tuple(finding for finding in report.findings if finding is not about))
     doubts = tuple(banner for banner in doubtful if banner.severity != "info")
     return Page(
-        middle_cut(printable(report.title), _TITLE_LENGTH),
+        excerpt(report.title, _TITLE_LENGTH),
         _facts(report.environment),
         doubts,
         tuple(banner for banner in doubtful if banner not in doubts),

@@ -14,7 +14,7 @@ from nightsight.render.page.findings import advice as advice_of
 from nightsight.render.summary import Numbers
 from nightsight.render.verdict import Verdict, start_up, verdict, verdict_on
 from nightsight.results.gpu_time import TIME_SPLIT
-from nightsight.texts import middle_cut, printable
+from nightsight.texts import excerpt, prose
 from nightsight.units import format_value
 
 _LABELS: Final = {
@@ -62,11 +62,12 @@ def choices(report: Report, run: Numbers, advice: tuple[Advice, ...], labels: Ke
     chosen = next((view for view in report.windows if view.is_chosen), None)
     splits = wholes(report.rows(TIME_SPLIT), report.called)
     # without work on a GPU there is no choice to explain
-    sentence = _prose(chosen.sentence) if chosen and splits else ""
+    sentence = prose(chosen.sentence, _SENTENCE) if chosen and splits else ""
     figures, label = first_figures(run, report), _label(chosen) if chosen else ""
     first = Choice(label, sentence, verdict(report, run), figures, splits, *without_simulation(advice))
     before = start_up(report)
-    return Choices((first, *_other_choices(report, run, labels, label)), _prose(before.sentence) if before else "")
+    other_choices = _other_choices(report, run, labels, label)
+    return Choices((first, *other_choices), prose(before.sentence, _SENTENCE) if before else "")
 
 
 def _other_choices(report: Report, run: Numbers, labels: KernelLabels, chosen: str) -> Iterator[Choice]:
@@ -75,7 +76,7 @@ def _other_choices(report: Report, run: Numbers, labels: KernelLabels, chosen: s
             # sections of the page cover the chosen window, so advice on others does not link to them
             items = advice_of(view.findings, {}, labels)
             # the line on the start-up already says the rest, whichever window is shown
-            sentence = "" if view.name == START_UP else _prose(view.sentence)
+            sentence = "" if view.name == START_UP else prose(view.sentence, _SENTENCE)
             stay = f"The sections below still show *{chosen}*."
             answer = verdict_on(view, run)
             answer = replace(answer, first=_of_start_up(view, report) or answer.first)
@@ -101,8 +102,4 @@ def _of_start_up(view: View, report: Report) -> str:
 
 
 def _label(view: View) -> str:
-    return _LABELS.get(view.name) or middle_cut(printable(view.name), _LENGTH)
-
-
-def _prose(text: str) -> str:
-    return middle_cut(printable(text), _SENTENCE) if text else ""
+    return _LABELS.get(view.name) or excerpt(view.name, _LENGTH)

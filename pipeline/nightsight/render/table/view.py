@@ -14,7 +14,7 @@ import pandas as pd
 
 from nightsight.events.kernel_labels import KernelLabels
 from nightsight.results.entry import Jump, Names
-from nightsight.texts import middle_cut, printable
+from nightsight.texts import excerpt, printable
 from nightsight.units import ABSENT, Scale, format_cell, format_value, heading, scale_for, split
 
 ROWS: Final = 50
@@ -111,7 +111,7 @@ def share_of(time: float, whole: float) -> str:
 
 def short_text(text: str) -> str:
     """Return printable text, cut to a length that fits a table."""
-    return middle_cut(printable(text), _TEXT_LENGTH)
+    return excerpt(text, _TEXT_LENGTH)
 
 
 def texts_of(values: Mapping[str, str]) -> tuple[tuple[str, str], ...]:

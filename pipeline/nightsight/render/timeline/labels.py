@@ -12,7 +12,7 @@ import pandas as pd
 from nightsight.intervals import Codes, Ints
 from nightsight.render.tracks import distinct, event_names
 from nightsight.tables import SHAPE, integers
-from nightsight.texts import middle_cut, printable
+from nightsight.texts import middle_cut, prose
 from nightsight.units import format_value
 
 MOST_LABELS: Final = 20_000
@@ -52,7 +52,8 @@ def label_events(table: str, frame: pd.DataFrame, category: Ints) -> tuple[Ints,
         code, first = _combinations([name_code, category])
     facts = {name: _values(frame[name].iloc[first]) for name in columns}
     rows = zip(*facts.values(), strict=True) if columns else ()
-    details = [_printable(_WORDS[table](dict(zip(columns, row, strict=True)))) for row in rows] or [""] * len(first)
+    texts = (_WORDS[table](dict(zip(columns, row, strict=True))) for row in rows)
+    details = [prose(text, _DETAIL_LENGTH) for text in texts] or [""] * len(first)
     own = tuple(names[name] for name in name_code[first].tolist())
     return code, EventLabels(own, tuple(details), tuple(category[first].tolist()), without)
 
@@ -94,10 +95,6 @@ def _values(column: "pd.Series[Any]") -> list[object]:
     if isinstance(column.dtype, pd.CategoricalDtype):
         return list(column.astype("str"))
     return list(_codes(column).tolist())
-
-
-def _printable(text: str) -> str:
-    return middle_cut(printable(text), _DETAIL_LENGTH) if text else ""
 
 
 Facts = Mapping[str, object]
