@@ -7,6 +7,7 @@ from math import exp
 from typing import Any, Final
 
 from nightsight.errors import CaptureError
+from nightsight.model.report import read_as
 
 VERSION: Final = 1
 Place = tuple[str, int]
@@ -114,27 +115,13 @@ class ProofReport:
             document = json.loads(text)
             if document.pop("nightsight_proof") != VERSION:
                 raise CaptureError("unsupported version of proof.json", _AGAIN)
-            proofs = tuple(map(_proof_from, document.pop("proofs")))
-            best = document.pop("best")
-            todo = tuple(Todo(**each) for each in document.pop("todo"))
-            notes = tuple(map(str, document.pop("notes")))
-            return cls(proofs=proofs, best=best and _proof_from(best), todo=todo, notes=notes, **document)
+            report: ProofReport = read_as(cls, document, "the proof")
+            return report
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise CaptureError(f"not a proof.json of nightsight: {error}", _AGAIN) from error
 
 
 _AGAIN: Final = "Create it again with `nightsight prove`."
-
-
-def _proof_from(document: dict[str, Any]) -> Proof:
-    results = Agreement(**document.pop("results"))
-    places = {str(name): tuple(map(_place_from, lines)) for name, lines in document.pop("places").items()}
-    return Proof(switches=tuple(map(str, document.pop("switches"))), results=results, places=places, **document)
-
-
-def _place_from(document: list[Any]) -> Place:
-    path, line = document
-    return str(path), int(line)
 
 
 def calibration_lines(report: ProofReport) -> list[str]:

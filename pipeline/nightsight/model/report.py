@@ -458,11 +458,11 @@ def _report_from_dict(document: dict[str, Any]) -> Report:
     benchmark = document["benchmark"]
     if isinstance(benchmark, dict) and isinstance(benchmark["step_ns"], list):
         benchmark["step_ns"] = [time for time in benchmark["step_ns"] if time is not None]
-    report: Report = _read_as(Report, document, "the report")
+    report: Report = read_as(Report, document, "the report")
     return report
 
 
-def _read_as(kind: Json, value: Json, what: str) -> Json:
+def read_as(kind: Json, value: Json, what: str) -> Json:
     """Convert the JSON `value`, called `what` in messages, to the type `kind`; ValueError names the expected type.
 
     Supports the types of the fields of our dataclasses.
@@ -474,14 +474,16 @@ def _read_as(kind: Json, value: Json, what: str) -> Json:
     if is_dataclass(kind):
         return _dataclass_of(kind, value, what)
     if origin is UnionType:
-        return None if value is None else _read_as(parts[0], value, what)
+        return None if value is None else read_as(parts[0], value, what)
     if origin is Literal and value not in parts:
         raise ValueError(f"{what} is not one of {', '.join(parts)}")
     if origin in (tuple, Sequence):
-        items = enumerate(_a(list, value, what), start=1)
-        return tuple(_read_as(parts[0], item, _type_name(item) or f"item {place} of {what}") for place, item in items)
+        items = _a(list, value, what)
+        names = (_type_name(item) or f"item {place} of {what}" for place, item in enumerate(items, start=1))
+        kinds = parts if origin is tuple and ... not in parts else parts[:1] * len(items)
+        return tuple(read_as(*part) for part in zip(kinds, items, names, strict=True))
     if origin is Mapping:
-        return {name: _read_as(parts[1], item, f"{name!r} of {what}") for name, item in _a(dict, value, what).items()}
+        return {name: read_as(parts[1], item, f"{name!r} of {what}") for name, item in _a(dict, value, what).items()}
     return value if origin else _a(kind, value, what)
 
 
@@ -496,7 +498,7 @@ def _dataclass_of(kind: Json, document: Json, what: str) -> Json:
     optional = {field.name for field in fields(kind) if (field.default, field.default_factory) != (MISSING, MISSING)}
     if lacking := hints.keys() - optional - document.keys():
         raise ValueError(f"{what} lacks {', '.join(sorted(lacking))}")
-    return kind(**{name: _read_as(hints[name], value, f"{name} of {what}") for name, value in document.items()})
+    return kind(**{name: read_as(hints[name], value, f"{name} of {what}") for name, value in document.items()})
 
 
 def _a(kind: Json, value: Json, what: str) -> Json:

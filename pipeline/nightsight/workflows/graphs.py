@@ -9,13 +9,12 @@ programs have the same numbers, so nodes that ran in both captures must have run
 from dataclasses import dataclass, replace
 from typing import Final
 
-import numpy as np
 import pandas as pd
 
 from nightsight.errors import CaptureError, UsageError
 from nightsight.events.graph_nodes import graphs_of, joined_origins, replayed_nodes, unknown_nodes
 from nightsight.model.report import Finding, Profile
-from nightsight.tables import empty, integers
+from nightsight.tables import are_named, empty, integers
 
 _NODE: Final = ["process", "node"]
 _HOW: Final = (
@@ -117,9 +116,7 @@ def _with_processes(graphs: Profile, processes: dict[int, int]) -> dict[str, pd.
         process = pd.Series(integers(table["process"]), index=table.index)
         is_kept = process.isin(list(processes)).to_numpy()
         if name == "api_calls":
-            calls = table["name"].cat
-            is_of_capture = np.asarray(calls.categories.str.contains("StreamBeginCapture|StreamEndCapture"), dtype=bool)
-            is_kept = is_kept & np.append(is_of_capture, False)[calls.codes]
+            is_kept = is_kept & are_named(table["name"], "StreamBeginCapture|StreamEndCapture")
         tables[name] = table[is_kept].assign(process=process[is_kept].map(processes))
     return tables
 
