@@ -26,9 +26,9 @@ _IDS: Final = 1 << 32
 _AFTER_STOP_NS: Final = 10**9
 # tables that show which processes use CUDA, and the column to look at
 _PROCESSES: Final = {RUNTIME: "globalTid", KERNEL: "globalPid", "CUPTI_ACTIVITY_KIND_MEMCPY": "globalPid"}
+_TIMES: Final = {"start_ns": "start", "end_ns": "end"}
 _ON_STREAM: Final = {
-    "start_ns": "start",
-    "end_ns": "end",
+    **_TIMES,
     "process": "globalPid",
     "ordinal": "deviceId",
     "context": "contextId",
@@ -140,8 +140,9 @@ class Export:
         return self._keep(source, frame, frame[lacking].notna().all(axis=1).to_numpy(dtype=bool))
 
     def spans(self, source: str, columns: Mapping[str, str], *, nullable: Collection[str] = ()) -> Frame:
-        """Fetch rows with a start and an end; also drops rows with impossible times."""
-        return self.keep_possible(source, self.fetch(source, columns, nullable=nullable))
+        """Fetch columns, and start and end, of rows with possible times."""
+        frame = self.fetch(source, {**_TIMES, **columns}, nullable=nullable)
+        return self.keep_possible(source, frame)
 
     def keep_possible(self, source: str, frame: Frame) -> Frame:
         """Drop rows that end before they start, and rows whose times, sizes or ids are out of range."""

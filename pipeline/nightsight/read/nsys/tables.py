@@ -254,14 +254,8 @@ def _event_records(export: Export) -> Frame:
 
 
 def _graph_nodes(export: Export) -> Frame:
-    columns = {
-        "start_ns": "start",
-        "end_ns": "end",
-        "thread": "globalTid",
-        "node": _GRAPH_NODE,
-        "original": "originalGraphNodeId",
-    }
-    if not {*columns.values()} - {"originalGraphNodeId"} <= export.database.columns[NODES]:
+    columns = {"thread": "globalTid", "node": _GRAPH_NODE, "original": "originalGraphNodeId"}
+    if not {"start", "end", "globalTid", _GRAPH_NODE} <= export.database.columns[NODES]:
         # without them, kernels belong to the launch of their graph
         return empty("graph_nodes")
     nodes = export.spans(NODES, columns, nullable=("thread", "original"))
@@ -274,14 +268,7 @@ def _with_event(frame: Frame) -> Frame:
 
 
 def _api_calls(export: Export) -> Frame:
-    columns = {
-        "start_ns": "start",
-        "end_ns": "end",
-        "thread": "globalTid",
-        "correlation": "correlationId",
-        "name_id": "nameId",
-        "class": "eventClass",
-    }
+    columns = {"thread": "globalTid", "correlation": "correlationId", "name_id": "nameId", "class": "eventClass"}
     if "status" in detail_columns("api_calls", export.details):
         columns["status"] = "returnValue"
     frame = export.spans(RUNTIME, columns, nullable=("class", "correlation", "status"))
@@ -321,8 +308,7 @@ def _diagnostics(export: Export) -> Frame:
 
 
 def _overheads(export: Export) -> Frame:
-    columns = {"start_ns": "start", "end_ns": "end", "thread": "globalTid", "name_id": "nameId"}
-    frame = export.spans("PROFILER_OVERHEAD", columns)
+    frame = export.spans("PROFILER_OVERHEAD", {"thread": "globalTid", "name_id": "nameId"})
     return with_ids(frame).assign(name=export.text(frame["name_id"]))
 
 
@@ -333,8 +319,7 @@ def _threads(export: Export) -> Frame:
 
 
 def _os_calls(export: Export) -> Frame:
-    columns = {"start_ns": "start", "end_ns": "end", "thread": "globalTid", "name_id": "nameId", "class": "eventClass"}
-    frame = export.spans("OSRT_API", columns)
+    frame = export.spans("OSRT_API", {"thread": "globalTid", "name_id": "nameId", "class": "eventClass"})
     frame = frame[frame["class"] == OS_CALL]
     return with_ids(frame).assign(name=export.text(frame["name_id"]))
 
@@ -353,14 +338,7 @@ def _cpu_page_faults(export: Export) -> Frame:
 
 
 def _gpu_page_faults(export: Export) -> Frame:
-    columns = {
-        "start_ns": "start",
-        "end_ns": "end",
-        "process": "globalPid",
-        "ordinal": "deviceId",
-        "address": "address",
-        "faults": "numberOfPageFaults",
-    }
+    columns = {"process": "globalPid", "ordinal": "deviceId", "address": "address", "faults": "numberOfPageFaults"}
     frame = export.spans("CUDA_UM_GPU_PAGE_FAULT_EVENTS", columns)
     return frame.assign(device=export.devices(frame))
 
