@@ -12,7 +12,8 @@ from typing import Final
 import numpy as np
 
 from nightsight.history.levels import changes
-from nightsight.model.history import Floats, off_level
+from nightsight.intervals import Floats
+from nightsight.model.history import off_level
 
 NIGHTS: Final = 110
 FROM: Final = 30

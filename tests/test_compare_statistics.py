@@ -8,7 +8,8 @@ from scipy.special import digamma, polygamma
 from scipy.stats import false_discovery_control, t
 
 from nightsight.compare import Settings, compare
-from nightsight.compare.statistics import Floats, benjamini_hochberg, effects, holm, one_sided
+from nightsight.compare.statistics import benjamini_hochberg, effects, holm, one_sided
+from nightsight.intervals import Floats
 from tests.measured import run, side
 from tests.properties import examples
 from tests.simulate import simulate

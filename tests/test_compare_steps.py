@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from nightsight.compare import Limit, Settings, compare
-from nightsight.compare.statistics import Floats
 from nightsight.compare.steps import EQUAL_HOST, FASTEST, evidence
+from nightsight.intervals import Floats
 from nightsight.model.compare import Comparison, Measures, Noise, Pace
 from tests.measured import run
 

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from nightsight.history import HistoryRows, levels, trends
 from nightsight.history.levels import LEAST_NIGHTS, changes
+from nightsight.intervals import Floats
 from nightsight.model.compare import AcceptedChange
-from nightsight.model.history import Floats, off_level
+from nightsight.model.history import off_level
 from nightsight.model.report import Conditions
 from tests.nights import FIRST, STEP, measures, nights, of, row, step_at
 

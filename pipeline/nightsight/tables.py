@@ -18,6 +18,8 @@ import pyarrow as pa
 
 from nightsight.intervals import Flags, Ints, in_order, innermost, outer
 
+Frame = pd.DataFrame
+
 INT: Final = "int64"
 NULLABLE: Final = "int64[pyarrow]"
 TEXT: Final = "category"

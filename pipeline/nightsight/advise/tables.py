@@ -11,8 +11,8 @@ from nightsight.model.report import Result, find
 from nightsight.results.causes import REPLAY
 from nightsight.results.entry import Entry
 from nightsight.results.gpu_time import GPU_TIME
+from nightsight.tables import Frame
 
-Frame = pd.DataFrame
 REPLAY_COLUMNS: Final = tuple(column.name for column in REPLAY.columns if not column.is_optional)
 """The columns of the result `replay` that all reports have."""
 

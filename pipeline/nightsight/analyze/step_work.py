@@ -17,11 +17,9 @@ from nightsight.events.names import GRAPH, api_names
 from nightsight.events.operators import launching_operators, nested_operators
 from nightsight.events.ranges import repetitions
 from nightsight.events.timeline import Timeline
-from nightsight.intervals import Ints, last_started
+from nightsight.intervals import Floats, Ints, last_started
 from nightsight.results.steps import STEP_WORK
 from nightsight.tables import categorical, renamed
-
-Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 # sums of names by repetition up to which a table of all of them is the quickest
 _DENSE: Final = 4_000_000

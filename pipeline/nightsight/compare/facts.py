@@ -5,7 +5,8 @@ from typing import Final, Literal
 
 import numpy as np
 
-from nightsight.compare.statistics import LEAST_RUNS, Floats
+from nightsight.compare.statistics import LEAST_RUNS
+from nightsight.intervals import Floats
 from nightsight.model.compare import COUNTS, GRAPH_LAUNCHES, LAUNCHES, MEMSETS, WITHIN_GPU, unit_of
 
 Fact = Literal["", "equal", "more", "fewer"]

@@ -7,14 +7,13 @@ noisy kernels usually are, so each variance is shrunk towards the typical one of
 """
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pandas as pd
 from scipy.special import comb, digamma, polygamma, stdtr, stdtrit
 
-Floats = np.ndarray[Any, np.dtype[np.float64]]
-Flags = np.ndarray[Any, np.dtype[np.bool_]]
+from nightsight.intervals import Flags, Floats
 
 LEAST_RUNS: Final = 3
 """The least number of runs per side; with fewer, nothing is tested."""

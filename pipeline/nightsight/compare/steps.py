@@ -14,7 +14,8 @@ from typing import Final, NamedTuple
 import numpy as np
 from scipy.special import stdtrit
 
-from nightsight.compare.statistics import LEAST_RUNS, Floats
+from nightsight.compare.statistics import LEAST_RUNS
+from nightsight.intervals import Floats
 from nightsight.model.compare import STEP, Measures
 
 MEDIANS: Final = "by its medians"

@@ -12,14 +12,13 @@ from nightsight.compare.settings import Settings
 from nightsight.compare.statistics import (
     LEAST_RUNS,
     Effects,
-    Flags,
-    Floats,
     benjamini_hochberg,
     effects,
     holm,
     one_sided,
 )
 from nightsight.compare.steps import ESTIMATES, Estimate, Evidence, evidence
+from nightsight.intervals import Flags, Floats
 from nightsight.model.compare import COUNTS, LAUNCHES, STEP, UNPROFILED, Measures, unit_of
 
 # the resolution of nsys's clock on a GPU

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from nightsight import robust
-from nightsight.model.history import LEAST_PCT, Floats, off_level
+from nightsight.intervals import Floats
+from nightsight.model.history import LEAST_PCT, off_level
 
 try:
     import ruptures

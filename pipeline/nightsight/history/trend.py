@@ -20,13 +20,13 @@ from nightsight.events.kernel_names import base_name
 from nightsight.history.levels import NIGHTS, changes, rule
 from nightsight.history.rows import HistoryRow, stored_name
 from nightsight.history.store import HistoryRows
+from nightsight.intervals import Floats
 from nightsight.model.compare import GATE, AcceptedChange
 from nightsight.model.history import (
     LEAST_PCT,
     TOGETHER,
     Cause,
     Event,
-    Floats,
     Key,
     LevelChange,
     Night,

@@ -12,14 +12,13 @@ from dataclasses import asdict, dataclass, field
 from typing import Final, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from nightsight import robust
+from nightsight.intervals import Floats
 from nightsight.model.compare import unit_of
 from nightsight.model.report import ARGUMENTS, Conditions, Environment
 from nightsight.units import heading, split
 
-Floats = npt.NDArray[np.float64]
 State = Literal["suspect", "confirmed", "accepted", "recovered", "ended"]
 """suspect: the last one or two nights deviate. confirmed: at least three do, and nobody accepted it. accepted: in the
 settings, with a reason. recovered: a later change restored the previous level. ended: it was confirmed, and its epoch

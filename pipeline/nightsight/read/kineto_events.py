@@ -18,9 +18,8 @@ import pyarrow as pa
 from nightsight.errors import CaptureError
 from nightsight.model.report import Finding
 from nightsight.read.chrome import EXPORT
-from nightsight.tables import categorical
+from nightsight.tables import Frame, categorical
 
-Frame = pd.DataFrame
 Fields = Mapping[str, Any]
 Rows = Sequence[Fields]
 Values = np.ndarray[Any, Any]

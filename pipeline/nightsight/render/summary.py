@@ -9,8 +9,9 @@ import pandas as pd
 
 from nightsight.events.engine import ENGINE_STEP
 from nightsight.events.window import MEASURED_RANGE
+from nightsight.intervals import Floats
 from nightsight.model.report import Benchmark, Report
-from nightsight.render.table.view import Floats, floats
+from nightsight.render.table.view import floats
 from nightsight.results.gpu import CUDA_GPU_KERN_SUM
 from nightsight.results.gpu_time import GPU_TIME
 from nightsight.results.launches import LAUNCH_BOUND

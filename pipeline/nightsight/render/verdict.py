@@ -21,10 +21,9 @@ from nightsight.results.ncu import NCU_KERNELS, NCU_LIMITS
 from nightsight.results.operators import CPU_OPS
 from nightsight.results.rules import RULE, RULES, WORTH_PCT
 from nightsight.results.steps import OPERATORS, STEP_PARTS
+from nightsight.tables import Frame
 from nightsight.texts import excerpt, middle_cut, printable
 from nightsight.units import format_value
-
-Frame = pd.DataFrame
 
 _LONG: Final = 90
 _LONGEST: Final = 160

@@ -12,7 +12,7 @@ from typing import Final
 from nightsight.errors import MissingTable, UsageError
 from nightsight.model.report import Profile
 from nightsight.stats.calls import cuda_api_sum, cuda_api_trace, osrt_sum
-from nightsight.stats.events import Frame, Joins, NameColumn, Options, StatsEvents
+from nightsight.stats.events import Joins, NameColumn, Options, StatsEvents
 from nightsight.stats.gpu import (
     cuda_api_gpu_sum,
     cuda_gpu_kern_gb_sum,
@@ -36,7 +36,7 @@ from nightsight.stats.text import time_unit, write_stats
 from nightsight.stats.unified_memory import um_cpu_page_faults_sum, um_sum, um_total_sum
 from nightsight.stats.window import narrowed, range_window, time_window
 from nightsight.system.parallel import thread_map
-from nightsight.tables import AS_RECORDED, DETAILS
+from nightsight.tables import AS_RECORDED, DETAILS, Frame
 from nightsight.texts import did_you_mean
 
 __all__ = [

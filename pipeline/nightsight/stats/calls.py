@@ -2,9 +2,9 @@
 
 import pandas as pd
 
-from nightsight.stats.events import Frame, StatsEvents
+from nightsight.stats.events import StatsEvents
 from nightsight.stats.summary import api_names, time_table
-from nightsight.tables import duration
+from nightsight.tables import Frame, duration
 
 
 def cuda_api_sum(events: StatsEvents) -> Frame:

@@ -10,9 +10,8 @@ from nightsight.errors import CaptureError
 from nightsight.intervals import Ints, contained
 from nightsight.model.report import Profile
 from nightsight.system.parallel import memoize
-from nightsight.tables import categorical, duration, levels
+from nightsight.tables import Frame, categorical, duration, levels
 
-Frame = pd.DataFrame
 NameColumn = Literal["name", "short_name", "mangled_name"]
 
 _BOUNDS: Final = ("start_ns", "end_ns")

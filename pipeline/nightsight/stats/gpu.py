@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from nightsight.events.names import operation_names
-from nightsight.stats.events import Frame, StatsEvents
+from nightsight.stats.events import StatsEvents
 from nightsight.stats.summary import (
     api_names,
     concatenated,
@@ -17,7 +17,7 @@ from nightsight.stats.summary import (
     throughput,
     time_table,
 )
-from nightsight.tables import NULLABLE, duration
+from nightsight.tables import NULLABLE, Frame, duration
 
 _SIZES: Final = {
     "total": "Total_bytes",

@@ -8,9 +8,9 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from nightsight.stats.events import Frame, StatsEvents
+from nightsight.stats.events import StatsEvents
 from nightsight.stats.summary import api_names, dimensions, group_by, rounded_once, statistics
-from nightsight.tables import NULLABLE, duration
+from nightsight.tables import NULLABLE, Frame, duration
 
 _STATISTICS: Final = {"avg": "Avg", "med": "Med", "min": "Min", "max": "Max", "stddev": "StdDev"}
 _KEYS: Final = ["PID", "TID", "DevId", "API Name", "Kernel Name"]

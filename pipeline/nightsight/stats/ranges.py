@@ -6,9 +6,9 @@ import numpy as np
 import pandas as pd
 
 from nightsight.intervals import Ints
-from nightsight.stats.events import Frame, StatsEvents, full_names, nested
+from nightsight.stats.events import StatsEvents, full_names, nested
 from nightsight.stats.summary import distinct_counts, group_by, statistics, time_table
-from nightsight.tables import NULLABLE, PUSH_POP, START_END, duration
+from nightsight.tables import NULLABLE, PUSH_POP, START_END, Frame, duration
 
 _PROJECTION: Final = {
     "total": "Total Proj Time_ns",

@@ -10,9 +10,7 @@ import pandas as pd
 from pandas.api.types import union_categoricals
 
 from nightsight.intervals import Ints
-from nightsight.tables import STATISTICS, nullable_integers, renamed
-
-Frame = pd.DataFrame
+from nightsight.tables import STATISTICS, Frame, nullable_integers, renamed
 
 _TIMES: Final = {
     "pct": "Time_pct",

@@ -13,9 +13,9 @@ import pyarrow.compute as pc
 
 from nightsight.errors import UsageError
 from nightsight.stats.summary import rounded_once
+from nightsight.tables import Frame
 from nightsight.units import split
 
-Frame = pd.DataFrame
 Texts = list[str]
 
 # unit of time: its name in headers, the factor from ns (NVIDIA multiplies; division rounds differently), its decimals

@@ -5,9 +5,9 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from nightsight.stats.events import Frame, StatsEvents
+from nightsight.stats.events import StatsEvents
 from nightsight.stats.summary import throughput
-from nightsight.tables import NULLABLE, duration
+from nightsight.tables import NULLABLE, Frame, duration
 
 _TO_HOST: Final = "Unified Device-to-Host"
 _TO_DEVICE: Final = "Unified Host-to-Device"

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nightsight.analyze.causes.model import BYPASS, ENGINE, NEVER, PASS, STREAM, TRANSFER, Floats, Model, is_bypassed
-from nightsight.intervals import Flags, Ints
+from nightsight.analyze.causes.model import BYPASS, ENGINE, NEVER, PASS, STREAM, TRANSFER, Model, is_bypassed
+from nightsight.intervals import Flags, Floats, Ints
 from nightsight.system.parallel import memoize
 
 

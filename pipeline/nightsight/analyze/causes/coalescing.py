@@ -13,12 +13,12 @@ import numpy as np
 import pandas as pd
 
 from nightsight.analyze.causes.graph import TO_HOST
-from nightsight.analyze.causes.model import LAUNCH, Floats
+from nightsight.analyze.causes.model import LAUNCH
 from nightsight.analyze.causes.scene import Scene
 from nightsight.events.communication import communication
 from nightsight.events.kernel_kinds import kind_of
 from nightsight.events.timeline import operation_column, positions
-from nightsight.intervals import Flags, Ints
+from nightsight.intervals import Flags, Floats, Ints
 from nightsight.tables import are_named
 from nightsight.units import format_value
 

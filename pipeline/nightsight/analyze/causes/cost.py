@@ -12,12 +12,12 @@ import numpy as np
 import pandas as pd
 
 from nightsight.analyze.causes.graph import CallNodes
-from nightsight.analyze.causes.model import BEGIN, CALL, LAUNCH, Floats, Model
+from nightsight.analyze.causes.model import BEGIN, CALL, LAUNCH, Model
 from nightsight.events.loops import timed_step
 from nightsight.events.names import LAUNCHES, OTHERS, call_kinds
 from nightsight.events.timeline import Timeline, positions
 from nightsight.events.window import Window
-from nightsight.intervals import Flags, Ints
+from nightsight.intervals import Flags, Floats, Ints
 from nightsight.model.report import TORCH_PROFILER, Profile
 
 # nsys adds time to each call that submits work to the GPU, and to the host code after it: in all, about this many times

@@ -17,7 +17,7 @@ import pandas as pd
 from nightsight.analyze.causes.graph import CallNodes, Graph, OperationNodes, build_graph
 from nightsight.events.timeline import Timeline, positions
 from nightsight.events.window import Window
-from nightsight.intervals import Flags, Ints
+from nightsight.intervals import Flags, Floats, Ints
 from nightsight.results.categories import IDLE, SYNC
 from nightsight.system.parallel import memoize
 
@@ -45,8 +45,6 @@ NEVER: Final = -1e18
 _NOTHING: Final = -1
 _BEFORE_STRETCH: Final = -2
 _NO_BYPASS: Final = -3
-
-Floats = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 
 
 @dataclass(frozen=True, eq=False)

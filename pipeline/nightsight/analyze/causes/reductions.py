@@ -12,12 +12,12 @@ from typing import Final, NamedTuple
 import numpy as np
 import pandas as pd
 
-from nightsight.analyze.causes.model import LAUNCH, TRANSFER, Floats
+from nightsight.analyze.causes.model import LAUNCH, TRANSFER
 from nightsight.analyze.causes.scene import Scene
 from nightsight.events.communication import communication
 from nightsight.events.kernel_labels import FOREACH, family_of
 from nightsight.events.timeline import positions
-from nightsight.intervals import Ints
+from nightsight.intervals import Floats, Ints
 from nightsight.tables import are_named
 
 # `stored: a to b`: with a and with b, the first findings of the stored captures are the same (docs/causes.md)

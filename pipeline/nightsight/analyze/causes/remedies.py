@@ -27,7 +27,6 @@ from nightsight.analyze.causes.model import (
     OTHER,
     STREAM,
     TRANSFER,
-    Floats,
     unblocked_ns,
 )
 from nightsight.analyze.causes.path import HostCode, first_runs, loads_code
@@ -42,7 +41,7 @@ from nightsight.events.loops import UNNAMED, loops_of
 from nightsight.events.peaks import published
 from nightsight.events.ranges import general_paths, nested_ranges
 from nightsight.events.timeline import Timeline, of_capture, operation_column, positions
-from nightsight.intervals import Flags, Ints, Spans, covered, union, without
+from nightsight.intervals import Flags, Floats, Ints, Spans, covered, union, without
 from nightsight.results.categories import ALLOCATION, BLOCKING_COPY, HOST, IDLE, MODULE, SYNC
 from nightsight.results.rules import KERNEL_WORDS, RULE
 from nightsight.system.parallel import memoize

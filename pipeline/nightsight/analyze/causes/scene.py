@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from nightsight.analyze.causes.cost import cost_of
-from nightsight.analyze.causes.model import AWAIT, BEGIN, CALL, NEVER, Floats, Model, build_model
+from nightsight.analyze.causes.model import AWAIT, BEGIN, CALL, NEVER, Model, build_model
 from nightsight.analyze.causes.path import HostCode, cut_at_ranges
 from nightsight.analyze.ranges.callers import OUTSIDE
 from nightsight.analyze.ranges.owners import owners_at
@@ -16,7 +16,7 @@ from nightsight.events.communication import called_by_rank
 from nightsight.events.ranges import general_paths, nested_ranges
 from nightsight.events.timeline import Timeline, positions
 from nightsight.events.unseen import graph_captures, pauses
-from nightsight.intervals import Flags, Ints, covered, union_of
+from nightsight.intervals import Flags, Floats, Ints, covered, union_of
 
 # `stored: a to b`: with a and with b, the first findings of the stored captures are the same (docs/causes.md)
 

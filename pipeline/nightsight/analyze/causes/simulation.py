@@ -23,7 +23,7 @@ from nightsight.analyze.causes.cost import (
     timed_ns,
 )
 from nightsight.analyze.causes.functions import Code, function_in, waits_in
-from nightsight.analyze.causes.model import CALL, FEWEST, Floats, Model
+from nightsight.analyze.causes.model import CALL, FEWEST, Model
 from nightsight.analyze.causes.remedies import Remedy, remedies, request_waits, temporary_costs
 from nightsight.analyze.causes.scene import Scene
 from nightsight.analyze.causes.stretches import replay_stretch
@@ -31,7 +31,7 @@ from nightsight.analyze.no_work import next_to_none
 from nightsight.analyze.unseen_work import MOST_CAPTURING, MOST_UNSEEN, capturing_share, unseen_share
 from nightsight.events.frameworks import framework_of
 from nightsight.events.timeline import Timeline
-from nightsight.intervals import Flags
+from nightsight.intervals import Flags, Floats
 from nightsight.results.causes import PROFILER_COST, REPLAY, WHAT_IF
 from nightsight.results.rules import RULE
 from nightsight.system.parallel import memoize

@@ -5,7 +5,7 @@ starts on an idle GPU, including API time. Queue time is spent behind earlier wo
 busy with it.
 """
 
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -13,7 +13,7 @@ import pandas as pd
 from nightsight.analyze.analysis import Analysis, Table
 from nightsight.analyze.split import CauseCalls, causing_calls, clock_notes, devices_at_work, idle_causes, time_split
 from nightsight.events.timeline import Operations, Timeline, busy_spans, of_capture, operation_column, positions
-from nightsight.intervals import Flags, Ints, depth, divided, gaps, in_order, last_started, open_time, union
+from nightsight.intervals import Flags, Floats, Ints, depth, divided, gaps, in_order, last_started, open_time, union
 from nightsight.results.categories import IDLE, LAUNCH, SYNC
 from nightsight.results.launches import IN_FLIGHT, LAUNCH_BOUND, LAUNCH_PHASES
 from nightsight.system.parallel import memoize
@@ -24,7 +24,6 @@ QUEUE: Final = "queue time (no overhead)"
 POINTS: Final = 500
 
 _NONE: Final = np.empty(0, dtype=np.int64)
-Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 
 class _SubmittedWork(NamedTuple):

@@ -26,10 +26,8 @@ from nightsight.intervals import Flags, Ints
 from nightsight.results.ncu import NCU_ROOFLINE
 from nightsight.results.operator_roofline import OPERATOR_ROOFLINE, OPERATOR_ROOFS
 from nightsight.system.parallel import memoize
-from nightsight.tables import are_named
+from nightsight.tables import Frame, are_named
 from nightsight.units import format_value
-
-Frame = pd.DataFrame
 
 _CALL: Final = ["name", "shapes", "types", "inputs", "strides"]
 _SHOWN: Final = ["device", "gpu", "name", "shapes", "types", "kind", "is_product", "work_flop", "data_bytes"]

@@ -10,8 +10,7 @@ import pandas as pd
 
 from nightsight.analyze.replay.metrics import OPERATIONS, THREAD_OPCODES, figures_of, parts
 from nightsight.events.timeline import Timeline
-
-Frame = pd.DataFrame
+from nightsight.tables import Frame
 
 # for a range or graph, ncu counts executed instructions of threads by opcode only
 _OPCODES: Final = {"FP64": {"DADD": 1, "DMUL": 1, "DFMA": 2}, "FP32": {"FADD": 1, "FMUL": 1, "FFMA": 2}}

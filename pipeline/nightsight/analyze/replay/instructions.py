@@ -11,8 +11,6 @@ from nightsight.analyze.replay.metrics import OPCODES, parts
 from nightsight.events.timeline import Timeline
 from nightsight.results.ncu import NCU_INSTRUCTIONS
 
-Frame = pd.DataFrame
-
 # the first match counts; a leading U is the uniform datapath
 _KINDS: Final = {
     "tensor": r"[BDHIOQ]MMA|[BHIQ]GMMA|UTC\w*MMA",

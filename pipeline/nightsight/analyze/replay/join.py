@@ -18,9 +18,7 @@ from nightsight.events.timeline import Timeline
 from nightsight.intervals import Ints
 from nightsight.results.ncu import NCU_MATCH
 from nightsight.system.parallel import memoize
-from nightsight.tables import SHAPE, duration, renamed
-
-Frame = pd.DataFrame
+from nightsight.tables import SHAPE, Frame, duration, renamed
 
 _GROUP: Final = ["name", *SHAPE]
 _TIMED: Final = ["group", "row", "time", "device"]

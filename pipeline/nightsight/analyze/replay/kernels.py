@@ -11,10 +11,8 @@ from nightsight.analyze.replay.metrics import KERNEL, figures_of
 from nightsight.events.timeline import Timeline
 from nightsight.results.ncu import NCU_KERNELS
 from nightsight.system.parallel import memoize
-from nightsight.tables import nullable_integers
+from nightsight.tables import Frame, nullable_integers
 from nightsight.units import heading
-
-Frame = pd.DataFrame
 
 _LIMITS: Final = {
     "limit_registers": "registers",

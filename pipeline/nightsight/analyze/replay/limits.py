@@ -19,14 +19,13 @@ from nightsight.analyze.replay.roofline import ncu_roofline, ncu_roofs
 from nightsight.events.kernel_kinds import is_named_product
 from nightsight.events.peaks import MEMORIES, OF_TENSOR_PEAK
 from nightsight.events.timeline import Timeline
-from nightsight.intervals import Flags
+from nightsight.intervals import Flags, Floats
 from nightsight.results.ncu import NCU_LIMITS
 from nightsight.system.parallel import memoize
+from nightsight.tables import Frame
 
 __all__ = ["ANALYSES", "MEMORIES", "ncu_limits"]
 
-Frame = pd.DataFrame
-Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 # at or above this utilization, a unit is practically at its peak: ncu's own rules use the same limit
 _AT_ROOF_PCT: Final = 80.0

@@ -11,8 +11,7 @@ import pandas as pd
 
 from nightsight.events.timeline import Timeline
 from nightsight.system.parallel import memoize
-
-Frame = pd.DataFrame
+from nightsight.tables import Frame
 
 _SOL: Final = "avg.pct_of_peak_sustained_elapsed"
 _ACTIVE: Final = "avg.pct_of_peak_sustained_active"

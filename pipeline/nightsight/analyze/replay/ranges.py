@@ -12,9 +12,7 @@ import pandas as pd
 from nightsight.analyze.ranges.owners import operation_owners
 from nightsight.events.ranges import nested_ranges, without_numbers
 from nightsight.events.timeline import Timeline
-from nightsight.tables import renamed
-
-Frame = pd.DataFrame
+from nightsight.tables import Frame, renamed
 
 PART: Final = ["group", "part"]
 """The key that joins replays and timeline: number of the kernel (name, grid, block), and range path if it matters."""

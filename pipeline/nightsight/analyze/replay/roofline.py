@@ -14,8 +14,7 @@ from nightsight.events.peaks import published
 from nightsight.events.timeline import Timeline
 from nightsight.results.ncu import NCU_ROOFLINE, NCU_ROOFS
 from nightsight.system.parallel import memoize
-
-Frame = pd.DataFrame
+from nightsight.tables import Frame
 
 _PEAKS: Final = {"FP64": ("dfma_peak", 2), "FP32": ("ffma_peak", 2), "FP16": ("hfma_peak", 4)}
 _MEMORIES: Final = {"DRAM": ("dram_bytes_per_cycle", "dram_hz"), "L2": ("l2_bytes_per_cycle", "l2_hz")}

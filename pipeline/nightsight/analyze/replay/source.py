@@ -2,16 +2,12 @@
 
 from typing import Final
 
-import pandas as pd
-
 from nightsight.analyze.analysis import Analysis, Table
 from nightsight.analyze.replay.join import in_order, replays
 from nightsight.analyze.replay.stalls import in_words
 from nightsight.events.timeline import Timeline
 from nightsight.results.ncu import NCU_SOURCE
-from nightsight.tables import aggregate
-
-Frame = pd.DataFrame
+from nightsight.tables import Frame, aggregate
 
 _MOST: Final = 10
 # instructions without a line differ by their address

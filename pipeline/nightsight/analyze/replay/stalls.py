@@ -9,8 +9,7 @@ from nightsight.analyze.replay.join import in_order, replays
 from nightsight.analyze.replay.metrics import STALLS, matching
 from nightsight.events.timeline import Timeline
 from nightsight.results.ncu import NCU_STALLS
-
-Frame = pd.DataFrame
+from nightsight.tables import Frame
 
 _MOST: Final = 5
 # not a stall: the warp issued an instruction

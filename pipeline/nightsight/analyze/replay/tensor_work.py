@@ -12,8 +12,7 @@ import pandas as pd
 from nightsight.analyze.replay.metrics import OPCODES_IN_FULL, TENSOR, figures_of, matching, parts
 from nightsight.events.timeline import Timeline
 from nightsight.system.parallel import memoize
-
-Frame = pd.DataFrame
+from nightsight.tables import Frame
 
 _KEYS: Final = ["launch", "type"]
 _PEAK: Final = ".peak_sustained"

@@ -23,10 +23,9 @@ from nightsight.model.report import Environment, Profile
 from nightsight.read.ncu.labels import LABELS
 from nightsight.read.ncu.model import METRIC_COLUMNS, file_names_only, in_base_units, ncu_profile, range_path
 from nightsight.read.ncu.numbers import numbers_and_words
-from nightsight.tables import SHAPE, TABLES
+from nightsight.tables import SHAPE, TABLES, Frame
 from nightsight.texts import without_private
 
-Frame = pd.DataFrame
 Rows = list[list[str]]
 
 # recognizes such a file; also a file with only messages of ncu, which the error then quotes

@@ -9,9 +9,8 @@ import pandas as pd
 
 from nightsight.read.ncu.dump import EXECUTED, SAMPLES, STALLED
 from nightsight.read.ncu.model import clean
-from nightsight.tables import NULLABLE, TABLES
+from nightsight.tables import NULLABLE, TABLES, Frame
 
-Frame = pd.DataFrame
 Values = np.ndarray[Any, Any]
 
 # states that are not stalls: `selected` warps issued an instruction; `_not_issued` metrics count parts of other metrics

@@ -10,9 +10,7 @@ import pandas as pd
 
 from nightsight.model.report import Environment, Profile
 from nightsight.read.vocabulary import list_gpus
-from nightsight.tables import TABLES, conform, empty, nullable_integers
-
-Frame = pd.DataFrame
+from nightsight.tables import TABLES, Frame, conform, empty, nullable_integers
 
 METRIC_COLUMNS: Final = list(TABLES["kernel_metrics"])
 _PREFIXES: Final = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}

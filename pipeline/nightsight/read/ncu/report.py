@@ -8,17 +8,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-import pandas as pd
-
 from nightsight.errors import CaptureError
 from nightsight.model.report import Profile
 from nightsight.read.ncu.blocks import Launch, read_blocks
 from nightsight.read.ncu.library import Dump, dump
 from nightsight.read.ncu.lines import instructions
 from nightsight.read.ncu.model import METRIC_COLUMNS, clean, in_base_units, ncu_profile, plain_message, range_path
-from nightsight.tables import SHAPE, TABLES
-
-Frame = pd.DataFrame
+from nightsight.tables import SHAPE, TABLES, Frame
 
 _KINDS: Final = {1: "info", 2: "optimization", 3: "warning", 4: "error"}
 _SPEEDUPS: Final = {1: "local", 2: "global"}

@@ -9,7 +9,7 @@ import pandas as pd
 from nightsight.errors import CaptureError
 from nightsight.model.report import Finding
 from nightsight.read.sqlite import Database
-from nightsight.tables import AS_RECORDED, Details, categorical
+from nightsight.tables import AS_RECORDED, Details, Frame, categorical
 
 KERNEL: Final = "CUPTI_ACTIVITY_KIND_KERNEL"
 RUNTIME: Final = "CUPTI_ACTIVITY_KIND_RUNTIME"
@@ -36,7 +36,6 @@ _ON_STREAM: Final = {
     "correlation": "correlationId",
 }
 
-Frame = pd.DataFrame
 
 _CAPTURE_AGAIN: Final = "Capture again. If it happens again, the profiler lost or mixed up events."
 _EXPORT_AGAIN: Final = "Export the report again: nsys export --type sqlite --force-overwrite=true REPORT.nsys-rep"

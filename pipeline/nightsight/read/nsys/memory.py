@@ -8,7 +8,7 @@ import pandas as pd
 
 from nightsight.read.nsys.export import RUNTIME, Export
 from nightsight.read.vocabulary import MEMORY_KINDS, label
-from nightsight.tables import are_named, categorical, empty, renamed
+from nightsight.tables import Frame, are_named, categorical, empty, renamed
 from nightsight.texts import without_private
 
 USAGE: Final = "CUDA_GPU_MEMORY_USAGE_EVENTS"
@@ -30,8 +30,6 @@ _UNIT: Final = re.compile(r".*\[(.*)\]$", re.DOTALL)
 _SUMMED: Final = re.compile(r"Warp.* \[Avg\]$")
 _CUDA: Final = r"libcu(?:pti|da|dart)\.so"
 _PYTHON: Final = r"\.py$"
-
-Frame = pd.DataFrame
 
 
 def memory_usage(export: Export) -> Frame:

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from nightsight.read.nsys.export import Export
-from nightsight.tables import NULLABLE, nullable_integers
+from nightsight.tables import NULLABLE, Frame, nullable_integers
 
 NCCL: Final = "NCCL"
 """The domain of these ranges."""
@@ -33,8 +33,6 @@ _IN_PARTS: Final = ("reduce_scatter", "all_to_all")
 _GROUP, _BYTES, _SIZE, _RANK = "NCCL communicator ID", "Message size [bytes]", "No. of ranks", "Rank"
 _PEER: Final = "Peer rank"
 _LARGEST: Final = 1 << 62
-
-Frame = pd.DataFrame
 
 
 def nccl_tables(export: Export, source: str, ranges: Frame) -> dict[str, Frame]:

@@ -14,7 +14,7 @@ from nightsight.read.nsys.names import OF_HOOK, ParsedNames, cost_of_names, fold
 from nightsight.read.nsys.nccl import NCCL, nccl_tables
 from nightsight.read.nsys.samples import SAMPLES, python_samples
 from nightsight.read.vocabulary import CATEGORY_NAMES, DOMAIN_CREATE, EVENTS, MARKS, RANGE_STYLES, label
-from nightsight.tables import MODULE, NULLABLE, PUSH_POP
+from nightsight.tables import MODULE, NULLABLE, PUSH_POP, Frame
 
 NVTX: Final = "NVTX_EVENTS"
 _COLUMNS: Final = {
@@ -28,8 +28,6 @@ _COLUMNS: Final = {
     "category_id": "category",
 }
 _NULLABLE: Final = ("end_ns", "text_id", "end_thread", "domain_id", "category_id")
-
-Frame = pd.DataFrame
 
 
 def ranges_and_marks(export: Export) -> dict[str, Frame]:

@@ -11,7 +11,7 @@ from nightsight.events.stacks import framed, joined
 from nightsight.model.report import Finding
 from nightsight.read.frames import frame_name, is_internal
 from nightsight.read.nsys.export import Export
-from nightsight.tables import categorical
+from nightsight.tables import Frame, categorical
 
 SAMPLES: Final = "Python Periodic Sampling"
 """The domain of these marks, and the key of their stacks."""
@@ -21,7 +21,6 @@ _FRAME: Final = ("Function", "File", "Line")
 _LARGEST: Final = 1 << 53
 _MANY: Final = 0.1
 
-Frame = pd.DataFrame
 Values = np.ndarray[Any, Any]
 
 

@@ -36,6 +36,7 @@ from nightsight.tables import (
     OF_REPLAY,
     RESOURCES,
     Details,
+    Frame,
     conform,
     detail_columns,
     empty,
@@ -68,8 +69,6 @@ _KERNEL_DETAILS: Final = {
 }
 _KERNEL_NAMES: Final = {"short_name": "shortName", "mangled_name": "mangledName"}
 _NULLABLE_DETAILS: Final = ("graph_node", "green_context", "mangled_name_id", *RESOURCES)
-
-Frame = pd.DataFrame
 
 
 def read_nsys(path: Path, *, details: Details = True) -> Profile:

@@ -17,10 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nightsight.events.launches import launching_calls
-from nightsight.intervals import Ints
+from nightsight.intervals import Floats, Ints
 from nightsight.model.report import Profile
 from nightsight.render.export.rows import Text, blocks, digits, join, one_text, strings, take, where
-from nightsight.render.table.view import Floats
 from nightsight.render.tracks import (
     ON_THREADS,
     OS_CALLS,

@@ -6,8 +6,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nightsight.intervals import Flags, Ints
-from nightsight.render.table.view import Floats
+from nightsight.intervals import Flags, Floats, Ints
 
 Text = Any
 """An Arrow array of text, or one text for all rows."""

@@ -9,10 +9,10 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from nightsight.render.table.view import Floats, floats
+from nightsight.intervals import Floats
+from nightsight.render.table.view import floats
+from nightsight.tables import Frame
 from nightsight.units import Scale, scale_for
-
-Frame = pd.DataFrame
 
 HIGHEST: Final = 1e18
 """Above any finite_floats time (ns) or size (bytes); sums and products of it stay finite."""

@@ -9,9 +9,10 @@ from typing import Any, ClassVar, Final
 import numpy as np
 import pandas as pd
 
+from nightsight.intervals import Floats
 from nightsight.render.figure.axes import Tick
 from nightsight.render.figure.plot import MIX_COLORS, Circle, Dot, LegendEntry, Line, Picture, Plot, Rect
-from nightsight.render.table.view import Floats, floats, share_of
+from nightsight.render.table.view import floats, share_of
 from nightsight.units import format_value, scale_for
 
 _LEAST_NAMED: Final = 1.0  # percent

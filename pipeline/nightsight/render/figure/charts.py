@@ -31,9 +31,9 @@ from nightsight.results.operator_roofline import OPERATOR_ROOFLINE, OPERATOR_ROO
 from nightsight.results.program import MEMORY_OVER_TIME, MEMORY_USAGE
 from nightsight.results.ranks import RANK_STEPS, RANKS
 from nightsight.results.steps import STEP_PARTS, STEP_SPLIT, STEP_TIMES, WHOLE_STEP
+from nightsight.tables import Frame
 from nightsight.units import heading
 
-Frame = pd.DataFrame
 _MAX_KERNELS: Final = 12
 
 _BUSY_SHARE: Final = CurveKind(

@@ -7,6 +7,7 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
+from nightsight.intervals import Floats
 from nightsight.model.report import gpu_name
 from nightsight.render.figure.axes import Tick, finite_rows, level_ticks, percent, time_ticks
 from nightsight.render.figure.plot import (
@@ -22,7 +23,7 @@ from nightsight.render.figure.plot import (
     grid,
     with_shared_axis,
 )
-from nightsight.render.table.view import Floats, omission, short_text
+from nightsight.render.table.view import omission, short_text
 from nightsight.results.entry import Entry
 from nightsight.units import scale_for
 

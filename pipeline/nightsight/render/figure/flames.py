@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-import pandas as pd
-
 from nightsight.events.stacks import of_library, split
 from nightsight.model.report import gpu_name
 from nightsight.render.figure.axes import finite_floats
@@ -17,10 +15,9 @@ from nightsight.render.figure.boxes import LINE, Box, Boxes, Tree
 from nightsight.render.figure.plot import LegendEntry
 from nightsight.render.figure.shares import CAUSE_COLORS
 from nightsight.render.table.view import counted, share_of, short_text
+from nightsight.tables import Frame
 from nightsight.texts import printable
 from nightsight.units import format_value
-
-Frame = pd.DataFrame
 
 _NEEDED: Final = ("device", "cause", "time_ns", "stack")
 _MAX_TREES: Final = 4

@@ -10,9 +10,10 @@ from typing import ClassVar, Final
 import numpy as np
 import pandas as pd
 
+from nightsight.intervals import Floats
 from nightsight.render.figure.axes import Tick, finite_floats, finite_rows, step_ticks
 from nightsight.render.figure.plot import GRID, LegendEntry, Picture
-from nightsight.render.table.view import Floats, counted, omission
+from nightsight.render.table.view import counted, omission
 from nightsight.results.categories import COMMUNICATION
 from nightsight.results.steps import STEP_CATEGORIES
 from nightsight.units import format_value

@@ -5,16 +5,14 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import pandas as pd
 
 from nightsight.model.report import gpu_name
 from nightsight.render.figure.axes import LogAxis, finite_rows, level_ticks, log_axis, round_text
 from nightsight.render.figure.plot import Dot, Line, Panels, Plot, Rect, Text, grid, with_shared_axis
 from nightsight.render.table.view import counted, omission, short_text
 from nightsight.results.entry import Entry
+from nightsight.tables import Frame
 from nightsight.units import format_value, split
-
-Frame = pd.DataFrame
 
 MAX_PANELS: Final = 16
 _MANY: Final = 4

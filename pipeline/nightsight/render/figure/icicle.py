@@ -18,9 +18,9 @@ from nightsight.render.figure.shares import CAUSE_COLORS, keys_of
 from nightsight.render.table.view import counted, share_of, short_text
 from nightsight.results.categories import UNSEEN
 from nightsight.results.steps import OPERATORS, OTHER_PARTS
+from nightsight.tables import Frame
 from nightsight.units import format_value
 
-Frame = pd.DataFrame
 _Row = Mapping[Hashable, Any]
 
 _NEEDED: Final = ("device", "step", "steps", "path", "group", "category", "family", "name", "time_ns", "count")

@@ -17,9 +17,9 @@ from nightsight.render.figure.axes import LogAxis, Tick, vertical
 from nightsight.render.figure.plot import Dot, LegendEntry, Line, LogPlane, Plane, Plot, Point, Text, grid, marker
 from nightsight.render.table.replayed import number_of
 from nightsight.render.table.view import counted, floats, omission, short_text
+from nightsight.tables import Frame
 from nightsight.units import SCALES, arithmetic, format_value
 
-Frame = pd.DataFrame
 _Anchor = tuple[Dot, float, float]  # a dot, and an offset from it in pixels
 _Roof = tuple[Line, Text]
 

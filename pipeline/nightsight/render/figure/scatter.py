@@ -6,15 +6,12 @@ from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
-import pandas as pd
 
 from nightsight.render.figure.axes import LogAxis, finite_floats, finite_rows, log_axis, vertical
 from nightsight.render.figure.plot import Dot, LegendEntry, Line, LogPlane, Plane, Plot, Point, Text, grid, marker
 from nightsight.render.table.view import counted, short_text
-from nightsight.tables import aggregate
+from nightsight.tables import Frame, aggregate
 from nightsight.units import format_value
-
-Frame = pd.DataFrame
 
 _NUMBERS: Final = {"count": "count", "total_bytes": "total", "total_ns": "time", "rate_bytes_per_s": "rate"}
 _MARGIN: Final = 0.15  # decades

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import ClassVar, Final
 
 import numpy as np
-import pandas as pd
 
 from nightsight.model.report import gpu_name
 from nightsight.render.figure.axes import finite_floats
@@ -31,9 +30,8 @@ from nightsight.results.categories import (
     UNSEEN,
 )
 from nightsight.results.steps import OPERATORS
+from nightsight.tables import Frame
 from nightsight.units import format_value
-
-Frame = pd.DataFrame
 
 _NEEDED: Final = ("device", "group", "category", "time_ns")
 # percent of a bar: minimum width for a share, width of a letter, and margin around a text

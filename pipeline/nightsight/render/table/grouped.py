@@ -10,8 +10,7 @@ from nightsight.model.report import Report
 from nightsight.results.gpu import CUDA_GPU_KERN_SUM
 from nightsight.results.operators import KERNEL_OPERATORS
 from nightsight.results.ranges import RANGE_KERNELS
-
-Frame = pd.DataFrame
+from nightsight.tables import Frame
 
 _SEPARATOR: Final = " / "
 _NO_OPERATOR: Final = "(no operator)"

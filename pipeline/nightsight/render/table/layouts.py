@@ -4,8 +4,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
-import pandas as pd
-
 from nightsight.errors import CaptureError
 from nightsight.events.kernel_labels import NAME_LENGTH, KernelLabels
 from nightsight.model.report import MAKE_AGAIN, Report, Result
@@ -31,10 +29,9 @@ from nightsight.results.operator_roofline import OPERATOR_ROOFLINE, OPERATOR_ROO
 from nightsight.results.program import CUDA_API_SYNC, SETUP_CALLS
 from nightsight.results.ranges import NVTX_MARKS, NVTX_RANGES
 from nightsight.results.ranks import RANKS
+from nightsight.tables import Frame
 from nightsight.texts import printable
 from nightsight.units import heading, of_operations
-
-Frame = pd.DataFrame
 
 
 def layout_of(result: Result) -> Layout:

@@ -15,9 +15,8 @@ from nightsight.render.table.view import floats, with_values
 from nightsight.results.entry import Entry
 from nightsight.results.gpu import CUDA_GPU_KERN_SUM
 from nightsight.results.ncu import NCU_KERNELS, NCU_LIMITS
+from nightsight.tables import Frame
 from nightsight.units import arithmetic
-
-Frame = pd.DataFrame
 
 PREFIX: Final = "ncu_"
 LATENCIES: Final = "latencies"

@@ -9,10 +9,10 @@ from functools import partial
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from nightsight.events.kernel_labels import KernelLabels
+from nightsight.intervals import Floats
 from nightsight.results.entry import Jump, Names
 from nightsight.texts import excerpt, printable
 from nightsight.units import ABSENT, Scale, format_cell, format_value, heading, scale_for, split
@@ -21,8 +21,6 @@ ROWS: Final = 50
 MOST_ROWS: Final = 5_000
 """The maximum number of rows of a table in a page: the first few are printed, the others are in a compressed block."""
 _TEXT_LENGTH: Final = 120
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ from typing import Final
 
 import numpy as np
 
-from nightsight.intervals import Ints
+from nightsight.intervals import Floats, Ints
 from nightsight.model.report import Profile, Result
-from nightsight.render.table.view import Floats, floats, short_text
+from nightsight.render.table.view import floats, short_text
 from nightsight.results.launches import IN_FLIGHT
 from nightsight.results.program import MEMORY_OVER_TIME
 
