@@ -10,7 +10,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from nightsight import tables
-from nightsight.tables import TEXT, aggregate, conform, empty, levels, nearest, summarize
+from nightsight.model.report import Profile
+from nightsight.tables import TEXT, aggregate, are_named, conform, empty, levels, names_and_grids, nearest, summarize
 from tests.properties import examples
 
 # for each row its parent, or -1, and whether it is passed over
@@ -79,3 +80,26 @@ def test_groups_are_aggregated_as_pandas_does(keys: list[str], rows: int) -> Non
     }
     expected = frame.groupby(keys, observed=True).agg(**columns)
     pd.testing.assert_frame_equal(aggregate(frame.groupby(keys, observed=True), **columns), expected)
+
+
+@pytest.mark.parametrize("chosen", ["^a", lambda text: text.startswith("a")])
+def test_rows_are_chosen_by_their_texts_and_never_without_one(chosen: Any) -> None:
+    texts = pd.Series(["ab", "ba", None, "a", "ab"], dtype=TEXT)
+    assert are_named(texts, chosen).tolist() == [True, False, False, True, True]
+    assert are_named(texts[:0], chosen).tolist() == are_named(empty("kernels")["name"], chosen).tolist() == []
+
+
+def test_kernels_are_alike_if_their_names_and_grids_are() -> None:
+    kernels = pd.DataFrame(
+        {"name": pd.Categorical(list("aabaa")), "grid_x": [2, 1, 2, 2, 2], "grid_y": [1, 2, 1, 1, 2]}
+    )
+    assert pd.factorize(names_and_grids(kernels))[0].tolist() == [0, 1, 2, 0, 3]
+    assert pd.factorize(names_and_grids(kernels[["name"]]))[0].tolist() == [0, 0, 1, 0, 0]
+
+
+def test_a_table_that_was_not_recorded_has_its_columns_but_no_rows() -> None:
+    kernels = pd.DataFrame({"name": ["a"]})
+    profile = Profile({"kernels": kernels, "marks": empty("marks")})
+    assert profile.recorded("kernels") is kernels
+    assert profile.with_rows(("marks", "kernels", "ranges")) == [kernels]
+    pd.testing.assert_frame_equal(profile.recorded("ranges"), empty("ranges"))
