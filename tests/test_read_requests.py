@@ -11,8 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nightsight.model.report import Profile
-from nightsight.read.requests import EVENTS, read_request_events, requests_of
+from nightsight.read.requests import EVENTS, figures_of, read_request_events, requests_of
+from nightsight.results.serving import PROFILED_RUN
 from nightsight.runs.unprofiled import from_text, on_clock_of_capture, to_text
+from nightsight.tables import empty
 
 EPOCH = 1_790_000_000_123_456_789
 MS = 1_000_000
@@ -124,10 +126,14 @@ def test_detailed_results_of_vllm_have_no_date(tmp_path: Path) -> None:
         "output_lens": [3, 0, 2],
         "start_times": [1000.5, 1001, 1000],
     }
-    rows, _ = read(tmp_path, json.dumps(document), log(*SERVER))
-    assert [row["is_dated"] for row in rows] == [True, False, False, False]
-    assert [row.get("last_seen_ns") for row in rows[1:]] == [750 * MS, 1300 * MS, None]
-    assert [row.get("failed_ns") for row in rows[1:]] == [None, None, 1000 * MS]
+    rows, _ = read(tmp_path, json.dumps(document))
+    assert [row["is_dated"] for row in rows] == [False] * 3
+    assert [row.get("last_seen_ns") for row in rows] == [750 * MS, 1300 * MS, None]
+    assert [row.get("failed_ns") for row in rows] == [None, None, 1000 * MS]
+    # next to times with a date, they would be further requests
+    rows, (note,) = read(tmp_path, json.dumps(document), log(*SERVER))
+    assert [row["received_ns"] for row in rows] == [EPOCH + MS]
+    assert "left out" in note
 
 
 def test_times_are_those_of_the_capture(tmp_path: Path) -> None:
@@ -143,6 +149,30 @@ def test_times_are_those_of_the_capture(tmp_path: Path) -> None:
     assert (undated["first_seen_ns"] - undated["sent_ns"]).tolist() == [31 * MS]
     assert undated["is_dated"].tolist() == [False]
     assert Profile({"requests": shifted}).rows == 1
+
+
+def test_figures_of_a_log_are_those_of_its_client(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    other = [("b", "sent", 10, 50), ("b", "first_seen", 20), ("b", "last_seen", 80, 1), ("c", "sent", 11, 7)]
+    path.write_text(log(*SERVER, *CLIENT, *other, ("c", "failed", 12)))
+    table, _ = requests_of([read_request_events(path)])
+    rows = figures_of(table, PROFILED_RUN).to_dict("records")
+    assert {row["source"] for row in rows} == {"log of requests"}
+    found = {(row["metric"], row["statistic"]): row["value"] for row in rows}
+    assert found["requests", "count"] == 2
+    assert found["requests", "rate_per_s"] == pytest.approx(2 / 0.080)
+    assert found["output tokens", "rate_per_s"] == pytest.approx(7 / 0.080)
+    assert found["input tokens", "count"] == 150
+    assert found["failed requests", "count"] == 1
+    assert found["time to first token", "avg_ns"] == pytest.approx((31 + 10) / 2 * MS)
+    # the other one has no second token
+    assert found["time per output token", "med_ns"] == pytest.approx(49 / 5 * MS)
+    assert found["request latency", "p99_ns"] == pytest.approx((70 + 0.99 * 10) * MS)
+
+
+def test_figures_of_requests_without_an_end() -> None:
+    rows = figures_of(empty("requests"), PROFILED_RUN)
+    assert set(rows["value"]) == {0.0}
 
 
 VALUES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3) | st.lists(st.integers())

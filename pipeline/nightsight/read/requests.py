@@ -13,6 +13,15 @@ import numpy as np
 import pandas as pd
 
 from nightsight.read.serving import attached_text
+from nightsight.results.serving import (
+    FAILED_REQUESTS,
+    INPUT_TOKENS,
+    OUTPUT_TOKENS,
+    REQUEST_LATENCY,
+    REQUESTS,
+    TPOT,
+    TTFT,
+)
 from nightsight.tables import conform, empty, nullable_integers
 from nightsight.units import format_value
 
@@ -37,6 +46,9 @@ _LATEST_NS: Final = 1 << 62
 _DAMAGED: Final = (ValueError, OverflowError, KeyError, TypeError, AttributeError, RecursionError, IndexError)
 _COLUMNS: Final = ["id", "event", "time_ns", "tokens", "is_dated"]
 _MARKS: Final = (b'"event"', b'"resourceSpans"', b'"ttfts"')
+_LAST: Final = ("last_seen_ns", "last_token_ns")
+_LOG: Final = "log of requests"
+_QUANTILES: Final = {"med_ns": 0.5, "p90_ns": 0.9, "p95_ns": 0.95, "p99_ns": 0.99}
 _COUNTED: Final = {
     "input_tokens": ("sent", "received", "tokenized"),
     "output_tokens": ("last_token", "last_seen"),
@@ -75,8 +87,12 @@ def requests_of(files: Sequence[pd.DataFrame]) -> tuple[pd.DataFrame, tuple[str,
     events = pd.concat([frame for frame in files if len(frame)] or [pd.DataFrame([], columns=_COLUMNS)])
     if not len(events):
         return empty("requests"), ()
-    by_request = events.groupby("id", sort=False)
-    is_dated = by_request["is_dated"].all()
+    notes: tuple[str, ...] = ()
+    if events["is_dated"].any() and not events["is_dated"].all():
+        # the same requests from two sides, which nothing joins
+        events = events[events["is_dated"].astype(bool)]
+        notes = ("Times without a date do not fit to those that have one, and are left out.",)
+    is_dated = events.groupby("id", sort=False)["is_dated"].all()
     # relative to the first event, times are exact as floats
     base = int(events["time_ns"].where(events["is_dated"]).min() if is_dated.any() else 0)
     time = events["time_ns"] - base * events["is_dated"].astype("int64")
@@ -87,7 +103,8 @@ def requests_of(files: Sequence[pd.DataFrame]) -> tuple[pd.DataFrame, tuple[str,
     )
     # a request that was preempted is scheduled again
     table = first.assign(last_token=last["last_token"], last_seen=last["last_seen"])
-    table, notes = _on_one_clock(table)
+    table, about_clocks = _on_one_clock(table)
+    notes += about_clocks
     arrival = table[["sent", "received"]].min(axis=1).fillna(table.min(axis=1))
     order = np.lexsort((arrival.to_numpy(), ~is_dated.to_numpy()))
     if len(order) > _MOST_REQUESTS:
@@ -103,6 +120,46 @@ def requests_of(files: Sequence[pd.DataFrame]) -> tuple[pd.DataFrame, tuple[str,
     preemptions = (events["event"] == _AGAIN).groupby(events["id"]).sum()
     columns["preemptions"] = preemptions.reindex(is_dated.index).to_numpy()[order]
     return conform("requests", pd.DataFrame({**columns, "is_dated": is_dated.to_numpy()[order]})), notes
+
+
+def figures_of(requests: pd.DataFrame, measured: str) -> pd.DataFrame:
+    """Return the table `serving_figures` of logged requests: throughput, and latencies as the client sees them.
+
+    Without the client's times, those of the server. The definitions and percentiles are those of `vllm bench serve`.
+    """
+    # floats cannot hold times since the epoch to the nanosecond
+    base = {name: requests[name].min() for name in map(str, requests) if name.endswith("_ns")}
+    begin = min((int(time) for time in base.values() if not pd.isna(time)), default=0)
+    marks = {
+        name: (requests[name] - begin * (name in base)).to_numpy(dtype="float64", na_value=np.nan)
+        for name in map(str, requests)
+    }
+    sent, first, last = (
+        np.where(np.isnan(marks[name]), marks[instead], marks[name])
+        for name, instead in (("sent_ns", "received_ns"), ("first_seen_ns", "first_token_ns"), _LAST)
+    )
+    is_done = ~np.isnan(last) & np.isnan(marks["failed_ns"])
+    seconds = float(last[is_done].max(initial=-np.inf) - sent[is_done].min(initial=np.inf)) / 1e9
+    tokens = marks["output_tokens"]
+    rows = [(FAILED_REQUESTS, "count", float((~np.isnan(marks["failed_ns"])).sum()))]
+    for metric, count in (
+        (REQUESTS, float(is_done.sum())),
+        (INPUT_TOKENS, float(np.nansum(marks["input_tokens"][is_done]))),
+        (OUTPUT_TOKENS, float(np.nansum(tokens[is_done]))),
+    ):
+        rows.append((metric, "count", count))
+        rows += [(metric, "rate_per_s", count / seconds)] if seconds > 0 else []
+    for metric, times in (
+        (TTFT, first - sent),
+        (TPOT, (last - first) / np.where(tokens > 1, tokens - 1, np.nan)),
+        (REQUEST_LATENCY, last - sent),
+    ):
+        known = times[~np.isnan(times)]
+        if len(known):
+            rows.append((metric, "avg_ns", float(known.mean())))
+            rows += [(metric, name, float(np.quantile(known, share))) for name, share in _QUANTILES.items()]
+    columns = ["metric", "statistic", "value"]
+    return conform("serving_figures", pd.DataFrame(rows, columns=columns).assign(measured=measured, source=_LOG))
 
 
 def _on_one_clock(table: pd.DataFrame) -> tuple[pd.DataFrame, tuple[str, ...]]:

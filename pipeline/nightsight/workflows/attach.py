@@ -14,7 +14,7 @@ import pandas as pd
 
 from nightsight.errors import CaptureError
 from nightsight.model.report import Capture, Finding, Profile
-from nightsight.read.requests import read_request_events, requests_of
+from nightsight.read.requests import figures_of, read_request_events, requests_of
 from nightsight.read.serving import read_serving, serving_of
 from nightsight.results.serving import PROFILED_RUN, UNKNOWN_RUN, UNPROFILED_RUN
 from nightsight.runs.unprofiled import on_clock_of_capture
@@ -63,7 +63,7 @@ def watch_results(paths: Sequence[Path]) -> ResultFiles:
 
 
 def add_attached(capture: Capture, results: ResultFiles) -> tuple[Capture, dict[str, pd.DataFrame]]:
-    """Return the capture of a run, with findings about its result files, and its tables SERVING_TABLES."""
+    """Return the capture of a run with findings about its files, and the tables `serving_figures` and `requests`."""
     contents = list(results.read())
     if capture.serving:
         try:
@@ -71,7 +71,7 @@ def add_attached(capture: Capture, results: ResultFiles) -> tuple[Capture, dict[
         except CaptureError as error:
             contents.append(_not_attached(error, ""))
     findings = [item for item in contents if isinstance(item, Finding)]
-    tables, about = _tables([item for item in contents if isinstance(item, _Attached)])
+    tables, about = _tables([item for item in contents if isinstance(item, _Attached)], PROFILED_RUN)
     return replace(capture, findings=(*capture.findings, *findings, *about)), tables
 
 
@@ -80,7 +80,7 @@ def with_attached(profile: Profile, paths: Sequence[Path]) -> Profile:
     if not paths:
         return profile
     existing = [_Attached(profile.tables[_FIGURES])] if _FIGURES in profile.tables else []
-    tables, findings = _tables([*existing, *(_read(path, UNKNOWN_RUN) for path in paths)])
+    tables, findings = _tables([*existing, *(_read(path, UNKNOWN_RUN) for path in paths)], UNKNOWN_RUN)
     added = on_clock_of_capture({name: table for name, table in tables.items() if len(table)}, profile.epoch_ns)
     return replace(profile, tables={**profile.tables, **added}, findings=(*profile.findings, *findings))
 
@@ -96,11 +96,15 @@ def _read(path: Path, measured: str) -> _Attached:
         return _Attached(events=events)
 
 
-def _tables(contents: Sequence[_Attached]) -> tuple[dict[str, pd.DataFrame], tuple[Finding, ...]]:
-    """Return the tables SERVING_TABLES, with times since the epoch, and what is to be said about them."""
+def _tables(contents: Sequence[_Attached], measured: str) -> tuple[dict[str, pd.DataFrame], tuple[Finding, ...]]:
+    """Return the tables `serving_figures` and `requests`, with times since the epoch, and findings about them."""
     requests, notes = requests_of([content.events for content in contents])
     findings = tuple(Finding("requests_adjusted", "info", "Times of requests", note) for note in notes)
-    return {_FIGURES: _concatenate([content.figures for content in contents]), "requests": requests}, findings
+    figures = [content.figures for content in contents]
+    # a client's results have its figures already
+    if any(len(content.events) and not len(content.figures) for content in contents):
+        figures.append(figures_of(requests, measured))
+    return {_FIGURES: _concatenate(figures), "requests": requests}, findings
 
 
 def _concatenate(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
