@@ -184,6 +184,8 @@ def _what_can_be_held(drawn: Profile, profile: Profile, generation: str) -> Prof
         drawn = _changed(drawn, "kernels", lambda k: {"process": k["process"].fillna(first)})
     if generation not in DEVICES_SAY_WHICH_GPU:
         drawn = _on_gpus(drawn, lambda operations: operations.get("ordinal", operations["device"]))
+    if "graph_node" not in profile.tables["kernels"]:
+        drawn = replace(drawn, tables={**drawn.tables, "kernels": drawn.table("kernels").drop(columns="graph_node")})
     held = {name: frame for name, frame in drawn.tables.items() if name not in LACKS[generation]}
     assert {name for name, frame in held.items() if len(frame)} <= profile.tables.keys()
     absent = {name: empty(name) for name in profile.tables.keys() - held.keys()}

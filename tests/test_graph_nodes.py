@@ -86,6 +86,70 @@ def test_an_id_that_is_used_again_is_the_node_made_last_before_the_launch() -> N
     assert by_path(recording.profile()) == {"step": (2, 10, 2), "step / old": (1, 5, 1), "step / new": (1, 5, 1)}
 
 
+BEGIN, INSIDE, END = "cudaStreamBeginCapture_v10000", "cudaStreamBeginCaptureToGraph_v12030", "cudaStreamEndCapture"
+
+
+def looped(*, loops: int, begin: str = BEGIN, has_copies: bool = True) -> Recording:
+    """Capture a layer with a conditional node between two kernels, whose body is captured inside, and replay it.
+
+    The GPU launches the kernels of the body, whose correlation id is 0. has_copies: the body is copied like its graph.
+    """
+    recording = Recording()
+    recording.begin("warm-up")
+    recording.call(begin)
+    recording.begin("layer")
+    before, conditional = recording.node(), recording.node()
+    recording.call(INSIDE)
+    recording.begin("body")
+    recording.nodes = 2 * COPY_OF
+    inside = recording.node()
+    recording.end()
+    recording.call(END)
+    recording.nodes = conditional
+    after = recording.node()
+    recording.end()
+    recording.call(END)
+    recording.nodes = 3 * COPY_OF
+    copies = [recording.node(original=node) for node in (before, conditional, after)]
+    body = recording.node(original=inside) if has_copies else recording.nodes + 1
+    recording.end()
+    recording.begin("step")
+    launch = recording.call("cudaGraphLaunch")
+    recording.kernel(5, "before", launch, copies[0])
+    for _ in range(loops):
+        recording.kernel(7, "inside", 0, body)
+    recording.kernel(5, "after", launch, copies[2])
+    recording.end()
+    return recording
+
+
+@pytest.mark.parametrize("begin", [BEGIN, INSIDE])
+@pytest.mark.parametrize("loops", [0, 1, 3])
+def test_each_time_that_a_body_runs_belongs_to_the_ranges_around_its_condition(loops: int, begin: str) -> None:
+    found = by_path(looped(loops=loops, begin=begin).profile())
+    of_body = {"step / layer / body": (loops, 7 * loops, 1)} if loops else {}
+    assert found == dict.fromkeys(("step", "step / layer"), (2 + loops, 10 + 7 * loops, 1)) | of_body
+
+
+def test_a_body_without_records_belongs_to_the_launch() -> None:
+    found = places(looped(loops=2, has_copies=False).profile())
+    assert found == [("step / layer", "before"), ("step", "inside"), ("step", "inside"), ("step / layer", "after")]
+
+
+def test_a_capture_whose_end_is_missing_is_not_around_the_next_one() -> None:
+    recording = Recording()
+    recording.call(BEGIN)
+    recording.begin("warm-up")
+    recording.call(BEGIN)
+    recording.begin("layer")
+    node = recording.node()
+    recording.end()
+    recording.call(END)
+    recording.end()
+    replayed(recording, [node])
+    assert by_path(recording.profile()) == {"step": (1, 5, 1), "step / layer": (1, 5, 1)}
+
+
 @pytest.mark.parametrize("without", ["graph_nodes", "ranges"])
 def test_what_was_made_before_the_recording_belongs_to_the_launch(without: str) -> None:
     recording = Recording()

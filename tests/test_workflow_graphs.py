@@ -23,7 +23,7 @@ from nightsight.workflows.graphs import with_graphs
 from tests.graph_recording import ACTIONS, COPY_OF, PROCESS, Recording, graphed
 from tests.properties import examples
 from tests.recorded import Recorded
-from tests.test_graph_nodes import by_path, places
+from tests.test_graph_nodes import by_path, looped, places
 
 OTHER_PROCESS = 9 << 24
 
@@ -270,3 +270,10 @@ def test_the_command_refuses_what_cannot_be_joined(
     done = CliRunner().invoke(main, ["report", *words, "-o", f"{tmp_path}/out/"])
     assert isinstance(done.exception, (PipelineError, SystemExit))
     assert message in done.output
+
+
+def test_bodies_that_no_capture_records_do_not_make_a_graph_another_one() -> None:
+    whole_life = looped(loops=2, has_copies=False).profile()
+    run, graphs = split(whole_life, start_of_step(whole_life, 0))
+    paths = [path for path, _ in places(joined(run, graphs))]
+    assert paths == ["step / layer", "step", "step", "step / layer"]

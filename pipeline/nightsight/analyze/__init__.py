@@ -16,6 +16,7 @@ from nightsight.analyze.drift import drift
 from nightsight.analyze.facts import ranks_by_gpu, shared_numbers
 from nightsight.analyze.mismatches import mismatches
 from nightsight.analyze.part_of_step import part_of_step
+from nightsight.analyze.ranges.graphs import graphs_without_ranges
 from nightsight.analyze.ranges.owners import open_ranges
 from nightsight.analyze.split import activities
 from nightsight.analyze.views import other_timelines, view_of
@@ -64,6 +65,7 @@ def doubts(timeline: Timeline) -> tuple[Finding, ...]:
         *facts.trust(timeline),
         *facts.shared_gpus(timeline),
         *open_ranges(timeline),
+        *graphs_without_ranges(timeline),
         *mismatches(timeline),
         *drift(timeline),
         *batch_sizes(timeline),

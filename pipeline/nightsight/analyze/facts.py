@@ -345,7 +345,8 @@ _GRAPHS: Final = Finding(
     "graph_level_trace",
     "info",
     "CUDA graphs were traced as a whole",
-    "Their time counts as busy, but the kernels inside them are not in the kernel tables.",
+    "Their time counts as busy, but the kernels inside them are not in the kernel tables, and the ranges and operators "
+    "that were captured are unknown.",
     "To see them: nightsight profile --nsys-arg=--cuda-graph-trace=node "
     "(nsys profile --cuda-graph-trace=node); slower.",
 )

@@ -24,7 +24,8 @@ _SAME_NODE_NS: Final = 100_000
 _MOST_COPIES: Final = 64
 # the upper half of the id of a node is the id of its graph
 _GRAPH_BITS: Final = 32
-_BEGIN, _END = "StreamBeginCapture", "StreamEndCapture"
+# the last adds to a graph, such as the body of a conditional node
+_BEGIN, _END, _INSIDE = "StreamBeginCapture", "StreamEndCapture", "BeginCaptureToGraph"
 
 
 class NodeOrigins(NamedTuple):
@@ -161,15 +162,34 @@ def _first_originals(nodes: pd.DataFrame) -> Ints:
 
 
 def _capture_starts(profile: Profile, nodes: pd.DataFrame) -> Ints:
-    """Return for each node when the capture that made it began; without one, when its graph's first node was made."""
+    """Return for each node when the capture that made it began; without one, when its graph's first node was made.
+
+    The body of a conditional node can be captured inside the capture of its graph: the outer one counts.
+    """
     keys = nodes.assign(graph=graphs_of(nodes["node"]))
     first: Ints = keys.groupby(["process", "graph"])["start_ns"].transform("min").to_numpy()
+    begin = _last(keys[["process", "start_ns"]].astype("int64"), _captures(profile), ["process"], "begin")
+    return np.where(begin >= 0, begin, first)
+
+
+def _captures(profile: Profile) -> pd.DataFrame:
+    """Return the begins and ends of captures: process, time, and when the outermost open one began, else -1."""
     calls = profile.recorded("api_calls")
-    wanted = keys[["process", "start_ns"]].astype("int64")
-    last = []
-    for word in (_BEGIN, _END):
-        of_word = calls.loc[are_named(calls["name"], word), ["process", "start_ns"]].sort_values("start_ns")
-        of_word = of_word.astype("int64")
-        last.append(_last(wanted, of_word.assign(time=of_word["start_ns"]), ["process"], "time"))
-    begin, end = last
-    return np.where((begin >= 0) & (end < begin), begin, first)
+    is_begin = are_named(calls["name"], _BEGIN)
+    is_plain = is_begin & ~are_named(calls["name"], _INSIDE)
+    rows = is_begin | are_named(calls["name"], _END)
+    found = calls.loc[rows, ["process", "start_ns"]].astype("int64")
+    found = found.assign(step=np.where(is_begin[rows], 1, -1), is_plain=is_plain[rows])
+    found = found.sort_values(["process", "start_ns"], kind="stable", ignore_index=True)
+    # a capture that is not of a body is not inside another one, whose end was not recorded
+    found["part"] = found["is_plain"].cumsum()
+    of_part = found.groupby(["process", "part"])
+    depth = of_part["step"].cumsum()
+    # ends without a begin
+    lowest = depth.groupby([found["process"], found["part"]]).cummin().clip(upper=0)
+    depth -= lowest
+    is_outer = (found["step"] > 0) & (depth == 1)
+    begin = found["start_ns"].where(is_outer).groupby([found["process"], found["part"]]).ffill()
+    return found.assign(begin=begin.where(depth > 0).fillna(-1).astype("int64")).sort_values("start_ns", kind="stable")[
+        ["process", "start_ns", "begin"]
+    ]

@@ -9,6 +9,7 @@ programs have the same numbers, so nodes that ran in both captures must have run
 from dataclasses import dataclass, replace
 from typing import Final
 
+import numpy as np
 import pandas as pd
 
 from nightsight.errors import CaptureError, UsageError
@@ -138,7 +139,11 @@ def _other_graphs(
 
     CaptureError if that capture is of another program, or of another process and cannot be compared.
     """
-    replayed = wanted[_NODE].drop_duplicates()
+    # what the GPU itself launches is in the bodies of conditional nodes, which nsys may not record
+    kernels = run.recorded("kernels")
+    is_of_body = np.append(integers(kernels["correlation"]) == 0, False)
+    is_of_body = is_of_body[np.minimum(wanted["operation"].to_numpy(), len(kernels))]
+    replayed = wanted.loc[~is_of_body, _NODE].drop_duplicates()
     replayed = replayed.assign(graph=graphs_of(replayed["node"]))
     made = graphs.tables["graph_nodes"][_NODE].drop_duplicates()
     known = replayed.merge(made.assign(is_made=True), on=_NODE, how="left")
@@ -165,7 +170,8 @@ def _other_graphs(
             _SAME,
         )
     pairs = partial[partial].index.to_frame(index=False)
-    return pd.concat([pairs, differing[["process", "graph"]]]).drop_duplicates(ignore_index=True).astype("int64")
+    others: pd.DataFrame = pd.concat([pairs, differing[["process", "graph"]]])
+    return others.drop_duplicates(ignore_index=True).astype("int64")
 
 
 def _without(nodes: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:

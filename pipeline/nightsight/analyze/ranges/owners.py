@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from nightsight.analyze.analysis import Analysis, Table
-from nightsight.events.graph_nodes import node_origins
+from nightsight.analyze.ranges.graphs import kernels_without_ranges
 from nightsight.events.ranges import (
     DEEPER,
     DEEPEST,
@@ -141,22 +141,10 @@ def range_notes(timeline: Timeline) -> tuple[str, ...]:
             "A kernel of a CUDA graph belongs to the range that was open when it was captured, within the range that "
             "launched the graph. There, a range takes no CPU time."
         )
-    if count := _of_unknown_captures(timeline):
+    if len(ranges) and (count := kernels_without_ranges(timeline)):
         kernels = "kernel of a CUDA graph belongs" if count == 1 else "kernels of CUDA graphs belong"
-        notes.append(
-            f"{count:,} {kernels} to the range that launched the graph, since it was captured before the recording. "
-            "To see the ranges inside, record the capture, too: start the recording earlier."
-        )
+        notes.append(f"{count:,} {kernels} to the range that launched the graph: the range of the capture is unknown.")
     return tuple(notes)
-
-
-def _of_unknown_captures(timeline: Timeline) -> int:
-    """Count the kernels in the window whose node was made before the recording; 0 if nodes were not recorded."""
-    kernels = timeline.profile.recorded("kernels")
-    if timeline.profile.environment.collector != "nsys" or "graph_node" not in kernels:
-        return 0
-    is_unknown = kernels["graph_node"].notna().to_numpy() & (node_origins(timeline.profile).time[: len(kernels)] < 0)
-    return int((is_unknown & begun(timeline, kernels["start_ns"])).sum())
 
 
 def _labels(ranges: pd.DataFrame) -> list[str]:
