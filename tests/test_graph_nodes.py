@@ -14,7 +14,7 @@ from nightsight.events.timeline import Timeline
 from nightsight.model.report import Profile
 from tests.graph_recording import ACTIONS, COPY_OF, OTHER, THREAD, Recording, eager, graphed, replayed
 from tests.properties import examples
-from tests.recorded import Recorded
+from tests.recorded import Recorded, whole
 
 
 def places_of_causes(profile: Profile) -> list[str]:
@@ -31,7 +31,8 @@ def places(profile: Profile) -> list[tuple[str, str]]:
 
 def by_path(profile: Profile) -> dict[str, tuple[int, int, int]]:
     """Return kernels, their time and the repetitions of the ranges within steps that have any."""
-    table = range_time(Timeline(profile)).frame
+    # three equal ranges would be taken for steps, and the window for these alone
+    table = range_time(Timeline.of(whole(profile))).frame
     table = table[table["path"].str.startswith("step") & (table["kernels"] > 0)]
     columns = (table[name] for name in ("path", "kernels", "kernel_ns", "instances"))
     return {path: tuple(figures) for path, *figures in zip(*columns, strict=True)}

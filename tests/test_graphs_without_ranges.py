@@ -77,7 +77,7 @@ def half_joined() -> Profile:
 def test_a_reason_comes_with_what_helps(profile: Profile, title: str, detail: str, remedy: str) -> None:
     finding = finding_of(profile)
     assert finding is not None
-    assert finding.title == f"{title} of CUDA graphs have no range of their own"
+    assert finding.title == f"{title} of CUDA graphs belong to no range of their capture"
     assert finding.detail == f"{detail} They count for the range that launches the graph."
     assert remedy in finding.remedy
     notes = range_time(Timeline.of(whole(profile))).notes
@@ -123,7 +123,7 @@ def test_a_trace_of_torch_needs_marks_or_nsys(tmp_path: Path, recorded: Recorded
 def test_the_page_says_it() -> None:
     profile = captured_earlier()
     page = render_html(build_report(profile, "serving"), profile)
-    assert "4 of 4 kernels of CUDA graphs have no range of their own" in page
+    assert "4 of 4 kernels of CUDA graphs belong to no range of their capture" in page
     assert "--graphs CAPTURE" in page
 
 

@@ -58,7 +58,7 @@ def graphs_without_ranges(timeline: Timeline) -> tuple[Finding, ...]:
         Finding(
             "graphs_without_ranges",
             "info",
-            f"{count:,} of {of_graphs:,} kernels of CUDA graphs have no range of their own",
+            f"{count:,} of {of_graphs:,} kernels of CUDA graphs belong to no range of their capture",
             f"{'; '.join(parts)}. They count for the range that launches the graph.",
             " ".join(remedies),
         ),
