@@ -146,7 +146,8 @@ def test_the_profiler_of_a_server_runs_while_the_client_does(serve: Serve, port:
         '/stop_profile {"activities": ["CUDA_PROFILER"]}',
     ]
     (warning,) = (finding for finding in capture.findings if finding.rule == "server_profiler")
-    assert "stop_profile: the server answered with status 500." in warning.detail
+    assert warning.detail == "stop_profile: the server answered with status 500."
+    assert "--profiler-config.profiler cuda" in warning.remedy
     assert not capture.failure
 
 

@@ -225,7 +225,8 @@ class _LoadRecorder:
         """Start or stop the server's own profiler, if that is asked for."""
         if url := self._load.start_profile:
             problem = switch_profiler(f"{url.removesuffix(START_PROFILE)}{to}")
-            self._profiler_problem = self._profiler_problem or (f"{to}: {problem}" if problem else "")
+            lost = "; steps of the engine may have no names in this capture" * (to == START_PROFILE)
+            self._profiler_problem = self._profiler_problem or (f"{to}: {problem}{lost}" if problem else "")
 
     def _is_gone(self, server: RunningCommand) -> bool:
         """Whether the server ended long ago, so that the client will probably not end by itself."""
@@ -261,8 +262,8 @@ class _LoadRecorder:
             return partial_capture(self._program, outcome)
         findings = []
         if self._profiler_problem:
-            detail = f"{self._profiler_problem}. Steps of the engine may have no names in this capture."
-            findings.append(Finding("server_profiler", "warning", "The server's own profiler did not work", detail))
+            what = "The server's own profiler did not work"
+            findings.append(Finding("server_profiler", "warning", what, f"{self._profiler_problem}.", _PROFILER_FIX))
         if outcome.status == _KILLED:
             detail = f"{self._program.name} ignored SIGINT and SIGTERM, and was killed. The capture was saved before."
             findings.append(Finding("server_killed", "warning", "The server ignored SIGINT and SIGTERM", detail))
@@ -279,4 +280,7 @@ class _LoadRecorder:
 
 _SEE_SERVER: Final = "See profile.log in the logs of this run."
 _SEE_CLIENT: Final = "See client.log in the logs of this run."
+_PROFILER_FIX: Final = (
+    "See profile.log in the logs of this run. vLLM has this endpoint only with `--profiler-config.profiler cuda`."
+)
 _SEE_STOP: Final = "See stop.log in the logs of this run."
