@@ -1,6 +1,7 @@
 """The workload `serve`: continuous batching changes no answer, and its logs are those of its client."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -84,10 +85,19 @@ def test_faults_change_no_answer(serve: ModuleType, fault: str) -> None:
     assert ("preempted" in events) == (fault == "small-cache")
 
 
+def test_a_client_that_crashed_sends_no_more_requests(serve: ModuleType) -> None:
+    engine = serve.Engine(Namespace(**SIZES, **LOADS, fault="none"), serve.Log(None))
+    engine.submit(serve.Request("0", PROMPTS[0], 3, Queue()))
+    # without an end, it would wait for the second request
+    engine.serve(2, lambda: True)
+    assert engine.finished == 1
+
+
 def run_serve(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    small = ("--device", "cpu", "--iterations", "2", "--warmup", "1", "--requests", "6", "--log", str(folder / "log"))
+    small = ("--device", "cpu", "--iterations", "2", "--warmup", "1", "--requests", "6", "--log", "log")
     command = [sys.executable, "-m", "workloads.serve", *small, *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=True)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=True)
 
 
 def test_the_parts_of_all_times_add_up_to_those_of_the_client(tmp_path: Path) -> None:
@@ -101,7 +111,7 @@ def test_the_parts_of_all_times_add_up_to_those_of_the_client(tmp_path: Path) ->
     stages = ["sent", "received", "tokenized", "scheduled", "first_token", "first_seen", "last_seen"]
     assert (table[[f"{stage}_ns" for stage in stages]].astype("int64").diff(axis=1).iloc[:, 1:] >= 0).all(axis=None)
     # the last burst is that of the figures
-    last = table.tail(6).astype("float64")
+    last = table.tail(6).astype(dict.fromkeys([*(f"{stage}_ns" for stage in stages), "output_tokens"], "int64"))
     assert (last["first_seen_ns"] - last["sent_ns"]).mean() / 1e6 == pytest.approx(serving["mean_ttft_ms"], rel=1e-6)
     per_token = (last["last_seen_ns"] - last["first_seen_ns"]) / (last["output_tokens"] - 1)
     assert per_token.mean() / 1e6 == pytest.approx(serving["mean_tpot_ms"], rel=1e-6)

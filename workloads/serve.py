@@ -195,13 +195,18 @@ class Engine:
         self.arrived.append(request)
         self.has_arrived.set()
 
-    def serve(self, count: int | None = None) -> None:
-        """Run until that many requests have been answered; without a number, until the process ends."""
+    def serve(self, count: int | None = None, is_over: Callable[[], bool] = lambda: False) -> None:
+        """Run until that many requests have been answered; without a number, until the process ends.
+
+        is_over: whether no more requests will come; asked when there is none.
+        """
         until = None if count is None else self.finished + count
         with torch.inference_mode():
             while until is None or self.finished < until:
                 if self.arrived or self.waiting or self.running:
                     self.step()
+                elif is_over():
+                    return
                 else:
                     self.has_arrived.wait(0.05)
                     self.has_arrived.clear()
@@ -469,7 +474,7 @@ def prepare(options: argparse.Namespace, figures: list[Mapping[str, float]], sta
     given = {name: getattr(options, name) for name in ("requests", "rate", "prompt", "tokens", "seed")}
     command = [sys.executable, "-m", "workloads.serve_client", f"--port={front.port}", "--on-demand"]
     command += [f"--{name}={value}" for name, value in given.items()]
-    command += [f"--log={options.log / 'client.jsonl'}"] if options.log else []
+    command += [f"--log={options.log.absolute() / 'client.jsonl'}"] if options.log else []
     root, pipe = Path(__file__).parents[1], subprocess.PIPE
     client = stack.enter_context(subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, cwd=root))
 
@@ -477,8 +482,10 @@ def prepare(options: argparse.Namespace, figures: list[Mapping[str, float]], sta
         assert client.stdin
         assert client.stdout
         print("go", file=client.stdin, flush=True)
-        engine.serve(options.requests)
-        figures.append(json.loads(client.stdout.readline()))
+        engine.serve(options.requests, lambda: client.poll() is not None)
+        if not (line := client.stdout.readline()):
+            raise RuntimeError("the client ended before all of its requests were answered")
+        figures.append(json.loads(line))
 
     return step
 
