@@ -10,12 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nightsight.model.report import Profile
+from nightsight.model.report import Capture, Profile
 from nightsight.read.requests import EVENTS, figures_of, read_request_events, requests_of
-from nightsight.results.serving import PROFILED_RUN
+from nightsight.results.serving import PROFILED_RUN, REQUESTS
 from nightsight.runs.unprofiled import from_text, on_clock_of_capture, to_text
 from nightsight.tables import empty
+from nightsight.workflows import attach
+from nightsight.workflows.attach import add_attached, watch_results
 
+LAST = "last_token"
 EPOCH = 1_790_000_000_123_456_789
 MS = 1_000_000
 
@@ -134,6 +137,29 @@ def test_detailed_results_of_vllm_have_no_date(tmp_path: Path) -> None:
     rows, (note,) = read(tmp_path, json.dumps(document), log(*SERVER))
     assert [row["received_ns"] for row in rows] == [EPOCH + MS]
     assert "left out" in note
+
+
+def test_requests_of_a_client_with_other_identifiers_are_left_out(tmp_path: Path) -> None:
+    client = [("chat-a", *event[1:]) for event in CLIENT]
+    rows, (note,) = read(tmp_path, log(*SERVER), log(*client))
+    assert [since_start(row)["received_ns"] for row in rows] == [1]
+    assert "no identifier in common" in note
+    # some of the client's requests are known: the others were refused
+    rows, notes = read(tmp_path, log(*SERVER), log(*CLIENT, ("b", "sent", 5)))
+    assert len(rows) == 2
+    assert not notes
+
+
+def test_a_capture_keeps_the_last_requests_of_a_long_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attach, "_MOST_STORED", 3)
+    path, before = tmp_path / "log", watch_results([tmp_path / "log"])
+    ends = [event for number in range(9) for event in ((f"r{number}", "received", number), (f"r{number}", LAST, 9))]
+    path.write_text(log(*ends))
+    capture, tables = add_attached(Capture("serve", "nsys", ()), before)
+    assert ((tables["requests"]["received_ns"] - EPOCH) // MS).tolist() == [6, 7, 8]
+    assert "the last 3 of 9 requests" in capture.findings[0].detail
+    figures = tables["serving_figures"].set_index(["metric", "statistic"])["value"]
+    assert figures[REQUESTS, "count"] == 9
 
 
 def test_times_are_those_of_the_capture(tmp_path: Path) -> None:

@@ -37,11 +37,10 @@ EVENTS: Final = (
     "last_seen",
     "failed",
 )
-"""The events of a log of requests, in the order in which they happen; docs/workloads.md explains them."""
+"""The events of a log of requests, in the order in which they happen; docs/page.md explains them."""
 _AGAIN: Final = "preempted"
 _BY_CLIENT: Final = ("sent", "first_seen", "last_seen")
-# the file next to a capture has to stay small
-_MOST_REQUESTS: Final = 20_000
+_BY_SERVER: Final = ("received", "tokenized", "scheduled", "first_token", "last_token")
 _LATEST_NS: Final = 1 << 62
 _DAMAGED: Final = (ValueError, OverflowError, KeyError, TypeError, AttributeError, RecursionError, IndexError)
 _COLUMNS: Final = ["id", "event", "time_ns", "tokens", "is_dated"]
@@ -103,13 +102,11 @@ def requests_of(files: Sequence[pd.DataFrame]) -> tuple[pd.DataFrame, tuple[str,
     )
     # a request that was preempted is scheduled again
     table = first.assign(last_token=last["last_token"], last_seen=last["last_seen"])
+    table, about_sides = _of_one_side(table)
     table, about_clocks = _on_one_clock(table)
-    notes += about_clocks
+    notes, is_dated = (*notes, *about_sides, *about_clocks), is_dated[table.index]
     arrival = table[["sent", "received"]].min(axis=1).fillna(table.min(axis=1))
     order = np.lexsort((arrival.to_numpy(), ~is_dated.to_numpy()))
-    if len(order) > _MOST_REQUESTS:
-        notes = (*notes, f"Only the first {_MOST_REQUESTS:,} of {len(order):,} requests are in this report.")
-        order = order[:_MOST_REQUESTS]
     bases = np.where(is_dated, base, 0)[order]
     columns: dict[str, Any] = {
         f"{event}_ns": nullable_integers(table[event].to_numpy()[order]) + bases for event in EVENTS if event != _AGAIN
@@ -160,6 +157,17 @@ def figures_of(requests: pd.DataFrame, measured: str) -> pd.DataFrame:
             rows += [(metric, name, float(np.quantile(known, share))) for name, share in _QUANTILES.items()]
     columns = ["metric", "statistic", "value"]
     return conform("serving_figures", pd.DataFrame(rows, columns=columns).assign(measured=measured, source=_LOG))
+
+
+def _of_one_side(table: pd.DataFrame) -> tuple[pd.DataFrame, tuple[str, ...]]:
+    """Leave out the requests of the client if none of them is one of the server's: each would count twice."""
+    by_client, by_server = (table[list(events)].notna().any(axis=1) for events in (_BY_CLIENT, _BY_SERVER))
+    if not by_client.any() or not by_server.any() or (by_client & by_server).any():
+        return table, ()
+    return table[by_server], (
+        "The logs of the client and of the server have no identifier in common, so the times of the client are left "
+        "out. Log the same `id` on both sides to join them.",
+    )
 
 
 def _on_one_clock(table: pd.DataFrame) -> tuple[pd.DataFrame, tuple[str, ...]]:

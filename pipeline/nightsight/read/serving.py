@@ -32,7 +32,7 @@ _MOST_BYTES: Final = 64_000_000
 _READABLE: Final = (
     "Known are the result files of `vllm bench serve|latency|throughput`, `trtllm-bench --report_json`, "
     "sglang.bench_serving, aiperf and genai-perf, a JSON object with numbers named as by `vllm bench serve`: "
-    "output_throughput, mean_ttft_ms, p99_tpot_ms, and logs of requests (docs/recipes.md)."
+    "output_throughput, mean_ttft_ms, p99_tpot_ms, and logs of requests (docs/page.md)."
 )
 Document = Mapping[str, Any]
 Figure = tuple[str, str, str, float | None]
@@ -134,7 +134,8 @@ def attached_text(path: Path) -> bytes:
         if path.stat().st_size > _MOST_BYTES:
             raise CaptureError(
                 f"cannot attach {name}: it is larger than {_MOST_BYTES // 10**6} MB",
-                "Save the results without those of single requests (vLLM: without --save-detailed).",
+                "Save the results without those of single requests (vLLM: without --save-detailed), and only the part "
+                "of a log that was recorded.",
             )
         return path.read_bytes()
     except OSError as error:

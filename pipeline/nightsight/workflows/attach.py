@@ -21,6 +21,8 @@ from nightsight.runs.unprofiled import on_clock_of_capture
 from nightsight.tables import conform, empty
 
 _FIGURES: Final = "serving_figures"
+# the file next to a capture has to stay small; the program ends soon after the last request that was recorded
+_MOST_STORED: Final = 20_000
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,7 @@ def add_attached(capture: Capture, results: ResultFiles) -> tuple[Capture, dict[
         except CaptureError as error:
             contents.append(_not_attached(error, ""))
     findings = [item for item in contents if isinstance(item, Finding)]
-    tables, about = _tables([item for item in contents if isinstance(item, _Attached)], PROFILED_RUN)
+    tables, about = _tables([item for item in contents if isinstance(item, _Attached)], PROFILED_RUN, _MOST_STORED)
     return replace(capture, findings=(*capture.findings, *findings, *about)), tables
 
 
@@ -96,15 +98,23 @@ def _read(path: Path, measured: str) -> _Attached:
         return _Attached(events=events)
 
 
-def _tables(contents: Sequence[_Attached], measured: str) -> tuple[dict[str, pd.DataFrame], tuple[Finding, ...]]:
-    """Return the tables `serving_figures` and `requests`, with times since the epoch, and findings about them."""
+def _tables(
+    contents: Sequence[_Attached], measured: str, most: int | None = None
+) -> tuple[dict[str, pd.DataFrame], tuple[Finding, ...]]:
+    """Return the tables `serving_figures` and `requests`, with times since the epoch, and findings about them.
+
+    most: how many requests to keep, the last ones; figures are those of all.
+    """
     requests, notes = requests_of([content.events for content in contents])
+    if most is not None and len(requests) > most:
+        notes = (*notes, f"Only the last {most:,} of {len(requests):,} requests are in this report, but all figures.")
     findings = tuple(Finding("requests_adjusted", "info", "Times of requests", note) for note in notes)
     figures = [content.figures for content in contents]
     # a client's results have its figures already
     if any(len(content.events) and not len(content.figures) for content in contents):
         figures.append(figures_of(requests, measured))
-    return {_FIGURES: _concatenate(figures), "requests": requests}, findings
+    kept = requests if most is None else requests.tail(most).reset_index(drop=True)
+    return {_FIGURES: _concatenate(figures), "requests": kept}, findings
 
 
 def _concatenate(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
