@@ -1,5 +1,6 @@
 """Steps of inference engines, and what the requests of their servers wait for."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,7 +20,7 @@ from nightsight.events.window import chosen_window
 from nightsight.model.report import Environment, Finding, Profile
 from nightsight.results.serving import DECODE, MEAN, MIXED, P50, P99, PREFILL, REQUEST_LATENCY, TPOT, TTFT
 from nightsight.tables import TABLES, conform
-from tests.timeline import draw
+from tests.timeline import draw, side_by_side
 
 US = 1000
 
@@ -57,7 +58,8 @@ def test_the_name_of_a_step_has_its_batch(name: str, kind: str, batch: tuple[int
 
 
 @pytest.mark.parametrize(
-    "name", ["step[IDLE bs=0]", "context_0(0)_generation_0(0)", "step 7", "execute_model", "context_1(2)"]
+    "name",
+    ["step[IDLE bs=0]", "step[DRAFT_EXTEND bs=4]", "context_0(0)_generation_0(0)", "step 7", "execute_model"],
 )
 def test_other_ranges_are_not_steps(name: str) -> None:
     assert not len(engine_steps(named("nvtx  [a]", {"a": name})))
@@ -103,6 +105,78 @@ def test_steps_by_kind() -> None:
     assert table["time_pct"].sum() == pytest.approx(100)
 
 
+# four requests are answered, and then there are none for a while
+BURST = {"p": "execute_context_4(80)_generation_0(0)", "d": "execute_context_0(0)_generation_4(4)"}
+ANSWERED_BURST = """
+    nvtx  [p       ][d ][d ]
+    cpu   L.SSSSSSSSG.SSG.SS
+    s7    .ccccccc...ddd.ddd
+    """
+
+
+def repeated(picture: str, *, between: str, times: int = 3) -> str:
+    """Draw a picture several times, with the same track in each line between them."""
+    lines = [re.match(r"\s*(\S+)( +)(.*)", line) for line in filter(str.strip, picture.splitlines())]
+    return "\n".join(f"{line[1]}{line[2]}{(line[3] + between) * times}" for line in lines if line)
+
+
+def test_time_without_requests_is_not_part_of_a_step() -> None:
+    table = engine_table(Timeline(named(repeated(ANSWERED_BURST, between="." * 50), BURST))).frame.set_index("kind")
+    assert table["total_ns"].to_dict() == {PREFILL: 3 * 10 * US, DECODE: 3 * (4 + 3) * US}
+    assert table["idle_ns"].to_dict() == {PREFILL: 3 * US, DECODE: 0.5 * US}
+    assert table["waits_pct"].to_dict() == {PREFILL: 0, DECODE: 0}
+
+
+def test_copies_of_inputs_belong_to_the_requests_that_they_are_for() -> None:
+    copied = """
+        nvtx  ..[p     ][d ][d ]
+        cpu   C.L.SSSSSSG.SSG.SS
+        s7    .H.ccccc...ddd.ddd
+        """
+    steps = engine_table(Timeline(named(repeated(copied, between="." * 50), BURST))).frame.set_index("kind")
+    assert steps["total_ns"].to_dict() == {PREFILL: 3 * 8 * US, DECODE: 3 * (4 + 3) * US}
+    names = {**BURST, "p": "step[EXTEND bs=4 toks=80]", "d": "step[DECODE bs=4]"}
+    assert not rules_of(repeated(copied, between="." * 4000, times=1), names)
+
+
+def test_the_log_says_when_there_was_no_request() -> None:
+    # the second burst is scheduled late, although its requests came in time
+    profile = named(repeated(ANSWERED_BURST, between="." * 50), BURST)
+    table = requests({"received": 0, "last_token": 18}, {"received": 17, "last_token": 90}, {"received": 130})
+    steps = engine_steps(Profile({**profile.tables, "requests": table}))
+    assert np.flatnonzero(steps["is_first"]).tolist() == [6]
+    assert np.flatnonzero(engine_steps(profile)["is_first"]).tolist() == [0, 3, 6]
+
+
+def test_ranks_in_threads_and_processes_run_the_same_steps() -> None:
+    in_threads = """
+        nvtx    [a     ][a     ][a     ]
+        cpu     L.SSSSS.L.SSSSS.L.SSSSS.
+        nvtx:8  .[a     ][a     ][a    ]
+        cpu:8   .L.SSSS..L.SSSS..L.SSSS.
+        s7      .aaaaa...aaaaa...aaaaa..
+        s7:1    ..aaaaa...aaaaa...aaaaa.
+        """
+    one = named(in_threads, NAMES)
+    second = side_by_side(one, one)
+    for profile in (one, Profile({**second.tables, "ranges": conform("ranges", second.tables["ranges"])})):
+        table = engine_table(Timeline(profile))
+        assert table.frame["steps"].tolist() == [3]
+        assert not table.notes
+
+
+def test_engines_side_by_side_are_not_mixed_up() -> None:
+    first, second = named(PICTURE, NAMES), named(PICTURE, {**NAMES, "a": "execute_context_0(0)_generation_9(9)"})
+    both = side_by_side(first, second)
+    table = engine_table(Timeline(both))
+    assert table.frame["steps"].sum() == 5
+    assert "2 engines differ" in table.notes[0]
+    served = requests({"received": 0, "scheduled": 1, "first_token": 31, "last_token": 40, "output_tokens": 3})
+    times = request_times(Timeline(Profile({**both.tables, "requests": served})))
+    assert parts(times.frame, TTFT) == {"time": 31, "queue": 1, "unseen": 30}
+    assert any("no log says which one" in note for note in times.notes)
+
+
 def test_a_program_without_an_engine_has_no_such_steps() -> None:
     assert not len(engine_table(Timeline(draw("nvtx  [s ]\ncpu   L..\ns7    .a."))).frame)
 
@@ -132,7 +206,7 @@ PARTS = ["transfer_ns", "tokenize_ns", "queue_ns", "prefill_ns", "decode_ns", "i
 def parts(table: pd.DataFrame, metric: str, statistic: str = P50) -> dict[str, float]:
     """Return the parts of a row that are not 0, in µs."""
     row = table[(table["metric"] == metric) & (table["statistic"] == statistic)].iloc[0]
-    return {name.removesuffix("_ns"): row[name] / US for name in ("time_ns", *PARTS) if row[name] > 0}
+    return {name.removesuffix("_ns"): row[name] / US for name in ("time_ns", *PARTS) if row.get(name, 0) > 0}
 
 
 def test_where_the_time_of_a_request_goes() -> None:
@@ -197,6 +271,19 @@ def test_what_is_said_about_requests() -> None:
     notes = " ".join(request_times(Timeline(Profile({**profile.tables, "requests": requests(*rows)}))).notes)
     said = ("1 of 2 requests failed", "1 of 2 requests had no end", "preempted 2 times", "no log of the client")
     assert all(text in notes for text in said)
+
+
+def test_a_log_of_another_run_is_left_out() -> None:
+    profile = named(PICTURE, NAMES)
+    table = requests({"received": 900, "first_token": 905}, {"received": -90, "first_token": -70, "last_token": -60})
+    times = request_times(Timeline(Profile({**profile.tables, "requests": table})))
+    assert not len(times.frame)
+    assert "another run" in times.notes[0]
+    # one that began before the capture, and was never answered, may have been served
+    begun = requests({"received": -20}, {"received": -20, "first_token": 3}, {"received": -90, "last_token": -60})
+    times = request_times(Timeline(Profile({**profile.tables, "requests": begun})))
+    assert times.frame["requests"].tolist() == [1] * 4
+    assert "2 of 3 requests were served while the capture was recorded" in times.notes[0]
 
 
 MARK = st.none() | st.integers(0, 80)
@@ -291,10 +378,68 @@ WITH_PROMPT = """
 def test_a_long_prompt_is_a_pause_for_all_others() -> None:
     found = first_finding(WITH_PROMPT, LONG_PROMPT)
     assert found.rule == "prompts_block"
-    # 41 µs more for 480 tokens: a step may take twice as long with 120 of them, and 64 is the next lower power of two
-    assert found.title.endswith("takes 51.00 µs, others take 10.00 µs; with chunks of 64 tokens, about 15.44 µs")
+    # 40 µs more of the GPU for 480 tokens: 120 of them add the time of a step, and 64 is the next lower power of two.
+    # The GPU is idle for 0.8 µs more than in other steps, too
+    assert found.title.endswith("takes 51.00 µs, others take 10.00 µs; with chunks of 64 tokens, about 16.17 µs")
     assert "--max-num-batched-tokens 64" in found.remedy
     assert found.gain_ns is None
+
+
+def rules_of(*story: Any) -> list[str]:
+    return [found.rule for found in advised(*story)]
+
+
+def test_requests_wait_for_steps_with_prompts_only() -> None:
+    # four requests generate, and one more after its prompt
+    waiting = {"d": "step[DECODE bs=5]", "p": "step[EXTEND bs=1 toks=480]"}
+    assert first_finding(WITH_PROMPT, waiting).rule == "prompts_block"
+    # one request after the other: nobody waits
+    assert not rules_of(WITH_PROMPT, {**waiting, "d": "step[DECODE bs=1]"})
+
+
+def test_launches_of_steps_with_prompts_are_no_work_of_their_tokens() -> None:
+    eager = """
+        nvtx  [d       ][d       ][d       ][p                                                  ]
+        cpu   G.SSSSSSSSG.SSSSSSSSG.SSSSSSSSLLLL.LLLL.LLLL.LLLL.LLLL.LLLL.LLLL.LLLL.LLLL.LLLL.SS
+        s7    .aaaaaaaaa.aaaaaaaaa.aaaaaaaa.....a....b....c....d....e....f....g....h....i....jj.
+        """
+    assert "prompts_block" not in rules_of(eager, LONG_PROMPT)
+
+
+@pytest.mark.parametrize(
+    "names", [BURST, {"p": "step[EXTEND bs=4 toks=80]", "d": "step[DECODE bs=4]"}], ids=["vLLM", "SGLang"]
+)
+def test_a_server_without_requests_is_idle_and_not_slow(names: dict[str, str]) -> None:
+    assert not rules_of(repeated(ANSWERED_BURST, between="." * 4000, times=1), names)
+
+
+def test_what_an_engine_does_before_it_has_a_request_is_work() -> None:
+    tokenizing = ANSWERED_BURST.replace("nvtx  ", f"nvtx  [t{'.' * 3998}]").replace("cpu   ", f"cpu   {'.' * 4000}")
+    tokenizing = tokenizing.replace("s7    ", f"s7    {'.' * 4000}")
+    found = first_finding(tokenizing, {**BURST, "t": "tokenize"})
+    assert found.rule == "host_code"
+    assert "`tokenize`" in found.cause
+
+
+def test_requests_that_wait_for_the_scheduler_are_no_idle_time() -> None:
+    idle = repeated(ANSWERED_BURST, between="." * 4000, times=1)
+    queued = requests(*[{"received": number * 4018, "last_token": number * 4018 + 9000} for number in range(13)])
+    found = first_finding(idle, BURST, queued)
+    assert found.rule == "host_code"
+    assert "between the steps of the engine" in found.cause
+
+
+def test_the_outermost_range_can_name_the_fix() -> None:
+    inside = f"[t[r{'.' * 156}]]"
+    found = first_finding(
+        f"""
+        nvtx  [d            ]{inside}
+        cpu   G.SSSSSSSSSSSS.{"." * len(inside)}
+        s7    .aaaaaaaaaaaa..{"." * len(inside)}
+        """,
+        {**DECODING, "r": "regex"},
+    )
+    assert found.action == "tokenize in another process"
 
 
 def test_a_rare_pause_is_not_that_of_prompts() -> None:
@@ -322,6 +467,9 @@ def test_requests_that_queue_for_a_small_batch() -> None:
     assert found.title.endswith("4 per step; 700.0 µs of the 800.0 µs to the first token")
     many = {"d": "execute_context_0(0)_generation_40(40)"}
     assert not advised(HEALTHY, many, requests(*[ANSWERED] * 20))
+    # most of the time is that of prompts, which a larger batch does not shorten
+    busy = rules_of(WITH_PROMPT, {**DECODING, "p": "execute_context_1(48)_generation_4(4)"}, requests(*[ANSWERED] * 20))
+    assert "few_at_a_time" not in busy
 
 
 def test_preempted_requests_need_room_in_the_cache() -> None:

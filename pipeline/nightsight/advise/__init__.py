@@ -251,8 +251,9 @@ def _cause_finding(row: dict[Any, Any], replay: dict[Any, Any], tables: Tables, 
     # the innermost range says most
     parts = reversed(row["path"].split(" / "))
     places = {**rule.in_places, **(rule.in_engine if step.is_of_engine else {})}
+    anywhere = places.pop("", (action, remedy))
     of_place = (texts for part in parts for name, texts in places.items() if name in part)
-    action, remedy = next(of_place, (action, remedy))
+    action, remedy = next(of_place, anywhere)
     title = f"{rule.title}: {{name}}" if rule.of_kernels else rule.title
     title = rule.of_rank if rule.of_rank and row["name"] else title
     cause = title.format(**texts) + f" {per}" * (share < 1 and "{each}" not in title)

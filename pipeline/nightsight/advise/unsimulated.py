@@ -65,6 +65,8 @@ _MASKED: Final = re.compile(rf"\[{_SHAPE},{_SHAPE},{_SHAPE},{_SHAPE}")
 _LATE_STEPS: Final = 20
 # a step with prompts that takes this many times as long as one without is a pause that users see
 _BLOCKS: Final = 3.0
+# in at least this share of such steps, requests wait
+_WAITED_PCT: Final = 10.0
 # as powers of two
 _CHUNKS: Final = (6, 14)
 # preemptions per request; the share of queueing in the time to the first token; requests of a step
@@ -244,18 +246,22 @@ def _blocking_prompts(tables: Tables) -> Iterator[Weighted]:
 
     The weight is half of what the longest time between tokens would lose, in percent: the throughput stays.
     """
-    rows = tables.rows(ENGINE_STEPS, "kind", "med_ns", "p99_ns", "tokens", "token_ns").to_dict("records")
+    columns = ("kind", "med_ns", "p99_ns", "idle_ns", "tokens", "token_ns", "waits_pct")
+    rows = tables.rows(ENGINE_STEPS, *columns).to_dict("records")
     steps = {str(row["kind"]): row for row in rows}
     # engines that do not mix make the requests that generate wait for steps with prompts only
-    prompts = steps.get(MIXED, steps.get(PREFILL))
-    if prompts is None or DECODE not in steps or not prompts["token_ns"] > 0:
+    blocking = [steps[kind] for kind in (MIXED, PREFILL) if kind in steps and steps[kind]["waits_pct"] >= _WAITED_PCT]
+    prompts = next((row for row in blocking if row["token_ns"] > 0), None)
+    if prompts is None or DECODE not in steps:
         return
     longest, usual = float(prompts["p99_ns"]), float(steps[DECODE]["med_ns"])
     if longest < _BLOCKS * usual:
         return
     # a power of two, as people set it
     chunk = 2 ** int(np.clip(np.log2(max(usual / prompts["token_ns"], 1)), *_CHUNKS))
-    after = usual + chunk * prompts["token_ns"]
+    # without a graph, a step with few tokens has to be launched, too
+    launching = max(float(prompts["idle_ns"] - steps[DECODE]["idle_ns"]), 0.0)
+    after = usual + launching + chunk * prompts["token_ns"]
     mixed, decode, then = (format_value(value, "time_ns") for value in (longest, usual, after))
     # otherwise something else than prompts makes the longest steps long
     if after <= longest / 2 and not chunk >= prompts["tokens"]:
@@ -273,12 +279,16 @@ def _waiting_requests(tables: Tables) -> Iterator[Weighted]:
             finding = _finding(CACHE_FULL, REQUEST_TIMES, preemptions=preemptions, requests=requests)
             yield finding, 50 * min(share, 1)
             continue
-        steps = tables.rows(ENGINE_STEPS, "kind", "requests")
-        decoding = steps["requests"][steps["kind"] == DECODE]
+        steps = tables.rows(ENGINE_STEPS, "kind", "steps", "time_pct", "requests")
+        decode_pct = float(steps["time_pct"][steps["kind"] == DECODE].sum())
+        # at the end of a burst, the steps that only decode have few requests
+        generating = steps[steps["kind"] != PREFILL]
+        batch = float((generating["requests"] * generating["steps"]).sum() / max(generating["steps"].sum(), 1))
         queued = row["queue_ns"] / row["time_ns"] if row["time_ns"] else 0
-        if row["metric"] == TTFT and queued >= _MOSTLY and len(decoding) and decoding.iloc[0] <= _FEW:
+        # if most of the time is that of prompts, more of them at a time take longer
+        if row["metric"] == TTFT and queued >= _MOSTLY and batch <= _FEW and decode_pct >= 100 * _MOSTLY:
             queue, ttft = (format_value(row[name], name) for name in ("queue_ns", "time_ns"))
-            requests = f"{decoding.iloc[0]:.3g}"
+            requests = f"{batch:.3g}"
             yield _finding(FEW_AT_A_TIME, REQUEST_TIMES, requests=requests, queue=queue, ttft=ttft), 50 * queued
 
 

@@ -14,7 +14,13 @@ from nightsight.results.serving import DECODE, ENGINE_STEPS
 from nightsight.system.parallel import memoize
 
 _P99: Final = 0.99
+_MOSTLY: Final = 0.9
+_EDGE: Final = 2
+_SEVERAL: Final = (
+    "The steps of {count} engines differ (data parallelism): these are those of the engine with most work on a GPU."
+)
 _NOTHING: Final = np.empty(0, dtype=np.int64)
+_LATEST: Final = np.iinfo(np.int64).max
 
 
 class EngineSteps(NamedTuple):
@@ -22,6 +28,7 @@ class EngineSteps(NamedTuple):
 
     batch: as `engine_steps` returns it. begin and end: on the GPU. operations: those of the process on the GPU, and
     step: the one that launched each, -1 for none. Without GPU work in the capture: device -1, and times of the CPU.
+    engines: how many engines with different steps there are.
     """
 
     device: int
@@ -30,26 +37,28 @@ class EngineSteps(NamedTuple):
     end: Ints
     operations: Ints
     step: Ints
+    engines: int = 1
 
 
 @memoize
 def steps_on_gpu(timeline: Timeline) -> EngineSteps | None:
-    """Return the steps of the process that launches most work in them; None without any.
+    """Return the steps of the engine that launches most work in them; None without any.
 
-    The ranks of a tensor-parallel engine run the same steps.
+    The ranks of a tensor-parallel engine run the same steps. A step ends where the next one begins, but with its last
+    operation if the engine has no request then.
     """
     steps, window = engine_steps(timeline.profile), timeline.window
+    steps = steps[steps["start_ns"].between(window.start_ns, window.end_ns, inclusive="left")]
     best: EngineSteps | None = None
     most = -1
     launched, processes = launch_times(timeline), operation_column(timeline, "process")
-    for process, of_process in steps.groupby("process", sort=True):
-        batch = of_process[of_process["start_ns"].between(window.start_ns, window.end_ns, inclusive="left")]
-        starts = batch["start_ns"].to_numpy()
-        if not len(starts):
-            continue
+    engines = _different(steps)
+    for _, of_engine in steps.groupby("engine", sort=True):
+        batch, process = of_engine.reset_index(drop=True), of_engine["process"].iloc[0]
+        starts, is_last = batch["start_ns"].to_numpy(), np.append(batch["is_first"].to_numpy()[1:], True)
         if not len(processes) and len(starts) > most:
-            end = np.append(starts[1:], batch["end_ns"].to_numpy()[-1:])
-            best, most = EngineSteps(-1, batch.reset_index(drop=True), starts, end, _NOTHING, _NOTHING), len(starts)
+            end = np.where(is_last, batch["end_ns"], np.append(starts[1:], 0))
+            best, most = EngineSteps(-1, batch, starts, end, _NOTHING, _NOTHING, engines), len(starts)
         for device, of_device in by_device(timeline).items():
             rows = of_device[(processes[of_device] == process) | (processes[of_device] < 0)]
             step = np.searchsorted(starts, launched[rows], side="right") - 1
@@ -57,11 +66,31 @@ def steps_on_gpu(timeline: Timeline) -> EngineSteps | None:
             work = int((timeline.operations.end[rows] - timeline.operations.start[rows])[step >= 0].sum())
             if work > most:
                 begin, end = begin_of_work(timeline, rows, starts)
-                # the engine may have nothing to do after its last step
-                last = int(timeline.operations.end[rows[step == len(starts) - 1]].max(initial=int(begin[-1])))
-                end[-1] = max(min(int(end[-1]), last), int(begin[-1]))
-                best, most = EngineSteps(device, batch.reset_index(drop=True), begin, end, rows, step), work
+                # what is launched soon before the next step, such as copies of inputs, is for its requests
+                soon = np.append((batch["end_ns"].to_numpy()[:-1] + starts[1:]) // 2, _LATEST)
+                is_own, last = (step >= 0) & (launched[rows] < soon[step]), begin.copy()
+                np.maximum.at(last, step[is_own], timeline.operations.end[rows[is_own]])
+                end = np.where(is_last, np.minimum(end, last), end)
+                best, most = EngineSteps(device, batch, begin, end, rows, step, engines), work
     return best
+
+
+def _different(steps: pd.DataFrame) -> int:
+    """Return how many engines there are: the ranks of one run the same steps, but for those at the window's edges."""
+    found: list[pd.DataFrame] = []
+    for _, of_engine in steps.groupby("engine", sort=True):
+        batches = of_engine[["kind", "prefills", "decodes", "prefill_tokens"]].fillna(-1).reset_index(drop=True)
+        if not any(_are_ranks(batches, other) for other in found):
+            found.append(batches)
+    return len(found)
+
+
+def _are_ranks(first: pd.DataFrame, second: pd.DataFrame) -> bool:
+    """Whether most batches are the same if one sequence is moved by at most _EDGE steps."""
+    return any(
+        (first == second.shift(moved).reindex(first.index)).all(axis=1).sum() >= _MOSTLY * max(len(first), len(second))
+        for moved in range(-_EDGE, _EDGE + 1)
+    )
 
 
 def engine_table(timeline: Timeline) -> Table:
@@ -71,10 +100,11 @@ def engine_table(timeline: Timeline) -> Table:
     batch, time = steps.batch, steps.end - steps.begin
     on_gpu = busy_spans(timeline).get(steps.device)
     busy = np.full(len(time), np.nan) if on_gpu is None else covered(on_gpu, steps.begin, steps.end).astype("float64")
-    inside = steps.operations[(steps.step >= 0) & timeline.operations.in_graph[steps.operations]]
-    in_graph = np.isin(np.arange(len(time)), steps.step[np.isin(steps.operations, inside)])
+    in_graph = np.isin(np.arange(len(time)), steps.step[timeline.operations.in_graph[steps.operations]])
     is_decode = (batch["kind"] == KINDS.index(DECODE)).to_numpy()
-    usual = float(np.median(time[is_decode])) if is_decode.any() else 0.0
+    # launches of steps without a graph take time, too, which is not that of their tokens
+    work = time if on_gpu is None else busy
+    usual = float(np.median(work[is_decode])) if is_decode.any() else 0.0
     prompts = batch["prefill_tokens"].to_numpy()
     rows = []
     for position, kind in enumerate(KINDS):
@@ -94,12 +124,14 @@ def engine_table(timeline: Timeline) -> Table:
                 "idle_ns": float((time - busy)[chosen].mean()),
                 "requests": _mean(batch["requests"].to_numpy()[chosen]),
                 "tokens": _mean((batch["prefill_tokens"] + batch["decode_tokens"]).to_numpy()[chosen]),
-                "token_ns": float((time[chosen] - usual).sum()) / prompts[chosen].sum() if kind != DECODE else np.nan,
+                "token_ns": float((work[chosen] - usual).sum()) / prompts[chosen].sum() if kind != DECODE else np.nan,
+                "waits_pct": 100 * float(batch["waits"][chosen].mean()),
                 "graph_pct": float("nan") if on_gpu is None else 100 * float(in_graph[chosen].mean()),
             }
         )
     table = pd.DataFrame(rows, columns=ENGINE_STEPS.column_names)
-    return Table(table if table["token_ns"].notna().any() else table.drop(columns="token_ns"))
+    notes = (_SEVERAL.format(count=steps.engines),) if steps.engines > 1 else ()
+    return Table(table if table["token_ns"].notna().any() else table.drop(columns="token_ns"), notes)
 
 
 def _mean(values: Floats) -> float:

@@ -11,13 +11,18 @@ from nightsight.analyze.analysis import Analysis, Table
 from nightsight.analyze.engine import steps_on_gpu
 from nightsight.events.engine import KINDS, engine_steps
 from nightsight.events.timeline import Timeline, busy_spans
-from nightsight.events.window import RECORDED, Window
+from nightsight.events.window import RECORDED, Window, whole_window
 from nightsight.intervals import Flags, Floats, Ints, Spans, covered, union, without
 from nightsight.results.serving import DECODE, MEAN, P50, P95, P99, REQUEST_LATENCY, REQUEST_TIMES, TPOT, TTFT
 from nightsight.tables import NULLABLE
 
 _PERCENTILES: Final = {P50: 0.5, P95: 0.95, P99: 0.99}
 _ENGINE: Final = ("prefill_ns", "decode_ns", "idle_ns", "unseen_ns")
+_MEANWHILE: Final = "were served while the capture was recorded, and none arrived in the window"
+_OF_ANOTHER_RUN: Final = (
+    "No request in the log was served while the capture was recorded: it is the log of another run, or its clock is "
+    "not that of the profiled machine."
+)
 _LATEST: Final = np.iinfo(np.int64).max
 _NOTHING: Final[Spans] = (np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
 
@@ -25,13 +30,17 @@ _NOTHING: Final[Spans] = (np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int6
 def request_times(timeline: Timeline) -> Table:
     """Return for each time of requests its mean and percentiles, and their parts; in ns."""
     logged = timeline.profile.table("requests")
-    is_in_window = _arrives_in_window(timeline, logged)
-    requests = logged[is_in_window]
+    is_of_capture = _is_of_capture(timeline, logged)
+    if not is_of_capture.any():
+        return Table(REQUEST_TIMES.empty(), (_OF_ANOTHER_RUN,))
+    arrives = is_of_capture & _arrives_in_window(timeline, logged)
+    is_counted = arrives if arrives.any() else is_of_capture
+    requests = logged[is_counted]
     times = [str(name) for name in requests if str(name).endswith("_ns")]
     marks = {name.removesuffix("_ns"): requests[name].to_numpy(dtype="float64", na_value=np.nan) for name in times}
     gpu = _GpuStates(timeline, requests["is_dated"].to_numpy(dtype=bool))
     tokens = requests["output_tokens"].to_numpy(dtype="float64", na_value=np.nan)
-    stages, numbers = _stages(marks), np.flatnonzero(is_in_window) + 1
+    stages, numbers = _stages(marks), np.flatnonzero(is_counted) + 1
     rows: list[dict[str, object]] = []
     for metric, parts in {
         TTFT: _to_first_token(stages, gpu),
@@ -39,13 +48,14 @@ def request_times(timeline: Timeline) -> Table:
         REQUEST_LATENCY: _to_last_token(stages, marks, gpu),
     }.items():
         rows += _statistics(metric, parts, numbers, requests["preemptions"].to_numpy())
+    counted = "arrived in the window" if arrives.any() else _MEANWHILE
     table = pd.DataFrame(rows, columns=REQUEST_TIMES.column_names)
     # a stage that nobody logged is unknown, and not 0
     optional = [column.name for column in REQUEST_TIMES.columns if column.is_optional]
     table = table.drop(columns=[name for name in optional if not table[name].notna().any()])
     return Table(
         table.astype({"request": NULLABLE, "requests": "int64", "preemptions": "int64"}),
-        tuple(_notes(requests, marks, len(logged))),
+        tuple(_notes(requests, marks, len(logged), gpu.engines, counted)),
     )
 
 
@@ -61,7 +71,9 @@ class _GpuStates:
         steps = steps_on_gpu(whole)
         self._is_dated = is_dated
         self._prefill, self._decode, self._busy, self._seen = _NOTHING, _NOTHING, _NOTHING, _NOTHING
-        if steps is None or steps.device < 0:
+        self.engines = 0 if steps is None else steps.engines
+        # no log says which of several engines serves a request
+        if steps is None or steps.device < 0 or steps.engines > 1:
             return
         is_decode = (steps.batch["kind"] == KINDS.index(DECODE)).to_numpy()[steps.step] & (steps.step >= 0)
         of_decode, of_prefill = (steps.operations[chosen] for chosen in (is_decode, ~is_decode & (steps.step >= 0)))
@@ -138,12 +150,22 @@ def _to_last_token(stages: dict[str, Floats], marks: dict[str, Floats], gpu: _Gp
     }
 
 
+def _is_of_capture(timeline: Timeline, requests: pd.DataFrame) -> Flags:
+    """Return which requests were served while the capture was recorded, or have no date."""
+    whole = whole_window(timeline.profile)
+    marks = requests[[str(name) for name in requests if str(name).endswith("_ns")]]
+    first, last = marks.min(axis=1), marks.max(axis=1)
+    has_ended = requests[["last_token_ns", "last_seen_ns", "failed_ns"]].notna().any(axis=1)
+    is_during = (first < whole.end_ns) & ((last > whole.start_ns) | ~has_ended)
+    return ~requests["is_dated"].to_numpy(dtype=bool) | is_during.to_numpy(dtype=bool, na_value=False)
+
+
 def _arrives_in_window(timeline: Timeline, requests: pd.DataFrame) -> Flags:
-    """Return which requests arrive in the window; all if none has a date, or none does."""
+    """Return which requests have a date, and arrive in the window."""
     arrival = requests["sent_ns"].fillna(requests["received_ns"]).to_numpy(dtype="float64", na_value=np.nan)
     window = timeline.window
     is_inside: Flags = requests["is_dated"].to_numpy() & (arrival >= window.start_ns) & (arrival < window.end_ns)
-    return is_inside if is_inside.any() else np.ones(len(requests), dtype=bool)
+    return is_inside
 
 
 def _statistics(metric: str, parts: dict[str, Floats], numbers: Ints, preemptions: Ints) -> Iterator[dict[str, object]]:
@@ -172,10 +194,12 @@ def _statistics(metric: str, parts: dict[str, Floats], numbers: Ints, preemption
         }
 
 
-def _notes(requests: pd.DataFrame, marks: dict[str, Floats], logged: int) -> Iterator[str]:
-    """Yield what a reader must know: requests in the window, their times, and the number of all in the logs."""
+def _notes(requests: pd.DataFrame, marks: dict[str, Floats], logged: int, engines: int, counted: str) -> Iterator[str]:
+    """Yield what a reader must know: which of the logged requests count, their times, and the number of engines."""
     if len(requests) < logged:
-        yield f"{len(requests):,} of {logged:,} requests arrived in the window."
+        yield f"{len(requests):,} of {logged:,} requests {counted}."
+    if engines > 1:
+        yield f"{engines} engines run, and no log says which one serves a request: what the GPU did is unknown."
     failed = int((~np.isnan(marks["failed"])).sum())
     is_done = ~np.isnan(marks["last_token"]) | ~np.isnan(marks["last_seen"]) | ~np.isnan(marks["failed"])
     if failed:

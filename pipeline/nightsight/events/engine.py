@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
+from nightsight.intervals import Flags, Spans, covered, union
 from nightsight.model.report import Profile
 from nightsight.results.serving import DECODE, MIXED, PREFILL
 from nightsight.system.parallel import memoize
@@ -23,17 +24,19 @@ _NAMES: Final = (
     # `execute_17_context_2(sq512sk512sqsq...)_generation_30(sq30sk9000...)`, where sk is the length of all contexts
     r"(?:execute_)?(?:\d+_)?context_(?P<prefills>\d+)\((?:sq)?(?P<prefill_tokens>\d+)[^()]*\)"
     r"_generation_(?P<decodes>\d+)\((?:sq)?(?P<decode_tokens>\d+)(?:sk(?P<context_tokens>\d+))?[^()]*\)",
-    # SGLang, srt/model_executor: `step[EXTEND bs=2 toks=512]`, `step[DECODE bs=30]`, `step[MIXED bs=30]`
-    r"step\[(?P<mode>[A-Z_]+) bs=(?P<requests>\d+)(?: toks=(?P<tokens>\d+))?[^\]]*\]",
+    # SGLang, srt/model_executor: `step[EXTEND bs=2 toks=512]`, `step[DECODE bs=30]`, `step[MIXED bs=30]`; what a draft
+    # model does is part of the step that verifies it
+    r"step\[(?!DRAFT_)(?P<mode>[A-Z_]+) bs=(?P<requests>\d+)(?: toks=(?P<tokens>\d+))?[^\]]*\]",
     # TensorRT-LLM, _torch/pyexecutor and inflight batching: `_forward_step 17: 2 ctx reqs, 512 ctx tokens, 30 gen reqs`
     r"(?:\[Executor\] )?(?:_forward_step|executeStep)(?: \d+)?: (?P<ctx>\d+) ctx reqs, "
     r"(?:(?P<ctx_tokens>\d+) ctx tokens, )?(?P<gen>\d+) gen reqs",
 )
 _NAME: Final = re.compile("|".join(f"(?:{name})$" for name in _NAMES))
 # of SGLang: steps in which all requests generate; an idle rank joins the communication of the others without requests
-_GENERATES: Final = frozenset(("DECODE", "TARGET_VERIFY", "DRAFT_EXTEND"))
+_GENERATES: Final = frozenset(("DECODE", "TARGET_VERIFY"))
 _IS_MIXED: Final = "MIXED"
 _IS_IDLE: Final = "IDLE"
+_LATEST: Final = np.iinfo(np.int64).max
 _BATCH: Final = ("kind", "prefills", "decodes", "prefill_tokens", "decode_tokens", "context_tokens", "requests")
 
 
@@ -42,7 +45,9 @@ def engine_steps(profile: Profile) -> pd.DataFrame:
     """Return the steps of engines by their start: process, thread, start_ns, end_ns, kind (a position in KINDS), batch.
 
     The batch: prefills and decodes (requests), prefill_tokens, decode_tokens, context_tokens (what the requests that
-    generate attend to), and requests; NaN where the name does not say it. Steps inside others are left out.
+    generate attend to), and requests; NaN where the name does not say it. engine: a number; steps of one process are
+    those of several engines if they run at the same time. waits: whether requests that generate wait for prompts in
+    this step. is_first: whether the engine had no request before it. Steps inside others are left out.
     """
     ranges = profile.recorded("ranges")
     batches = [_batch(str(name)) for name in ranges["name"].cat.categories]
@@ -53,7 +58,58 @@ def engine_steps(profile: Profile) -> pd.DataFrame:
     of_step = batch.take(chosen["name"].cat.codes.to_numpy()).reset_index(drop=True)
     steps = pd.concat([chosen[["process", "thread", "start_ns", "end_ns", "parent"]], of_step], axis=1)
     steps = steps[steps["parent"] < 0].drop(columns="parent").sort_values("start_ns", kind="stable", ignore_index=True)
-    return steps.astype({"kind": "int64"})
+    steps = steps.astype({"kind": "int64"}).assign(engine=0, waits=steps["kind"] == KINDS.index(MIXED), is_first=False)
+    log = _served(profile)
+    for _, of_process in steps.groupby("process", sort=True):
+        is_parallel = (of_process["start_ns"].to_numpy()[1:] < of_process["end_ns"].cummax().to_numpy()[:-1]).any()
+        for _, of_engine in of_process.groupby("thread" if is_parallel else "process", sort=True):
+            waits, is_first = _others_wait(of_engine), _follows_no_request(of_engine, log)
+            steps.loc[of_engine.index, "engine"] = steps["engine"].max() + 1
+            steps.loc[of_engine.index, "waits"] |= waits
+            steps.loc[of_engine.index, "is_first"] = is_first & ~waits
+    return steps
+
+
+def _others_wait(steps: pd.DataFrame) -> Flags:
+    """Return which steps with prompts only make other requests of their engine wait.
+
+    More requests generate after such steps in a row than there were prompts in them.
+    """
+    is_prefill = (steps["kind"] == KINDS.index(PREFILL)).to_numpy()
+    row = np.cumsum(np.append(True, is_prefill[1:] != is_prefill[:-1])[: len(steps)]) - 1
+    prompts = np.bincount(row, steps["prefills"].fillna(0) * is_prefill, len(steps) + 1)
+    # the step after each row; the names of mixed steps can lack the number
+    last = np.searchsorted(row, np.arange(len(steps)), side="right")
+    after = np.append(steps["decodes"].fillna(0).to_numpy(), 0)[np.minimum(last, len(steps))]
+    waits: Flags = is_prefill & (after[row] > prompts[row])
+    return waits
+
+
+def _follows_no_request(steps: pd.DataFrame, log: Spans) -> Flags:
+    """Return before which steps an engine had no request for some time; log: when it had some, empty if unknown.
+
+    By the batches, it can be so before steps with prompts only.
+    """
+    start = steps["start_ns"].to_numpy()
+    by_batch: Flags = (steps["kind"] == KINDS.index(PREFILL)).to_numpy()
+    if not len(log[0]):
+        return by_batch
+    before = np.append(start[:1], start[:-1])
+    by_log = covered(log, before, start) < start - before
+    return np.where((before >= log[0][0]) & (start <= log[1][-1]), by_log, by_batch)
+
+
+def _served(profile: Profile) -> Spans:
+    """Return when a server had requests, by its log, until the first one without an end; empty if nothing is known."""
+    requests = profile.recorded("requests")
+    requests = requests[requests["is_dated"]]
+    begin = requests["received_ns"].fillna(requests["sent_ns"])
+    end = requests["last_token_ns"].fillna(requests["last_seen_ns"]).fillna(requests["failed_ns"])
+    is_known, has_end = begin.notna(), end.notna()
+    until = begin[is_known & ~has_end].min()
+    is_known &= has_end & (begin < (_LATEST if pd.isna(until) else until))
+    start, ended = (times[is_known].to_numpy(dtype="int64") for times in (begin, end))
+    return union(start, np.clip(ended, start, _LATEST if pd.isna(until) else int(until)))
 
 
 def with_engine_steps(ranges: pd.DataFrame) -> pd.DataFrame:

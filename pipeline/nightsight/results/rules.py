@@ -1177,12 +1177,12 @@ PROMPTS_BLOCK: Final = UnsimulatedRule(
     name="prompts_block",
     looks_for=(
         "steps of an inference engine with prompts that take at least three times as long as those that only decode, "
-        "while requests generate"
+        "if requests that generate wait for them in one of ten"
     ),
     gain=(
-        "the longest time between tokens with chunks for which a step takes twice as long as one that only decodes; "
-        "the time that a token of a prompt adds is measured. The throughput stays. In the choice of the first finding, "
-        "half of what the longest time would lose counts, in percent"
+        "the longest time between tokens with chunks that add at most the time of a step that only decodes; the time "
+        "that a token of a prompt adds is measured, and the time of launches stays. So does the throughput. In the "
+        "choice of the first finding, half of what the longest time would lose counts, in percent"
     ),
     action="cut prompts into smaller chunks",
     title="Requests that generate wait for the prompts of others",
@@ -1199,8 +1199,8 @@ PROMPTS_BLOCK: Final = UnsimulatedRule(
 )
 CACHE_FULL: Final = UnsimulatedRule(
     name="cache_full",
-    looks_for="at least one in twenty requests of a server was preempted, according to its log",
-    gain="none; in the choice of the first finding, the share of preempted requests counts, at most half of a step",
+    looks_for="at least one preemption for twenty requests of a server, according to its log",
+    gain="none; in the choice of the first finding, half of the preemptions per request counts, at most half of a step",
     action="make room in the KV cache",
     title="Requests are preempted because the KV cache is full",
     rest=": {preemptions} times for {requests} requests",
@@ -1215,8 +1215,8 @@ CACHE_FULL: Final = UnsimulatedRule(
 FEW_AT_A_TIME: Final = UnsimulatedRule(
     name="few_at_a_time",
     looks_for=(
-        "requests that queue for more than half of the time to their first token, while steps decode at most 16 at a "
-        "time, and none is preempted"
+        "requests that queue for more than half of the time to their first token, while steps have at most 16 "
+        "requests, those that only decode take half of the time, and few requests are preempted"
     ),
     gain=(
         "none: how long a step takes with more requests depends on the model. In the choice of the first finding, half "

@@ -79,8 +79,9 @@ ENGINE_STEPS: Final = Entry(
     "engine_steps",
     "Steps of the engine",
     "The steps of vLLM, SGLang or TensorRT-LLM in the window, by what they do. A step begins with the first operation "
-    "that was launched in it, and lasts until the next one begins: the time in which the engine schedules, or waits "
-    "for requests, is part of the step before.",
+    "that was launched in it, and lasts until the next one begins: the time in which the engine schedules is part of "
+    "the step before. If the engine then has no request (by their log, else possibly before steps with prompts only), "
+    "the step ends with its last operation.",
     (),
     (
         Column(
@@ -105,10 +106,11 @@ ENGINE_STEPS: Final = Entry(
         Column(
             "token_ns",
             NUMBER,
-            "time that a token of a prompt adds, mean: the time beyond the median of steps that only decode, over the "
-            "tokens of prompts",
+            "time in which the GPU works that a token of a prompt adds, mean: what is beyond the median of steps that "
+            "only decode, over the tokens of prompts",
             is_optional=True,
         ),
+        Column("waits_pct", NUMBER, "share of the steps in which requests that generate wait for prompts"),
         Column("graph_pct", NUMBER, "share of the steps that launch a CUDA graph"),
     ),
     rows="kinds of steps",

@@ -36,6 +36,7 @@ from nightsight.analyze.experts import stretches
 from nightsight.analyze.pipelines import chains
 from nightsight.analyze.ranges.callers import OUTSIDE
 from nightsight.events.communication import are_ranks_known, called_by_rank, communication, ranks_of, ranks_represented
+from nightsight.events.engine import engine_steps
 from nightsight.events.frameworks import JAX, framework_of
 from nightsight.events.loops import UNNAMED, loops_of
 from nightsight.events.peaks import published
@@ -615,7 +616,31 @@ def request_waits(scene: Scene) -> Ints:
     """Return the calls before which the thread waits for requests: a server without load is idle, not slow."""
     after_gap = scene.in_calls[scene.gap[scene.in_calls] > _COMPILING_NS]
     waiting_samples, samples = _samples_before(scene, after_gap, _WAITS_FOR_REQUESTS)
-    return after_gap[waiting_samples > _MOSTLY * samples]
+    return after_gap[(waiting_samples > _MOSTLY * samples) | _is_without_requests(scene, after_gap)]
+
+
+def _is_without_requests(scene: Scene, calling: Ints) -> Flags:
+    """Return before which of these calls an engine has no request: its next step is the first one of new requests.
+
+    What happens in ranges that begin meanwhile, such as tokenization, is work and no waiting.
+    """
+    calls, steps = scene.graph.calls, engine_steps(scene.timeline.profile)
+    is_waiting = np.zeros(len(calling), dtype=bool)
+    of_thread = positions(steps["thread"].to_numpy())
+    for thread, rows in positions(calls.thread[calling]).items():
+        own = steps.iloc[of_thread.get(thread, rows[:0])]
+        following = np.searchsorted(own["start_ns"].to_numpy(), scene.gap_start[calling[rows]], side="right")
+        is_first, ended = np.append(own["is_first"], False), np.append(0, own["end_ns"])
+        is_waiting[rows] = is_first[following] & (calls.start[calling[rows]] > ended[following])
+    pieces = scene.host_code
+    inside = np.flatnonzero(np.isin(pieces.piece, calling[is_waiting]))
+    paths = scene.paths
+    around = [
+        path == OUTSIDE or str(of_call).startswith(f"{path} / ")
+        for path, of_call in zip(paths[pieces.row[inside]], paths[scene.path[pieces.piece[inside]]], strict=True)
+    ]
+    idle_ns = np.bincount(pieces.piece[inside], pieces.length[inside] * around, len(calls))
+    return is_waiting & (idle_ns[calling] > _MOSTLY * scene.gap[calling])
 
 
 def _samples_before(scene: Scene, calling: Ints, stack: str) -> tuple[Ints, Ints]:
