@@ -81,6 +81,17 @@ def test_the_logs_of_server_and_client_join_by_request(tmp_path: Path) -> None:
     assert since_start(rows[1]) == {"received_ns": 7, "failed_ns": 8}
 
 
+def test_identifiers_can_be_used_again(tmp_path: Path) -> None:
+    server = [*SERVER, *((*event[:2], event[2] + 500, *event[3:]) for event in SERVER)]
+    client = [*CLIENT, *((*event[:2], event[2] + 500, *event[3:]) for event in CLIENT)]
+    rows, notes = read(tmp_path, log(*server), log(*client))
+    assert [since_start(row)["received_ns"] for row in rows] == [1, 501]
+    assert [since_start(row)["last_seen_ns"] for row in rows] == [80, 580]
+    assert not notes
+    # in one file
+    assert read(tmp_path, log(*server, *client))[0] == rows
+
+
 def test_a_server_that_was_killed_leaves_half_a_line(tmp_path: Path) -> None:
     rows, _ = read(tmp_path, log(*SERVER) + '{"id": "b", "event": "received", "time_')
     assert [row["received_ns"] for row in rows] == [EPOCH + MS]

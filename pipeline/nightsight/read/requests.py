@@ -83,7 +83,7 @@ def requests_of(files: Sequence[pd.DataFrame]) -> tuple[pd.DataFrame, tuple[str,
 
     Times with a date are since the epoch.
     """
-    events = pd.concat([frame for frame in files if len(frame)] or [pd.DataFrame([], columns=_COLUMNS)])
+    events = pd.concat([_numbered(frame) for frame in files if len(frame)] or [pd.DataFrame([], columns=_COLUMNS)])
     if not len(events):
         return empty("requests"), ()
     notes: tuple[str, ...] = ()
@@ -117,6 +117,15 @@ def requests_of(files: Sequence[pd.DataFrame]) -> tuple[pd.DataFrame, tuple[str,
     preemptions = (events["event"] == _AGAIN).groupby(events["id"]).sum()
     columns["preemptions"] = preemptions.reindex(is_dated.index).to_numpy()[order]
     return conform("requests", pd.DataFrame({**columns, "is_dated": is_dated.to_numpy()[order]})), notes
+
+
+def _numbered(events: pd.DataFrame) -> pd.DataFrame:
+    """Return the events of a file with identifiers that are used once: clients count from 0 in each of their runs."""
+    ordered = events.drop_duplicates(["id", "event", "time_ns"]).sort_values("time_ns", kind="stable")
+    is_sent, is_received = ordered["event"] == "sent", ordered["event"] == "received"
+    begins = is_sent | (is_received & ~is_sent.groupby(ordered["id"]).transform("any"))
+    use = begins.groupby(ordered["id"]).cumsum()
+    return ordered.assign(id=ordered["id"].where(use <= 1, ordered["id"] + " " + use.astype("str")))
 
 
 def figures_of(requests: pd.DataFrame, measured: str) -> pd.DataFrame:
