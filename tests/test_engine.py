@@ -238,6 +238,11 @@ def test_where_the_time_of_a_request_goes() -> None:
     }
 
 
+def test_a_client_that_crashed_saw_only_the_first_token() -> None:
+    crashed = times_of(requests({"received": 17, "first_seen": 55, "last_token": 50, "output_tokens": 3}))
+    assert parts(crashed, REQUEST_LATENCY) == {"time": 33, "prefill": 10, "decode": 10, "idle": 13}
+
+
 def test_a_request_waits_for_the_prompts_of_others() -> None:
     table = times_of(requests({"received": 0, "first_token": 5, "last_token": 32, "output_tokens": 3}))
     assert parts(table, TPOT) == {"time": 13.5, "prefill": 5, "decode": 2, "idle": 6.5}

@@ -140,7 +140,8 @@ def _to_last_token(stages: dict[str, Floats], marks: dict[str, Floats], gpu: _Gp
     end = np.where(np.isnan(marks["last_seen"]), marks["last_token"], marks["last_seen"])
     done = np.fmin(np.where(np.isnan(marks["last_token"]), end, marks["last_token"]), end)
     first = _to_first_token(stages, gpu)
-    until = np.fmax(stages["engine"], done)
+    # a client that crashed may have seen only the first token, after the engine had given the last one
+    until = np.minimum(np.fmax(stages["engine"], done), end)
     parts = {name: first[name] for name in ("transfer_ns", "tokenize_ns", "queue_ns")}
     return {
         "time_ns": end - stages["begin"],
