@@ -92,6 +92,19 @@ def test_steps_of_an_engine_are_the_loop_whatever_their_batch() -> None:
     assert (window.repetitions // US).tolist() == [0, 9, 18, 34, 44]
 
 
+def test_prompts_at_the_start_are_no_warm_up() -> None:
+    picture = f"""
+        nvtx  [p          ][p          ]{"[d ]" * 8}
+        cpu   L.SSSSSSSSSSSL.SSSSSSSSSSS{"G.SS" * 8}
+        s7    .cccccccccccc.cccccccccccc{".ddd" * 8}
+        """
+    assert len(chosen_window(named(picture, BURST)).repetitions) == 10
+    # the first one loads kernels
+    loading = picture.replace("[p  ", f"[p{' ' * 40}", 1).replace("L.S", f"L.S{'S' * 38}", 1)
+    loading = loading.replace(".cc", f".cc{'c' * 38}", 1)
+    assert len(chosen_window(named(loading, BURST)).repetitions) == 9
+
+
 def test_steps_by_kind() -> None:
     timeline = Timeline(named(PICTURE, NAMES))
     table = engine_table(timeline).frame.set_index("kind")

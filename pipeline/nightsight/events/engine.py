@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from nightsight.intervals import Flags, Spans, covered, union
+from nightsight.intervals import Flags, Ints, Spans, covered, union
 from nightsight.model.report import Profile
 from nightsight.results.serving import DECODE, MIXED, PREFILL
 from nightsight.system.parallel import memoize
@@ -110,6 +110,12 @@ def _served(profile: Profile) -> Spans:
     is_known &= has_end & (begin < (_LATEST if pd.isna(until) else until))
     start, ended = (times[is_known].to_numpy(dtype="int64") for times in (begin, end))
     return union(start, np.clip(ended, start, _LATEST if pd.isna(until) else int(until)))
+
+
+def starts_with_prompts(profile: Profile) -> Ints:
+    """Return when steps with prompts begin, in ns."""
+    steps = engine_steps(profile)
+    return steps["start_ns"].to_numpy()[(steps["kind"] != KINDS.index(DECODE)).to_numpy()]
 
 
 def with_engine_steps(ranges: pd.DataFrame) -> pd.DataFrame:

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pandas as pd
 
-from nightsight.events.engine import ENGINE_STEP, with_engine_steps
+from nightsight.events.engine import ENGINE_STEP, starts_with_prompts, with_engine_steps
 from nightsight.events.frameworks import JAX, framework_of
 from nightsight.events.launches import GPU_TABLES, launch_keys, launching_calls
 from nightsight.events.ranges import LEAST, count_instances, nested
@@ -74,7 +74,8 @@ def loops_of(profile: Profile) -> list[Loop]:
         or _launch_loops(profile, work)
     )
     syncs = _calls(profile, _SYNCS)
-    complete = [_complete(loop, work, syncs) for loop in loops]
+    prompts = starts_with_prompts(profile)
+    complete = [_complete(loop, work, syncs, prompts) for loop in loops]
     return sorted(complete, key=lambda loop: (-loop.gpu_ns, loop.process))
 
 
@@ -108,13 +109,14 @@ def longest_part_without(profile: Profile, loop: Loop, spans: Spans) -> Loop:
     if len(longest) < LEAST or len(longest) == len(loop.starts):
         return loop
     part = loop._replace(starts=loop.starts[longest], end_ns=int(ends[int(longest[-1])]))
-    return _complete(part, launched_work(profile), _calls(profile, _SYNCS))
+    return _complete(part, launched_work(profile), _calls(profile, _SYNCS), starts_with_prompts(profile))
 
 
-def _complete(loop: Loop, work: LaunchedWork, syncs: pd.DataFrame) -> Loop:
+def _complete(loop: Loop, work: LaunchedWork, syncs: pd.DataFrame, prompts: Ints) -> Loop:
     """Add when the work of a loop ended, and how many repetitions at its beginning are not like the later ones."""
     waiting, call = _waiting_at_start(loop, work, syncs)
-    return loop._replace(end_ns=_work_end(work, loop), slow=_slow_count(work, loop), waiting=waiting, early_wait=call)
+    slow = _slow_count(work, loop, prompts)
+    return loop._replace(end_ns=_work_end(work, loop), slow=slow, waiting=waiting, early_wait=call)
 
 
 def _waiting_at_start(loop: Loop, work: LaunchedWork, syncs: pd.DataFrame) -> tuple[int, str]:
@@ -150,29 +152,35 @@ def _work_end(work: LaunchedWork, loop: Loop) -> int:
     return int(work.end[is_own].max(initial=loop.end_ns))
 
 
-def _slow_count(work: LaunchedWork, loop: Loop) -> int:
+def _slow_count(work: LaunchedWork, loop: Loop, prompts: Ints) -> int:
     """Count the repetitions at the start that took much longer than the median; at least two remain.
 
     On the CPU and on the GPU: slow launches cost nothing while the GPU still has work to do.
     """
-    starts = loop.starts
+    starts, has_prompts = loop.starts, np.isin(loop.starts, prompts)
     # the first operation of each repetition, by its launch
     operations = np.flatnonzero((work.launch_ns >= starts[0]) & _is_of_process(work, loop.process))
     operations = operations[np.argsort(work.launch_ns[operations], kind="stable")]
     first = np.searchsorted(work.launch_ns[operations], starts)
-    on_cpu = slow_at_start(starts)
+    on_cpu = slow_at_start(starts, has_prompts)
     if (np.diff(np.append(first, len(operations))) == 0).any():
         return on_cpu
-    return min(on_cpu, slow_at_start(work.start[operations[first]]))
+    return min(on_cpu, slow_at_start(work.start[operations[first]], has_prompts))
 
 
-def slow_at_start(starts: Ints) -> int:
-    """Count the repetitions before the first that does not take much longer than is typical; `starts` of all."""
+def slow_at_start(starts: Ints, has_prompts: Flags | None = None) -> int:
+    """Count the repetitions before the first that does not take much longer than is typical; `starts` of all.
+
+    has_prompts: which are steps of an engine with prompts, long or short: slow ones take longer than all later ones.
+    """
     times = np.diff(starts)
     if len(times) < LEAST - 1:
         return 0
+    is_longer = np.zeros(len(times), dtype=bool) if has_prompts is None else has_prompts[:-1]
     # only the second half counts: a long warm-up must not affect the typical time
-    typical = np.median(times[len(times) // 2 :])
+    usual, longer = (part[len(part) // 2 :] for part in (times[~is_longer], times[is_longer]))
+    typical = np.full(len(times), np.median(usual) if len(usual) else longer.max())
+    typical[is_longer] = longer.max(initial=0)
     is_slow = times > _SLOW_FACTOR * typical
     return min(int(np.argmin(is_slow)) if not is_slow.all() else 0, len(starts) // 2)
 
