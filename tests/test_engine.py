@@ -432,7 +432,7 @@ def test_a_server_without_requests_is_idle_and_not_slow(names: dict[str, str]) -
 
 
 def test_what_an_engine_does_before_it_has_a_request_is_work() -> None:
-    tokenizing = ANSWERED_BURST.replace("nvtx  ", f"nvtx  [t{'.' * 3998}]").replace("cpu   ", f"cpu   {'.' * 4000}")
+    tokenizing = ANSWERED_BURST.replace("nvtx  ", f"nvtx  [t{'.' * 3997}]").replace("cpu   ", f"cpu   {'.' * 4000}")
     tokenizing = tokenizing.replace("s7    ", f"s7    {'.' * 4000}")
     found = first_finding(tokenizing, {**BURST, "t": "tokenize"})
     assert found.rule == "host_code"
