@@ -20,7 +20,9 @@ from nightsight.collect.compilations import compilations_of, compile_log, explai
 from nightsight.collect.workloads import Request
 from nightsight.events.timeline import Timeline
 from nightsight.model.report import Profile
+from nightsight.render.page.html import render_html
 from nightsight.runs.unprofiled import to_text, with_unprofiled
+from nightsight.workflows.analysis import build_report
 from tests.properties import examples
 from tests.timeline import draw
 
@@ -147,6 +149,15 @@ def test_compilations_of_a_window_cost_the_time_in_which_no_gpu_works() -> None:
         ["x changes", 2, 10_000, 6000],
         ["", 1, 1000, 1000],
     ]
+
+
+def test_the_page_shows_names_in_reasons_as_code() -> None:
+    drawn = draw("cpu  L.........L.........\ns7   .aaaa......bb.......")
+    table = compiled([(3, 9, "the size of `x` in dimension 0 changes")])
+    profile = Profile({**drawn.tables, "compilations": table})
+    page = render_html(build_report(profile, "train"), profile)
+    assert "the size of <code>x</code> in dimension 0 changes" in page
+    assert "the size of `x`" not in page.partition("<script")[0]
 
 
 def test_pytorch_writes_the_log_that_is_asked_for(tmp_path: Path) -> None:

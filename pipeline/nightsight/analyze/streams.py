@@ -30,8 +30,7 @@ def streams(timeline: Timeline) -> Table:
     first = np.array([work[0] for work in by_stream.values()])
     device = operations.device[first]
     busy_ns = np.array([length(busy) for busy in spans])
-    counts = np.zeros((len(spans), 3), dtype=np.int64)
-    np.add.at(counts, (stream, operations.kind[rows]), 1)
+    counts = np.bincount(3 * stream + operations.kind[rows], minlength=3 * len(spans)).reshape(-1, 3)
     overlap_ns = _overlaps(spans, device)
     main = _main_operations(timeline, rows, stream)
     table = pd.DataFrame(
@@ -65,9 +64,12 @@ def _overlaps(spans: list[Spans], device: Ints) -> Ints:
     """Return for each stream how long another stream of its device had work, too, in ns. `spans`: its busy time."""
     overlap_ns = np.zeros(len(spans), dtype=np.int64)
     for of_device in positions(device).values():
+        if len(of_device) < 2:
+            continue
         start, end = (np.sort(np.concatenate([spans[place][side] for place in of_device])) for side in (0, 1))
-        edges = np.unique(np.concatenate((start, end)))
-        is_shared = depth(start, end, edges[:-1]) > 1
+        # numpy.unique takes seconds for a million distinct numbers
+        edges = np.sort(np.concatenate((start, end)))
+        is_shared = (depth(start, end, edges[:-1]) > 1) & (np.diff(edges) > 0)
         shared = edges[:-1][is_shared], edges[1:][is_shared]
         overlap_ns[of_device] = [covered(shared, *spans[place]).sum() for place in of_device]
     return overlap_ns
@@ -87,10 +89,15 @@ def _main_operations(timeline: Timeline, rows: Ints, stream: Ints) -> pd.DataFra
     """
     window, operations = timeline.window, timeline.operations
     start, end = (np.clip(times[rows], window.start_ns, window.end_ns) for times in (operations.start, operations.end))
-    times = pd.DataFrame({"stream": stream, "name": names_of(timeline, rows), "ns": end - start})
-    sums = times.groupby(["stream", "name"], observed=True)["ns"].sum().reset_index()
-    total_ns = sums.groupby("stream")["ns"].transform("sum").to_numpy()
-    sums = sums.assign(pct=_percent(sums["ns"].to_numpy(), total_ns))
+    names = names_of(timeline, rows)
+    count = len(names.categories)
+    key = stream * count + names.codes
+    # one number for both: pandas groups a million rows by two columns in ten times the time
+    total_ns = np.bincount(key, weights=end - start).astype(np.int64)
+    used = np.flatnonzero(np.bincount(key))
+    sums = pd.DataFrame({"stream": used // count, "name": names.categories[used % count], "ns": total_ns[used]})
+    of_stream = sums.groupby("stream")["ns"].transform("sum").to_numpy()
+    sums = sums.assign(pct=_percent(sums["ns"].to_numpy(), of_stream))
     # of names with equal times, the first in the alphabet
     ordered = sums.sort_values(["stream", "ns", "name"], ascending=[True, False, True])
     main = ordered.drop_duplicates("stream", ignore_index=True)
