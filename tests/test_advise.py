@@ -15,7 +15,7 @@ from nightsight.results.categories import COMMUNICATION, COMPUTE
 from nightsight.results.causes import REPLAY, WHAT_IF
 from nightsight.results.gpu_time import CRITICAL_PATH, GPU_TIME, TIME_SPLIT
 from nightsight.results.operators import CPU_OP_SHAPES
-from nightsight.results.program import COMPILATIONS
+from nightsight.results.program import COMPILATIONS, GRAPH_RECORDED, GRAPH_RECORDED_AGAIN, KERNELS_TUNED
 from nightsight.results.ranks import COLLECTIVES
 from nightsight.results.rules import RULES
 from tests.recorded import Recorded
@@ -274,6 +274,14 @@ def test_advice_on_compilation_says_why_torch_compile_compiled_again() -> None:
         "dimension 1 changes." in found.detail
     )
     assert found.remedy.startswith("torch._dynamo.mark_dynamic(x, 1). Compile once")
+    # graphs that are recorded again, but neither the first record nor the tuning of kernels
+    again = {"reason": GRAPH_RECORDED_AGAIN, "fix": "copy", "total_ns": 6_000_000, "compilations": 3, "steps": 3}
+    first = [
+        {**again, "reason": reason, "fix": "", "total_ns": 9_000_000} for reason in (GRAPH_RECORDED, KERNELS_TUNED)
+    ]
+    compiled = result(COMPILATIONS.name, pd.DataFrame([{**common, **each} for each in (*first, again)]))
+    (found,) = advise([what_if(row), replayed(), compiled])
+    assert "torch.compile worked on `scale (train.py:3)` in 3 of 14 steps, 6.000 ms in total: its CUDA" in found.detail
 
 
 def test_tables_that_a_report_lacks_read_as_empty() -> None:

@@ -1,5 +1,6 @@
 """What torch.compile compiled, and why: from logs that PyTorch wrote to the advice."""
 
+import json
 import lzma
 import os
 import subprocess
@@ -66,6 +67,35 @@ def test_a_log_of_pytorch_says_what_was_compiled_again_and_why(tmp_path: Path) -
     assert (table["end_ns"] > table["start_ns"]).all()
     # neither data, nor folders, nor source text
     assert not table.astype("str").apply(lambda column: column.str.contains("secret|home|return")).to_numpy().any()
+
+
+def event(name: str, phase: str, ms: float, compiled: str = "0/0") -> str:
+    """Return an event as PyTorch writes it (torch/_dynamo/utils.py, ChromiumEventLogger)."""
+    line = 'V1128 04:48:01.708000 7285 torch/_dynamo/utils.py:2350] {"chromium_event": {}, "has_payload": "7"}'
+    payload = {"name": name, "ts": 1e12 + 1000 * ms, "args": {"compile_id": compiled}, "ph": phase, "tid": 0, "pid": 0}
+    return f"{line}\n" + "".join(f"\t{part}\n" for part in json.dumps(payload, indent=0).splitlines())
+
+
+def test_cuda_graphs_that_are_recorded_again_and_tuned_kernels(tmp_path: Path) -> None:
+    log = lzma.decompress(LOG.read_bytes()).decode()
+    record, tune = "CUDAGraphNode.record", "CachingAutotuner.benchmark_all_configs"
+    log += event(record, "B", 1) + event(tune, "B", 2) + event(tune, "E", 5) + event(record, "E", 9)
+    log += (
+        event(record, "B", 10) + event(record, "E", 12) + event(record, "B", 13, "9/9") + event(record, "E", 14, "9/9")
+    )
+    # without a beginning, damaged, and of another kind
+    log += event(record, "E", 20) + event(record, "B", 21).replace('"ts"', '"t"') + event("dynamo", "B", 22)
+    table = taken(log, tmp_path)
+    table = table[table["reason"].astype("str").str.startswith("its ")]
+    assert (table["end_ns"] - table["start_ns"]).div(10**6).tolist() == [8, 3, 2, 1]
+    assert table["function"].tolist() == ["scale (recompiles.py:3)"] * 3 + ["(unknown)"]
+    assert [reason.partition(":")[0] for reason in table["reason"]] == [
+        "its CUDA graph is recorded",
+        "its kernels are tuned",
+        "its CUDA graph is recorded again",
+        "its CUDA graph is recorded",
+    ]
+    assert ["mark_static_address" in fix for fix in table["fix"]] == [False, False, True, False]
 
 
 @pytest.mark.parametrize(

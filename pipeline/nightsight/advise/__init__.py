@@ -24,7 +24,13 @@ from nightsight.results.gpu import CUDA_GPU_KERN_SUM
 from nightsight.results.gpu_time import CRITICAL_PATH, GPU_TIME, TIME_SPLIT
 from nightsight.results.ncu import NCU_KERNELS, NCU_LIMITS, NCU_RULES
 from nightsight.results.operators import CPU_OP_SHAPES
-from nightsight.results.program import COMPILATIONS, CUDA_API_SUM
+from nightsight.results.program import (
+    COMPILATIONS,
+    CUDA_API_SUM,
+    GRAPH_RECORDED,
+    GRAPH_RECORDED_AGAIN,
+    KERNELS_TUNED,
+)
 from nightsight.results.ranks import COLLECTIVES
 from nightsight.results.rules import AT_START, KERNEL_WORDS, RULE, RULES, WORTH_PCT, Rule
 from nightsight.results.serving import ENGINE_STEPS, REQUEST_TIMES
@@ -280,13 +286,16 @@ def _cause_finding(row: dict[Any, Any], replay: dict[Any, Any], tables: Tables, 
 def _compile_reason(tables: Tables) -> tuple[str, str]:
     """Return why torch.compile compiled what took longest, as a sentence, and the code that avoids it."""
     rows = tables.rows(COMPILATIONS)
-    rows = rows[rows["reason"] != ""] if len(rows) else rows
+    # what every program does once says nothing
+    rows = rows[~rows["reason"].isin(["", GRAPH_RECORDED, KERNELS_TUNED])] if len(rows) else rows
     if not len(rows):
         return "", ""
     row = rows.iloc[0]
     often = f"in {row['steps']:,} of {row['of_steps']:,} steps" if row["of_steps"] else f"{row['compilations']:,} times"
     took = format_value(float(row["total_ns"]), "total_ns")
-    reason = f"torch.compile compiled `{row['name']}` again {often}, {took} in total: {row['reason']}."
+    is_recorded = row["reason"] == GRAPH_RECORDED_AGAIN
+    what = f"worked on `{row['name']}`" if is_recorded else f"compiled `{row['name']}` again"
+    reason = f"torch.compile {what} {often}, {took} in total: {row['reason']}."
     return reason, f"{row['fix']}." if row["fix"] else ""
 
 

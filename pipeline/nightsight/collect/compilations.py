@@ -15,12 +15,21 @@ from typing import Any, Final
 import pandas as pd
 
 from nightsight.collect.workloads import Request, child_environment
+from nightsight.results.program import GRAPH_RECORDED, GRAPH_RECORDED_AGAIN, KERNELS_TUNED
 from nightsight.tables import conform
 from nightsight.texts import without_private
 
 _VARIABLE: Final = "TORCH_TRACE"
 _LINE: Final = re.compile(r"V\d{4} \S+ (\d{1,12}) \S+\] (\{.*\})\s*$")
-_METRICS, _BREAK = '"compilation_metrics"', '"dynamo_graph_break_reason"'
+_METRICS, _BREAK, _EVENT = '"compilation_metrics"', '"dynamo_graph_break_reason"', '"chromium_event"'
+# events of PyTorch outside of a compilation, and what they are: when one occurs first, and later
+_RECORDS: Final = "CUDAGraphNode.record"
+_TUNES: Final = "CachingAutotuner.benchmark_all_configs"
+_AT_RUN_TIME: Final = {_RECORDS: (GRAPH_RECORDED, GRAPH_RECORDED_AGAIN), _TUNES: (KERNELS_TUNED, KERNELS_TUNED)}
+_KEEPS_ADDRESSES: Final = (
+    "keep inputs at the same addresses and sizes: copy into tensors that are allocated once, "
+    "torch._dynamo.mark_static_address"
+)
 _DAMAGED: Final = (ValueError, OverflowError, KeyError, TypeError, AttributeError, RecursionError)
 # the file next to a capture has to stay small; a program that compiles more often has its reasons by then
 _MOST: Final = 5000
@@ -88,8 +97,27 @@ def _compilations_in(file: Path) -> Iterator[dict[str, Any]]:
     # by compiled frame: the graph break that its compilation met, and its function
     breaks: dict[tuple[Any, Any], str] = {}
     functions: dict[Any, str] = {}
+    started: dict[str, int] = {}
+    seen: set[tuple[str, str]] = set()
     for line, text in _entries(file):
         if not (match := _LINE.match(line)):
+            continue
+        if _EVENT in line:
+            if event := _event(text, started):
+                name, compiled, start_ns, end_ns = event
+                first, again = _AT_RUN_TIME[name]
+                is_again = (name, compiled) in seen
+                seen.add((name, compiled))
+                number = compiled.lstrip("!").partition("/")[0]
+                yield {
+                    "start_ns": start_ns,
+                    "end_ns": end_ns,
+                    "pid": int(match[1]),
+                    "function": functions.get(int(number) if number.isdigit() else None, "(unknown)"),
+                    "reason": again if is_again else first,
+                    "fix": _KEEPS_ADDRESSES if is_again and name == _RECORDS else "",
+                    "graph_break": "",
+                }
             continue
         try:
             entry: Any = json.loads(match[2])
@@ -118,6 +146,24 @@ def _compilations_in(file: Path) -> Iterator[dict[str, Any]]:
             }
 
 
+def _event(lines: Iterable[str], started: dict[str, int]) -> tuple[str, str, int, int] | None:
+    """Return name, number of the compilation, start and end of an event that ends here; started: those that began."""
+    text = "".join(lines)
+    if not any(f'"{name}"' in text for name in _AT_RUN_TIME):
+        return None
+    try:
+        event: Any = json.loads(text)
+        name, time_ns = str(event["name"]), round(1e3 * float(event["ts"]))
+        if event["ph"] == "B":
+            started[name] = time_ns
+            return None
+        start_ns = started.pop(name)
+        compiled = str(event["args"]["compile_id"])
+    except _DAMAGED:
+        return None
+    return (name, compiled, start_ns, time_ns) if 0 <= start_ns <= time_ns < _LATEST_NS else None
+
+
 def _entries(file: Path) -> Iterator[tuple[str, list[str]]]:
     """Yield the first line of each entry of interest, and the first of its other lines."""
     # the logs of large models have hundreds of megabytes
@@ -130,7 +176,8 @@ def _entries(file: Path) -> Iterator[tuple[str, list[str]]]:
                 continue
             if head:
                 yield head, text
-            head, text = (line, []) if _METRICS in line or _BREAK in line else ("", [])
+            is_of_interest = any(mark in line for mark in (_METRICS, _BREAK, _EVENT))
+            head, text = (line, []) if is_of_interest else ("", [])
         if head:
             yield head, text
 

@@ -64,11 +64,17 @@ CUDA_API_SYNC: Final = Entry(
     jump="call",
 )
 
+GRAPH_RECORDED: Final = "its CUDA graph is recorded"
+GRAPH_RECORDED_AGAIN: Final = (
+    "its CUDA graph is recorded again: an input has another address or size, or other graphs ran before it"
+)
+KERNELS_TUNED: Final = "its kernels are tuned"
+"""Reasons of COMPILATIONS: what torch.compile does with compiled functions when they are called."""
 COMPILATIONS: Final = Entry(
     "compilations",
     "Compilations",
-    "What torch.compile compiled in the window, and why: one row per function and reason. `nightsight profile` records "
-    "it from PyTorch's log.",
+    "What torch.compile compiled, tuned and recorded as CUDA graphs in the window, and why: one row per function and "
+    "reason. `nightsight profile` records it from PyTorch's log.",
     ("compilations",),
     (
         Column("compilations", WHOLE, "how often", is_plain=True),
@@ -77,7 +83,7 @@ COMPILATIONS: Final = Entry(
         Column("steps", WHOLE, "number of steps in which one began"),
         Column("of_steps", WHOLE, "number of steps in the window"),
         Column("name", TEXT, "the compiled function, its file and line"),
-        Column("reason", TEXT, "why it was compiled again; empty for the first time"),
+        Column("reason", TEXT, "why it was compiled again, tuned or recorded; empty for the first compilation"),
         Column("fix", TEXT, "code that avoids it"),
         Column("graph_break", TEXT, "what torch.compile could not compile in it, so that it ran as Python"),
     ),
