@@ -97,6 +97,22 @@ def test_a_file_that_was_there_before_is_said_to_be_of_another_run(
     assert {measured for _, measured, _ in shown(report)} == {"unknown run"}
 
 
+def test_the_log_of_an_earlier_run_has_no_figures_of_this_one(
+    run: Run, script: Callable[..., Path], fake_nsys: Callable[..., Path], tmp_path: Path
+) -> None:
+    fake_nsys()
+    events = [{"id": "a", "event": event, "time_ns": number} for number, event in enumerate(("received", "last_token"))]
+    text = "".join(f"{json.dumps(event)}\n" for event in events)
+    (tmp_path / "old.jsonl").write_text(text)
+    program = script(f"open('new.jsonl', 'w').write({text!r})")
+    for name, measured in (("new", "with the profiler"), ("old", "unknown run")):
+        options = ("--collector", "nsys", "--no-ncu", "--no-calibrate", "--attach", f"{name}.jsonl")
+        run("profile", *options, "--reports", name, program)
+        (file,) = (tmp_path / name / "train").glob("2*/report.json")
+        found = shown(Report.from_json(file.read_bytes()))
+        assert {key[1:] for key in found} == {(measured, "log of requests")}
+
+
 def test_what_report_cannot_take_is_an_error(run: Run, capture_file: Callable[[str], Path], tmp_path: Path) -> None:
     (tmp_path / "r.json").write_text('{"mean_ttft_ms": "3"}')
     capture = capture_file("gelu")

@@ -101,8 +101,8 @@ RUN = replays_of("gemm", "softmax", is_made=False)
 @pytest.mark.parametrize(
     ("graphs", "message"),
     [
-        (replays_of("gemm", "add"), "is of another program"),
-        (replays_of("add", "add", process=OTHER_PROCESS), "is of another program"),
+        (replays_of("gemm", "add"), "is from another program"),
+        (replays_of("add", "add", process=OTHER_PROCESS), "is from another program"),
         # half of the nodes agree: in another process, that is chance
         (
             replays_of("gemm", "add", process=OTHER_PROCESS),
@@ -117,7 +117,7 @@ RUN = replays_of("gemm", "softmax", is_made=False)
     ],
 )
 def test_a_capture_that_did_not_make_the_graphs_is_refused(graphs: Profile, message: str) -> None:
-    if message == "is of another program" and graphs.table("kernels")["process"].iloc[0] == PROCESS:
+    if message == "is from another program" and graphs.table("kernels")["process"].iloc[0] == PROCESS:
         graphs = replace(graphs, tables={**graphs.tables, "kernels": renamed(graphs.table("kernels"))})
     with pytest.raises(CaptureError, match=message) as caught:
         joined(RUN, graphs)
@@ -177,7 +177,7 @@ def test_an_id_that_was_used_again_between_the_captures_gives_no_range(graphs: P
     found = joined(run, graphs)
     assert [path for path, _ in places(found)] == ["step / first"] * 3 + ["step"] * 3
     (finding,) = [finding for finding in found.findings if finding.rule == "other_graphs"]
-    assert finding.title == "1 of 2 CUDA graphs are others in start.sqlite"
+    assert finding.title == "1 of 2 CUDA graphs are different ones in start.sqlite"
 
 
 def test_what_the_run_itself_recorded_comes_first() -> None:

@@ -35,7 +35,8 @@ _DAMAGED: Final = (ValueError, OverflowError, KeyError, TypeError, AttributeErro
 _MOST: Final = 5000
 _LONGEST: Final = 120
 _PLACE: Final = re.compile(r"Graph break in user code at (.+):(\d+)")
-_LINES_OF_BREAK: Final = 30
+# graph breaks come with whole stacks
+_LINES_OF_ENTRY: Final = 100
 _LATEST_NS: Final = 1 << 62
 # lines of a graph break that say nothing about its cause
 _WORDS_AROUND: Final = re.compile(r"Graph break in user code|Graph Break Reason|Encountered graph break|Reason:\s*$")
@@ -171,7 +172,7 @@ def _entries(file: Path) -> Iterator[tuple[str, list[str]]]:
         head, text = "", list[str]()
         for line in lines:
             if line.startswith("\t"):
-                if head and len(text) < _LINES_OF_BREAK:
+                if head and len(text) < _LINES_OF_ENTRY:
                     text.append(line)
                 continue
             if head:

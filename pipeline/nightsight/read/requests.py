@@ -90,7 +90,7 @@ def requests_of(files: Sequence[pd.DataFrame]) -> tuple[pd.DataFrame, tuple[str,
     if events["is_dated"].any() and not events["is_dated"].all():
         # the same requests from two sides, which nothing joins
         events = events[events["is_dated"].astype(bool)]
-        notes = ("Times without a date do not fit to those that have one, and are left out.",)
+        notes = ("Times without a date cannot be joined with those that have one, and are left out.",)
     is_dated = events.groupby("id", sort=False)["is_dated"].all()
     # relative to the first event, times are exact as floats
     base = int(events["time_ns"].where(events["is_dated"]).min() if is_dated.any() else 0)
@@ -191,8 +191,8 @@ def _on_one_clock(table: pd.DataFrame) -> tuple[pd.DataFrame, tuple[str, ...]]:
     of_client = list(_BY_CLIENT)
     if np.isnan(least) or np.isnan(most) or least > most:
         return table.assign(**dict.fromkeys(of_client, np.nan)), (
-            "The times of the client do not fit to those of the server, and are left out: its clock, or its file, is "
-            "another one.",
+            "The times of the client do not fit those of the server, and are left out: its log is from another run, or "
+            "its clock was set meanwhile.",
         )
     shift = (least + most) / 2
     shown = format_value(abs(shift), "shift_ns")

@@ -27,8 +27,9 @@ _MOST_STORED: Final = 20_000
 
 @dataclass(frozen=True)
 class _Attached:
-    """What a file has: figures of a benchmark, events of requests, or both."""
+    """What a file has: figures of a benchmark, events of requests, or both; measured: in which run."""
 
+    measured: str
     figures: pd.DataFrame = field(default_factory=lambda: empty(_FIGURES))
     events: pd.DataFrame = field(default_factory=pd.DataFrame)
 
@@ -69,11 +70,12 @@ def add_attached(capture: Capture, results: ResultFiles) -> tuple[Capture, dict[
     contents = list(results.read())
     if capture.serving:
         try:
-            contents.append(_Attached(serving_of(capture.serving, capture.workload, UNPROFILED_RUN)))
+            figures = serving_of(capture.serving, capture.workload, UNPROFILED_RUN)
+            contents.append(_Attached(UNPROFILED_RUN, figures))
         except CaptureError as error:
             contents.append(_not_attached(error, ""))
     findings = [item for item in contents if isinstance(item, Finding)]
-    tables, about = _tables([item for item in contents if isinstance(item, _Attached)], PROFILED_RUN, _MOST_STORED)
+    tables, about = _tables([item for item in contents if isinstance(item, _Attached)], _MOST_STORED)
     return replace(capture, findings=(*capture.findings, *findings, *about)), tables
 
 
@@ -81,8 +83,8 @@ def with_attached(profile: Profile, paths: Sequence[Path]) -> Profile:
     """Add files to a profile that was captured earlier; CaptureError if one cannot be read."""
     if not paths:
         return profile
-    existing = [_Attached(profile.tables[_FIGURES])] if _FIGURES in profile.tables else []
-    tables, findings = _tables([*existing, *(_read(path, UNKNOWN_RUN) for path in paths)], UNKNOWN_RUN)
+    existing = [_Attached(UNKNOWN_RUN, profile.tables[_FIGURES])] if _FIGURES in profile.tables else []
+    tables, findings = _tables([*existing, *(_read(path, UNKNOWN_RUN) for path in paths)])
     added = on_clock_of_capture({name: table for name, table in tables.items() if len(table)}, profile.epoch_ns)
     return replace(profile, tables={**profile.tables, **added}, findings=(*profile.findings, *findings))
 
@@ -91,15 +93,15 @@ def _read(path: Path, measured: str) -> _Attached:
     """Return the content of a file; CaptureError if it can be used for nothing."""
     events = read_request_events(path)
     try:
-        return _Attached(read_serving(path, measured), events)
+        return _Attached(measured, read_serving(path, measured), events)
     except CaptureError:
         if not len(events):
             raise
-        return _Attached(events=events)
+        return _Attached(measured, events=events)
 
 
 def _tables(
-    contents: Sequence[_Attached], measured: str, most: int | None = None
+    contents: Sequence[_Attached], most: int | None = None
 ) -> tuple[dict[str, pd.DataFrame], tuple[Finding, ...]]:
     """Return the tables `serving_figures` and `requests`, with times since the epoch, and findings about them.
 
@@ -107,12 +109,14 @@ def _tables(
     """
     requests, notes = requests_of([content.events for content in contents])
     if most is not None and len(requests) > most:
-        notes = (*notes, f"Only the last {most:,} of {len(requests):,} requests are in this report, but all figures.")
+        notes = (*notes, f"This report has the last {most:,} of {len(requests):,} requests, and figures of all.")
     findings = tuple(Finding("requests_adjusted", "info", "Times of requests", note) for note in notes)
     figures = [content.figures for content in contents]
     # a client's results have its figures already
-    if any(len(content.events) and not len(content.figures) for content in contents):
-        figures.append(figures_of(requests, measured))
+    logs = [content.measured for content in contents if len(content.events) and not len(content.figures)]
+    if logs:
+        # one side's log can be that of an earlier run
+        figures.append(figures_of(requests, logs[0] if len(set(logs)) == 1 else UNKNOWN_RUN))
     kept = requests if most is None else requests.tail(most).reset_index(drop=True)
     return {_FIGURES: _concatenate(figures), "requests": kept}, findings
 

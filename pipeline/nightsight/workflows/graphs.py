@@ -135,7 +135,7 @@ def _kernel_names(profile: Profile) -> pd.DataFrame:
 def _other_graphs(
     run: Profile, graphs: Profile, wanted: pd.DataFrame, names: _Names, *, is_same_process: bool
 ) -> pd.DataFrame:
-    """Return the graphs (process, graph) of the run that are others in the other capture: their ids were used again.
+    """Return the graphs (process, graph) of the run whose ids belong to different graphs in the other capture.
 
     CaptureError if that capture is of another program, or of another process and cannot be compared.
     """
@@ -159,14 +159,14 @@ def _other_graphs(
         first = differing.iloc[0]
         own, other = (_brief(str(first[name])) for name in ("name", "name_other"))
         raise CaptureError(
-            f"{names.graphs} is of another program than {names.run}: node {first['node']} of its CUDA graphs ran "
+            f"{names.graphs} is from another program than {names.run}: node {first['node']} of its CUDA graphs ran "
             f"`{other}`, not `{own}`",
             _SAME,
         )
     if not len(both) and is_made.any() and not is_same_process:
         raise CaptureError(
-            f"{names.graphs} is of another process than {names.run} and replays none of the same CUDA graphs, so that "
-            "it cannot be checked whether the graphs are the same",
+            f"{names.graphs} is from another process than {names.run} and replays none of the same CUDA graphs, so "
+            "whether the graphs are the same cannot be checked",
             _SAME,
         )
     pairs = partial[partial].index.to_frame(index=False)
@@ -193,7 +193,7 @@ def _findings(wanted: pd.DataFrame, other: pd.DataFrame, names: _Names) -> list[
         Finding(
             "other_graphs",
             "warning",
-            f"{len(other):,} of {len(replayed):,} CUDA graphs are others in {names.graphs}",
+            f"{len(other):,} of {len(replayed):,} CUDA graphs are different ones in {names.graphs}",
             "They have the same number, but other nodes or kernels: CUDA uses a number again after the graph was "
             "destroyed. Their kernels belong to the range that launches the graph.",
             "Record both captures of one process, one after the other, and make no graphs in between.",
