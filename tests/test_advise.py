@@ -246,6 +246,13 @@ def test_what_happens_once_has_a_remedy_of_its_own() -> None:
     assert ("Compile once" in often.remedy, once.remedy.startswith("One-time cost")) == (True, True)
 
 
+def test_attention_that_cudnn_compiles_has_its_own_fix() -> None:
+    row = {**KEPT_WAITING, "rule": "compilation", "name": "cuLibraryLoadData", "gain_pct": 60.0}
+    (found,), (other,) = said({**row, "kernels": "cudnn_generated_sdpa\nx"}), said({**row, "kernels": "x\ncudnn"})
+    assert ("enable_cudnn_sdp(False)" in found.remedy, "cudnn_sdp" in other.remedy) == (True, False)
+    assert found.kernels == ("cudnn_generated_sdpa", "x")
+
+
 @pytest.mark.parametrize(
     ("loader", "action", "fix"),
     [

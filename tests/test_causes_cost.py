@@ -162,6 +162,22 @@ def test_loads_that_get_rare_are_not_in_later_steps(ranks: tuple[Iterable[int], 
     assert ("compilation" in {gain.remedy.rule for gain in result.gains}) != ends
 
 
+def test_what_was_compiled_is_what_the_thread_launches_next() -> None:
+    # cuDNN sets its kernel up between the load and the launch
+    compiles = within(
+        "step",
+        Host(100),
+        Kernel(100, name="before"),
+        Host(5_000),
+        Call("cuLibraryLoadData", 300),
+        Call("cuKernelSetAttribute", 5),
+        Kernel(100, name="cudnn_generated_fort_native_sdpa"),
+        Kernel(100, name="after"),
+    )
+    (gain,) = (gain for gain in found(captured(Thread((compiles,) * 6))).gains if gain.remedy.rule == "compilation")
+    assert gain.remedy.kernels == ("cudnn_generated_fort_native_sdpa",)
+
+
 def test_a_compiler_that_runs_in_each_step_stays_although_libraries_load_at_the_start() -> None:
     load = Call("cuLibraryLoadData", 20)
     steps = [within("step", *((load,) if number < 3 else ()), Host(5_000), Kernel(100)) for number in range(20)]

@@ -62,6 +62,18 @@ def test_ranges_have_the_same_kernels_with_and_without_a_graph(
     assert "warm-up" not in "".join(inside["path"].astype("str"))
 
 
+def test_a_graph_that_is_launched_outside_of_all_ranges_counts_for_those_of_its_capture() -> None:
+    recording = Recording()
+    recording.call("cudaStreamBeginCapture_v10000")
+    recording.begin("layer")
+    node = recording.node()
+    recording.end()
+    recording.call("cudaStreamEndCapture_v10000")
+    recording.kernel(5, "k", recording.call("cudaGraphLaunch"), node)
+    table = range_time(Timeline.of(whole(recording.profile()))).frame
+    assert table[["path", "kernels", "kernel_ns", "launches"]].to_numpy().tolist() == [["layer", 1, 5, 0]]
+
+
 def test_a_graph_that_is_built_by_calls_has_the_ranges_opened_since_its_first_node() -> None:
     recording = Recording()
     recording.begin("setup")

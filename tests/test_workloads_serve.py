@@ -21,7 +21,7 @@ from nightsight.read.requests import read_request_events, requests_of
 
 pytestmark = pytest.mark.skipif(find_spec("torch") is None, reason="needs torch")
 
-FAULTS = ("whole-prompts", "small-batch", "slow-scheduler", "small-cache", "tokenize-in-engine")
+FAULTS = ("whole-prompts", "small-batch", "slow-scheduler", "small-cache", "tokenize-in-engine", "no-overlap")
 ROOT = Path(__file__).parents[1]
 SIZES = {"layers": 2, "dim": 16, "heads": 2, "vocab": 50, "dtype": "float32", "device": "cpu"}
 LOADS = {"batch": 4, "prompt": 20, "tokens": 9, "chunk": 7, "seed": 0}
@@ -44,7 +44,7 @@ def answers(serve: ModuleType, fault: str = "none") -> tuple[dict[str, list[int]
     with torch.no_grad():
         for parameter in engine.model.parameters():
             parameter.mul_(4)
-    engine._sample = lambda logits: logits.argmax(-1).tolist()
+    engine._sample = lambda logits: logits.argmax(-1)
     requests = [serve.Request(str(number), text, 5 + number, Queue()) for number, text in enumerate(PROMPTS)]
     for request in requests:
         engine.submit(request)
@@ -68,15 +68,15 @@ def test_answers_do_not_depend_on_who_else_is_served(serve: ModuleType) -> None:
         count = len(tokens)
         for _ in range(5 + number):
             # all tokens at once, each in the place of its position
-            positions = torch.arange(len(tokens))[None]
-            batch = serve.Batch(positions, positions + 16, positions + 16)
+            positions = torch.arange(len(tokens))
+            batch = serve.Prompts(positions, [len(tokens)], [positions + 16], engine.model)
             with torch.inference_mode():
-                tokens.append(int(engine.model(torch.tensor([tokens]), batch).argmax()))
+                tokens.append(int(engine.model(torch.tensor(tokens), batch).argmax()))
         assert served[str(number)] == tokens[count:]
 
 
 @pytest.mark.parametrize(
-    "fault", ["whole-prompts", "small-batch", "slow-scheduler", "small-cache", "tokenize-in-engine"]
+    "fault", ["whole-prompts", "small-batch", "slow-scheduler", "small-cache", "tokenize-in-engine", "no-overlap"]
 )
 def test_faults_change_no_answer(serve: ModuleType, fault: str) -> None:
     (planted, events), (usual, usual_events) = answers(serve, fault), answers(serve)

@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -26,12 +27,15 @@ from torch import nn
 from torch.nn import functional
 
 from workloads.runner import CannotRun, Step, WorkloadParser, annotate, natural, positive, require_memory, run
+from workloads.variants import triton_kernels
 
 FAULTS = {
     "none": "nothing is planted",
     "whole-prompts": "a prompt is not cut into chunks: all requests that generate wait for it",
+    "new-shapes": "cuDNN's attention is on, which is compiled for each length of a prompt",
     "small-batch": "at most two requests generate at a time",
-    "slow-scheduler": "the scheduler sorts all tokens in Python before each step",
+    "slow-scheduler": "the scheduler looks at all blocks of the cache, in Python, before each step",
+    "no-overlap": "a step is scheduled only when the tokens of the one before have come from the GPU",
     "sampling-syncs": "each request takes its token from the GPU on its own",
     "eager": "no CUDA graph is recorded",
     "few-graphs": "graphs are recorded for the smallest batches only",
@@ -41,9 +45,8 @@ FAULTS = {
 _BLOCK = 16  # tokens in a block of the cache
 _SMALL_BATCH = 2
 _FEW_GRAPHS = 2
-_CHUNK = 256
-# work of the planted Python loops, per token
-_ROUNDS = 40
+# work of the planted Python loops: of a scheduler per block of the cache, of a tokenizer per token
+_ROUNDS, _ROUNDS_OF_TOKENIZER = 60, 1000
 
 
 class Layer(nn.Module):
@@ -63,43 +66,84 @@ class Layer(nn.Module):
         self.register_buffer("values", cache.clone(), persistent=False)
 
     def forward(self, x: torch.Tensor, batch: "Batch") -> torch.Tensor:
-        """Map (sequences, tokens, dim) to the same shape."""
+        """Map (tokens, dim) to the same shape."""
         query, key, value = self.qkv(self.before_attention(x)).unflatten(-1, (3, self.heads, self.size)).unbind(-3)
-        query, key = batch.rotate(query), batch.rotate(key)
-        slots = batch.slots.flatten()
-        self.keys.index_copy_(0, slots, key.flatten(0, 1))
-        self.values.index_copy_(0, slots, value.flatten(0, 1))
-        keys, values = (cache[batch.seen].transpose(1, 2) for cache in (self.keys, self.values))
-        attended = functional.scaled_dot_product_attention(query.transpose(1, 2), keys, values, attn_mask=batch.visible)
-        x = x + self.projection(attended.transpose(1, 2).flatten(2))
+        self.keys.index_copy_(0, batch.slots, batch.rotate(key))
+        self.values.index_copy_(0, batch.slots, value)
+        x = x + self.projection(batch.attend(batch.rotate(query), self.keys, self.values).flatten(1))
         gate, up = self.gate_up(self.before_mlp(x)).chunk(2, dim=-1)
         result: torch.Tensor = x + self.down(functional.silu(gate) * up)
         return result
 
 
-@dataclass
 class Batch:
-    """What the layers need to know about (sequences, tokens): positions, places in the cache, what is attended to.
+    """The tokens of a step: their positions, their places in the cache (slots), and what they attend to.
 
-    slots: where each token is kept. seen: (sequences, length), the places of all tokens up to the longest context.
+    last: the tokens whose next one is wanted; None for all.
     """
 
-    positions: torch.Tensor
-    slots: torch.Tensor
-    seen: torch.Tensor
+    last: Sequence[int] | None = None
 
-    def __post_init__(self) -> None:
-        every = torch.arange(self.seen.shape[1], device=self.seen.device)
-        self.visible = (every <= self.positions[..., None])[:, None]
+    def __init__(self, positions: torch.Tensor, slots: torch.Tensor, model: "Llama") -> None:
+        self.positions, self.slots = positions, slots
+        half = model.size // 2
+        angle = positions[:, None, None] * 10_000.0 ** (-torch.arange(half, device=positions.device) / half)
+        self.cosine, self.sine = angle.cos().to(model.dtype), angle.sin().to(model.dtype)
 
     def rotate(self, x: torch.Tensor) -> torch.Tensor:
-        """Apply rotary position embeddings to (sequences, tokens, heads, size)."""
-        half = x.shape[-1] // 2
-        frequency = 10_000.0 ** (-torch.arange(half, device=x.device) / half)
-        angle = (self.positions[..., None, None] * frequency).to(torch.float32)
-        cosine, sine = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
+        """Apply rotary position embeddings to (tokens, heads, size)."""
         first, second = x.chunk(2, dim=-1)
-        return torch.cat((first * cosine - second * sine, second * cosine + first * sine), dim=-1)
+        return torch.cat((first * self.cosine - second * self.sine, second * self.cosine + first * self.sine), dim=-1)
+
+    def attend(self, query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+        """Return (tokens, heads, size) from queries and a cache."""
+        raise NotImplementedError
+
+
+class Prompts(Batch):
+    """Parts of prompts. seen: for each, the places of its tokens so far; the part is the last `sizes` of them."""
+
+    def __init__(
+        self, positions: torch.Tensor, sizes: Sequence[int], seen: Sequence[torch.Tensor], model: "Llama"
+    ) -> None:
+        slots = torch.cat([places[-size:] for size, places in zip(sizes, seen, strict=True)])
+        super().__init__(positions, slots, model)
+        self.sizes, self.seen = sizes, seen
+        self.visible = [
+            torch.arange(len(places), device=positions.device) <= part[:, None]
+            for places, part in zip(seen, positions.split(list(sizes)), strict=True)
+        ]
+        self.last = [end - 1 for end in accumulate(sizes)]
+
+    def attend(self, query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+        """Return (tokens, heads, size) from queries and a cache."""
+        attended = []
+        for part, places, visible in zip(query.split(list(self.sizes)), self.seen, self.visible, strict=True):
+            of_heads = [tokens.transpose(0, 1)[None] for tokens in (part, keys[places], values[places])]
+            result = functional.scaled_dot_product_attention(of_heads[0], of_heads[1], of_heads[2], visible)
+            attended.append(result[0].transpose(0, 1))
+        return torch.cat(attended)
+
+
+class Decoding(Batch):
+    """The latest token of each request. blocks: (requests, most blocks of one), those of its cache."""
+
+    def __init__(self, positions: torch.Tensor, slots: torch.Tensor, blocks: torch.Tensor, model: "Llama") -> None:
+        super().__init__(positions, slots, model)
+        self.blocks = blocks
+
+    def attend(self, query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+        """Return (tokens, heads, size) from queries and a cache."""
+        if query.is_cuda:
+            # gathering all blocks would read and write several times as much
+            attended: torch.Tensor = triton_kernels("cuda").paged_attention(
+                query, keys, values, self.blocks, self.positions, _BLOCK
+            )
+            return attended
+        seen = (self.blocks[..., None] * _BLOCK + torch.arange(_BLOCK)).flatten(1)
+        visible = torch.arange(seen.shape[1]) <= self.positions[:, None]
+        parts = [tokens.transpose(1, 2) for tokens in (query[:, None], keys[seen], values[seen])]
+        return functional.scaled_dot_product_attention(parts[0], parts[1], parts[2], visible[:, None, None])[:, :, 0]
 
 
 class Llama(nn.Module):
@@ -107,16 +151,19 @@ class Llama(nn.Module):
 
     def __init__(self, options: argparse.Namespace, blocks: int) -> None:
         super().__init__()
+        self.size, self.dtype = options.dim // options.heads, getattr(torch, options.dtype)
         self.tokens = nn.Embedding(options.vocab, options.dim)
         self.layers = nn.ModuleList(Layer(options, blocks) for _ in range(options.layers))
         self.norm, self.head = nn.RMSNorm(options.dim), nn.Linear(options.dim, options.vocab, bias=False)
 
     def forward(self, tokens: torch.Tensor, batch: Batch) -> torch.Tensor:
-        """Return the logits of the token after the last one of each sequence, (sequences, vocab)."""
+        """Return the logits of the tokens after those that `batch` names, (those, vocab)."""
         x = self.tokens(tokens)
         for layer in self.layers:
             x = layer(x, batch)
-        logits: torch.Tensor = self.head(self.norm(x[:, -1]))
+        logits: torch.Tensor = self.head(
+            self.norm(x if batch.last is None else torch.stack([x[token] for token in batch.last]))
+        )
         return logits
 
 
@@ -124,7 +171,7 @@ class Llama(nn.Module):
 class Request:
     """A request. tokens: its prompt, then the answer; blocks: its part of the cache; done: how many tokens are in it.
 
-    After a preemption, all tokens are computed again.
+    row: where its latest token is on the device. After a preemption, all tokens are computed again.
     """
 
     name: str
@@ -135,6 +182,7 @@ class Request:
     prompt: int = 0
     blocks: list[int] = field(default_factory=list)
     done: int = 0
+    row: int = 0
 
     @property
     def missing(self) -> int:
@@ -149,6 +197,15 @@ class Request:
     def slots(self, positions: range) -> list[int]:
         """Return the places of tokens in the cache."""
         return [self.blocks[position // _BLOCK] * _BLOCK + position % _BLOCK for position in positions]
+
+
+@dataclass
+class Sampled:
+    """Tokens on their way from the device; requests: with their places in these; event: when all have come."""
+
+    requests: list[tuple[Request, int]]
+    tokens: torch.Tensor
+    event: torch.cuda.Event | None
 
 
 class Log:
@@ -176,13 +233,19 @@ class Engine:
         # block 0 takes what padding writes
         count = self.table * (max(options.batch // 2, 1) if self.fault == "small-cache" else options.batch)
         self.free = deque(range(1, count + 1))
-        self.model = Llama(options, count + 1)
-        self.model.to(device=self.device, dtype=getattr(torch, options.dtype)).eval()
+        with torch.device(self.device):
+            self.model = Llama(options, count + 1)
+        self.model.to(dtype=self.model.dtype).eval()
+        torch.backends.cuda.enable_cudnn_sdp(self.fault == "new-shapes")
         self.arrived: deque[Request] = deque()
         self.has_arrived = threading.Event()
         self.waiting: deque[Request] = deque()
         self.running: list[Request] = []
+        self.sampled: Sampled | None = None
         self.finished = 0
+        # the latest token of each running request stays on the device: the next step need not wait for it
+        self.latest = torch.zeros(options.batch, dtype=torch.int64, device=self.device)
+        self.rows = deque(range(options.batch))
         self.deliver: Callable[[list[tuple[Request, int, bool]]], object] = _deliver
         with torch.inference_mode():
             self.graphs = dict(self._recorded()) if self.device == "cuda" and self.fault != "eager" else {}
@@ -205,6 +268,8 @@ class Engine:
             while until is None or self.finished < until:
                 if self.arrived or self.waiting or self.running:
                     self.step()
+                elif self.sampled:
+                    self._collect()
                 elif is_over():
                     return
                 else:
@@ -212,22 +277,26 @@ class Engine:
                     self.has_arrived.clear()
 
     def step(self) -> None:
-        """Schedule, and run the model once."""
+        """Schedule, run the model once, and answer what the step before has generated."""
         with annotate("schedule"):
             chunks = self._schedule()
             decoding = [request for request in self.running if request.generates]
         tokens, count = sum(size for _, size in chunks), len(decoding)
         with annotate(f"execute_context_{len(chunks)}({tokens})_generation_{count}({count})"):
-            complete, logits = list(decoding), [self._decode(decoding)] if decoding else []
-            for request, size in chunks:
-                of_last = self._prefill(request, size)
-                if not request.missing:
-                    complete.append(request)
-                    logits.append(of_last)
+            logits = [self._decode(decoding)] if decoding else []
+            if chunks:
+                of_prompts = self._prefill(chunks)
+                logits += [
+                    row[None] for row, (request, _) in zip(of_prompts, chunks, strict=True) if not request.missing
+                ]
+            complete = decoding + [request for request, _ in chunks if not request.missing]
             with annotate("sample"):
-                chosen = self._sample(torch.cat(logits)) if logits else []
+                sampled = self._sampled(complete, torch.cat(logits)) if logits else None
+        if self.fault == "no-overlap":
+            self.sampled, sampled = sampled, None
         with annotate("output"):
-            self._answer(complete, chosen)
+            self._collect()
+        self.sampled = sampled
 
     def _schedule(self) -> list[tuple[Request, int]]:
         """Take up and preempt requests; return the prompts to work on, each with its next number of tokens."""
@@ -236,16 +305,17 @@ class Engine:
             if not request.tokens:
                 with annotate("tokenize"):
                     self._tokenize(request)
-                    _work(request.prompt)
+                    _work(request.prompt, _ROUNDS_OF_TOKENIZER)
             self.waiting.append(request)
         if self.fault == "slow-scheduler":
-            _work(sum(len(request.tokens) for request in (*self.running, *self.waiting)) // _BLOCK)
+            _work(sum(len(request.tokens) for request in (*self.running, *self.waiting)) // _BLOCK, _ROUNDS)
         for request in list(self.running):
             # the latest request makes room for those before it
             while request in self.running and not self._reserve(request):
                 self._preempt(self.running[-1])
         while self.waiting and len(self.running) < self.most and self._reserve(self.waiting[0]):
             request = self.waiting.popleft()
+            request.row = self.rows.popleft()
             self.log.note(request.name, "scheduled")
             self.running.append(request)
         chunks, left = [], self.chunk
@@ -264,6 +334,8 @@ class Engine:
         return True
 
     def _preempt(self, request: Request) -> None:
+        # its latest token is computed again like its prompt
+        self._collect()
         self.log.note(request.name, "preempted")
         self.running.remove(request)
         self._release(request)
@@ -271,17 +343,21 @@ class Engine:
 
     def _release(self, request: Request) -> None:
         self.free.extend(request.blocks)
+        self.rows.append(request.row)
         request.blocks, request.done = [], 0
 
-    def _prefill(self, request: Request, size: int) -> torch.Tensor:
-        """Compute the next tokens of a prompt; return the logits after the last of them, (1, vocab)."""
-        until = request.done + size
-        seen = request.slots(range(until))
-        flat = self._upload([*request.tokens[request.done : until], *range(request.done, until), *seen])
-        tokens, positions = flat[: 2 * size].view(2, 1, size)
-        places = flat[2 * size :]
-        request.done = until
-        logits: torch.Tensor = self.model(tokens, Batch(positions, places[-size:][None], places[None]))
+    def _prefill(self, chunks: Sequence[tuple[Request, int]]) -> torch.Tensor:
+        """Compute the next tokens of prompts; return the logits after the last of each, (prompts, vocab)."""
+        sizes = [size for _, size in chunks]
+        parts = [range(request.done, request.done + size) for request, size in chunks]
+        tokens = [request.tokens[place] for (request, _), part in zip(chunks, parts, strict=True) for place in part]
+        seen = [request.slots(range(part.stop)) for (request, _), part in zip(chunks, parts, strict=True)]
+        flat = self._upload([*tokens, *chain(*parts), *chain(*seen)])
+        count = len(tokens)
+        for (request, _), part in zip(chunks, parts, strict=True):
+            request.done = part.stop
+        places = flat[2 * count :].split([len(slots) for slots in seen])
+        logits: torch.Tensor = self.model(flat[:count], Prompts(flat[count : 2 * count], sizes, places, self.model))
         return logits
 
     def _decode(self, requests: Sequence[Request]) -> torch.Tensor:
@@ -290,7 +366,7 @@ class Engine:
         size = next((size for size in sorted(self.graphs) if size >= count), count)
         padding = [0] * (size - count)
         columns = (
-            [request.tokens[-1] for request in requests],
+            [request.row for request in requests],
             [request.done for request in requests],
             [request.slots(range(request.done, request.done + 1))[0] for request in requests],
         )
@@ -306,10 +382,9 @@ class Engine:
         return logits[:count]
 
     def _decoded(self, flat: torch.Tensor, size: int) -> torch.Tensor:
-        tokens, positions, slots = flat[: 3 * size].view(3, size, 1)
-        blocks = flat[3 * size :].view(size, self.table, 1)
-        seen = (blocks * _BLOCK + torch.arange(_BLOCK, device=flat.device)).flatten(1)
-        logits: torch.Tensor = self.model(tokens, Batch(positions, slots, seen))
+        rows, positions, slots = flat[: 3 * size].view(3, size)
+        blocks = flat[3 * size :].view(size, self.table)
+        logits: torch.Tensor = self.model(self.latest[rows], Decoding(positions, slots, blocks, self.model))
         return logits
 
     def _recorded(self) -> Iterator[tuple[int, tuple[torch.cuda.CUDAGraph, torch.Tensor, torch.Tensor]]]:
@@ -334,25 +409,42 @@ class Engine:
         given = torch.tensor(values)
         return given.pin_memory().to(self.device, non_blocking=True) if self.device == "cuda" else given
 
-    def _sample(self, logits: torch.Tensor) -> list[int]:
+    def _sample(self, logits: torch.Tensor) -> torch.Tensor:
         """Return a random token for each row, by its probability."""
         if self.fault == "sampling-syncs":
-            return [int(_choice(row)) for row in logits]
-        tokens: list[int] = _choice(logits).tolist()
-        return tokens
+            return self._upload([int(_choice(row)) for row in logits])
+        return _choice(logits)
 
-    def _answer(self, requests: Sequence[Request], tokens: Sequence[int]) -> None:
-        """Add a token to the answer of each request; those that have all are done."""
-        answers = []
-        for request, token in zip(requests, tokens, strict=True):
-            request.tokens.append(token)
-            count = len(request.tokens) - request.prompt
-            if count == 1:
-                self.log.note(request.name, "first_token")
-            if is_last := count >= request.limit:
-                self.log.note(request.name, "last_token", count)
+    def _sampled(self, requests: list[Request], logits: torch.Tensor) -> Sampled:
+        """Choose the next token of each request, and begin to copy them; requests that have all are done."""
+        tokens, event = self._sample(logits), None
+        self.latest[self._upload([request.row for request in requests])] = tokens
+        if self.device == "cuda":
+            tokens, event = tokens.to("cpu", non_blocking=True), torch.cuda.Event()
+            event.record()
+        for request in requests:
+            # not known yet
+            request.tokens.append(-1)
+            if len(request.tokens) == request.prompt + request.limit:
                 self.running.remove(request)
                 self._release(request)
+        return Sampled([(request, len(request.tokens) - 1) for request in requests], tokens, event)
+
+    def _collect(self) -> None:
+        """Add the tokens that were sampled last to the answers of their requests."""
+        sampled, self.sampled = self.sampled, None
+        if sampled is None:
+            return
+        if sampled.event:
+            sampled.event.synchronize()
+        answers = []
+        for (request, place), token in zip(sampled.requests, sampled.tokens.tolist(), strict=True):
+            request.tokens[place] = token
+            count = place + 1 - request.prompt
+            if count == 1:
+                self.log.note(request.name, "first_token")
+            if is_last := count == request.limit:
+                self.log.note(request.name, "last_token", count)
                 self.finished += 1
             answers.append((request, token, is_last))
         self.deliver(answers)
@@ -369,10 +461,10 @@ def _choice(logits: torch.Tensor) -> torch.Tensor:
     return (probabilities / torch.empty_like(probabilities).exponential_()).argmax(-1)
 
 
-def _work(tokens: int) -> None:
+def _work(tokens: int, rounds: int) -> None:
     """Spend time in Python for each token, as a slow scheduler or tokenizer does."""
     for token in range(tokens):
-        sum(range(_ROUNDS + token % 2))
+        sum(range(rounds + token % 2))
 
 
 class Front:
@@ -419,14 +511,16 @@ def main() -> None:
     parser = WorkloadParser(__doc__)
     faults = "; ".join(f"{name}: {what}" for name, what in FAULTS.items())
     parser.add_argument("--fault", choices=tuple(FAULTS), default="none", help=f"{faults} (default: %(default)s)")
-    parser.add_argument("--requests", type=positive, default=64, help="in a burst (default: %(default)s, 4 on a CPU)")
+    parser.add_argument("--requests", type=positive, default=32, help="in a burst (default: %(default)s, 4 on a CPU)")
     parser.add_argument(
         "--rate", type=natural, default=0, help="requests per second, 0: all at once (default: %(default)s)"
     )
-    parser.add_argument("--batch", type=positive, default=32, help="most requests of a step (default: %(default)s)")
-    parser.add_argument("--chunk", type=positive, default=_CHUNK, help="prompt tokens of a step (default: %(default)s)")
+    parser.add_argument("--batch", type=positive, default=16, help="most requests of a step (default: %(default)s)")
     parser.add_argument(
-        "--prompt", type=positive, default=512, help="longest prompt in tokens (default: %(default)s, 16 on a CPU)"
+        "--chunk", type=positive, default=512, help="prompt tokens of a step (default: %(default)s, 8 on a CPU)"
+    )
+    parser.add_argument(
+        "--prompt", type=positive, default=3072, help="longest prompt in tokens (default: %(default)s, 16 on a CPU)"
     )
     parser.add_argument(
         "--tokens", type=positive, default=128, help="longest answer (default: %(default)s, 8 on a CPU)"

@@ -108,9 +108,9 @@ def main() -> None:
     """Run the client with the options on the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--port", type=positive, required=True, help="of the server on this machine")
-    parser.add_argument("--requests", type=positive, default=64, help="in a burst (default: %(default)s)")
+    parser.add_argument("--requests", type=positive, default=32, help="in a burst (default: %(default)s)")
     parser.add_argument("--rate", type=natural, default=0, help="requests per second (default: all at once)")
-    parser.add_argument("--prompt", type=positive, default=512, help="longest prompt in tokens (default: %(default)s)")
+    parser.add_argument("--prompt", type=positive, default=3072, help="longest prompt in tokens (default: %(default)s)")
     parser.add_argument("--tokens", type=positive, default=128, help="longest answer (default: %(default)s)")
     parser.add_argument("--seed", type=natural, default=0, help="seed of the random numbers (default: %(default)s)")
     parser.add_argument("--log", type=Path, metavar="FILE", help="write the events of requests there")

@@ -6,6 +6,7 @@ short kernels, are evidence at most. Fixes with little gain are omitted, so a he
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from operator import attrgetter
 from typing import Any, Final
 
@@ -259,7 +260,9 @@ def _cause_finding(row: dict[Any, Any], replay: dict[Any, Any], tables: Tables, 
     places = {**rule.in_places, **(rule.in_engine if step.is_of_engine else {})}
     anywhere = places.pop("", (action, remedy))
     of_place = (texts for part in parts for name, texts in places.items() if name in part)
-    action, remedy = next(of_place, anywhere)
+    kernels = tuple(filter(None, str(row.get("kernels", "")).split("\n")))
+    of_kernel = (texts for name, texts in rule.of_kernel.items() if name in "".join(kernels[:1]))
+    action, remedy = next(chain(of_kernel, of_place), anywhere)
     title = f"{rule.title}: {{name}}" if rule.of_kernels else rule.title
     title = rule.of_rank if rule.of_rank and row["name"] else title
     cause = title.format(**texts) + f" {per}" * (share < 1 and "{each}" not in title)
@@ -279,7 +282,7 @@ def _cause_finding(row: dict[Any, Any], replay: dict[Any, Any], tables: Tables, 
         source=WHAT_IF.name,
         cause=cause,
         action=action,
-        kernels=tuple(filter(None, str(row.get("kernels", "")).split("\n"))),
+        kernels=kernels,
     )
 
 

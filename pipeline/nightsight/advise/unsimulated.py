@@ -246,7 +246,7 @@ def _blocking_prompts(tables: Tables) -> Iterator[Weighted]:
 
     The weight is half of what the longest time between tokens would lose, in percent: the throughput stays.
     """
-    columns = ("kind", "med_ns", "p99_ns", "idle_ns", "tokens", "token_ns", "waits_pct")
+    columns = ("kind", "med_ns", "p99_ns", "idle_ns", "most_tokens", "token_ns", "waits_pct")
     rows = tables.rows(ENGINE_STEPS, *columns).to_dict("records")
     steps = {str(row["kind"]): row for row in rows}
     # engines that do not mix make the requests that generate wait for steps with prompts only
@@ -264,7 +264,8 @@ def _blocking_prompts(tables: Tables) -> Iterator[Weighted]:
     after = usual + launching + chunk * prompts["token_ns"]
     mixed, decode, then = (format_value(value, "time_ns") for value in (longest, usual, after))
     # otherwise something else than prompts makes the longest steps long
-    if after <= longest / 2 and not chunk >= prompts["tokens"]:
+    of_prompts = prompts["most_tokens"] * prompts["token_ns"]
+    if after <= longest / 2 and chunk < prompts["most_tokens"] and of_prompts >= _MOSTLY * (longest - usual):
         finding = _finding(PROMPTS_BLOCK, ENGINE_STEPS, mixed=mixed, decode=decode, chunk=chunk, after=f"about {then}")
         yield finding, 50 * (1 - after / longest)
 

@@ -1,6 +1,6 @@
 """The steps of an inference engine: when the GPU runs them, and their time by kind."""
 
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -124,7 +124,8 @@ def engine_table(timeline: Timeline) -> Table:
                 "idle_ns": float((time - busy)[chosen].mean()),
                 "requests": _mean(batch["requests"].to_numpy()[chosen]),
                 "tokens": _mean((batch["prefill_tokens"] + batch["decode_tokens"]).to_numpy()[chosen]),
-                "token_ns": float((work[chosen] - usual).sum()) / prompts[chosen].sum() if kind != DECODE else np.nan,
+                "most_tokens": _most(prompts[chosen]) if kind != DECODE else np.nan,
+                "token_ns": _time_of_token(work[chosen] - usual, prompts[chosen]) if kind != DECODE else np.nan,
                 "waits_pct": 100 * float(batch["waits"][chosen].mean()),
                 "graph_pct": float("nan") if on_gpu is None else 100 * float(in_graph[chosen].mean()),
             }
@@ -132,6 +133,17 @@ def engine_table(timeline: Timeline) -> Table:
     table = pd.DataFrame(rows, columns=ENGINE_STEPS.column_names)
     notes = (_SEVERAL.format(count=steps.engines),) if steps.engines > 1 else ()
     return Table(table if table["token_ns"].notna().any() else table.drop(columns="token_ns"), notes)
+
+
+def _time_of_token(added_ns: "np.ndarray[Any, np.dtype[np.floating[Any]]]", tokens: Floats) -> float:
+    """Return what a token of a prompt adds to its step, NaN if steps with prompts take no longer than others."""
+    added = float(added_ns.sum()) / float(tokens.sum())
+    return added if added > 0 else float("nan")
+
+
+def _most(values: Floats) -> float:
+    """Return the largest of the known values, NaN without any."""
+    return float(values[~np.isnan(values)].max(initial=-1)) if (~np.isnan(values)).any() else float("nan")
 
 
 def _mean(values: Floats) -> float:

@@ -64,7 +64,8 @@ class Rule(SimulatedTexts):
     title gives the time that can be saved, not the time that the cause takes. shares_time: other such fixes in the same
     place save the same time, so only the best is reported. of_kernels: it needs no CUDA calls and names kernels.
     compiles: torch.compile can say why the cause occurs. in_places: action and fix in ranges with these names.
-    in_engine: likewise, if the steps are those of an inference engine; "" is anywhere.
+    in_engine: likewise, if the steps are those of an inference engine; "" is anywhere. of_kernel: likewise, if the
+    first of the affected kernels has such a name.
     remedies, actions: those for frameworks other than PyTorch (nightsight.events.frameworks).
 
     is_host: it removes host code of a range. is_wait: it removes waits of the CPU for the GPU. A rule with both joins
@@ -86,6 +87,7 @@ class Rule(SimulatedTexts):
     compiles: bool = False
     in_places: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     in_engine: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    of_kernel: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     is_host: bool = False
     is_wait: bool = False
     is_graph: bool = False
@@ -412,6 +414,13 @@ RULES: Final = (
         causes=(MODULE, HOST),
         shares_time=True,
         compiles=True,
+        of_kernel={
+            "cudnn_generated": (
+                "take another attention than cuDNN's, or pad the lengths",
+                "cuDNN compiles its attention for each new shape. Turn it off (torch.backends.cuda.enable_cudnn_sdp("
+                "False)), which leaves FlashAttention and others; or pad lengths, so that there are few.",
+            ),
+        },
     ),
     Rule(
         name="restarted_workers",

@@ -103,6 +103,7 @@ ENGINE_STEPS: Final = Entry(
         Column("idle_ns", NUMBER, "time per step in which the GPU is idle, mean"),
         Column("requests", NUMBER, "requests in a step, mean"),
         Column("tokens", NUMBER, "tokens in a step, mean; those of prompts as far as the engine names them"),
+        Column("most_tokens", NUMBER, "most tokens of prompts in a step, as far as the engine names them"),
         Column(
             "token_ns",
             NUMBER,

@@ -163,6 +163,8 @@ _UNEVEN: Final = 1.05
 _MOSTLY: Final = 0.5
 # ranks are compared in steps of at least this share of the median step (stored: 0.25 to 0.75)
 _WHOLE_STEP: Final = 0.5
+# names of kernels that a finding has
+_MOST_KERNELS: Final = 3
 _DIRECTION_NAMES: Final = {TO_DEVICE: "Host-to-Device", TO_HOST: "Device-to-Host"}
 
 
@@ -728,7 +730,23 @@ def _remove_calls(scene: Scene, rule: str, is_removed: Flags, with_gap: Flags | 
     affected, times = np.append(removed, after_gap), np.append(length[removed], scene.gap[after_gap])
     time, share = scene.per_step(times, affected), scene.share_of_steps(times, affected)
     path, function = scene.shared_path(affected), scene.main_function(affected)
-    yield Remedy(rule, path, function, scene.cases(np.unique(affected)), time, edit, in_steps=share)
+    compiled = _next_kernels(scene, after_gap)
+    cases = scene.cases(np.unique(affected))
+    yield Remedy(rule, path, function, cases, time, edit, kernels=compiled, in_steps=share)
+
+
+def _next_kernels(scene: Scene, calling: Ints) -> tuple[str, ...]:
+    """Return the kernels that the threads of these calls launch next, those of most calls first."""
+    calls, work = scene.graph.calls, scene.graph.work
+    launched = np.flatnonzero((work.call >= 0) & (work.operation < _kernel_count(scene)))
+    # the first operation of each call
+    call, first = np.unique(work.call[launched], return_index=True)
+    position = np.searchsorted(call, calling)
+    has_next = position < len(call)
+    has_next[has_next] = calls.thread[call[position[has_next]]] == calls.thread[calling[has_next]]
+    operations = work.operation[launched[first[position[has_next]]]]
+    names = scene.timeline.profile.recorded("kernels")["name"].iloc[operations]
+    return tuple(names.astype("str").value_counts().index[:_MOST_KERNELS])
 
 
 # -- copies -----------------------------------------------------------------------------------------------------------

@@ -240,8 +240,9 @@ def _gpu_spans(timeline: Timeline, ranges: pd.DataFrame, operation: Ints, row: I
     of_call = call_owners(timeline)[0]
     # a graph launch has many operations and one call
     launching = np.zeros(len(of_call), dtype=bool)
-    launching[operations.call[operation]] = True
-    launches = _with_enclosing(ranges, of_call[launching])
+    call = operations.call[operation]
+    launching[call[call >= 0]] = True
+    launches = _with_enclosing(ranges, of_call[launching & (of_call >= 0)])
     return {"launches": launches, "gpu_busy_ns": busy.sum(axis=0), "gpu_idle_ns": idle.sum(axis=0)}
 
 

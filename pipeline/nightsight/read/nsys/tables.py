@@ -257,7 +257,9 @@ def _graph_nodes(export: Export) -> Frame:
     if not {"start", "end", "globalTid", _GRAPH_NODE} <= export.database.columns[NODES]:
         # without them, kernels belong to the launch of their graph
         return empty("graph_nodes")
-    nodes = export.spans(NODES, columns, nullable=("thread", "original"))
+    nodes = export.fetch(NODES, {"start_ns": "start", "end_ns": "end", **columns}, nullable=("thread", "original"))
+    # nsys lists nodes that were made before the recording, too, with negative times
+    nodes = export.keep_possible(NODES, nodes[(nodes["start_ns"] >= 0).to_numpy(dtype=bool)])
     return with_ids(nodes[nodes["thread"].notna()])
 
 
