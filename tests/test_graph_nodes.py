@@ -74,6 +74,51 @@ def test_a_graph_that_is_launched_outside_of_all_ranges_counts_for_those_of_its_
     assert table[["path", "kernels", "kernel_ns", "launches"]].to_numpy().tolist() == [["layer", 1, 5, 0]]
 
 
+def nested(*, after: int, between: int = 0) -> Profile:
+    """Replay two graphs in a graph, as nsys records it; nodes that only the outer one has: `after` these, `between`."""
+    recording = Recording()
+    children = []
+    for layer in ("first", "second"):
+        recording.call("cudaStreamBeginCapture_v10000")
+        recording.begin(layer)
+        children.append([recording.node() for _ in range(3)])
+        recording.end()
+        recording.call("cudaStreamEndCapture_v10000")
+        recording.nodes = (recording.nodes // COPY_OF + 1) * COPY_OF
+    graph = recording.nodes + COPY_OF
+    start = recording.now
+    for copy, child in enumerate(children):
+        recording.nodes = graph + (copy + 1) * COPY_OF
+        for node in child:
+            recording.node(original=node)
+    # the nodes that stand for the children, in the outer graph: 0 and 1
+    outer = [0, 1, *range(8 + between, 8 + between + after)]
+    for number in outer:
+        recording.nodes = graph + number - 1
+        recording.node()
+    recording.add(
+        "api_calls",
+        start_ns=start,
+        end_ns=recording.tick(),
+        name="cudaGraphInstantiate_v12000",
+        layer="runtime",
+        correlation=-1,
+    )
+    replayed(recording, [graph + number for number in range(2, 8)])
+    return recording.profile()
+
+
+@pytest.mark.parametrize("after", [0, 2])
+def test_nodes_of_child_graphs_have_the_free_ids_of_the_graph_around_them(after: int) -> None:
+    found = by_path(nested(after=after))
+    assert found == {"step": (6, 30, 1), "step / first": (3, 15, 1), "step / second": (3, 15, 1)}
+
+
+def test_nodes_of_child_graphs_are_not_guessed() -> None:
+    # one id too many is free
+    assert by_path(nested(after=1, between=1)) == {"step": (6, 30, 1)}
+
+
 def test_a_graph_that_is_built_by_calls_has_the_ranges_opened_since_its_first_node() -> None:
     recording = Recording()
     recording.begin("setup")

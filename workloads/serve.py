@@ -46,7 +46,7 @@ _BLOCK = 16  # tokens in a block of the cache
 _SMALL_BATCH = 2
 _FEW_GRAPHS = 2
 # work of the planted Python loops: of a scheduler per block of the cache, of a tokenizer per token
-_ROUNDS, _ROUNDS_OF_TOKENIZER = 60, 1000
+_ROUNDS, _ROUNDS_OF_TOKENIZER = 300, 3000
 
 
 class Layer(nn.Module):
@@ -61,7 +61,7 @@ class Layer(nn.Module):
         self.before_attention, self.before_mlp = nn.RMSNorm(dim), nn.RMSNorm(dim)
         self.qkv, self.projection = nn.Linear(dim, 3 * dim, bias=False), nn.Linear(dim, dim, bias=False)
         self.gate_up, self.down = nn.Linear(dim, 8 * dim, bias=False), nn.Linear(4 * dim, dim, bias=False)
-        cache = torch.zeros(blocks * _BLOCK, self.heads, self.size)
+        cache = torch.zeros(blocks * _BLOCK, self.heads, self.size, dtype=getattr(torch, options.dtype))
         self.register_buffer("keys", cache, persistent=False)
         self.register_buffer("values", cache.clone(), persistent=False)
 
@@ -515,7 +515,7 @@ def main() -> None:
     parser.add_argument(
         "--rate", type=natural, default=0, help="requests per second, 0: all at once (default: %(default)s)"
     )
-    parser.add_argument("--batch", type=positive, default=16, help="most requests of a step (default: %(default)s)")
+    parser.add_argument("--batch", type=positive, default=32, help="most requests of a step (default: %(default)s)")
     parser.add_argument(
         "--chunk", type=positive, default=512, help="prompt tokens of a step (default: %(default)s, 8 on a CPU)"
     )
@@ -527,9 +527,9 @@ def main() -> None:
     )
     parser.add_argument("--layers", type=positive, default=16, help="blocks (default: %(default)s, 2 on a CPU)")
     parser.add_argument(
-        "--dim", type=positive, default=2048, help="numbers per token (default: %(default)s, 64 on a CPU)"
+        "--dim", type=positive, default=4096, help="numbers per token (default: %(default)s, 64 on a CPU)"
     )
-    parser.add_argument("--heads", type=positive, default=16, help="heads (default: %(default)s, 4 on a CPU)")
+    parser.add_argument("--heads", type=positive, default=32, help="heads (default: %(default)s, 4 on a CPU)")
     parser.add_argument(
         "--vocab", type=positive, default=32000, help="different tokens (default: %(default)s, 256 on a CPU)"
     )

@@ -33,8 +33,15 @@ NAMED: Final[dict[str, Callable[[Finding], bool]]] = {
     "small-cache": lambda found: found.rule == "cache_full",
     "tokenize-in-engine": lambda found: found.rule == "host_code" and "tokenize" in found.cause,
 }
-# a burst would be tokenized in a single step; and what is compiled takes long
-OPTIONS: Final = {"tokenize-in-engine": ("--rate", "12"), "new-shapes": ("--requests", "16")}
+# launches take longer than the work of small models only, a burst would be tokenized in a single step, and what is
+# compiled takes long
+SMALL: Final = ("--dim", "1024", "--heads", "8", "--prompt", "256", "--chunk", "256")
+OPTIONS: Final = {
+    "eager": SMALL,
+    "few-graphs": SMALL,
+    "new-shapes": ("--requests", "8"),
+    "tokenize-in-engine": ("--rate", "8"),
+}
 PARTS: Final = [
     column.name for column in REQUEST_TIMES.columns if column.name.endswith("_ns") and column.name != "time_ns"
 ]
@@ -93,7 +100,7 @@ def profiled(folder: Path, fault: str, more: list[str]) -> Report | None:
         "2",
         *more,
     ]
-    workload += [*OPTIONS.get(fault, ()), *more]
+    workload += ["--requests", "20", *OPTIONS.get(fault, ()), *more]
     done = subprocess.run([*command, *workload], cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode:
         say(done.stderr[-2000:])

@@ -4,9 +4,12 @@ Graphs that were made before the recording can be known from another capture (`P
 
 nsys records when a node is made, by a capture or by a call that adds it, and when it is copied: graphs are copied when
 they are instantiated, and child graphs when they are added. A replayed kernel has the id of the copy. Ids can be used
-again after a graph was destroyed, so the last node with an id before the launch counts.
+again after a graph was destroyed, so the last node with an id before the launch counts. The nodes of child graphs are
+copied twice when the graph around them is instantiated; the second copies, which are replayed, are not recorded. They
+have the free ids of that graph, in the order of the first copies (H200, nsys 2025.3).
 """
 
+from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -24,6 +27,8 @@ _SAME_NODE_NS: Final = 100_000
 _MOST_COPIES: Final = 64
 # the upper half of the id of a node is the id of its graph
 _GRAPH_BITS: Final = 32
+_NODE_BITS: Final = (1 << _GRAPH_BITS) - 1
+_INSTANTIATE: Final = "GraphInstantiate"
 # the last adds to a graph, such as the body of a conditional node
 _BEGIN, _END, _INSIDE = "StreamBeginCapture", "StreamEndCapture", "BeginCaptureToGraph"
 
@@ -81,7 +86,7 @@ def _none(count: int) -> NodeOrigins:
 
 def _origins(recording: Profile, replayed: pd.DataFrame, count: int) -> NodeOrigins:
     """Return where replayed nodes were made in a recording, for `count` operations."""
-    found, nodes = _none(count), _made(recording.recorded("graph_nodes"))
+    found, nodes = _none(count), _made(recording)
     if not len(nodes) or not len(replayed):
         return found
     row = _last_made(nodes, replayed)
@@ -121,8 +126,9 @@ def replayed_nodes(profile: Profile) -> pd.DataFrame:
     )
 
 
-def _made(nodes: pd.DataFrame) -> pd.DataFrame:
+def _made(recording: Profile) -> pd.DataFrame:
     """Return the nodes that were made, one row each, in order of time."""
+    nodes = recording.recorded("graph_nodes")
     nodes = nodes.sort_values(["process", "node", "start_ns"], kind="stable", ignore_index=True)
     process, node, time = (nodes[name].to_numpy() for name in ("process", "node", "start_ns"))
     is_copy = nodes["original"].notna().to_numpy()
@@ -130,7 +136,37 @@ def _made(nodes: pd.DataFrame) -> pd.DataFrame:
     is_repeated = np.zeros(len(nodes), dtype=bool)
     is_repeated[:-1] |= is_same & is_copy[1:]
     is_repeated[1:] |= is_same & is_copy[:-1]
-    return nodes[~is_repeated | is_copy].sort_values("start_ns", kind="stable", ignore_index=True)
+    nodes = nodes[~is_repeated | is_copy].sort_values("start_ns", kind="stable", ignore_index=True)
+    return pd.concat([nodes, *_copies_of_children(recording, nodes)]).sort_values(
+        "start_ns", kind="stable", ignore_index=True
+    )
+
+
+def _copies_of_children(recording: Profile, nodes: pd.DataFrame) -> Iterator[pd.DataFrame]:
+    """Yield the second copies of the nodes of child graphs, for each instantiation of a graph with such graphs."""
+    calls = recording.recorded("api_calls")
+    calls = calls[are_named(calls["name"], _INSTANTIATE)].sort_values("start_ns", kind="stable")
+    calls = calls[["thread", "start_ns", "end_ns"]].astype("int64").assign(call=np.arange(len(calls)))
+    made = nodes.assign(graph=graphs_of(nodes["node"]), is_copy=nodes["original"].notna())
+    made = pd.merge_asof(
+        made.astype({"thread": "int64"}), calls.rename(columns={"end_ns": "until"}), on="start_ns", by="thread"
+    )
+    made = made[made["start_ns"] <= made["until"]]
+    of_call = made.groupby("call")["graph"]
+    for _, together in made[of_call.transform("min") < of_call.transform("max")].groupby("call"):
+        graph = together["graph"].min()
+        is_child = (together["graph"] > graph) & together.groupby("graph")["is_copy"].transform("all")
+        children = together[is_child].sort_values("node")
+        recorded = together["node"][together["graph"] == graph].to_numpy() & _NODE_BITS
+        free = np.setdiff1d(np.arange(recorded.max() + 1 + len(children)), recorded)
+        # otherwise it is unknown which is which
+        if (free < recorded.max()).sum() in (0, len(children)):
+            copies = (graph << _GRAPH_BITS) + free[: len(children)]
+            yield (
+                children[nodes.columns]
+                .assign(node=copies, original=children["node"], start_ns=together["start_ns"].max())
+                .astype(nodes.dtypes)
+            )
 
 
 def _last_made(nodes: pd.DataFrame, wanted: pd.DataFrame) -> Ints:
