@@ -1,5 +1,7 @@
 """Ranges of CUDA graphs on streams: around their kernels in each replay, in the timeline and in the parts of a step."""
 
+import gzip
+import json
 from dataclasses import replace
 
 import pytest
@@ -12,6 +14,8 @@ from nightsight.events.graph_layers import graph_layers
 from nightsight.events.ranges import nested_ranges
 from nightsight.events.timeline import Timeline
 from nightsight.events.window import WHOLE
+from nightsight.render.export.perfetto import perfetto_trace
+from nightsight.render.export.speedscope import speedscope_profile
 from nightsight.render.timeline.rows import lay_events
 from tests.graph_recording import ACTIONS, Recording, graphed
 from tests.properties import examples
@@ -81,6 +85,30 @@ def test_layers_are_above_their_kernels_and_joined_to_the_launch_of_the_graph() 
 def test_with_few_rows_kernels_come_first(most: int) -> None:
     events = lay_events(of_two_layers().profile(), most_rows=2 * most)
     assert [row.label for row in events.rows if row.group == "GPU 0"] == ["Stream 7, NVTX", "Stream 7"][2 - most :]
+
+
+def test_exports_have_a_track_of_layers_for_each_stream() -> None:
+    profile = of_two_layers(steps=2, streams=(7, 9)).profile()
+    spans = sorted(graph_layers(profile)[["stream", "start_ns", "end_ns", "name"]].itertuples(index=False, name=None))
+    trace = json.loads(gzip.decompress(perfetto_trace(profile)))["traceEvents"]
+    rows = {
+        event["tid"]: event["args"]["name"] for event in trace if (event["ph"], event["name"]) == ("M", "thread_name")
+    }
+    origin = min(event["ts"] for event in trace if event["ph"] == "X")
+    first = min(int(profile.tables[name]["start_ns"].min()) for name in ("ranges", "api_calls", "kernels"))
+    found = [
+        (int(rows[event["tid"]].removesuffix(", NVTX").split()[-1]), event["ts"] - origin, event["dur"], event["name"])
+        for event in trace
+        if event["ph"] == "X" and rows[event["tid"]].endswith("NVTX")
+    ]
+    assert sorted(found) == [
+        (stream, pytest.approx((start - first) / 1000), pytest.approx((end - start) / 1000), name)
+        for stream, start, end, name in spans
+    ]
+    profiles = json.loads(speedscope_profile(profile))["profiles"]
+    names = [part["name"].rpartition(" [")[0] for part in profiles if "NVTX" in part["name"]]
+    assert names == [f"GPU 0, context 1, stream {stream}, NVTX" for stream in (7, 9)]
+    assert [len(part["events"]) for part in profiles if "NVTX" in part["name"]] == [12, 12]
 
 
 def test_a_capture_without_graphs_has_no_layers() -> None:

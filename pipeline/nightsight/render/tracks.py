@@ -4,7 +4,7 @@ Viewers draw a track as nested boxes, so events on one track must nest or be dis
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import count
 from typing import Final
@@ -12,6 +12,7 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
+from nightsight.events.graph_layers import ON_STREAM, graph_layers
 from nightsight.events.launches import GPU_TABLES
 from nightsight.events.names import GRAPH, api_names, operation_names
 from nightsight.events.ranges import range_labels
@@ -27,6 +28,8 @@ MARKS: Final = "marks"
 """Instant events of threads; formats that have only spans omit them."""
 OS_CALLS: Final = "os_calls"
 """Operating system calls of threads, most of them waits; exported only to viewers that can hide them."""
+LAYERS: Final = "graph_layers"
+"""The ranges of CUDA graphs, by replay: as in `nightsight.events.graph_layers`."""
 NAME_LENGTH: Final = 4096
 """The length limit of a name in exports: enough for PyTorch's kernels, but names can be of any length."""
 # Linux process and thread ids stay below 2**22, so numbers of at least 2**23 are free for our tracks
@@ -109,6 +112,11 @@ class Places:
         owner = f"process {self.pids[process]}, " if process in self.pids and len(self.pids) > 1 else ""
         return TraceTrack(pid, next(self._free), name, _numbered(f"{owner}context {context}, stream {stream}", lane))
 
+    def layers(self, keys: Sequence[int], lane: int) -> TraceTrack:
+        """Return the track of the ranges of CUDA graphs on a stream."""
+        stream = self.stream(keys, 0)
+        return replace(stream, name=_numbered(f"{stream.name}, NVTX", lane))
+
     def gpu(self, device: int) -> tuple[int, str]:
         """Return id and name of the process that represents a GPU, or, for -1, the CPU's memory."""
         name = f"GPU {device}" if device >= 0 else "CPU"
@@ -161,14 +169,25 @@ def process_slices(profile: Profile, places: Places) -> Slices:
 
 def stream_slices(profile: Profile, places: Places) -> Slices:
     """Lay out the operations of each stream; concurrent ones get separate tracks, because they do not nest."""
-    return _slices(profile, GPU_TABLES, ("device", "process", "context", "stream"), free_lanes, places.stream)
+    return _slices(profile, GPU_TABLES, ON_STREAM, free_lanes, places.stream)
+
+
+def with_layers(profile: Profile) -> Profile:
+    """Return a profile with the table LAYERS, if it has CUDA graphs with ranges."""
+    layers = graph_layers(profile)
+    return replace(profile, tables={**profile.tables, LAYERS: layers}) if len(layers) else profile
+
+
+def layer_slices(profile: Profile, places: Places) -> Slices:
+    """Lay out the ranges of CUDA graphs on tracks of their own, by stream; `with_layers` makes them."""
+    return _slices(profile, (LAYERS,), ON_STREAM, crossing_lanes, places.layers)
 
 
 def event_names(table: str, frame: pd.DataFrame) -> tuple[Ints, list[str]]:
     """Return the index of each event's name, and the printable names; CUDA's own as NVIDIA spells them."""
     if table == "graph_launches":
         return np.zeros(len(frame), dtype=np.int64), [GRAPH]
-    if table in ("ranges", "graph_layers", MARKS):
+    if table in ("ranges", LAYERS, MARKS):
         codes, labels = range_labels(frame)
         return codes.astype(np.int64), [excerpt(text, NAME_LENGTH) for text in labels.tolist()]
     texts = frame[_NAME_COLUMNS.get(table, "name")].cat

@@ -21,6 +21,7 @@ from nightsight.intervals import Floats, Ints
 from nightsight.model.report import Profile
 from nightsight.render.export.rows import Text, blocks, digits, join, one_text, strings, take, where
 from nightsight.render.tracks import (
+    LAYERS,
     ON_THREADS,
     OS_CALLS,
     Places,
@@ -28,10 +29,12 @@ from nightsight.render.tracks import (
     TraceTrack,
     distinct,
     event_names,
+    layer_slices,
     mark_slices,
     process_slices,
     stream_slices,
     thread_slices,
+    with_layers,
 )
 from nightsight.tables import RESOURCES, SHAPE, integers, memory_levels, renamed
 from nightsight.texts import printable
@@ -46,6 +49,7 @@ _CATEGORIES: Final[Mapping[str, str]] = {
     "kernels": "kernel",
     "memory_ops": "memory",
     "graph_launches": "graph",
+    LAYERS: "range",
 }
 # the arguments of an event, in addition to its name, if its table has them
 _ARGUMENTS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -58,6 +62,7 @@ _ARGUMENTS: Final[Mapping[str, tuple[str, ...]]] = {
     "kernels": (*SHAPE, *RESOURCES, "graph_node"),
     "memory_ops": ("bytes", "source_kind", "target_kind", "graph_node"),
     "graph_launches": ("graph",),
+    LAYERS: ("domain",),
 }
 # higher levels take twice the time to save a tenth of the size
 _COMPRESSION: Final = 3
@@ -76,11 +81,14 @@ def perfetto_trace(profile: Profile) -> bytes:
 
 
 def _document(profile: Profile) -> Iterator[bytes]:
+    profile = with_layers(profile)
     places = Places(profile)
     threads = thread_slices(profile, places, tables=(*ON_THREADS, OS_CALLS))
-    marks, ranges, streams = (lay_out(profile, places) for lay_out in (mark_slices, process_slices, stream_slices))
+    marks, ranges, layers, streams = (
+        lay_out(profile, places) for lay_out in (mark_slices, process_slices, layer_slices, stream_slices)
+    )
     counters = _counters(profile, places)
-    events: list[Slices | _Counters] = [threads, marks, ranges, streams, *counters]
+    events: list[Slices | _Counters] = [threads, marks, ranges, layers, streams, *counters]
     origin = min((int(item.start.min()) for item in events if len(item.start)), default=0)
     # marks share the tracks of their threads, so each track is listed once
     tracks = list(dict.fromkeys(track for item in events for track in item.tracks))
@@ -90,6 +98,7 @@ def _document(profile: Profile) -> Iterator[bytes]:
         _slice_rows(profile, threads, origin, _Arrows(launching, "out")),
         _instant_rows(profile, marks, origin),
         _async_rows(profile, ranges, origin),
+        _slice_rows(profile, layers, origin, _Arrows(np.zeros(len(layers.row), dtype=np.int64), "in")),
         _slice_rows(profile, streams, origin, _Arrows(launched, "in")),
         *(_counter_rows(counter, origin) for counter in counters),
     )

@@ -15,16 +15,29 @@ import numpy as np
 from nightsight.intervals import Ints
 from nightsight.model.report import Profile
 from nightsight.render.export.rows import blocks, digits, join, one_text, strings, take
-from nightsight.render.tracks import Places, Slices, event_names, process_slices, stream_slices, thread_slices
+from nightsight.render.tracks import (
+    Places,
+    Slices,
+    event_names,
+    layer_slices,
+    process_slices,
+    stream_slices,
+    thread_slices,
+    with_layers,
+)
 
 _SCHEMA: Final = "https://www.speedscope.app/file-format-schema.json"
 _KINDS: Final = strings(("O", "C"))
 
 
 def speedscope_profile(profile: Profile) -> bytes:
-    """Return a profile per thread (ranges and the calls inside) and per stream; times are ns from the first event."""
+    """Return a profile per thread (ranges and the calls inside) and per stream; times are in ns from the first event.
+
+    The ranges of CUDA graphs have a profile of their own per stream.
+    """
+    profile = with_layers(profile)
     places = Places(profile)
-    groups = [lay_out(profile, places) for lay_out in (thread_slices, process_slices, stream_slices)]
+    groups = [lay_out(profile, places) for lay_out in (thread_slices, process_slices, layer_slices, stream_slices)]
     groups = [slices for slices in groups if len(slices.row)]
     begin = min((int(slices.start.min()) for slices in groups), default=0)
     length = max((int(slices.end.max()) for slices in groups), default=0) - begin

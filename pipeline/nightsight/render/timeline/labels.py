@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from nightsight.intervals import Codes, Ints
-from nightsight.render.tracks import distinct, event_names
+from nightsight.render.tracks import LAYERS, distinct, event_names
 from nightsight.tables import SHAPE, integers
 from nightsight.texts import middle_cut, prose
 from nightsight.units import format_value
@@ -139,7 +139,7 @@ _FACTS: Final[Mapping[str, tuple[str, ...]]] = {
     "memory_ops": ("source_kind", "target_kind", "bytes"),
     "graph_launches": ("graph",),
     "ranges": ("domain", "is_open"),
-    "graph_layers": ("domain",),
+    LAYERS: ("domain",),
     "marks": ("domain", "category"),
     "gpu_page_faults": ("faults",),
 }
@@ -148,7 +148,7 @@ _WORDS: Final[Mapping[str, Callable[[Facts], str]]] = {
     "memory_ops": _of_memory,
     "graph_launches": _of_graph,
     "ranges": _of_range,
-    "graph_layers": _of_range,
+    LAYERS: _of_range,
     "marks": _of_mark,
     "gpu_page_faults": _of_faults,
 }

@@ -15,7 +15,7 @@ from nightsight.intervals import Codes, Flags, Ints
 from nightsight.model.report import Profile
 from nightsight.render.timeline.labels import EventLabels, concatenate, label_events
 from nightsight.render.timeline.lanes import nested_lanes, separate_lanes
-from nightsight.render.tracks import MARKS, OS_CALLS, PYTHON, Places, distinct
+from nightsight.render.tracks import LAYERS, MARKS, OS_CALLS, PYTHON, Places, distinct
 from nightsight.results.categories import BUSY, IDLE, LAUNCH, OTHER_CALL
 from nightsight.system.parallel import memoize, thread_map
 from nightsight.tables import ANNOTATION, START_END, integers
@@ -77,11 +77,10 @@ class _RowSort:
 _ON_THREAD: Final = ("process", "thread")
 _NVTX: Final = "NVTX"
 # not a table of profiles: ranges in CUDA graphs, on streams
-_LAYERS: Final = "graph_layers"
 # the label of torch.profiler's ranges from record_function, and of its steps
 _ANNOTATIONS: Final = "user ranges"
 _SORTS: Final = (
-    _RowSort("layer", (_LAYERS,), ON_STREAM, nested_lanes),
+    _RowSort("layer", (LAYERS,), ON_STREAM, nested_lanes),
     _RowSort("kernel", GPU_TABLES, ON_STREAM, separate_lanes),
     _RowSort("fault", ("gpu_page_faults",), ("device",), separate_lanes, "Page faults"),
     _RowSort("range", ("ranges",), ("process",), nested_lanes, "Start/end ranges", is_start_end=True),
@@ -222,7 +221,7 @@ def _lay(profile: Profile, sort: _RowSort) -> _LaidEvents:
 
 def _drawn_events(profile: Profile, name: str) -> pd.DataFrame:
     """Return the events of a table that are drawn."""
-    if name == _LAYERS:
+    if name == LAYERS:
         return graph_layers(profile)
     frame = profile.recorded(name)
     if name == "cpu_page_faults" and len(frame):
