@@ -18,7 +18,7 @@ from nightsight.events.engine import KINDS, engine_steps
 from nightsight.events.timeline import Timeline
 from nightsight.events.window import chosen_window
 from nightsight.model.report import Environment, Finding, Profile
-from nightsight.results.serving import DECODE, MEAN, MIXED, P50, P99, PREFILL, REQUEST_LATENCY, TPOT, TTFT
+from nightsight.results.serving import DECODE, ITL, MEAN, MIXED, P50, P99, PREFILL, REQUEST_LATENCY, TPOT, TTFT
 from nightsight.tables import TABLES, conform
 from tests.timeline import draw, side_by_side
 
@@ -279,8 +279,37 @@ def test_percentiles_are_requests() -> None:
     }
     assert of_first["request"].tolist() == [pd.NA, 101, 11, 3]
     assert of_first["requests"].tolist() == [200] * 4
-    # none has an end
-    assert set(table["metric"]) == {TTFT}
+    # none has an end; the time between tokens is that of steps
+    assert set(table["metric"]) == {TTFT, ITL}
+
+
+def test_times_between_tokens_are_those_of_steps() -> None:
+    table = times_of(requests({"received": 0, "first_token": 5}))
+    of_tokens = table[table["metric"] == ITL].set_index("statistic")
+    # kernels end at 5, 14, 29, 40 and 50 µs; one request generates until then, and two in the last two steps
+    assert of_tokens["time_ns"].to_dict() == {
+        MEAN: (9 + 15 + 2 * 11 + 2 * 10) * US / 6,
+        P50: 10 * US,
+        "95th percentile": 15 * US,
+        P99: 15 * US,
+    }
+    assert of_tokens["requests"].tolist() == [6] * 4
+    assert parts(table, ITL, P99) == {"time": 15, "prefill": 10, "idle": 5}
+    assert parts(table, ITL) == {"time": 10, "decode": 5, "idle": 5}
+
+
+def test_steps_with_prompts_only_are_a_pause_between_tokens() -> None:
+    picture = """
+        nvtx  [d ][q       ][d ][d ].....[p       ][d ]
+        cpu   G.SSL.SSSSSSSSG.SSG.SS.....L.SSSSSSSSG.SS
+        s7    .ddd.ccccccc...ddd.ddd......ccccccc...ddd
+        """
+    profile = named(picture, {**BURST, "q": "execute_context_1(80)_generation_0(0)"})
+    served = requests({"received": 0, "last_token": 23}, {"received": 26, "last_token": 39})
+    table = request_times(Timeline(Profile({**profile.tables, "requests": served}))).frame
+    of_tokens = table[table["metric"] == ITL].set_index("statistic")
+    # nobody generates before the second burst
+    assert of_tokens["time_ns"].to_dict() == {MEAN: 9 * US, P50: 4 * US, "95th percentile": 14 * US, P99: 14 * US}
 
 
 def test_what_is_said_about_requests() -> None:
@@ -300,7 +329,7 @@ def test_a_log_of_another_run_is_left_out() -> None:
     # one that began before the capture, and was never answered, may have been served
     begun = requests({"received": -20}, {"received": -20, "first_token": 3}, {"received": -90, "last_token": -60})
     times = request_times(Timeline(Profile({**profile.tables, "requests": begun})))
-    assert times.frame["requests"].tolist() == [1] * 4
+    assert times.frame["requests"][times.frame["metric"] == TTFT].tolist() == [1] * 4
     assert "2 of 3 requests were served while the capture was recorded" in times.notes[0]
 
 

@@ -8,13 +8,27 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nightsight.analyze.serving import serving
 from nightsight.errors import CaptureError
+from nightsight.events.timeline import Timeline
+from nightsight.model.report import Profile
 from nightsight.read.serving import read_serving, serving_of
-from nightsight.results.serving import UNKNOWN_RUN, UNPROFILED_RUN
+from nightsight.results.serving import (
+    OUTPUT_TOKENS,
+    PER_GPU,
+    PER_USER,
+    PROFILED_RUN,
+    TPOT,
+    UNKNOWN_RUN,
+    UNPROFILED_RUN,
+)
+from nightsight.tables import conform
+from tests.timeline import draw, side_by_side
 
 SECRET = "/home/me/secret"
 VLLM_SERVE = {
@@ -203,7 +217,7 @@ DAMAGED: dict[str, tuple[bytes, str]] = {
     "no text": (b"\xff\xfe\x00\x01", "it is not JSON"),
     "nested": (b'{"a":' + b"[" * 100_000, "it is not JSON"),
     "a list": (b"[1, 2]", "it is not a JSON object"),
-    "nothing known": (b'{"loss": 0.5, "request_goodput": 1}', "it has no serving figure"),
+    "nothing known": (b'{"loss": 0.5, "request_goodness": 1}', "it has no serving figure"),
     "only null": (b'{"mean_ttft_ms": null}', "it has no serving figure"),
     "nan": (b'{"mean_ttft_ms": NaN}', "its mean_ttft_ms is not a number of at least 0"),
     "infinite": (b'{"output_throughput": Infinity}', "its output_throughput is not a number"),
@@ -299,3 +313,23 @@ def test_figures_of_a_workload_are_checked_too(value: object) -> None:
     assert len(serving_of({"output_throughput": 3, "unknown": "x"}, "generate", UNPROFILED_RUN)) == 1
     with pytest.raises(CaptureError, match="the benchmark of generate: its output_throughput is not a number"):
         serving_of({"output_throughput": value}, "generate", UNPROFILED_RUN)
+
+
+def test_users_and_gpus_share_the_tokens() -> None:
+    one = draw("s7    .aaa....")
+    both = side_by_side(one, one)
+    rows = [
+        (TPOT, "avg_ns", 20e6, PROFILED_RUN),
+        (OUTPUT_TOKENS, "rate_per_s", 600.0, PROFILED_RUN),
+        (OUTPUT_TOKENS, "rate_per_s", 900.0, UNKNOWN_RUN),
+    ]
+    columns = ["metric", "statistic", "value", "measured"]
+    figures = conform("serving_figures", pd.DataFrame(rows, columns=columns).assign(source="vllm"))
+    for gpus, profile in ((2, both), (1, one)):
+        table = serving(Timeline(Profile({**profile.tables, "serving_figures": figures}))).frame
+        rates = {(row["metric"], row["measured"]): row["rate_per_s"] for row in table.to_dict("records")}
+        assert rates[PER_USER, PROFILED_RUN] == pytest.approx(50)
+        # on one GPU, all tokens are its own; another run may have had another number
+        assert {measured: rate for (metric, measured), rate in rates.items() if metric == PER_GPU} == (
+            {PROFILED_RUN: 300} if gpus == 2 else {}
+        )

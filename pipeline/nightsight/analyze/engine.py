@@ -26,8 +26,9 @@ _LATEST: Final = np.iinfo(np.int64).max
 class EngineSteps(NamedTuple):
     """The steps of an engine's process that begin in the window, on the GPU where they have most work; times in ns.
 
-    batch: as `engine_steps` returns it. begin and end: on the GPU. operations: those of the process on the GPU, and
-    step: the one that launched each, -1 for none. Without GPU work in the capture: device -1, and times of the CPU.
+    batch: as `engine_steps` returns it. begin and end: on the GPU; done: when the last operation of a step ends.
+    operations: those of the process on the GPU, and step: the one that launched each, -1 for none. Without GPU work in
+    the capture: device -1, and times of the CPU.
     engines: how many engines with different steps there are.
     """
 
@@ -35,6 +36,7 @@ class EngineSteps(NamedTuple):
     batch: pd.DataFrame
     begin: Ints
     end: Ints
+    done: Ints
     operations: Ints
     step: Ints
     engines: int = 1
@@ -58,7 +60,7 @@ def steps_on_gpu(timeline: Timeline) -> EngineSteps | None:
         starts, is_last = batch["start_ns"].to_numpy(), np.append(batch["is_first"].to_numpy()[1:], True)
         if not len(processes) and len(starts) > most:
             end = np.where(is_last, batch["end_ns"], np.append(starts[1:], 0))
-            best, most = EngineSteps(-1, batch, starts, end, _NOTHING, _NOTHING, engines), len(starts)
+            best, most = EngineSteps(-1, batch, starts, end, end, _NOTHING, _NOTHING, engines), len(starts)
         for device, of_device in by_device(timeline).items():
             rows = of_device[(processes[of_device] == process) | (processes[of_device] < 0)]
             step = np.searchsorted(starts, launched[rows], side="right") - 1
@@ -71,7 +73,7 @@ def steps_on_gpu(timeline: Timeline) -> EngineSteps | None:
                 is_own, last = (step >= 0) & (launched[rows] < soon[step]), begin.copy()
                 np.maximum.at(last, step[is_own], timeline.operations.end[rows[is_own]])
                 end = np.where(is_last, np.minimum(end, last), end)
-                best, most = EngineSteps(device, batch, begin, end, rows, step, engines), work
+                best, most = EngineSteps(device, batch, begin, end, last, rows, step, engines), work
     return best
 
 

@@ -8,12 +8,12 @@ import numpy as np
 import pandas as pd
 
 from nightsight.analyze.analysis import Analysis, Table
-from nightsight.analyze.engine import steps_on_gpu
+from nightsight.analyze.engine import EngineSteps, steps_on_gpu
 from nightsight.events.engine import KINDS, engine_steps
 from nightsight.events.timeline import Timeline, busy_spans
 from nightsight.events.window import RECORDED, Window, whole_window
 from nightsight.intervals import Flags, Floats, Ints, Spans, covered, union, without
-from nightsight.results.serving import DECODE, MEAN, P50, P95, P99, REQUEST_LATENCY, REQUEST_TIMES, TPOT, TTFT
+from nightsight.results.serving import DECODE, ITL, MEAN, P50, P95, P99, REQUEST_LATENCY, REQUEST_TIMES, TPOT, TTFT
 from nightsight.tables import NULLABLE
 
 _PERCENTILES: Final = {P50: 0.5, P95: 0.95, P99: 0.99}
@@ -38,16 +38,20 @@ def request_times(timeline: Timeline) -> Table:
     requests = logged[is_counted]
     times = [str(name) for name in requests if str(name).endswith("_ns")]
     marks = {name.removesuffix("_ns"): requests[name].to_numpy(dtype="float64", na_value=np.nan) for name in times}
-    gpu = _GpuStates(timeline, requests["is_dated"].to_numpy(dtype=bool))
+    gpu = _GpuStates(timeline)
+    is_dated = requests["is_dated"].to_numpy(dtype=bool)
     tokens = requests["output_tokens"].to_numpy(dtype="float64", na_value=np.nan)
     stages, numbers = _stages(marks), np.flatnonzero(is_counted) + 1
     rows: list[dict[str, object]] = []
     for metric, parts in {
-        TTFT: _to_first_token(stages, gpu),
-        TPOT: _per_token(marks, tokens, gpu),
-        REQUEST_LATENCY: _to_last_token(stages, marks, gpu),
+        TTFT: _to_first_token(stages, gpu, is_dated),
+        TPOT: _per_token(marks, tokens, gpu, is_dated),
+        REQUEST_LATENCY: _to_last_token(stages, marks, gpu, is_dated),
     }.items():
         rows += _statistics(metric, parts, numbers, requests["preemptions"].to_numpy())
+    # one engine at most: others would generate meanwhile
+    if gpu.engines == 1 and (steps := steps_on_gpu(timeline)):
+        rows += _between_tokens(steps, gpu)
     counted = "arrived in the window" if arrives.any() else _MEANWHILE
     table = pd.DataFrame(rows, columns=REQUEST_TIMES.column_names)
     # a stage that nobody logged is unknown, and not 0
@@ -62,14 +66,13 @@ def request_times(timeline: Timeline) -> Table:
 class _GpuStates:
     """What the GPU of the engine does: works on steps with prompts, on steps that only decode, or nothing."""
 
-    def __init__(self, timeline: Timeline, is_dated: Flags) -> None:
+    def __init__(self, timeline: Timeline) -> None:
         # requests are not only those of the window
         operations, starts = timeline.operations, engine_steps(timeline.profile)["start_ns"]
         low = min(operations.start.min(initial=_LATEST), starts.min()) if len(starts) else 0
         high = max(operations.end.max(initial=0), starts.max() + 1) if len(starts) else 0
         whole = timeline.at(Window(int(low), int(high), RECORDED))
         steps = steps_on_gpu(whole)
-        self._is_dated = is_dated
         self._prefill, self._decode, self._busy, self._seen = _NOTHING, _NOTHING, _NOTHING, _NOTHING
         self.engines = 0 if steps is None else steps.engines
         # no log says which of several engines serves a request
@@ -83,11 +86,11 @@ class _GpuStates:
         self._busy = busy_spans(whole)[steps.device]
         self._seen = np.array([steps.begin[0]]), np.array([steps.end[-1]])
 
-    def between(self, start: Floats, end: Floats) -> dict[str, Floats]:
+    def between(self, start: Floats, end: Floats, is_dated: Flags) -> dict[str, Floats]:
         """Return for each span the time of each part of _ENGINE; NaN for spans whose bounds are unknown."""
         is_known = ~np.isnan(start) & ~np.isnan(end)
-        low = np.where(is_known & self._is_dated, start, 0).astype(np.int64)
-        high = np.where(is_known & self._is_dated, end, 0).astype(np.int64)
+        low = np.where(is_known & is_dated, start, 0).astype(np.int64)
+        high = np.where(is_known & is_dated, end, 0).astype(np.int64)
         spans = {"prefill_ns": self._prefill, "decode_ns": self._decode, "busy": self._busy, "seen": self._seen}
         times = {name: covered(spans, low, high).astype("float64") for name, spans in spans.items()}
         seen = np.maximum(times.pop("seen"), times["busy"])
@@ -116,39 +119,71 @@ def _at_least(before: Floats, bound: Floats) -> Floats:
     return np.fmax(before, np.where(np.isnan(bound), before, bound))
 
 
-def _to_first_token(stages: dict[str, Floats], gpu: _GpuStates) -> dict[str, Floats]:
+def _to_first_token(stages: dict[str, Floats], gpu: _GpuStates, is_dated: Flags) -> dict[str, Floats]:
     """Return the time to the first token of each request, and its parts."""
     begin, *bounds = stages.values()
     before = [begin, *bounds[:-1]]
     lengths = {name: bound - low for (name, bound), low in zip(list(stages.items())[1:], before, strict=True)}
     lengths.pop("engine")
-    return {"time_ns": stages["output_ns"] - begin, **lengths, **gpu.between(stages["queue_ns"], stages["engine"])}
+    return {
+        "time_ns": stages["output_ns"] - begin,
+        **lengths,
+        **gpu.between(stages["queue_ns"], stages["engine"], is_dated),
+    }
 
 
-def _per_token(marks: dict[str, Floats], tokens: Floats, gpu: _GpuStates) -> dict[str, Floats]:
+def _per_token(marks: dict[str, Floats], tokens: Floats, gpu: _GpuStates, is_dated: Flags) -> dict[str, Floats]:
     """Return the time per output token after the first of each request, and its parts."""
     is_of_client = ~np.isnan(marks["first_seen"]) & ~np.isnan(marks["last_seen"])
     begin = np.where(is_of_client, marks["first_seen"], marks["first_token"])
     end = np.where(is_of_client, marks["last_seen"], marks["last_token"])
     others = np.where(tokens > 1, tokens - 1, np.nan)
-    parts = {"time_ns": end - begin, **gpu.between(begin, end)}
+    parts = {"time_ns": end - begin, **gpu.between(begin, end, is_dated)}
     return {name: part / others for name, part in parts.items()}
 
 
-def _to_last_token(stages: dict[str, Floats], marks: dict[str, Floats], gpu: _GpuStates) -> dict[str, Floats]:
+def _to_last_token(
+    stages: dict[str, Floats], marks: dict[str, Floats], gpu: _GpuStates, is_dated: Flags
+) -> dict[str, Floats]:
     """Return the time of each whole request, and its parts."""
     end = np.where(np.isnan(marks["last_seen"]), marks["last_token"], marks["last_seen"])
     done = np.fmin(np.where(np.isnan(marks["last_token"]), end, marks["last_token"]), end)
-    first = _to_first_token(stages, gpu)
+    first = _to_first_token(stages, gpu, is_dated)
     # a client that crashed may have seen only the first token, after the engine had given the last one
     until = np.minimum(np.fmax(stages["engine"], done), end)
     parts = {name: first[name] for name in ("transfer_ns", "tokenize_ns", "queue_ns")}
     return {
         "time_ns": end - stages["begin"],
         **parts,
-        **gpu.between(stages["queue_ns"], until),
+        **gpu.between(stages["queue_ns"], until, is_dated),
         "output_ns": end - until,
     }
+
+
+def _between_tokens(steps: EngineSteps, gpu: _GpuStates) -> Iterator[dict[str, object]]:
+    """Yield the rows of the time between tokens: from the end of a step that generates to the end of the next one.
+
+    Each request that generates in a step counts. What comes after a time without requests has no token before it.
+    """
+    generates = np.flatnonzero(steps.batch["decodes"].to_numpy() > 0)
+    first = steps.batch["is_first"].to_numpy().cumsum()[generates]
+    before, after = generates[:-1][np.diff(first) == 0], generates[1:][np.diff(first) == 0]
+    start, end = (steps.done[rows].astype("float64") for rows in (before, after))
+    if not len(end):
+        return
+    tokens = steps.batch["decodes"].to_numpy()[after]
+    parts = {"time_ns": end - start, **gpu.between(start, end, np.ones(len(end), dtype=bool))}
+    common: dict[str, object] = {"metric": ITL, "requests": int(tokens.sum()), "request": None, "preemptions": 0}
+    yield {
+        **common,
+        "statistic": MEAN,
+        **{name: float(np.average(part, weights=tokens)) for name, part in parts.items()},
+    }
+    order = np.argsort(parts["time_ns"], kind="stable")
+    reached = tokens[order].cumsum()
+    for statistic, share in _PERCENTILES.items():
+        row = order[np.searchsorted(reached, share * reached[-1])]
+        yield {**common, "statistic": statistic, **{name: float(part[row]) for name, part in parts.items()}}
 
 
 def _is_of_capture(timeline: Timeline, requests: pd.DataFrame) -> Flags:

@@ -10,6 +10,9 @@ FAILED_REQUESTS: Final = "failed requests"
 INPUT_TOKENS: Final = "input tokens"
 OUTPUT_TOKENS: Final = "output tokens"
 ALL_TOKENS: Final = "all tokens"
+GOODPUT: Final = "requests in time"
+PER_USER: Final = "output tokens per user"
+PER_GPU: Final = "output tokens per GPU"
 TTFT: Final = "time to first token"
 TPOT: Final = "time per output token"
 ITL: Final = "inter-token latency"
@@ -32,9 +35,12 @@ SERVING: Final = Entry(
             (
                 (REQUESTS, "requests that were answered: their number, and the rate per second"),
                 (FAILED_REQUESTS, "requests without an answer"),
+                (GOODPUT, "goodput: requests that met the limits given to the benchmark (vLLM: --goodput)"),
                 (INPUT_TOKENS, "tokens of the prompts"),
                 (OUTPUT_TOKENS, "generated tokens"),
                 (ALL_TOKENS, "both together"),
+                (PER_USER, "while its answer is generated: 1 / mean TPOT"),
+                (PER_GPU, "over the GPUs that work in this capture"),
                 (TTFT, "TTFT: from a request to its first token"),
                 (
                     TPOT,
@@ -126,8 +132,9 @@ P50, P95, P99 = "50th percentile", "95th percentile", "99th percentile"
 REQUEST_TIMES: Final = Entry(
     "request_times",
     "What requests wait for",
-    "Times to the first token, per output token, and of whole requests, and where they go: the parts of a row add up. "
-    "Each percentile is one request: this share of those that arrived in the window was at most as slow.",
+    "Times to the first token, per output token, between tokens, and of whole requests, and where they go: the parts "
+    "of a row add up. Each percentile is one request: this share of those that arrived in the window was at most as "
+    "slow.",
     (),
     (
         Column(
@@ -137,22 +144,23 @@ REQUEST_TIMES: Final = Entry(
             (
                 (TTFT, "from a request to its first token"),
                 (TPOT, "time after the first token, divided by the number of the other tokens"),
+                (ITL, "from one token to the next, by the steps of the engine in the window"),
                 (REQUEST_LATENCY, "from a request to its last token"),
             ),
         ),
         Column(
             "statistic",
             TEXT,
-            "over which requests",
+            "over which requests, or tokens for ITL",
             (
-                (MEAN, "all requests with such a time"),
-                (P50, "the request in the middle"),
-                (P95, "only 5 % of the requests are slower"),
-                (P99, "only 1 % of the requests are slower"),
+                (MEAN, "all with such a time"),
+                (P50, "the one in the middle"),
+                (P95, "only 5 % are slower"),
+                (P99, "only 1 % are slower"),
             ),
         ),
-        Column("request", WHOLE, "the request, by arrival, from 1; empty for a mean"),
-        Column("requests", WHOLE, "how many requests of the window have such a time", is_plain=True),
+        Column("request", WHOLE, "the request, by arrival, from 1; empty for a mean, and for ITL"),
+        Column("requests", WHOLE, "how many requests of the window, or tokens, have such a time", is_plain=True),
         Column("preemptions", WHOLE, "how often it was preempted; for a mean, all requests together"),
         Column("time_ns", NUMBER, "the time", is_plain=True),
         Column("transfer_ns", NUMBER, "from the client to the server", is_optional=True),
