@@ -133,6 +133,16 @@ def test_bytes_are_those_that_inductor_estimates_itself() -> None:
     assert total.drop("triton_poi_fused_add_mul_slice_0").to_dict() == inductor
 
 
+def test_a_product_counts_only_where_a_kernel_multiplies() -> None:
+    node = "#   %relu : Tensor"
+    with_product = log().replace(node, f'#   %mm : Tensor "f32[64, 64]" = call_function[target=mm](args = ()\n\t{node}')
+    # the kernel after a product: its input, or a bias that it adds
+    assert described(taken(with_product), "triton_poi_fused_relu_0")[0][4] is None
+    # a template of Inductor
+    template = with_product.replace("def triton_poi_fused_relu_0(", "tl.dot(a, b)\n\tdef triton_poi_fused_relu_0(")
+    assert described(taken(template), "triton_poi_fused_relu_0")[0][4] == 2 * 64**3 + 64 * 64
+
+
 def test_a_kernel_with_calls_in_several_places_names_all_of_them() -> None:
     assert described(taken(log()), "triton_poi_fused_exp_0")[0][1] == "twice (make.py:81), twice (make.py:82)"
 
@@ -159,6 +169,13 @@ def test_equal_kernels_of_several_graphs_are_one_row() -> None:
         # older versions: no shapes in comments, a grid in calls
         (r' : Tensor "[^"]*"', " : "),
         (r"(, \d+)(, stream=)", r"\1, grid=grid(8)\2"),
+        # calls with example values, to tune kernels when they are compiled
+        (
+            r"\t# AOT ID: ",
+            '\tr"""\n\tCompile-time auto-tuning block:\n\ttriton_poi_fused_exp_0 = async_compile.triton('
+            "'triton_poi_fused_exp_0', '''\n\t''', device_str='cuda')\n"
+            '\t    triton_poi_fused_exp_0.run(other, others, 8, stream=stream0)\n\t"""\n\\g<0>',
+        ),
     ],
 )
 def test_other_forms_of_the_log_say_the_same(pattern: str, replacement: str) -> None:
@@ -271,6 +288,23 @@ def test_a_name_of_several_kernels_has_all_their_operators_and_no_bytes() -> Non
     assert frame.set_index("name")["data_bytes"].dropna().to_dict() == {OTHER: 4_800_000}
 
 
+def test_equal_rows_of_several_ranks_are_one_kernel() -> None:
+    table = kernels_of({"name": KERNEL}, {"name": KERNEL, "graphs": 2})
+    (row,) = fused_kernels(timeline("s7  gg", table)).frame.to_dict("records")
+    assert (row["kernels"], row["data_bytes"]) == (1, 4_800_000)
+
+
+def test_lines_of_a_function_are_together() -> None:
+    rows = [{"name": KERNEL, "places": places} for places in ("f (a.py:12), g (a.py:3), f (b.py:1)", "f (a.py:9)", "")]
+    (row,) = fused_kernels(timeline("s7  gg", kernels_of(*rows))).frame.to_dict("records")
+    assert row["places"] == "f (a.py:9, 12), g (a.py:3), f (b.py:1)"
+    # of a damaged file
+    (row,) = fused_kernels(timeline("s7  gg", kernels_of({"name": KERNEL, "places": "x, :, (a.py"}))).frame.to_dict(
+        "records"
+    )
+    assert row["places"].startswith("x, ")
+
+
 def test_unknown_bytes_of_one_of_them_make_the_bytes_unknown() -> None:
     table = kernels_of({"name": KERNEL}, {"name": KERNEL, "read_bytes": None, "places": ""})
     work = work_of_fused(timeline("s7  gg", table))
@@ -279,9 +313,9 @@ def test_unknown_bytes_of_one_of_them_make_the_bytes_unknown() -> None:
 
 
 def test_long_lists_are_shortened_and_kernels_without_a_description_are_noted() -> None:
-    places = ", ".join(f"forward (m.py:{line})" for line in range(20))
+    places = ", ".join(f"f{number} (m.py:7)" for number in range(20))
     table = fused_kernels(timeline("s7  gg.xx", kernels_of({"name": KERNEL, "places": places})))
-    assert table.frame["places"].tolist()[0].endswith("forward (m.py:11), and 8 more")
+    assert table.frame["places"].tolist()[0].endswith("f11 (m.py:7), and 8 more")
     assert any(note.startswith("50.0 % of the time is of other kernels") for note in table.notes)
     assert not fused_kernels(timeline("s7  gg.mm", kernels_of({"name": KERNEL}))).notes
 

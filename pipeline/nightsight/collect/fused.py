@@ -42,6 +42,8 @@ _CODE: Final = re.compile(
     r"|^[ ]+(?:\w+[ ]=[ ])?(?:extern_kernels|torch\.ops)\.",
     re.MULTILINE | re.DOTALL | re.VERBOSE,
 )
+# calls with example values, as a text
+_TUNING: Final = re.compile(r'^r?"""\s*Compile-time auto-tuning block.*?^"""', re.MULTILINE | re.DOTALL)
 _VIEW: Final = re.compile(r"reinterpret_tensor\(\w+, (\([^)]*\))")
 _SIZE: Final = re.compile(r" *\d{1,15} *")
 _OPERATOR: Final = re.compile(r"[\w.]{1,80}")
@@ -111,14 +113,16 @@ class _Pointer(NamedTuple):
 class _Kernel:
     """A kernel of one graph, and what its calls are for.
 
-    nodes: what its first call computes. elements: the size of its loops, None if unknown. traffic: the bytes read and
-    written, of each different call.
+    nodes: what its first call computes. elements: the size of its loops, None if unknown. multiplies: whether it
+    multiplies matrices; another one can have a product among its nodes whose bias it adds, or whose input it copies.
+    traffic: the bytes read and written, of each different call.
     """
 
     name: str
     nodes: tuple[str, ...]
     pointers: tuple[_Pointer, ...]
     elements: int | None
+    multiplies: bool
     calls: int = 0
     operators: dict[str, None] = field(default_factory=dict)
     places: dict[str, None] = field(default_factory=dict)
@@ -193,7 +197,7 @@ def _kernels_of(text: str, graph: _Graph, program: _Graph) -> Iterator[_Row]:
     kernels: dict[str, _Kernel] = {}
     sizes = {name: prod(node.shape) for name, node in graph.items() if node.shape is not None}
     is_backward, sources, operators, nodes = False, "", "", list[str]()
-    for match in _CODE.finditer(text):
+    for match in _CODE.finditer(_TUNING.sub("", text)):
         if match["backward"]:
             is_backward = True
         elif match["operators"] is not None:
@@ -243,7 +247,7 @@ def _kernel(name: str, body: str, nodes: Iterable[str]) -> _Kernel:
     # several kernels in one have one such length each; a dynamic one is not a number
     is_known = {name for name, _ in lengths} >= set(_LOOP.findall(signature)) and len(dict(lengths)) == len(lengths) > 0
     elements = prod(int(length) for _, length in lengths) if is_known else None
-    return _Kernel(name, tuple(nodes), tuple(pointers), elements)
+    return _Kernel(name, tuple(nodes), tuple(pointers), elements, "tl.dot" in body)
 
 
 def _place_of(source: str, graph: _Graph, program: _Graph, *, is_backward: bool) -> str:
@@ -324,15 +328,15 @@ def _flop(kernel: _Kernel, graph: _Graph) -> int | None:
         return None
     total = 0
     for name in kernel.nodes:
-        flop = _flop_of(graph[name], graph, kernel.elements) if name in graph else None
+        flop = _flop_of(graph[name], graph, kernel) if name in graph else None
         if flop is None:
             return None
         total += flop
     return total if total <= _MOST else None
 
 
-def _flop_of(node: _Node, graph: _Graph, most: int | None) -> int | None:
-    """Return the operations for one node. most: the size of the loops, which may compute only a part of it."""
+def _flop_of(node: _Node, graph: _Graph, kernel: _Kernel) -> int | None:
+    """Return the operations for one node, of which the loops of the kernel may compute only a part."""
     operator = node.operator.removeprefix("aten.").removeprefix("prims.").partition(".")[0]
     if not operator or _ELEMENTWISE.get(operator) == 0:
         return 0
@@ -340,11 +344,12 @@ def _flop_of(node: _Node, graph: _Graph, most: int | None) -> int | None:
     if operator in _PRODUCTS:
         left = inputs[_PRODUCTS[operator]] if len(inputs) > _PRODUCTS[operator] else None
         inner = left.shape[-1] if left and left.shape else None
-        return None if inner is None or node.shape is None else 2 * prod(node.shape) * inner
+        return None if inner is None or node.shape is None or not kernel.multiplies else 2 * prod(node.shape) * inner
     of = inputs[0] if operator in _REDUCTIONS else node
     each = _REDUCTIONS.get(operator, _ELEMENTWISE.get(operator))
     if of is None or of.shape is None or each is None:
         return None
     # comparisons and integers are not floating-point
     is_floating = of.type.startswith(("f", "bf"))
-    return each * min(prod(of.shape), prod(of.shape) if most is None else most) * is_floating
+    elements = prod(of.shape) if kernel.elements is None else min(prod(of.shape), kernel.elements)
+    return each * elements * is_floating

@@ -48,7 +48,8 @@ def work_of_fused(timeline: Timeline) -> Frame:
     columns = {"data_bytes": table["read_bytes"] + table["written_bytes"], "work_flop": table["flop"]}
     amounts = {name: column.to_numpy(dtype=np.float64, na_value=np.nan) for name, column in columns.items()}
     texts = {name: table[name].astype("str") for name in ("name", "operators", "places")}
-    by_name = pd.DataFrame({**texts, **amounts}).groupby("name", sort=False)
+    # each rank of a job has its own rows
+    by_name = pd.DataFrame({**texts, **amounts}).drop_duplicates().groupby("name", sort=False)
     # amounts that differ, or that one of the kernels lacks, are unknown
     equal = {
         name: by_name[name].first().where((by_name[name].nunique() == 1) & (by_name[name].count() == by_name.size()))
@@ -56,17 +57,34 @@ def work_of_fused(timeline: Timeline) -> Frame:
     }
     return pd.DataFrame(
         {
-            "operators": by_name["operators"].agg(_union).astype("str"),
-            "places": by_name["places"].agg(_union).astype("str"),
+            "operators": by_name["operators"].agg(lambda lists: _listed(_union(lists))).astype("str"),
+            "places": by_name["places"].agg(lambda lists: _listed(_by_function(_union(lists)))).astype("str"),
             "kernels": by_name.size(),
             **equal,
         }
     )
 
 
-def _union(lists: Iterable[str]) -> str:
-    """Return the names in several lists, each once, without those after the first dozen."""
-    names = list(dict.fromkeys(name for text in lists for name in text.split(", ") if name))
+def _union(lists: Iterable[str]) -> list[str]:
+    """Return the names in several lists, each once."""
+    return list(dict.fromkeys(name for text in lists for name in text.split(", ") if name))
+
+
+def _by_function(places: Iterable[str]) -> list[str]:
+    """Return places with the lines of a function together: `forward (model.py:42, 44)`."""
+    lines: dict[str, list[str]] = {}
+    for place in places:
+        start, _, line = place.removesuffix(")").rpartition(":")
+        lines.setdefault(start or place, []).append(line if start else "")
+    return [f"{start}:{', '.join(sorted(of, key=_number))})" if any(of) else start for start, of in lines.items()]
+
+
+def _number(line: str) -> int:
+    return int(line) if line.isdecimal() else 0
+
+
+def _listed(names: list[str]) -> str:
+    """Return names as text, without those after the first dozen."""
     more = [f"and {len(names) - _MOST_NAMED:,} more"] if len(names) > _MOST_NAMED else []
     return ", ".join([*names[:_MOST_NAMED], *more])
 
