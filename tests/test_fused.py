@@ -402,3 +402,6 @@ def test_a_finding_about_a_fused_kernel_names_its_operators_and_lines() -> None:
     tables = {**joint.profile.tables, "fused_kernels": kernels_of({"name": "a"})}
     (found,) = (each for each in advised(Timeline(Profile(tables))) if each.rule.startswith("ncu_"))
     assert found.evidence[-1] == "a fuses view, gelu of forward (model.py:42)"
+    tables["fused_kernels"] = kernels_of({"name": "a"}, {"name": "a", "operators": "mul"})
+    (found,) = (each for each in advised(Timeline(Profile(tables))) if each.rule.startswith("ncu_"))
+    assert found.evidence[-1] == "a fuses view, gelu, mul of forward (model.py:42) (2 kernels have this name)"

@@ -105,11 +105,12 @@ def advise(results: Sequence[Result], *, is_start_up: bool = False) -> tuple[Fin
 
 def _fused_operators(tables: Tables) -> dict[str, str]:
     """Return what kernels of torch.compile fuse, and where in the program, by name: `gelu, add of forward (m.py:4)`."""
-    rows = tables.rows(FUSED_KERNELS, "name", "operators", "places")
+    rows = tables.rows(FUSED_KERNELS, "name", "operators", "places", "kernels")
     texts = (rows[column].astype("str") for column in ("name", "operators", "places"))
     return {
         name: " of ".join(filter(None, (operators or "operators", places)))
-        for name, operators, places in zip(*texts, strict=True)
+        + (f" ({count} kernels have this name)" if count > 1 else "")
+        for name, operators, places, count in zip(*texts, rows["kernels"].tolist(), strict=True)
         if operators or places
     }
 

@@ -22,6 +22,6 @@ def with_fused(results: Sequence[Result]) -> Sequence[Result]:
     if not of_kernels.notna().any(axis=None):
         return results
     table = pd.concat([kernels.rows, of_kernels.astype("str").where(of_kernels.notna(), "")], axis=1)
-    note = "Operators and places: what kernels of torch.compile fuse, see Fused kernels."
+    note = "Operators and places: what kernels of torch.compile fuse; for a name of several kernels, of all of them."
     with_texts = replace(kernels, table=table, notes=(*kernels.notes, note))
     return tuple(with_texts if result is kernels else result for result in results)
