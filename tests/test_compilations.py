@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from nightsight.analyze.compilations import compilations
 from nightsight.captures import unprofiled_file
-from nightsight.collect.compilations import compilations_of, compile_log, explain, take_compilations
+from nightsight.collect.compilations import compilations_of, compile_log, explain, take_compile_log
 from nightsight.collect.workloads import Request
 from nightsight.events.timeline import Timeline
 from nightsight.model.report import Profile
@@ -37,7 +37,7 @@ def taken(text: str, folder: Path) -> pd.DataFrame:
     (log,) = (Path(path) for path in compile_log(request).values())
     log.mkdir(parents=True)
     (log / "dedicated_log_torch_trace_a.log").write_text(text)
-    table = take_compilations(request)
+    table = take_compile_log(request)["compilations"]
     # it holds source text
     assert not log.exists()
     return table
@@ -201,7 +201,7 @@ def test_pytorch_writes_the_log_that_is_asked_for(tmp_path: Path) -> None:
     request = Request(logs=tmp_path / "log")
     began = time.time_ns()
     subprocess.run([sys.executable, str(script)], check=True, env={**os.environ, **compile_log(request)})
-    table = take_compilations(request)
+    table = take_compile_log(request)["compilations"]
     assert table["function"].tolist() == ["double (train.py:2)"] * 2
     assert table["reason"].tolist() == ["", "the size of `x` in dimension 0 changes"]
     assert (table["start_ns"] > began).all()

@@ -16,7 +16,7 @@ from nightsight.model.report import Profile
 from nightsight.read.kineto import read_kineto
 from nightsight.results.categories import COMMUNICATION
 from nightsight.results.gpu_time import TIME_SPLIT
-from nightsight.tables import OF_REPLAY
+from nightsight.tables import OF_COMPILER, OF_REPLAY
 from tests.kineto import ON_GPU, Event, call, copy, kernel, refusal, write
 from tests.recorded import DATA, Recorded
 
@@ -53,7 +53,7 @@ def test_all_tables_of_a_cuda_trace(recorded: Recorded) -> None:
         "diagnostics": 0,
         "unread": 0,
     }
-    never = {"graph_launches", "compilations", "marks", "overheads", "python_samples", *OF_REPLAY}
+    never = {"graph_launches", *OF_COMPILER, "marks", "overheads", "python_samples", *OF_REPLAY}
     optional = {"memory_usage", "python_functions", "syncs", "event_records", "collectives", "range_counters", "ranks"}
     assert set(profile.missing) == {*optional, *never}
     assert profile.findings == ()

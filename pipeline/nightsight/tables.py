@@ -276,6 +276,18 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = {
         "fix": TEXT,
         "graph_break": TEXT,
     },
+    # likewise: kernels that torch.compile wrote, as their graphs have them; one name can be that of several.
+    # operators: "gelu, add"; places: lines of the program, "forward (model.py:42)"; read_bytes, written_bytes, flop: of
+    # a launch; graphs: how many compiled graphs have it like this
+    "fused_kernels": {
+        "name": TEXT,
+        "operators": TEXT,
+        "places": TEXT,
+        "read_bytes": NULLABLE,
+        "written_bytes": NULLABLE,
+        "flop": NULLABLE,
+        "graphs": INT,
+    },
     # likewise: figures of serving benchmarks; metric, measured: as in the result `serving`; statistic: a column of it;
     # source: the program that wrote the file, or a workload
     "serving_figures": {"metric": TEXT, "measured": TEXT, "source": TEXT, "statistic": TEXT, "value": "float64"},
@@ -305,7 +317,15 @@ ABOUT_GPUS: Final = ("gpu_page_faults", "memory_usage", "gpu_metrics", "devices"
 """The tables of facts about GPUs: in a job, they only have rows about GPUs whose rank is known. The rows of the other
 tables are about the program, and all stay.
 """
-UNPROFILED: Final = ("profiler_costs", "timed_ranges", "compilations", "serving_figures", "requests", "launched_as")
+UNPROFILED: Final = (
+    "profiler_costs",
+    "timed_ranges",
+    "compilations",
+    "fused_kernels",
+    "serving_figures",
+    "requests",
+    "launched_as",
+)
 """The tables that are not part of any capture."""
 
 SHAPE: Final = ["grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"]
@@ -341,6 +361,7 @@ ON_DEVICE: Final = ("Device", "Device Static", "Array")
 OF_REPLAY: Final = ("profiled_launches", "kernel_metrics", "kernel_rules", "kernel_lines")
 """The tables that only ncu fills."""
 NOT_REPLAYED: Final = "no kernel was replayed with ncu"
+OF_COMPILER: Final = ("compilations", "fused_kernels")
 NOT_COMPILED: Final = "torch.compile compiled nothing, or its log was not recorded (nightsight profile)"
 """Why a timeline without a replay lacks these tables."""
 

@@ -21,7 +21,7 @@ from nightsight.model.report import Finding, Result, find
 from nightsight.results.categories import COMMUNICATION, COMPUTE, HOST
 from nightsight.results.causes import REPLAY, SIMULATED, WHAT_IF
 from nightsight.results.entry import Entry
-from nightsight.results.gpu import CUDA_GPU_KERN_SUM
+from nightsight.results.gpu import CUDA_GPU_KERN_SUM, FUSED_KERNELS
 from nightsight.results.gpu_time import CRITICAL_PATH, GPU_TIME, TIME_SPLIT
 from nightsight.results.ncu import NCU_KERNELS, NCU_LIMITS, NCU_RULES
 from nightsight.results.operators import CPU_OP_SHAPES
@@ -44,6 +44,7 @@ NEEDS: Final[tuple[Entry, ...]] = (
     GPU_TIME,
     TIME_SPLIT,
     CUDA_GPU_KERN_SUM,
+    FUSED_KERNELS,
     COLLECTIVES,
     CPU_OP_SHAPES,
     ENGINE_STEPS,
@@ -61,6 +62,8 @@ _BETWEEN_STEPS: Final = "between the steps of the engine"
 _MOST_RANGES: Final = 2
 _MOST_CAUSES: Final = 8
 _MOST_EVIDENCE: Final = 3
+# kernels of a finding whose operators are named
+_MOST_FUSED: Final = 2
 _WHAT_IF_COLUMNS: Final = tuple(column.name for column in WHAT_IF.columns if not column.is_optional)
 # explains the order if its gain is larger than that of the first cause
 _GRAPH_LATER: Final = "then use a CUDA graph, which cannot contain syncs"
@@ -86,6 +89,7 @@ def advise(results: Sequence[Result], *, is_start_up: bool = False) -> tuple[Fin
     for each step does not apply.
     """
     tables = Tables(results)
+    fused = _fused_operators(tables)
     weighted = [
         *_cause_findings(tables, is_start_up=is_start_up),
         *((finding, finding.gain_pct or 0.0) for finding in replay_advice(tables)),
@@ -97,7 +101,26 @@ def advise(results: Sequence[Result], *, is_start_up: bool = False) -> tuple[Fin
     first = max(weighted, key=lambda pair: pair[1])
     others = (pair for pair in weighted if pair is not first)
     by_gain = sorted(others, key=lambda pair: -(pair[1] if pair[0].gain_pct is None else pair[0].gain_pct))
-    return (*(finding for finding, _ in (first, *by_gain)), *events)
+    return (*(_with_operators(finding, fused) for finding, _ in (first, *by_gain)), *events)
+
+
+def _fused_operators(tables: Tables) -> dict[str, str]:
+    """Return what kernels of torch.compile fuse, and where in the program, by name: `gelu, add of forward (m.py:4)`."""
+    rows = tables.rows(FUSED_KERNELS, "name", "operators", "places", "kernels")
+    texts = (rows[column].astype("str") for column in ("name", "operators", "places"))
+    return {
+        name: " of ".join(filter(None, (operators or "operators", places)))
+        + (f" ({count} kernels have this name)" if count > 1 else "")
+        for name, operators, places, count in zip(*texts, rows["kernels"].tolist(), strict=True)
+        if operators or places
+    }
+
+
+def _with_operators(finding: Finding, fused: Mapping[str, str]) -> Finding:
+    """Add to a finding about kernels what those of torch.compile fuse."""
+    named = [name for name in finding.kernels if name in fused][:_MOST_FUSED]
+    sentences = (f"{label_of(name)} fuses {fused[name]}" for name in named)
+    return replace(finding, evidence=(*finding.evidence, *sentences)) if named else finding
 
 
 def advise_on_whole(findings: Iterable[Finding], start_up: Iterable[Finding]) -> tuple[Finding, ...]:

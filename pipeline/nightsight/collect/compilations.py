@@ -1,5 +1,7 @@
 """What torch.compile compiled in a run, how long it took, and why: from PyTorch's structured log (TORCH_TRACE).
 
+What its kernels compute is read from the same log (`collect/fused.py`).
+
 The log contains source text, so only names, numbers and reasons are kept, and it is deleted. A reason is a guard of
 PyTorch, such as `tensor 'x' size mismatch at index 0. expected 3, actual 6`, or the text of a graph break; both differ
 between versions of PyTorch, and an unknown one is kept without its values.
@@ -14,9 +16,10 @@ from typing import Any, Final
 
 import pandas as pd
 
+from nightsight.collect.fused import CODE, GRAPH, PROGRAM, FusedKernels
 from nightsight.collect.workloads import Request, child_environment
 from nightsight.results.program import GRAPH_RECORDED, GRAPH_RECORDED_AGAIN, KERNELS_TUNED
-from nightsight.tables import conform
+from nightsight.tables import TABLES, conform
 from nightsight.texts import without_private
 
 _VARIABLE: Final = "TORCH_TRACE"
@@ -35,8 +38,11 @@ _DAMAGED: Final = (ValueError, OverflowError, KeyError, TypeError, AttributeErro
 _MOST: Final = 5000
 _LONGEST: Final = 120
 _PLACE: Final = re.compile(r"Graph break in user code at (.+):(\d+)")
-# graph breaks come with whole stacks
-_LINES_OF_ENTRY: Final = 100
+# how many lines of which entries are read: graph breaks come with whole stacks
+_LINES_OF_ENTRY: Final = {
+    **dict.fromkeys((_METRICS, _BREAK, _EVENT), 100),
+    **dict.fromkeys((PROGRAM, GRAPH, CODE), 1_000_000),
+}
 _LATEST_NS: Final = 1 << 62
 # lines of a graph break that say nothing about its cause
 _WORDS_AROUND: Final = re.compile(r"Graph break in user code|Graph Break Reason|Encountered graph break|Reason:\s*$")
@@ -74,13 +80,18 @@ def compile_log(request: Request) -> dict[str, str]:
     return {_VARIABLE: str(_folder(request))}
 
 
-def take_compilations(request: Request) -> pd.DataFrame:
-    """Return the table `compilations` of the last run, with times since the epoch, and delete the log."""
-    folder = _folder(request)
-    rows = [row for file in sorted(folder.glob("*.log")) for row in _compilations_in(file)] if folder.is_dir() else []
+def take_compile_log(request: Request) -> dict[str, pd.DataFrame]:
+    """Return the tables `compilations`, with times since the epoch, and `fused_kernels` of the last run.
+
+    Delete the log.
+    """
+    folder, fused = _folder(request), FusedKernels()
+    files = sorted(folder.glob("*.log")) if folder.is_dir() else []
+    rows = [row for file in files for row in _compilations_in(file, fused)]
     rmtree(folder, ignore_errors=True)
     rows.sort(key=lambda row: row["start_ns"])
-    return compilations_of(rows[:_MOST])
+    kernels = pd.DataFrame(list(fused.rows())[:_MOST], columns=list(TABLES["fused_kernels"]))
+    return {"compilations": compilations_of(rows[:_MOST]), "fused_kernels": conform("fused_kernels", kernels)}
 
 
 def compilations_of(rows: list[dict[str, Any]]) -> pd.DataFrame:
@@ -93,8 +104,8 @@ def _folder(request: Request) -> Path:
     return (request.logs / "compilations").absolute()
 
 
-def _compilations_in(file: Path) -> Iterator[dict[str, Any]]:
-    """Yield the compilations that one process logged; damaged entries are left out."""
+def _compilations_in(file: Path, fused: FusedKernels) -> Iterator[dict[str, Any]]:
+    """Yield the compilations that one process logged, and add its kernels; damaged entries are left out."""
     # by compiled frame: the graph break that its compilation met, and its function
     breaks: dict[tuple[Any, Any], str] = {}
     functions: dict[Any, str] = {}
@@ -125,6 +136,10 @@ def _compilations_in(file: Path) -> Iterator[dict[str, Any]]:
             frame = entry.get("frame_id"), entry.get("frame_compile_id")
             if _BREAK in line:
                 breaks[frame] = _graph_break(text)
+                continue
+            if _METRICS not in line:
+                # numbers of frames are unique in a process
+                fused.add(line, (file.name, *frame), "".join(part[1:] for part in text))
                 continue
             metrics = entry["compilation_metrics"]
             if metrics.get("co_name"):
@@ -169,16 +184,16 @@ def _entries(file: Path) -> Iterator[tuple[str, list[str]]]:
     """Yield the first line of each entry of interest, and the first of its other lines."""
     # the logs of large models have hundreds of megabytes
     with file.open(encoding="utf-8", errors="replace") as lines:
-        head, text = "", list[str]()
+        head, text, most = "", list[str](), 0
         for line in lines:
             if line.startswith("\t"):
-                if head and len(text) < _LINES_OF_ENTRY:
+                if head and len(text) < most:
                     text.append(line)
                 continue
             if head:
                 yield head, text
-            is_of_interest = any(mark in line for mark in (_METRICS, _BREAK, _EVENT))
-            head, text = (line, []) if is_of_interest else ("", [])
+            most = next((most for mark, most in _LINES_OF_ENTRY.items() if mark in line), 0)
+            head, text = (line, []) if most else ("", [])
         if head:
             yield head, text
 

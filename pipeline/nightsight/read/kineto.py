@@ -41,6 +41,7 @@ from nightsight.tables import (
     NO_RANKS,
     NOT_COMPILED,
     NOT_REPLAYED,
+    OF_COMPILER,
     OF_REPLAY,
     Frame,
     categorical,
@@ -183,7 +184,7 @@ class _Trace(TraceEvents):
         }
         graphs = _annotated(tables)
         missing = _NEVER | dict.fromkeys(OF_REPLAY, NOT_REPLAYED) | self._not_recorded(tables)
-        missing["compilations"] = NOT_COMPILED
+        missing |= dict.fromkeys(OF_COMPILER, NOT_COMPILED)
         tables = {name: conform(name, table) for name, table in tables.items() if name not in missing}
         if self.wrong_types.total():
             self.findings.append(unreadable_fields(self.wrong_types))

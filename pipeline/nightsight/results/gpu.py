@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from nightsight.results.columns import COUNT, DEVICE, FUNCTION, GPU, OPERATION_TABLES, PID, RANGE_PATH, times
+from nightsight.results.columns import COUNT, DEVICE, FUNCTION, GPU, INSTANCES, OPERATION_TABLES, PID, RANGE_PATH, times
 from nightsight.results.entry import NUMBER, TEXT, WHOLE, Column, Entry
 
 GPU_GAPS: Final = Entry(
@@ -104,6 +104,55 @@ CUDA_GPU_KERN_SUM: Final = Entry(
     short="kernels",
     is_core=True,
     bars=("time_pct",),
+    jump="kernel",
+    names="kernel",
+    kernels=("name",),
+)
+
+FUSED_KERNELS: Final = Entry(
+    "fused_kernels",
+    "Fused kernels",
+    "Kernels that torch.compile wrote (Triton): the operators that each of them fuses, the lines of the program that "
+    "these come from, and its bandwidth. `nightsight profile` records this from PyTorch's log.",
+    ("kernels", "fused_kernels"),
+    (
+        DEVICE,
+        Column("time_pct", NUMBER, "share of the total time of all kernels, not of wall time"),
+        Column("total_ns", WHOLE, "sum", is_plain=True),
+        INSTANCES,
+        Column("avg_ns", NUMBER, "mean", is_plain=True),
+        Column("operators", TEXT, "the operators of PyTorch that it fuses, without `aten::`"),
+        Column(
+            "places",
+            TEXT,
+            "functions and lines of the program that call these operators; in the backward pass those of the forward "
+            "pass; empty if unknown",
+        ),
+        Column("data_bytes", NUMBER, "least bytes that a launch has to read and write; missing if unknown"),
+        Column("data_bytes_per_s", NUMBER, "such bytes per second", is_plain=True),
+        Column("memory_pct", NUMBER, "bytes per second, in percent of the memory's peak"),
+        Column(
+            "work_flop",
+            NUMBER,
+            "floating-point operations of a launch: one for each element of a result, or of what a sum adds up; a "
+            "function such as exp is one; missing if unknown",
+        ),
+        Column("work_flop_per_s", NUMBER, "operations per second", is_plain=True),
+        Column(
+            "kernels",
+            WHOLE,
+            "how many different kernels have this name, in several compiled graphs: operators and lines are those of "
+            "all of them, and bytes and operations are missing unless equal",
+        ),
+        Column("name", TEXT, "the kernel", is_plain=True),
+    ),
+    rows="fused kernels",
+    header="Kernel",
+    group=GPU,
+    short="fused kernels",
+    bars=("memory_pct",),
+    minor=("total_ns", "data_bytes", "work_flop", "work_flop_per_s"),
+    constant=("device", "kernels"),
     jump="kernel",
     names="kernel",
     kernels=("name",),

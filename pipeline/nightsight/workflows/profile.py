@@ -15,7 +15,7 @@ from nightsight.analyze.causes.cost import timed_ns
 from nightsight.captures import NSYS_REPORT, unprofiled_file
 from nightsight.collect import COLLECTORS, Choice, choose_collector
 from nightsight.collect.calibrate import calibration_of
-from nightsight.collect.compilations import take_compilations
+from nightsight.collect.compilations import take_compile_log
 from nightsight.collect.conditions import findings_of, logging_gpus
 from nightsight.collect.launched import launched_rank
 from nightsight.collect.names import is_python
@@ -124,7 +124,7 @@ def warm_up(plan: Plan, request: Request) -> None:
     run = new_run(plan.reports.resolve(), plan.program.name, started=dt.datetime.now(dt.UTC))
     request = replace(request, captures=run.captures, logs=run.logs)
     capture = COLLECTORS[collector](plan.program, request)
-    take_compilations(request)
+    take_compile_log(request)
     if capture.failure:
         raise WorkloadError(capture.failure, f"Its output: {run.logs}")
 
@@ -151,7 +151,7 @@ def _collect(collector: str, plan: Plan, request: Request) -> Capture:
             capture = error.capture(plan.program, collector)
         except BaseException:
             # its log has source text
-            take_compilations(request)
+            take_compile_log(request)
             raise
     return replace(
         capture,
@@ -170,7 +170,7 @@ def _measure_overhead(
     """
     rank = launched_rank()
     ranks = pd.DataFrame([rank] if rank else [], columns=list(TABLES["launched_as"]))
-    tables = {**attached, "launched_as": ranks, "compilations": take_compilations(request)}
+    tables = {**attached, "launched_as": ranks, **take_compile_log(request)}
     is_whole = capture.collector != "ncu" and not capture.failure
     if is_whole and capture.collector == "nsys":
         calibration = calibration_of(program, request)

@@ -14,6 +14,7 @@ from nightsight.analyze.analysis import Analysis, Table
 from nightsight.analyze.copies import gpu_peaks
 from nightsight.analyze.operator_work.arguments import Unknown, parse_list
 from nightsight.analyze.operator_work.formulas import OperatorWork, operator_work
+from nightsight.analyze.operator_work.fused import work_of_fused
 from nightsight.analyze.replay.join import replay_of_kernels
 from nightsight.analyze.replay.roofline import measured_work
 from nightsight.events.graph_nodes import node_origins
@@ -69,7 +70,7 @@ def operator_roofline(timeline: Timeline) -> Table:
     groups = _group_calls(timeline, launched)
     if not (groups["shapes"] != "").any():
         return Table(_empty(), (_NOT_RECORDED,) if len(groups) else ())
-    groups = _add_work(groups)
+    groups = _add_work(groups, work_of_fused(timeline)["data_bytes"])
     sums = {name: groups[name] for name in ("calls", "total_ns", *_MEASURED) if name in groups}
     # a sum with a missing part is unknown
     parts = groups[_SHOWN].assign(**sums).groupby(_SHOWN, dropna=False, sort=False)
@@ -208,10 +209,12 @@ def _represents_one_call(work: Frame) -> "pd.Series[bool]":
 # -- work of operators -------------------------------------------------------------------------------------------------
 
 
-def _add_work(groups: Frame) -> Frame:
+def _add_work(groups: Frame, of_fused: "pd.Series[float]") -> Frame:
+    """Add the work of calls. of_fused: the bytes of kernels of torch.compile, whose launches are operators."""
     kernels = groups["kernel"].tolist()
+    fused = {name: _memory_work(size) for name, size in of_fused.dropna().items() if "_tem_" not in str(name)}
     works = [
-        operator_work(name, *texts, element=element_type(kernel)) or _UNKNOWN_WORK
+        operator_work(name, *texts, element=element_type(kernel)) or fused.get(name, _UNKNOWN_WORK)
         for kernel, name, *texts in zip(kernels, *(groups[column] for column in _CALL), strict=True)
     ]
     kinds = [_arithmetic_kind(work, kernel) for work, kernel in zip(works, kernels, strict=True)]
@@ -224,6 +227,10 @@ def _add_work(groups: Frame) -> Frame:
         work_flop=np.array([work.flop for work in works], dtype=np.float64),
         data_bytes=np.array([work.data_bytes for work in works], dtype=np.float64),
     )
+
+
+def _memory_work(data_bytes: float) -> OperatorWork:
+    return OperatorWork(None, int(data_bytes), is_product=False, type="")
 
 
 _UNKNOWN_WORK: Final = OperatorWork(None, None, is_product=False, type="")

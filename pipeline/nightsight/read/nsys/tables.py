@@ -33,6 +33,7 @@ from nightsight.tables import (
     NO_RANKS,
     NOT_COMPILED,
     NOT_REPLAYED,
+    OF_COMPILER,
     OF_REPLAY,
     RESOURCES,
     Details,
@@ -99,7 +100,11 @@ def refuse_foreign(database: Database) -> None:
 
 def _profile(export: Export) -> Profile:
     tables: dict[str, Frame] = {}
-    missing = {"cpu_ops": _NO_OPERATORS, "compilations": NOT_COMPILED, **dict.fromkeys(OF_REPLAY, NOT_REPLAYED)}
+    missing = {
+        "cpu_ops": _NO_OPERATORS,
+        **dict.fromkeys(OF_COMPILER, NOT_COMPILED),
+        **dict.fromkeys(OF_REPLAY, NOT_REPLAYED),
+    }
     present = [name for name, reader in _READERS.items() if set(reader.sources) & export.database.columns.keys()]
     # SQLite can serve several threads at a time; if the largest tables come first, all are done at about the same time
     present.sort(key=lambda name: _LARGEST.index(name) if name in _LARGEST else len(_LARGEST))

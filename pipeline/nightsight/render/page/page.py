@@ -12,6 +12,7 @@ from nightsight.render.page.figures import Figure, key_figures
 from nightsight.render.page.findings import Advice, Banner, advice, banners
 from nightsight.render.page.windows import Choices, choices
 from nightsight.render.summary import numbers
+from nightsight.render.table.fused import with_fused
 from nightsight.render.table.grouped import kernel_groups
 from nightsight.render.table.layouts import labels_of, layout_of, with_ranks
 from nightsight.render.table.packed import packed_tables
@@ -178,7 +179,7 @@ def page(report: Report, *, table_bytes: int = TABLE_BYTES) -> Page:
     """Build the page of a report; table rows beyond the printed ones get at most `table_bytes`."""
     # labels come from the plain names, before launches are numbered
     labels = labels_of(report.results)
-    report = replace(report, results=number_launches(with_figures(report.results)))
+    report = replace(report, results=number_launches(with_fused(with_figures(report.results))))
     by_name = {result.name: _section(result, report, labels) for result in report.results if _has_section(result)}
     method, run = _method(report, labels), numbers(report)
     lead = by_name.pop(TIME_SPLIT.name, None)

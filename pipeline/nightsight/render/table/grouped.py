@@ -7,6 +7,7 @@ import pandas as pd
 
 from nightsight.events.kernel_labels import family_of
 from nightsight.model.report import Report
+from nightsight.render.table.fused import FUSED
 from nightsight.results.gpu import CUDA_GPU_KERN_SUM
 from nightsight.results.operators import KERNEL_OPERATORS
 from nightsight.results.ranges import RANGE_KERNELS
@@ -14,8 +15,8 @@ from nightsight.tables import Frame
 
 _SEPARATOR: Final = " / "
 _NO_OPERATOR: Final = "(no operator)"
-# columns from the replay of a kernel, which do not depend on where it is launched
-_REPLAYED: Final = ("sm_pct", "dram_pct", "limiter")
+# columns from the replay of a kernel and from torch.compile, which do not depend on where it is launched
+_OF_KERNEL: Final = ("sm_pct", "dram_pct", "limiter", *FUSED)
 # how a row aggregates the rows inside it; medians over several kernels are unknown
 _AGGREGATES: Final = {"time_pct": "sum", "total_ns": "sum", "instances": "sum", "min_ns": "min", "max_ns": "max"}
 
@@ -30,7 +31,7 @@ def kernel_groups(report: Report) -> dict[str, Frame]:
         return {}
     groups: dict[str, Frame] = {}
     families = kernels["name"].astype("str").map(family_of)
-    figures = kernels.drop_duplicates("name").set_index("name").reindex(columns=[*_REPLAYED])
+    figures = kernels.drop_duplicates("name").set_index("name").reindex(columns=[*_OF_KERNEL])
     if families.nunique() > 1:
         groups["family"] = _tree(kernels, ((family,) for family in families))
     ranges = report.rows(RANGE_KERNELS)

@@ -41,15 +41,16 @@ def layout_of(result: Result) -> Layout:
         columns = list(result.rows.columns) or ["name"]
         name = "name" if "name" in columns else str(columns[0])
         return Layout("rows", heading(name), name)
-    # the figures of replays need room
-    has_figures = entry is CUDA_GPU_KERN_SUM and "limiter" in result.rows
+    # the figures of replays need room, and operators more
+    in_place_of = {"limiter": ("min_ns", "stddev_ns"), "places": ("min_ns", "stddev_ns", "med_ns", "max_ns")}
+    added = [name for name in in_place_of if entry is CUDA_GPU_KERN_SUM and name in result.rows]
     return Layout(
         entry.rows,
         entry.header,
         entry.named_by,
         full=entry.full,
         bars=entry.bars,
-        minor=(*entry.minor, *map(of_operations, entry.minor), *(("min_ns", "stddev_ns") if has_figures else ())),
+        minor=(*entry.minor, *map(of_operations, entry.minor), *(more for name in added for more in in_place_of[name])),
         prepare=lambda frame: _prepare(entry, frame),
         shorten=printable if entry is DIAGNOSTICS else short_text,
         is_folded=entry.is_folded,
