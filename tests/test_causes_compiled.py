@@ -148,6 +148,20 @@ def test_short_host_code_between_the_cuda_graphs_of_a_broken_function_is_its_bre
     assert "host_code" not in {gain.remedy.rule for gain in whole.gains}
 
 
+def test_long_host_code_between_compiled_functions_needs_samples_to_be_at_a_break() -> None:
+    loading: Body = (Kernel(100, name="triton_poi_fused_mul_0"), Host(3000))
+    profile = broken(loading, graph_break=PRINT)
+    assert "graph break" not in first(profile).title
+    assert "graph break" in first(sampled(profile, "main (train.py:80);forward (train.py:33)")).title
+    assert "graph break" not in first(sampled(profile, "main (train.py:80);load (train.py:9)")).title
+
+
+def test_launches_are_not_many_because_of_a_graph_break() -> None:
+    found = first(broken((Kernel(3, name="triton_poi_fused_add_0"), Host(6)) * 40, graph_break=PRINT))
+    assert found.rule == "launch_bound"
+    assert "graph break" not in found.title
+
+
 def test_a_function_that_torch_compile_gives_up_is_said_to_run_as_python() -> None:
     found = first(broken(LAYER, graph_break=ITEM + SKIPS_FUNCTION))
     assert f"by {ITEM}: " in found.title
@@ -161,6 +175,11 @@ def test_launches_of_a_function_without_its_cuda_graphs_have_the_reason() -> Non
     assert ", because a part runs on the CPU: " in found.title
     assert 'device="cuda"' in found.remedy
     assert "torch.compile makes no CUDA graph of it" in found.detail
+    # a warning may not say of which function
+    found = first(
+        sampled(broken(body, reason=SKIPPED, function="(unknown)"), "main (train.py:80);forward (train.py:31)")
+    )
+    assert ", because a part runs on the CPU: " in found.title
 
 
 def compiled_in_steps(body: Body, reason: str, fix: str) -> Profile:

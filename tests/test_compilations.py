@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -198,6 +199,51 @@ def test_cuda_graphs_that_are_skipped_have_their_reason(reason: str, words: str,
     assert "secret" not in skipped["reason"]
     # it has no time of its own
     assert skipped["start_ns"] == skipped["end_ns"] == table["end_ns"].max()
+
+
+def warned(*lines: str, when: str = "1128 11:57:58.071000", pid: int = 7285) -> str:
+    """Return a warning in the output of a program, as PyTorch writes it."""
+    head = f"W{when} {pid} torch/_inductor/cudagraph_utils.py:380] [__cudagraphs]"
+    return "".join(f"{head} {line}\n" for line in lines)
+
+
+def test_cuda_graphs_that_are_skipped_in_calls_are_in_the_output_of_the_program(tmp_path: Path) -> None:
+    log = lzma.decompress(LOG.read_bytes()).decode()
+    output = tmp_path / "profile.log"
+    mutated = "skipping cudagraphs due to mutated inputs (1 instances). Found from : "
+    frames = ('   File "/home/secret/a.py", line 12, in forward', "    x.add_(1)")
+    library = '   File "/usr/lib/python3.11/site-packages/timm/norm.py", line 3, in norm'
+    output.write_text(
+        "step 1\n"
+        + warned(mutated, *frames, library)
+        + "W1128 11:57:58.0 9 torch/x.py:3] other\n"
+        + warned("skipping cudagraphs due to cpu device (x)", when="9999 11:57:58.0")
+        + warned("skipping cudagraphs due to cpu device (x)", pid=3)
+    )
+    at = datetime(2026, 11, 28, 12, 0, tzinfo=UTC).astimezone()
+    os.utime(output, (at.timestamp(),) * 2)
+    table = taken(log, tmp_path)
+    skipped = table[table["reason"].astype("str").str.startswith("CUDA graphs are skipped")]
+    assert skipped[["pid", "function"]].to_numpy().tolist() == [[7285, "forward (a.py:12)"], [3, "(unknown)"]]
+    assert skipped["reason"].iloc[0] == "CUDA graphs are skipped: inputs are changed in place"
+    expected = datetime(2026, 11, 28, 11, 57, 58, 71_000).astimezone()
+    assert skipped["start_ns"].iloc[0] == skipped["end_ns"].iloc[0] == round(1e9 * expected.timestamp())
+    # at the turn of the year
+    at = datetime(2027, 1, 1, 12, 0, tzinfo=UTC)
+    output.write_text(warned(mutated, when="1231 23:59:00.0"))
+    os.utime(output, (at.timestamp(),) * 2)
+    of_last_year = taken(log, tmp_path)
+    (start_ns,) = of_last_year["start_ns"][of_last_year["reason"].astype("str").str.contains("skipped")]
+    assert start_ns == round(1e9 * datetime(2026, 12, 31, 23, 59).astimezone().timestamp())
+
+
+def test_a_reason_that_the_log_has_is_not_taken_from_the_output_again(tmp_path: Path) -> None:
+    reason = "skipping cudagraphs due to cpu device (x). Found from : "
+    metrics = {"start_time": 1e9, "entire_frame_compile_time_s": 0.5, "cudagraph_skip_reason": reason}
+    line = f'V1128 04:42:48.24 51 a.py:1] {{"compilation_metrics": {json.dumps(metrics)}, "frame_id": 0}}\n'
+    (tmp_path / "profile.log").write_text(warned(reason, pid=51) + warned(reason, pid=52))
+    table = taken(line, tmp_path)
+    assert table["pid"][table["reason"] != ""].tolist() == [51, 52]
 
 
 def event(name: str, phase: str, ms: float, compiled: str = "0/0") -> str:

@@ -19,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tests.planted.cases import CASES, OTHERS, Case
-from tests.planted.judge import judged, table
+from tests.planted.judge import judged, promise, table
 from tests.planted.store import Times, keep, of_compilations, packed
 
 HERE = Path(__file__).parent
@@ -54,7 +54,10 @@ def main() -> None:
             if time.monotonic() < deadline:
                 prove(case, options.folder, options.budget)
     else:
-        print(table(judged(chosen, options.folder)))
+        verdicts = judged(chosen, options.folder)
+        print(table(verdicts))
+        if options.cases:
+            print("\n".join(["", *map(promise, verdicts)]))
         if options.folder == DATA and not options.cases:
             print(f"\nPrograms by other authors:\n\n{table(judged(list(OTHERS.values()), DATA / 'others'))}")
 

@@ -1,5 +1,6 @@
 """What torch.compile compiled in a run, how long it took, and why: from PyTorch's structured log (TORCH_TRACE).
 
+Why a compiled function got no CUDA graph can turn out when it is called: then only the program's output says so.
 The log contains source text, so only names, numbers and reasons are kept, and it is deleted. A reason is a guard of
 PyTorch, such as `tensor 'x' size mismatch at index 0. expected 3, actual 6`, or the text of a graph break; both differ
 between versions of PyTorch, and an unknown one is kept without its values.
@@ -8,13 +9,14 @@ between versions of PyTorch, and an unknown one is kept without its values.
 import json
 import re
 from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta
 from pathlib import Path, PurePosixPath
 from shutil import rmtree
 from typing import Any, Final
 
 import pandas as pd
 
-from nightsight.collect.workloads import Request, child_environment
+from nightsight.collect.workloads import PROGRAM_OUTPUT, Request, child_environment
 from nightsight.events.frames import is_of_library
 from nightsight.results.program import (
     GRAPH_RECORDED,
@@ -116,7 +118,11 @@ _SKIPS: Final = (
     ),
     ("", "", ""),
 )
-_SKIP_WORDS: Final = re.compile(r"(?:skipping|disabling) cudagraphs? due to |\s*Found from.*", re.DOTALL)
+# W1128 11:57:58.071000 14564 torch/_inductor/cudagraph_utils.py:380] [__cudagraphs] skipping cudagraphs due to ...
+_WARNS: Final = "cudagraph_utils.py:"
+_WARNING: Final = re.compile(r"W(?P<time>\d{4} [\d:.]+) (?P<pid>\d{1,12}) .*?cudagraph_utils\.py:\d+\] (?P<text>.*)")
+_SKIPPED: Final = re.compile(r"(?:skipping|disabling) cudagraphs? (?:for \w+ )?due to ")
+_SKIP_WORDS: Final = re.compile(rf".*{_SKIPPED.pattern}|\s*Found from.*", re.DOTALL)
 _RESUMED: Final = re.compile(r"torch_dynamo_resume_in_(.+)_at_(\d+)")
 _TENSOR: Final = re.compile(
     r"tensor '(?P<name>.+?)' (?:(?P<what>size|stride) mismatch at index (?P<axis>\d+)|(?P<other>[\w ]+) mismatch)"
@@ -163,6 +169,10 @@ def take_compilations(request: Request) -> pd.DataFrame:
     folder = _folder(request)
     rows = [row for file in sorted(folder.glob("*.log")) for row in _compilations_in(file)] if folder.is_dir() else []
     rmtree(folder, ignore_errors=True)
+    if rows:
+        known = {(row["pid"], row["reason"]) for row in rows}
+        warned = _skips_in(request.logs / PROGRAM_OUTPUT)
+        rows += [row for row in warned if (row["pid"], row["reason"]) not in known]
     rows.sort(key=lambda row: row["start_ns"])
     return compilations_of(rows[:_MOST])
 
@@ -235,6 +245,40 @@ def _compilations_in(file: Path) -> Iterator[dict[str, Any]]:
                 reason, fix = explain_skip(str(skipped))
                 # it takes no time
                 yield {**row, "start_ns": end_ns, "reason": reason, "fix": fix, "graph_break": ""}
+
+
+def _skips_in(output: Path) -> Iterator[dict[str, Any]]:
+    """Yield the CUDA graphs that were skipped by the warnings in a program's output, with the function if known."""
+    if not output.is_file():
+        return
+    written = datetime.fromtimestamp(output.stat().st_mtime).astimezone()
+    found: dict[str, Any] | None = None
+    with output.open(encoding="utf-8", errors="replace") as lines:
+        warnings = (match for line in lines if _WARNS in line and (match := _WARNING.match(line)))
+        for match in warnings:
+            if _SKIPPED.search(match["text"]):
+                if found:
+                    yield found
+                found = _skip(match, written)
+            elif found and (frame := _FRAME.search(match["text"])) and not is_of_library(frame[1]):
+                name = without_private(match["text"][frame.end() :].strip())
+                found["function"] = f"{name} ({PurePosixPath(frame[1]).name}:{frame[2]})"
+    if found:
+        yield found
+
+
+def _skip(match: re.Match[str], written: datetime) -> dict[str, Any] | None:
+    """Return the row of a warning that CUDA graphs are skipped; its time lacks the year."""
+    try:
+        time = datetime.strptime(f"{written.year} {match['time']}", "%Y %m%d %H:%M:%S.%f").astimezone()
+        if time > written + timedelta(days=1):
+            time = time.replace(year=time.year - 1)
+        time_ns = round(1e9 * time.timestamp())
+    except (ValueError, OverflowError):
+        return None
+    reason, fix = explain_skip(match["text"])
+    span = {"start_ns": time_ns, "end_ns": time_ns}
+    return {**span, "pid": int(match["pid"]), "function": "(unknown)", "reason": reason, "fix": fix, "graph_break": ""}
 
 
 def _event(lines: Iterable[str], started: dict[str, int]) -> tuple[str, str, int, int] | None:

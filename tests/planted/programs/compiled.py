@@ -89,7 +89,7 @@ def without_prints(parts: tuple[Any, ...], values: Tensor) -> Tensor:
 
 
 def compiled_print(bad: bool) -> Step:
-    parts, batch = stages(6), random(SMALL // 2, SMALL)
+    parts, batch = stages(6), random(SMALL, SMALL)
     return inference(with_prints if bad else without_prints, lambda _: (parts, batch))
 
 
@@ -111,7 +111,7 @@ def with_rows(parts: tuple[Any, ...], table: Tensor, rows: tuple[int, ...], valu
 
 
 def compiled_call(bad: bool) -> Step:
-    parts, table, batch = stages(6), frozen(torch.nn.Embedding(64, SMALL)).weight, random(SMALL // 2, SMALL)
+    parts, table, batch = stages(6), frozen(torch.nn.Embedding(64, SMALL)).weight, random(SMALL, SMALL)
     if bad:
         return inference(with_hashes, lambda _: (parts, table, batch))
     rows = tuple(zlib.crc32(name) % 64 for name in (b"first", b"second", b"third", b"fourth", b"fifth"))
@@ -130,6 +130,12 @@ def inference(function: Callable[..., Tensor], arguments: Callable[[int], tuple[
     return step
 
 
+def product() -> Callable[[], Any]:
+    """Return what else a step does: a few milliseconds of the GPU, and next to nothing of the CPU."""
+    left, right, result = (random(2 * LARGE, 2 * LARGE) for _ in range(3))
+    return lambda: torch.mm(left, right, out=result)
+
+
 # -- compiled again ---------------------------------------------------------------------------------------------------
 
 
@@ -143,9 +149,11 @@ def attended_any_size(scores: Tensor, values: Tensor) -> Tensor:
 
 def compiled_shape(bad: bool) -> Step:
     run = torch.compile(attended_one_size, dynamic=False) if bad else torch.compile(attended_any_size)
+    multiply = product()
 
     def step(number: int) -> None:
         with nvtx.annotate("step"):
+            multiply()
             # each length once, in no order
             length = 128 + 8 * (number * 37 % 211)
             scores, values = random(SMALL // 32, length, SMALL // 2), random(SMALL // 32, length, SMALL // 2)
@@ -183,10 +191,11 @@ class CountsOnGPU(torch.nn.Module):
 
 def compiled_integer(bad: bool) -> Step:
     run = torch.compile(CountsInPython() if bad else CountsOnGPU())
-    values, noise = random(2 * LARGE, LARGE), random(2 * LARGE, LARGE)
+    values, noise, multiply = random(2 * LARGE, LARGE), random(2 * LARGE, LARGE), product()
 
     def step(_: int) -> None:
         with nvtx.annotate("step"):
+            multiply()
             run(values, noise)
 
     return step
@@ -201,12 +210,14 @@ def at_level(values: Tensor, level: int) -> Tensor:
 
 
 def compiled_global(bad: bool) -> Step:
-    run, values = torch.compile(at_global_level if bad else at_level), random(2 * LARGE, LARGE)
+    run = torch.compile(at_global_level if bad else at_level)
+    values, multiply = random(2 * LARGE, LARGE), product()
 
     def step(number: int) -> None:
         global LEVEL  # noqa: PLW0603 (the fault)
         LEVEL = number + 2
         with nvtx.annotate("step"):
+            multiply()
             run(values) if bad else run(values, LEVEL)
 
     return step
@@ -239,12 +250,13 @@ class CopiesAdapter(Adapted):
 
 
 def compiled_addresses(bad: bool) -> Step:
-    model, batch = TakesAdapter() if bad else CopiesAdapter(), random(SMALL // 2, SMALL)
+    model, batch, multiply = TakesAdapter() if bad else CopiesAdapter(), random(SMALL, SMALL), product()
     adapters = [random(SMALL, SMALL) for _ in range(128)]
     run = torch.compile(model, mode="reduce-overhead")
 
     def step(number: int) -> None:
         with nvtx.annotate("step"):
+            multiply()
             adapter = adapters[number % len(adapters)]
             if bad:
                 model.adapter.data = adapter

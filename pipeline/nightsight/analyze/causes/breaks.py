@@ -14,31 +14,39 @@ from nightsight.analyze.causes.scene import Edit, Scene
 from nightsight.events.compiled import INDUCTOR, Obstacle, obstacles, uses_graphs
 from nightsight.events.timeline import positions
 from nightsight.intervals import Flags, Ints, union
+from nightsight.results.rules import Rule
 from nightsight.system.parallel import memoize
 from nightsight.tables import are_named
 
 # share of the time, or of the samples, of a cause that is in compiled code
 _MOSTLY: Final = 0.5
 _MOST: Final = 2
+# without samples, longer host code between compiled functions is not assumed to be at a graph break: Dynamo goes on in
+# less time
+_RESUMES_NS: Final = 1_000_000
 
 
-def obstacles_at(scene: Scene, edit: Edit, *, is_wait: bool) -> tuple[Obstacle, ...]:
+def obstacles_at(scene: Scene, edit: Edit, rule: Rule) -> tuple[Obstacle, ...]:
     """Return the obstacles in the host code and calls that an edit shortens, at most two; none if they lie elsewhere.
 
-    is_wait: the edit removes waits for the GPU, so a graph break must cause one.
+    Launches are many because CUDA graphs were skipped; a graph break makes host code, and some make a wait.
     """
     model, calls = scene.model, scene.graph.calls
     edges = np.concatenate([change.edges for change in edit] or [np.empty(0, dtype=np.int64)])
     calling = np.unique(model.item[edges[np.isin(model.kind[edges], (BEGIN, CALL))]])
-    known = [each for each in obstacles(scene.timeline) if each.waits or not is_wait]
-    known = [each for each in known if (calls.process[calling] == each.process).any()]
+    known = [each for each in obstacles(scene.timeline) if each.skips_graphs == rule.is_graph]
+    known = [
+        each for each in known if (each.waits or not rule.is_wait) and (calls.process[calling] == each.process).any()
+    ]
     if not known or not len(calling):
         return ()
-    stacks = _stacks_in(scene, calling)
-    if stacks:
+    # launches themselves show what torch.compile made
+    if not rule.is_graph and (stacks := _stacks_in(scene, calling)):
         return _in_stacks(stacks, known)
     length = scene.gap[calling] + (calls.end - calls.start)[calling]
     is_compiled = scene.next_to(_launches_compiled(scene))[calling]
+    if not (rule.is_wait or rule.is_graph):
+        is_compiled &= scene.gap[calling] < _RESUMES_NS
     return tuple(known[:_MOST]) if length[is_compiled].sum() > _MOSTLY * length.sum() else ()
 
 

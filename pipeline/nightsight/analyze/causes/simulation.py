@@ -232,7 +232,7 @@ def _add_obstacles(scene: Scene, gain: Gain) -> Gain:
     rule = RULE.get(gain.remedy.rule)
     if rule is None or not (rule.is_host or rule.is_wait or rule.is_graph):
         return gain
-    return replace(gain, obstacles=obstacles_at(scene, gain.remedy.edit, is_wait=rule.is_wait))
+    return replace(gain, obstacles=obstacles_at(scene, gain.remedy.edit, rule))
 
 
 def _scale(gain: Gain, factor: float) -> Gain:
