@@ -144,6 +144,9 @@ def test_short_host_code_between_the_cuda_graphs_of_a_broken_function_is_its_bre
     # in six parts of 20 µs, nothing is left to wait for but launches
     simulation = simulate(Timeline(profile))
     assert simulation.unprofiled_ns - (found.gain_ns or 0) / STEPS == pytest.approx(6 * 20_000, rel=0.6)
+    # other launches come before each of these graphs
+    mixed = broken((Kernel(20), Host(40), *PARTS[:2]) * 6, graph_break=PRINT)
+    assert "host_code" not in {gain.remedy.rule for gain in simulate(Timeline(mixed)).gains}
     whole = simulate(Timeline(broken(PARTS)))
     assert "host_code" not in {gain.remedy.rule for gain in whole.gains}
 

@@ -341,7 +341,7 @@ CASES: Final = {
             "`dynamic=False`, and each batch has another length; fixed: `mark_dynamic`",
             ("compilation",),
             ("the size of `scores` in dimension 1",),
-            steps=2,
+            steps=1,
             captured=6,
         ),
         Case(
@@ -350,7 +350,7 @@ CASES: Final = {
             "a module counts its calls in an integer; fixed: in a tensor",
             ("compilation",),
             ("`self.seen`",),
-            steps=2,
+            steps=1,
             captured=6,
         ),
         Case(
@@ -359,7 +359,7 @@ CASES: Final = {
             "a compiled function uses a global that changes; fixed: an argument",
             ("compilation",),
             ("the global `LEVEL`",),
-            steps=2,
+            steps=1,
             captured=6,
         ),
         Case(

@@ -44,7 +44,7 @@ def obstacles_at(scene: Scene, edit: Edit, rule: Rule) -> tuple[Obstacle, ...]:
     if not rule.is_graph and (stacks := _stacks_in(scene, calling)):
         return _in_stacks(stacks, known)
     length = scene.gap[calling] + (calls.end - calls.start)[calling]
-    is_compiled = scene.next_to(_launches_compiled(scene))[calling]
+    is_compiled = np.logical_or(*scene.around(_launches_compiled(scene)))[calling]
     if not (rule.is_wait or rule.is_graph):
         is_compiled &= scene.gap[calling] < _RESUMES_NS
     return tuple(known[:_MOST]) if length[is_compiled].sum() > _MOSTLY * length.sum() else ()

@@ -271,7 +271,7 @@ def _between_parts(scene: Scene) -> Flags:
     calls = scene.graph.calls
     broken = [each.process for each in obstacles(scene.timeline) if not each.skips_graphs]
     is_part = calls.named("GraphLaunch") & np.isin(calls.process, np.intersect1d(broken, uses_graphs(scene.timeline)))
-    return is_part & scene.next_to(is_part)
+    return is_part & scene.around(is_part)[0]
 
 
 def _move_host_code(

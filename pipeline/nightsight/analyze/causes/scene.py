@@ -213,26 +213,24 @@ class Scene:
         leads[order] = np.append(np.isin(order, calling), False)[next_launch]
         return leads
 
-    def next_to(self, launches: Flags) -> Flags:
-        """Return which calls have one of these launches as the last one before them on the line, or as the next one.
+    def around(self, launches: Flags) -> tuple[Flags, Flags]:
+        """Return whether the last launch before each call on its line is one of these, and the next one or the call.
 
         Copies and sets do not count as launches: a value that the CPU waits for is copied.
         """
         calls, work, order = self.graph.calls, self.graph.work, self._order
-        place, line = np.arange(len(order)), calls.line[order]
-        launching = np.zeros(len(calls), dtype=bool)
         operations = self.timeline.operations
         computes = (operations.of("kernels") | operations.of("graph_launches"))[work.operation]
-        launching[work.call[(work.call >= 0) & computes]] = True
-        before = np.maximum.accumulate(np.where(launching[order], place, -1))
-        before = np.append(-1, before)[: len(order)]
-        after = np.minimum.accumulate(np.where(launching[order], place, len(order))[::-1])[::-1]
-        flags = np.zeros(len(calls), dtype=bool)
-        for neighbor in (before, after):
+        is_launch = np.isin(order, work.call[(work.call >= 0) & computes])
+        place, line = np.arange(len(order)), calls.line[order]
+        before = np.append(-1, np.maximum.accumulate(np.where(is_launch, place, -1)))[: len(order)]
+        after = np.minimum.accumulate(np.where(is_launch, place, len(order))[::-1])[::-1]
+        found = np.zeros(len(calls), dtype=bool), np.zeros(len(calls), dtype=bool)
+        for flags, neighbor in zip(found, (before, after), strict=True):
             known = np.flatnonzero((neighbor >= 0) & (neighbor < len(order)))
-            same_line = line[neighbor[known]] == line[known]
-            flags[order[known[same_line]]] |= launches[order[neighbor[known[same_line]]]]
-        return flags
+            known = known[line[neighbor[known]] == line[known]]
+            flags[order[known]] = launches[order[neighbor[known]]]
+        return found
 
     def calls_between(self, calling: Ints, first: Ints) -> Ints:
         """Return the calls between these that launch nothing, within a step; `first`: the first call of each step."""
