@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -27,8 +28,11 @@ from nightsight.workflows.analysis import build_report
 from tests.properties import examples
 from tests.timeline import draw
 
+ROOT = Path(__file__).parents[1]
 # of a program with a wait, and one with a print; arguments, a global, data types and a text that change
 LOG = Path(__file__).parent / "data/torch/compile_2.13.0.log.xz"
+# of tests/planted/programs/compiled.py, four steps each, on a CPU: only what is read
+PLANTED = LOG.with_name("planted_2.13.0.log.xz")
 
 
 def taken(text: str, folder: Path) -> pd.DataFrame:
@@ -61,12 +65,185 @@ def test_a_log_of_pytorch_says_what_was_compiled_again_and_why(tmp_path: Path) -
     }
     breaks = set(table["graph_break"]) - {""}
     assert breaks == {
-        "Unsupported Tensor.item() call with capture_scalar_outputs=False (recompiles.py:5)",
-        "Failed to trace builtin operator (recompiles.py:10)",
+        "`Tensor.item()` (recompiles.py:5)",
+        "`print` (recompiles.py:10)",
     }
+    fixes = table[(table["graph_break"] != "") & (table["reason"] == "")].set_index("graph_break")["fix"].to_dict()
+    assert fixes["`Tensor.item()` (recompiles.py:5)"] == "keep the value in a tensor: no `.item()` in compiled code"
     assert (table["end_ns"] > table["start_ns"]).all()
     # neither data, nor folders, nor source text
     assert not table.astype("str").apply(lambda column: column.str.contains("secret|home|return")).to_numpy().any()
+
+
+def test_logs_of_planted_programs_name_the_fault_and_its_fix(tmp_path: Path) -> None:
+    table = taken(lzma.decompress(PLANTED.read_bytes()).decode(), tmp_path)
+    breaks, again = (table[table[name] != ""] for name in ("graph_break", "reason"))
+    assert breaks["graph_break"].tolist() == [
+        "`Tensor.item()` (compiled.py:41)",
+        *(f"`print` (compiled.py:{line})" for line in (73, 75, 77, 79, 81)),
+        *(f"`zlib.crc32` (compiled.py:{line})" for line in (98, 99, 100, 101, 102)),
+    ]
+    outside = "call `zlib.crc32` outside of compiled code, or wrap it as an operator: torch.library.custom_op"
+    assert set(breaks["fix"][6:]) == {outside}
+    assert "reorderable_logging_functions" in breaks["fix"].iloc[1]
+    assert Counter(zip(again["function"], again["reason"], again["fix"], strict=True)) == {
+        ("quantized_by_number, after a graph break (compiled.py:41)", "a value at a graph break changes", ""): 1,
+        (
+            "attended_one_size (compiled.py:136)",
+            "the size of `scores` in dimension 1 changes",
+            "torch._dynamo.mark_dynamic(scores, 1)",
+        ): 3,
+        (
+            "forward (compiled.py:167)",
+            "the attribute `self.seen` changes",
+            "keep it in a tensor (register_buffer), or torch._dynamo.config.allow_unspec_int_on_nn_module = True",
+        ): 3,
+        (
+            "at_global_level (compiled.py:195)",
+            "the global `LEVEL` changes",
+            "pass `LEVEL` as an argument, or keep its value",
+        ): 3,
+    }
+
+
+def broken(*lines: str) -> str:
+    """Return an entry of a graph break, as PyTorch writes it (torch/_dynamo/symbolic_convert.py)."""
+    prefix, frame = "V1128 11:26:34.333000 6788 a.py:5098]", {"frame_id": 0, "frame_compile_id": 0, "attempt": 0}
+    artifact = {"artifact": {"name": "dynamo_graph_break_reason", "encoding": "string"}, **frame, "has_payload": "2e"}
+    payload = "".join(f"\t{line}\n" for line in lines)
+    metrics = {"start_time": 1e9, "entire_frame_compile_time_s": 0.1, "co_name": "f", "co_filename": "a.py"}
+    compiled = {"compilation_metrics": {**metrics, "co_firstlineno": 1}, **frame}
+    return f"{prefix} {json.dumps(artifact)}\n{payload}{prefix} {json.dumps(compiled)}\n"
+
+
+@pytest.mark.parametrize(
+    ("lines", "text", "fix"),
+    [
+        # what real logs say; without the first one, the cause follows on the same line
+        (
+            (
+                "Graph break in user code at /home/secret/a.py:32",
+                "Graph Break Reason: Data-dependent branching",
+                "  Explanation: Detected data-dependent branching (e.g. `if my_tensor.sum() > 0:`).",
+            ),
+            "an `if` on the value of a tensor (a.py:32)",
+            "torch.where or torch.cond instead of the `if`",
+        ),
+        # in a library that the program calls, after which Dynamo gives up
+        (
+            (
+                "Graph break in user code at /usr/lib/python3.11/site-packages/torch/_dynamo/polyfills/__init__.py:505",
+                "Graph Break Reason: Failed to handle graph break gracefully. Skipping the function and falling "
+                "back to eager. Graph break encountered:",
+                "",
+                "Unsupported method call",
+                "  Explanation: Dynamo does not know how to trace method `__new__` of class `PyCFuncPtrType`",
+                "User code traceback:",
+                '  File "/home/secret/main.py", line 47, in <module>',
+                '  File "/home/secret/a.py", line 24, in unsup',
+                '  File "/usr/lib/python3.11/ctypes/__init__.py", line 389, in __getattr__',
+                "Traceback (most recent call last):",
+                '  File "/home/secret/wrong.py", line 1, in wrapper',
+            ),
+            "`PyCFuncPtrType` (a.py:24), so all of the function runs as Python",
+            "call `PyCFuncPtrType` outside of compiled code, or wrap it as an operator: torch.library.custom_op",
+        ),
+        (
+            (
+                "Graph break in user code at /home/secret/a.py:3",
+                "Graph Break Reason: Encountered graph break when attempting to trace CALL:",
+                "Failed to trace builtin operator",
+                "  Explanation: Dynamo does not know how to trace builtin operator `print` with argument types",
+                "  Developer debug context: builtin print [<class '...variables.tensor.TensorVariable'>] False",
+            ),
+            "`print` of a tensor (a.py:3)",
+            "print outside of compiled code",
+        ),
+        (("Graph break in user code at a.py:3", "Something 'secret' new"), "Something ... new (a.py:3)", "move it out"),
+        ((), "graph break", "move it out"),
+    ],
+)
+def test_a_graph_break_has_its_cause_its_place_in_the_program_and_its_fix(
+    lines: tuple[str, ...], text: str, fix: str, tmp_path: Path
+) -> None:
+    table = taken(broken(*lines), tmp_path)
+    assert table["graph_break"].tolist() == [text]
+    assert table["fix"].iloc[0].startswith(fix)
+
+
+@pytest.mark.parametrize(
+    ("reason", "words", "fix"),
+    [
+        (
+            "skipping cudagraphs due to mutated inputs (2 instances). Found from : \n   File secret",
+            "inputs are changed in place",
+            "mark_static_address",
+        ),
+        ("skipping cudagraphs due to cpu device (arg0_1). Found from : \n secret", "a part runs on the CPU", "cuda"),
+        ("skipping cudagraphs due to multiple devices: device(type='cuda', index=1)", "several devices", "each device"),
+        ("skipping cudagraphs due to some new reason. Found from : \n secret", "some new reason.", ""),
+        ("skipping cudagraphs due to 'secret'", "...", ""),
+    ],
+)
+def test_cuda_graphs_that_are_skipped_have_their_reason(reason: str, words: str, fix: str, tmp_path: Path) -> None:
+    metrics = {"start_time": 1e9, "entire_frame_compile_time_s": 0.5, "co_name": "f", "co_filename": "a.py"}
+    metrics |= {"co_firstlineno": 3, "cudagraph_skip_reason": reason}
+    line = f'V1128 04:42:48.24 51 a.py:1] {{"compilation_metrics": {json.dumps(metrics)}, "frame_id": 0}}\n'
+    table = taken(line, tmp_path)
+    assert len(table) == 2
+    skipped = table[table["reason"] != ""].iloc[0]
+    assert skipped["function"] == "f (a.py:3)"
+    assert skipped["reason"].startswith("CUDA graphs are skipped: ")
+    assert words in skipped["reason"]
+    assert fix in skipped["fix"]
+    assert "secret" not in skipped["reason"]
+    # it has no time of its own
+    assert skipped["start_ns"] == skipped["end_ns"] == table["end_ns"].max()
+
+
+def warned(*lines: str, when: str = "1128 11:57:58.071000", pid: int = 7285) -> str:
+    """Return a warning in the output of a program, as PyTorch writes it."""
+    head = f"W{when} {pid} torch/_inductor/cudagraph_utils.py:380] [__cudagraphs]"
+    return "".join(f"{head} {line}\n" for line in lines)
+
+
+def test_cuda_graphs_that_are_skipped_in_calls_are_in_the_output_of_the_program(tmp_path: Path) -> None:
+    log = lzma.decompress(LOG.read_bytes()).decode()
+    output = tmp_path / "profile.log"
+    mutated = "skipping cudagraphs due to mutated inputs (1 instances). Found from : "
+    frames = ('   File "/home/secret/a.py", line 12, in forward', "    x.add_(1)")
+    library = '   File "/usr/lib/python3.11/site-packages/timm/norm.py", line 3, in norm'
+    output.write_text(
+        "step 1\n"
+        + warned(mutated, *frames, library)
+        + "W1128 11:57:58.0 9 torch/x.py:3] other\n"
+        + warned("skipping cudagraphs due to cpu device (x)", when="9999 11:57:58.0")
+        + warned("skipping cudagraphs due to cpu device (x)", pid=3)
+    )
+    at = datetime(2026, 11, 28, 12, 0, tzinfo=UTC).astimezone()
+    os.utime(output, (at.timestamp(),) * 2)
+    table = taken(log, tmp_path)
+    skipped = table[table["reason"].astype("str").str.startswith("CUDA graphs are skipped")]
+    assert skipped[["pid", "function"]].to_numpy().tolist() == [[7285, "forward (a.py:12)"], [3, "(unknown)"]]
+    assert skipped["reason"].iloc[0] == "CUDA graphs are skipped: inputs are changed in place"
+    expected = datetime(2026, 11, 28, 11, 57, 58, 71_000).astimezone()
+    assert skipped["start_ns"].iloc[0] == skipped["end_ns"].iloc[0] == round(1e9 * expected.timestamp())
+    # at the turn of the year
+    at = datetime(2027, 1, 1, 12, 0, tzinfo=UTC)
+    output.write_text(warned(mutated, when="1231 23:59:00.0"))
+    os.utime(output, (at.timestamp(),) * 2)
+    of_last_year = taken(log, tmp_path)
+    (start_ns,) = of_last_year["start_ns"][of_last_year["reason"].astype("str").str.contains("skipped")]
+    assert start_ns == round(1e9 * datetime(2026, 12, 31, 23, 59).astimezone().timestamp())
+
+
+def test_a_reason_that_the_log_has_is_not_taken_from_the_output_again(tmp_path: Path) -> None:
+    reason = "skipping cudagraphs due to cpu device (x). Found from : "
+    metrics = {"start_time": 1e9, "entire_frame_compile_time_s": 0.5, "cudagraph_skip_reason": reason}
+    line = f'V1128 04:42:48.24 51 a.py:1] {{"compilation_metrics": {json.dumps(metrics)}, "frame_id": 0}}\n'
+    (tmp_path / "profile.log").write_text(warned(reason, pid=51) + warned(reason, pid=52))
+    table = taken(line, tmp_path)
+    assert table["pid"][table["reason"] != ""].tolist() == [51, 52]
 
 
 def event(name: str, phase: str, ms: float, compiled: str = "0/0") -> str:
@@ -113,6 +290,9 @@ def test_cuda_graphs_that_are_recorded_again_and_tuned_kernels(tmp_path: Path) -
         ("0/0: L['n'] == 4", "the value of `n` changes", "as a tensor"),
         ("0/0: L['mode'] == 'secret'", "the value of `mode` changes", "as a tensor"),
         ("0/0: 2 <= L['x'].size()[0] <= 9", "the shape of `x` changes", "maybe_mark_dynamic(x, DIMENSION)"),
+        ("0/3: self.calls == 3   # x (HINT: ... allow_unspec_int_on_nn_module = True)", "`self.calls`", "buffer"),
+        ("0/0: L['config'].depth == 3", "the value of `config.depth` changes", "as a tensor"),
+        ("1/0: ___stack0 == 3.5   # scale = 127 / max(largest, 1e-6)", "a value at a graph break changes", ""),
         ("0/0: len(L['xs']) == 3", "the value of `xs` changes", "as a tensor"),
         ("0/0: ___check_type_id(L['self'], 12345)", "another guard fails", ""),
         ("0/0: GLOBAL_STATE changed: grad_mode", "a mode of PyTorch changes", "one function for each mode"),
@@ -214,3 +394,27 @@ def test_a_program_with_its_own_log_keeps_it(monkeypatch: pytest.MonkeyPatch) ->
     assert not compile_log(Request(names=()))
     monkeypatch.setenv("TORCH_TRACE", "/somewhere")
     assert not compile_log(Request(keep_env=("TORCH_TRACE",)))
+
+
+def test_planted_programs_break_and_compile_again_as_planted_and_their_fixes_do_not(tmp_path: Path) -> None:
+    """With the PyTorch that is installed, on a CPU."""
+    names = ("item", "print", "call", "shape", "integer", "global", "addresses")
+    found = {}
+    for form in ("bad", "fixed"):
+        request = Request(logs=tmp_path / form)
+        script = [sys.executable, "-m", "tests.compiled_programs", *(f"compiled_{name}.{form}" for name in names)]
+        path = os.pathsep.join(str(ROOT / part) for part in ("", "pipeline"))
+        environment = {**os.environ, **compile_log(request), "PYTHONPATH": path}
+        subprocess.run(script, check=True, env=environment, capture_output=True, cwd=ROOT)
+        found[form] = take_compile_log(request)["compilations"]
+    bad, fixed = found["bad"], found["fixed"]
+    breaks = bad["graph_break"].astype("str").str.partition(" (")[0]
+    assert Counter(breaks[breaks != ""]) == {"`Tensor.item()`": 1, "`print`": 5, "`zlib.crc32`": 5}
+    again = Counter(bad["reason"])
+    assert [again[f"{what} changes"] for what in CHANGING] == [3, 3, 3]
+    assert not fixed["graph_break"].astype("str").any()
+    # an integer that is an argument becomes dynamic when it changes for the first time
+    assert (fixed["reason"] != "").sum() <= 1
+
+
+CHANGING = ("the size of `scores` in dimension 1", "the attribute `self.seen`", "the global `LEVEL`")

@@ -7,11 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from nightsight.analyze.causes.reductions import unneeded_reductions
 from nightsight.analyze.causes.scene import Scene
 from nightsight.analyze.causes.simulation import simulate
+from nightsight.collect.compilations import compilations_of
 from nightsight.events.kernel_labels import FOREACH, family_of
 from nightsight.events.loops import launched_work
 from nightsight.events.timeline import Timeline
@@ -19,11 +21,12 @@ from nightsight.events.window import chosen_window
 from nightsight.read import read
 from nightsight.render.summary import numbers
 from nightsight.render.verdict import verdict as first_sentence
+from nightsight.runs.unprofiled import from_text, to_text
 from tests.documents import check
 from tests.planted.__main__ import DATA, ROOT
 from tests.planted.cases import CASES, JOBS, OTHERS, PEOPLE, RANKS, Case
 from tests.planted.judge import Verdict, joined_ranks, judged, number, table
-from tests.planted.store import times
+from tests.planted.store import of_compilations, times
 from tests.recorded import Recorded, made_once
 
 # known misses: one that is mended must be taken out here
@@ -81,6 +84,15 @@ def test_captures_are_small_and_do_not_tell_of_the_machine() -> None:
     told = (b"PYTHONPATH=", b"/home/", b"/root/", b"/work/")
     packed = [path for path in files if path.suffix == ".xz"]
     assert [path.name for path in packed if any(word in lzma.decompress(path.read_bytes()) for word in told)] == []
+
+
+def test_what_is_kept_next_to_a_capture_is_what_was_compiled() -> None:
+    row = {"start_ns": 5, "end_ns": 6, "pid": 1, "function": "f (a.py:1)", "reason": "", "fix": "", "graph_break": ""}
+    costs = pd.DataFrame([{"kind": "launch", "added_ns": 1.0, "recorded_ns": 2.0}])
+    measured = {"profiler_costs": costs, "compilations": compilations_of([row])}
+    kept = from_text(of_compilations(to_text(measured)))
+    assert {name: table.to_dict("records") for name, table in kept.items()} == {"compilations": [row]}
+    assert of_compilations(to_text({"profiler_costs": costs})) == ""
 
 
 def test_every_fix_gains_enough_to_be_worth_advice(verdicts: Verdicts) -> None:

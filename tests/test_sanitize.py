@@ -21,9 +21,9 @@ from hypothesis import strategies as st
 
 from nightsight.captures import unprofiled_file
 from nightsight.errors import CaptureError, MissingTable, UsageError
+from nightsight.events.frames import frame_name, is_of_library
 from nightsight.progress import silent
 from nightsight.read import MOST_BYTES, chrome, read
-from nightsight.read.frames import frame_name, is_of_library
 from nightsight.render import FORMATS
 from nightsight.runs.unprofiled import to_text
 from nightsight.sanitize import sanitize

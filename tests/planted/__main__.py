@@ -19,8 +19,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from tests.planted.cases import CASES, OTHERS, Case
-from tests.planted.judge import judged, table
-from tests.planted.store import Times, keep, packed
+from tests.planted.judge import judged, promise, table
+from tests.planted.store import Times, keep, of_compilations, packed
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -28,7 +28,8 @@ DATA = ROOT / "tests" / "data" / "planted"
 PROGRAM = HERE / "program.py"
 # steps of a program that a proof ends
 _MANY = 100_000
-KEPT = ("NCCL_NVLS_ENABLE", "TORCH_SYMM_MEM_DISABLE_MULTICAST", "NVSHMEM_DISABLE_NVLS", "TRITON_CACHE_DIR")
+CACHES = ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
+KEPT = ("NCCL_NVLS_ENABLE", "TORCH_SYMM_MEM_DISABLE_MULTICAST", "NVSHMEM_DISABLE_NVLS", *CACHES)
 
 
 def main() -> None:
@@ -53,16 +54,19 @@ def main() -> None:
             if time.monotonic() < deadline:
                 prove(case, options.folder, options.budget)
     else:
-        print(table(judged(chosen, options.folder)))
+        verdicts = judged(chosen, options.folder)
+        print(table(verdicts))
+        if options.cases:
+            print("\n".join(["", *map(promise, verdicts)]))
         if options.folder == DATA and not options.cases:
             print(f"\nPrograms by other authors:\n\n{table(judged(list(OTHERS.values()), DATA / 'others'))}")
 
 
 def environment(scratch: Path) -> dict[str, str]:
-    """Return our variables, with Triton's cache in a folder of its own: a warm one would hide compilation."""
+    """Return our variables, with caches of Triton and Inductor of their own: warm ones would hide compilation."""
     path = os.pathsep.join(filter(None, (str(ROOT), str(ROOT / "pipeline"), os.environ.get("PYTHONPATH"))))
     compiler = os.environ.get("CC") or shutil.which("gcc") or "cc"
-    return {**os.environ, "PYTHONPATH": path, "CC": compiler, "TRITON_CACHE_DIR": str(scratch / "triton")}
+    return {**os.environ, "PYTHONPATH": path, "CC": compiler, **{name: str(scratch / name) for name in CACHES}}
 
 
 def time_all(cases: Sequence[Case], folder: Path, deadline: float) -> None:
@@ -121,9 +125,13 @@ def capture(case: Case, folder: Path) -> bool:
             text=True,
             check=False,
         )
-        exports = [path for path in Path(scratch).glob("*/2*/capture/*") if path.suffix in {".sqlite", ".ncu-rep"}]
+        files = list(Path(scratch).glob("*/2*/capture/*"))
+        exports = [path for path in files if path.suffix in {".sqlite", ".ncu-rep"}]
         for path in exports:
             (folder / f"{case.name}.bad{path.suffix}.xz").write_bytes(packed(path, ROOT))
+        for path in (path for path in files if path.name.endswith(".unprofiled.json")):
+            if compiled := of_compilations(path.read_text()):
+                (folder / f"{case.name}.bad.unprofiled.json").write_text(compiled)
         said = f"{len(exports)} files ({time.monotonic() - started:.1f} s)"
         if done.returncode:
             logs = (path.read_text(errors="replace")[-2000:] for path in Path(scratch).glob("*/2*/log/*.log"))

@@ -171,6 +171,16 @@ TIMES: Final = ("unexplained", "predicted ms", "bad ms")
 ADVICE: Final = ("first finding", "predicted gain")
 
 
+def promise(verdict: Verdict) -> str:
+    """Write what the first advice says, and the step that it promises next to the one after the fix."""
+    if verdict.first is None:
+        return f"{verdict.case.name}: no advice"
+    steps = f"promised {number(verdict.promised_ms, 3)} ms, fixed {number(verdict.fixed_ms, 3)} ms"
+    named = "named" if verdict.is_named else "not named"
+    said = (verdict.first.title, verdict.first.detail, verdict.first.remedy)
+    return "\n  ".join((f"{verdict.case.name}: {named}, {steps}, factor {number(verdict.step_factor, 2)}", *said))
+
+
 def headers(*names: str) -> tuple[str, str]:
     return f"| {' | '.join(names)} |", "|---" * len(names) + "|"
 

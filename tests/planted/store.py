@@ -10,7 +10,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final
 
-from nightsight.read.frames import is_of_library
+from nightsight.events.frames import is_of_library
+from nightsight.runs.unprofiled import from_text, to_text
 from tests.planted.cases import Form
 
 Times = dict[str, dict[Form, list[float]]]
@@ -69,6 +70,15 @@ def _without_machine(data: bytes, root: Path) -> bytes:
             database.commit()
             database.execute("VACUUM")
         return path.read_bytes()
+
+
+def of_compilations(text: str) -> str:
+    """Return what a file next to a capture says of compilations; "" if it says nothing of them.
+
+    The rest belongs to another machine: measured costs and times.
+    """
+    tables = from_text(text)
+    return to_text({"compilations": tables["compilations"]}) if "compilations" in tables else ""
 
 
 def times(folder: Path) -> Times:

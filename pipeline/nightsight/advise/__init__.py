@@ -4,11 +4,12 @@ Causes and gains come from the simulated fixes (the result `what_if`); symptoms,
 short kernels, are evidence at most. Fixes with little gain are omitted, so a healthy program gets no advice.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from operator import attrgetter
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -30,7 +31,9 @@ from nightsight.results.program import (
     CUDA_API_SUM,
     GRAPH_RECORDED,
     GRAPH_RECORDED_AGAIN,
+    GRAPHS_SKIPPED,
     KERNELS_TUNED,
+    SKIPS_FUNCTION,
 )
 from nightsight.results.ranks import COLLECTIVES
 from nightsight.results.rules import AT_START, KERNEL_WORDS, RULE, RULES, WORTH_PCT, Rule
@@ -46,6 +49,7 @@ NEEDS: Final[tuple[Entry, ...]] = (
     CUDA_GPU_KERN_SUM,
     FUSED_KERNELS,
     COLLECTIVES,
+    COMPILATIONS,
     CPU_OP_SHAPES,
     ENGINE_STEPS,
     REQUEST_TIMES,
@@ -288,17 +292,25 @@ def _cause_finding(row: dict[Any, Any], replay: dict[Any, Any], tables: Tables, 
     action, remedy = next(chain(of_kernel, of_place), anywhere)
     title = f"{rule.title}: {{name}}" if rule.of_kernels else rule.title
     title = rule.of_rank if rule.of_rank and row["name"] else title
-    cause = title.format(**texts) + f" {per}" * (share < 1 and "{each}" not in title)
+    why = _compile_reason(tables) if rule.compiles else _obstacle(row)
+    cause = why.title.format(**texts) if why.title else title.format(**texts) + why.because
+    cause += f" {per}" * (share < 1 and "{each}" not in title)
     each_time = (f"It takes {format_value(row['time_ns'] / share, 'time_ns')} each time.",) if share < 1 else ()
-    reason, fix = _compile_reason(tables) if rule.compiles else ("", "")
     return Finding(
         rule.name,
         "advice",
         f"{cause}: {gain_of_step} can be saved" if rule.saves else f"{cause}: {gain_of_step}",
         " ".join(
-            (rule.detail, *filter(None, (reason,)), *each_time, *waiting, predicted, *_next_fixes(row, others, step))
+            (
+                rule.detail,
+                *filter(None, (why.detail,)),
+                *each_time,
+                *waiting,
+                predicted,
+                *_next_fixes(row, others, step),
+            )
         ),
-        " ".join(filter(None, (_FIND_WAIT if waits else fix, remedy))),
+        " ".join(filter(None, (why.fix or _FIND_WAIT * bool(waits), remedy))),
         tuple(_evidence(rule, row, replay, tables))[:_MOST_EVIDENCE],
         gain_ns=round(gain * max(replay["of_repetitions"], 1)),
         gain_pct=float(row["gain_pct"]),
@@ -309,20 +321,62 @@ def _cause_finding(row: dict[Any, Any], replay: dict[Any, Any], tables: Tables, 
     )
 
 
-def _compile_reason(tables: Tables) -> tuple[str, str]:
-    """Return why torch.compile compiled what took longest, as a sentence, and the code that avoids it."""
-    rows = tables.rows(COMPILATIONS)
+class _Why(NamedTuple):
+    """Why a cause occurs, from PyTorch's log: words for its title, a sentence, and the code that avoids it.
+
+    because: continues the title of the rule; title: replaces it.
+    """
+
+    because: str = ""
+    detail: str = ""
+    fix: str = ""
+    title: str = ""
+
+
+def _compile_reason(tables: Tables) -> _Why:
+    """Return why torch.compile compiled what took longest."""
     # what every program does once says nothing
-    rows = rows[~rows["reason"].isin(["", GRAPH_RECORDED, KERNELS_TUNED])] if len(rows) else rows
-    if not len(rows):
-        return "", ""
-    row = rows.iloc[0]
+    once = ("", GRAPH_RECORDED, KERNELS_TUNED)
+    rows = tables.rows(COMPILATIONS).to_dict("records")
+    again = (row for row in rows if row["reason"] not in once and not row["reason"].startswith(GRAPHS_SKIPPED))
+    row = next(again, None)
+    if row is None:
+        return _Why()
     often = f"in {row['steps']:,} of {row['of_steps']:,} steps" if row["of_steps"] else f"{row['compilations']:,} times"
     took = format_value(float(row["total_ns"]), "total_ns")
     is_recorded = row["reason"] == GRAPH_RECORDED_AGAIN
     what = f"worked on `{row['name']}`" if is_recorded else f"compiled `{row['name']}` again"
     reason = f"torch.compile {what} {often}, {took} in total: {row['reason']}."
-    return reason, f"{row['fix']}." if row["fix"] else ""
+    fix = _as_sentence(row["fix"]) if row["fix"] else ""
+    if is_recorded:
+        return _Why("", reason, fix, "torch.compile records a CUDA graph again {where}")
+    return _Why(f", because {row['reason']}", reason, fix)
+
+
+def _obstacle(row: Mapping[Any, Any]) -> _Why:
+    """Return what kept torch.compile from making one graph of the code in which a cause occurs."""
+    # older reports lack the columns
+    values = (row.get(name) for name in ("obstacle", "obstacle_fix"))
+    obstacles, fixes = (value.split("\n") if isinstance(value, str) else [""] for value in values)
+    first, *others = obstacles
+    if not first:
+        return _Why()
+    also = "".join(f" Also: {other}." for other in others)
+    fix = " ".join(_as_sentence(each) for each in fixes if each)
+    if first.startswith(GRAPHS_SKIPPED):
+        skipped = first.removeprefix(GRAPHS_SKIPPED)
+        return _Why(f", because {skipped}", f"torch.compile makes no CUDA graph of it: {skipped}.{also}", fix)
+    if first.endswith(SKIPS_FUNCTION):
+        detail = f"torch.compile cannot continue after it{SKIPS_FUNCTION}.{also}"
+    else:
+        detail = f"torch.compile compiles the code before and after it separately, and Python runs in between.{also}"
+    return _Why(f", at a graph break by {first.removesuffix(SKIPS_FUNCTION)}", detail, fix)
+
+
+def _as_sentence(code: str) -> str:
+    """Return words with code as a sentence; code at the start keeps its case."""
+    starts_with_word = re.match(r"[a-z]+ ", code)
+    return f"{code[0].upper() if starts_with_word else code[0]}{code[1:]}."
 
 
 def _share_of_steps(row: Mapping[Any, Any]) -> float:

@@ -6,6 +6,7 @@ from typing import Final
 import numpy as np
 
 from nightsight.analyze.split import devices_at_work
+from nightsight.events.compiled import needed_captures
 from nightsight.events.timeline import Timeline, distinct, operation_column
 from nightsight.events.unseen import (
     AFTER,
@@ -14,7 +15,6 @@ from nightsight.events.unseen import (
     REASONS,
     UNTIMED,
     WAITED,
-    graph_captures,
     pauses,
     silences,
     unseen,
@@ -69,8 +69,11 @@ def _times(timeline: Timeline) -> dict[str, float]:
 
 
 def capturing_share(timeline: Timeline) -> float:
-    """Return the share of the window in which the active processes captured graphs; the mean over several."""
-    captures = graph_captures(timeline.profile)
+    """Return the share of the window in which the active processes captured graphs; the mean over several.
+
+    What torch.compile records again is a loss like others, and does not count.
+    """
+    captures = needed_captures(timeline)
     if not captures:
         return 0.0
     at_work = distinct(operation_column(timeline, "process")).tolist() or list(captures)

@@ -1,6 +1,7 @@
 """What torch.compile compiled in a run, how long it took, and why: from PyTorch's structured log (TORCH_TRACE).
 
-What its kernels compute is read from the same log (`collect/fused.py`).
+What its kernels compute is read from the same log (`collect/fused.py`). Why a compiled function got no CUDA graph can
+turn out when it is called: then only the program's output says so.
 
 The log contains source text, so only names, numbers and reasons are kept, and it is deleted. A reason is a guard of
 PyTorch, such as `tensor 'x' size mismatch at index 0. expected 3, actual 6`, or the text of a graph break; both differ
@@ -10,6 +11,7 @@ between versions of PyTorch, and an unknown one is kept without its values.
 import json
 import re
 from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta
 from pathlib import Path, PurePosixPath
 from shutil import rmtree
 from typing import Any, Final
@@ -17,8 +19,15 @@ from typing import Any, Final
 import pandas as pd
 
 from nightsight.collect.fused import CODE, GRAPH, PROGRAM, FusedKernels
-from nightsight.collect.workloads import Request, child_environment
-from nightsight.results.program import GRAPH_RECORDED, GRAPH_RECORDED_AGAIN, KERNELS_TUNED
+from nightsight.collect.workloads import PROGRAM_OUTPUT, Request, child_environment
+from nightsight.events.frames import is_of_library
+from nightsight.results.program import (
+    GRAPH_RECORDED,
+    GRAPH_RECORDED_AGAIN,
+    GRAPHS_SKIPPED,
+    KERNELS_TUNED,
+    SKIPS_FUNCTION,
+)
 from nightsight.tables import TABLES, conform
 from nightsight.texts import without_private
 
@@ -33,25 +42,103 @@ _KEEPS_ADDRESSES: Final = (
     "keep inputs at the same addresses and sizes: copy into tensors that are allocated once, "
     "torch._dynamo.mark_static_address"
 )
+_KEEPS_IN_TENSOR: Final = (
+    "keep it in a tensor (register_buffer), or torch._dynamo.config.allow_unspec_int_on_nn_module = True"
+)
 _DAMAGED: Final = (ValueError, OverflowError, KeyError, TypeError, AttributeError, RecursionError)
 # the file next to a capture has to stay small; a program that compiles more often has its reasons by then
 _MOST: Final = 5000
 _LONGEST: Final = 120
 _PLACE: Final = re.compile(r"Graph break in user code at (.+):(\d+)")
+_FRAME: Final = re.compile(r'File "(.+)", line (\d+), in ')
+_END_OF_STACK: Final = re.compile(r"Traceback \(most recent call last\)|NoneType: None")
 # how many lines of which entries are read: graph breaks come with whole stacks
 _LINES_OF_ENTRY: Final = {
     **dict.fromkeys((_METRICS, _BREAK, _EVENT), 100),
     **dict.fromkeys((PROGRAM, GRAPH, CODE), 1_000_000),
 }
 _LATEST_NS: Final = 1 << 62
-# lines of a graph break that say nothing about its cause
+_BEFORE_CAUSE: Final = "Graph Break Reason: "
+# what comes before the cause of a graph break, or instead of it
 _WORDS_AROUND: Final = re.compile(r"Graph break in user code|Graph Break Reason|Encountered graph break|Reason:\s*$")
+_SKIPS_FUNCTION: Final = "falling back to eager"
+# patterns in the text of a graph break, what they say, and the code that avoids it. Those that wait for the GPU are
+# named in WAITING_BREAK
+_BREAKS: Final = (
+    (
+        r"Unsupported Tensor\.(\w+)|call_method TensorVariable\(\) (item|tolist|numpy)\b",
+        "`Tensor.{0}()`",
+        "keep the value in a tensor: no `.{0}()` in compiled code",
+    ),
+    (
+        r"[Dd]ata-dependent|attempted to jump with TensorVariable",
+        "an `if` on the value of a tensor",
+        "torch.where or torch.cond instead of the `if`",
+    ),
+    (
+        r"builtin print \[.*TensorVariable",
+        "`print` of a tensor",
+        "print outside of compiled code, or torch._dynamo.config.reorderable_logging_functions.add(print)",
+    ),
+    (
+        r"builtin operator `(print)`",
+        "`{0}`",
+        "print outside of compiled code, or torch._dynamo.config.reorderable_logging_functions.add(print)",
+    ),
+    (
+        r"Dynamic shape operator|capture_dynamic_output_shape_ops",
+        "a tensor whose size depends on values",
+        "a mask instead of indices, or torch._dynamo.config.capture_dynamic_output_shape_ops = True",
+    ),
+    (
+        r"the builtin `([\w.]+?)\.?`|builtin operator `(\w+)`|function `([\w.]+)` should not be traced|"
+        r"module: [\w.]+, qualname: (\w[\w.]*)|trace method `\w+` of class `(\w+)`",
+        "`{0}`",
+        "call `{0}` outside of compiled code, or wrap it as an operator: torch.library.custom_op",
+    ),
+    ("", "", "move it out of compiled code"),
+)
+# why CUDA graphs are skipped (torch/_inductor/cudagraph_utils.py): patterns, words and the code that avoids it
+_SKIPS: Final = (
+    (
+        "mutated inputs|input storage mutation",
+        "inputs are changed in place",
+        "return new tensors, or torch._dynamo.mark_static_address for the inputs that are changed",
+    ),
+    (
+        r"cpu device",
+        "a part runs on the CPU",
+        'create its tensors on the GPU (device="cuda"), and pass numbers instead of CPU tensors',
+    ),
+    (r"multiple devices", "it uses several devices", "compile one function for each device"),
+    (
+        r"incompatible ops?|disallowed|unsafe",
+        "it has an operator that CUDA graphs cannot contain",
+        "move this operator out of the compiled function",
+    ),
+    (r"dynamic|symbolic", "its shapes are dynamic", "pad inputs to a few sizes; torch.compile(dynamic=False)"),
+    (
+        r"re-recording limit",
+        "its CUDA graph was recorded again too often",
+        "copy inputs into tensors that are allocated once",
+    ),
+    ("", "", ""),
+)
+# W1128 11:57:58.071000 14564 torch/_inductor/cudagraph_utils.py:380] [__cudagraphs] skipping cudagraphs due to ...
+_WARNS: Final = "cudagraph_utils.py:"
+_WARNING: Final = re.compile(r"W(?P<time>\d{4} [\d:.]+) (?P<pid>\d{1,12}) .*?cudagraph_utils\.py:\d+\] (?P<text>.*)")
+_SKIPPED: Final = re.compile(r"(?:skipping|disabling) cudagraphs? (?:for \w+ )?due to ")
+_SKIP_WORDS: Final = re.compile(rf".*{_SKIPPED.pattern}|\s*Found from.*", re.DOTALL)
 _RESUMED: Final = re.compile(r"torch_dynamo_resume_in_(.+)_at_(\d+)")
 _TENSOR: Final = re.compile(
     r"tensor '(?P<name>.+?)' (?:(?P<what>size|stride) mismatch at index (?P<axis>\d+)|(?P<other>[\w ]+) mismatch)"
     r"\. expected"
 )
-_NAME: Final = re.compile(r"[LG]\['(?P<name>\w+)'\]|(?<![\w.'\"])(?P<bare>[A-Za-z_]\w*)")
+# a name with its attributes, but without the methods that guards call, such as `size()`
+_NAME: Final = re.compile(
+    r"(?:[LG]\['(?P<name>\w+)'\]|(?<![\w.'\"])(?P<bare>[A-Za-z_]\w*))(?P<attributes>(?:\.(?!_)\w+\b(?!\())*)"
+)
+_ATTRIBUTE: Final = "allow_unspec_int_on_nn_module"
 # patterns of guards, what they say about a name, and the code that keeps them
 _GUARDS: Final = (
     (
@@ -69,6 +156,9 @@ _GUARDS: Final = (
     ("", "a guard on `{name}` fails", ""),
 )
 _OTHER: Final = "another guard fails"
+# what Dynamo calls values that a function has at a graph break
+_OF_BREAK: Final = "___stack"
+_AT_BREAK: Final = "a value at a graph break changes"
 # of guards: not names of the program
 _KNOWN_NAMES: Final = frozenset(("len", "type", "not", "is", "None", "True", "False", "hasattr", "str", "int", "self"))
 
@@ -89,6 +179,10 @@ def take_compile_log(request: Request) -> dict[str, pd.DataFrame]:
     files = sorted(folder.glob("*.log")) if folder.is_dir() else []
     rows = [row for file in files for row in _compilations_in(file, fused)]
     rmtree(folder, ignore_errors=True)
+    if rows:
+        known = {(row["pid"], row["reason"]) for row in rows}
+        warned = _skips_in(request.logs / PROGRAM_OUTPUT)
+        rows += [row for row in warned if (row["pid"], row["reason"]) not in known]
     rows.sort(key=lambda row: row["start_ns"])
     kernels = pd.DataFrame(list(fused.rows())[:_MOST], columns=list(TABLES["fused_kernels"]))
     return {"compilations": compilations_of(rows[:_MOST]), "fused_kernels": conform("fused_kernels", kernels)}
@@ -106,8 +200,8 @@ def _folder(request: Request) -> Path:
 
 def _compilations_in(file: Path, fused: FusedKernels) -> Iterator[dict[str, Any]]:
     """Yield the compilations that one process logged, and add its kernels; damaged entries are left out."""
-    # by compiled frame: the graph break that its compilation met, and its function
-    breaks: dict[tuple[Any, Any], str] = {}
+    # by compiled frame: the graph break that its compilation met, with its fix; and its function
+    breaks: dict[tuple[Any, Any], tuple[str, str]] = {}
     functions: dict[Any, str] = {}
     started: dict[str, int] = {}
     seen: set[tuple[str, str]] = set()
@@ -151,15 +245,55 @@ def _compilations_in(file: Path, fused: FusedKernels) -> Iterator[dict[str, Any]
         except _DAMAGED:
             continue
         if 0 <= start_ns <= end_ns < _LATEST_NS:
-            yield {
+            graph_break, break_fix = breaks.pop(frame, ("", ""))
+            row = {
                 "start_ns": start_ns,
                 "end_ns": end_ns,
                 "pid": int(match[1]),
                 "function": functions.get(frame[0], "(unknown)"),
                 "reason": reason,
-                "fix": fix,
-                "graph_break": breaks.pop(frame, ""),
+                "fix": fix if reason else break_fix,
+                "graph_break": graph_break,
             }
+            yield row
+            if skipped := metrics.get("cudagraph_skip_reason"):
+                reason, fix = explain_skip(str(skipped))
+                # it takes no time
+                yield {**row, "start_ns": end_ns, "reason": reason, "fix": fix, "graph_break": ""}
+
+
+def _skips_in(output: Path) -> Iterator[dict[str, Any]]:
+    """Yield the CUDA graphs that were skipped by the warnings in a program's output, with the function if known."""
+    if not output.is_file():
+        return
+    written = datetime.fromtimestamp(output.stat().st_mtime).astimezone()
+    found: dict[str, Any] | None = None
+    with output.open(encoding="utf-8", errors="replace") as lines:
+        warnings = (match for line in lines if _WARNS in line and (match := _WARNING.match(line)))
+        for match in warnings:
+            if _SKIPPED.search(match["text"]):
+                if found:
+                    yield found
+                found = _skip(match, written)
+            elif found and (frame := _FRAME.search(match["text"])) and not is_of_library(frame[1]):
+                name = without_private(match["text"][frame.end() :].strip())
+                found["function"] = f"{name} ({PurePosixPath(frame[1]).name}:{frame[2]})"
+    if found:
+        yield found
+
+
+def _skip(match: re.Match[str], written: datetime) -> dict[str, Any] | None:
+    """Return the row of a warning that CUDA graphs are skipped; its time lacks the year."""
+    try:
+        time = datetime.strptime(f"{written.year} {match['time']}", "%Y %m%d %H:%M:%S.%f").astimezone()
+        if time > written + timedelta(days=1):
+            time = time.replace(year=time.year - 1)
+        time_ns = round(1e9 * time.timestamp())
+    except (ValueError, OverflowError):
+        return None
+    reason, fix = explain_skip(match["text"])
+    span = {"start_ns": time_ns, "end_ns": time_ns}
+    return {**span, "pid": int(match["pid"]), "function": "(unknown)", "reason": reason, "fix": fix, "graph_break": ""}
 
 
 def _event(lines: Iterable[str], started: dict[str, int]) -> tuple[str, str, int, int] | None:
@@ -205,18 +339,43 @@ def _function(metrics: Any) -> str:  # noqa: ANN401 (JSON)
     return f"{name} ({PurePosixPath(file).name}:{line})"
 
 
-def _graph_break(lines: Iterable[str]) -> str:
-    """Return cause and place of a graph break, from the lines of its entry."""
-    place, cause = "", ""
+def _graph_break(lines: Iterable[str]) -> tuple[str, str]:
+    """Return cause and place of a graph break, and the code that avoids it, from the lines of its entry."""
+    place, cause, known, is_skipped = "", "", list[str](), False
     for line in lines:
         text = line.strip()
-        if found := _PLACE.match(text):
-            place = f" ({PurePosixPath(found[1]).name}:{found[2]})"
-        elif text and not cause and not _WORDS_AROUND.match(text):
-            cause = without_private(_without_values(text))
-        if cause and place:
+        if _END_OF_STACK.match(text):
             break
-    return f"{cause or 'graph break'}{place}"
+        is_skipped |= _SKIPS_FUNCTION in text
+        if found := _PLACE.match(text) or _FRAME.match(text):
+            # a place in a library is the program's call into it
+            if not is_of_library(found[1]):
+                place = f" ({PurePosixPath(found[1]).name}:{found[2]})"
+            continue
+        known.append(text)
+        inline = text.removeprefix(_BEFORE_CAUSE) if text.startswith(_BEFORE_CAUSE) else text
+        if inline and not cause and not _WORDS_AROUND.match(inline) and not is_skipped:
+            cause = inline
+        elif text and not cause and is_skipped and _SKIPS_FUNCTION not in text:
+            cause = text
+    words, fix = _known(_BREAKS, "\n".join(known))
+    words = words or without_private(_without_values(cause)) or "graph break"
+    return f"{words}{place}{SKIPS_FUNCTION if is_skipped else ''}", fix
+
+
+def explain_skip(reason: str) -> tuple[str, str]:
+    """Return in words why CUDA graphs are skipped, and the code that avoids it."""
+    words, fix = _known(_SKIPS, reason)
+    return f"{GRAPHS_SKIPPED}{words or without_private(_without_values(_SKIP_WORDS.sub('', reason)))}", fix
+
+
+def _known(patterns: Iterable[tuple[str, str, str]], text: str) -> tuple[str, str]:
+    """Return words and fix of the first pattern that is in a text; {0} in them is what a group of it matched."""
+    for pattern, words, fix in patterns:
+        if match := re.search(pattern, text):
+            name = next(filter(None, match.groups()), "")[:_LONGEST]
+            return words.format(name), fix.format(name)
+    return "", ""
 
 
 def explain(reason: str) -> tuple[str, str]:
@@ -230,10 +389,13 @@ def explain(reason: str) -> tuple[str, str]:
         return "", ""
     if tensor := _TENSOR.match(guard):
         return _explain_tensor(tensor)
-    names = [match["name"] or match["bare"] for match in _NAME.finditer(_without_values(guard, is_guard=True))]
+    found = _NAME.finditer(_without_values(guard, is_guard=True))
+    names = [(match["name"] or match["bare"]) + match["attributes"] for match in found]
     names = [name for name in names if not (name in _KNOWN_NAMES or name.startswith("_"))]
     if not names:
-        return _OTHER, ""
+        return (_AT_BREAK if _OF_BREAK in guard else _OTHER), ""
+    if _ATTRIBUTE in reason.partition("\n")[0]:
+        return f"the attribute `{names[0]}` changes", _KEEPS_IN_TENSOR
     words, fix = next(words for pattern, *words in _GUARDS if re.search(pattern, guard))
     return words.format(name=names[0]), fix.format(name=names[0])
 

@@ -27,6 +27,7 @@ from nightsight.collect.tools import (
     write_error,
 )
 from nightsight.collect.workloads import (
+    PROGRAM_OUTPUT,
     Program,
     Request,
     capture_range_of,
@@ -81,7 +82,7 @@ def collect_nsys(program: Program, request: Request) -> Capture:
     if annotation.description:
         request.progress(f"annotating: {annotation.description}")
     run = record(nsys, program, remaining, report=report)
-    failure, first_output = run.failure, _first_output(request.logs / "profile.log")
+    failure, first_output = run.failure, _first_output(request.logs / PROGRAM_OUTPUT)
     findings = (*run.findings, *annotation.findings, *missing_recordings(request.recordings, first_output))
     request.progress(f"exporting {report.name}")
     exported_s = _export_part(report, database, nsys=nsys, log=request.logs / "export.log", failure=failure)
@@ -148,7 +149,7 @@ def annotation_for(nsys: Path, program: Program, request: Request) -> Annotation
 def record(nsys: Path, program: Program, request: Request, *, report: Path) -> RecordedRun:
     """Run a program under nsys, which writes `report`; see `collect_nsys` for what can go wrong."""
     capture_range = capture_range_of(program, request)
-    log = request.logs / "profile.log"
+    log = request.logs / PROGRAM_OUTPUT
     with scratch() as folder:
         session = new_session(nsys, request, folder)
         recorder = recorder_of(program, request, session)

@@ -15,6 +15,7 @@ from nightsight.collect.tools import ask_python, refuse_lost_folder
 from nightsight.collect.tracing import FEATURES, TraceFacts
 from nightsight.collect.workloads import (
     PACKAGE,
+    PROGRAM_OUTPUT,
     OnlyTimed,
     Program,
     Request,
@@ -62,7 +63,7 @@ def collect_torch(program: Program, request: Request) -> Capture:
     refuse_command(program)
     tracing = request.tracing
     trace, facts = request.captures / f"{program.name}{TRACE}", request.logs / "steps.json"
-    log = request.logs / "profile.log"
+    log = request.logs / PROGRAM_OUTPUT
     python = _interpreter(program, child_environment(request))
     tracing.refuse_unknown(python.torch, python.features)
     measured = run_benchmark(program, request)

@@ -30,6 +30,8 @@ from nightsight.system.shipped import shipped
 from nightsight.texts import did_you_mean, without_private
 
 PACKAGE: Final = shipped("workloads")
+PROGRAM_OUTPUT: Final = "profile.log"
+"""The output of the profiled program, in the folder for logs."""
 Kind = Literal["workload", "script", "command"]
 _LONGEST_NAME: Final = 48
 _USAGE: Final = 2

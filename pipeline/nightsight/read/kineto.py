@@ -13,11 +13,11 @@ import numpy as np
 import pandas as pd
 
 from nightsight.errors import CaptureError
+from nightsight.events.frames import frame_name, is_of_library
 from nightsight.events.kernel_names import communicates
 from nightsight.model.report import TORCH_PROFILER, Environment, Finding, Profile
 from nightsight.read.chrome import MOST_BYTES, read_document
 from nightsight.read.foreign import as_foreign
-from nightsight.read.frames import frame_name, is_of_library
 from nightsight.read.kineto_events import (
     DAMAGED,
     FORWARD_BACKWARD,

@@ -70,6 +70,12 @@ GRAPH_RECORDED_AGAIN: Final = (
 )
 KERNELS_TUNED: Final = "its kernels are tuned"
 """Reasons of COMPILATIONS: what torch.compile does with compiled functions when they are called."""
+GRAPHS_SKIPPED: Final = "CUDA graphs are skipped: "
+"""Begin of a reason of COMPILATIONS: why torch.compile made no CUDA graph of a function although it was asked to."""
+SKIPS_FUNCTION: Final = ", so all of the function runs as Python"
+"""End of a graph break that torch.compile cannot continue after."""
+WAITING_BREAK: Final = r"^`Tensor\.|\bof a tensor\b"
+"""Graph breaks of COMPILATIONS at which the CPU waits for a value from the GPU."""
 COMPILATIONS: Final = Entry(
     "compilations",
     "Compilations",
@@ -83,7 +89,11 @@ COMPILATIONS: Final = Entry(
         Column("steps", WHOLE, "number of steps in which one began"),
         Column("of_steps", WHOLE, "number of steps in the window"),
         Column("name", TEXT, "the compiled function, its file and line"),
-        Column("reason", TEXT, "why it was compiled again, tuned or recorded; empty for the first compilation"),
+        Column(
+            "reason",
+            TEXT,
+            "why it was compiled again, tuned or recorded, or got no CUDA graph; empty for the first compilation",
+        ),
         Column("fix", TEXT, "code that avoids it"),
         Column("graph_break", TEXT, "what torch.compile could not compile in it, so that it ran as Python"),
     ),

@@ -389,7 +389,8 @@ RULES: Final = (
         change="nothing is compiled: no module is loaded, and no host code runs just before",
         looks_for=(
             "module loads and first launches as for `loading`, after 3 ms or more of host code; or as much host code "
-            "in which most samples of Python's stack are in a compiler (torch.compile, Triton, CuPy, Numba, JAX). "
+            "in which most samples of Python's stack are in a compiler (torch.compile, Triton, CuPy, Numba, JAX); or "
+            "the time in which torch.compile compiles or records CUDA graphs again, by PyTorch's log. "
             "Loads that become rarer do not count: they end once every shape has been seen"
         ),
         simulated="without them and that host code",

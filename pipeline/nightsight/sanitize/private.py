@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
-from nightsight.read.frames import is_of_library
+from nightsight.events.frames import is_of_library
 from nightsight.sanitize.looks import ADDRESS, HOME, IDENTIFIER, KEY, PATH, RELATIVE, SUSPECT
 from nightsight.sanitize.named import (
     ASSIGNMENT,

@@ -36,6 +36,7 @@ from nightsight.analyze.experts import stretches
 from nightsight.analyze.pipelines import chains
 from nightsight.analyze.ranges.callers import OUTSIDE
 from nightsight.events.communication import are_ranks_known, called_by_rank, communication, ranks_of, ranks_represented
+from nightsight.events.compiled import compiling, obstacles, uses_graphs
 from nightsight.events.engine import engine_steps
 from nightsight.events.frameworks import JAX, framework_of
 from nightsight.events.loops import UNNAMED, loops_of
@@ -239,6 +240,7 @@ def host_code(scene: Scene, claimed: Flags) -> Iterator[Remedy]:
     """
     calls, pieces = scene.graph.calls, scene.host_code
     is_launching = scene.gap[pieces.piece] <= _most_launch_code_ns(scene)[pieces.row]
+    is_launching &= ~_between_parts(scene)[pieces.piece]
     is_long = ~is_launching & (calls.cause[pieces.piece] != IDLE.index(MODULE))
     is_long &= ~np.isin(pieces.piece, request_waits(scene)) & ~claimed[pieces.piece]
     # a thread that only queries sleeps in between and delays nothing
@@ -261,6 +263,17 @@ def host_code(scene: Scene, claimed: Flags) -> Iterator[Remedy]:
             yield from _move_host_code(
                 scene, pieces, around, int(path), also=tuple(str(scene.paths[row]) for row in also)
             )
+
+
+def _between_parts(scene: Scene) -> Flags:
+    """Return the calls that launch a CUDA graph of torch.compile directly after another one, where functions break.
+
+    However short, the host code in between would not run if the function were one graph.
+    """
+    calls = scene.graph.calls
+    broken = [each.process for each in obstacles(scene.timeline) if not each.skips_graphs]
+    is_part = calls.named("GraphLaunch") & np.isin(calls.process, np.intersect1d(broken, uses_graphs(scene.timeline)))
+    return is_part & scene.around(is_part)[0]
 
 
 def _move_host_code(
@@ -535,6 +548,8 @@ def _loads(scene: Scene) -> tuple[Flags, Flags]:
     is_compiling = is_loading & calls.named(pattern) & (scene.gap > _COMPILING_NS)
     after_gap = scene.in_calls[scene.gap[scene.in_calls] > _COMPILING_NS]
     is_compiling |= _compiles_by_stack(scene)
+    in_compiler, after_compiler = _in_compiler(scene)
+    is_loading, is_compiling = is_loading | in_compiler, is_compiling | after_compiler
     set_up = _operators_set_up(scene.timeline)
     for thread, rows in positions(set_up["thread"].to_numpy()).items():
         spans = union(*(set_up[name].to_numpy()[rows] for name in ("start_ns", "end_ns")))
@@ -542,6 +557,19 @@ def _loads(scene: Scene) -> tuple[Flags, Flags]:
         inside = covered(spans, scene.gap_start[of_thread], calls.start[of_thread])
         is_compiling[of_thread[inside > _MOSTLY * scene.gap[of_thread]]] = True
     return is_loading, is_compiling
+
+
+@memoize
+def _in_compiler(scene: Scene) -> tuple[Flags, Flags]:
+    """Return the calls that are mostly in the time in which torch.compile works, and those after host code that is."""
+    calls = scene.graph.calls
+    inside, after = np.zeros(len(calls), dtype=bool), np.zeros(len(calls), dtype=bool)
+    for process, spans in compiling(scene.timeline).items():
+        of_process = scene.in_calls[calls.process[scene.in_calls] == process]
+        before, start, end = (times[of_process] for times in (scene.gap_start, calls.start, calls.end))
+        inside[of_process] = covered(spans, start, end) > _MOSTLY * (end - start)
+        after[of_process] = covered(spans, before, start) > _MOSTLY * (start - before)
+    return inside, after
 
 
 @memoize
@@ -582,7 +610,7 @@ def _temporary_loads(scene: Scene) -> Flags:
     process does in most steps.
     """
     calls, (is_loading, is_compiling) = scene.graph.calls, _loads(scene)
-    can_end = (is_loading | is_compiling) & ~_compiles_by_stack(scene)
+    can_end = (is_loading | is_compiling) & ~_compiles_by_stack(scene) & ~np.logical_or(*_in_compiler(scene))
     if not scene.model.steps or not can_end[scene.in_calls].any():
         return np.zeros(len(calls), dtype=bool)
     early, late, often = _steps_with_loads(scene.timeline)

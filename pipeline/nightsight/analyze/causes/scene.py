@@ -13,9 +13,10 @@ from nightsight.analyze.causes.path import HostCode, cut_at_ranges
 from nightsight.analyze.ranges.callers import OUTSIDE
 from nightsight.analyze.ranges.owners import owners_at
 from nightsight.events.communication import called_by_rank
+from nightsight.events.compiled import needed_captures
 from nightsight.events.ranges import general_paths, nested_ranges
 from nightsight.events.timeline import Timeline, positions
-from nightsight.events.unseen import graph_captures, pauses
+from nightsight.events.unseen import pauses
 from nightsight.intervals import Flags, Floats, Ints, covered, union_of
 
 # `stored: a to b`: with a and with b, the first findings of the stored captures are the same (docs/causes.md)
@@ -101,7 +102,7 @@ class Scene:
     def _least_lag(self) -> Floats:
         """The least lag of each edge in ns: no remedy removes a graph capture or a pause of the recording."""
         calls, least = self.graph.calls, np.full(len(self.model.lag), NEVER)
-        captures, recording_pauses = graph_captures(self.timeline.profile), pauses(self.timeline.profile)
+        captures, recording_pauses = needed_captures(self.timeline), pauses(self.timeline.profile)
         for process in captures.keys() | recording_pauses.keys():
             spans = union_of(spans[process] for spans in (captures, recording_pauses) if process in spans)
             of_process = self.in_calls[calls.process[self.in_calls] == process]
@@ -211,6 +212,25 @@ class Scene:
         leads = np.zeros(len(self.graph.calls), dtype=bool)
         leads[order] = np.append(np.isin(order, calling), False)[next_launch]
         return leads
+
+    def around(self, launches: Flags) -> tuple[Flags, Flags]:
+        """Return whether the last launch before each call on its line is one of these, and the next one or the call.
+
+        Copies and sets do not count as launches: a value that the CPU waits for is copied.
+        """
+        calls, work, order = self.graph.calls, self.graph.work, self._order
+        operations = self.timeline.operations
+        computes = (operations.of("kernels") | operations.of("graph_launches"))[work.operation]
+        is_launch = np.isin(order, work.call[(work.call >= 0) & computes])
+        place, line = np.arange(len(order)), calls.line[order]
+        before = np.append(-1, np.maximum.accumulate(np.where(is_launch, place, -1)))[: len(order)]
+        after = np.minimum.accumulate(np.where(is_launch, place, len(order))[::-1])[::-1]
+        found = np.zeros(len(calls), dtype=bool), np.zeros(len(calls), dtype=bool)
+        for flags, neighbor in zip(found, (before, after), strict=True):
+            known = np.flatnonzero((neighbor >= 0) & (neighbor < len(order)))
+            known = known[line[neighbor[known]] == line[known]]
+            flags[order[known]] = launches[order[neighbor[known]]]
+        return found
 
     def calls_between(self, calling: Ints, first: Ints) -> Ints:
         """Return the calls between these that launch nothing, within a step; `first`: the first call of each step."""

@@ -14,6 +14,7 @@ import pandas as pd
 from nightsight.analyze.analysis import Analysis, Table
 from nightsight.analyze.causes.batching import LargerSteps, larger_steps
 from nightsight.analyze.causes.bound import least_lengths
+from nightsight.analyze.causes.breaks import obstacles_at
 from nightsight.analyze.causes.cost import (
     MOST_FACTOR,
     fit_factor,
@@ -29,6 +30,7 @@ from nightsight.analyze.causes.scene import Scene
 from nightsight.analyze.causes.stretches import replay_stretch
 from nightsight.analyze.no_work import next_to_none
 from nightsight.analyze.unseen_work import MOST_CAPTURING, MOST_UNSEEN, capturing_share, unseen_share
+from nightsight.events.compiled import Obstacle
 from nightsight.events.frameworks import framework_of
 from nightsight.events.timeline import Timeline
 from nightsight.intervals import Flags, Floats
@@ -66,7 +68,8 @@ class Gain:
 
     `function`: what runs in its host code, `caller`: the function that called it, and `waits_in`: the operating system
     call in which it mostly waits, "" if unknown. `order`: its place in the best sequence from 1, 0 if not in it.
-    `after_ns`: the length of a step after this and all before it in the sequence.
+    `after_ns`: the length of a step after this and all before it in the sequence. `obstacles`: what keeps torch.compile
+    from making one graph there.
     """
 
     remedy: Remedy
@@ -76,6 +79,7 @@ class Gain:
     waits_in: str = ""
     order: int = 0
     after_ns: float = 0.0
+    obstacles: tuple[Obstacle, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,7 +173,7 @@ def simulate(timeline: Timeline) -> Simulation:
     measured_ns = float(model.lengths(model.measured_ns[:, None])[0])
     idle_share = float(scene.gap[request_waits(scene)].sum()) / max(scene.timeline.window.length_ns, 1)
     worthwhile = _drop_joint_remedies(tuple(gain for gain in gains if gain.gain_ns > _LEAST_SHARE * base_ns))
-    sequence = (_add_function(scene, gain) for gain in _best_sequence(scene, base, worthwhile))
+    sequence = (_add_obstacles(scene, _add_function(scene, gain)) for gain in _best_sequence(scene, base, worthwhile))
     scaled = tuple(_scale(gain, share) for gain in sequence)
     overhead = (factor, factor * cost.launch_ns, cost.is_calibrated, _cost_table(scene, factor))
     measured_ns, replayed_ns, predicted_ns, base_ns = (
@@ -222,6 +226,13 @@ def _add_function(scene: Scene, gain: Gain) -> Gain:
     code = Code(calls.thread[host_code.piece], host_code.start, host_code.length, calls.start[host_code.piece])
     function, caller = function_in(scene.timeline, code)
     return replace(gain, function=function, caller=caller, waits_in=waits_in(scene.timeline, code))
+
+
+def _add_obstacles(scene: Scene, gain: Gain) -> Gain:
+    rule = RULE.get(gain.remedy.rule)
+    if rule is None or not (rule.is_host or rule.is_wait or rule.is_graph):
+        return gain
+    return replace(gain, obstacles=obstacles_at(scene, gain.remedy.edit, rule))
 
 
 def _scale(gain: Gain, factor: float) -> Gain:
@@ -314,13 +325,18 @@ def what_if(timeline: Timeline) -> Table:
             "kernels": "\n".join(gain.remedy.kernels),
             "also": "\n".join(gain.remedy.also),
             "in_steps_pct": 100 * gain.remedy.in_steps,
+            "obstacle": "\n".join(each.text for each in gain.obstacles),
+            "obstacle_fix": "\n".join(dict.fromkeys(each.fix for each in gain.obstacles if each.fix)),
         }
         for gain in simulation.gains
     ]
     table = pd.DataFrame(rows, columns=WHAT_IF.column_names)
     numbers = dict.fromkeys(("cases", "time_ns", "gain_ns", "gain_pct", "after_ns", "in_steps_pct"), "float64")
-    texts = dict.fromkeys(("rule", "path", "name", "function", "caller", "waits_in", "kernels", "also"), "str")
-    return Table(table.astype({**numbers, **texts, "order": NULLABLE}), tuple(_reliability_notes(simulation)))
+    texts = ("rule", "path", "name", "function", "caller", "waits_in", "kernels", "also", "obstacle", "obstacle_fix")
+    return Table(
+        table.astype({**numbers, **dict.fromkeys(texts, "str"), "order": NULLABLE}),
+        tuple(_reliability_notes(simulation)),
+    )
 
 
 def _reliability_notes(simulation: Simulation) -> Iterator[str]:

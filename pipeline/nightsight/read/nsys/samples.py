@@ -7,9 +7,9 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
+from nightsight.events.frames import frame_name, is_internal
 from nightsight.events.stacks import framed, joined
 from nightsight.model.report import Finding
-from nightsight.read.frames import frame_name, is_internal
 from nightsight.read.nsys.export import Export
 from nightsight.tables import Frame, categorical
 
