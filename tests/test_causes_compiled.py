@@ -165,6 +165,19 @@ def test_launches_are_not_many_because_of_a_graph_break() -> None:
     assert "graph break" not in found.title
 
 
+def test_launches_that_follow_a_wait_at_a_graph_break_are_slow_because_of_it() -> None:
+    """As in a layer that takes the largest value for its scale: each part launches a few kernels."""
+    launches: Body = (Host(10), Kernel(6, name="triton_poi_fused_mul_1")) * 4
+    body = (*launches, Copy("D", 2), Sync(7)) * 8
+    found = first(broken(body, graph_break=ITEM, fix=ITEM_FIX))
+    assert found.rule == "launch_bound"
+    assert f"(32 launches per step), at a graph break by {ITEM}: " in found.title
+    assert found.remedy.startswith("Keep the value in a tensor: no `.item()` in compiled code. ")
+    # one wait in a step is not why its launches are slow
+    rare = first(broken((*launches * 8, Copy("D", 2), Sync(7)), graph_break=ITEM, fix=ITEM_FIX))
+    assert (rare.rule, "graph break" in rare.title) == ("launch_bound", False)
+
+
 def test_a_function_that_torch_compile_gives_up_is_said_to_run_as_python() -> None:
     found = first(broken(LAYER, graph_break=ITEM + SKIPS_FUNCTION))
     assert f"by {ITEM}: " in found.title
@@ -207,6 +220,40 @@ def test_what_is_compiled_again_is_told_with_its_reason_and_its_time() -> None:
     assert first(
         replace(profile, tables={**profile.tables, "compilations": profile.table("compilations")[:0]})
     ).rule == ("host_code")
+
+
+def test_what_a_new_recording_of_a_cuda_graph_does_around_it_is_part_of_it() -> None:
+    """It waits for the GPU first, and its log of it comes last: only samples of Python show that."""
+    record: Body = (
+        Sync(None),
+        Host(500),
+        Kernel(2, name="copies inputs"),
+        Host(200),
+        Call("cudaStreamBeginCapture", 5),
+        Host(1_000),
+        Call("cudaStreamEndCapture", 5),
+        Call("cudaGraphInstantiate", 300),
+        Host(400),
+        Graph(4, 50),
+    )
+    profile = captured(*repeated(STEPS, (Kernel(600), *record, Host(4_000))))
+    calls = profile.table("api_calls")
+    begins, ends = (
+        calls[side][calls["name"].astype("str") == name].to_numpy()
+        for side, name in (("start_ns", "cudaStreamBeginCapture"), ("end_ns", "cudaGraphInstantiate"))
+    )
+    rows = [
+        row(start, end, pid_of(profile), reason=GRAPH_RECORDED_AGAIN) for start, end in zip(begins, ends, strict=True)
+    ]
+    found = first(logged(profile, *rows))
+    # without samples, what follows could be the program's own work
+    assert found.rule == "wait_and_host_code"
+    stack = "train (train.py:9);__call__ (output_code.py:658);finish (metrics_context.py:245);"
+    logging = sampled(logged(profile, *rows), f"{stack}record_compilation_metrics (utils.py:1777)")
+    found = first(logging)
+    assert found.rule == "compilation"
+    # all but the kernels and their launches: 0.5 + 0.2 + 1.0 + 0.3 + 0.4 + 4 ms, and the wait
+    assert found.title.startswith("torch.compile records a CUDA graph again in `step`: 6.")
 
 
 def test_cuda_graphs_that_are_recorded_again_are_told_though_other_captures_stay() -> None:

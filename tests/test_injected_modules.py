@@ -142,3 +142,19 @@ def test_a_model_that_is_gone_leaves_nothing(called: Callable[..., list[str]], m
     del net
     import_module("gc").collect()
     assert gone() is None
+
+
+def test_torch_compile_compiles_the_code_of_the_module_and_not_ours(
+    called: Callable[..., list[str]], torch: ModuleType, model: Any, x: Any
+) -> None:
+    torch._dynamo.reset()
+    net = torch.compile(model(), backend="eager")
+    assert called(net, x) == ["Net", "/Net"]
+    assert called(net, x) == ["Net", "/Net"]
+    assert called(net, torch.ones(3, 4)) == ["Net", "/Net"]
+    metrics = torch._dynamo.utils.get_compilation_metrics()
+    assert {each.co_name for each in metrics} == {"forward"}
+    assert not torch._dynamo.utils.counters["graph_break"]
+    # inside of a compiled function, modules are part of it
+    whole = torch.compile(lambda x: net._orig_mod(x) + 1, backend="eager")
+    assert called(whole, x) == []

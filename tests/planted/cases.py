@@ -314,7 +314,7 @@ CASES: Final = {
             "compiled",
             "compiled_item",
             "`.item()` in each of 24 compiled layers, for a scale; fixed: a tensor",
-            ("wait", "wait_and_host_code"),
+            ("wait", "wait_and_host_code", "launch_bound"),
             ("`Tensor.item()`",),
         ),
         Case(
@@ -415,6 +415,9 @@ CASES: Final = {
     )
 }
 """Our programs."""
+
+UNRECORDED: Final = {"compiled_print", "compiled_call", "compiled_integer", "compiled_global"}
+"""Programs without a capture and times yet."""
 
 OTHERS: Final = {
     case.name: case

@@ -8,6 +8,7 @@ than ours.
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import Counter
 from contextlib import suppress
@@ -23,6 +24,10 @@ PREFIX = "nn.Module: "
 _WRAPPERS = {"DataParallel", "DistributedDataParallel", "FullyShardedDataParallel", "OptimizedModule"}
 
 _compiles = getattr(getattr(torch, "compiler", None), "is_compiling", lambda: False)
+# what compiles each function that is called now, if anything does: our own, too, so this has to be built in
+_compiler: Callable[[], Any] = getattr(
+    getattr(getattr(torch._C, "_dynamo", None), "eval_frame", None), "get_eval_frame_callback", bool
+)
 
 
 class Paths:
@@ -105,6 +110,13 @@ def watch(
     return on_call(enter, end, are_inner_watched=are_inner_named)
 
 
+def _leave_out(function: Any) -> None:  # noqa: ANN401
+    """Have torch.compile pass over a function, as over those of torch.nn: it begins with the module's own code."""
+    if _compiler is not bool:
+        with suppress(Exception):
+            sys.modules["torch._dynamo.eval_frame"].skip_code(function.__code__)
+
+
 def on_call(
     enter: Callable[[Any, Any], Any], leave: Callable[[Any], object], *, are_inner_watched: bool = True
 ) -> Callable[[], None]:
@@ -118,8 +130,10 @@ def on_call(
     @wraps(call)
     def called(self: Any, *given: Any, **named: Any) -> Any:  # noqa: ANN401
         # a constant for torch.compile, which removes the rest
-        if _compiles():
+        if _compiles() or callable(_compiler()):
             return call(self, *given, **named)
+        if type(self).__name__ == "OptimizedModule":
+            _leave_out(called)
         before = getattr(local, "outermost", None)
         if (before is not None and not are_inner_watched) or torch.jit.is_tracing():
             return call(self, *given, **named)

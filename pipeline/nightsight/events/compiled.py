@@ -12,6 +12,7 @@ from nightsight.events.timeline import Timeline, of_capture, positions
 from nightsight.events.unseen import graph_captures
 from nightsight.intervals import Spans, union, without
 from nightsight.results.program import GRAPH_RECORDED, GRAPH_RECORDED_AGAIN, GRAPHS_SKIPPED, WAITING_BREAK
+from nightsight.tables import are_named
 
 _PLACE: Final = re.compile(r" \(([^()]+:\d+)\)")
 _FUNCTION: Final = re.compile(r"([^,]+)(?:, after a graph break)? \((.+):\d+\)")
@@ -49,9 +50,36 @@ def _by_process(timeline: Timeline) -> pd.DataFrame:
     return table.merge(processes, on="pid") if len(table) else table.assign(process=table["pid"])
 
 
+@of_capture
 def compiling(timeline: Timeline) -> dict[int, Spans]:
-    """Return when torch.compile compiled, tuned or recorded in each process."""
-    return _spans(_by_process(timeline))
+    """Return when torch.compile compiled, tuned or recorded in each process.
+
+    The log has the recording of a CUDA graph alone. What is done for it begins after the launch before a wait for the
+    GPU, and ends with the launch of the graph: meanwhile, the state of its memory is saved, and inputs are copied.
+    """
+    table = _by_process(timeline)
+    is_again = (table["reason"] == GRAPH_RECORDED_AGAIN).to_numpy()
+    begins, ends = (timeline.call_times[side] for side in (0, 1))
+    calls, operations = timeline.profile.recorded("api_calls"), timeline.operations
+    is_wait, is_graph = (are_named(calls["name"], name) for name in ("^cudaDeviceSynchronize", "GraphLaunch"))
+    launching = np.unique(operations.call[operations.call >= 0])
+    start, end = (table[name].to_numpy(dtype=np.int64).copy() for name in ("start_ns", "end_ns"))
+    for process, launches in positions(calls["process"].to_numpy()[launching]).items():
+        own = launching[launches][np.argsort(begins[launching[launches]], kind="stable")]
+        rows = np.flatnonzero(is_again & (table["process"] == process).to_numpy())
+        waits = np.flatnonzero(is_wait & (calls["process"] == process).to_numpy())
+        waits = waits[np.argsort(begins[waits], kind="stable")]
+        graphs = own[is_graph[own]]
+        wait, graph = (
+            np.append(begins[called], 0)[np.searchsorted(begins[called], start[rows]) - 1] for called in (waits, graphs)
+        )
+        # without a wait for this graph, the time before its recording is unknown
+        before = np.searchsorted(begins[own], np.where(wait > graph, wait, start[rows])) - 1
+        after = np.searchsorted(begins[own], end[rows])
+        rows, before, after = (each[(before >= 0) & (after < len(own))] for each in (rows, before, after))
+        start[rows] = np.minimum(ends[own[before]], start[rows])
+        end[rows] = begins[own[after]]
+    return _spans(table.assign(start_ns=start, end_ns=end))
 
 
 def needed_captures(timeline: Timeline) -> dict[int, Spans]:

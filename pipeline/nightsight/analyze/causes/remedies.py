@@ -108,8 +108,12 @@ _MANY_COPIES: Final = 8
 _VALUE_BYTES: Final = 64
 # longer host code before the loading of a module has compiled it (stored: 1.5 to 6 ms)
 _COMPILING_NS: Final = 3_000_000
-# frames of compilers: torch.compile (Dynamo, Inductor), Triton, CuPy, Numba and JAX
-_COMPILER: Final = r"\((?:convert_frame|compile_fx|codecache|async_compile|compiler)\.py|autotune_to_one_config"
+# frames of compilers: torch.compile (Dynamo, Inductor, the recording of its CUDA graphs, and its log of them), Triton,
+# CuPy, Numba and JAX
+_COMPILER: Final = (
+    r"\((?:convert_frame|compile_fx|codecache|async_compile|compiler)\.py|autotune_to_one_config|"
+    r"\brecord_function \(cudagraph_trees\.py|\brecord_compilation_metrics \("
+)
 # frames of PyTorch's DataLoader, and of the start and end of its workers; some exports lack the files of frames
 _LOADS_DATA: Final = r"\(dataloader\.py|\b(?:_get_iterator|_next_data|_shutdown_workers) \(line "
 _STARTS_WORKERS: Final = (
@@ -574,11 +578,20 @@ def _in_compiler(scene: Scene) -> tuple[Flags, Flags]:
 
 @memoize
 def _compiles_by_stack(scene: Scene) -> Flags:
-    """Return the calls after host code whose stacks are mostly in a compiler."""
-    compiles = np.zeros(len(scene.graph.calls), dtype=bool)
+    """Return the calls after host code whose stacks are mostly in a compiler.
+
+    Host code without a sample, which is rare, is like that before the other calls of this function in its place.
+    """
+    calls = scene.graph.calls
+    compiles = np.zeros(len(calls), dtype=bool)
     after_gap = scene.in_calls[scene.gap[scene.in_calls] > _COMPILING_NS]
     compiler_samples, samples = _samples_before(scene, after_gap, _COMPILER)
-    compiles[after_gap[compiler_samples > _MOSTLY * samples]] = True
+    alike = scene.path[after_gap] * (len(calls.names) + 1) + calls.name[after_gap]
+    of_alike = pd.DataFrame({"found": compiler_samples, "of": samples}).groupby(alike).transform("sum")
+    found, of = (
+        np.where(samples > 0, own, of_alike[name]) for own, name in ((compiler_samples, "found"), (samples, "of"))
+    )
+    compiles[after_gap[found > _MOSTLY * of]] = True
     return compiles
 
 

@@ -3,7 +3,7 @@
 Gains apply to the program without the profiler: its overhead is subtracted before any fix is applied.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
@@ -47,6 +47,8 @@ MOST_UNEXPLAINED: Final = 0.1
 """No gain is predicted if the replay of the unchanged window is off by more than this share of the measured time."""
 # share of a step: smaller gains do not get a row, or a place in the best sequence. What rests on them is what is shown,
 # not what is found first
+# more launches between two waits are ahead of the GPU before the next one
+_LAUNCHES_PER_WAIT: Final = 20
 _LEAST_SHARE: Final = 0.005
 _LEAST_OF_SEQUENCE: Final = 0.02
 _MOST_IN_SEQUENCE: Final = 4
@@ -174,7 +176,7 @@ def simulate(timeline: Timeline) -> Simulation:
     idle_share = float(scene.gap[request_waits(scene)].sum()) / max(scene.timeline.window.length_ns, 1)
     worthwhile = _drop_joint_remedies(tuple(gain for gain in gains if gain.gain_ns > _LEAST_SHARE * base_ns))
     sequence = (_add_obstacles(scene, _add_function(scene, gain)) for gain in _best_sequence(scene, base, worthwhile))
-    scaled = tuple(_scale(gain, share) for gain in sequence)
+    scaled = tuple(_scale(gain, share) for gain in _share_obstacles(list(sequence)))
     overhead = (factor, factor * cost.launch_ns, cost.is_calibrated, _cost_table(scene, factor))
     measured_ns, replayed_ns, predicted_ns, base_ns = (
         share * length for length in (measured_ns, replayed_ns, predicted_ns, base_ns)
@@ -233,6 +235,22 @@ def _add_obstacles(scene: Scene, gain: Gain) -> Gain:
     if rule is None or not (rule.is_host or rule.is_wait or rule.is_graph):
         return gain
     return replace(gain, obstacles=obstacles_at(scene, gain.remedy.edit, rule))
+
+
+def _share_obstacles(gains: Sequence[Gain]) -> Iterator[Gain]:
+    """Yield gains; launches have the obstacles of the waits between them.
+
+    After a wait, no launch is ahead of the GPU, and no CUDA graph can contain it.
+    """
+    rules = [RULE.get(gain.remedy.rule) for gain in gains]
+    waits = {gain.remedy.path: gain for gain, rule in zip(gains, rules, strict=True) if rule and rule.is_wait}
+    for gain, rule in zip(gains, rules, strict=True):
+        wait = waits.get(gain.remedy.path)
+        if rule and rule.is_graph and not gain.obstacles and wait:
+            are_many = wait.remedy.cases * _LAUNCHES_PER_WAIT >= gain.remedy.cases
+            yield replace(gain, obstacles=wait.obstacles) if are_many else gain
+        else:
+            yield gain
 
 
 def _scale(gain: Gain, factor: float) -> Gain:
