@@ -140,10 +140,15 @@ class Decoding(Batch):
                 query, keys, values, self.blocks, self.positions, _BLOCK
             )
             return attended
-        seen = (self.blocks[..., None] * _BLOCK + torch.arange(_BLOCK)).flatten(1)
+        seen = _places(self.blocks)
         visible = torch.arange(seen.shape[1]) <= self.positions[:, None]
         parts = [tokens.transpose(1, 2) for tokens in (query[:, None], keys[seen], values[seen])]
         return functional.scaled_dot_product_attention(parts[0], parts[1], parts[2], visible[:, None, None])[:, :, 0]
+
+
+def _places(blocks: torch.Tensor) -> torch.Tensor:
+    """Return the places in the cache of all tokens of blocks: (..., tokens)."""
+    return (blocks[..., None] * _BLOCK + torch.arange(_BLOCK, device=blocks.device)).flatten(-2)
 
 
 class Llama(nn.Module):
@@ -194,9 +199,10 @@ class Request:
         """Whether only the latest token of the answer is missing."""
         return self.missing == 1 and len(self.tokens) > self.prompt
 
-    def slots(self, positions: range) -> list[int]:
-        """Return the places of tokens in the cache."""
-        return [self.blocks[position // _BLOCK] * _BLOCK + position % _BLOCK for position in positions]
+    @property
+    def next_slot(self) -> int:
+        """The place of the next token in the cache."""
+        return self.blocks[self.done // _BLOCK] * _BLOCK + self.done % _BLOCK
 
 
 @dataclass
@@ -351,12 +357,15 @@ class Engine:
         sizes = [size for _, size in chunks]
         parts = [range(request.done, request.done + size) for request, size in chunks]
         tokens = [request.tokens[place] for (request, _), part in zip(chunks, parts, strict=True) for place in part]
-        seen = [request.slots(range(part.stop)) for (request, _), part in zip(chunks, parts, strict=True)]
-        flat = self._upload([*tokens, *chain(*parts), *chain(*seen)])
-        count = len(tokens)
+        count, blocks = len(tokens), [request.blocks for request, _ in chunks]
+        flat = self._upload([*tokens, *chain(*parts), *chain(*blocks)])
         for (request, _), part in zip(chunks, parts, strict=True):
             request.done = part.stop
-        places = flat[2 * count :].split([len(slots) for slots in seen])
+        # on the device: a prompt has thousands of places
+        places = [
+            _places(own)[: part.stop]
+            for own, part in zip(flat[2 * count :].split([len(own) for own in blocks]), parts, strict=True)
+        ]
         logits: torch.Tensor = self.model(flat[:count], Prompts(flat[count : 2 * count], sizes, places, self.model))
         return logits
 
@@ -368,7 +377,7 @@ class Engine:
         columns = (
             [request.row for request in requests],
             [request.done for request in requests],
-            [request.slots(range(request.done, request.done + 1))[0] for request in requests],
+            [request.next_slot for request in requests],
         )
         tables = [block for request in requests for block in request.blocks + [0] * (self.table - len(request.blocks))]
         flat = [value for column in columns for value in column + padding] + tables + padding * self.table
