@@ -179,7 +179,7 @@ def with_layers(profile: Profile) -> Profile:
 
 
 def layer_slices(profile: Profile, places: Places) -> Slices:
-    """Lay out the ranges of CUDA graphs on tracks of their own, by stream; `with_layers` makes them."""
+    """Lay out the ranges of CUDA graphs on separate tracks, by stream; `with_layers` makes them."""
     return _slices(profile, (LAYERS,), ON_STREAM, crossing_lanes, places.layers)
 
 

@@ -33,7 +33,7 @@ _KINDS: Final = strings(("O", "C"))
 def speedscope_profile(profile: Profile) -> bytes:
     """Return a profile per thread (ranges and the calls inside) and per stream; times are in ns from the first event.
 
-    The ranges of CUDA graphs have a profile of their own per stream.
+    The ranges of CUDA graphs have a separate profile per stream.
     """
     profile = with_layers(profile)
     places = Places(profile)
