@@ -476,6 +476,20 @@ def test_requests_that_wait_for_the_scheduler_are_no_idle_time() -> None:
     assert "between the steps of the engine" in found.cause
 
 
+@pytest.mark.parametrize(
+    ("name", "action"),
+    [("output", "schedule the next step while the GPU works"), ("sample", "sample all requests at once")],
+)
+def test_waits_for_tokens_have_the_fixes_of_engines(name: str, action: str) -> None:
+    picture = """
+        nvtx  [d ].[r       ]........
+        cpu   G.....SSSSSSSS..L......
+        s7    .aaaaaaaaaaaa....bb....
+        """
+    found = first_finding(picture, {"d": DECODING["d"], "r": name})
+    assert (found.rule, found.action) == ("wait", action)
+
+
 def test_the_outermost_range_can_name_the_fix() -> None:
     inside = f"[t[r{'.' * 156}]]"
     found = first_finding(

@@ -104,6 +104,12 @@ class KernelRule(Rule):
     of_kernels: bool = True
 
 
+# of an inference engine, in a range for sampling
+_AT_ONCE: Final = (
+    "sample all requests at once",
+    "Sample all requests of a step with the same few kernels, without a loop over requests, and read their tokens with "
+    "one copy, while the GPU runs the next step.",
+)
 RULES: Final = (
     Rule(
         name="host_code",
@@ -224,6 +230,15 @@ RULES: Final = (
         causes=(SYNC,),
         shares_time=True,
         is_wait=True,
+        in_engine={
+            "sampl": _AT_ONCE,
+            "": (
+                "schedule the next step while the GPU works",
+                "Read the tokens of a step while the GPU runs the next one: vLLM `--async-scheduling`; SGLang and "
+                "TensorRT-LLM do so unless it is turned off (`--disable-overlap-schedule`, "
+                "`disable_overlap_scheduler`).",
+            ),
+        },
         remedies={
             "JAX": (
                 "Don't read values in every step: float(x), np.asarray(x), print and block_until_ready "
@@ -290,12 +305,13 @@ RULES: Final = (
         worth_pct=5.0,
         counts=0.4,
         in_engine={
+            "sampl": _AT_ONCE,
             "": (
                 "record CUDA graphs for these batches",
                 "Steps whose batch is larger than those of the recorded graphs are launched kernel by kernel. vLLM: no "
                 "`--enforce-eager`, a larger `--max-cudagraph-capture-size`. SGLang: no `--disable-cuda-graph`, a "
                 "larger `--cuda-graph-max-bs`. TensorRT-LLM: `cuda_graph_config` with a larger `max_batch_size`.",
-            )
+            ),
         },
         remedies={
             "JAX": (
