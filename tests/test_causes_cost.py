@@ -162,6 +162,23 @@ def test_loads_that_get_rare_are_not_in_later_steps(ranks: tuple[Iterable[int], 
     assert ("compilation" in {gain.remedy.rule for gain in result.gains}) != ends
 
 
+def test_the_log_of_pytorch_is_a_cost_of_the_profiler() -> None:
+    """A third of the host code before each launch writes it, by the samples of Python's stack."""
+    profile = captured(Thread((within("step", Host(3_000), Kernel(100)),) * 12))
+    calls = profile.table("api_calls")
+    facts = {name: calls[name].iloc[0] for name in ("process", "thread", "pid", "tid")}
+    stacks = ("train (train.py:9);work (train.py:3)",) * 2 + (
+        "train (train.py:9);trace_structured (_internal.py:1478)",
+    )
+    samples = [
+        {"start_ns": time, "stack": stacks[number % 3], "function": "work (train.py:3)", **facts}
+        for number, time in enumerate(range(0, int(calls["end_ns"].max()), 100_000))
+    ]
+    plain = found(profile)
+    logging = found(profile.joined(Profile({"python_samples": conform("python_samples", pd.DataFrame(samples))})))
+    assert plain.predicted_ns - logging.predicted_ns == pytest.approx(1_000_000, rel=0.1)
+
+
 def test_what_was_compiled_is_what_the_thread_launches_next() -> None:
     # cuDNN sets its kernel up between the load and the launch
     compiles = within(

@@ -19,6 +19,7 @@ from nightsight.events.timeline import Timeline, positions
 from nightsight.events.window import Window
 from nightsight.intervals import Flags, Floats, Ints
 from nightsight.model.report import TORCH_PROFILER, Profile
+from nightsight.tables import are_named
 
 # nsys adds time to each call that submits work to the GPU, and to the host code after it: in all, about this many times
 # the median recorded length of such calls (an H200 host, nsys 2025.3, ten programs: 0.8 to 1.9). To other calls of at
@@ -31,6 +32,8 @@ _COST_OF_OPERATOR: Final = 0.4
 _COST_OF_LAUNCH: Final = {"nsys": _COST_OF_CALL, "": _COST_OF_CALL, TORCH_PROFILER: 0.4}
 _LAUNCH_NS: Final = 5_000
 _LEAST_OTHER_NS: Final = 1_000
+# frames of PyTorch's structured log (TORCH_TRACE)
+_LOGS: Final = r"\b(?:trace_structured|_log_timed_event) \("
 # `stored: a to b`: with a and with b, the first findings of the stored captures are the same (docs/causes.md)
 
 # lower bound of a call without the profiler (stored: 0.75 to 3 µs)
@@ -49,7 +52,8 @@ _EQUAL: Final = 0.002
 class Cost:
     """The overhead of the profiler: for each call of a model (`by_call`, in ns), and for a launch.
 
-    before_call: the overhead of the operators in the host code before each call, in ns, and `operator_ns` that of one.
+    before_call: the overhead of operators, and of PyTorch's log, in the host code before each call, in ns;
+    `operator_ns`: that of an operator.
     kind: the kind of each call. recorded_ns: the recorded length of a launch. is_calibrated: whether the overhead of
     calls was measured on the machine of the capture.
     """
@@ -83,6 +87,7 @@ def cost_of(timeline: Timeline, calls: CallNodes, launching: Flags) -> Cost:
         by_call = np.where(kind.isin(added_ns.index), added_ns.reindex(kind).to_numpy(dtype=np.float64), by_call)
     operator_ns = _COST_OF_OPERATOR * recorded_ns if collector == TORCH_PROFILER else 0.0
     before_call: Floats = operator_ns * _operators_before(timeline.profile, calls).astype(np.float64)
+    before_call += _log_before(timeline.profile, calls)
     return Cost(by_call, before_call, operator_ns, kind, launch_ns, recorded_ns, is_calibrated)
 
 
@@ -97,6 +102,34 @@ def _operators_before(profile: Profile, calls: CallNodes) -> Ints:
         # of the first call, it is unknown
         count[rows[:1]] = 0
     return count
+
+
+def _log_before(profile: Profile, calls: CallNodes) -> Floats:
+    """Return the time before each call in which PyTorch writes its log, which it does for the collector, in ns.
+
+    It is the share of the samples of Python's stack before all calls of a function.
+    """
+    time = np.zeros(len(calls))
+    samples = profile.recorded("python_samples")
+    is_log = are_named(samples["stack"], _LOGS)
+    if not is_log.any():
+        return time
+    samples = samples.assign(is_log=is_log).sort_values("start_ns", kind="stable")
+    sampled = positions(samples["thread"].to_numpy())
+    for thread, on_thread in positions(calls.thread).items():
+        rows = on_thread[np.argsort(calls.start[on_thread], kind="stable")]
+        since = np.append(calls.start[rows[:1]], np.maximum.accumulate(calls.end[rows])[:-1])
+        of_thread = samples.iloc[sampled.get(thread, on_thread[:0])]
+        low, high = (np.searchsorted(of_thread["start_ns"], bound) for bound in (since, calls.start[rows]))
+        logging = np.append(0, of_thread["is_log"].cumsum())
+        # by the call that follows
+        logged, every = (
+            np.bincount(calls.name[rows], count, len(calls.names))
+            for count in (logging[high] - logging[low], high - low)
+        )
+        share = np.divide(logged, every, out=np.zeros(len(calls.names)), where=every > 0)
+        time[rows] = np.maximum(calls.start[rows] - since, 0) * share[calls.name[rows]]
+    return time
 
 
 def _slowdown(recorded_ns: float, calibrated_ns: float) -> float:
