@@ -1,5 +1,6 @@
 """Causes in code of torch.compile, on drawn captures: the reason in PyTorch's log is joined to where time is lost."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -57,10 +58,14 @@ def broken(body: Body, **texts: str) -> Profile:
     )
 
 
+def advised(profile: Profile) -> Sequence[Finding]:
+    timeline = Timeline(profile)
+    return tuple(advise([analysis.run(timeline) for analysis in ANALYSES if analysis.entry in NEEDS]))
+
+
 def first(profile: Profile) -> Finding:
     """Return the first advice on a capture."""
-    timeline = Timeline(profile)
-    found = advise([analysis.run(timeline) for analysis in ANALYSES if analysis.entry in NEEDS])
+    found = advised(profile)
     assert found
     return found[0]
 
@@ -272,3 +277,60 @@ def test_cuda_graphs_that_are_recorded_again_are_told_though_other_captures_stay
     # the program's own captures of graphs are its work
     without = replace(profile, tables={**profile.tables, "compilations": profile.table("compilations")[:0]})
     assert max((gain.gain_ns for gain in simulate(Timeline(without)).gains), default=0) < 1_000_000
+
+
+def test_a_short_compilation_is_not_why_others_take_long() -> None:
+    """Triton compiles for 20 ms in each step, torch.compile for 0.1 ms once."""
+    profile = captured(*repeated(STEPS, (Host(20_000), Call("cuLibraryLoadData", 300), Kernel(500))))
+    reason = "the size of `x` in dimension 0 changes"
+    found = first(logged(profile, row(1_000_000, 1_100_000, pid_of(profile), reason=reason)))
+    assert (found.rule, "because" in found.title) == ("compilation", False)
+
+
+def test_code_of_the_program_between_its_wait_and_a_recording_is_its_own() -> None:
+    body: Body = (
+        Kernel(100),
+        Sync(None),
+        Host(20_000),
+        Call("cudaStreamBeginCapture", 5),
+        Host(400),
+        Call("cudaStreamEndCapture", 5),
+        Graph(4, 50),
+    )
+    profile = captured(*repeated(STEPS, body))
+    calls = profile.table("api_calls")
+    begins, ends = (
+        calls[side][calls["name"].astype("str") == name].to_numpy()
+        for side, name in (("start_ns", "cudaStreamBeginCapture"), ("end_ns", "cudaStreamEndCapture"))
+    )
+    rows = [
+        row(start, end, pid_of(profile), reason=GRAPH_RECORDED_AGAIN) for start, end in zip(begins, ends, strict=True)
+    ]
+    compilation = [
+        gain.gain_ns for gain in simulate(Timeline(logged(profile, *rows))).gains if gain.remedy.rule == "compilation"
+    ]
+    assert max(compilation, default=0) < STEPS * 1_000_000
+
+
+def test_of_several_compiled_functions_none_is_named_without_samples() -> None:
+    other = {"function": "prepare (setup.py:3)"}
+    for body in (PARTS, LAYER):
+        profile = broken(body, graph_break=ITEM)
+        table = conform("compilations", pd.DataFrame([row(0, 1, pid_of(profile), **other)]))
+        tables = {"compilations": conform("compilations", pd.concat([profile.table("compilations"), table]))}
+        plain = replace(profile, tables={**profile.tables, **tables})
+        assert all("graph break" not in finding.title for finding in advised(plain))
+    samples = sampled(plain, "main (train.py:80);forward (train.py:31)")
+    assert "graph break" in first(samples).title
+
+
+def test_another_function_of_that_name_has_no_graph_break() -> None:
+    profile = broken(LAYER, graph_break=ITEM)
+    assert "graph break" not in first(sampled(profile, "main (train.py:80);forward (train.py:150)")).title
+
+
+def test_a_thread_whose_samples_show_other_code_does_not_compile() -> None:
+    profile = captured(*repeated(STEPS, (Host(4_000), Kernel(500))))
+    whole = logged(profile, row(0, int(profile.table("api_calls")["end_ns"].max()), pid_of(profile)))
+    assert first(whole).rule == "compilation"
+    assert first(sampled(whole, "main (train.py:80);load (train.py:9)")).rule == "host_code"

@@ -228,6 +228,9 @@ def test_cuda_graphs_that_are_skipped_in_calls_are_in_the_output_of_the_program(
     assert skipped["reason"].iloc[0] == "CUDA graphs are skipped: inputs are changed in place"
     expected = datetime(2026, 11, 28, 11, 57, 58, 71_000).astimezone()
     assert skipped["start_ns"].iloc[0] == skipped["end_ns"].iloc[0] == round(1e9 * expected.timestamp())
+    # in jobs, PyTorch writes the rank first
+    output.write_text("[rank0]:" + warned(mutated))
+    assert taken(log, tmp_path)["reason"].astype("str").str.contains("skipped").sum() == 1
     # at the turn of the year
     at = datetime(2027, 1, 1, 12, 0, tzinfo=UTC)
     output.write_text(warned(mutated, when="1231 23:59:00.0"))
@@ -418,3 +421,8 @@ def test_planted_programs_break_and_compile_again_as_planted_and_their_fixes_do_
 
 
 CHANGING = ("the size of `scores` in dimension 1", "the attribute `self.seen`", "the global `LEVEL`")
+
+
+def test_an_unknown_graph_break_has_no_values_of_the_program(tmp_path: Path) -> None:
+    table = taken(broken("cannot trace this: secret=12345, of customer 4111222233334444 'Alice'"), tmp_path)
+    assert table["graph_break"].tolist() == ["cannot trace this: secret=..., of customer ... ..."]

@@ -298,6 +298,19 @@ def test_times_between_tokens_are_those_of_steps() -> None:
     assert parts(table, ITL) == {"time": 10, "decode": 5, "idle": 5}
 
 
+def test_a_copy_that_outlasts_the_next_step_makes_no_negative_time() -> None:
+    picture = """
+        nvtx  [d ].[d ].[d ].[d ].
+        cpu   GC...G....G....G....
+        s7    .aaa..aaa..aaa..aaa.
+        s9    ..DDDDDDDDDDDDD.....
+        """
+    profile = named(picture, DECODING)
+    served = requests({"received": 0, "last_token": 19})
+    table = request_times(Timeline(Profile({**profile.tables, "requests": served}))).frame
+    assert (table["time_ns"][table["metric"] == ITL] >= 0).all()
+
+
 def test_steps_with_prompts_only_are_a_pause_between_tokens() -> None:
     picture = """
         nvtx  [d ][q       ][d ][d ].....[p       ][d ]

@@ -292,7 +292,8 @@ def _cause_finding(row: dict[Any, Any], replay: dict[Any, Any], tables: Tables, 
     action, remedy = next(chain(of_kernel, of_place), anywhere)
     title = f"{rule.title}: {{name}}" if rule.of_kernels else rule.title
     title = rule.of_rank if rule.of_rank and row["name"] else title
-    why = _compile_reason(tables) if rule.compiles else _obstacle(row)
+    took_ns = row["time_ns"] * max(replay["of_repetitions"], 1)
+    why = _compile_reason(tables, took_ns) if rule.compiles else _obstacle(row)
     cause = why.title.format(**texts) if why.title else title.format(**texts) + why.because
     cause += f" {per}" * (share < 1 and "{each}" not in title)
     each_time = (f"It takes {format_value(row['time_ns'] / share, 'time_ns')} each time.",) if share < 1 else ()
@@ -321,6 +322,9 @@ def _cause_finding(row: dict[Any, Any], replay: dict[Any, Any], tables: Tables, 
     )
 
 
+_LEAST_OF_COMPILING: Final = 0.1
+
+
 class _Why(NamedTuple):
     """Why a cause occurs, from PyTorch's log: words for its title, a sentence, and the code that avoids it.
 
@@ -333,14 +337,17 @@ class _Why(NamedTuple):
     title: str = ""
 
 
-def _compile_reason(tables: Tables) -> _Why:
-    """Return why torch.compile compiled what took longest."""
+def _compile_reason(tables: Tables, took_ns: float) -> _Why:
+    """Return why torch.compile compiled what took longest, if that is a good part of this time.
+
+    The log has the recording of a CUDA graph alone, without what is done for it before and after.
+    """
     # what every program does once says nothing
     once = ("", GRAPH_RECORDED, KERNELS_TUNED)
     rows = tables.rows(COMPILATIONS).to_dict("records")
     again = (row for row in rows if row["reason"] not in once and not row["reason"].startswith(GRAPHS_SKIPPED))
     row = next(again, None)
-    if row is None:
+    if row is None or row["total_ns"] < _LEAST_OF_COMPILING * took_ns:
         return _Why()
     often = f"in {row['steps']:,} of {row['of_steps']:,} steps" if row["of_steps"] else f"{row['compilations']:,} times"
     took = format_value(float(row["total_ns"]), "total_ns")

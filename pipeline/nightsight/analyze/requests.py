@@ -168,7 +168,9 @@ def _between_tokens(steps: EngineSteps, gpu: _GpuStates) -> Iterator[dict[str, o
     generates = np.flatnonzero(steps.batch["decodes"].to_numpy() > 0)
     first = steps.batch["is_first"].to_numpy().cumsum()[generates]
     before, after = generates[:-1][np.diff(first) == 0], generates[1:][np.diff(first) == 0]
-    start, end = (steps.done[rows].astype("float64") for rows in (before, after))
+    # copies on another stream can outlast the next step
+    done = np.maximum.accumulate(steps.done).astype("float64")
+    start, end = done[before], done[after]
     if not len(end):
         return
     tokens = steps.batch["decodes"].to_numpy()[after]

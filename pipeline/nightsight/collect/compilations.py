@@ -61,6 +61,8 @@ _LATEST_NS: Final = 1 << 62
 _BEFORE_CAUSE: Final = "Graph Break Reason: "
 # what comes before the cause of a graph break, or instead of it
 _WORDS_AROUND: Final = re.compile(r"Graph break in user code|Graph Break Reason|Encountered graph break|Reason:\s*$")
+# in texts that are not known: long numbers, and what follows an equals sign
+_NUMBER_OR_VALUE: Final = re.compile(r"(?<==)[^\s,)]+|\d{4,}")
 _SKIPS_FUNCTION: Final = "falling back to eager"
 # patterns in the text of a graph break, what they say, and the code that avoids it. Those that wait for the GPU are
 # named in WAITING_BREAK
@@ -126,7 +128,9 @@ _SKIPS: Final = (
 )
 # W1128 11:57:58.071000 14564 torch/_inductor/cudagraph_utils.py:380] [__cudagraphs] skipping cudagraphs due to ...
 _WARNS: Final = "cudagraph_utils.py:"
-_WARNING: Final = re.compile(r"W(?P<time>\d{4} [\d:.]+) (?P<pid>\d{1,12}) .*?cudagraph_utils\.py:\d+\] (?P<text>.*)")
+_WARNING: Final = re.compile(
+    r"(?:\[rank\d{1,6}\]:)?W(?P<time>\d{4} [\d:.]+) (?P<pid>\d{1,12}) .*?cudagraph_utils\.py:\d+\] (?P<text>.*)"
+)
 _SKIPPED: Final = re.compile(r"(?:skipping|disabling) cudagraphs? (?:for \w+ )?due to ")
 _SKIP_WORDS: Final = re.compile(rf".*{_SKIPPED.pattern}|\s*Found from.*", re.DOTALL)
 _RESUMED: Final = re.compile(r"torch_dynamo_resume_in_(.+)_at_(\d+)")
@@ -359,7 +363,7 @@ def _graph_break(lines: Iterable[str]) -> tuple[str, str]:
         elif text and not cause and is_skipped and _SKIPS_FUNCTION not in text:
             cause = text
     words, fix = _known(_BREAKS, "\n".join(known))
-    words = words or without_private(_without_values(cause)) or "graph break"
+    words = words or without_private(_without_values(_NUMBER_OR_VALUE.sub("...", cause))) or "graph break"
     return f"{words}{place}{SKIPS_FUNCTION if is_skipped else ''}", fix
 
 

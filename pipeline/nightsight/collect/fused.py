@@ -57,7 +57,7 @@ _MOST: Final = 1 << 60
 _MOST_DIMENSIONS: Final = 64
 _LONGEST_CALL: Final = 1 << 16
 # names in a text
-_MOST_NAMED: Final = 50
+_MOST_NAMED: Final = 15
 
 
 def _each(names: str, operations: int) -> dict[str, int]:

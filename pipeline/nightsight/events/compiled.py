@@ -14,6 +14,8 @@ from nightsight.intervals import Spans, union, without
 from nightsight.results.program import GRAPH_RECORDED, GRAPH_RECORDED_AGAIN, GRAPHS_SKIPPED, WAITING_BREAK
 from nightsight.tables import are_named
 
+# what PyTorch does around the recording of a CUDA graph leaves no longer pauses between calls of CUDA
+_NEARBY_NS: Final = 1_000_000
 _PLACE: Final = re.compile(r" \(([^()]+:\d+)\)")
 _FUNCTION: Final = re.compile(r"([^,]+)(?:, after a graph break)? \((.+):\d+\)")
 # what Inductor calls its kernels
@@ -54,32 +56,42 @@ def _by_process(timeline: Timeline) -> pd.DataFrame:
 def compiling(timeline: Timeline) -> dict[int, Spans]:
     """Return when torch.compile compiled, tuned or recorded in each process.
 
-    The log has the recording of a CUDA graph alone. What is done for it begins after the launch before a wait for the
-    GPU, and ends with the launch of the graph: meanwhile, the state of its memory is saved, and inputs are copied.
+    The log has the recording of a CUDA graph alone. Before it, PyTorch waits for the GPU, saves the state of its memory
+    and copies inputs; afterwards, it launches the graph.
     """
     table = _by_process(timeline)
     is_again = (table["reason"] == GRAPH_RECORDED_AGAIN).to_numpy()
-    begins, ends = (timeline.call_times[side] for side in (0, 1))
-    calls, operations = timeline.profile.recorded("api_calls"), timeline.operations
-    is_wait, is_graph = (are_named(calls["name"], name) for name in ("^cudaDeviceSynchronize", "GraphLaunch"))
-    launching = np.unique(operations.call[operations.call >= 0])
     start, end = (table[name].to_numpy(dtype=np.int64).copy() for name in ("start_ns", "end_ns"))
-    for process, launches in positions(calls["process"].to_numpy()[launching]).items():
-        own = launching[launches][np.argsort(begins[launching[launches]], kind="stable")]
-        rows = np.flatnonzero(is_again & (table["process"] == process).to_numpy())
-        waits = np.flatnonzero(is_wait & (calls["process"] == process).to_numpy())
-        waits = waits[np.argsort(begins[waits], kind="stable")]
-        graphs = own[is_graph[own]]
-        wait, graph = (
-            np.append(begins[called], 0)[np.searchsorted(begins[called], start[rows]) - 1] for called in (waits, graphs)
-        )
-        # without a wait for this graph, the time before its recording is unknown
-        before = np.searchsorted(begins[own], np.where(wait > graph, wait, start[rows])) - 1
-        after = np.searchsorted(begins[own], end[rows])
-        rows, before, after = (each[(before >= 0) & (after < len(own))] for each in (rows, before, after))
-        start[rows] = np.minimum(ends[own[before]], start[rows])
-        end[rows] = begins[own[after]]
+    if is_again.any():
+        calls, operations = timeline.profile.recorded("api_calls"), timeline.operations
+        is_launch = np.zeros(len(calls), dtype=bool)
+        is_launch[operations.call[operations.call >= 0]] = True
+        is_wait = are_named(calls["name"], "^cudaDeviceSynchronize")
+        begins, ends = timeline.call_times
+        for process, of_process in positions(calls["process"].to_numpy()).items():
+            ordered = of_process[np.argsort(begins[of_process], kind="stable")]
+            launches, waits = (ordered[chosen[ordered]] for chosen in (is_launch, is_wait))
+            rows = np.flatnonzero(is_again & (table["process"] == process).to_numpy())
+            after = np.searchsorted(begins[launches], end[rows])
+            launched = np.append(begins[launches], np.iinfo(np.int64).max)[after]
+            end[rows] = np.where(launched - end[rows] < _NEARBY_NS, launched, end[rows])
+            last = np.searchsorted(begins[waits], start[rows]) - 1
+            # several waits, one soon after the other, are one
+            is_next = np.diff(np.searchsorted(begins[launches], begins[waits])) > 0
+            is_next |= begins[waits[1:]] - ends[waits[:-1]] >= _NEARBY_NS
+            group = np.append(0, np.cumsum(is_next))
+            is_own = (last >= 0) & (start[rows] - np.append(ends[waits], 0)[last] < _NEARBY_NS)
+            start[rows[is_own]] = begins[waits[np.searchsorted(group, group[last[is_own]])]]
     return _spans(table.assign(start_ns=start, end_ns=end))
+
+
+def is_sole_function(timeline: Timeline, obstacle: Obstacle) -> bool:
+    """Whether a process compiled no other function than that of an obstacle."""
+    table = _by_process(timeline)
+    functions = table["function"][table["process"] == obstacle.process].astype("str").unique()
+    return {match.groups() if (match := _FUNCTION.fullmatch(name)) else (name, "") for name in functions} == {
+        (obstacle.function, obstacle.file)
+    }
 
 
 def needed_captures(timeline: Timeline) -> dict[int, Spans]:

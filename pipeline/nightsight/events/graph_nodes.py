@@ -158,8 +158,10 @@ def _copies_of_children(recording: Profile, nodes: pd.DataFrame) -> Iterator[pd.
         is_child = (together["graph"] > graph) & together.groupby("graph")["is_copy"].transform("all")
         children = together[is_child].sort_values("node")
         recorded = together["node"][together["graph"] == graph].to_numpy() & _NODE_BITS
+        if recorded.max() >= len(recorded) + len(children):
+            continue
         free = np.setdiff1d(np.arange(recorded.max() + 1 + len(children)), recorded)
-        # otherwise it is unknown which is which
+        # otherwise it is unknown which is which, as if more ids were free
         if (free < recorded.max()).sum() in (0, len(children)):
             copies = (graph << _GRAPH_BITS) + free[: len(children)]
             yield (

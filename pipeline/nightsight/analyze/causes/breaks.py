@@ -11,7 +11,7 @@ import numpy as np
 
 from nightsight.analyze.causes.model import BEGIN, CALL
 from nightsight.analyze.causes.scene import Edit, Scene
-from nightsight.events.compiled import INDUCTOR, Obstacle, obstacles, uses_graphs
+from nightsight.events.compiled import INDUCTOR, Obstacle, is_sole_function, obstacles, uses_graphs
 from nightsight.events.timeline import positions
 from nightsight.intervals import Flags, Ints, union
 from nightsight.results.rules import Rule
@@ -47,6 +47,8 @@ def obstacles_at(scene: Scene, edit: Edit, rule: Rule) -> tuple[Obstacle, ...]:
     is_compiled = np.logical_or(*scene.around(_launches_compiled(scene)))[calling]
     if not (rule.is_wait or rule.is_graph):
         is_compiled &= scene.gap[calling] < _RESUMES_NS
+    # of several functions, it could be another one
+    known = [each for each in known if is_sole_function(scene.timeline, each)]
     return tuple(known[:_MOST]) if length[is_compiled].sum() > _MOSTLY * length.sum() else ()
 
 
@@ -66,20 +68,34 @@ def _stacks_in(scene: Scene, calling: Ints) -> dict[str, int]:
 
 
 def _in_stacks(stacks: dict[str, int], known: list[Obstacle]) -> tuple[Obstacle, ...]:
-    """Return the obstacles whose function is in most of the sampled stacks; those whose very line is, come first."""
+    """Return the obstacles whose function is in most of the sampled stacks; those whose very line is, come first.
+
+    None if no line of them is: a file has several functions named `forward`.
+    """
+    every = "\n".join(stacks)
 
     def share(pattern: str) -> float:
         return sum(count for stack, count in stacks.items() if re.search(pattern, stack)) / sum(stacks.values())
 
-    inside = [each for each in known if share(_frames_of(each)) > _MOSTLY]
-    at_line = {each: share(rf"{re.escape(each.place)}\)") if each.place else 0.0 for each in inside}
-    return tuple(sorted(inside, key=lambda each: -at_line[each])[:_MOST])
+    likely = [each for each in known if each.function in every]
+    inside = [each for each in likely if share(_frames_of(each)) > _MOSTLY]
+    at_line = {each: share(_frame_at(each)) for each in inside}
+    inside = sorted(inside, key=lambda each: -at_line[each])[:_MOST]
+    return tuple(inside) if inside and at_line[inside[0]] > 0 else ()
 
 
 def _frames_of(obstacle: Obstacle) -> str:
     """Return the pattern of frames of a compiled function, and of what Dynamo makes of it after a graph break."""
     name, file = re.escape(obstacle.function), re.escape(obstacle.file)
     return rf"(?<!\w)(?:{name}|torch_dynamo_resume_in_{name}_at_\d+) \((?:{file}:|line )"
+
+
+def _frame_at(obstacle: Obstacle) -> str:
+    """Return the pattern of frames at the line of an obstacle, and of the code after it; of all if it is unknown."""
+    if not obstacle.place:
+        return ""
+    file, _, line = obstacle.place.rpartition(":")
+    return rf"\((?:{re.escape(file)}:|line ){line}\)|torch_dynamo_resume_in_{re.escape(obstacle.function)}_at_{line} \("
 
 
 @memoize

@@ -36,7 +36,7 @@ from nightsight.analyze.experts import stretches
 from nightsight.analyze.pipelines import chains
 from nightsight.analyze.ranges.callers import OUTSIDE
 from nightsight.events.communication import are_ranks_known, called_by_rank, communication, ranks_of, ranks_represented
-from nightsight.events.compiled import compiling, obstacles, uses_graphs
+from nightsight.events.compiled import compiling, is_sole_function, obstacles, uses_graphs
 from nightsight.events.engine import engine_steps
 from nightsight.events.frameworks import JAX, framework_of
 from nightsight.events.loops import UNNAMED, loops_of
@@ -275,7 +275,11 @@ def _between_parts(scene: Scene) -> Flags:
     However short, the host code in between would not run if the function were one graph.
     """
     calls = scene.graph.calls
-    broken = [each.process for each in obstacles(scene.timeline) if not each.skips_graphs]
+    broken = [
+        each.process
+        for each in obstacles(scene.timeline)
+        if not each.skips_graphs and is_sole_function(scene.timeline, each)
+    ]
     is_part = calls.named("GraphLaunch") & np.isin(calls.process, np.intersect1d(broken, uses_graphs(scene.timeline)))
     return is_part & scene.around(is_part)[0]
 
@@ -565,7 +569,10 @@ def _loads(scene: Scene) -> tuple[Flags, Flags]:
 
 @memoize
 def _in_compiler(scene: Scene) -> tuple[Flags, Flags]:
-    """Return the calls that are mostly in the time in which torch.compile works, and those after host code that is."""
+    """Return the calls that are mostly in the time in which torch.compile works, and those after host code that is.
+
+    Another thread can compile meanwhile: not if samples of Python's stack show other code.
+    """
     calls = scene.graph.calls
     inside, after = np.zeros(len(calls), dtype=bool), np.zeros(len(calls), dtype=bool)
     for process, spans in compiling(scene.timeline).items():
@@ -573,6 +580,9 @@ def _in_compiler(scene: Scene) -> tuple[Flags, Flags]:
         before, start, end = (times[of_process] for times in (scene.gap_start, calls.start, calls.end))
         inside[of_process] = covered(spans, start, end) > _MOSTLY * (end - start)
         after[of_process] = covered(spans, before, start) > _MOSTLY * (start - before)
+    found = np.flatnonzero(after)
+    compiler_samples, samples = _samples_before(scene, found, _COMPILER)
+    after[found[(samples > 0) & (compiler_samples <= _MOSTLY * samples)]] = False
     return inside, after
 
 

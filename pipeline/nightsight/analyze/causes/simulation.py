@@ -47,11 +47,11 @@ MOST_UNEXPLAINED: Final = 0.1
 """No gain is predicted if the replay of the unchanged window is off by more than this share of the measured time."""
 # share of a step: smaller gains do not get a row, or a place in the best sequence. What rests on them is what is shown,
 # not what is found first
-# more launches between two waits are ahead of the GPU before the next one
-_LAUNCHES_PER_WAIT: Final = 20
 _LEAST_SHARE: Final = 0.005
 _LEAST_OF_SEQUENCE: Final = 0.02
 _MOST_IN_SEQUENCE: Final = 4
+# more launches between two waits are ahead of the GPU before the next one
+_LAUNCHES_PER_WAIT: Final = 20
 # share of launches without an operation, and of operations without a call or before it: more means too much is missing
 # (stored: 0.05 to 0.2). In stored captures, no operation begins less than 3.4 µs after its call does
 _MOST_MISSING: Final = 0.1
