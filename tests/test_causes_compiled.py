@@ -14,7 +14,7 @@ from nightsight.events.timeline import Timeline
 from nightsight.model.report import Finding, Profile
 from nightsight.results.program import GRAPH_RECORDED, GRAPH_RECORDED_AGAIN, GRAPHS_SKIPPED, SKIPS_FUNCTION
 from nightsight.tables import conform
-from tests.program import Body, Call, Copy, Graph, Host, Kernel, Sync, captured, repeated
+from tests.program import Body, Call, Copy, Graph, Host, Kernel, Sync, Thread, captured, repeated, within
 
 STEPS = 12
 ITEM = "`Tensor.item()` (train.py:31)"
@@ -334,3 +334,19 @@ def test_a_thread_whose_samples_show_other_code_does_not_compile() -> None:
     whole = logged(profile, row(0, int(profile.table("api_calls")["end_ns"].max()), pid_of(profile)))
     assert first(whole).rule == "compilation"
     assert first(sampled(whole, "main (train.py:80);load (train.py:9)")).rule == "host_code"
+
+
+@pytest.mark.parametrize(("reason", "ends"), [("", True), ("the size of `x` in dimension 1 changes", False)])
+def test_what_is_compiled_for_the_first_time_ends(reason: str, *, ends: bool) -> None:
+    """In eight of the first steps: new functions and shapes, or the same ones again."""
+    steps = [within("step", *((Host(5_000),) if 1 <= number < 9 else (Host(50),)), Kernel(100)) for number in range(20)]
+    profile = captured(Thread(tuple(steps)))
+    calls = profile.table("api_calls")
+    after = calls["start_ns"].to_numpy()
+    long = np.flatnonzero(np.diff(after) > 4_000_000)
+    rows = [
+        row(int(calls["end_ns"].iloc[number]), int(after[number + 1]), pid_of(profile), reason=reason)
+        for number in long
+    ]
+    gains = simulate(Timeline(logged(profile, *rows))).gains
+    assert ("compilation" in {gain.remedy.rule for gain in gains}) != ends

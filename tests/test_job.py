@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from nightsight.analyze.collectives import ANALYSES
 from nightsight.errors import UsageError
 from nightsight.events.communication import communication
+from nightsight.events.compiled import compiling
 from nightsight.events.timeline import Timeline
 from nightsight.job.facts import RankCapture, are_of_one_job, name_of_job
 from nightsight.job.merge import merge_ranks
@@ -185,6 +186,36 @@ def test_a_rank_that_computes_longer_is_named_with_what_it_costs(tells_calls: bo
     assert first.title.startswith("Rank 1 computes longer than the others")
     # 1.6 ms become the mean of 1.15 ms, of steps of 1.7 ms
     assert first.gain_pct == pytest.approx(100 * 0.45 / 1.7, rel=0.05)
+
+
+def test_each_rank_has_what_torch_compile_did_in_it() -> None:
+    """In containers, the processes of all ranks have the same pid."""
+    texts = {"reason": "", "fix": "", "graph_break": ""}
+    amounts = dict.fromkeys(("read_bytes", "written_bytes", "flop"))
+    parts = []
+    for rank, part in enumerate(world(EVEN)):
+        compiled = {"start_ns": 10 * rank, "end_ns": 10 * rank + 5, "pid": 24, "function": f"f{rank} (a.py:1)", **texts}
+        kernel = {
+            "name": f"triton_poi_fused_{rank}",
+            "operators": "add",
+            "places": "f (a.py:2)",
+            "graphs": 1,
+            **amounts,
+        }
+        tables = {
+            "compilations": conform("compilations", pd.DataFrame([compiled])),
+            "fused_kernels": conform("fused_kernels", pd.DataFrame([kernel])),
+        }
+        parts.append(replace(part, profile=part.profile.joined(Profile(tables))))
+    job = merge_ranks(parts)
+    ranks = job.table("ranks")
+    process = dict(zip(ranks["process"].tolist(), ranks["rank"].tolist(), strict=True))
+    found = job.table("compilations")
+    assert [process[number] for number in found["process"]] == [0, 1, 2]
+    assert found["function"].tolist() == [f"f{rank} (a.py:1)" for rank in range(3)]
+    spans = compiling(Timeline(job))
+    assert {process[number]: len(start) for number, (start, _) in spans.items()} == {0: 1, 1: 1, 2: 1}
+    assert len(job.table("fused_kernels")) == 3
 
 
 def test_a_part_of_a_step_does_not_tell_that_ranks_take_turns() -> None:

@@ -268,6 +268,7 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = {
     # likewise: what torch.compile compiled; start_ns: since the epoch in the file; reason: why it was compiled again;
     # fix: code that avoids that; graph_break: what torch.compile could not compile in it
     "compilations": {
+        "process": NULLABLE,
         "start_ns": INT,
         "end_ns": INT,
         "pid": INT,

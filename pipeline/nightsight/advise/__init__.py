@@ -353,7 +353,8 @@ def _compile_reason(tables: Tables, took_ns: float) -> _Why:
     took = format_value(float(row["total_ns"]), "total_ns")
     is_recorded = row["reason"] == GRAPH_RECORDED_AGAIN
     what = f"worked on `{row['name']}`" if is_recorded else f"compiled `{row['name']}` again"
-    reason = f"torch.compile {what} {often}, {took} in total: {row['reason']}."
+    total = "for the recording alone" if is_recorded else "in total"
+    reason = f"torch.compile {what} {often}, {took} {total}: {row['reason']}."
     fix = _as_sentence(row["fix"]) if row["fix"] else ""
     if is_recorded:
         return _Why("", reason, fix, "torch.compile records a CUDA graph again {where}")

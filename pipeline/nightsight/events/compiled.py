@@ -11,7 +11,13 @@ from nightsight.events.communication import pids
 from nightsight.events.timeline import Timeline, of_capture, positions
 from nightsight.events.unseen import graph_captures
 from nightsight.intervals import Spans, union, without
-from nightsight.results.program import GRAPH_RECORDED, GRAPH_RECORDED_AGAIN, GRAPHS_SKIPPED, WAITING_BREAK
+from nightsight.results.program import (
+    GRAPH_RECORDED,
+    GRAPH_RECORDED_AGAIN,
+    GRAPHS_SKIPPED,
+    KERNELS_TUNED,
+    WAITING_BREAK,
+)
 from nightsight.tables import are_named
 
 # what PyTorch does around the recording of a CUDA graph leaves no longer pauses between calls of CUDA
@@ -45,6 +51,11 @@ class Obstacle:
 def _by_process(timeline: Timeline) -> pd.DataFrame:
     """Return the compilations of the capture with the process of each; those of other processes are left out."""
     table, of_pid = timeline.profile.recorded("compilations"), pids(timeline)
+    # in a job, ranks on several machines can have the same pid
+    if table["process"].notna().any():
+        known: pd.DataFrame = table[table["process"].notna()].astype({"process": "int64"})
+        return known
+    table = table.drop(columns="process")
     processes = pd.DataFrame({"process": list(of_pid), "pid": list(of_pid.values())}, dtype="int64")
     # a profiler outside of the program's PID namespace knows it by another number
     if len(of_pid) == 1 and table["pid"].nunique() == 1:
@@ -52,9 +63,20 @@ def _by_process(timeline: Timeline) -> pd.DataFrame:
     return table.merge(processes, on="pid") if len(table) else table.assign(process=table["pid"])
 
 
-@of_capture
 def compiling(timeline: Timeline) -> dict[int, Spans]:
-    """Return when torch.compile compiled, tuned or recorded in each process.
+    """Return when torch.compile compiled, tuned or recorded in each process, with what it does around a recording."""
+    return _spans(worked(timeline))
+
+
+def compiling_again(timeline: Timeline) -> dict[int, Spans]:
+    """Return likewise when it did what it had done before: the rest happens once for each function and shape."""
+    table = worked(timeline)
+    return _spans(table[~table["reason"].isin(["", GRAPH_RECORDED, KERNELS_TUNED])])
+
+
+@of_capture
+def worked(timeline: Timeline) -> pd.DataFrame:
+    """Return the compilations of the capture with all that belongs to them.
 
     The log has the recording of a CUDA graph alone. Before it, PyTorch waits for the GPU, saves the state of its memory
     and copies inputs; afterwards, it launches the graph.
@@ -82,7 +104,7 @@ def compiling(timeline: Timeline) -> dict[int, Spans]:
             group = np.append(0, np.cumsum(is_next))
             is_own = (last >= 0) & (start[rows] - np.append(ends[waits], 0)[last] < _NEARBY_NS)
             start[rows[is_own]] = begins[waits[np.searchsorted(group, group[last[is_own]])]]
-    return _spans(table.assign(start_ns=start, end_ns=end))
+    return table.assign(start_ns=start, end_ns=end)
 
 
 def is_sole_function(timeline: Timeline, obstacle: Obstacle) -> bool:

@@ -16,7 +16,7 @@ from nightsight.job.facts import IDS, RankCapture, RankSummary
 from nightsight.job.ranks import RankedCaptures, by_rank, hosts_of
 from nightsight.job.standins import communication_of, stand_ins
 from nightsight.model.report import Environment, Finding, Job, Profile
-from nightsight.tables import ABOUT_GPUS, NULLABLE, TEXT, UNPROFILED, conform
+from nightsight.tables import ABOUT_GPUS, NULLABLE, OF_COMPILER, TEXT, UNPROFILED, conform
 from nightsight.units import format_ranks
 
 _TIMES: Final = ("start_ns", "end_ns", "time_ns", "domain_start_ns")
@@ -96,7 +96,8 @@ def _converted(ranked: RankedCaptures, place: int, tables: Mapping[str, pd.DataF
     converted, shift_ns = {}, ranked.clocks[place].shift_ns
     # a shift of 0 would copy the columns
     times = _TIMES if shift_ns else ()
-    for name, table in tables.items():
+    for name, recorded in tables.items():
+        table = _with_processes(recorded, tables) if name == "compilations" else recorded
         columns: dict[str, Any] = {column: table[column] + shift_ns for column in times if column in table}
         for column in IDS:
             if column in table:
@@ -111,11 +112,21 @@ def _converted(ranked: RankedCaptures, place: int, tables: Mapping[str, pd.DataF
     return converted
 
 
+def _with_processes(compilations: pd.DataFrame, tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """Return what torch.compile did in a capture with the processes of their pids; the only process has any pid."""
+    calls = tables.get("api_calls", pd.DataFrame({"pid": [], "process": []}))
+    processes = calls[["pid", "process"]].drop_duplicates().astype("int64")
+    if len(processes) == 1 and compilations["pid"].nunique() == 1:
+        processes = processes.assign(pid=compilations["pid"].iloc[0])
+    process = compilations["pid"].map(processes.drop_duplicates("pid").set_index("pid")["process"])
+    return compilations.assign(process=process.astype(NULLABLE))[process.notna()]
+
+
 def _concatenated(captures: Sequence[Mapping[str, pd.DataFrame]]) -> Iterator[tuple[str, pd.DataFrame]]:
     """Yield each table, concatenated over the captures that have it, with the columns that they share."""
     for name in dict.fromkeys(name for tables in captures for name in tables):
         frames = [tables[name] for tables in captures if name in tables]
-        if len(frames) == 1 or name in UNPROFILED:
+        if len(frames) == 1 or (name in UNPROFILED and name not in OF_COMPILER):
             yield name, frames[0]
             continue
         columns = [column for column in frames[0] if all(column in frame for frame in frames)]

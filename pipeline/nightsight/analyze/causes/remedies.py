@@ -6,7 +6,7 @@ stretch with this edit (nightsight.analyze.causes.simulation).
 
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -36,7 +36,14 @@ from nightsight.analyze.experts import stretches
 from nightsight.analyze.pipelines import chains
 from nightsight.analyze.ranges.callers import OUTSIDE
 from nightsight.events.communication import are_ranks_known, called_by_rank, communication, ranks_of, ranks_represented
-from nightsight.events.compiled import compiling, is_sole_function, obstacles, uses_graphs
+from nightsight.events.compiled import (
+    compiling,
+    compiling_again,
+    is_sole_function,
+    obstacles,
+    uses_graphs,
+    worked,
+)
 from nightsight.events.engine import engine_steps
 from nightsight.events.frameworks import JAX, framework_of
 from nightsight.events.loops import UNNAMED, loops_of
@@ -556,7 +563,7 @@ def _loads(scene: Scene) -> tuple[Flags, Flags]:
     is_compiling = is_loading & calls.named(pattern) & (scene.gap > _COMPILING_NS)
     after_gap = scene.in_calls[scene.gap[scene.in_calls] > _COMPILING_NS]
     is_compiling |= _compiles_by_stack(scene)
-    in_compiler, after_compiler = _in_compiler(scene)
+    in_compiler, after_compiler = _in_compiler(scene, compiling(scene.timeline))
     is_loading, is_compiling = is_loading | in_compiler, is_compiling | after_compiler
     set_up = _operators_set_up(scene.timeline)
     for thread, rows in positions(set_up["thread"].to_numpy()).items():
@@ -567,15 +574,14 @@ def _loads(scene: Scene) -> tuple[Flags, Flags]:
     return is_loading, is_compiling
 
 
-@memoize
-def _in_compiler(scene: Scene) -> tuple[Flags, Flags]:
+def _in_compiler(scene: Scene, working: Mapping[int, Spans]) -> tuple[Flags, Flags]:
     """Return the calls that are mostly in the time in which torch.compile works, and those after host code that is.
 
     Another thread can compile meanwhile: not if samples of Python's stack show other code.
     """
     calls = scene.graph.calls
     inside, after = np.zeros(len(calls), dtype=bool), np.zeros(len(calls), dtype=bool)
-    for process, spans in compiling(scene.timeline).items():
+    for process, spans in working.items():
         of_process = scene.in_calls[calls.process[scene.in_calls] == process]
         before, start, end = (times[of_process] for times in (scene.gap_start, calls.start, calls.end))
         inside[of_process] = covered(spans, start, end) > _MOSTLY * (end - start)
@@ -633,7 +639,10 @@ def _temporary_loads(scene: Scene) -> Flags:
     process does in most steps.
     """
     calls, (is_loading, is_compiling) = scene.graph.calls, _loads(scene)
-    can_end = (is_loading | is_compiling) & ~_compiles_by_stack(scene) & ~np.logical_or(*_in_compiler(scene))
+    again = np.logical_or(*_in_compiler(scene, compiling_again(scene.timeline)))
+    first = np.logical_or(*_in_compiler(scene, compiling(scene.timeline))) & ~again
+    # what torch.compile does for the first time ends, although its stacks are those of a compiler
+    can_end = (is_loading | is_compiling) & (~_compiles_by_stack(scene) | first) & ~again
     if not scene.model.steps or not can_end[scene.in_calls].any():
         return np.zeros(len(calls), dtype=bool)
     early, late, often = _steps_with_loads(scene.timeline)
@@ -716,14 +725,15 @@ def _samples_before(scene: Scene, calling: Ints, stack: str) -> tuple[Ints, Ints
 
 @of_capture
 def _steps_with_loads(timeline: Timeline) -> tuple[int, int, list[int]]:
-    """Return the steps with loads or set-up of operators in the first and the second half of the capture, of all ranks.
+    """Return the steps with loads, set-up of operators or compilations in the first and second half, of all ranks.
 
     A stretch may have too few. Third: the processes that load in most steps of the second half. With fewer than
     _FEWEST_TO_FADE steps, there are none of these, and no steps.
     """
     table = timeline.profile.recorded("api_calls")
     calls = table[are_named(table["name"], _LOADS_IN_STEPS)]
-    loads = pd.concat([part[["process", "start_ns"]] for part in (calls, _operators_set_up(timeline))])
+    parts = (calls, _operators_set_up(timeline), worked(timeline))
+    loads = pd.concat([part[["process", "start_ns"]] for part in parts])
     early, late, often = 0, 0, []
     for loop in loops_of(timeline.profile):
         starts = loop.starts[loop.slow :]
