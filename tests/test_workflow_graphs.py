@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from nightsight.analyze.ranges.owners import operation_owners, range_time
 from nightsight.cli import main
 from nightsight.errors import CaptureError, PipelineError, UsageError
-from nightsight.events.graph_nodes import joined_origins, node_origins
+from nightsight.events.graph_nodes import joined_origins, node_origins, replayed_nodes, unknown_nodes
 from nightsight.events.ranges import nested_ranges
 from nightsight.events.timeline import Timeline
 from nightsight.model.report import Profile
+from nightsight.read.nsys.tables import read_nsys
 from nightsight.tables import conform
 from nightsight.workflows.graphs import with_graphs
 from tests.graph_recording import ACTIONS, COPY_OF, PROCESS, Recording, graphed
@@ -251,6 +252,18 @@ def test_the_command_joins_two_exports(real: tuple[Path, Path], tmp_path: Path) 
     done = CliRunner().invoke(main, ["report", str(run), "--graphs", str(start), "-o", str(output), "-q"])
     assert done.exit_code == 0, done.output
     assert output.stat().st_size
+
+
+def test_nodes_that_were_made_before_the_recording_are_not_damaged(real: tuple[Path, Path]) -> None:
+    """nsys lists them with negative times (H200, nsys 2025.3)."""
+    _, start = real
+    with sqlite3.connect(start) as database:
+        database.execute('UPDATE CUDA_GRAPH_NODE_EVENTS SET start = start - 100000000000, "end" = "end" - 100000000000')
+    database.close()
+    profile = read_nsys(start)
+    assert not len(profile.table("graph_nodes"))
+    assert not [found for found in profile.findings if "CUDA_GRAPH_NODE_EVENTS" in found.title]
+    assert len(unknown_nodes(profile)) == len(replayed_nodes(profile)) > 0
 
 
 @pytest.mark.parametrize(
