@@ -56,7 +56,7 @@ _LOADS, _STORES = "load", r"store|atomic_\w+"
 _MOST: Final = 1 << 60
 _MOST_DIMENSIONS: Final = 64
 _LONGEST_CALL: Final = 1 << 16
-# names in a text
+# names in a text: a page shows fewer, and the file next to a capture has to stay small
 _MOST_NAMED: Final = 15
 
 

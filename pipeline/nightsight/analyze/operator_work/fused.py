@@ -85,8 +85,8 @@ def _number(line: str) -> int:
 
 def _listed(names: list[str]) -> str:
     """Return names as text, without those after the first dozen."""
-    more = [f"and {len(names) - _MOST_NAMED:,} more"] if len(names) > _MOST_NAMED else []
-    return ", ".join([*names[:_MOST_NAMED], *more])
+    # how many more is unknown: the file next to a capture has few names of each kernel
+    return ", ".join([*names[:_MOST_NAMED], *["and more"] * (len(names) > _MOST_NAMED)])
 
 
 def _notes(kernels: Frame, is_known: "pd.Series[bool]") -> Iterable[str]:
