@@ -288,7 +288,10 @@ def test_advice_on_compilation_says_why_torch_compile_compiled_again() -> None:
     ]
     compiled = result(COMPILATIONS.name, pd.DataFrame([{**common, **each} for each in (*first, again)]))
     (found,) = advise([what_if(row), replayed(), compiled])
-    assert "torch.compile worked on `scale (train.py:3)` in 3 of 14 steps, 6.000 ms in total: its CUDA" in found.detail
+    assert (
+        "torch.compile worked on `scale (train.py:3)` in 3 of 14 steps, 6.000 ms for the recording alone: its CUDA"
+        in found.detail
+    )
 
 
 def test_tables_that_a_report_lacks_read_as_empty() -> None:

@@ -287,7 +287,8 @@ def _cause_finding(row: dict[Any, Any], replay: dict[Any, Any], tables: Tables, 
     places = {**rule.in_places, **(rule.in_engine if step.is_of_engine else {})}
     anywhere = places.pop("", (action, remedy))
     of_place = (texts for part in parts for name, texts in places.items() if name in part)
-    kernels = tuple(filter(None, str(row.get("kernels", "")).split("\n")))
+    names = row.get("kernels", "")
+    kernels = tuple(filter(None, names.split("\n"))) if isinstance(names, str) else ()
     of_kernel = (texts for name, texts in rule.of_kernel.items() if name in "".join(kernels[:1]))
     action, remedy = next(chain(of_kernel, of_place), anywhere)
     title = f"{rule.title}: {{name}}" if rule.of_kernels else rule.title

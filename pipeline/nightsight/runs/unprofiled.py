@@ -25,6 +25,8 @@ _DAMAGED: Final = (OSError, ValueError, KeyError, TypeError, AttributeError, Rec
 def to_text(tables: Mapping[str, pd.DataFrame]) -> str:
     """Return the content of the file."""
     recorded = {name: tables[name].astype(object) for name in UNPROFILED if len(tables.get(name, ()))}
+    # only a job knows processes
+    recorded = {name: table.drop(columns="process", errors="ignore") for name, table in recorded.items()}
     rows = {name: table.where(table.notna(), None).to_dict("records") for name, table in recorded.items()}
     return json.dumps({"unprofiled": _FORMAT, **rows}, indent=1, ensure_ascii=False) + "\n"
 
