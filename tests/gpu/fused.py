@@ -7,20 +7,15 @@ the kernels with the most time with their bandwidth. Exit status 1 if less than 
 captures and reports.
 """
 
-import argparse
-import os
-import subprocess
 import sys
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Final
 
 import pandas as pd
 
-from nightsight.model.report import Report
 from nightsight.results.gpu import CUDA_GPU_KERN_SUM, FUSED_KERNELS
+from tests.gpu.forms import judge_forms, profiled
 
-ROOT: Final = Path(__file__).parents[2]
 # name: the collector, and the mode of torch.compile; what is compiled by the first is in the cache later
 FORMS: Final = {
     "compiled": ("nsys", "default"),
@@ -78,21 +73,14 @@ torch.cuda.synchronize()
 """
 
 
-def main() -> int:
-    """Profile all forms, and judge each."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("forms", nargs="*", metavar="FORM", help=f"only these: {', '.join(FORMS)}")
-    parser.add_argument("--keep", type=Path, metavar="FOLDER")
-    options = parser.parse_args()
-    with TemporaryDirectory() as temporary:
-        folder = options.keep or Path(temporary)
-        folder.mkdir(parents=True, exist_ok=True)
-        return sum(not is_right(form, folder) for form in options.forms or FORMS)
-
-
 def is_right(form: str, folder: Path) -> bool:
     """Profile a form, and say how much of its fused kernels is described."""
-    report = profiled(form, folder)
+    collector, mode = FORMS[form]
+    # nodes of CUDA graphs one by one
+    more = ["--nsys-arg=--cuda-graph-trace=node"] if collector == "nsys" else []
+    options = ["--collector", collector, *more, "--keep-env", "TORCHINDUCTOR_CACHE_DIR"]
+    cache = {"TORCHINDUCTOR_CACHE_DIR": str(folder / "cache")}
+    report = profiled(PROGRAM, form, folder, options, (mode, "30"), cache)
     if report is None:
         return False
     kernels, fused = report.rows(CUDA_GPU_KERN_SUM), report.rows(FUSED_KERNELS)
@@ -115,24 +103,5 @@ def is_right(form: str, folder: Path) -> bool:
     return is_fine
 
 
-def profiled(form: str, folder: Path) -> Report | None:
-    """Run a form under its collector; None if that failed, and then say why."""
-    collector, mode = FORMS[form]
-    script = folder / f"{form}.py"
-    script.write_text(PROGRAM)
-    # nodes of CUDA graphs one by one
-    more = ["--nsys-arg=--cuda-graph-trace=node"] if collector == "nsys" else []
-    command = [sys.executable, str(ROOT / "pipeline"), "profile", "--python", sys.executable, "--no-ncu"]
-    command += ["--no-time-steps", "--collector", collector, *more, "--keep-env", "TORCHINDUCTOR_CACHE_DIR"]
-    command += ["--reports", str(folder), str(script), "--", mode, "30"]
-    environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(folder / "cache")}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-    path = folder / form / "latest" / "report.json"
-    if done.returncode or not path.is_file():
-        print(f"{form}: status {done.returncode}: {done.stderr[-1500:]}", flush=True)
-        return None
-    return Report.from_json(path.read_bytes())
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(judge_forms(__doc__, FORMS, is_right))

@@ -7,12 +7,9 @@ time that has a layer, and the kernel time per layer and step against that witho
 differs by more than 3 %, or less than 95 % of the time has a layer. `--keep FOLDER` keeps captures and reports.
 """
 
-import argparse
-import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Final
 
 import numpy as np
@@ -20,8 +17,8 @@ import pandas as pd
 
 from nightsight.model.report import Report
 from nightsight.results.ranges import NVTX_RANGES
+from tests.gpu.forms import judge_forms, profiled
 
-ROOT: Final = Path(__file__).parents[2]
 FORMS: Final = ("one_graph", "graph_per_layer", "nested", "updated")
 STEPS: Final = 60
 _LAYER: Final = r" layers\.(\d+)$"
@@ -130,35 +127,6 @@ with torch.inference_mode():
 """
 
 
-def main() -> int:
-    """Profile all forms and compare them."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("forms", nargs="*", metavar="FORM", help=f"only these: {', '.join(FORMS)}")
-    parser.add_argument("--keep", type=Path, metavar="FOLDER")
-    options = parser.parse_args()
-    with TemporaryDirectory() as temporary:
-        folder = options.keep or Path(temporary)
-        folder.mkdir(parents=True, exist_ok=True)
-        return sum(not is_right(form, folder) for form in options.forms or FORMS)
-
-
-def profiled(form: str, folder: Path) -> Report | None:
-    """Run a form under nsys; None if that failed, and then say why."""
-    script = folder / f"{form}.py"
-    script.write_text(PROGRAM)
-    words = (
-        "--no-ncu --no-time-steps --collector nsys --names modules --window whole --nsys-arg=--cuda-graph-trace=node"
-    )
-    command = [sys.executable, str(ROOT / "pipeline"), "profile", "--python", sys.executable, *words.split()]
-    command += ["--reports", str(folder), str(script), "--", form, str(STEPS)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    path = folder / form / "latest" / "report.json"
-    if done.returncode or not path.is_file():
-        print(f"{form}: status {done.returncode}: {done.stderr[-1500:]}")
-        return None
-    return Report.from_json(path.read_bytes())
-
-
 def layers_of(report: Report, part: str) -> "pd.Series[float]":
     """Return the kernel time of each layer per step, in ns, by its number."""
     rows = report.rows(NVTX_RANGES)
@@ -169,7 +137,8 @@ def layers_of(report: Report, part: str) -> "pd.Series[float]":
 
 def is_right(form: str, folder: Path) -> bool:
     """Compare a form with the same steps without a graph, and say what differs."""
-    report = profiled(form, folder)
+    options = "--collector nsys --names modules --window whole --nsys-arg=--cuda-graph-trace=node"
+    report = profiled(PROGRAM, form, folder, options.split(), (form, str(STEPS)))
     if report is None:
         return False
     eager, layers = layers_of(report, "eager"), layers_of(report, "step")
@@ -185,4 +154,4 @@ def is_right(form: str, folder: Path) -> bool:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(judge_forms(__doc__, FORMS, is_right))

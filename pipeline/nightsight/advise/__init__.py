@@ -68,6 +68,8 @@ _MOST_CAUSES: Final = 8
 _MOST_EVIDENCE: Final = 3
 # kernels of a finding whose operators are named
 _MOST_FUSED: Final = 2
+# a reason that accounts for a smaller share of the time of a finding is not why it takes long
+_LEAST_OF_COMPILING: Final = 0.1
 _WHAT_IF_COLUMNS: Final = tuple(column.name for column in WHAT_IF.columns if not column.is_optional)
 # explains the order if its gain is larger than that of the first cause
 _GRAPH_LATER: Final = "then use a CUDA graph, which cannot contain syncs"
@@ -321,9 +323,6 @@ def _cause_finding(row: dict[Any, Any], replay: dict[Any, Any], tables: Tables, 
         action=action,
         kernels=kernels,
     )
-
-
-_LEAST_OF_COMPILING: Final = 0.1
 
 
 class _Why(NamedTuple):

@@ -24,9 +24,8 @@ from nightsight.tables import are_named
 _NEARBY_NS: Final = 1_000_000
 _PLACE: Final = re.compile(r" \(([^()]+:\d+)\)")
 _FUNCTION: Final = re.compile(r"([^,]+)(?:, after a graph break)? \((.+):\d+\)")
-# what Inductor calls its kernels
 INDUCTOR: Final = r"^triton_(?:poi|red|per|tem|for|mm|spl)_"
-"""The names of kernels that torch.compile generated."""
+"""The names that Inductor gives its kernels."""
 
 
 @dataclass(frozen=True)

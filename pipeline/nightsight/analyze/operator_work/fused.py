@@ -4,7 +4,6 @@ A name can be that of several kernels: each compiled graph counts its kernels fr
 that such a kernel gets the operators and lines of all of them, and its work is unknown unless it is equal in all.
 """
 
-import re
 from collections.abc import Iterable
 from typing import Final
 
@@ -13,12 +12,12 @@ import pandas as pd
 
 from nightsight.analyze.analysis import Analysis, Table
 from nightsight.analyze.copies import gpu_peaks
+from nightsight.events.compiled import INDUCTOR
 from nightsight.events.timeline import Timeline, of_window
 from nightsight.results.gpu import FUSED_KERNELS
 from nightsight.tables import Frame, time_summary
 from nightsight.units import format_value
 
-_WRITTEN: Final = re.compile(r"triton_[a-z]{2,4}_fused_")
 _MOST_NAMED: Final = 12
 _LEAST_PCT: Final = 1.0
 
@@ -90,7 +89,7 @@ def _listed(names: list[str]) -> str:
 
 
 def _notes(kernels: Frame, is_known: "pd.Series[bool]") -> Iterable[str]:
-    unknown = kernels["name"].str.match(_WRITTEN) & ~is_known
+    unknown = kernels["name"].str.match(INDUCTOR) & ~is_known
     share = 100.0 * kernels.loc[unknown, "total_ns"].sum() / max(kernels["total_ns"].sum(), 1)
     if share >= _LEAST_PCT:
         yield (
