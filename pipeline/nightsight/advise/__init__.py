@@ -306,21 +306,20 @@ def _cause_finding(row: dict[Any, Any], replay: dict[Any, Any], tables: Tables, 
         f"{cause}: {gain_of_step} can be saved" if rule.saves else f"{cause}: {gain_of_step}",
         " ".join(
             (
-                rule.detail,
-                *filter(None, (why.detail,)),
+                *filter(None, ("" if why.title else rule.detail, why.detail)),
                 *each_time,
                 *waiting,
                 predicted,
                 *_next_fixes(row, others, step),
             )
         ),
-        " ".join(filter(None, (why.fix or _FIND_WAIT * bool(waits), remedy))),
+        " ".join(filter(None, (why.fix or _FIND_WAIT * bool(waits), "" if why.title and why.fix else remedy))),
         tuple(_evidence(rule, row, replay, tables))[:_MOST_EVIDENCE],
         gain_ns=round(gain * max(replay["of_repetitions"], 1)),
         gain_pct=float(row["gain_pct"]),
         source=WHAT_IF.name,
         cause=cause,
-        action=action,
+        action=why.action or action,
         kernels=kernels,
     )
 
@@ -328,13 +327,15 @@ def _cause_finding(row: dict[Any, Any], replay: dict[Any, Any], tables: Tables, 
 class _Why(NamedTuple):
     """Why a cause occurs, from PyTorch's log: words for its title, a sentence, and the code that avoids it.
 
-    because: continues the title of the rule; title: replaces it.
+    because: continues the title of the rule; title: replaces it, and then `action`, the sentence and the code replace
+    those of the rule, too.
     """
 
     because: str = ""
     detail: str = ""
     fix: str = ""
     title: str = ""
+    action: str = ""
 
 
 def _compile_reason(tables: Tables, took_ns: float) -> _Why:
@@ -357,7 +358,8 @@ def _compile_reason(tables: Tables, took_ns: float) -> _Why:
     reason = f"torch.compile {what} {often}, {took} {total}: {row['reason']}."
     fix = _as_sentence(row["fix"]) if row["fix"] else ""
     if is_recorded:
-        return _Why("", reason, fix, "torch.compile records a CUDA graph again {where}")
+        title = "torch.compile records a CUDA graph again {where}"
+        return _Why(detail=reason, fix=fix, title=title, action="keep inputs at the same addresses")
     return _Why(f", because {row['reason']}", reason, fix)
 
 
