@@ -318,6 +318,11 @@ def test_a_pause_hides_no_step_of_an_optimizer(between: list[int], kept: list[bo
     assert ends_a_step(end - 10, end).tolist() == [*kept, True]
 
 
+def test_a_checkpoint_after_each_fifth_step_hides_no_step() -> None:
+    end = np.cumsum([10, *([190] * 4 + [9500]) * 6])
+    assert ends_a_step(end - 10, end).all()
+
+
 def test_an_optimizer_that_wraps_another_is_one_step() -> None:
     step = ".[m    ].[o    ]..\n"
     inner = "..........[o].....\n"

@@ -294,7 +294,9 @@ def ends_a_step(start: Ints, end: Ints) -> Flags:
     between = start[1:] - end[:-1]
     # not only the mean: it is large after a pause, such as a validation, which would hide every step
     usual = min(between.mean(), np.quantile(between, _SHARE_CLOSE, method="lower")) if len(between) else 0
-    return np.append(between >= _LEAST_BETWEEN * usual, True)
+    # if every fifth step is followed by a checkpoint, the others are close to each other, too, but not that close
+    closest = min(_LEAST_BETWEEN * usual, _MOST_BETWEEN * np.median(end - start))
+    return np.append(between >= closest, True)
 
 
 def timed_step(table: pd.DataFrame, family: str) -> tuple[str, float]:
@@ -324,6 +326,9 @@ ENDS_WITH: Final = "step (ends with {})"
 """The family of a loop that was found in steps of an optimizer; workloads/timed/sitecustomize.py has the same."""
 # share of the usual time between optimizer steps: closer ones belong to one step of the program
 _LEAST_BETWEEN: Final = 0.1
+# no forward and backward pass fits between close ones: in `saved_often` of tests/real, these take 19 times as long as
+# the step of the optimizer
+_MOST_BETWEEN: Final = 3.0
 # covers up to five optimizers in a step, and pauses as rare as one in ten steps
 _SHARE_CLOSE: Final = 0.9
 
