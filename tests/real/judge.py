@@ -38,8 +38,8 @@ class RealVerdict:
         return form if form in self.times else ""
 
     @property
-    def promised_ms(self) -> float | None:
-        """The step that the report promises with the first fix.
+    def predicted_ms(self) -> float | None:
+        """The step that the report predicts with the first fix.
 
         If what repeats in the report is not a step of the program, the gain applies to the measured step.
         """
@@ -51,8 +51,8 @@ class RealVerdict:
 
     @property
     def factor(self) -> float | None:
-        """The promised step divided by the measured one."""
-        return self.promised_ms / self.times[self.form] if self.form and self.promised_ms is not None else None
+        """The predicted step divided by the measured one."""
+        return self.predicted_ms / self.times[self.form] if self.form and self.predicted_ms is not None else None
 
 
 # host code of programs that were captured at the same time took up to 1.8 times as long
@@ -79,7 +79,7 @@ def table(verdicts: Sequence[RealVerdict]) -> str:
         "step ms",
         "step ms in the report",
         "first finding",
-        "promised ms",
+        "predicted ms",
         "fixed ms",
         "factor",
     )
@@ -90,7 +90,7 @@ def table(verdicts: Sequence[RealVerdict]) -> str:
         found = f"{rule}{gain and f', {gain}'}{'' if each.is_right else ' (another cause)'}"
         fixed = f"`{each.form}`: {short(each.times[each.form])}" if each.form else ""
         cells = (f"`{each.case.name}`", each.case.half, short(each.times.get("base")), short(each.step_ms))
-        more = (found, short(each.promised_ms), fixed, number(each.factor, 2))
+        more = (found, short(each.predicted_ms), fixed, number(each.factor, 2))
         lines.append(f"| {' | '.join((*cells, *more))} |")
     lines.append("")
     for half in sorted({each.case.half for each in verdicts}):
@@ -98,7 +98,7 @@ def table(verdicts: Sequence[RealVerdict]) -> str:
         factors = [each.factor for each in of_half if each.factor is not None and each.is_right]
         near = sum(1 / 1.5 <= factor <= 1.5 for factor in factors)
         right = sum(each.is_right for each in of_half)
-        lines.append(f"- {half}: {right} of {len(of_half)} right, {near} of {len(factors)} promised steps within 1.5.")
+        lines.append(f"- {half}: {right} of {len(of_half)} right, {near} of {len(factors)} predicted steps within 1.5.")
     return "\n".join(lines)
 
 
