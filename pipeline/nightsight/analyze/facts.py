@@ -123,12 +123,16 @@ def _submitting_calls(timeline: Timeline) -> pd.DataFrame:
         return _empty_calls()
     is_copy, launch = are_named(calls["name"], _COPYING), timeline.call_launch
     submits = (is_copy | are_named(calls["name"], _LAUNCHING)) & (launch >= 0)
-    # isin by sorting: numpy's own hashes, which is ten times slower on ids; operations at unknown times were not lost
-    keys = np.append(
-        distinct(np.append(timeline.operations.launch, _untimed_launches(timeline))), np.iinfo(np.int64).max
-    )
-    has_work: Flags = np.zeros(len(calls), dtype=bool)
-    has_work[submits] = keys[find_keys(keys, launch[submits])] == launch[submits]
+    # the last entry is for operations without a call
+    has_work: Flags = np.zeros(len(calls) + 1, dtype=bool)
+    has_work[timeline.operations.call] = True
+    has_work = has_work[:-1] & submits
+    # few others have the id of such a call, or operations at unknown times, which were not lost
+    others = np.flatnonzero(submits & ~has_work)
+    if len(others):
+        keys = distinct(np.append(timeline.operations.launch, _untimed_launches(timeline)))
+        place = np.minimum(find_keys(keys, launch[others]), len(keys) - 1)
+        has_work[others] = keys[place] == launch[others] if len(keys) else False
     if has_work[submits].all():
         return _empty_calls()
     if are_named(calls["name"], _BEGIN).any():

@@ -22,13 +22,13 @@ from nightsight.events.kernel_labels import family_of
 from nightsight.events.names import GRAPH
 from nightsight.events.operators import launching_operators, nested_operators, operator_modules
 from nightsight.events.ranges import recorded_ranges, repetitions, without_numbers
-from nightsight.events.timeline import Timeline, by_device, positions
+from nightsight.events.timeline import Timeline, by_device
 from nightsight.events.unseen import pauses
 from nightsight.intervals import Codes, Flags, Floats, Ints, Spans, clipped_union, cut, gaps, shared, shares, without
 from nightsight.results.categories import BUSY, DEPENDENCY, HOST, IDLE, LAUNCH, UNSEEN, group_of
 from nightsight.results.steps import OPERATORS, OTHER_PARTS, STEP_PARTS
 from nightsight.system.parallel import memoize
-from nightsight.tables import NULLABLE, aggregate
+from nightsight.tables import NULLABLE, aggregate, positions
 
 _CATEGORIES: Final = (*BUSY, OPERATORS, *IDLE)
 _SEPARATOR: Final = " / "

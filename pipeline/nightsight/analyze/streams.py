@@ -6,10 +6,10 @@ import numpy as np
 import pandas as pd
 
 from nightsight.analyze.analysis import Analysis, Table
-from nightsight.events.timeline import Timeline, names_of, operation_column, positions
+from nightsight.events.timeline import Timeline, names_of, operation_column
 from nightsight.intervals import Floats, Ints, Spans, clipped_union, covered, depth, length
 from nightsight.results.gpu import STREAMS
-from nightsight.tables import nullable_integers
+from nightsight.tables import nullable_integers, positions
 
 # each context of each process numbers its streams
 _KEYS: Final = ["device", "process", "context", "stream"]

@@ -15,7 +15,7 @@ from nightsight.events.window import GPU_WORK, RECORDED, Window, chosen_window
 from nightsight.intervals import Flags, Ints, Spans, clipped_union
 from nightsight.model.report import Profile
 from nightsight.system.parallel import memoize
-from nightsight.tables import categorical, compact
+from nightsight.tables import categorical, compact, positions
 
 
 @dataclass(frozen=True)
@@ -211,21 +211,6 @@ def names_of(timeline: Timeline, position: Ints) -> "pd.Categorical[Any]":
     copied_codes = copies.codes.to_numpy(dtype=np.int64) + len(kernels.categories)
     codes = np.concatenate([kernels.codes, copied_codes, graphs, [len(values) - 1]])
     return categorical(values, codes[position])
-
-
-def positions(values: Ints) -> dict[int, Ints]:
-    """Return the positions of each value, in ascending order of values: one pass over the array instead of one each."""
-    # one GPU, one process, one thread: often there is only one value
-    if len(values) and (values == values[0]).all():
-        return {int(values[0]): np.arange(len(values))}
-    codes, distinct_values = pd.factorize(values, sort=True)
-    # numpy sorts short numbers by counting
-    order = np.argsort(codes.astype(np.int16) if len(distinct_values) < 1 << 15 else codes, kind="stable")
-    ends = np.cumsum(np.bincount(codes, minlength=len(distinct_values)))
-    return {
-        value: order[end - count : end]
-        for value, end, count in zip(distinct_values.tolist(), ends, np.diff(ends, prepend=0), strict=True)
-    }
 
 
 @of_capture

@@ -24,12 +24,12 @@ from nightsight.analyze.split import causing_calls
 from nightsight.events.communication import communicating, communication
 from nightsight.events.meetings import meetings
 from nightsight.events.names import api_names
-from nightsight.events.timeline import Timeline, of_capture, operation_column, positions
+from nightsight.events.timeline import Timeline, of_capture, operation_column
 from nightsight.events.unseen import unseen
 from nightsight.intervals import Flags, Ints, covered
 from nightsight.results.categories import ALLOCATION, BLOCKING_COPY, IDLE, SYNC
 from nightsight.system.parallel import memoize
-from nightsight.tables import are_named, renamed
+from nightsight.tables import are_named, positions, renamed
 
 # The latencies below are medians of the planted programs (tests/data/planted: an H200, nsys 2025.3). They apply only
 # where a capture has too few samples. `stored: a to b`: with a and with b, the first findings of the stored captures
