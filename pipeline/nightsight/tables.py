@@ -377,6 +377,7 @@ _DEFAULTS: Final[Mapping[str, Any]] = {
 
 _MANY: Final = 100_000
 _LARGEST: Final = 1 << 62
+_FEW: Final = 8
 # tables of work on GPUs
 _OF_GPU: Final = ("kernels", "memory_ops", "graph_launches", "profiled_launches")
 
@@ -657,6 +658,9 @@ def positions(values: Ints) -> dict[int, Ints]:
     # one GPU, one process, one thread: often there is only one value
     if len(values) and (values == values[0]).all():
         return {int(values[0]): np.arange(len(values))}
+    several: list[int] = np.sort(pd.unique(values)).tolist()
+    if len(several) <= _FEW:
+        return {value: np.flatnonzero(values == value) for value in several}
     codes, distinct_values = pd.factorize(values, sort=True)
     # numpy sorts short numbers by counting
     order = np.argsort(codes.astype(np.int16) if len(distinct_values) < 1 << 15 else codes, kind="stable")

@@ -14,9 +14,8 @@ import pandas as pd
 
 from nightsight.analyze.analysis import Analysis, Table
 from nightsight.events.categories import Activity, Categories, call_causes, operation_categories
-from nightsight.events.names import api_names
 from nightsight.events.steps import device_steps
-from nightsight.events.timeline import Timeline, busy_spans, by_device, of_capture, operation_column
+from nightsight.events.timeline import Timeline, busy_spans, by_device, function_names, of_capture, operation_column
 from nightsight.events.unseen import graph_captures, unseen
 from nightsight.events.window import START_UP
 from nightsight.intervals import (
@@ -38,7 +37,7 @@ from nightsight.model.report import Profile
 from nightsight.results.categories import BUSY, CAPTURE, DEPENDENCY, IDLE, LAUNCH, UNKNOWN, UNSEEN, group_of
 from nightsight.results.gpu_time import TIME_SPLIT
 from nightsight.system.parallel import memoize
-from nightsight.tables import NULLABLE, compact, positions, renamed
+from nightsight.tables import NULLABLE, compact, positions
 from nightsight.units import format_value
 
 # on an idle H200 a kernel starts 2 to 4 µs after its call; slow hosts need a few times as long
@@ -345,7 +344,7 @@ def busy_categories(timeline: Timeline) -> Ints:
 def causing_calls(timeline: Timeline) -> CauseCalls:
     """Return all CUDA calls with the idle category they cause; none if the API was not traced."""
     table = timeline.profile.recorded("api_calls")
-    names = renamed(table["name"], api_names)
+    names = function_names(timeline)
     cause = call_causes(timeline.profile)
     start, end, process, thread = (table[column].to_numpy() for column in ("start_ns", "end_ns", "process", "thread"))
     rows: dict[tuple[int, int], Ints] = {}

@@ -10,12 +10,12 @@ import numpy as np
 import pandas as pd
 
 from nightsight.events.launches import GPU_TABLES, launch_keys, launching_calls
-from nightsight.events.names import GRAPH, operation_names
+from nightsight.events.names import GRAPH, api_names, operation_names
 from nightsight.events.window import GPU_WORK, RECORDED, Window, chosen_window
 from nightsight.intervals import Flags, Ints, Spans, clipped_union
 from nightsight.model.report import Profile
 from nightsight.system.parallel import memoize
-from nightsight.tables import categorical, compact, positions
+from nightsight.tables import categorical, compact, positions, renamed
 
 
 @dataclass(frozen=True)
@@ -181,6 +181,12 @@ class Timeline:
     def call_launch(self) -> Ints:
         """The launch key of every row of api_calls, comparable to `launch` in Operations; -1 if unknown."""
         return launch_keys(self.profile)[1]
+
+
+@of_capture
+def function_names(timeline: Timeline) -> "pd.Categorical[Any]":
+    """Return the function of every row of api_calls, without its version."""
+    return renamed(timeline.profile.recorded("api_calls")["name"], api_names)
 
 
 Pieces = tuple[tuple[int, Timeline], ...]

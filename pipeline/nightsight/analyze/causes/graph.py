@@ -23,13 +23,12 @@ from nightsight.analyze.copies import waiting_calls
 from nightsight.analyze.split import causing_calls
 from nightsight.events.communication import communicating, communication
 from nightsight.events.meetings import meetings
-from nightsight.events.names import api_names
-from nightsight.events.timeline import Timeline, of_capture, operation_column
+from nightsight.events.timeline import Timeline, function_names, of_capture, operation_column
 from nightsight.events.unseen import unseen
 from nightsight.intervals import Flags, Ints, covered
 from nightsight.results.categories import ALLOCATION, BLOCKING_COPY, IDLE, SYNC
 from nightsight.system.parallel import memoize
-from nightsight.tables import are_named, positions, renamed
+from nightsight.tables import are_named, positions
 
 # The latencies below are medians of the planted programs (tests/data/planted: an H200, nsys 2025.3). They apply only
 # where a capture has too few samples. `stored: a to b`: with a and with b, the first findings of the stored captures
@@ -666,7 +665,7 @@ def _event_calls(timeline: Timeline) -> tuple[pd.DataFrame, pd.DataFrame]:
     The start is `waits_at` and `recorded_at`, in ns.
     """
     table = timeline.profile.recorded("api_calls")
-    names = renamed(table["name"], api_names)
+    names = function_names(timeline)
     waiting, recording = (
         table.loc[
             np.asarray(names.categories.str.contains(function), dtype=bool)[names.codes],
