@@ -160,9 +160,12 @@ def _packer(source: _Content) -> Callable[[int], bytes | None]:
         return _scene(source, activities, source.curves(most_points), (most_rows, economy))
 
     first = [scene_of(0)]
-    if first[0] and first[0].sample.exact_size <= _SURELY_FITS:
-        # computed now, and kept
-        _ = first[0].exact
+    if first[0]:
+        # what is surely needed is computed now, and kept
+        if first[0].sample.exact_size <= _SURELY_FITS:
+            _ = first[0].exact
+        elif first[0].sample.exact_size > MOST_BYTES:
+            _ = first[0].sums
 
     def pack(most_bytes: int) -> bytes | None:
         for number in range(len(_ECONOMIES)):
