@@ -276,17 +276,13 @@ def _activity(timeline: Timeline, device: int, bounds: tuple[int, int]) -> Activ
         rows = of_device[kind[of_device] == position]
         spans = clipped_union(operations.start[rows], operations.end[rows], bounds)
         visible, unassigned = separate(unassigned, spans)
-        pieces.append((visible[0], position))
+        pieces.append((visible[0], np.full(len(visible[0]), position, dtype=np.int8)))
     # the causes in the window are known
     window = (np.array([timeline.window.start_ns]), np.array([timeline.window.end_ns]))
-    for waits in (
-        window_waits(timeline, device=device),
-        find_waits(timeline, device=device, idle=without(unassigned, window)),
-    ):
-        pieces += [(waits.start[waits.cause == cause], len(BUSY) + cause) for cause in range(len(IDLE))]
-    start = np.concatenate([starts for starts, _ in pieces])
-    positions_of, counts = [position for _, position in pieces], [len(starts) for starts, _ in pieces]
-    category = np.repeat(np.array(positions_of, dtype=np.int8), counts)
+    outside = find_waits(timeline, device=device, idle=without(unassigned, window))
+    both = (window_waits(timeline, device=device), outside)
+    pieces += [(waits.start, np.int8(len(BUSY)) + waits.cause) for waits in both]
+    start, category = map(np.concatenate, zip(*pieces, strict=True))
     del pieces
     order = np.argsort(start, kind="stable")
     start, category = start[order], category[order]

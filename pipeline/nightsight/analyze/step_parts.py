@@ -382,7 +382,7 @@ def _sum_by_part(pieces: _Pieces, names: int) -> pd.DataFrame:
     for count, number in ((len(_CATEGORIES), pieces.category), (names, pieces.name)):
         key *= count
         key += number
-    part, keys = pd.factorize(key)
+    part, keys = _numbered(key)
     del key
     place_and_category, name = np.divmod(keys, names)
     place, category = np.divmod(place_and_category, len(_CATEGORIES))
@@ -399,6 +399,18 @@ def _sum_by_part(pieces: _Pieces, names: int) -> pd.DataFrame:
     }
     longest_ones = {"longest_ns": longest, "longest_at_ns": longest_at}
     return pd.DataFrame({"place": place, "category": category, "name": name, **sums, **longest_ones, "first": first})
+
+
+def _numbered(key: Ints) -> tuple[Codes, Ints]:
+    """Return a number for each key, and the distinct keys, in any order."""
+    most = int(key.max(initial=0)) + 1
+    if most > len(key):
+        return pd.factorize(key)
+    # counting is quicker than hashing
+    keys = np.flatnonzero(np.bincount(key, minlength=most))
+    number = np.empty(most, dtype=np.int32)
+    number[keys] = np.arange(len(keys))
+    return number[key], keys
 
 
 def _fold_ranges(table: pd.DataFrame, length: int) -> pd.DataFrame:

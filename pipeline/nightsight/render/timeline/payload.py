@@ -289,7 +289,7 @@ def _names(labels: EventLabels, short: Mapping[str, str]) -> dict[str, Any]:
 def _kernel_labels(source: _Content, events: TimelineEvents, kept_names: set[str], economy: Economy) -> dict[str, str]:
     """Return the labels of kernels by their names, as cut by the economy, if the labels are shorter."""
     of_rows = (slice(*events.bounds[row : row + 2]) for row, of in enumerate(events.rows) if of.kind == "kernel")
-    codes = np.unique(np.concatenate([np.empty(0, dtype=np.int64), *(np.unique(events.label[row]) for row in of_rows)]))
+    codes = np.flatnonzero(np.bincount(np.concatenate([events.label[:0], *(events.label[row] for row in of_rows)])))
     short_names = {
         name: middle_cut(name, economy.name_length) for name in (events.labels.names[code] for code in codes.tolist())
     }
