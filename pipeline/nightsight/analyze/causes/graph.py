@@ -192,24 +192,27 @@ def _operation_facts(timeline: Timeline) -> _OperationFacts:
 
 
 class _ByTime(NamedTuple):
-    """Spans in order of start: their positions, their starts, and the length of the longest.
+    """Spans in order of start: their positions (None if they are in order), their starts, and the longest length.
 
     A capture has many short windows to look at: each takes a search instead of a comparison with all spans.
     """
 
-    order: Codes
+    order: Codes | None
     start: Ints
     longest_ns: int
 
     @classmethod
     def of(cls, start: Ints, end: Ints) -> "_ByTime":
+        longest_ns = int((end - start).max(initial=0))
+        if (start[1:] >= start[:-1]).all():
+            return cls(None, start, longest_ns)
         order = np.argsort(start, kind="stable").astype(np.int32)
-        return cls(order, start[order], int((end - start).max(initial=0)))
+        return cls(order, start[order], longest_ns)
 
     def near(self, window: Window) -> Ints:
         """Return the positions, in ascending order, of all spans that overlap a window, and of some before it."""
-        first = np.searchsorted(self.start, window.start_ns - self.longest_ns)
-        return np.sort(self.order[first : np.searchsorted(self.start, window.end_ns)]).astype(np.int64)
+        first, last = np.searchsorted(self.start, (window.start_ns - self.longest_ns, window.end_ns))
+        return np.arange(first, last) if self.order is None else np.sort(self.order[first:last]).astype(np.int64)
 
 
 @of_capture
