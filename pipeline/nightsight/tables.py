@@ -9,8 +9,9 @@ is CUDA's number within the process, for NVIDIA's tables.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
@@ -528,7 +529,8 @@ def summarize(frame: pd.DataFrame, by: Sequence[str], value: str) -> pd.DataFram
     return pd.DataFrame({**keys, **dict(zip(STATISTICS, statistics, strict=True))})
 
 
-class Grouped(NamedTuple):
+@dataclass(frozen=True)
+class Grouped:
     """Whole numbers by group, in ascending order of keys: how many there are, and statistics of them."""
 
     key: Ints

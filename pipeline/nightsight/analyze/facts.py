@@ -254,7 +254,7 @@ def _without_work(calls: pd.DataFrame, which: Flags, unknown: Flags) -> tuple[in
     `unknown` operations may belong to these calls.
     """
     lacking = which & ~calls["has_work"].to_numpy(dtype=bool)
-    return max(np.count_nonzero(lacking) - np.count_nonzero(unknown), 0), np.count_nonzero(which)
+    return max(int(lacking.sum()) - int(unknown.sum()), 0), int(which.sum())
 
 
 def _is_scattered(calls: pd.DataFrame) -> bool:

@@ -66,9 +66,9 @@ def prepare_libraries() -> None:
     stays at its peak. Has no effect without glibc. Linear algebra has no threads: nothing here uses them, they get
     separate arenas, which others then share, and wait for work by spinning.
 
-    Until the command ends, text in tables consists of Python's strings: a report has hundreds of small tables, for which
-    Arrow's take longer. And a thread that runs Python code lets another continue sooner: operations on arrays take a
-    millisecond, and the thread that made one would then wait for up to five.
+    Until the command ends, text in tables consists of Python's strings: a report has hundreds of small tables, for
+    which Arrow's take longer. And a thread that runs Python code lets another continue sooner: operations on arrays
+    take a millisecond, and the thread that made one would then wait for up to five.
     """
     import ctypes
 

@@ -25,7 +25,7 @@ def launch_overhead(timeline: Timeline) -> Table:
     has_call = call >= 0
     call_start, call_end = (times[call] if len(times) else np.zeros_like(call) for times in timeline.call_times)
     start, end = (launches[side].to_numpy() for side in ("start_ns", "end_ns"))
-    key = launches["device"].to_numpy() * len(names.categories) + names.codes.to_numpy()
+    key: Ints = launches["device"].to_numpy() * len(names.categories) + names.codes.to_numpy()
     execution = grouped(key, end - start)
     # a launch that starts before its call returns did not queue
     queued = has_call & (start >= call_end)

@@ -326,7 +326,8 @@ def repeats(values: "pd.Series[Any]") -> np.ndarray[Any, Any]:
     if len(numbers) and (span := int(numbers.max()) - (lowest := int(numbers.min()))) < _DENSE * len(numbers):
         # ids are mostly consecutive: counting them is quicker than sorting
         places = numbers - lowest
-        return (np.bincount(places, minlength=span + 1) > 1)[places]
+        are_repeated: np.ndarray[Any, Any] = (np.bincount(places, minlength=span + 1) > 1)[places]
+        return are_repeated
     # the profiler writes in almost ascending order, which numpy sorts fast; then equal values are next to each other
     order = None if (numbers[1:] >= numbers[:-1]).all() else np.argsort(numbers, kind="stable")
     ordered = numbers if order is None else numbers[order]

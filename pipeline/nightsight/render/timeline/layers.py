@@ -178,7 +178,7 @@ def _longest(length: Ints, first: Ints, count: Ints) -> Ints:
     block = np.repeat(np.arange(len(first), dtype=np.int32), count)
     positions = np.flatnonzero(length == np.maximum.reduceat(length, first)[block])
     block = block[positions]
-    return positions[np.append(True, block[1:] != block[:-1])]
+    return np.asarray(positions[np.append(True, block[1:] != block[:-1])])
 
 
 def _begins_block(events: TimelineEvents, length: Ints, merge_ns: int) -> Flags:
