@@ -13,7 +13,7 @@ from nightsight.events.timeline import Timeline, begun
 from nightsight.intervals import Ints
 from nightsight.results.launches import LAUNCH_OVERHEAD
 from nightsight.system.parallel import memoize
-from nightsight.tables import Grouped, grouped, nullable_integers
+from nightsight.tables import Grouped, grouped, integers, nullable_integers
 
 
 @memoize
@@ -25,7 +25,7 @@ def launch_overhead(timeline: Timeline) -> Table:
     has_call = call >= 0
     call_start, call_end = (times[call] if len(times) else np.zeros_like(call) for times in timeline.call_times)
     start, end = (launches[side].to_numpy() for side in ("start_ns", "end_ns"))
-    key: Ints = launches["device"].to_numpy() * len(names.categories) + names.codes.to_numpy()
+    key = integers(launches["device"]) * len(names.categories) + integers(names.codes)
     execution = grouped(key, end - start)
     # a launch that starts before its call returns did not queue
     queued = has_call & (start >= call_end)
