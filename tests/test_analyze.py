@@ -6,6 +6,8 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from nightsight.analyze import ANALYSES, analyze
 from nightsight.analyze.analysis import Analysis, Table
@@ -113,6 +115,24 @@ def test_the_same_correlation_id_in_another_process_is_another_launch() -> None:
     calls = pd.concat([profile.table("api_calls"), other])
     mixed = Timeline(Profile({**profile.tables, "api_calls": conform("api_calls", calls)}))
     assert row(launch_overhead(mixed).frame, name="a")["api_total_ns"] == 2000
+
+
+@given(
+    st.lists(st.integers(-1, 9), min_size=1, max_size=12),
+    st.lists(st.integers(-1, 11), min_size=1, max_size=12),
+    st.sampled_from([1, 1000]),
+)
+def test_the_call_of_an_operation_is_the_first_with_its_id(calls: list[int], launched: list[int], factor: int) -> None:
+    """Of ids that follow one another, and of ids that lie far apart."""
+    drawn = draw(f"cpu  {'L.' * len(calls)}\ns7   {'a.' * len(launched)}").profile
+    tables = {"api_calls": calls, "kernels": launched}
+    frames = {name: drawn.table(name) for name in tables}
+    of = {name: [None if each < 0 else factor * each for each in ids] for name, ids in tables.items()}
+    numbered = {
+        name: conform(name, frame.assign(correlation=pd.array(of[name], "Int64"))) for name, frame in frames.items()
+    }
+    found = launching_calls(Profile({**drawn.tables, **numbered}))[: len(launched)]
+    assert found.tolist() == [calls.index(each) if each in calls and each >= 0 else -1 for each in launched]
 
 
 @pytest.mark.parametrize("order", [[0, 1], [1, 0]])

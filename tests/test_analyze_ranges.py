@@ -3,13 +3,14 @@
 import re
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from nightsight.analyze import doubts
-from nightsight.analyze.ranges.owners import call_owners, open_ranges, range_time
+from nightsight.analyze.ranges.owners import open_ranges, owners_of, range_time
 from nightsight.events.ranges import nested, nested_ranges, without_numbers
 from nightsight.events.timeline import Timeline
 from nightsight.model.report import Profile
@@ -101,7 +102,7 @@ def test_a_call_belongs_to_the_innermost_range_of_its_thread_else_of_its_process
         for number, (time, thread) in enumerate(calls)
     ]
     timeline = Timeline(Profile({"ranges": ranges_of(spans), "api_calls": on_threads("api_calls", rows)}))
-    row, on_thread = call_owners(timeline)
+    row, on_thread = owners_of(timeline, np.arange(len(calls)))
     ranges = nested_ranges(timeline.profile)
     for (time, thread), found, own in zip(calls, row.tolist(), on_thread.tolist(), strict=True):
         is_open = (ranges["start_ns"] <= time) & (ranges["end_ns"] > time)

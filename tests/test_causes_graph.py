@@ -6,6 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from nightsight.analyze.causes.graph import build_graph
 from nightsight.analyze.causes.model import (
@@ -180,3 +182,28 @@ def test_a_rank_that_waited_for_another_goes_on_after_the_first_call_of_that_one
     # its host code is only what follows the wait
     waited = build_graph(Timeline(joined)).calls.rank_wait_ns
     assert waited.tolist() == [0, 1000 * (end_us - 1 - 2), 0, 0]
+
+
+@given(
+    st.lists(st.text("..LS", min_size=30, max_size=30), min_size=1, max_size=2),
+    st.lists(st.text("..aab", min_size=30, max_size=60), min_size=1, max_size=2),
+    st.integers(0, 20),
+    st.integers(1, 20),
+)
+def test_a_window_has_the_operations_that_run_in_it_or_are_launched_in_it(
+    cpu: list[str], streams: list[str], begin_us: int, length_us: int
+) -> None:
+    picture = [f"cpu:{thread + 7}  {track}" for thread, track in enumerate(cpu)]
+    whole = Timeline(draw("\n".join([*picture, *(f"s{number + 7}  {track}" for number, track in enumerate(streams))])))
+    window = replace(whole.window, start_ns=begin_us * 1000, end_ns=(begin_us + length_us) * 1000)
+    found, operations, (start, end) = build_graph(whole.at(window)), whole.operations, whole.call_times
+    is_inside = (end > window.start_ns) & (start < window.end_ns)
+    runs = (operations.end > window.start_ns) & (operations.start < window.end_ns)
+    is_launched = np.append(is_inside, False)[operations.call]
+    assert sorted(found.work.operation.tolist()) == np.flatnonzero(runs | is_launched).tolist()
+    # drawn calls are not inside others
+    assert sorted(found.calls.row.tolist()) == np.flatnonzero(is_inside).tolist()
+    launched = found.work.call >= 0
+    rows = operations.call[found.work.operation]
+    assert (found.calls.row[found.work.call[launched]] == rows[launched]).all()
+    assert not np.append(is_inside, False)[rows[~launched]].any()

@@ -4,14 +4,17 @@ import lzma
 import re
 import shutil
 import sqlite3
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import click
 import pandas as pd
 import pytest
 
 from nightsight.cli import FORMATS
+from nightsight.commands.shared import prepare_libraries
 from nightsight.model.report import Benchmark, Finding, Report
 from nightsight.render import FORMATS as RENDERED
 from nightsight.workflows.opening import title_of
@@ -251,3 +254,11 @@ def test_a_file_that_is_not_there_is_a_usage_error(run: Any) -> None:
 def test_an_output_that_cannot_be_written(run: Any, capture_file: CaptureFile) -> None:
     result = run("report", capture_file("graph"), "-o", "/dev/null/page.html", expect=UNREADABLE)
     assert "cannot write /dev/null/page.html" in error_lines(result)[0]
+
+
+def test_threads_take_turns_more_often_until_the_command_ends() -> None:
+    before = sys.getswitchinterval()
+    with click.Context(click.Command("report")):
+        prepare_libraries()
+        assert sys.getswitchinterval() < before
+    assert sys.getswitchinterval() == pytest.approx(before)

@@ -12,6 +12,7 @@ from nightsight.intervals import (
     covered,
     cut,
     depth,
+    explained,
     gaps,
     grouped_busy,
     innermost,
@@ -149,11 +150,15 @@ def test_shared_and_without_are_intersection_and_difference(
         assert instants(found) == expected
         assert length(found) == len(expected)
         assert (found[0][1:] >= found[1][:-1]).all()
-    both, rest = separate(left, right)
+    both, rest, place = explained(left, right)
+    # each shared piece lies in the span at its place in the second set
+    assert (right[0][place] <= both[0]).all()
+    assert (both[1] <= right[1][place]).all()
     assert (*map(list, both), *map(list, rest)) == (
         *map(list, shared(left, right)),
         *map(list, without(left, right)),
     )
+    assert [list(times) for spans in separate(left, right) for times in spans] == [*map(list, (*both, *rest))]
 
 
 @given(SPANS, SPANS)
@@ -208,3 +213,14 @@ def test_the_last_start_is_the_same_for_times_in_any_order(starts: list[int], ti
     for some in (times, sorted(times)):
         last = [sum(begin <= time for begin in starts) - 1 for time in some]
         assert last_started(start, np.array(some, dtype=np.int64)).tolist() == last
+
+
+@given(SPANS, st.lists(st.integers(0, 100), min_size=130, max_size=200).map(sorted), st.integers(0, 5))
+def test_many_spans_in_order_touch_what_each_of_them_touches(
+    spans: list[tuple[int, int]], starts: list[int], size: int
+) -> None:
+    disjoint, start = clipped_union(*columns(spans), (0, 100)), np.array(starts)
+    one_by_one = [
+        touches(disjoint, start[place : place + 1], start[place : place + 1] + size) for place in range(len(start))
+    ]
+    assert touches(disjoint, start, start + size).tolist() == np.concatenate(one_by_one).tolist()

@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 from nightsight.analyze.memory import range_counters
-from nightsight.analyze.ranges.owners import call_owners
+from nightsight.analyze.ranges.owners import owners_of
 from nightsight.events.names import call_kinds
 from nightsight.events.ranges import nested_ranges
 from nightsight.events.timeline import Timeline
@@ -301,7 +301,8 @@ def test_ranges_on_the_gpu_are_those_that_kineto_projects(name: str) -> None:
             label = event["name"].partition("#")[0] if event["name"].startswith("ProfilerStep") else event["name"]
             projected.setdefault(label, []).append((event["ts"], event["ts"] + event["dur"]))
     timeline = Timeline(read_kineto(path))
-    operations, (owner, *_) = timeline.operations, call_owners(timeline)
+    operations = timeline.operations
+    owner, _ = owners_of(timeline, np.arange(len(timeline.profile.table("api_calls"))))
     ranges = nested_ranges(timeline.profile)
     own, threads = np.append(owner, -1)[operations.call], timeline.profile.table("api_calls")["thread"].to_numpy()
     # Kineto counts for the innermost range only, and knows nothing of work that autograd launches on its own thread

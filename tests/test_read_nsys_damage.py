@@ -10,6 +10,7 @@ from contextlib import closing
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import HealthCheck, example, given
 from hypothesis import strategies as st
@@ -21,6 +22,7 @@ from nightsight.events.timeline import Timeline
 from nightsight.model.report import Profile
 from nightsight.read import read
 from nightsight.read.nsys import nvtx as nsys_nvtx
+from nightsight.read.nsys.export import repeats
 from nightsight.sanitize import sanitize
 from nightsight.stats import stats_table
 from nightsight.workflows.analysis import build_report
@@ -456,3 +458,11 @@ def test_kernels_of_a_graph_and_of_two_devices_may_share_an_id(damage: Damage) -
     told = f"ALTER TABLE {KERNEL} ADD COLUMN graphNodeId INTEGER"
     assert read(damage(_ONE_ID, told, f"UPDATE {KERNEL} SET graphNodeId = rowid WHERE rowid <= 2")).findings == ()
     assert read(damage(_ONE_ID, told, f"UPDATE {KERNEL} SET deviceId = 1 WHERE rowid = 2")).findings == ()
+
+
+@pytest.mark.parametrize("factor", [1, 1000])
+def test_values_that_occur_again_are_found_in_any_order(factor: int) -> None:
+    """Of ids that follow one another, which are counted, and of those that lie far apart."""
+    for seed in range(20):
+        values = pd.Series(np.random.default_rng(seed).integers(0, 30, seed) * factor)
+        assert repeats(values).tolist() == values.duplicated(keep=False).tolist()

@@ -6,7 +6,7 @@ import pytest
 
 from nightsight.model.report import Profile
 from nightsight.render.timeline.labels import OTHERS
-from nightsight.render.timeline.layers import RowSample, count_inside, merged, stretch, whole
+from nightsight.render.timeline.layers import RowSample, _longest, count_inside, merged, stretch, whole
 from nightsight.render.timeline.payload import timeline_payload
 from nightsight.render.timeline.rows import TimelineEvents, lay_events
 from nightsight.tables import conform
@@ -267,3 +267,14 @@ def test_layers_that_a_number_in_a_word_tells_apart_are_no_repetitions_to_be_exa
     layers = exact_part("fc")
     assert layers["from_ns"] not in starts
     assert abs((layers["from_ns"] + layers["to_ns"]) / 2 - layers["middle"]) <= 1
+
+
+def test_the_label_of_a_block_is_that_of_the_first_of_its_longest_events() -> None:
+    chance = np.random.default_rng(1)
+    for _ in range(50):
+        length, count = chance.integers(0, 4, 60), np.diff(np.unique([0, *chance.integers(0, 60, 9), 60]))
+        first = np.cumsum(count) - count
+        expected = [
+            begin + int(np.argmax(length[begin : begin + many])) for begin, many in zip(first, count, strict=True)
+        ]
+        assert _longest(length, first, count).tolist() == expected

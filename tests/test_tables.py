@@ -11,7 +11,19 @@ from hypothesis import strategies as st
 
 from nightsight import tables
 from nightsight.model.report import Profile
-from nightsight.tables import TEXT, aggregate, are_named, conform, empty, levels, names_and_grids, nearest, summarize
+from nightsight.tables import (
+    TEXT,
+    aggregate,
+    are_named,
+    conform,
+    empty,
+    grouped,
+    levels,
+    names_and_grids,
+    nearest,
+    positions,
+    summarize,
+)
 from tests.properties import examples
 
 # for each row its parent, or -1, and whether it is passed over
@@ -103,3 +115,23 @@ def test_a_table_that_was_not_recorded_has_its_columns_but_no_rows() -> None:
     assert profile.recorded("kernels") is kernels
     assert profile.with_rows(("marks", "kernels", "ranges")) == [kernels]
     pd.testing.assert_frame_equal(profile.recorded("ranges"), empty("ranges"))
+
+
+@examples(100)
+@given(st.lists(st.tuples(st.integers(-3, 5), st.integers(-9, 9)), max_size=40), st.sampled_from([1, 10**17]))
+def test_groups_of_numbers_have_the_statistics_of_pandas(rows: list[tuple[int, int]], factor: int) -> None:
+    """Also if a group and a value do not fit into one number."""
+    key, value = np.array(rows, dtype=np.int64).reshape(-1, 2).T
+    found, expected = grouped(key, value * factor), pd.Series(value * factor).groupby(key)
+    assert found.key.tolist() == list(expected.groups)
+    for statistic, name in (("count", "count"), ("total", "sum"), ("least", "min"), ("most", "max")):
+        assert getattr(found, statistic).tolist() == getattr(expected, name)().tolist()
+    assert found.median.tolist() == pytest.approx(expected.median().tolist())
+
+
+@pytest.mark.parametrize("most", [0, 3, 100])
+def test_positions_are_those_of_each_value_however_many_there_are(most: int) -> None:
+    values = np.random.default_rng(most).integers(-1, most + 1, 500)
+    found = positions(values)
+    assert list(found) == sorted(set(values.tolist()))
+    assert all(rows.tolist() == np.flatnonzero(values == value).tolist() for value, rows in found.items())

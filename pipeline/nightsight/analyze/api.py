@@ -2,17 +2,19 @@
 
 from typing import Final
 
+import numpy as np
+
 from nightsight.analyze.analysis import Analysis, Table
-from nightsight.events.names import api_names
-from nightsight.events.timeline import Timeline, of_window
+from nightsight.events.timeline import Timeline, function_names, of_window
 from nightsight.results.program import CUDA_API_SUM
-from nightsight.tables import renamed, time_summary
+from nightsight.tables import time_summary
 
 
 def cuda_api(timeline: Timeline) -> Table:
     """Return one row per CUDA function and layer, with statistics of its duration."""
     calls = of_window(timeline, "api_calls", ["name", "layer"])
-    calls = calls.assign(name=renamed(calls["name"], api_names))
+    names = function_names(timeline)
+    calls = calls.assign(name=names if len(calls) == len(names) else names[calls.index.to_numpy(dtype=np.int64)])
     return Table(time_summary(calls, ["name", "layer"]).rename(columns={"count": "calls"}))
 
 

@@ -12,10 +12,10 @@ import pandas as pd
 
 from nightsight.events.communication import communicating
 from nightsight.events.steps import device_steps
-from nightsight.events.timeline import Timeline, positions
+from nightsight.events.timeline import Timeline
 from nightsight.intervals import Floats, Ints
 from nightsight.model.report import Finding
-from nightsight.tables import integers
+from nightsight.tables import integers, positions
 from nightsight.units import format_value
 
 # with fewer steps, or fewer kernels whose grids vary, there may be other reasons

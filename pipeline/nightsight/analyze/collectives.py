@@ -9,12 +9,12 @@ from nightsight.analyze.analysis import Analysis, Table
 from nightsight.events.communication import PAIRWISE, are_ranks_known, of_all_ranks, overlapping_work, pids, ranks_of
 from nightsight.events.peaks import published
 from nightsight.events.steps import first_numbers, steps_in_window
-from nightsight.events.timeline import Timeline, positions
+from nightsight.events.timeline import Timeline
 from nightsight.events.window import whole_window
 from nightsight.intervals import Flags, Floats, clipped_union, covered, without
 from nightsight.results.ranks import COLLECTIVES, RANK_STEPS, RANKS
 from nightsight.system.parallel import memoize
-from nightsight.tables import NULLABLE, aggregate
+from nightsight.tables import NULLABLE, aggregate, positions
 from nightsight.units import format_value
 
 _KEYS: Final = ["name", "message_bytes", "group", "group_size"]

@@ -12,11 +12,11 @@ import pandas as pd
 
 from nightsight.events.communication import communicating
 from nightsight.events.steps import device_steps
-from nightsight.events.timeline import Timeline, positions
+from nightsight.events.timeline import Timeline
 from nightsight.intervals import Flags, Floats, Ints
 from nightsight.model.report import Finding
 from nightsight.robust import standard_deviation
-from nightsight.tables import integers, names_and_grids
+from nightsight.tables import integers, names_and_grids, positions
 
 # a change is reported if it is this large, and this many times larger than the noise
 _LEAST_CHANGE: Final = 0.1

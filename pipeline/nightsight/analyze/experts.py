@@ -8,10 +8,10 @@ import pandas as pd
 from nightsight.analyze.analysis import Analysis, Table
 from nightsight.events.communication import of_all_ranks, ranks_of
 from nightsight.events.steps import steps_in_window
-from nightsight.events.timeline import Timeline, positions
+from nightsight.events.timeline import Timeline
 from nightsight.results.ranks import ALL_TO_ALL
 from nightsight.system.parallel import memoize
-from nightsight.tables import aggregate
+from nightsight.tables import aggregate, positions
 
 _MOSTLY: Final = 0.8
 _ALIKE: Final = 0.01

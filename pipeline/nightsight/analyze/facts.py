@@ -67,7 +67,7 @@ def trust(timeline: Timeline) -> tuple[Finding, ...]:
     edges = _cut_ends(timeline, calls)
     calls_cut, operations_cut = int(edges.calls.sum()), int(edges.operations.sum())
     cut = _CUT.filled(calls=calls_cut, operations=operations_cut) if operations_cut else None
-    lost = _find_lost_work(timeline, calls[~edges.calls])
+    lost = _find_lost_work(timeline, calls[~edges.calls] if calls_cut else calls)
     findings = (
         lost or unimported(profile),
         cut,
@@ -123,12 +123,16 @@ def _submitting_calls(timeline: Timeline) -> pd.DataFrame:
         return _empty_calls()
     is_copy, launch = are_named(calls["name"], _COPYING), timeline.call_launch
     submits = (is_copy | are_named(calls["name"], _LAUNCHING)) & (launch >= 0)
-    # isin by sorting: numpy's own hashes, which is ten times slower on ids; operations at unknown times were not lost
-    keys = np.append(
-        distinct(np.append(timeline.operations.launch, _untimed_launches(timeline))), np.iinfo(np.int64).max
-    )
-    has_work: Flags = np.zeros(len(calls), dtype=bool)
-    has_work[submits] = keys[find_keys(keys, launch[submits])] == launch[submits]
+    # the last entry is for operations without a call
+    has_work: Flags = np.zeros(len(calls) + 1, dtype=bool)
+    has_work[timeline.operations.call] = True
+    has_work = has_work[:-1] & submits
+    # few others have the id of such a call, or operations at unknown times, which were not lost
+    others = np.flatnonzero(submits & ~has_work)
+    if len(others):
+        keys = distinct(np.append(timeline.operations.launch, _untimed_launches(timeline)))
+        place = np.minimum(find_keys(keys, launch[others]), len(keys) - 1)
+        has_work[others] = keys[place] == launch[others] if len(keys) else False
     if has_work[submits].all():
         return _empty_calls()
     if are_named(calls["name"], _BEGIN).any():
@@ -151,8 +155,8 @@ def _submitting_calls(timeline: Timeline) -> pd.DataFrame:
     )
     # copies and memsets of 0 bytes return at once; calls that submit work take their time even if the work is lost
     is_brief = submitting["time"] < submitting["time"][submitting["has_work"]].min() / 2
-    relevant: pd.DataFrame = submitting[submitting["has_work"] | ~submitting["is_copy"] | ~is_brief]
-    return relevant.reset_index(drop=True)
+    relevant = submitting["has_work"] | ~submitting["is_copy"] | ~is_brief
+    return submitting if relevant.all() else submitting[relevant].reset_index(drop=True)
 
 
 def _untimed_launches(timeline: Timeline) -> Ints:
@@ -193,12 +197,18 @@ def _cut_ends(timeline: Timeline, calls: pd.DataFrame) -> _CutEnds:
     """
     operations, process = timeline.operations, operation_column(timeline, "process")
     has_call, lacks_call = operations.call >= 0, timeline.is_launched & (operations.launch >= 0) & (operations.call < 0)
-    first = pd.Series(operations.start[has_call]).groupby(process[has_call]).min()
-    in_head = lacks_call & (operations.start < pd.Series(process).map(first).fillna(_NEVER).to_numpy())
-    last = calls["start"][calls["has_work"]].groupby(calls["process"]).max()
-    lacks_work = ~calls["has_work"].to_numpy(dtype=bool)
-    in_tail = lacks_work & np.asarray(calls["start"] > calls["process"].map(last), dtype=bool)
-    callers = calls["process"].to_numpy()
+    callers, start, has_work = (calls[name].to_numpy() for name in ("process", "start", "has_work"))
+    lacks_work = ~has_work.astype(bool)
+    in_head, in_tail = np.zeros_like(lacks_call), np.zeros_like(lacks_work)
+    # few lack anything
+    for key in pd.unique(process[lacks_call]):
+        called = operations.start[has_call & (process == key)]
+        if len(called):
+            in_head |= lacks_call & (process == key) & (operations.start < called.min())
+    for key in pd.unique(callers[lacks_work]):
+        working = start[~lacks_work & (callers == key)]
+        if len(working):
+            in_tail |= lacks_work & (callers == key) & (start > working.max())
     cut_processes = np.intersect1d(process[in_head], callers[in_tail])
     # something missing in the middle is a loss, not a cut
     lossy = np.append(process[lacks_call & ~in_head], callers[lacks_work & ~in_tail])
@@ -213,8 +223,9 @@ def _find_lost_work(timeline: Timeline, calls: pd.DataFrame) -> Finding | None:
     profile, operations = timeline.profile, timeline.operations
     # operations without an id may be the missing work
     unknown, is_copy = timeline.is_launched & (operations.launch < 0), operations.of("memory_ops")
-    launching = _without_work(calls[~calls["is_copy"]], unknown & ~is_copy)
-    copying = _without_work(calls[calls["is_copy"]], unknown & is_copy)
+    copies = calls["is_copy"].to_numpy(dtype=bool)
+    launching = _without_work(calls, ~copies, unknown & ~is_copy)
+    copying = _without_work(calls, copies, unknown & is_copy)
     is_reported = _has_diagnostic(profile, _LOST_WORDS)
     lost = []
     # a few launches fail or are cut off at the end; the profiler's own report of a loss leaves no tolerance
@@ -237,12 +248,13 @@ def _find_lost_work(timeline: Timeline, calls: pd.DataFrame) -> Finding | None:
     return _POSSIBLE_LOSS if is_reported and not _has_capture_range(profile) else None
 
 
-def _without_work(calls: pd.DataFrame, unknown: Flags) -> tuple[int, int]:
-    """Return the least number of calls without an operation, and the number of all calls.
+def _without_work(calls: pd.DataFrame, which: Flags, unknown: Flags) -> tuple[int, int]:
+    """Return the least number of the calls `which` without an operation, and the number of all of these.
 
     `unknown` operations may belong to these calls.
     """
-    return max(int((~calls["has_work"]).sum()) - int(unknown.sum()), 0), len(calls)
+    lacking = which & ~calls["has_work"].to_numpy(dtype=bool)
+    return max(int(lacking.sum()) - int(unknown.sum()), 0), int(which.sum())
 
 
 def _is_scattered(calls: pd.DataFrame) -> bool:

@@ -19,13 +19,13 @@ from nightsight.analyze.analysis import Analysis, Table
 from nightsight.analyze.split import causing_calls, devices_at_work, window_waits
 from nightsight.events.categories import Categories
 from nightsight.events.stacks import framed, joined, of_library, split, without_line
-from nightsight.events.timeline import Timeline, positions
+from nightsight.events.timeline import Timeline
 from nightsight.events.window import Window
 from nightsight.intervals import Ints, clipped_union, gaps, innermost, outer, scaled
 from nightsight.results.categories import HOST, IDLE
 from nightsight.results.gpu import IDLE_STACKS
 from nightsight.results.steps import OPERATORS
-from nightsight.tables import NULLABLE, levels, nearest
+from nightsight.tables import NULLABLE, levels, nearest, positions
 from nightsight.units import format_value
 
 # the sampler skips samples while all processors are busy; a pause of more than this many is not due to that

@@ -8,9 +8,10 @@ import numpy as np
 import pandas as pd
 
 from nightsight.events.communication import PAIRWISE, communication
-from nightsight.events.timeline import Timeline, positions
+from nightsight.events.timeline import Timeline
 from nightsight.intervals import Ints
 from nightsight.model.report import Finding
+from nightsight.tables import positions
 from nightsight.units import format_value
 
 # collectives whose sizes may differ between ranks

@@ -9,11 +9,11 @@ import pandas as pd
 from nightsight.analyze.analysis import Analysis, Table
 from nightsight.events.communication import messages, of_all_ranks, overlapping_work, ranks_of
 from nightsight.events.steps import steps_in_window
-from nightsight.events.timeline import Timeline, of_capture, positions
+from nightsight.events.timeline import Timeline, of_capture
 from nightsight.intervals import Spans, covered, union, without
 from nightsight.results.ranks import PIPELINE_STAGES, SENDS
 from nightsight.system.parallel import memoize
-from nightsight.tables import NULLABLE, aggregate
+from nightsight.tables import NULLABLE, aggregate, positions
 
 # share of the steps of a first stage
 _MOSTLY: Final = 0.5

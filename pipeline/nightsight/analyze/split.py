@@ -14,9 +14,8 @@ import pandas as pd
 
 from nightsight.analyze.analysis import Analysis, Table
 from nightsight.events.categories import Activity, Categories, call_causes, operation_categories
-from nightsight.events.names import api_names
 from nightsight.events.steps import device_steps
-from nightsight.events.timeline import Timeline, busy_spans, by_device, of_capture, operation_column, positions
+from nightsight.events.timeline import Timeline, busy_spans, by_device, function_names, of_capture, operation_column
 from nightsight.events.unseen import graph_captures, unseen
 from nightsight.events.window import START_UP
 from nightsight.intervals import (
@@ -25,9 +24,9 @@ from nightsight.intervals import (
     Spans,
     clipped_union,
     covered,
+    explained,
     gaps,
     in_order,
-    last_started,
     length,
     separate,
     touches,
@@ -38,7 +37,7 @@ from nightsight.model.report import Profile
 from nightsight.results.categories import BUSY, CAPTURE, DEPENDENCY, IDLE, LAUNCH, UNKNOWN, UNSEEN, group_of
 from nightsight.results.gpu_time import TIME_SPLIT
 from nightsight.system.parallel import memoize
-from nightsight.tables import NULLABLE, compact, renamed
+from nightsight.tables import NULLABLE, compact, positions
 from nightsight.units import format_value
 
 # on an idle H200 a kernel starts 2 to 4 µs after its call; slow hosts need a few times as long
@@ -247,10 +246,12 @@ def idle_causes(timeline: Timeline, *, device: int, piece: Ints) -> Ints:
     piece: their positions among the pieces of the window in which nothing ran on the device, in ascending order.
     """
     found_waits = window_waits(timeline, device=device)
-    place = np.searchsorted(piece, found_waits.piece)
-    rows = np.flatnonzero(np.append(piece, -1)[place] == found_waits.piece)
+    is_chosen = np.zeros(len(found_waits.begin), dtype=bool)
+    is_chosen[piece] = True
+    rows = np.flatnonzero(is_chosen[found_waits.piece])
+    place = np.searchsorted(piece, found_waits.piece[rows])
     times = np.zeros((len(piece), len(IDLE)), dtype=np.int64)
-    np.add.at(times, (place[rows], found_waits.cause[rows]), (found_waits.end - found_waits.start)[rows])
+    np.add.at(times, (place, found_waits.cause[rows]), (found_waits.end - found_waits.start)[rows])
     return times
 
 
@@ -275,17 +276,13 @@ def _activity(timeline: Timeline, device: int, bounds: tuple[int, int]) -> Activ
         rows = of_device[kind[of_device] == position]
         spans = clipped_union(operations.start[rows], operations.end[rows], bounds)
         visible, unassigned = separate(unassigned, spans)
-        pieces.append((visible[0], position))
+        pieces.append((visible[0], np.full(len(visible[0]), position, dtype=np.int8)))
     # the causes in the window are known
     window = (np.array([timeline.window.start_ns]), np.array([timeline.window.end_ns]))
-    for explained in (
-        window_waits(timeline, device=device),
-        find_waits(timeline, device=device, idle=without(unassigned, window)),
-    ):
-        pieces += [(explained.start[explained.cause == cause], len(BUSY) + cause) for cause in range(len(IDLE))]
-    start = np.concatenate([starts for starts, _ in pieces])
-    positions_of, counts = [position for _, position in pieces], [len(starts) for starts, _ in pieces]
-    category = np.repeat(np.array(positions_of, dtype=np.int8), counts)
+    outside = find_waits(timeline, device=device, idle=without(unassigned, window))
+    both = (window_waits(timeline, device=device), outside)
+    pieces += [(waits.start, np.int8(len(BUSY)) + waits.cause) for waits in both]
+    start, category = map(np.concatenate, zip(*pieces, strict=True))
     del pieces
     order = np.argsort(start, kind="stable")
     start, category = start[order], category[order]
@@ -343,7 +340,7 @@ def busy_categories(timeline: Timeline) -> Ints:
 def causing_calls(timeline: Timeline) -> CauseCalls:
     """Return all CUDA calls with the idle category they cause; none if the API was not traced."""
     table = timeline.profile.recorded("api_calls")
-    names = renamed(table["name"], api_names)
+    names = function_names(timeline)
     cause = call_causes(timeline.profile)
     start, end, process, thread = (table[column].to_numpy() for column in ("start_ns", "end_ns", "process", "thread"))
     rows: dict[tuple[int, int], Ints] = {}
@@ -449,25 +446,29 @@ def _cause_layers(
                 layer = _cause_layer(category, of_process, calls, process=process)
             if category == CAPTURE:
                 layer = _with_captures(layer, graph_captures(timeline.profile).get(process))
-            if len(layer.name):
+            # of calls, few can explain what is left
+            if len(layer.name) > len(unassigned[0]):
                 touching = np.flatnonzero(touches(unassigned, layer.start, layer.end))
                 layer = _CauseLayer(*(column[touching] for column in layer))
             spans = union(layer.start, layer.end)
             if len(spans[0]):
-                explained, rest = separate(unassigned, spans)
-                yield category, explained, _by_function(layer, unassigned, explained)
+                pieces, rest, place = explained(unassigned, spans)
+                yield category, pieces, _by_function(layer, spans, unassigned, pieces, place)
                 unassigned = rest
         # host code: the rest
         yield IDLE[-1], unassigned, _NONE
 
 
-def _by_function(layer: _CauseLayer, unassigned: Spans, explained: Spans) -> Ints:
-    """Return the ns of each function in idle time that was unassigned before; explained: their union."""
+def _by_function(layer: _CauseLayer, spans: Spans, unassigned: Spans, pieces: Spans, place: Ints) -> Ints:
+    """Return the ns of each function in idle time that was unassigned before.
+
+    pieces: those of it that a layer explains. place: the position in `spans`, the union of the layer, of each.
+    """
     if not len(layer.name):
         return _NONE
-    if (layer.start[1:] > layer.end[:-1]).all():
+    if spans[0] is layer.start:
         # one at a time, as on a single thread: each piece of their union belongs to one of them
-        name, times = layer.name[last_started(layer.start, explained[0])], explained[1] - explained[0]
+        name, times = layer.name[place], pieces[1] - pieces[0]
     else:
         name, times = layer.name, covered(unassigned, layer.start, layer.end)
     return np.bincount(name, times).astype(np.int64)

@@ -22,13 +22,13 @@ from nightsight.events.kernel_labels import family_of
 from nightsight.events.names import GRAPH
 from nightsight.events.operators import launching_operators, nested_operators, operator_modules
 from nightsight.events.ranges import recorded_ranges, repetitions, without_numbers
-from nightsight.events.timeline import Timeline, by_device, positions
+from nightsight.events.timeline import Timeline, by_device
 from nightsight.events.unseen import pauses
 from nightsight.intervals import Codes, Flags, Floats, Ints, Spans, clipped_union, cut, gaps, shared, shares, without
 from nightsight.results.categories import BUSY, DEPENDENCY, HOST, IDLE, LAUNCH, UNSEEN, group_of
 from nightsight.results.steps import OPERATORS, OTHER_PARTS, STEP_PARTS
 from nightsight.system.parallel import memoize
-from nightsight.tables import NULLABLE, aggregate
+from nightsight.tables import NULLABLE, aggregate, positions
 
 _CATEGORIES: Final = (*BUSY, OPERATORS, *IDLE)
 _SEPARATOR: Final = " / "
@@ -382,7 +382,7 @@ def _sum_by_part(pieces: _Pieces, names: int) -> pd.DataFrame:
     for count, number in ((len(_CATEGORIES), pieces.category), (names, pieces.name)):
         key *= count
         key += number
-    part, keys = pd.factorize(key)
+    part, keys = _numbered(key)
     del key
     place_and_category, name = np.divmod(keys, names)
     place, category = np.divmod(place_and_category, len(_CATEGORIES))
@@ -399,6 +399,18 @@ def _sum_by_part(pieces: _Pieces, names: int) -> pd.DataFrame:
     }
     longest_ones = {"longest_ns": longest, "longest_at_ns": longest_at}
     return pd.DataFrame({"place": place, "category": category, "name": name, **sums, **longest_ones, "first": first})
+
+
+def _numbered(key: Ints) -> tuple[Codes, Ints]:
+    """Return a number for each key, and the distinct keys, in any order."""
+    most = int(key.max(initial=0)) + 1
+    if most > len(key):
+        return pd.factorize(key)
+    # counting is quicker than hashing
+    keys = np.flatnonzero(np.bincount(key, minlength=most))
+    number = np.empty(most, dtype=np.int32)
+    number[keys] = np.arange(len(keys))
+    return number[key], keys
 
 
 def _fold_ranges(table: pd.DataFrame, length: int) -> pd.DataFrame:

@@ -13,13 +13,13 @@ import pandas as pd
 
 from nightsight.analyze.analysis import Analysis, Table
 from nightsight.analyze.ranges.owners import operation_owners
-from nightsight.events.names import GRAPH, api_names
+from nightsight.events.names import GRAPH
 from nightsight.events.operators import launching_operators, nested_operators
 from nightsight.events.ranges import repetitions
-from nightsight.events.timeline import Timeline
+from nightsight.events.timeline import Timeline, function_names
 from nightsight.intervals import Floats, Ints, last_started
 from nightsight.results.steps import STEP_WORK
-from nightsight.tables import categorical, renamed
+from nightsight.tables import categorical
 
 # sums of names by repetition up to which a table of all of them is the quickest
 _DENSE: Final = 4_000_000
@@ -67,8 +67,9 @@ def _kinds_of_work(timeline: Timeline) -> Iterator[_StepEvents]:
     for kind, table in (("call", "api_calls"), ("range", "ranges")):
         if table in tables and len(tables[table]):
             frame = tables[table] if table == "api_calls" else repetitions(timeline.profile).query("not in_graph")
+            names = function_names(timeline) if table == "api_calls" else frame["path"].array
             start, end, process = (frame[name].to_numpy(dtype=np.int64) for name in ("start_ns", "end_ns", "process"))
-            yield _StepEvents(kind, _names(table, frame), process, start, end - start)
+            yield _StepEvents(kind, names, process, start, end - start)
     if "cpu_ops" in tables and len(tables["cpu_ops"]):
         nested = nested_operators(timeline)
         of_operators = np.flatnonzero(nested.row >= 0)
@@ -78,13 +79,11 @@ def _kinds_of_work(timeline: Timeline) -> Iterator[_StepEvents]:
 
 
 def _names(table: str, frame: pd.DataFrame) -> "pd.Categorical[Any]":
-    if table == "api_calls":
-        return pd.Categorical(renamed(frame["name"], api_names))
     if table == "memory_ops":
         return copy_names(frame, _copy_text)
     if table == "graph_launches":
         return categorical(np.array([GRAPH], dtype=object), np.zeros(len(frame), dtype=np.int64))
-    names: pd.Categorical[Any] = frame["path" if table == "ranges" else "name"].array
+    names: pd.Categorical[Any] = frame["name"].array
     return names
 
 

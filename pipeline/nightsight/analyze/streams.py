@@ -6,10 +6,10 @@ import numpy as np
 import pandas as pd
 
 from nightsight.analyze.analysis import Analysis, Table
-from nightsight.events.timeline import Timeline, names_of, operation_column, positions
+from nightsight.events.timeline import Timeline, names_of, operation_column
 from nightsight.intervals import Floats, Ints, Spans, clipped_union, covered, depth, length
 from nightsight.results.gpu import STREAMS
-from nightsight.tables import nullable_integers
+from nightsight.tables import nullable_integers, positions
 
 # each context of each process numbers its streams
 _KEYS: Final = ["device", "process", "context", "stream"]
@@ -22,8 +22,12 @@ def streams(timeline: Timeline) -> Table:
     rows = np.flatnonzero(is_inside)
     if not len(rows):
         return Table(STREAMS.empty())
-    columns = pd.DataFrame({name: operation_column(timeline, name)[rows] for name in _KEYS})
-    stream = np.asarray(columns.groupby(_KEYS).ngroup(), dtype=np.int64)
+    stream = np.zeros(len(rows), dtype=np.int64)
+    for name in _KEYS:
+        # often one GPU, one process and one context
+        if len(distinct_values := np.sort(pd.unique(column := operation_column(timeline, name)[rows]))) > 1:
+            stream = stream * len(distinct_values) + np.searchsorted(distinct_values, column)
+    stream = pd.factorize(stream, sort=True)[0]
     by_stream = {number: rows[of_stream] for number, of_stream in positions(stream).items()}
     bounds = (window.start_ns, window.end_ns)
     spans = [clipped_union(operations.start[work], operations.end[work], bounds) for work in by_stream.values()]

@@ -14,11 +14,11 @@ from nightsight.analyze.copies import waiting_calls
 from nightsight.analyze.ranges.callers import call_names, call_paths, outermost
 from nightsight.analyze.ranges.steps import step_columns
 from nightsight.events.names import api_names
-from nightsight.events.timeline import Timeline, begun, busy_spans, distinct, of_window, operation_column, positions
+from nightsight.events.timeline import Timeline, begun, busy_spans, distinct, of_window, operation_column
 from nightsight.events.unseen import unseen_by
 from nightsight.intervals import Flags, Ints, covered, union_of
 from nightsight.results.program import CUDA_API_SYNC, OSRT_SUM
-from nightsight.tables import aggregate, categorical, time_summary
+from nightsight.tables import aggregate, categorical, positions, time_summary
 
 _NONE: Final = np.empty(0, dtype=np.int64)
 EXPLICIT: Final = "explicit"

@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,6 +12,7 @@ import click
 TOOL: Final = click.Path(dir_okay=False, path_type=Path)
 # M_TRIM_THRESHOLD, M_MMAP_MAX, M_ARENA_MAX of malloc.h
 _MALLOC: Final = {-1: 2**31 - 1, -4: 0, -8: 1}
+_SWITCH_S: Final = 0.0005
 _THREADS: Final = "OPENBLAS_NUM_THREADS"
 
 input_option = click.option(
@@ -62,8 +64,11 @@ def prepare_libraries() -> None:
 
     Memory of freed arrays is reused: glibc returns large ones to the system, which must then zero new pages. Memory use
     stays at its peak. Has no effect without glibc. Linear algebra has no threads: nothing here uses them, they get
-    separate arenas, which others then share, and wait for work by spinning. Until the command ends, text in tables
-    consists of Python's strings: a report has hundreds of small tables, for which Arrow's take longer.
+    separate arenas, which others then share, and wait for work by spinning.
+
+    Until the command ends, text in tables consists of Python's strings: a report has hundreds of small tables, for
+    which Arrow's take longer. And a thread that runs Python code lets another continue sooner: operations on arrays
+    take a millisecond, and the thread that made one would then wait for up to five.
     """
     import ctypes
 
@@ -79,4 +84,7 @@ def prepare_libraries() -> None:
         del os.environ[_THREADS]
     import pandas as pd
 
-    click.get_current_context().with_resource(pd.option_context("mode.string_storage", "python"))
+    context = click.get_current_context()
+    context.with_resource(pd.option_context("mode.string_storage", "python"))
+    context.call_on_close(partial(sys.setswitchinterval, sys.getswitchinterval()))
+    sys.setswitchinterval(_SWITCH_S)

@@ -13,9 +13,9 @@ import numpy as np
 import pandas as pd
 
 from nightsight.events.kernel_names import communicates
-from nightsight.events.timeline import Timeline, by_device, of_capture, operation_column, positions
+from nightsight.events.timeline import Timeline, by_device, of_capture, operation_column
 from nightsight.intervals import Flags, Floats, Ints, Spans, shared, union
-from nightsight.tables import NULLABLE, are_named, innermost_of
+from nightsight.tables import NULLABLE, are_named, innermost_of, positions
 
 PAIRWISE: Final = ("send", "recv", "send and recv")
 """Operations between two ranks of a communicator, independent of the other ranks."""

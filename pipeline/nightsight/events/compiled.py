@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from nightsight.events.communication import pids
-from nightsight.events.timeline import Timeline, of_capture, positions
+from nightsight.events.timeline import Timeline, of_capture
 from nightsight.events.unseen import graph_captures
 from nightsight.intervals import Spans, union, without
 from nightsight.results.program import (
@@ -18,7 +18,7 @@ from nightsight.results.program import (
     KERNELS_TUNED,
     WAITING_BREAK,
 )
-from nightsight.tables import are_named
+from nightsight.tables import are_named, positions
 
 # what PyTorch does around the recording of a CUDA graph leaves no longer pauses between calls of CUDA
 _NEARBY_NS: Final = 1_000_000

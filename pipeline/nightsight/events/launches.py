@@ -20,6 +20,7 @@ GPU_TABLES: Final = ("kernels", "memory_ops", "graph_launches")
 # more than the correlation ids of any process: CUPTI counts them in 32 bits
 _IDS: Final = 1 << 40
 _MOST_INT16: Final = 1 << 15
+_DENSE: Final = 4
 
 
 def are_launched(operations: pd.DataFrame) -> Flags:
@@ -44,7 +45,8 @@ def launch_keys(profile: Profile) -> tuple[Ints, Ints]:
     *operations, calls = np.split(keys, np.cumsum([len(frame) for frame in frames])[:-1])
     for part, process in zip((*operations, calls), processes, strict=True):
         unknown = (process < 0) | (part < 0)
-        np.add(part, np.searchsorted(distinct_processes, process) * _IDS, out=part)
+        if len(distinct_processes) > 1:
+            np.add(part, np.searchsorted(distinct_processes, process) * _IDS, out=part)
         part[unknown] = -1
     launches = keys[: len(keys) - len(calls)]
     if of_graphs.any():
@@ -92,6 +94,12 @@ def launching_calls(profile: Profile) -> Ints:
     start, end = calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy()
     longer_first = (start[1:] > start[:-1]) | ((start[1:] == start[:-1]) & (end[1:] <= end[:-1]))
     in_order = bool(longer_first.all())
+    lowest, highest = int(keys.min()), int(keys.max())
+    if in_order and highest - lowest < _DENSE * len(keys):
+        # ids of one process are mostly consecutive; of rows with the same id, the first is written last
+        row = np.full(highest - lowest + 2, -1, dtype=np.int64)
+        row[keys[::-1] - lowest] = np.arange(len(keys) - 1, -1, -1)
+        return row[np.where((launches >= max(lowest, 0)) & (launches <= highest), launches - lowest, -1)]
     order = np.argsort(keys, kind="stable") if in_order else np.lexsort((-end, start, keys))
     sorted_keys = keys[order]
     # the first call with a key is the outermost

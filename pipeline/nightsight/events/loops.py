@@ -126,7 +126,7 @@ def _waiting_at_start(loop: Loop, work: LaunchedWork, syncs: pd.DataFrame) -> tu
     them, and then in each hundredth. At least LEAST repetitions and a quarter of them remain. Only threads that launch
     count.
     """
-    count, launching = len(loop.starts), np.unique(work.thread[_is_of_process(work, loop.process)])
+    count, launching = len(loop.starts), pd.unique(work.thread[_is_of_process(work, loop.process)])
     of_loop = syncs[syncs["start_ns"].between(loop.starts[0], loop.end_ns) & syncs["thread"].isin(launching)]
     best, call = 0, ""
     for name, calls in of_loop[of_loop["process"] == loop.process].groupby("name", observed=True):
@@ -421,7 +421,7 @@ def _gpu_time_in(ranges: pd.DataFrame, work: LaunchedWork, process: int, spans: 
     preparing = pd.DataFrame({"start": low, "end": high})
     if len(work.start):
         gpu_ns, total = _launched_between(work, process, spans)
-        return gpu_ns, total - int(_launched_between(work, process, preparing)[0].sum())
+        return gpu_ns, total - (int(_launched_between(work, process, preparing)[0].sum()) if len(preparing) else 0)
     length: Ints = (spans["end"] - spans["start"]).to_numpy()
     start, end = _bounds(recorded)
     return length, int(end.max() - start.min() - (high - low).sum())

@@ -10,12 +10,12 @@ import numpy as np
 import pandas as pd
 
 from nightsight.events.launches import GPU_TABLES, launch_keys, launching_calls
-from nightsight.events.names import GRAPH, operation_names
+from nightsight.events.names import GRAPH, api_names, operation_names
 from nightsight.events.window import GPU_WORK, RECORDED, Window, chosen_window
 from nightsight.intervals import Flags, Ints, Spans, clipped_union
 from nightsight.model.report import Profile
 from nightsight.system.parallel import memoize
-from nightsight.tables import categorical, compact
+from nightsight.tables import categorical, compact, positions, renamed
 
 
 @dataclass(frozen=True)
@@ -183,6 +183,12 @@ class Timeline:
         return launch_keys(self.profile)[1]
 
 
+@of_capture
+def function_names(timeline: Timeline) -> "pd.Categorical[Any]":
+    """Return the function of every row of api_calls, without its version."""
+    return renamed(timeline.profile.recorded("api_calls")["name"], api_names)
+
+
 Pieces = tuple[tuple[int, Timeline], ...]
 _TIMELINES: Final[WeakKeyDictionary[Profile, "ref[Timeline]"]] = WeakKeyDictionary()
 
@@ -211,21 +217,6 @@ def names_of(timeline: Timeline, position: Ints) -> "pd.Categorical[Any]":
     copied_codes = copies.codes.to_numpy(dtype=np.int64) + len(kernels.categories)
     codes = np.concatenate([kernels.codes, copied_codes, graphs, [len(values) - 1]])
     return categorical(values, codes[position])
-
-
-def positions(values: Ints) -> dict[int, Ints]:
-    """Return the positions of each value, in ascending order of values: one pass over the array instead of one each."""
-    # one GPU, one process, one thread: often there is only one value
-    if len(values) and (values == values[0]).all():
-        return {int(values[0]): np.arange(len(values))}
-    codes, distinct_values = pd.factorize(values, sort=True)
-    # numpy sorts short numbers by counting
-    order = np.argsort(codes.astype(np.int16) if len(distinct_values) < 1 << 15 else codes, kind="stable")
-    ends = np.cumsum(np.bincount(codes, minlength=len(distinct_values)))
-    return {
-        value: order[end - count : end]
-        for value, end, count in zip(distinct_values.tolist(), ends, np.diff(ends, prepend=0), strict=True)
-    }
 
 
 @of_capture

@@ -415,6 +415,8 @@ def _late_wait_spans(profile: Profile, process: int, operations: dict[int, _Oper
     reach = np.maximum.accumulate(ends[order])
     place = np.searchsorted(starts[order], end) - 1
     work_end = np.maximum(np.where(place >= 0, reach[np.maximum(place, 0)], start), start)
+    if (end - work_end).max() <= _LATE_NS:
+        return _NO_SPANS
     # operations that begin before they are launched: the clock of the GPU is behind
     ahead = (starts - call_starts)[call_starts >= 0]
     clock_lag = max(0, -int(np.quantile(ahead, _FEW_EARLY, method="lower"))) if len(ahead) else 0

@@ -12,11 +12,10 @@ import numpy as np
 from nightsight.analyze.causes.model import BEGIN, CALL
 from nightsight.analyze.causes.scene import Edit, Scene
 from nightsight.events.compiled import INDUCTOR, Obstacle, is_sole_function, obstacles, uses_graphs
-from nightsight.events.timeline import positions
 from nightsight.intervals import Flags, Ints, union
 from nightsight.results.rules import Rule
 from nightsight.system.parallel import memoize
-from nightsight.tables import are_named
+from nightsight.tables import are_named, positions
 
 # share of the time, or of the samples, of a cause that is in compiled code
 _MOSTLY: Final = 0.5

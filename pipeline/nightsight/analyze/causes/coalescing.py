@@ -17,9 +17,9 @@ from nightsight.analyze.causes.model import LAUNCH
 from nightsight.analyze.causes.scene import Scene
 from nightsight.events.communication import communication
 from nightsight.events.kernel_kinds import kind_of
-from nightsight.events.timeline import operation_column, positions
+from nightsight.events.timeline import operation_column
 from nightsight.intervals import Flags, Floats, Ints
-from nightsight.tables import are_named
+from nightsight.tables import are_named, positions
 from nightsight.units import format_value
 
 _JOINABLE: Final = ("allreduce", "allgather", "_allgather_base", "reduce_scatter", "_reduce_scatter_base", "broadcast")

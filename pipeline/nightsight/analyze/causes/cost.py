@@ -15,11 +15,11 @@ from nightsight.analyze.causes.graph import CallNodes
 from nightsight.analyze.causes.model import BEGIN, CALL, LAUNCH, Model
 from nightsight.events.loops import timed_step
 from nightsight.events.names import LAUNCHES, OTHERS, call_kinds
-from nightsight.events.timeline import Timeline, positions
+from nightsight.events.timeline import Timeline
 from nightsight.events.window import Window
 from nightsight.intervals import Flags, Floats, Ints
 from nightsight.model.report import TORCH_PROFILER, Profile
-from nightsight.tables import are_named
+from nightsight.tables import are_named, positions
 
 # nsys adds time to each call that submits work to the GPU, and to the host code after it: in all, about this many times
 # the median recorded length of such calls (an H200 host, nsys 2025.3, ten programs: 0.8 to 1.9). To other calls of at

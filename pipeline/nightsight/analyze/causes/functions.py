@@ -13,9 +13,9 @@ import numpy as np
 import pandas as pd
 
 from nightsight.events.stacks import of_library, split
-from nightsight.events.timeline import Timeline, positions
+from nightsight.events.timeline import Timeline
 from nightsight.intervals import Flags, Ints, covered, union
-from nightsight.tables import innermost_of, renamed
+from nightsight.tables import innermost_of, positions, renamed
 
 # a function with a smaller share of the samples, or of the time, is one of many. It is only named
 _LEAST_SHARE: Final = 0.4

@@ -14,7 +14,7 @@ edges are read from the capture; none is the delay of a single event:
 
 from collections.abc import Hashable
 from dataclasses import dataclass, fields, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -23,13 +23,13 @@ from nightsight.analyze.copies import waiting_calls
 from nightsight.analyze.split import causing_calls
 from nightsight.events.communication import communicating, communication
 from nightsight.events.meetings import meetings
-from nightsight.events.names import api_names
-from nightsight.events.timeline import Timeline, of_capture, operation_column, positions
+from nightsight.events.timeline import Timeline, distinct, function_names, of_capture, operation_column
 from nightsight.events.unseen import unseen
-from nightsight.intervals import Flags, Ints, covered
+from nightsight.events.window import Window
+from nightsight.intervals import Codes, Flags, Ints, covered
 from nightsight.results.categories import ALLOCATION, BLOCKING_COPY, IDLE, SYNC
 from nightsight.system.parallel import memoize
-from nightsight.tables import are_named, renamed
+from nightsight.tables import are_named, positions
 
 # The latencies below are medians of the planted programs (tests/data/planted: an H200, nsys 2025.3). They apply only
 # where a capture has too few samples. `stored: a to b`: with a and with b, the first findings of the stored captures
@@ -150,8 +150,8 @@ class Graph:
 @memoize
 def build_graph(timeline: Timeline) -> Graph:
     """Build the dependencies in the window; without calls if they were not traced."""
-    calls, rows = _call_nodes(timeline)
-    work = _operation_nodes(timeline, calls, rows)
+    calls, node_of_row = _call_nodes(timeline)
+    work = _operation_nodes(timeline, calls, node_of_row)
     calls = _add_waits(timeline, calls, work)
     calls, pairs = _add_meetings(timeline, calls)
     return Graph(calls, _add_dependencies(timeline, calls, work), pairs)
@@ -191,26 +191,80 @@ def _operation_facts(timeline: Timeline) -> _OperationFacts:
 # -- calls ------------------------------------------------------------------------------------------------------------
 
 
-def _call_nodes(timeline: Timeline) -> tuple[CallNodes, Ints]:
-    """Return the calls of the window, and for each row of api_calls the position of its outermost call; -1 outside."""
+class _ByTime(NamedTuple):
+    """Spans in order of start: their positions (None if they are in order), their starts, and the longest length.
+
+    A capture has many short windows to look at: each takes a search instead of a comparison with all spans.
+    """
+
+    order: Codes | None
+    start: Ints
+    longest_ns: int
+
+    @classmethod
+    def of(cls, start: Ints, end: Ints) -> "_ByTime":
+        longest_ns = int((end - start).max(initial=0))
+        if (start[1:] >= start[:-1]).all():
+            return cls(None, start, longest_ns)
+        order = np.argsort(start, kind="stable").astype(np.int32)
+        return cls(order, start[order], longest_ns)
+
+    def near(self, window: Window) -> Ints:
+        """Return the positions, in ascending order, of all spans that overlap a window, and of some before it."""
+        first, last = np.searchsorted(self.start, (window.start_ns - self.longest_ns, window.end_ns))
+        return np.arange(first, last) if self.order is None else np.sort(self.order[first:last]).astype(np.int64)
+
+
+@of_capture
+def _calls_by_time(timeline: Timeline) -> _ByTime:
+    return _ByTime.of(*timeline.call_times)
+
+
+@of_capture
+def _operations_by_time(timeline: Timeline) -> _ByTime:
+    return _ByTime.of(timeline.operations.start, timeline.operations.end)
+
+
+@of_capture
+def _operations_by_call(timeline: Timeline) -> tuple[Codes, Ints]:
+    """Return all operations in order of their calls, and these calls."""
+    order = np.argsort(timeline.operations.call, kind="stable").astype(np.int32)
+    return order, timeline.operations.call[order]
+
+
+class _NodeOfRow(NamedTuple):
+    """Rows of api_calls in the window, in order, and the position of the outermost call of each."""
+
+    row: Ints
+    node: Ints
+
+    def of(self, row: Ints) -> Ints:
+        """Return the position of the outermost call of some rows; -1 outside of the window."""
+        place = np.searchsorted(self.row, row)
+        return np.where(np.append(self.row, -1)[place] == row, np.append(self.node, -1)[place], -1)
+
+
+def _call_nodes(timeline: Timeline) -> tuple[CallNodes, _NodeOfRow]:
+    """Return the calls of the window, and which of them each row of api_calls belongs to."""
     table, window = timeline.profile.recorded("api_calls"), timeline.window
     if not len(table):
         empty_columns = dict.fromkeys((column.name for column in fields(CallNodes) if column.name != "names"), _NONE)
-        return CallNodes(**empty_columns, names=pd.Index([], dtype="str")), _NONE
+        return CallNodes(**empty_columns, names=pd.Index([], dtype="str")), _NodeOfRow(_NONE, _NONE)
     causes, thread = causing_calls(timeline), table["thread"].to_numpy()
     start, end, process = causes.start, causes.end, causes.process
-    in_window = np.flatnonzero((end > window.start_ns) & (start < window.end_ns))
-    # the last entry is for operations without a call
-    position = np.full(len(table) + 1, -1, dtype=np.int64)
+    in_window = _calls_by_time(timeline).near(window)
+    in_window = in_window[end[in_window] > window.start_ns]
+    node = np.empty(len(in_window), dtype=np.int64)
     parts, count = [], 0
-    for rows in positions(thread[in_window]).values():
-        of_thread = in_window[rows]
+    for places in positions(thread[in_window]).values():
+        of_thread, place = in_window[places], places
         if not (start[of_thread][1:] > start[of_thread][:-1]).all():
-            of_thread = of_thread[np.lexsort((-end[of_thread], start[of_thread]))]
+            place = places[np.lexsort((-end[of_thread], start[of_thread]))]
+            of_thread = in_window[place]
         reach = np.maximum.accumulate(end[of_thread])
         is_outermost = np.append(True, end[of_thread][1:] > reach[:-1])
         # a nested call counts as its outermost call
-        position[of_thread] = count + np.cumsum(is_outermost) - 1
+        node[place] = count + np.cumsum(is_outermost) - 1
         parts.append(of_thread[is_outermost])
         count += len(parts[-1])
     row = np.concatenate(parts) if parts else _NONE
@@ -231,7 +285,7 @@ def _call_nodes(timeline: Timeline) -> tuple[CallNodes, Ints]:
         name=causes.name[row].astype(np.int64),
         names=causes.names,
     )
-    return nodes, position
+    return nodes, _NodeOfRow(in_window, node)
 
 
 @of_capture
@@ -295,18 +349,25 @@ def _link_first_calls(before: Ints, start: Ints, end: Ints, process: Ints) -> In
 # -- operations -------------------------------------------------------------------------------------------------------
 
 
-def _operation_nodes(timeline: Timeline, calls: CallNodes, index: Ints) -> OperationNodes:
+def _operation_nodes(timeline: Timeline, calls: CallNodes, node_of_row: _NodeOfRow) -> OperationNodes:
+    """Return the operations that run in the window, and those that its calls launch."""
     operations, window, facts = timeline.operations, timeline.window, _operation_facts(timeline)
-    call = index[operations.call] if len(index) else np.full(len(operations.kind), -1, dtype=np.int64)
-    is_chosen = ((operations.end > window.start_ns) & (operations.start < window.end_ns)) | (call >= 0)
+    running = _operations_by_time(timeline).near(window)
+    operation = running[operations.end[running] > window.start_ns]
+    if len(node_of_row.row):
+        order, rows = _operations_by_call(timeline)
+        low, high = np.searchsorted(rows, (node_of_row.row[0], node_of_row.row[-1] + 1))
+        is_of_node = node_of_row.of(rows[low:high]) >= 0
+        operation = distinct(np.concatenate([operation, order[low:high][is_of_node]]))
     # migrations of managed memory have no dependencies: the kernels that they hold up are longer
-    operation = np.flatnonzero(is_chosen & timeline.is_launched)
+    operation = operation[timeline.is_launched[operation]]
     stream = facts.stream[operation]
     start = operations.start[operation]
     order = np.lexsort((start, stream)) if len(pd.unique(stream)) > 1 else np.argsort(start, kind="stable")
     operation, stream = operation[order], stream[order]
     start, end = operations.start[operation], operations.end[operation]
-    call, call_row = call[operation], operations.call[operation]
+    call_row = operations.call[operation]
+    call = node_of_row.of(call_row)
     call_starts = timeline.profile.recorded("api_calls")["start_ns"].to_numpy()
     launch_ns, has_call = start.copy(), call_row >= 0
     launch_ns[has_call] = call_starts[call_row[has_call]]
@@ -435,6 +496,8 @@ def _medians(keys: Ints, values: Ints, is_sample: Flags, default: Ints | int) ->
 
 def _number_collectives(timeline: Timeline, operation: Ints) -> Ints:
     """Return the number of the collective of each of these operations; -1 for those without a partner among them."""
+    if not len(operation):
+        return operation
     table = communication(timeline)
     of_operation = np.full(len(timeline.operations.kind), -1, dtype=np.int64)
     of_operation[table["operation"].to_numpy()] = table["collective"].to_numpy()
@@ -666,7 +729,7 @@ def _event_calls(timeline: Timeline) -> tuple[pd.DataFrame, pd.DataFrame]:
     The start is `waits_at` and `recorded_at`, in ns.
     """
     table = timeline.profile.recorded("api_calls")
-    names = renamed(table["name"], api_names)
+    names = function_names(timeline)
     waiting, recording = (
         table.loc[
             np.asarray(names.categories.str.contains(function), dtype=bool)[names.codes],

@@ -21,11 +21,11 @@ from nightsight.events.kernel_labels import label_of
 from nightsight.events.kernel_names import communicates
 from nightsight.events.peaks import OF_TENSOR_PEAK, TensorRate, tensor_rate
 from nightsight.events.ranges import nested_ranges
-from nightsight.events.timeline import Timeline, by_device, distinct, operation_column, positions
+from nightsight.events.timeline import Timeline, by_device, distinct, operation_column
 from nightsight.intervals import Flags, Ints, depth
 from nightsight.results.ncu import NCU_LIMITS
 from nightsight.system.parallel import memoize
-from nightsight.tables import ANNOTATION, PUSH_POP, START_END, aggregate, integers, names_and_grids, nearest
+from nightsight.tables import ANNOTATION, PUSH_POP, START_END, aggregate, integers, names_and_grids, nearest, positions
 
 # `stored: a to b`: with a and with b, the first findings of the stored captures are the same (docs/causes.md)
 

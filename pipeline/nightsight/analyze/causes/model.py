@@ -15,11 +15,12 @@ import numpy as np
 import pandas as pd
 
 from nightsight.analyze.causes.graph import CallNodes, Graph, OperationNodes, build_graph
-from nightsight.events.timeline import Timeline, positions
+from nightsight.events.timeline import Timeline
 from nightsight.events.window import Window
 from nightsight.intervals import Flags, Floats, Ints
 from nightsight.results.categories import IDLE, SYNC
 from nightsight.system.parallel import memoize
+from nightsight.tables import positions
 
 FEWEST: Final = 3
 

@@ -18,7 +18,7 @@ from nightsight.analyze.ranges.owners import owners_at
 from nightsight.analyze.split import causing_calls
 from nightsight.events.names import GRAPH
 from nightsight.events.ranges import general_paths, nested_ranges
-from nightsight.events.timeline import Timeline, distinct, of_capture, operation_column, positions
+from nightsight.events.timeline import Timeline, distinct, of_capture, operation_column
 from nightsight.events.unseen import graph_captures, unseen_by
 from nightsight.intervals import Flags, Ints, covered, cut, scaled, shared, union_of, without
 from nightsight.results.categories import (
@@ -38,7 +38,7 @@ from nightsight.results.categories import (
 )
 from nightsight.results.gpu_time import CRITICAL_PATH, PATH_CAUSES
 from nightsight.system.parallel import memoize
-from nightsight.tables import NULLABLE, aggregate, integers
+from nightsight.tables import NULLABLE, aggregate, integers, positions
 
 # `stored: a to b`: with a and with b, the first findings of the stored captures are the same (docs/causes.md)
 

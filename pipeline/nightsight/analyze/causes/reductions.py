@@ -16,9 +16,8 @@ from nightsight.analyze.causes.model import LAUNCH, TRANSFER
 from nightsight.analyze.causes.scene import Scene
 from nightsight.events.communication import communication
 from nightsight.events.kernel_labels import FOREACH, family_of
-from nightsight.events.timeline import positions
 from nightsight.intervals import Floats, Ints
-from nightsight.tables import are_named
+from nightsight.tables import are_named, positions
 
 # `stored: a to b`: with a and with b, the first findings of the stored captures are the same (docs/causes.md)
 

@@ -49,13 +49,13 @@ from nightsight.events.frameworks import JAX, framework_of
 from nightsight.events.loops import UNNAMED, loops_of
 from nightsight.events.peaks import published
 from nightsight.events.ranges import general_paths, nested_ranges
-from nightsight.events.timeline import Timeline, of_capture, operation_column, positions
+from nightsight.events.timeline import Timeline, of_capture, operation_column
 from nightsight.intervals import Flags, Floats, Ints, Spans, covered, union, without
 from nightsight.results.categories import ALLOCATION, BLOCKING_COPY, HOST, IDLE, MODULE, SYNC
 from nightsight.results.rules import KERNEL_WORDS, RULE
 from nightsight.system.parallel import memoize
 from nightsight.tables import MODULE as MODULE_CALL
-from nightsight.tables import are_named, integers, names_and_grids
+from nightsight.tables import are_named, integers, names_and_grids, positions
 from nightsight.units import format_ranks
 
 # `stored: a to b`: with a and with b, the first findings of the stored captures are the same (docs/causes.md)

@@ -15,9 +15,10 @@ from nightsight.analyze.ranges.owners import owners_at
 from nightsight.events.communication import called_by_rank
 from nightsight.events.compiled import needed_captures
 from nightsight.events.ranges import general_paths, nested_ranges
-from nightsight.events.timeline import Timeline, positions
+from nightsight.events.timeline import Timeline
 from nightsight.events.unseen import pauses
 from nightsight.intervals import Flags, Floats, Ints, covered, union_of
+from nightsight.tables import positions
 
 # `stored: a to b`: with a and with b, the first findings of the stored captures are the same (docs/causes.md)
 

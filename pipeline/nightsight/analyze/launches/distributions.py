@@ -8,9 +8,10 @@ import pandas as pd
 
 from nightsight.analyze.analysis import Analysis, Table
 from nightsight.analyze.launches.figures import API, LATENCY, launch_times
-from nightsight.events.timeline import Timeline, begun, positions
+from nightsight.events.timeline import Timeline, begun
 from nightsight.intervals import Ints
 from nightsight.results.launches import KERNEL_DURATIONS, LAUNCH_LATENCIES
+from nightsight.tables import positions
 
 DURATION: Final = "kernel duration"
 

@@ -12,11 +12,12 @@ import pandas as pd
 
 from nightsight.analyze.analysis import Analysis, Table
 from nightsight.analyze.split import CauseCalls, causing_calls, clock_notes, devices_at_work, idle_causes, time_split
-from nightsight.events.timeline import Operations, Timeline, busy_spans, of_capture, operation_column, positions
+from nightsight.events.timeline import Operations, Timeline, busy_spans, of_capture, operation_column
 from nightsight.intervals import Flags, Floats, Ints, depth, divided, gaps, in_order, last_started, open_time, union
 from nightsight.results.categories import IDLE, LAUNCH, SYNC
 from nightsight.results.launches import IN_FLIGHT, LAUNCH_BOUND, LAUNCH_PHASES
 from nightsight.system.parallel import memoize
+from nightsight.tables import positions
 
 API: Final = "API time"
 LATENCY: Final = "launch latency"
@@ -93,12 +94,12 @@ def launch_phases(timeline: Timeline) -> Table:
 def launch_bound(timeline: Timeline) -> Table:
     """Return one row per device: idle time due to launches, operations in flight, and how often the queue was empty."""
     work, window, calls = _submitted_work(timeline), timeline.window, causing_calls(timeline)
-    split = time_split(timeline).frame
+    split, curve = time_split(timeline).frame, in_flight(timeline).frame
     rows = []
     for device in devices_at_work(timeline):
         idle = int(split["time_ns"][(split["device"] == device) & (split["category"] == LAUNCH)].sum())
         of_device = _work_of_device(work, device)
-        average, most = _in_flight(of_device, np.array([window.start_ns, window.end_ns]))
+        average = _mean_in_flight(*_sorted_times(of_device), np.array([window.start_ns, window.end_ns]))
         # the queue runs empty at the end of each merged stretch in flight
         drained = union(of_device.submit_ns, of_device.end)[1]
         drained = drained[(drained >= window.start_ns) & (drained < window.end_ns)]
@@ -111,7 +112,7 @@ def launch_bound(timeline: Timeline) -> Table:
                 "launch_idle_pct": 100.0 * idle / window.length_ns,
                 "first_launch_idle_ns": _first_idle(timeline, of_device, device=device),
                 "in_flight_avg": average[0],
-                "in_flight_max": most[0],
+                "in_flight_max": curve["in_flight_max"][curve["device"] == device].max(),
                 "drained": len(drained),
                 "drained_in_sync": count,
                 "functions": functions,
@@ -120,6 +121,7 @@ def launch_bound(timeline: Timeline) -> Table:
     return Table(pd.DataFrame(rows, columns=LAUNCH_BOUND.column_names))
 
 
+@memoize
 def in_flight(timeline: Timeline) -> Table:
     """Return up to POINTS equal stretches of the window per device: mean and maximum of operations in flight."""
     work, window = _submitted_work(timeline), timeline.window
@@ -152,13 +154,17 @@ def _first_idle(timeline: Timeline, work: _SubmittedWork, *, device: int) -> int
     surplus = np.where(is_launch & first, np.maximum(api - np.median(api[is_launch & ~first]), 0), 0).astype(np.int64)
     # as in `split`: of work that starts together, the one whose call came first ends the gap
     order = in_order(work.start, work.call_start, work.call_end)
+    surplus, start = surplus[order], work.start[order]
     _, end = gaps(busy_spans(timeline)[device], (window.start_ns, window.end_ns))
-    ended_by = np.searchsorted(work.start[order], end, side="left")
-    longer = np.append(surplus[order], 0)[ended_by]
-    piece = np.flatnonzero(longer > 0)
+    # first launches are few: of each, the gaps that end after the start of the work before it
+    late = np.flatnonzero(surplus)
+    first_gap = np.where(late > 0, np.searchsorted(end, start[late - 1], side="right"), 0)
+    count = np.searchsorted(end, start[late], side="right") - first_gap
+    longer = np.repeat(surplus[late], count)
+    piece = np.repeat(first_gap - np.cumsum(count) + count, count) + np.arange(len(longer))
     causes = idle_causes(timeline, device=device, piece=piece)
     # at most the part of a gap that launching explains, and at most the extra time of the launch
-    return int(np.minimum(causes[:, IDLE.index(LAUNCH)], longer[piece]).sum())
+    return int(np.minimum(causes[:, IDLE.index(LAUNCH)], longer).sum())
 
 
 @memoize
@@ -246,8 +252,9 @@ def _met_idle_gpu(work: _SubmittedWork) -> Flags:
     for of_device in positions(work.device).values():
         rows = of_device[flags[of_device]]
         ends = np.sort(work.end[of_device], kind="stable")
-        by_start, by_call = (np.searchsorted(ends, time[rows], side="right") for time in (work.start, work.call_start))
-        flags[rows[by_start > by_call]] = False
+        # the latest end that is not after the start
+        ended = np.append(ends, np.iinfo(np.int64).min)[np.searchsorted(ends, work.start[rows], side="right") - 1]
+        flags[rows[ended > work.call_start[rows]]] = False
     return flags
 
 
@@ -276,8 +283,7 @@ def _early_notes(count: int, total: int) -> tuple[str, ...]:
 
 def _in_flight(work: _SubmittedWork, edges: Ints) -> tuple[Floats, Ints]:
     """Return the mean and the maximum number of operations in flight between consecutive edges."""
-    submit_ns, end = np.sort(work.submit_ns, kind="stable"), np.sort(work.end, kind="stable")
-    average = np.diff(open_time(submit_ns, end, edges)) / np.diff(edges)
+    submit_ns, end = _sorted_times(work)
     most = depth(submit_ns, end, edges[:-1])
     # the maximum is reached at an edge or when an operation is added: after the last one that is added at a time
     last = np.flatnonzero(np.append(submit_ns[1:] > submit_ns[:-1], True)[: len(submit_ns)])
@@ -285,7 +291,15 @@ def _in_flight(work: _SubmittedWork, edges: Ints) -> tuple[Floats, Ints]:
     first, after = np.searchsorted(added, (edges[0], edges[-1]))
     added, submitted = added[first:after], last[first:after] + 1
     np.maximum.at(most, last_started(edges, added), submitted - np.searchsorted(end, added, side="right"))
-    return average, most
+    return _mean_in_flight(submit_ns, end, edges), most
+
+
+def _sorted_times(work: _SubmittedWork) -> tuple[Ints, Ints]:
+    return np.sort(work.submit_ns, kind="stable"), np.sort(work.end, kind="stable")
+
+
+def _mean_in_flight(submit_ns: Ints, end: Ints, edges: Ints) -> Floats:
+    return np.diff(open_time(submit_ns, end, edges)) / np.diff(edges)
 
 
 def _synchronizing(calls: CauseCalls, time: Ints, processes: Ints) -> tuple[int, str]:

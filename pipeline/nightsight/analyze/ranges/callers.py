@@ -5,12 +5,11 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from nightsight.analyze.ranges.owners import call_owners
-from nightsight.events.names import api_names
+from nightsight.analyze.ranges.owners import owners_of
 from nightsight.events.ranges import nested_ranges, without_numbers
-from nightsight.events.timeline import Timeline
+from nightsight.events.timeline import Timeline, function_names
 from nightsight.intervals import Ints
-from nightsight.tables import categorical, nest, renamed
+from nightsight.tables import categorical, nest
 
 OUTSIDE: Final = "(no range)"
 """The path of calls outside all ranges, and of all calls if ranges were not traced."""
@@ -20,7 +19,7 @@ NOT_RECORDED: Final = "(not recorded)"
 
 def call_names(timeline: Timeline, call: Ints) -> "pd.Categorical[Any]":
     """Return the function of each call (a row in api_calls) without its version; NOT_RECORDED for -1."""
-    names = renamed(timeline.profile.table("api_calls")["name"], api_names)
+    names = function_names(timeline)
     values = np.append(names.categories.to_numpy(dtype=object), NOT_RECORDED)
     return categorical(values, np.where(call >= 0, np.append(names.codes, 0)[call], len(names.categories)))
 
@@ -28,7 +27,7 @@ def call_names(timeline: Timeline, call: Ints) -> "pd.Categorical[Any]":
 def call_paths(timeline: Timeline, call: Ints) -> "pd.Categorical[Any]":
     """Return the path of the range that each call was made in; OUTSIDE if there is none, and for -1.
 
-    The range is the one that owns the call's GPU work (see `call_owners`). Ranges whose names differ only by a number
+    The range is the one that owns the call's GPU work (see `owners_of`). Ranges whose names differ only by a number
     are repetitions of one: `iteration 7` becomes `iteration #`.
     """
     paths, row = nested_ranges(timeline.profile)["path"].cat, owner_rows(timeline, call)
@@ -39,9 +38,10 @@ def call_paths(timeline: Timeline, call: Ints) -> "pd.Categorical[Any]":
 
 def owner_rows(timeline: Timeline, call: Ints) -> Ints:
     """Return the row in `nested_ranges` of the range that each call was made in, -1 for none."""
-    if not (call >= 0).any():
-        return np.full(len(call), -1, dtype=np.int64)
-    return np.where(call >= 0, call_owners(timeline)[0][call], -1)
+    row, known = np.full(len(call), -1, dtype=np.int64), np.flatnonzero(call >= 0)
+    if len(known):
+        row[known] = owners_of(timeline, call[known])[0]
+    return row
 
 
 def outermost(timeline: Timeline, call: Ints) -> Ints:

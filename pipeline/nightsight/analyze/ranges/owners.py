@@ -78,7 +78,7 @@ def range_coverage(timeline: Timeline) -> Table:
 
 def _ways(timeline: Timeline) -> dict[str, int]:
     """Count GPU operations: all, those of ranges via the thread or the process, and those without a range."""
-    row, by_thread = call_owners(timeline)
+    row, by_thread = _launching_owners(timeline)
     launching = timeline.operations.call[timeline.is_launched]
     call = launching[launching >= 0]
     on_thread, attributed = int(by_thread[call].sum()), int((row[call] >= 0).sum())
@@ -158,13 +158,23 @@ def _brief(name: str) -> str:
 
 
 @of_capture
-def call_owners(timeline: Timeline) -> tuple[Ints, Flags]:
-    """Return the range of every row of api_calls, as a row in `nested_ranges` or -1, and whether it is via the thread.
+def _launching_owners(timeline: Timeline) -> tuple[Ints, Flags]:
+    """Return what `owners_of` does for every row of api_calls that launched an operation, -1 and False for others."""
+    calls = len(timeline.profile.table("api_calls"))
+    row, on_thread, launching = np.full(calls, -1, dtype=np.int64), *np.zeros((2, calls), dtype=bool)
+    launching[timeline.operations.call[timeline.operations.call >= 0]] = True
+    call = np.flatnonzero(launching)
+    row[call], on_thread[call] = owners_of(timeline, call)
+    return row, on_thread
+
+
+def owners_of(timeline: Timeline, call: Ints) -> tuple[Ints, Flags]:
+    """Return the range of calls (rows of api_calls), as a row in `nested_ranges` or -1, and whether via the thread.
 
     It is the innermost range open on the call's thread when the call began, else the innermost open in its process.
     """
     calls = timeline.profile.table("api_calls")
-    thread, process, time = (calls[name].to_numpy() for name in ("thread", "process", "start_ns"))
+    thread, process, time = (calls[name].to_numpy()[call] for name in ("thread", "process", "start_ns"))
     return owners_at(timeline, thread, process, time)
 
 
@@ -185,7 +195,7 @@ def operation_owners(timeline: Timeline) -> Ints:
     call, in_graph = timeline.operations.call, owners_in_graphs(timeline.profile)
     if not (call >= 0).any():
         return np.full(len(call), -1, dtype=np.int64)
-    of_call = np.where(call >= 0, np.append(call_owners(timeline)[0], -1)[call], -1)
+    of_call = np.where(call >= 0, np.append(_launching_owners(timeline)[0], -1)[call], -1)
     return np.where(in_graph >= 0, in_graph, of_call)
 
 
@@ -237,7 +247,7 @@ def _gpu_spans(timeline: Timeline, ranges: pd.DataFrame, operation: Ints, row: I
     for begin, length, own, hidden in zip(first.reshape(extent.shape), extent, idle, unknown, strict=True):
         nonempty = np.flatnonzero(length)
         own[nonempty] -= covered(hidden, begin[nonempty], begin[nonempty] + length[nonempty]) if len(hidden[0]) else 0
-    of_call = call_owners(timeline)[0]
+    of_call = _launching_owners(timeline)[0]
     # a graph launch has many operations and one call
     launching = np.zeros(len(of_call), dtype=bool)
     call = operations.call[operation]

@@ -62,8 +62,10 @@ def ranges_and_marks(export: Export) -> dict[str, Frame]:
 
 def with_ids(frame: Frame) -> Frame:
     """Split the global thread id into the join keys `thread` and `process`, and the `pid` and `tid` of the system."""
-    thread = frame["thread"].astype("int64")
-    return frame.assign(thread=thread, process=thread & OF_PROCESS, pid=process_id(thread), tid=thread & ~OF_PROCESS)
+    thread = frame["thread"].to_numpy(dtype=np.int64)
+    pid = process_id(pd.Series(thread, copy=False))
+    ids = {"thread": thread, "process": thread & OF_PROCESS, "pid": pid, "tid": thread & ~OF_PROCESS}
+    return frame.assign(**{name: pd.Series(column, index=frame.index, copy=False) for name, column in ids.items()})
 
 
 def _ranges(export: Export, events: Frame, domains: Frame) -> Frame:

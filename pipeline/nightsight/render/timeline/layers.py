@@ -175,9 +175,10 @@ def _blocks(events: TimelineEvents, merge_ns: int) -> Spans:
 
 def _longest(length: Ints, first: Ints, count: Ints) -> Ints:
     """Return the position of the first of the longest events of each block."""
-    longest = np.repeat(np.maximum.reduceat(length, first), count)
-    positions = np.flatnonzero(length == longest)
-    return np.asarray(positions[np.searchsorted(positions, first)])
+    block = np.repeat(np.arange(len(first), dtype=np.int32), count)
+    positions = np.flatnonzero(length == np.maximum.reduceat(length, first)[block])
+    block = block[positions]
+    return np.asarray(positions[np.append(True, block[1:] != block[:-1])])
 
 
 def _begins_block(events: TimelineEvents, length: Ints, merge_ns: int) -> Flags:

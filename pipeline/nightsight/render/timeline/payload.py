@@ -160,9 +160,12 @@ def _packer(source: _Content) -> Callable[[int], bytes | None]:
         return _scene(source, activities, source.curves(most_points), (most_rows, economy))
 
     first = [scene_of(0)]
-    if first[0] and first[0].sample.exact_size <= _SURELY_FITS:
-        # computed now, and kept
-        _ = first[0].exact
+    if first[0]:
+        # what is surely needed is computed now, and kept
+        if first[0].sample.exact_size <= _SURELY_FITS:
+            _ = first[0].exact
+        elif first[0].sample.exact_size > MOST_BYTES:
+            _ = first[0].sums
 
     def pack(most_bytes: int) -> bytes | None:
         for number in range(len(_ECONOMIES)):
@@ -286,7 +289,7 @@ def _names(labels: EventLabels, short: Mapping[str, str]) -> dict[str, Any]:
 def _kernel_labels(source: _Content, events: TimelineEvents, kept_names: set[str], economy: Economy) -> dict[str, str]:
     """Return the labels of kernels by their names, as cut by the economy, if the labels are shorter."""
     of_rows = (slice(*events.bounds[row : row + 2]) for row, of in enumerate(events.rows) if of.kind == "kernel")
-    codes = np.unique(np.concatenate([np.empty(0, dtype=np.int64), *(np.unique(events.label[row]) for row in of_rows)]))
+    codes = np.flatnonzero(np.bincount(np.concatenate([events.label[:0], *(events.label[row] for row in of_rows)])))
     short_names = {
         name: middle_cut(name, economy.name_length) for name in (events.labels.names[code] for code in codes.tolist())
     }
