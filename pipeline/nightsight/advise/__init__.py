@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from nightsight.advise.replays import replay_advice
-from nightsight.advise.tables import REPLAY_COLUMNS, Step, Tables, step_of
+from nightsight.advise.tables import REPLAY_COLUMNS, GainUnit, Tables, step_of
 from nightsight.advise.unsimulated import unsimulated_advice
 from nightsight.events.kernel_labels import label_of
 from nightsight.model.report import Finding, Result, find
@@ -344,9 +344,9 @@ def _compile_reason(tables: Tables, took_ns: float) -> _Why:
     The log has the recording of a CUDA graph alone, without what is done for it before and after.
     """
     # what every program does once says nothing
-    once = ("", GRAPH_RECORDED, KERNELS_TUNED)
+    one_time = ("", GRAPH_RECORDED, KERNELS_TUNED)
     rows = tables.rows(COMPILATIONS).to_dict("records")
-    again = (row for row in rows if row["reason"] not in once and not row["reason"].startswith(GRAPHS_SKIPPED))
+    again = (row for row in rows if row["reason"] not in one_time and not row["reason"].startswith(GRAPHS_SKIPPED))
     row = next(again, None)
     if row is None or row["total_ns"] < _LEAST_OF_COMPILING * took_ns:
         return _Why()
@@ -396,11 +396,11 @@ def _share_of_steps(row: Mapping[Any, Any]) -> float:
     return share if 0 < share <= _MOST_OF_EVENT else 1.0
 
 
-def _in_some(share: float, step: Step) -> str:
+def _in_some(share: float, step: GainUnit) -> str:
     return f"in 1 of {1 / share:.0f} {step.one.removeprefix('a ')}s"
 
 
-def _in_place(row: Mapping[Any, Any], step: Step) -> str:
+def _in_place(row: Mapping[Any, Any], step: GainUnit) -> str:
     location = describe_place(row["path"], row["function"], row["caller"])
     if location == _OUTSIDE and step.is_of_engine:
         location = _BETWEEN_STEPS
@@ -445,7 +445,7 @@ def _error_pct(replay: Mapping[Any, Any], gain_pct: float) -> float:
     return float(abs(replay["unexplained_pct"]) + 50 * max(cost, 0.0) * (1 - gain_pct / 100) + 0.5)
 
 
-def _next_fixes(row: dict[Any, Any], others: pd.DataFrame, step: Step) -> Iterator[str]:
+def _next_fixes(row: dict[Any, Any], others: pd.DataFrame, step: GainUnit) -> Iterator[str]:
     """Yield the further fixes of the best sequence if this fix is its first."""
     following = others[others["order"].fillna(0) > 1].sort_values("order")
     if row["order"] != 1 or following.empty:

@@ -295,9 +295,9 @@ def _waiting_requests(tables: Tables) -> Iterator[Weighted]:
 
 def _mask_of_samples(shapes: str) -> str:
     """Return the shape of the mask of an attention, such as 32×1×1×512, if each sample has its own; "" otherwise."""
-    if (found := _MASKED.match(shapes.replace(" ", ""))) is None:
+    if (match := _MASKED.match(shapes.replace(" ", ""))) is None:
         return ""
-    shape = list(map(int, found.groups()))
+    shape = list(map(int, match.groups()))
     batch, queries, keys, mask = shape[0], shape[2], shape[6], shape[12:]
     # a bias for the distance of tokens differs by query or head
     has_one_of_keys = mask[2] == 1 < queries or (mask[1] == 1 and mask[2] == queries)

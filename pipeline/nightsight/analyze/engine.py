@@ -79,12 +79,12 @@ def steps_on_gpu(timeline: Timeline) -> EngineSteps | None:
 
 def _different(steps: pd.DataFrame) -> int:
     """Return how many engines there are: the ranks of one run the same steps, but for those at the window's edges."""
-    found: list[pd.DataFrame] = []
+    engines: list[pd.DataFrame] = []
     for _, of_engine in steps.groupby("engine", sort=True):
         batches = of_engine[["kind", "prefills", "decodes", "prefill_tokens"]].fillna(-1).reset_index(drop=True)
-        if not any(_are_ranks(batches, other) for other in found):
-            found.append(batches)
-    return len(found)
+        if not any(_are_ranks(batches, other) for other in engines):
+            engines.append(batches)
+    return len(engines)
 
 
 def _are_ranks(first: pd.DataFrame, second: pd.DataFrame) -> bool:
@@ -150,8 +150,8 @@ def _most(values: Floats) -> float:
 
 def _mean(values: Floats) -> float:
     """Return the mean of the known values, NaN without any."""
-    known = values[~np.isnan(values)]
-    return float(known.mean()) if len(known) else float("nan")
+    numbers = values[~np.isnan(values)]
+    return float(numbers.mean()) if len(numbers) else float("nan")
 
 
 ANALYSES: Final = (Analysis(ENGINE_STEPS, engine_table, "ranges"),)

@@ -93,8 +93,8 @@ class _GpuStates:
         high = np.where(is_known & is_dated, end, 0).astype(np.int64)
         spans = {"prefill_ns": self._prefill, "decode_ns": self._decode, "busy": self._busy, "seen": self._seen}
         times = {name: covered(spans, low, high).astype("float64") for name, spans in spans.items()}
-        seen = np.maximum(times.pop("seen"), times["busy"])
-        times["idle_ns"] = seen - times.pop("busy")
+        recorded = np.maximum(times.pop("seen"), times["busy"])
+        times["idle_ns"] = recorded - times.pop("busy")
         times["unseen_ns"] = end - start - times["prefill_ns"] - times["decode_ns"] - times["idle_ns"]
         if not len(self._seen[0]):
             times |= dict.fromkeys(("prefill_ns", "decode_ns", "idle_ns"), np.full(len(start), np.nan))
@@ -209,18 +209,18 @@ def _arrives_in_window(timeline: Timeline, requests: pd.DataFrame) -> Flags:
 def _statistics(metric: str, parts: dict[str, Floats], numbers: Ints, preemptions: Ints) -> Iterator[dict[str, object]]:
     """Yield the rows of a time: its mean, and the request at each percentile; numbers: those of the requests."""
     time = parts["time_ns"]
-    known = np.flatnonzero(~np.isnan(time))
-    if not len(known):
+    timed = np.flatnonzero(~np.isnan(time))
+    if not len(timed):
         return
-    common = {"metric": metric, "requests": len(known)}
+    common = {"metric": metric, "requests": len(timed)}
     yield {
         **common,
         "statistic": MEAN,
         "request": None,
-        "preemptions": int(preemptions[known].sum()),
-        **{name: float(part[known].mean()) for name, part in parts.items()},
+        "preemptions": int(preemptions[timed].sum()),
+        **{name: float(part[timed].mean()) for name, part in parts.items()},
     }
-    ordered = known[np.argsort(time[known], kind="stable")]
+    ordered = timed[np.argsort(time[timed], kind="stable")]
     for statistic, share in _PERCENTILES.items():
         row = int(ordered[max(ceil(share * len(ordered)) - 1, 0)])
         yield {

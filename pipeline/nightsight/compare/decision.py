@@ -145,7 +145,7 @@ class Gate:
         for metric in self.metrics:
             if not self._has_grown(metric) or self._has_only_budget(metric):
                 continue
-            most, what = self._limit(metric).most_pct, self._what(metric)
+            most, what = self._limit(metric).most_pct, self._increased(metric)
             if metric.verdict == "added":
                 yield metric, f"{metric.words}: {metric.written(metric.candidate)}{what}, none before"
             elif most is None:
@@ -170,7 +170,7 @@ class Gate:
         in_directions = {_general(name) for name, grown in growth.items() if grown > 0} & {COPIES}
         return offset_counts(growth) | in_directions
 
-    def _what(self, metric: Metric) -> str:
+    def _increased(self, metric: Metric) -> str:
         """Return the kernels, copies or calls that increased, in parentheses; "" if unknown."""
         kinds = {LAUNCHES: "kernel", COLLECTIVES: "kernel", SYNCS: "api", ALLOCATIONS: "api"}
         kind = kinds.get(metric.name, "copy" if _general(metric.name) else "")

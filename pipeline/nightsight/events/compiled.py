@@ -52,8 +52,8 @@ def _by_process(timeline: Timeline) -> pd.DataFrame:
     table, of_pid = timeline.profile.recorded("compilations"), pids(timeline)
     # in a job, ranks on several machines can have the same pid
     if table["process"].notna().any():
-        known: pd.DataFrame = table[table["process"].notna()].astype({"process": "int64"})
-        return known
+        with_process: pd.DataFrame = table[table["process"].notna()].astype({"process": "int64"})
+        return with_process
     table = table.drop(columns="process")
     processes = pd.DataFrame({"process": list(of_pid), "pid": list(of_pid.values())}, dtype="int64")
     # a profiler outside of the program's PID namespace knows it by another number
@@ -138,9 +138,9 @@ def obstacles(timeline: Timeline) -> tuple[Obstacle, ...]:
     table = table[(table["graph_break"] != "") | is_skip]
     columns = ["process", "function", "reason", "fix", "graph_break"]
     rows = table.sort_values("start_ns")[columns].drop_duplicates(["process", "graph_break", "reason"])
-    found = [_obstacle(row) for row in rows.to_dict("records")]
+    occurrences = [_obstacle(row) for row in rows.to_dict("records")]
     # what is compiled again breaks again
-    return tuple({(each.process, each.text): each for each in reversed(found)}.values())[::-1]
+    return tuple({(each.process, each.text): each for each in reversed(occurrences)}.values())[::-1]
 
 
 def _obstacle(row: dict[Any, Any]) -> Obstacle:

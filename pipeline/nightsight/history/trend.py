@@ -254,7 +254,7 @@ def _event(changes: Sequence[LevelChange], canaries: Sequence[Track]) -> Event:
         "ended": f"It never recovered: {main.reason}.",
         "confirmed": "",
     }
-    sentence = " ".join(filter(None, (_what(ordered), *_kernel_set(main), why, ends[state])))
+    sentence = " ".join(filter(None, (_changed_metrics(ordered), *_kernel_set(main), why, ends[state])))
     return Event(ids, state, cause, sentence, ordered)
 
 
@@ -268,10 +268,10 @@ def _identities(changes: Sequence[LevelChange]) -> Iterator[str]:
                     yield digest("/".join((*change.track.key.machine, night.time[:10], night.commit)), 10)
 
 
-def _what(changes: Sequence[LevelChange]) -> str:
+def _changed_metrics(changes: Sequence[LevelChange]) -> str:
     main = changes[0]
     workloads = list(dict.fromkeys(change.track.workload for change in changes))
-    who = workloads[0] + (f" and {_count(len(workloads) - 1, 'more workload')}" if len(workloads) > 1 else "")
+    names = workloads[0] + (f" and {_count(len(workloads) - 1, 'more workload')}" if len(workloads) > 1 else "")
     kernels = [change for change in changes[1:] if change.series.kind == "kernel"]
     others = len(changes) - 1 - len(kernels)
     others_moved = [
@@ -288,7 +288,7 @@ def _what(changes: Sequence[LevelChange]) -> str:
         way = "up" if way == "slower" else "down"
     numbers = " → ".join(format_value(value, main.series.column) for value in (main.baseline, main.candidate))
     since = f" since {main.night.time[:10]}" if main.night.time else ""
-    return f"{who}: {main.series.label} {way}{since}, {numbers} ({_percent(main)}){others_text}."
+    return f"{names}: {main.series.label} {way}{since}, {numbers} ({_percent(main)}){others_text}."
 
 
 def _cause(changes: Sequence[LevelChange], canaries: Sequence[Track]) -> tuple[Cause, str]:

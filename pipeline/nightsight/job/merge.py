@@ -48,13 +48,14 @@ def merge_some_ranks(summaries: Sequence[RankSummary], read: Callable[[int], Pro
             of_job |= {devices[gpu]: (start + shift_ns, end + shift_ns) for gpu, (start, end) in of_rank.items()}
         pids |= {ranked.process(place, process): pid for process, pid in summary.pids.items()}
     like = dict(zip(ranks["rank"].tolist(), ranks["like"].tolist(), strict=True))
-    shown = sorted(set(like.values()))
+    representatives = sorted(set(like.values()))
     finding = Finding(
         "some_ranks",
         "info",
-        f"{len(shown):,} of {len(like):,} ranks represent the others",
-        f"{format_ranks(shown)}: kernels, timeline, sums and causes come from them. Every other rank resembles one of "
-        "them in its collectives and its waits there. *Ranks*, their steps and *Collectives* cover all ranks.",
+        f"{len(representatives):,} of {len(like):,} ranks represent the others",
+        f"{format_ranks(representatives)}: kernels, timeline, sums and causes come from them. Every other rank "
+        "resembles one of them in its collectives and its waits there. *Ranks*, their steps and *Collectives* cover "
+        "all ranks.",
     )
     job = Job(communication, overlapping_work, steps, pids, like)
     return replace(profile, job=job, findings=(*profile.findings, finding))

@@ -33,7 +33,7 @@ _LOCKED: Final = "Wait until that program is done (nsys may still be exporting),
 _Taken = TypeVar("_Taken")
 
 
-class _Column:
+class _IntegerColumn:
     """A column of integers, filled batch by batch so that it is in memory only once."""
 
     def __init__(self, rows: int) -> None:
@@ -108,7 +108,7 @@ class Database:
         rows = min(max(self.last_row(table), 0), self.path.stat().st_size)
 
         def fill(batches: Iterable[Sequence[ColumnValues]]) -> pd.DataFrame:
-            filled = {name: _Column(rows) for name in columns}
+            filled = {name: _IntegerColumn(rows) for name in columns}
             for batch in batches:
                 for column, part in zip(filled.values(), batch, strict=True):
                     column.add(part)

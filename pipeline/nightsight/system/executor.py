@@ -172,8 +172,8 @@ def _connected(scheduler: str, progress: Progress) -> Iterator[Executor]:
 def _silent() -> Iterator[None]:
     """Silence the logs of Dask: the result of each input reports its errors."""
     # each has its own level
-    known = [name for name in logging.root.manager.loggerDict if name.partition(".")[0] in ("distributed", "tornado")]
-    loggers = [logging.getLogger(name) for name in known]
+    names = [name for name in logging.root.manager.loggerDict if name.partition(".")[0] in ("distributed", "tornado")]
+    loggers = [logging.getLogger(name) for name in names]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
         logger.setLevel(logging.CRITICAL)

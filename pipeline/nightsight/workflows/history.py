@@ -115,8 +115,8 @@ def read_trends(request: TrendRequest) -> Trends:
         raise CaptureError(f"the history has no workload {unknown[0]!r}", f"It has: {', '.join(names) or 'none'}.")
     missing = [f"no canary: the history has no workload {name!r}" for name in request.canaries if name not in names]
     chosen = (*request.workloads, *request.canaries) if request.workloads else names
-    kept = tuple(row for row in rows.rows if row.workload in chosen)
-    rows = history.HistoryRows(kept, (*rows.problems, *missing))
+    selected = tuple(row for row in rows.rows if row.workload in chosen)
+    rows = history.HistoryRows(selected, (*rows.problems, *missing))
     return history.trends(rows, canaries=request.canaries, accepted=settings(request.folder, "").accepted)
 
 

@@ -40,7 +40,7 @@ def open_job(paths: Sequence[Path], form: Format, reading: Reading) -> Source | 
     paths = list({path.resolve(): path for path in paths}.values())
     is_large = sum(map(export_bytes, paths)) > _MOST_HELD_BYTES
     details = form.of_events or all(map(is_small, paths))
-    ranks, kept, findings, unreadable = list[RankCapture | RankSummary](), list[Path](), list[Finding](), 0
+    ranks, rank_paths, findings, unreadable = list[RankCapture | RankSummary](), list[Path](), list[Finding](), 0
     lost: OutOfMemory | None = None
     with closing(_read_ranks(paths, reading, details=details, is_large=is_large)) as answers:
         for done, (path, answer) in enumerate(zip(paths, answers, strict=True)):
@@ -57,7 +57,7 @@ def open_job(paths: Sequence[Path], form: Format, reading: Reading) -> Source | 
                 return None
             if rank.facts.is_of_job:
                 ranks.append(rank)
-                kept.append(path)
+                rank_paths.append(path)
                 continue
             findings.append(_left_out(path, "Its program does not communicate, and its rank is unknown."))
             if not ranks and len(findings) > 1:
@@ -67,7 +67,7 @@ def open_job(paths: Sequence[Path], form: Format, reading: Reading) -> Source | 
     facts = [rank.facts for rank in ranks]
     if not facts or not are_of_one_job(facts) or len(facts) + unreadable < 2:
         return None
-    profile = replace(_merge(ranks, kept, reading, details=details), window=reading.window)
+    profile = replace(_merge(ranks, rank_paths, reading, details=details), window=reading.window)
     # this frees half of the memory
     ranks.clear()
     reading.progress("looking for causes in all ranks")

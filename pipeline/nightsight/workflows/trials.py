@@ -89,8 +89,8 @@ def profile_repeatedly(plan: Plan, request: Request, times: int, *, keep: Keep =
                 run = profile_program(turn, request if is_last else replace(request, replay=None))
             except (WorkloadError, CaptureError, Interrupted) as error:
                 if interrupts or isinstance(error, Interrupted):
-                    kept = f"; {len(done)} of {times} runs are complete" if done else ""
-                    raise Interrupted(f"{error.message}{kept}", error.hint) from error
+                    progress = f"; {len(done)} of {times} runs are complete" if done else ""
+                    raise Interrupted(f"{error.message}{progress}", error.hint) from error
                 failures.append(error)
                 yield f"run {order + 1} failed: {error.message}"
                 continue
@@ -298,11 +298,11 @@ def explain_errors(runs: Runs) -> Iterator[None]:
             complete = sum(map(len, runs.folders.values()))
             count = f"{complete} run{'s' * (complete != 1)}"
             verb = "is" if complete == 1 else "are"
-            kept = f"{count} {verb} complete and kept: {runs.trial.reports}" if complete else ""
+            progress = f"{count} {verb} complete and kept: {runs.trial.reports}" if complete else ""
             if interrupts or isinstance(error, KeyboardInterrupt | Interrupted):
-                raise Interrupted(f"interrupted after {count}", kept) from error
+                raise Interrupted(f"interrupted after {count}", progress) from error
             kind = UsageError if isinstance(error, UsageError) else NotMeasured
-            raise kind(error.message, "\n".join(filter(None, (error.hint, kept)))) from error
+            raise kind(error.message, "\n".join(filter(None, (error.hint, progress)))) from error
 
 
 def looks(pairs: int) -> dict[int, float]:

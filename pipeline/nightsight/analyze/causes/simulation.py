@@ -278,12 +278,12 @@ def _drop_joint_remedies(gains: tuple[Gain, ...]) -> tuple[Gain, ...]:
         is_joint = gain.remedy.rule in _OF_WAITS & _OF_HOST or gain.remedy.also
         return not is_joint or gain.gain_ns > _LEAST_JOINT_GAIN * single_gain.get(gain.remedy.path, 0.0)
 
-    kept = tuple(filter(is_worthwhile, gains))
-    named = {path for gain in kept if gain.remedy.also for path in (gain.remedy.path, *gain.remedy.also)}
-    whole = {path: gain.gain_ns for gain in kept if gain.remedy.also for path in gain.remedy.also}
+    worthwhile = tuple(filter(is_worthwhile, gains))
+    named = {path for gain in worthwhile if gain.remedy.also for path in (gain.remedy.path, *gain.remedy.also)}
+    whole = {path: gain.gain_ns for gain in worthwhile if gain.remedy.also for path in gain.remedy.also}
     return tuple(
         gain
-        for gain in kept
+        for gain in worthwhile
         if gain.remedy.rule not in _OF_HOST - _OF_WAITS
         or gain.remedy.also
         or gain.remedy.path not in named

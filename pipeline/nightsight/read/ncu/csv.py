@@ -120,7 +120,7 @@ def text_of(content: bytes) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def _pages(path: Path, text: str) -> "Iterator[_Page]":
+def _pages(path: Path, text: str) -> "Iterator[_CsvPage]":
     """Yield the tables of a file, each with a header and at least one row."""
     tables: list[tuple[list[str], Rows]] = []
     for cells in rows_of(path, text):
@@ -132,7 +132,7 @@ def _pages(path: Path, text: str) -> "Iterator[_Page]":
             raise CaptureError(f"{path.name} has rows of kernels before the header", _AGAIN)
     for header, rows in tables:
         if any(cells[0] for cells in rows):
-            page = _Page(path.name, header, rows)
+            page = _CsvPage(path.name, header, rows)
             page.check()
             yield page
 
@@ -170,7 +170,7 @@ def messages_of(text: str) -> list[tuple[str, str]]:
 
 
 @dataclass(frozen=True)
-class _Page:
+class _CsvPage:
     """One table: its header and its rows; the first row of a raw page has the units."""
 
     file: str
