@@ -34,7 +34,7 @@ from nightsight.results.rules import (
     UnsimulatedRule,
 )
 from nightsight.results.serving import DECODE, ENGINE_STEPS, MEAN, MIXED, PREFILL, REQUEST_TIMES, TTFT
-from nightsight.units import format_value
+from nightsight.units import counted, format_value
 
 Weighted = tuple[Finding, float]
 """A finding, and its weight in the choice of the first one, in percent of a step."""
@@ -167,7 +167,7 @@ def _pipeline_bubble(tables: Tables) -> Iterator[Weighted]:
         PIPELINE_BUBBLE,
         PIPELINE_STAGES,
         bubble=f"{bubble:.0f} %",
-        batches=f"{batches:,} {'microbatch' if batches == 1 else 'microbatches'}",
+        batches=counted(batches, "microbatch"),
         stages=f"{count:,}",
         formula=f"({count} - 1) / ({batches} + {count} - 1) = {of_pipeline['even_pct'].iloc[0]:.0f} %",
         gain=gain * is_explained,
@@ -224,7 +224,7 @@ def _small_steps(tables: Tables) -> Iterator[Weighted]:
         if not (row["times"] > 1 and per_item >= _LEAST_PER_ITEM):
             continue
         before, after = (format_value(float(row[name]), name) for name in ("unprofiled_ns", "larger_ns"))
-        blocks = f"at most {row['blocks']:,} {'block' if row['blocks'] == 1 else 'blocks'}"
+        blocks = f"at most {counted(row['blocks'], 'block')}"
         evidence = f"Kernels with 95 % of the time have {blocks}; the GPU has {row['multiprocessors']:,} SMs"
         if pd.notna(row["filled_pct"]):
             filled = format_value(float(row["filled_pct"]), "filled_pct")

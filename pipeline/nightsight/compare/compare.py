@@ -18,6 +18,7 @@ from nightsight.compare.verdicts import MeasureTable, MeasureTests
 from nightsight.errors import UsageError
 from nightsight.model.compare import CHANGES, GATE, STEP, Comparison, Difference, Measures, Noise
 from nightsight.tables import aggregate
+from nightsight.units import counted
 
 
 def compare(
@@ -76,7 +77,7 @@ class _ComparedRuns:
         """The number of runs, in words."""
         few, many = len(self.baseline), len(self.candidate)
         if self.is_paired:
-            return f"{few} {'pair' if few == 1 else 'pairs'} of runs"
+            return f"{counted(few, 'pair')} of runs"
         return f"{few} + {many} runs" if (few, many) != (1, 1) else "one run a side"
 
 
@@ -113,9 +114,10 @@ def _without_throttled(before: list[Measures], after: list[Measures], *, is_pair
     left_out = len(before) + len(after) - len(kept_runs[0]) - len(kept_runs[1])
     if not left_out or not kept_runs[0] or not kept_runs[1]:
         return _ComparedRuns(before, after, is_paired)
-    number, what = (left_out // 2, "pair of runs") if is_paired else (left_out, "run")
     runs_were = (
-        f"1 {what} was" if number == 1 else f"{number} {what.replace('pair', 'pairs') if is_paired else 'runs'} were"
+        counted(left_out // 2, "pair of runs was", "pairs of runs were")
+        if is_paired
+        else counted(left_out, "run was", "runs were")
     )
     return _ComparedRuns(kept_runs[0], kept_runs[1], is_paired, (f"{runs_were} left out: a GPU was throttled.",))
 

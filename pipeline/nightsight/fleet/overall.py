@@ -16,6 +16,7 @@ from nightsight.captures import stem
 from nightsight.model.fleet import FACTS, SPLIT, TABLES, Fleet, Summary, empty
 from nightsight.results.entry import WHOLE
 from nightsight.tables import aggregate
+from nightsight.units import counted
 
 _LEAST: Final = 5
 """The minimum number of captures in a group with outliers."""
@@ -56,8 +57,8 @@ def fleet_of(files: pd.DataFrame, summaries: Sequence[Summary]) -> Fleet:
 
 def _notes(captures: pd.DataFrame) -> tuple[str, ...]:
     count = int(captures["lone"].sum())
-    who = "1 capture waits for ranks" if count == 1 else f"{count:,} captures wait for ranks"
-    note = f"{who} outside of it: nightsight report rank* makes one report of a job, which names these ranks"
+    captures_wait = counted(count, "capture waits for ranks", "captures wait for ranks")
+    note = f"{captures_wait} outside of it: nightsight report rank* makes one report of a job, which names these ranks"
     return (note,) * (count > 0)
 
 

@@ -14,11 +14,11 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from nightsight.captures import EXPORT_AGAIN
 from nightsight.errors import CaptureError
 from nightsight.read.btree import ColumnValues, Unusual, whole_numbers
 
 MAGIC: Final = b"SQLite format 3\x00"
-AGAIN: Final = "Export it again: nsys export --type sqlite --force-overwrite=true REPORT.nsys-rep"
 
 # rows per Arrow batch; the driver's default of 1,024 is slower
 _BATCH_ROWS: Final = 1 << 16
@@ -126,7 +126,7 @@ class Database:
         frame = self._query(_select(table, columns), table, from_batches)
         if frame is None:
             wrong = "has values that are not integers in integer columns"
-            raise CaptureError(f"{self.path.name}: table {table} {wrong}", AGAIN)
+            raise CaptureError(f"{self.path.name}: table {table} {wrong}", EXPORT_AGAIN)
         return frame
 
     def last_row(self, table: str) -> int:
@@ -199,7 +199,7 @@ class Database:
                 raise MemoryError(reason) from error
             if "database is locked" in reason:
                 raise CaptureError(f"{self.path.name} is locked by another program", _LOCKED) from error
-            raise CaptureError(f"{self.path.name}: cannot read table {table}: {reason}", AGAIN) from error
+            raise CaptureError(f"{self.path.name}: cannot read table {table}: {reason}", EXPORT_AGAIN) from error
 
 
 def read_only(path: PurePath) -> str:
@@ -240,4 +240,4 @@ def _refuse_cut_off(path: Path) -> None:
     expected = int.from_bytes(header[28:32], "big") * (65536 if page == 1 else page)
     size = path.stat().st_size
     if len(header) < 100 or size < expected:
-        raise CaptureError(f"{path.name} is truncated: it has {size:,} of {expected:,} bytes", AGAIN)
+        raise CaptureError(f"{path.name} is truncated: it has {size:,} of {expected:,} bytes", EXPORT_AGAIN)

@@ -18,6 +18,7 @@ from nightsight.errors import CaptureError, PipelineError, ToolError, UsageError
 from nightsight.progress import Progress
 from nightsight.system.installing import EXTRAS, for_nightsight
 from nightsight.system.processes import ProcessDied, Processes, cores, memory_of_machine
+from nightsight.units import counted
 
 LOCAL: Final = "local"
 _USUAL_MEMORY: Final = 1_500_000_000
@@ -121,7 +122,7 @@ def executor(cluster: Cluster, count: int, progress: Progress) -> Iterator[Execu
     memory = min(cluster.most_bytes, int(_OF_MEMORY * memory_of_machine() / workers) or cluster.most_bytes)
     if cluster.memory:
         memory = _bytes(cluster.memory)
-    progress(f"starting {workers} worker{'s' * (workers > 1)}")
+    progress(f"starting {counted(workers, 'worker')}")
     with Processes(workers, memory) as processes:
         yield processes
 

@@ -16,6 +16,7 @@ from nightsight.errors import CaptureError, UsageError
 from nightsight.events.graph_nodes import graphs_of, joined_origins, replayed_nodes, unknown_nodes
 from nightsight.model.report import Finding, Profile
 from nightsight.tables import are_named, empty, integers
+from nightsight.texts import middle_cut
 
 _NODE: Final = ["process", "node"]
 _HOW: Final = (
@@ -157,7 +158,7 @@ def _other_graphs(
     differing = both[differs]
     if len(differing) and (2 * len(differing) > len(both) or not is_same_process):
         first = differing.iloc[0]
-        own, other = (_brief(str(first[name])) for name in ("name", "name_other"))
+        own, other = (middle_cut(str(first[name]), _LONGEST) for name in ("name", "name_other"))
         raise CaptureError(
             f"{names.graphs} is from another program than {names.run}: node {first['node']} of its CUDA graphs ran "
             f"`{other}`, not `{own}`",
@@ -178,10 +179,6 @@ def _without(nodes: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
     """Return the nodes that are not in the graphs of `other`."""
     keys = pd.MultiIndex.from_arrays([nodes["process"], graphs_of(nodes["node"])])
     return nodes[~keys.isin(pd.MultiIndex.from_frame(other[["process", "graph"]]))]
-
-
-def _brief(name: str) -> str:
-    return name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…"
 
 
 def _findings(unknown: pd.DataFrame, other: pd.DataFrame, names: _Names) -> list[Finding]:

@@ -14,7 +14,7 @@ from nightsight.job.facts import RankCapture, RankSummary, are_of_one_job, name_
 from nightsight.job.merge import merge_ranks, merge_some_ranks
 from nightsight.model.report import Finding, Profile
 from nightsight.progress import silent
-from nightsight.read import recognize
+from nightsight.read import RANK_KINDS, recognize
 from nightsight.render import Format, Source
 from nightsight.system.executor import Cluster, Done, OutOfMemory, map_inputs
 from nightsight.system.processes import as_worker, cores, memory_of_machine
@@ -26,7 +26,6 @@ from nightsight.workflows.opening import Reading, is_small, profile_of, title_of
 _MOST_HELD_BYTES: Final = 200_000_000
 _FEWEST_HELD: Final = 2
 _MOST_READERS: Final = 4
-_OF_RANKS: Final = ("nsys-rep", "nsys-sqlite", "kineto")
 
 
 def open_job(paths: Sequence[Path], form: Format, reading: Reading) -> Source | None:
@@ -100,7 +99,7 @@ def _left_out(path: Path, reason: str, hint: str = "") -> Finding:
 
 def _read_rank(path: Path, reading: Reading, *, details: bool) -> RankCapture | None:
     """Read a capture as a rank of a job; None if it is of a kind that cannot be one."""
-    if recognize(path) not in _OF_RANKS:
+    if recognize(path) not in RANK_KINDS:
         return None
     with profile_of(path, reading, details=details) as profile:
         return RankCapture(title_of(path), with_own_gpus(profile))

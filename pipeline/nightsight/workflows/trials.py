@@ -49,7 +49,7 @@ from nightsight.results.switches import PRECISION
 from nightsight.runs.layout import Turn
 from nightsight.runs.noise import METRIC_LABELS, keep_noise, noise_of
 from nightsight.system.interrupts import recording_interrupts
-from nightsight.units import format_value
+from nightsight.units import counted, format_value
 from nightsight.workflows.profile import Plan, keep_of_run, profile_program, warm_up
 from nightsight.workflows.prune import Keep
 
@@ -296,11 +296,10 @@ def explain_errors(runs: Runs) -> Iterator[None]:
             yield
         except (PipelineError, KeyboardInterrupt) as error:
             complete = sum(map(len, runs.folders.values()))
-            count = f"{complete} run{'s' * (complete != 1)}"
-            verb = "is" if complete == 1 else "are"
-            progress = f"{count} {verb} complete and kept: {runs.trial.reports}" if complete else ""
+            runs_are = counted(complete, "run is", "runs are")
+            progress = f"{runs_are} complete and kept: {runs.trial.reports}" if complete else ""
             if interrupts or isinstance(error, KeyboardInterrupt | Interrupted):
-                raise Interrupted(f"interrupted after {count}", progress) from error
+                raise Interrupted(f"interrupted after {counted(complete, 'run')}", progress) from error
             kind = UsageError if isinstance(error, UsageError) else NotMeasured
             raise kind(error.message, "\n".join(filter(None, (error.hint, progress)))) from error
 

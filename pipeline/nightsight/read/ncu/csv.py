@@ -17,6 +17,7 @@ from typing import Any, Final, NoReturn
 import numpy as np
 import pandas as pd
 
+from nightsight.captures import AS_CSV
 from nightsight.errors import CaptureError
 from nightsight.events.kernel_names import base_name
 from nightsight.model.report import Environment, Profile
@@ -65,7 +66,7 @@ _OF_DETAILS: Final = ("Section Name", "Metric Name", "Metric Unit", "Metric Valu
 _OF_RULES: Final = ("Rule Name", "Rule Type", "Rule Description")
 _OF_SPEEDUPS: Final = ("Estimated Speedup Type", "Estimated Speedup")
 _KINDS: Final = {"INF": "info", "OPT": "optimization", "WRN": "warning", "ERR": "error"}
-_AGAIN: Final = "Print it again: ncu --import FILE.ncu-rep --csv --page raw --print-units base > FILE.csv"
+_AGAIN: Final = f"Print it again: {AS_CSV}"
 _HINTS: Final = {
     "ERR_NVGPUCTRPERM": "On that machine only administrators may read the counters: run ncu as root, or load the "
     "driver's module with NVreg_RestrictProfilingToAdminUsers=0.",

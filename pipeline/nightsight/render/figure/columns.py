@@ -12,12 +12,12 @@ from nightsight.model.report import gpu_name
 from nightsight.render.figure.axes import Tick, finite_floats, level_ticks, percent, step_ticks
 from nightsight.render.figure.plot import GRID, Dot, Line, Panels, Part, Path, Plot, Point, grid
 from nightsight.render.figure.shares import CAUSE_COLORS, keys_of
-from nightsight.render.table.view import counted, omission
+from nightsight.render.table.view import omission
 from nightsight.results.categories import IDLE
 from nightsight.results.columns import OUTLIER
 from nightsight.results.steps import OPERATORS, STEP_CATEGORIES
 from nightsight.tables import Frame
-from nightsight.units import format_value
+from nightsight.units import counted, format_value
 
 _SLOWEST: Final = ("slowest", "slowest_ns", "slowest_start_ns")
 _NEEDED: Final = ("device", "number", "steps", "start_ns", "time_ns", "outliers", *_SLOWEST)

@@ -14,10 +14,10 @@ from nightsight.render.figure.axes import finite_floats
 from nightsight.render.figure.boxes import LINE, Box, Boxes, Tree
 from nightsight.render.figure.plot import LegendEntry
 from nightsight.render.figure.shares import CAUSE_COLORS
-from nightsight.render.table.view import counted, share_of, short_text
+from nightsight.render.table.view import share_of, short_text
 from nightsight.tables import Frame
 from nightsight.texts import printable
-from nightsight.units import format_value
+from nightsight.units import counted, format_value
 
 _NEEDED: Final = ("device", "cause", "time_ns", "stack")
 _MAX_TREES: Final = 4

@@ -15,11 +15,11 @@ from nightsight.model.report import gpu_name
 from nightsight.render.figure.axes import finite_floats
 from nightsight.render.figure.boxes import LINE, Box, Boxes, Tree
 from nightsight.render.figure.shares import CAUSE_COLORS, keys_of
-from nightsight.render.table.view import counted, share_of, short_text
+from nightsight.render.table.view import share_of, short_text
 from nightsight.results.categories import UNSEEN
 from nightsight.results.steps import OPERATORS, OTHER_PARTS
 from nightsight.tables import Frame
-from nightsight.units import format_value
+from nightsight.units import counted, format_value
 
 _Row = Mapping[Hashable, Any]
 
