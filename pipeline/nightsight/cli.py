@@ -539,8 +539,8 @@ def _say_skipped(report: str, reason: str) -> None:
     "--graphs",
     type=_FILE,
     metavar="CAPTURE",
-    help="Capture of Nsight Systems that recorded the making of the CUDA graphs, of the same process or of another run "
-    "of the program: kernels of graphs get the ranges in which they were captured.",
+    help="Another nsys capture, in which the program creates its CUDA graphs: of the same process, or of another run. "
+    "Kernels of graphs then get the ranges in which they were captured.",
 )
 @click.option(
     "--prove",

@@ -165,13 +165,18 @@ def unchecked_rules(results: Sequence[Result]) -> dict[str, str]:
     return reasons
 
 
+def _simulated(tables: Tables) -> tuple[dict[Any, Any], pd.DataFrame]:
+    """Return the row of the simulation, empty without one, and the fixes whose gain is predicted."""
+    replays, fixes = tables.rows(REPLAY, *REPLAY_COLUMNS), tables.rows(WHAT_IF, *_WHAT_IF_COLUMNS)
+    fixes = fixes[fixes["gain_pct"].notna() & fixes["rule"].isin(list(RULE))]
+    return next(iter(replays.to_dict("records")), {}), fixes
+
+
 def _cause_findings(tables: Tables, *, is_start_up: bool) -> Iterator[tuple[Finding, float]]:
     """Yield a finding for each fix with enough gain, and its weight for the first place."""
-    replays, simulated = tables.rows(REPLAY, *REPLAY_COLUMNS), tables.rows(WHAT_IF, *_WHAT_IF_COLUMNS)
-    simulated = simulated[simulated["gain_pct"].notna() & simulated["rule"].isin(list(RULE))]
-    if not len(replays):
+    replay, simulated = _simulated(tables)
+    if not replay:
         return
-    replay: dict[Any, Any] = replays.iloc[0].to_dict()
     rules = simulated["rule"].map(RULE)
     score = simulated["gain_pct"] * simulated["rule"].map(lambda rule: RULE[rule].counts).astype("float64")
     # a cause that names the awaited rank is more specific than one that all ranks share
@@ -221,11 +226,9 @@ def _occurs_once(simulated: pd.DataFrame, replay: Mapping[Any, Any]) -> "pd.Seri
 
 def _single_events(tables: Tables) -> Iterator[Finding]:
     """Yield a note on the most expensive cause that occurs in a single step."""
-    replays, simulated = tables.rows(REPLAY, *REPLAY_COLUMNS), tables.rows(WHAT_IF, *_WHAT_IF_COLUMNS)
-    simulated = simulated[simulated["gain_pct"].notna() & simulated["rule"].isin(list(RULE))]
-    if not len(replays) or not len(simulated):
+    replay, simulated = _simulated(tables)
+    if not replay or not len(simulated):
         return
-    replay: dict[Any, Any] = replays.iloc[0].to_dict()
     once = simulated[_occurs_once(simulated, replay) & (simulated["gain_pct"] >= WORTH_PCT)]
     for row in once.nlargest(1, "gain_pct").to_dict("records"):
         cause = _cause_finding({**row, "in_steps_pct": 100.0}, replay, tables, simulated[:0]).cause

@@ -111,7 +111,7 @@ def _stages(marks: dict[str, Floats]) -> dict[str, Floats]:
     bounds["engine"] = _at_least(
         bounds["queue_ns"], np.where(np.isnan(marks["first_token"]), first_seen, marks["first_token"])
     )
-    # with the client's and the server's clock in one row, none of the stages goes on after the whole
+    # with the client's and the server's clock in one row, no stage ends after the whole
     return {name: np.minimum(bound, first_seen) for name, bound in bounds.items()} | {"output_ns": first_seen}
 
 
@@ -241,11 +241,11 @@ def _notes(requests: pd.DataFrame, marks: dict[str, Floats], logged: int, engine
     failed = int((~np.isnan(marks["failed"])).sum())
     is_done = ~np.isnan(marks["last_token"]) | ~np.isnan(marks["last_seen"]) | ~np.isnan(marks["failed"])
     if failed:
-        yield f"{failed:,} of {len(requests):,} requests failed, and are not in times that they do not have."
+        yield f"{failed:,} of {len(requests):,} requests failed. Times that they do not have leave them out."
     if not is_done.all():
-        yield f"{int((~is_done).sum()):,} of {len(requests):,} requests had no end when the log ended."
+        yield f"{int((~is_done).sum()):,} of {len(requests):,} requests were not finished when the log ended."
     if (count := int(requests["preemptions"].sum())) > 0:
-        yield f"Requests were preempted {count:,} times: their cache was needed for others, and computed again later."
+        yield f"Requests were preempted {count:,} times: others needed their cache, which was computed again later."
     if np.isnan(marks["sent"]).all():
         yield "There is no log of the client: times begin when the server gets a request, and end in its engine."
     elif np.isnan(marks["received"]).all():

@@ -1,7 +1,7 @@
 """What torch.compile compiled in a run, how long it took, and why: from PyTorch's structured log (TORCH_TRACE).
 
-What its kernels compute is read from the same log (`collect/fused.py`). Why a compiled function got no CUDA graph can
-turn out when it is called: then only the program's output says so.
+What its kernels compute is read from the same log (`collect/fused.py`). Why a compiled function got no CUDA graph may
+only be known when it is called: then only the program's output has the reason.
 
 The log contains source text, so only names, numbers and reasons are kept, and it is deleted. A reason is a guard of
 PyTorch, such as `tensor 'x' size mismatch at index 0. expected 3, actual 6`, or the text of a graph break; both differ

@@ -100,7 +100,7 @@ class _GpuOperations:
 @memoize
 def unseen(profile: Profile) -> dict[int, Unseen]:
     """Return, for each GPU with work, the spans in which its activity is unknown."""
-    bounds = _recorded_bounds(profile)
+    bounds = profile.bounds((*GPU_TABLES, *_ON_HOST))
     if bounds is None:
         return {}
     operations = dict(_by_gpu(profile))
@@ -231,7 +231,7 @@ def silences(profile: Profile) -> dict[int, Spans]:
 
     It may be a pause of the recording, or something that the program did once; in both cases it is not part of a step.
     """
-    loops, recorded = loops_of(profile), _recorded_bounds(profile)
+    loops, recorded = loops_of(profile), profile.bounds((*GPU_TABLES, *_ON_HOST))
     if len(loops) > 1 or recorded is None:
         return {}
     if loops:
@@ -281,14 +281,6 @@ def graph_captures(profile: Profile) -> dict[int, Spans]:
         opened, place = opened[place < len(closed)], place[place < len(closed)]
         by_process.setdefault(int(begins_of_thread["process"].iloc[0]), []).append((opened, closed[place]))
     return {process: union_of(spans) for process, spans in by_process.items()}
-
-
-def _recorded_bounds(profile: Profile) -> tuple[int, int] | None:
-    """Return when the first recorded event begins and the last one ends; None without events."""
-    tables = profile.with_rows((*GPU_TABLES, *_ON_HOST))
-    if not tables:
-        return None
-    return min(int(table["start_ns"].min()) for table in tables), max(int(table["end_ns"].max()) for table in tables)
 
 
 def _by_gpu(profile: Profile) -> Iterator[tuple[int, _GpuOperations]]:

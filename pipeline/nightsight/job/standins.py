@@ -50,7 +50,7 @@ def stand_ins(communication: pd.DataFrame, captures: RankedCaptures, most: int) 
     # ranks of different kinds get the largest distance
     distance = np.abs(ranks["time"].to_numpy()[:, None] - representatives["time"].to_numpy())
     distance += (ranks["kind"].to_numpy()[:, None] != representatives["kind"].to_numpy()) * (1.0 + distance.max())
-    # a chosen rank represents itself, whatever others spend
+    # a chosen rank represents itself, even if another one spends the same time
     distance[ranks["rank"].to_numpy()[:, None] == representatives["rank"].to_numpy()] = -1.0
     nearest = representatives.iloc[distance.argmin(axis=1)]
     return ranks.assign(like=nearest["rank"].to_numpy(), like_capture=nearest["capture"].to_numpy())

@@ -102,6 +102,12 @@ class Database:
         self.asked.add(table)
         return self._query(_select(table, columns), table, _all)
 
+    def distinct(self, table: str, expression: str) -> tuple[list[Any], np.ndarray[Any, np.dtype[np.int64]]]:
+        """Return the distinct values of an expression, and which of them each row has, as `fetch` does."""
+        column = self.fetch(table, {"value": expression})["value"]
+        encoded = column.combine_chunks().dictionary_encode()
+        return encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
+
     def numbers(self, table: str, columns: Mapping[str, str]) -> pd.DataFrame:
         """Return integer columns, as `fetch` does: int64 if no value is NULL, else Arrow-backed."""
         # a damaged file can claim any number of rows, but each takes at least a byte of the file
