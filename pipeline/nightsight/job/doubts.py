@@ -126,8 +126,8 @@ def _unsure_clocks(ranked: RankedCaptures) -> Iterator[Finding]:
         )
     name, spread = max(((name, clock.spread_ns or 0) for name, clock in clocks), key=lambda pair: pair[1])
     if spread > _MOST_SPREAD_NS:
-        cards = [card for facts in ranked.facts for card in facts.cards]
-        are_shared = len(set(cards)) < len(cards)
+        gpu_ids = [gpu_id for facts in ranked.facts for gpu_id in facts.gpu_ids]
+        are_shared = len(set(gpu_ids)) < len(gpu_ids)
         yield Finding(
             "loose_clock",
             "warning",

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from pandas.api.types import union_categoricals
 
-from nightsight.events.sharing import cards
+from nightsight.events.sharing import gpu_ids
 from nightsight.intervals import Spans
 from nightsight.job.doubts import doubts_of, shared_findings
 from nightsight.job.facts import IDS, RankCapture, RankSummary
@@ -155,7 +155,7 @@ def _environment(captures: Sequence[Environment], tables: Mapping[str, pd.DataFr
     if "devices" in tables:
         devices = tables["devices"]
         # a GPU that several ranks use has several numbers
-        identities = cards(devices)
+        identities = gpu_ids(devices)
         is_repeated = identities.duplicated() & (identities != "")
         counts = Counter(devices["name"][~is_repeated].astype("str"))
         facts["gpu"] = ", ".join(f"{count} × {name}" if count > 1 else name for name, count in counts.items())

@@ -207,7 +207,7 @@ def _communicating_state(split: Frame, run: Numbers) -> str:
 
 
 def _all_gpus(count: int, run: Numbers) -> str:
-    on = f" on {'one GPU' if run.cards == 1 else f'{run.cards} GPUs'}," if run.cards else ""
+    on = f" on {'one GPU' if run.shared_gpus == 1 else f'{run.shared_gpus} GPUs'}," if run.shared_gpus else ""
     return f"{gpus(count, run)}{on}"
 
 
@@ -218,7 +218,7 @@ def gpus(count: int, run: Numbers) -> str:
 
 def each_of(run: Numbers) -> str:
     """Return the plural noun of the numbers: GPUs, or ranks if some share a GPU."""
-    return "ranks" if run.cards else "GPUs"
+    return "ranks" if run.shared_gpus else "GPUs"
 
 
 def _largest_wait_text(split: Frame) -> str:
