@@ -43,6 +43,7 @@ _MOST_EVIDENCE: Final = 3
 _BUBBLE_PCT: Final = 10
 # a rank is late by at least this time and this many steps
 _LATE_NS: Final = 1e9
+_LATE_STEPS: Final = 20
 # labels of products (nightsight.events.kernel_labels), and of those for at most eight rows. Shorter ones are small, and
 # do not wait for memory. Those that take this share of the window are reported
 _PRODUCT: Final = r"(?:gemm|gemv)\b"
@@ -55,19 +56,18 @@ _MOSTLY_MASKED: Final = 0.5
 # the weight of padding to a fixed length, in percent of a step: that of a sixth of the tokens. In collections of texts,
 # half of them and more are padding, but the mask may also separate packed samples
 _FIXED_LENGTH_PCT: Final = 15.0
-# a larger batch must save this share of the time of each sample
+# a larger batch must save this share of the time of each sample, and has this weight in the choice of the first
+# finding: less than a CUDA graph, which does not change results
 _LEAST_PER_ITEM: Final = 0.3
-# and has this weight in the choice of the first finding: less than a CUDA graph, which does not change results
 _COUNTS_PER_ITEM: Final = 0.3
-# its shapes: query, key, value and mask
+# the shapes of an attention: query, key, value and mask
 _SHAPE: Final = r"\[(\d+),(\d+),(\d+),(\d+)\]"
 _MASKED: Final = re.compile(rf"\[{_SHAPE},{_SHAPE},{_SHAPE},{_SHAPE}")
-_LATE_STEPS: Final = 20
 # a step with prompts that takes this many times as long as one without is a pause that users see
 _BLOCKS: Final = 3.0
 # in at least this share of such steps, requests wait
 _WAITED_PCT: Final = 10.0
-# as powers of two
+# sizes of chunks of prompts, as powers of two
 _CHUNKS: Final = (6, 14)
 # preemptions per request; the share of queueing in the time to the first token; requests of a step
 _PREEMPTED: Final = 0.05
@@ -77,6 +77,7 @@ _LONE_RANK_COLUMNS: Final = (
     (TIME_SPLIT, ("device", "category", "share_pct")),
     (COLLECTIVES, ("name", "skew_ns", "transfer_ns", "group_size", "exposed_ns", "total_ns", "avg_ns", "calls")),
 )
+# communication with ranks that are not in the capture is reported from this share of the window
 _LONE_PCT: Final = 10.0
 
 

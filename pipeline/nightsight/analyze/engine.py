@@ -28,8 +28,7 @@ class EngineSteps(NamedTuple):
 
     batch: as `engine_steps` returns it. begin and end: on the GPU; done: when the last operation of a step ends.
     operations: those of the process on the GPU, and step: the one that launched each, -1 for none. Without GPU work in
-    the capture: device -1, and times of the CPU.
-    engines: how many engines with different steps there are.
+    the capture: device -1, and times of the CPU. engines: the number of engines with different steps.
     """
 
     device: int
@@ -54,7 +53,7 @@ def steps_on_gpu(timeline: Timeline) -> EngineSteps | None:
     best: EngineSteps | None = None
     most = -1
     launched, processes = launch_times(timeline), operation_column(timeline, "process")
-    engines = _different(steps)
+    engines = _engine_count(steps)
     for _, of_engine in steps.groupby("engine", sort=True):
         batch, process = of_engine.reset_index(drop=True), of_engine["process"].iloc[0]
         starts, is_last = batch["start_ns"].to_numpy(), np.append(batch["is_first"].to_numpy()[1:], True)
@@ -77,7 +76,7 @@ def steps_on_gpu(timeline: Timeline) -> EngineSteps | None:
     return best
 
 
-def _different(steps: pd.DataFrame) -> int:
+def _engine_count(steps: pd.DataFrame) -> int:
     """Return how many engines there are: the ranks of one run the same steps, but for those at the window's edges."""
     engines: list[pd.DataFrame] = []
     for _, of_engine in steps.groupby("engine", sort=True):

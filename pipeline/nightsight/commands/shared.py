@@ -27,8 +27,8 @@ window_option = click.option(
     show_default=True,
     metavar="auto|whole|RANGE[@DOMAIN][/FIRST:LAST]|START/END",
     help="The part to report on. auto: the range `measure`, otherwise the steady part: the repetitions of the "
-    "program's loop without its slow start. RANGE: all ranges of that name, or those from FIRST to LAST, counted from 0 "
-    "in each process: step/10:19. START/END: a time span of the capture: 1.2s/3s.",
+    "program's loop without its slow start. RANGE: all ranges of that name, or those from FIRST to LAST, counted from "
+    "0 in each process: step/10:19. START/END: a time span of the capture: 1.2s/3s.",
 )
 workload_option = click.option(
     "--workload", default="", metavar="NAME", help="Workload of captures that nightsight profile did not make."
