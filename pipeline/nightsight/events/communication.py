@@ -326,7 +326,7 @@ def number_collectives(kernels: pd.DataFrame) -> Ints:
 
 
 def without_lone(collective: Ints) -> Ints:
-    """Return the number of the collective of each operation, -1 for those that are the only ones of theirs."""
+    """Return the number of the collective of each operation, -1 where no other operation has the same number."""
     rows = np.flatnonzero(collective >= 0)
     _, inverse, count = np.unique(collective[rows], return_inverse=True, return_counts=True)
     collective[rows[count[inverse] < 2]] = -1
