@@ -86,8 +86,8 @@ ENGINE_STEPS: Final = Entry(
     "Steps of the engine",
     "The steps of vLLM, SGLang or TensorRT-LLM in the window, by what they do. A step begins with the first operation "
     "that was launched in it, and lasts until the next one begins, so scheduling counts in the step before it. If the "
-    "engine has no requests after a step, the step ends with its last operation. The log of requests shows when that "
-    "is; without one, it is assumed where it is possible: before steps that only have prompts.",
+    "engine has no requests after a step (by their log; without one, possibly before steps that only have prompts), "
+    "the step ends with its last operation.",
     (),
     (
         Column(
