@@ -158,7 +158,9 @@ def test_ranges_that_never_ended_are_said_with_the_first_names() -> None:
         *("open_ranges", "warning"),
         "4 NVTX ranges were never ended",
     )
-    assert finding.detail.startswith(f"`{'a' * 47}…`, `c`, `d` and 1 more: the capture holds only their start.")
+    assert finding.detail.startswith(
+        f"`{'a' * 24}…{'a' * 23}`, `c`, `d` and 1 more: the capture holds only their start."
+    )
     note = "4 ranges were never ended and are counted up to the last event recorded."
     for name in ("nvtx_ranges", "range_iterations"):
         assert analyzed(profile, name).notes == (note,)

@@ -1346,7 +1346,7 @@ def test_only_runs_of_one_round_are_compared_and_steps_that_were_not_timed_are_l
         row = {"path": STEP, "instances": 30, "med_ns": 1e6 * step_ms, "on_gpu": True}
         return Attempt(conform("timed_ranges", pd.DataFrame([row])), 1.0, effects={"tf32": 1})
 
-    series = workflow._Series(plan, Request(), SWITCH, family=STEP)
+    series = workflow._ProofRuns(plan, Request(), SWITCH, family=STEP)
     series.attempts = {
         (): {0: took(50.0), 1: took(100.0), 2: took(100.0)},
         ("tf32",): {1: took(80.0), 2: took(nan), 3: took(1.0)},
@@ -1371,7 +1371,7 @@ def test_a_run_without_dropout_counts_only_if_the_switch_had_its_effect(
         times = conform("timed_ranges", pd.DataFrame([row]))
         return Attempt(times, 1.0, ((2.0, loss),), effects=dict.fromkeys(effects, 1))
 
-    series = workflow._Series(plan, Request(), SWITCH | {NO_DROPOUT.name: NO_DROPOUT}, family=STEP, has_dropout=True)
+    series = workflow._ProofRuns(plan, Request(), SWITCH | {NO_DROPOUT.name: NO_DROPOUT}, family=STEP, has_dropout=True)
     series.attempts = {
         (): dict.fromkeys((0, 1), took(50.0, 1.0)),
         ("tf32",): dict.fromkeys((0, 1), took(20.0, 1.5, "tf32")),

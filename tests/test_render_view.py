@@ -12,7 +12,7 @@ from nightsight.render.page.page import PageSection, page
 from nightsight.render.table.view import MOST_ROWS, ROWS, Layout, table_view
 from nightsight.results import RESULTS
 from nightsight.results.entry import Jump
-from nightsight.texts import middle_cut, printable
+from nightsight.texts import middle_cut, printable, some_of
 from tests.reports import HOSTILE, kernel_table, range_table, result, small_report, with_gpu_time
 
 
@@ -31,6 +31,12 @@ def test_printable_text_has_no_controls_and_no_direction(name: str) -> None:
 def test_middle_cut_keeps_both_ends() -> None:
     assert middle_cut("abcdefghij", 5) == "ab…ij"
     assert middle_cut("abcde", 5) == "abcde"
+
+
+def test_of_many_texts_some_are_named_and_the_others_counted() -> None:
+    assert some_of(["a", "b"], 2) == "a, b"
+    assert some_of(list("abcde"), 2) == "a, b and 3 more"
+    assert some_of(["a"] * 1202, 2, "; ") == "a; a and 1,200 more"
 
 
 def test_a_table_has_one_unit_per_column_and_its_names_first() -> None:

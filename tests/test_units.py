@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nightsight.units import ABSENT, SUFFIXES, format_cell, format_value, heading, scale_for, split
+from nightsight.units import ABSENT, SUFFIXES, counted, format_cell, format_value, heading, scale_for, split
 
 SIZES = st.floats(min_value=1e-3, max_value=1e12)
 
@@ -134,3 +134,19 @@ def test_a_printed_number_reads_back_within_its_last_digit(values: list[float], 
         text = scale.format(value)
         if not text.startswith("<"):
             assert float(text.replace(",", "")) == pytest.approx(value / scale.divisor, abs=0.51 * 10**-scale.decimals)
+
+
+@pytest.mark.parametrize(
+    ("count", "words", "expected"),
+    [
+        (1, ("kernel",), "1 kernel"),
+        (0, ("kernel",), "0 kernels"),
+        (1224, ("kernel",), "1,224 kernels"),
+        (2, ("copy",), "2 copies"),
+        (3, ("launch",), "3 launches"),
+        (1, ("rank is", "ranks are"), "1 rank is"),
+        (2, ("rank is", "ranks are"), "2 ranks are"),
+    ],
+)
+def test_a_count_has_its_noun(count: int, words: tuple[str, ...], expected: str) -> None:
+    assert counted(count, *words) == expected

@@ -1,4 +1,7 @@
-"""Names of capture files and of the files next to them. The content of a file decides its format (`read`)."""
+"""Names of capture files and of the files next to them, and how to write a capture again.
+
+The content of a file decides its format (`read`).
+"""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -10,6 +13,10 @@ NSYS_RECORDING: Final = ".qdstrm"
 """What nsys leaves if it could not write a report."""
 NCU_REPORT: Final = ".ncu-rep"
 TRACE: Final = ".json.gz"
+
+EXPORT_AGAIN: Final = f"Export the report again: nsys export --type sqlite --force-overwrite=true REPORT{NSYS_REPORT}"
+AS_CSV: Final = f"ncu --import FILE{NCU_REPORT} --csv --page raw --print-units base > FILE.csv"
+PROFILE_AGAIN: Final = "Profile or copy it again. If a newer ncu wrote it, a newer ncu-report may be able to read it."
 
 # an export before its .nsys-rep; a replay comes last, since it has no timeline
 _PREFERRED: Final = (NSYS_EXPORT, TRACE, NSYS_REPORT, NCU_REPORT)

@@ -73,7 +73,7 @@ _CLOSED: Final = 141
 _FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
-class _Group(click.Group):
+class _ExitStatusGroup(click.Group):
     """Turns each way a command can end into an exit status (docs/command-line.md) and an error message."""
 
     def invoke(self, ctx: click.Context) -> None:
@@ -278,7 +278,7 @@ _workloads_option = click.option(
 )
 
 
-@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group(cls=_ExitStatusGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.option("--debug", is_flag=True, help="Show the traceback of any error.")
 @click.version_option(VERSION, prog_name="nightsight")
 def main(*, debug: bool) -> None:
@@ -539,8 +539,8 @@ def _say_skipped(report: str, reason: str) -> None:
     "--graphs",
     type=_FILE,
     metavar="CAPTURE",
-    help="Capture of Nsight Systems that recorded the making of the CUDA graphs, of the same process or of another run "
-    "of the program: kernels of graphs get the ranges in which they were captured.",
+    help="Another nsys capture, in which the program creates its CUDA graphs: of the same process, or of another run. "
+    "Kernels of graphs then get the ranges in which they were captured.",
 )
 @click.option(
     "--prove",

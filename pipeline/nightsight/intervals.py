@@ -216,8 +216,8 @@ def explained(first: Spans, second: Spans) -> tuple[Spans, Spans, Ints]:
     # the rest begins where a span of `first` begins or a shared piece ends, and vice versa
     start = np.sort(np.concatenate((first[0], both[1])), kind="stable")
     end = np.sort(np.concatenate((first[1], both[0])), kind="stable")
-    kept = np.flatnonzero(start < end)
-    return both, (start[kept], end[kept]), of_second
+    nonempty = np.flatnonzero(start < end)
+    return both, (start[nonempty], end[nonempty]), of_second
 
 
 def without(first: Spans, second: Spans) -> Spans:

@@ -260,13 +260,13 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = {
     # messages of the profiler; severity: "info", "warning" or "error"
     "diagnostics": {"time_ns": INT, "severity": TEXT, "text": TEXT},
     "overheads": {**_SPAN, "process": INT, "thread": INT, "name": TEXT},
-    # measured outside the capture (runs/unprofiled.py): the time that the profiler adds to a call of each kind on its
-    # machine, and the duration that it records for such a call
+    # all that follow are not from the capture, but from the file next to it (runs/unprofiled.py): the time that the
+    # profiler adds to a call of each kind on its machine, and the duration that it records for such a call
     "profiler_costs": {"kind": TEXT, "added_ns": "float64", "recorded_ns": "float64"},
-    # likewise: repeated ranges in a run without the profiler, by path with `#` for numbers; med_ns: from one start to
+    # repeated ranges in a run without the profiler, by path with `#` for numbers; med_ns: from one start to
     # the next, the mean if some take much longer; on_gpu: whether starts are times on the GPU or on the CPU
     "timed_ranges": {"path": TEXT, "instances": INT, "med_ns": "float64", "on_gpu": "bool"},
-    # likewise: what torch.compile compiled; start_ns: since the epoch in the file; reason: why it was compiled again;
+    # what torch.compile compiled; start_ns: since the epoch in the file; reason: why it was compiled again;
     # fix: code that avoids that; graph_break: what torch.compile could not compile in it
     "compilations": {
         "process": NULLABLE,
@@ -278,7 +278,7 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = {
         "fix": TEXT,
         "graph_break": TEXT,
     },
-    # likewise: kernels that torch.compile wrote, as their graphs have them; one name can be that of several.
+    # kernels that torch.compile wrote, as their graphs have them; several can have the same name.
     # operators: "gelu, add"; places: lines of the program, "forward (model.py:42)"; read_bytes, written_bytes, flop: of
     # a launch; graphs: how many compiled graphs have it like this
     "fused_kernels": {
@@ -290,10 +290,10 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = {
         "flop": NULLABLE,
         "graphs": INT,
     },
-    # likewise: figures of serving benchmarks; metric, measured: as in the result `serving`; statistic: a column of it;
+    # figures of serving benchmarks; metric, measured: as in the result `serving`; statistic: a column of it;
     # source: the program that wrote the file, or a workload
     "serving_figures": {"metric": TEXT, "measured": TEXT, "source": TEXT, "statistic": TEXT, "value": "float64"},
-    # likewise: requests of a server in the order of arrival; what happened when: by the client's clock sent, first and
+    # requests of a server in the order of arrival; what happened when: by the client's clock sent, first and
     # last token seen, by the server's the others; without is_dated, times are not on the clock of the capture
     "requests": {
         "sent_ns": NULLABLE,
@@ -310,7 +310,7 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = {
         "preemptions": INT,
         "is_dated": "bool",
     },
-    # likewise: the rank of the program and the number of ranks by its launcher; source: the launcher; node: the number
+    # the rank of the program and the number of ranks by its launcher; source: the launcher; node: the number
     # of its machine, from 0
     "launched_as": {"rank": INT, "world_size": INT, "source": TEXT, "node": NULLABLE},
 }

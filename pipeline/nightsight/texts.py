@@ -5,7 +5,7 @@ Names in captures are untrusted: they can have any length, and can reveal hosts 
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 NO_NAME: Final = "(no name)"
@@ -55,6 +55,11 @@ def excerpt(text: object, length: int) -> str:
 def prose(text: str, length: int) -> str:
     """Return an excerpt of a sentence, "" for none: sentences can quote program output of any length."""
     return excerpt(text, length) if text else ""
+
+
+def some_of(texts: Sequence[str], most: int, separator: str = ", ") -> str:
+    """Join the first texts, with the number of the others: `a, b and 3 more`."""
+    return f"{separator.join(texts[:most])}{f' and {len(texts) - most:,} more' * (len(texts) > most)}"
 
 
 def did_you_mean(name: str, allowed: Iterable[str], *, most: int = 1) -> str:

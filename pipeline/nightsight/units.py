@@ -150,6 +150,17 @@ def format_value(value: float | None, column: str) -> str:
     return ABSENT if value is None else scale_for(split(column)[1], [value]).with_unit(value)
 
 
+def counted(number: float, noun: str, plural: str = "") -> str:
+    """Format a count with its noun: `1 kernel`, `1,224 kernels`, `2 copies`, `3 launches`.
+
+    plural: of words that do not end so, such as "rank is" and "ranks are".
+    """
+    if number != 1:
+        regular = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}{'es' if noun.endswith('ch') else 's'}"
+        noun = plural or regular
+    return f"{number:,.0f} {noun}"
+
+
 def format_cell(value: float | None, column: str, *, scale: Scale) -> str:
     """Format a number at its column's scale without the unit, or at its own scale with unit instead of `<0.001`."""
     text = scale.format(value)

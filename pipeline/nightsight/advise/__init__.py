@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from nightsight.advise.replays import replay_advice
-from nightsight.advise.tables import REPLAY_COLUMNS, Step, Tables, step_of
+from nightsight.advise.tables import REPLAY_COLUMNS, GainUnit, Tables, step_of
 from nightsight.advise.unsimulated import unsimulated_advice
 from nightsight.events.kernel_labels import label_of
 from nightsight.model.report import Finding, Result, find
@@ -165,13 +165,18 @@ def unchecked_rules(results: Sequence[Result]) -> dict[str, str]:
     return reasons
 
 
+def _simulated(tables: Tables) -> tuple[dict[Any, Any], pd.DataFrame]:
+    """Return the row of the simulation, empty without one, and the fixes whose gain is predicted."""
+    replays, fixes = tables.rows(REPLAY, *REPLAY_COLUMNS), tables.rows(WHAT_IF, *_WHAT_IF_COLUMNS)
+    fixes = fixes[fixes["gain_pct"].notna() & fixes["rule"].isin(list(RULE))]
+    return next(iter(replays.to_dict("records")), {}), fixes
+
+
 def _cause_findings(tables: Tables, *, is_start_up: bool) -> Iterator[tuple[Finding, float]]:
     """Yield a finding for each fix with enough gain, and its weight for the first place."""
-    replays, simulated = tables.rows(REPLAY, *REPLAY_COLUMNS), tables.rows(WHAT_IF, *_WHAT_IF_COLUMNS)
-    simulated = simulated[simulated["gain_pct"].notna() & simulated["rule"].isin(list(RULE))]
-    if not len(replays):
+    replay, simulated = _simulated(tables)
+    if not replay:
         return
-    replay: dict[Any, Any] = replays.iloc[0].to_dict()
     rules = simulated["rule"].map(RULE)
     score = simulated["gain_pct"] * simulated["rule"].map(lambda rule: RULE[rule].counts).astype("float64")
     # a cause that names the awaited rank is more specific than one that all ranks share
@@ -221,11 +226,9 @@ def _occurs_once(simulated: pd.DataFrame, replay: Mapping[Any, Any]) -> "pd.Seri
 
 def _single_events(tables: Tables) -> Iterator[Finding]:
     """Yield a note on the most expensive cause that occurs in a single step."""
-    replays, simulated = tables.rows(REPLAY, *REPLAY_COLUMNS), tables.rows(WHAT_IF, *_WHAT_IF_COLUMNS)
-    simulated = simulated[simulated["gain_pct"].notna() & simulated["rule"].isin(list(RULE))]
-    if not len(replays) or not len(simulated):
+    replay, simulated = _simulated(tables)
+    if not replay or not len(simulated):
         return
-    replay: dict[Any, Any] = replays.iloc[0].to_dict()
     once = simulated[_occurs_once(simulated, replay) & (simulated["gain_pct"] >= WORTH_PCT)]
     for row in once.nlargest(1, "gain_pct").to_dict("records"):
         cause = _cause_finding({**row, "in_steps_pct": 100.0}, replay, tables, simulated[:0]).cause
@@ -344,9 +347,9 @@ def _compile_reason(tables: Tables, took_ns: float) -> _Why:
     The log has the recording of a CUDA graph alone, without what is done for it before and after.
     """
     # what every program does once says nothing
-    once = ("", GRAPH_RECORDED, KERNELS_TUNED)
+    one_time = ("", GRAPH_RECORDED, KERNELS_TUNED)
     rows = tables.rows(COMPILATIONS).to_dict("records")
-    again = (row for row in rows if row["reason"] not in once and not row["reason"].startswith(GRAPHS_SKIPPED))
+    again = (row for row in rows if row["reason"] not in one_time and not row["reason"].startswith(GRAPHS_SKIPPED))
     row = next(again, None)
     if row is None or row["total_ns"] < _LEAST_OF_COMPILING * took_ns:
         return _Why()
@@ -396,11 +399,11 @@ def _share_of_steps(row: Mapping[Any, Any]) -> float:
     return share if 0 < share <= _MOST_OF_EVENT else 1.0
 
 
-def _in_some(share: float, step: Step) -> str:
+def _in_some(share: float, step: GainUnit) -> str:
     return f"in 1 of {1 / share:.0f} {step.one.removeprefix('a ')}s"
 
 
-def _in_place(row: Mapping[Any, Any], step: Step) -> str:
+def _in_place(row: Mapping[Any, Any], step: GainUnit) -> str:
     location = describe_place(row["path"], row["function"], row["caller"])
     if location == _OUTSIDE and step.is_of_engine:
         location = _BETWEEN_STEPS
@@ -445,7 +448,7 @@ def _error_pct(replay: Mapping[Any, Any], gain_pct: float) -> float:
     return float(abs(replay["unexplained_pct"]) + 50 * max(cost, 0.0) * (1 - gain_pct / 100) + 0.5)
 
 
-def _next_fixes(row: dict[Any, Any], others: pd.DataFrame, step: Step) -> Iterator[str]:
+def _next_fixes(row: dict[Any, Any], others: pd.DataFrame, step: GainUnit) -> Iterator[str]:
     """Yield the further fixes of the best sequence if this fix is its first."""
     following = others[others["order"].fillna(0) > 1].sort_values("order")
     if row["order"] != 1 or following.empty:

@@ -37,7 +37,7 @@ class Tables:
         return table if set(columns) <= set(table.columns) else pd.DataFrame(columns=list(columns))
 
 
-class Step(NamedTuple):
+class GainUnit(NamedTuple):
     """The unit of gains in words: a step, a repetition of an unnamed loop, or the window."""
 
     each: str
@@ -46,9 +46,9 @@ class Step(NamedTuple):
     is_of_engine: bool = False
 
 
-def step_of(replay: Mapping[Any, Any]) -> Step:
+def step_of(replay: Mapping[Any, Any]) -> GainUnit:
     """Return the unit of the gains of a simulation, from its row of the result `replay`."""
     if not replay["of_repetitions"]:
-        return Step("the window", "the window", "in all")
+        return GainUnit("the window", "the window", "in all")
     name = "repetition" if replay["family"].startswith(UNNAMED) else "step"
-    return Step(f"each {name}", f"a {name}", f"per {name}", replay["family"].endswith(ENGINE_STEP))
+    return GainUnit(f"each {name}", f"a {name}", f"per {name}", replay["family"].endswith(ENGINE_STEP))

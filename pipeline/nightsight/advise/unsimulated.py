@@ -34,7 +34,7 @@ from nightsight.results.rules import (
     UnsimulatedRule,
 )
 from nightsight.results.serving import DECODE, ENGINE_STEPS, MEAN, MIXED, PREFILL, REQUEST_TIMES, TTFT
-from nightsight.units import format_value
+from nightsight.units import counted, format_value
 
 Weighted = tuple[Finding, float]
 """A finding, and its weight in the choice of the first one, in percent of a step."""
@@ -43,6 +43,7 @@ _MOST_EVIDENCE: Final = 3
 _BUBBLE_PCT: Final = 10
 # a rank is late by at least this time and this many steps
 _LATE_NS: Final = 1e9
+_LATE_STEPS: Final = 20
 # labels of products (nightsight.events.kernel_labels), and of those for at most eight rows. Shorter ones are small, and
 # do not wait for memory. Those that take this share of the window are reported
 _PRODUCT: Final = r"(?:gemm|gemv)\b"
@@ -55,19 +56,18 @@ _MOSTLY_MASKED: Final = 0.5
 # the weight of padding to a fixed length, in percent of a step: that of a sixth of the tokens. In collections of texts,
 # half of them and more are padding, but the mask may also separate packed samples
 _FIXED_LENGTH_PCT: Final = 15.0
-# a larger batch must save this share of the time of each sample
+# a larger batch must save this share of the time of each sample, and has this weight in the choice of the first
+# finding: less than a CUDA graph, which does not change results
 _LEAST_PER_ITEM: Final = 0.3
-# and has this weight in the choice of the first finding: less than a CUDA graph, which does not change results
 _COUNTS_PER_ITEM: Final = 0.3
-# its shapes: query, key, value and mask
+# the shapes of an attention: query, key, value and mask
 _SHAPE: Final = r"\[(\d+),(\d+),(\d+),(\d+)\]"
 _MASKED: Final = re.compile(rf"\[{_SHAPE},{_SHAPE},{_SHAPE},{_SHAPE}")
-_LATE_STEPS: Final = 20
 # a step with prompts that takes this many times as long as one without is a pause that users see
 _BLOCKS: Final = 3.0
 # in at least this share of such steps, requests wait
 _WAITED_PCT: Final = 10.0
-# as powers of two
+# sizes of chunks of prompts, as powers of two
 _CHUNKS: Final = (6, 14)
 # preemptions per request; the share of queueing in the time to the first token; requests of a step
 _PREEMPTED: Final = 0.05
@@ -77,6 +77,7 @@ _LONE_RANK_COLUMNS: Final = (
     (TIME_SPLIT, ("device", "category", "share_pct")),
     (COLLECTIVES, ("name", "skew_ns", "transfer_ns", "group_size", "exposed_ns", "total_ns", "avg_ns", "calls")),
 )
+# communication with ranks that are not in the capture is reported from this share of the window
 _LONE_PCT: Final = 10.0
 
 
@@ -167,7 +168,7 @@ def _pipeline_bubble(tables: Tables) -> Iterator[Weighted]:
         PIPELINE_BUBBLE,
         PIPELINE_STAGES,
         bubble=f"{bubble:.0f} %",
-        batches=f"{batches:,} {'microbatch' if batches == 1 else 'microbatches'}",
+        batches=counted(batches, "microbatch"),
         stages=f"{count:,}",
         formula=f"({count} - 1) / ({batches} + {count} - 1) = {of_pipeline['even_pct'].iloc[0]:.0f} %",
         gain=gain * is_explained,
@@ -224,7 +225,7 @@ def _small_steps(tables: Tables) -> Iterator[Weighted]:
         if not (row["times"] > 1 and per_item >= _LEAST_PER_ITEM):
             continue
         before, after = (format_value(float(row[name]), name) for name in ("unprofiled_ns", "larger_ns"))
-        blocks = f"at most {row['blocks']:,} {'block' if row['blocks'] == 1 else 'blocks'}"
+        blocks = f"at most {counted(row['blocks'], 'block')}"
         evidence = f"Kernels with 95 % of the time have {blocks}; the GPU has {row['multiprocessors']:,} SMs"
         if pd.notna(row["filled_pct"]):
             filled = format_value(float(row["filled_pct"]), "filled_pct")
@@ -295,9 +296,9 @@ def _waiting_requests(tables: Tables) -> Iterator[Weighted]:
 
 def _mask_of_samples(shapes: str) -> str:
     """Return the shape of the mask of an attention, such as 32×1×1×512, if each sample has its own; "" otherwise."""
-    if (found := _MASKED.match(shapes.replace(" ", ""))) is None:
+    if (match := _MASKED.match(shapes.replace(" ", ""))) is None:
         return ""
-    shape = list(map(int, found.groups()))
+    shape = list(map(int, match.groups()))
     batch, queries, keys, mask = shape[0], shape[2], shape[6], shape[12:]
     # a bias for the distance of tokens differs by query or head
     has_one_of_keys = mask[2] == 1 < queries or (mask[1] == 1 and mask[2] == queries)

@@ -15,7 +15,7 @@ from nightsight.intervals import Flags, Floats, clipped_union, covered, without
 from nightsight.results.ranks import COLLECTIVES, RANK_STEPS, RANKS
 from nightsight.system.parallel import memoize
 from nightsight.tables import NULLABLE, aggregate, positions
-from nightsight.units import format_value
+from nightsight.units import counted, format_value
 
 _KEYS: Final = ["name", "message_bytes", "group", "group_size"]
 # bytes on each link per byte of the message, as nccl-tests counts them: factors of (n - 1) / n
@@ -318,7 +318,7 @@ def _rank_notes(timeline: Timeline) -> tuple[str, ...]:
     if len(shifted):
         spread = format_value(int(shifted["spread_ns"].max()), "spread_ns")
         notes.append(
-            f"The times of {len(shifted):,} {'rank' if len(shifted) == 1 else 'ranks'} were shifted to the clock of "
+            f"The times of {counted(len(shifted), 'rank')} were shifted to the clock of "
             f"rank {table['rank'].iloc[0]} so that collectives end together; nine in ten do so within {spread}."
         )
     counts = _steps(timeline).groupby("rank").size()

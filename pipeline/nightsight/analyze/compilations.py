@@ -30,16 +30,18 @@ def compilations(timeline: Timeline) -> Table:
             "step": pd.Series(step, table.index).where(step >= 0),
         }
     )
-    found = aggregate(
+    by_reason = aggregate(
         frame.groupby(_KEYS, observed=True),
         compilations=("time", "size"),
         total_ns=("time", "sum"),
         idle_ns=("idle", "sum"),
         steps=("step", "nunique"),
     ).reset_index()
-    found = found.assign(of_steps=len(steps)).sort_values(["total_ns", *_KEYS], ascending=[False, *[True] * len(_KEYS)])
-    found = found.rename(columns={"function": "name"}).reset_index(drop=True)
-    return Table(found[list(COMPILATIONS.column_names)])
+    by_reason = by_reason.assign(of_steps=len(steps)).sort_values(
+        ["total_ns", *_KEYS], ascending=[False, *[True] * len(_KEYS)]
+    )
+    by_reason = by_reason.rename(columns={"function": "name"}).reset_index(drop=True)
+    return Table(by_reason[list(COMPILATIONS.column_names)])
 
 
 ANALYSES: Final = (Analysis(COMPILATIONS, compilations),)

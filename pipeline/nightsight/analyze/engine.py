@@ -28,8 +28,7 @@ class EngineSteps(NamedTuple):
 
     batch: as `engine_steps` returns it. begin and end: on the GPU; done: when the last operation of a step ends.
     operations: those of the process on the GPU, and step: the one that launched each, -1 for none. Without GPU work in
-    the capture: device -1, and times of the CPU.
-    engines: how many engines with different steps there are.
+    the capture: device -1, and times of the CPU. engines: the number of engines with different steps.
     """
 
     device: int
@@ -54,7 +53,7 @@ def steps_on_gpu(timeline: Timeline) -> EngineSteps | None:
     best: EngineSteps | None = None
     most = -1
     launched, processes = launch_times(timeline), operation_column(timeline, "process")
-    engines = _different(steps)
+    engines = _engine_count(steps)
     for _, of_engine in steps.groupby("engine", sort=True):
         batch, process = of_engine.reset_index(drop=True), of_engine["process"].iloc[0]
         starts, is_last = batch["start_ns"].to_numpy(), np.append(batch["is_first"].to_numpy()[1:], True)
@@ -77,14 +76,14 @@ def steps_on_gpu(timeline: Timeline) -> EngineSteps | None:
     return best
 
 
-def _different(steps: pd.DataFrame) -> int:
+def _engine_count(steps: pd.DataFrame) -> int:
     """Return how many engines there are: the ranks of one run the same steps, but for those at the window's edges."""
-    found: list[pd.DataFrame] = []
+    engines: list[pd.DataFrame] = []
     for _, of_engine in steps.groupby("engine", sort=True):
         batches = of_engine[["kind", "prefills", "decodes", "prefill_tokens"]].fillna(-1).reset_index(drop=True)
-        if not any(_are_ranks(batches, other) for other in found):
-            found.append(batches)
-    return len(found)
+        if not any(_are_ranks(batches, other) for other in engines):
+            engines.append(batches)
+    return len(engines)
 
 
 def _are_ranks(first: pd.DataFrame, second: pd.DataFrame) -> bool:
@@ -150,8 +149,8 @@ def _most(values: Floats) -> float:
 
 def _mean(values: Floats) -> float:
     """Return the mean of the known values, NaN without any."""
-    known = values[~np.isnan(values)]
-    return float(known.mean()) if len(known) else float("nan")
+    numbers = values[~np.isnan(values)]
+    return float(numbers.mean()) if len(numbers) else float("nan")
 
 
 ANALYSES: Final = (Analysis(ENGINE_STEPS, engine_table, "ranges"),)

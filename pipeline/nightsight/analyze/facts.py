@@ -383,7 +383,7 @@ _LOST: Final = Finding(
     "warning",
     "The profiler lost events",
     "No GPU work is recorded for {calls}. Sums and counts are too small.",
-    "Capture a shorter stretch (a capture range, fewer iterations) and check the diagnostics table.",
+    "Capture a shorter stretch (a capture range, fewer steps) and check the diagnostics table.",
 )
 
 

@@ -12,7 +12,7 @@ from nightsight.events.timeline import Timeline
 from nightsight.intervals import Ints
 from nightsight.model.report import Finding
 from nightsight.tables import positions
-from nightsight.units import format_value
+from nightsight.units import counted, format_value
 
 # collectives whose sizes may differ between ranks
 _OF_ANY_SIZE: Final = "to_?all|gatherv|scatterv|^gather$|^scatter$"
@@ -51,7 +51,7 @@ def mismatches(timeline: Timeline) -> Iterator[Finding]:
             "different_collectives",
             "warning",
             "Ranks call different collectives",
-            f"{unlike:,} {'call differs' if unlike == 1 else 'calls differ'} from what other ranks call in the same "
+            f"{counted(unlike, 'call differs', 'calls differ')} from what other ranks call in the same "
             f"place of a communicator; {unequal.cases[0]}. Such ranks wait for each other forever, or mix up unrelated "
             "data.",
             "Make every rank take the same branches around collectives.",
@@ -77,7 +77,7 @@ def mismatches(timeline: Timeline) -> Iterator[Finding]:
         yield Finding(
             "stopped_calling",
             "warning",
-            f"{count:,} {'rank stops' if count == 1 else 'ranks stop'} calling collectives",
+            f"{counted(count, 'rank stops', 'ranks stop')} calling collectives",
             f"{worst[0]}. The other ranks of the communicator keep calling them and wait there, while the program of "
             "such a rank still runs.",
             "Make every rank take the same number of steps, and leave loops at the same time.",

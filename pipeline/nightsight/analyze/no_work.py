@@ -5,7 +5,7 @@ from typing import Final
 
 from nightsight.events.launches import GPU_TABLES
 from nightsight.model.report import Environment, Finding, Profile
-from nightsight.units import format_value
+from nightsight.units import counted, format_value
 
 NOT_RECORDED: Final = "gpu_not_recorded"
 LOST: Final = "lost_events"
@@ -65,7 +65,7 @@ def no_work(profile: Profile, *, are_lost: bool) -> Finding:
     if not calls and quote:
         return Finding(NO_WORK, "warning", "No CUDA work was recorded", quote, _ANOTHER)
     if are_lost:
-        count = f"{calls:,} CUDA call{' was' if calls == 1 else 's were'}" if calls else "No call was"
+        count = counted(calls, "CUDA call was", "CUDA calls were") if calls else "No call was"
         detail = f"{quote} {count} recorded, but no kernel, copy or memset.".strip()
         remedy = _WITHOUT_RANGES if _diagnostic(profile, _UNIMPORTED) else _ENDS
         return Finding(LOST, "warning", "No GPU work was saved", detail, remedy)
@@ -115,9 +115,8 @@ def next_to_none(profile: Profile) -> Finding | None:
     if copy_ns >= _BRIEF * int(calls["end_ns"].max() - calls["start_ns"].min()):
         return None
     time = format_value(copy_ns, "time_ns")
-    work = "1 copy or memset" if len(copies) == 1 else f"{len(copies)} copies and memsets"
-    call_count = f"{len(calls):,} CUDA call{'' if len(calls) == 1 else 's'}"
-    detail = f"The only GPU work in the capture: {work} ({time}), with {call_count}."
+    work = counted(len(copies), "copy or memset", "copies and memsets")
+    detail = f"The only GPU work in the capture: {work} ({time}), with {counted(len(calls), 'CUDA call')}."
     quote = _diagnostic(profile, _NOT_STARTED, _NOT_ALL, _NO_EVENTS)
     remedy = _newer_driver(profile.environment) if _NOT_STARTED in quote else _ENDS if quote else ""
     record = "Record the part of the program that computes: a longer run, or a capture range (cudaProfilerStart/Stop)."

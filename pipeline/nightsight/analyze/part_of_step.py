@@ -52,9 +52,9 @@ def _around(profile: Profile, loop: Loop) -> str:
         of_kind = ranges[is_kind.to_numpy(dtype=bool)]
         instances = of_kind.groupby("path", observed=True)["path"].transform("size")
         encloses = (of_kind["start_ns"] <= loop.starts[0]) & (of_kind["end_ns"] > loop.starts[-1])
-        found = of_kind[encloses & (instances < LEAST)]
-        if len(found):
-            longest = found.iloc[int((found["end_ns"] - found["start_ns"]).to_numpy().argmax())]
+        enclosing = of_kind[encloses & (instances < LEAST)]
+        if len(enclosing):
+            longest = enclosing.iloc[int((enclosing["end_ns"] - enclosing["start_ns"]).to_numpy().argmax())]
             return words.format(longest["name"])
     return ""
 

@@ -122,8 +122,8 @@ def _chain_from(neighbors: dict[int, set[int]], first: int) -> Iterator[int]:
 def _begins(timeline: Timeline, directed: pd.DataFrame) -> "pd.Series[float]":
     """Return the share of the steps of each device in which its first message is one that it sends."""
     sides = [
-        pd.DataFrame({"device": directed[who], "time": directed[when], "is_send": is_send})
-        for who, when, is_send in (("sender", "sent_ns", True), ("receiver", "got_ns", False))
+        pd.DataFrame({"device": directed[device_column], "time": directed[time_column], "is_send": is_send})
+        for device_column, time_column, is_send in (("sender", "sent_ns", True), ("receiver", "got_ns", False))
     ]
     events = pd.concat(sides).sort_values(["device", "time", "is_send"], kind="stable")
     step = np.zeros(len(events), dtype=np.int64)

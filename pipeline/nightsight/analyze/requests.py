@@ -93,8 +93,8 @@ class _GpuStates:
         high = np.where(is_known & is_dated, end, 0).astype(np.int64)
         spans = {"prefill_ns": self._prefill, "decode_ns": self._decode, "busy": self._busy, "seen": self._seen}
         times = {name: covered(spans, low, high).astype("float64") for name, spans in spans.items()}
-        seen = np.maximum(times.pop("seen"), times["busy"])
-        times["idle_ns"] = seen - times.pop("busy")
+        recorded = np.maximum(times.pop("seen"), times["busy"])
+        times["idle_ns"] = recorded - times.pop("busy")
         times["unseen_ns"] = end - start - times["prefill_ns"] - times["decode_ns"] - times["idle_ns"]
         if not len(self._seen[0]):
             times |= dict.fromkeys(("prefill_ns", "decode_ns", "idle_ns"), np.full(len(start), np.nan))
@@ -111,7 +111,7 @@ def _stages(marks: dict[str, Floats]) -> dict[str, Floats]:
     bounds["engine"] = _at_least(
         bounds["queue_ns"], np.where(np.isnan(marks["first_token"]), first_seen, marks["first_token"])
     )
-    # with the client's and the server's clock in one row, none of the stages goes on after the whole
+    # with the client's and the server's clock in one row, no stage ends after the whole
     return {name: np.minimum(bound, first_seen) for name, bound in bounds.items()} | {"output_ns": first_seen}
 
 
@@ -209,18 +209,18 @@ def _arrives_in_window(timeline: Timeline, requests: pd.DataFrame) -> Flags:
 def _statistics(metric: str, parts: dict[str, Floats], numbers: Ints, preemptions: Ints) -> Iterator[dict[str, object]]:
     """Yield the rows of a time: its mean, and the request at each percentile; numbers: those of the requests."""
     time = parts["time_ns"]
-    known = np.flatnonzero(~np.isnan(time))
-    if not len(known):
+    timed = np.flatnonzero(~np.isnan(time))
+    if not len(timed):
         return
-    common = {"metric": metric, "requests": len(known)}
+    common = {"metric": metric, "requests": len(timed)}
     yield {
         **common,
         "statistic": MEAN,
         "request": None,
-        "preemptions": int(preemptions[known].sum()),
-        **{name: float(part[known].mean()) for name, part in parts.items()},
+        "preemptions": int(preemptions[timed].sum()),
+        **{name: float(part[timed].mean()) for name, part in parts.items()},
     }
-    ordered = known[np.argsort(time[known], kind="stable")]
+    ordered = timed[np.argsort(time[timed], kind="stable")]
     for statistic, share in _PERCENTILES.items():
         row = int(ordered[max(ceil(share * len(ordered)) - 1, 0)])
         yield {
@@ -241,11 +241,11 @@ def _notes(requests: pd.DataFrame, marks: dict[str, Floats], logged: int, engine
     failed = int((~np.isnan(marks["failed"])).sum())
     is_done = ~np.isnan(marks["last_token"]) | ~np.isnan(marks["last_seen"]) | ~np.isnan(marks["failed"])
     if failed:
-        yield f"{failed:,} of {len(requests):,} requests failed, and are not in times that they do not have."
+        yield f"{failed:,} of {len(requests):,} requests failed. Times that they do not have leave them out."
     if not is_done.all():
-        yield f"{int((~is_done).sum()):,} of {len(requests):,} requests had no end when the log ended."
+        yield f"{int((~is_done).sum()):,} of {len(requests):,} requests were not finished when the log ended."
     if (count := int(requests["preemptions"].sum())) > 0:
-        yield f"Requests were preempted {count:,} times: their cache was needed for others, and computed again later."
+        yield f"Requests were preempted {count:,} times: others needed their cache, which was computed again later."
     if np.isnan(marks["sent"]).all():
         yield "There is no log of the client: times begin when the server gets a request, and end in its engine."
     elif np.isnan(marks["received"]).all():

@@ -261,10 +261,8 @@ def activities(profile: Profile) -> dict[int, Activity]:
     The parts of *Where the time went* are the sums of these in the window.
     """
     timeline = Timeline.of(profile)
-    frames = profile.with_rows(_EVENTS)
-    if not frames:
+    if (bounds := profile.bounds(_EVENTS)) is None:
         return {}
-    bounds = min(int(frame["start_ns"].min()) for frame in frames), max(int(frame["end_ns"].max()) for frame in frames)
     return {device: _activity(timeline, device, bounds) for device in by_device(timeline)}
 
 

@@ -63,7 +63,7 @@ class _PartNames:
 
 
 @dataclass(frozen=True, eq=False)
-class _Pieces:
+class _Parts:
     """Operations, operators or idle spans, one entry per array; `place` is a position in texts, `name` one in _Names.
 
     own: the time that counts for them (ns). category: a position in _CATEGORIES.
@@ -203,7 +203,7 @@ def _copy(operation: str, source: str, target: str) -> str:
 
 def _busy_pieces(
     timeline: Timeline, bounds: tuple[int, int], place: Codes, name: Codes, *, device: int
-) -> Iterator[_Pieces]:
+) -> Iterator[_Parts]:
     """Yield the operations of a device; lazily, because they take much memory."""
     operations, category = timeline.operations, busy_categories(timeline)
     of_device = by_device(timeline)[device]
@@ -216,12 +216,12 @@ def _busy_pieces(
         if has_category.any():
             own[has_category] = shares(start[has_category], end[has_category], unassigned)
             unassigned = without(unassigned, clipped_union(start[has_category], end[has_category], bounds))
-    yield _Pieces(place[of_device], category[of_device], name[of_device], start, end - start, own)
+    yield _Parts(place[of_device], category[of_device], name[of_device], start, end - start, own)
 
 
 def _idle_pieces(
     timeline: Timeline, bounds: tuple[int, int], names: _PartNames, *, device: int, reasons: Waits | None
-) -> Iterator[_Pieces]:
+) -> Iterator[_Parts]:
     """Yield the idle spans of a device, cut where the CPU enters or leaves a range.
 
     reasons: the causes of the idle time of the window, if known.
@@ -238,11 +238,11 @@ def _idle_pieces(
     def clipped(spans: Ints) -> Spans:
         return np.maximum(reasons.start[spans], bounds[0]), np.minimum(reasons.end[spans], bounds[1])
 
-    def pieces(owner: Ints, narrow: Categories, start: Ints, end: Ints) -> _Pieces:
+    def pieces(owner: Ints, narrow: Categories, start: Ints, end: Ints) -> _Parts:
         cause, length = narrow.astype(np.int32), end - start
-        return _Pieces(_paths(timeline)[0][owner], cause + first_category, cause + first_name, start, length, length)
+        return _Parts(_paths(timeline)[0][owner], cause + first_category, cause + first_name, start, length, length)
 
-    def pieces_of(process: int, waiting: Ints) -> _Pieces:
+    def pieces_of(process: int, waiting: Ints) -> _Parts:
         start, end, span = cut(clipped(waiting), _edges(timeline, process))
         of = waiting[span]
         threads, processes = reasons.thread[reasons.piece[of]], np.broadcast_to(process, of.shape)
@@ -312,13 +312,13 @@ def _threads(timeline: Timeline, names: _PartNames) -> Iterator[_Whole]:
 
 def _thread_pieces(
     timeline: Timeline, owner_of: tuple[int, int], category: str, name: Ints | int, spans: tuple[Ints, Ints, Ints]
-) -> _Pieces:
+) -> _Parts:
     """Return the pieces of a thread of a process (`owner_of`), from their starts, ends and own times."""
     (thread, process), (start, end, own) = owner_of, spans
     threads, processes, kind = (np.full(len(start), value) for value in (thread, process, _CATEGORIES.index(category)))
     row = owners_at(timeline, threads, processes, start)[0]
     name_of_span = np.broadcast_to(np.asarray(name, dtype=np.int64), start.shape)
-    return _Pieces(_paths(timeline)[0][row], kind, name_of_span, start, end - start, own)
+    return _Parts(_paths(timeline)[0][row], kind, name_of_span, start, end - start, own)
 
 
 def _operator_names(timeline: Timeline, outermost: Ints, names: _PartNames) -> Ints:
@@ -366,7 +366,7 @@ def _part_rows(timeline: Timeline, whole: _Whole, places: list[str], names: _Par
     )
 
 
-def _sum_pieces(whole: Iterable[_Pieces], names: _PartNames) -> pd.DataFrame:
+def _sum_pieces(whole: Iterable[_Parts], names: _PartNames) -> pd.DataFrame:
     """Return rows of places, categories and names, in order; pieces are dropped as soon as they are added up.
 
     Consecutive pieces can have the same values, in separate rows; `_merge_rows` combines these.
@@ -376,7 +376,7 @@ def _sum_pieces(whole: Iterable[_Pieces], names: _PartNames) -> pd.DataFrame:
     return table.sort_values(["place", "category", "name"], kind="stable", ignore_index=True)
 
 
-def _sum_by_part(pieces: _Pieces, names: int) -> pd.DataFrame:
+def _sum_by_part(pieces: _Parts, names: int) -> pd.DataFrame:
     """Sum pieces with the same place, category and name; `names`: the number of names."""
     key = pieces.place.astype(np.int64)
     for count, number in ((len(_CATEGORIES), pieces.category), (names, pieces.name)):

@@ -1,7 +1,7 @@
 """What torch.compile compiled in a run, how long it took, and why: from PyTorch's structured log (TORCH_TRACE).
 
-What its kernels compute is read from the same log (`collect/fused.py`). Why a compiled function got no CUDA graph can
-turn out when it is called: then only the program's output says so.
+What its kernels compute is read from the same log (`collect/fused.py`). Why a compiled function got no CUDA graph may
+only be known when it is called: then only the program's output has the reason.
 
 The log contains source text, so only names, numbers and reasons are kept, and it is deleted. A reason is a guard of
 PyTorch, such as `tensor 'x' size mismatch at index 0. expected 3, actual 6`, or the text of a graph break; both differ
@@ -184,9 +184,9 @@ def take_compile_log(request: Request) -> dict[str, pd.DataFrame]:
     rows = [row for file in files for row in _compilations_in(file, fused)]
     rmtree(folder, ignore_errors=True)
     if rows:
-        known = {(row["pid"], row["reason"]) for row in rows}
-        warned = _skips_in(request.logs / PROGRAM_OUTPUT)
-        rows += [row for row in warned if (row["pid"], row["reason"]) not in known]
+        logged = {(row["pid"], row["reason"]) for row in rows}
+        warnings = _skips_in(request.logs / PROGRAM_OUTPUT)
+        rows += [row for row in warnings if (row["pid"], row["reason"]) not in logged]
     rows.sort(key=lambda row: row["start_ns"])
     kernels = pd.DataFrame(list(fused.rows())[:_MOST], columns=list(TABLES["fused_kernels"]))
     return {"compilations": compilations_of(rows[:_MOST]), "fused_kernels": conform("fused_kernels", kernels)}
@@ -271,19 +271,19 @@ def _skips_in(output: Path) -> Iterator[dict[str, Any]]:
     if not output.is_file():
         return
     written = datetime.fromtimestamp(output.stat().st_mtime).astimezone()
-    found: dict[str, Any] | None = None
+    row: dict[str, Any] | None = None
     with output.open(encoding="utf-8", errors="replace") as lines:
         warnings = (match for line in lines if _WARNS in line and (match := _WARNING.match(line)))
         for match in warnings:
             if _SKIPPED.search(match["text"]):
-                if found:
-                    yield found
-                found = _skip(match, written)
-            elif found and (frame := _FRAME.search(match["text"])) and not is_of_library(frame[1]):
+                if row:
+                    yield row
+                row = _skip(match, written)
+            elif row and (frame := _FRAME.search(match["text"])) and not is_of_library(frame[1]):
                 name = without_private(match["text"][frame.end() :].strip())
-                found["function"] = f"{name} ({PurePosixPath(frame[1]).name}:{frame[2]})"
-    if found:
-        yield found
+                row["function"] = f"{name} ({PurePosixPath(frame[1]).name}:{frame[2]})"
+    if row:
+        yield row
 
 
 def _skip(match: re.Match[str], written: datetime) -> dict[str, Any] | None:
@@ -345,35 +345,35 @@ def _function(metrics: Any) -> str:  # noqa: ANN401 (JSON)
 
 def _graph_break(lines: Iterable[str]) -> tuple[str, str]:
     """Return cause and place of a graph break, and the code that avoids it, from the lines of its entry."""
-    place, cause, known, is_skipped = "", "", list[str](), False
+    place, cause, texts, is_skipped = "", "", list[str](), False
     for line in lines:
         text = line.strip()
         if _END_OF_STACK.match(text):
             break
         is_skipped |= _SKIPS_FUNCTION in text
-        if found := _PLACE.match(text) or _FRAME.match(text):
+        if located := _PLACE.match(text) or _FRAME.match(text):
             # a place in a library is the program's call into it
-            if not is_of_library(found[1]):
-                place = f" ({PurePosixPath(found[1]).name}:{found[2]})"
+            if not is_of_library(located[1]):
+                place = f" ({PurePosixPath(located[1]).name}:{located[2]})"
             continue
-        known.append(text)
+        texts.append(text)
         inline = text.removeprefix(_BEFORE_CAUSE) if text.startswith(_BEFORE_CAUSE) else text
         if inline and not cause and not _WORDS_AROUND.match(inline) and not is_skipped:
             cause = inline
         elif text and not cause and is_skipped and _SKIPS_FUNCTION not in text:
             cause = text
-    words, fix = _known(_BREAKS, "\n".join(known))
+    words, fix = _first_match(_BREAKS, "\n".join(texts))
     words = words or without_private(_without_values(_NUMBER_OR_VALUE.sub("...", cause))) or "graph break"
     return f"{words}{place}{SKIPS_FUNCTION if is_skipped else ''}", fix
 
 
 def explain_skip(reason: str) -> tuple[str, str]:
     """Return in words why CUDA graphs are skipped, and the code that avoids it."""
-    words, fix = _known(_SKIPS, reason)
+    words, fix = _first_match(_SKIPS, reason)
     return f"{GRAPHS_SKIPPED}{words or without_private(_without_values(_SKIP_WORDS.sub('', reason)))}", fix
 
 
-def _known(patterns: Iterable[tuple[str, str, str]], text: str) -> tuple[str, str]:
+def _first_match(patterns: Iterable[tuple[str, str, str]], text: str) -> tuple[str, str]:
     """Return words and fix of the first pattern that is in a text; {0} in them is what a group of it matched."""
     for pattern, words, fix in patterns:
         if match := re.search(pattern, text):
@@ -393,8 +393,8 @@ def explain(reason: str) -> tuple[str, str]:
         return "", ""
     if tensor := _TENSOR.match(guard):
         return _explain_tensor(tensor)
-    found = _NAME.finditer(_without_values(guard, is_guard=True))
-    names = [(match["name"] or match["bare"]) + match["attributes"] for match in found]
+    matches = _NAME.finditer(_without_values(guard, is_guard=True))
+    names = [(match["name"] or match["bare"]) + match["attributes"] for match in matches]
     names = [name for name in names if not (name in _KNOWN_NAMES or name.startswith("_"))]
     if not names:
         return (_AT_BREAK if _OF_BREAK in guard else _OTHER), ""
@@ -415,8 +415,8 @@ def _explain_tensor(guard: re.Match[str]) -> tuple[str, str]:
 
 def _without_values(text: str, *, is_guard: bool = False) -> str:
     """Return a text without literals, which can be data of the program; names in guards stay."""
-    kept = r"\[(['\"])\w+\2\]" if is_guard else "(?!)()"
-    return re.sub(rf"({kept})|(['\"]).*?\3", lambda match: match[1] or "...", text)[:_LONGEST]
+    subscript = r"\[(['\"])\w+\2\]" if is_guard else "(?!)()"
+    return re.sub(rf"({subscript})|(['\"]).*?\3", lambda match: match[1] or "...", text)[:_LONGEST]
 
 
 def _short(name: str) -> str:

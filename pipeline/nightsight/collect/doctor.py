@@ -15,6 +15,7 @@ from nightsight.collect.interpreter import Interpreter, install_hint, interprete
 from nightsight.collect.isolation import isolation
 from nightsight.errors import ToolError
 from nightsight.system.installing import Place, for_programs
+from nightsight.units import counted
 
 _ABILITIES: Final = (
     ("read captures from anywhere: report, stats, compare, fleet, history", ()),
@@ -188,7 +189,7 @@ def _conditions() -> Check:
     if not gpus:
         return Check("conditions", "missing", "NVML lists no GPU", "In a container, pass the GPUs through: --gpus all")
     unreported = [name for name in ("busy_pct", "sm_mhz", "temperature_c", "power_w") if getattr(gpus[0], name) is None]
-    facts = [f"logs clocks, temperature, power and other processes of {len(gpus)} GPU{'s' * (len(gpus) != 1)}"]
+    facts = [f"logs clocks, temperature, power and other processes of {counted(len(gpus), 'GPU')}"]
     facts += [f"not reported by the driver: {', '.join(unreported)}"] * bool(unreported)
     facts += [f"MIG {gpu.mig}" for gpu in gpus if gpu.mig]
     facts += [f"GPU {gpu.device} is shared with other processes" for gpu in gpus if gpu.is_shared]

@@ -88,7 +88,7 @@ _REDUCTIONS: Final = {**_each("amax amin argmax argmin max mean min prod sum", 1
 _PRODUCTS: Final = {"mm": 0, "bmm": 0, "addmm": 1, "baddbmm": 1}
 
 
-class _Node(NamedTuple):
+class _GraphNode(NamedTuple):
     """An operator of a graph, or an input without one. place: `forward (model.py:42)`, "" if unknown.
 
     shape: None if it is not a tensor, or has a dynamic size.
@@ -110,7 +110,7 @@ class _Pointer(NamedTuple):
 
 
 @dataclass
-class _Kernel:
+class _TritonKernel:
     """A kernel of one graph, and what its calls are for.
 
     nodes: what its first call computes. elements: the size of its loops, None if unknown. multiplies: whether it
@@ -129,7 +129,7 @@ class _Kernel:
     traffic: set[tuple[int, int] | None] = field(default_factory=set)
 
 
-_Graph = Mapping[str, _Node]
+_Graph = Mapping[str, _GraphNode]
 _Row = tuple[str, str, str, int | None, int | None, int | None]
 
 
@@ -163,7 +163,7 @@ class FusedKernels:
 
 def _nodes_of(text: str) -> _Graph:
     """Return the nodes of a graph as PyTorch prints it, by name."""
-    nodes: dict[str, _Node] = {}
+    nodes: dict[str, _GraphNode] = {}
     place = ""
     for match in _GRAPH.finditer(text):
         if match["file"]:
@@ -171,12 +171,12 @@ def _nodes_of(text: str) -> _Graph:
         elif match["nowhere"]:
             place = ""
         elif match["input"]:
-            nodes.setdefault(match["input"], _Node("", "", "", match["input_type"], _shape(match["input_shape"])))
+            nodes.setdefault(match["input"], _GraphNode("", "", "", match["input_type"], _shape(match["input_shape"])))
         else:
             operator, arguments, kind = (match[name] or "" for name in ("operator", "arguments", "type"))
             shape = None if match["shape"] is None else _shape(match["shape"])
             # graphs inside a graph come later, and use names again
-            nodes.setdefault(match["node"], _Node(place, operator, arguments, kind, shape))
+            nodes.setdefault(match["node"], _GraphNode(place, operator, arguments, kind, shape))
     return nodes
 
 
@@ -194,7 +194,7 @@ def _shape(text: str) -> tuple[int, ...] | None:
 
 def _kernels_of(text: str, graph: _Graph, program: _Graph) -> Iterator[_Row]:
     """Yield the kernels that the code of a graph calls. program: the graph of the Python code, before autograd."""
-    kernels: dict[str, _Kernel] = {}
+    kernels: dict[str, _TritonKernel] = {}
     sizes = {name: prod(node.shape) for name, node in graph.items() if node.shape is not None}
     is_backward, sources, operators, nodes = False, "", "", list[str]()
     for match in _CODE.finditer(_TUNING.sub("", text)):
@@ -225,16 +225,16 @@ def _kernels_of(text: str, graph: _Graph, program: _Graph) -> Iterator[_Row]:
     return (_row(kernel, graph) for kernel in kernels.values() if kernel.calls)
 
 
-def _row(kernel: _Kernel, graph: _Graph) -> _Row:
+def _row(kernel: _TritonKernel, graph: _Graph) -> _Row:
     # a capture does not show which of these calls had which buffers, if their sizes differ
     traffic = kernel.traffic.pop() if len(kernel.traffic) == 1 else None
     read, written = traffic or (None, None)
     return kernel.name, _listed(kernel.operators), _listed(kernel.places), read, written, _flop(kernel, graph)
 
 
-def _kernel(name: str, body: str, nodes: Iterable[str]) -> _Kernel:
-    found = _SIGNATURE.search(body)
-    signature = found[1] if found else ""
+def _kernel(name: str, body: str, nodes: Iterable[str]) -> _TritonKernel:
+    match = _SIGNATURE.search(body)
+    signature = match[1] if match else ""
     pointers = []
     for argument, bits in _POINTER.findall(signature):
         accesses = (rf"\btl\.(?:{calls})\((?:tl\.make_block_ptr\()?{argument}\b" for calls in (_LOADS, _STORES))
@@ -247,7 +247,7 @@ def _kernel(name: str, body: str, nodes: Iterable[str]) -> _Kernel:
     # several kernels in one have one such length each; a dynamic one is not a number
     is_known = {name for name, _ in lengths} >= set(_LOOP.findall(signature)) and len(dict(lengths)) == len(lengths) > 0
     elements = prod(int(length) for _, length in lengths) if is_known else None
-    return _Kernel(name, tuple(nodes), tuple(pointers), elements, "tl.dot" in body)
+    return _TritonKernel(name, tuple(nodes), tuple(pointers), elements, "tl.dot" in body)
 
 
 def _place_of(source: str, graph: _Graph, program: _Graph, *, is_backward: bool) -> str:
@@ -288,7 +288,7 @@ def _elements(value: str, sizes: Mapping[str, int]) -> int | None:
     return None if shape is None else prod(shape)
 
 
-def _traffic(kernel: _Kernel, arguments: str, sizes: Mapping[str, int]) -> tuple[int, int] | None:
+def _traffic(kernel: _TritonKernel, arguments: str, sizes: Mapping[str, int]) -> tuple[int, int] | None:
     """Return the least bytes that a call reads and writes: each element of its arguments once; None if unknown."""
     read, written, values = 0, 0, _split(arguments)
     if not kernel.pointers or len(values) < len(kernel.pointers):
@@ -322,7 +322,7 @@ def _split(arguments: str) -> list[str]:
 # -- FLOP --------------------------------------------------------------------------------------------------------------
 
 
-def _flop(kernel: _Kernel, graph: _Graph) -> int | None:
+def _flop(kernel: _TritonKernel, graph: _Graph) -> int | None:
     """Return the floating-point operations of a call; None if an operator is not known."""
     if not kernel.nodes:
         return None
@@ -335,7 +335,7 @@ def _flop(kernel: _Kernel, graph: _Graph) -> int | None:
     return total if total <= _MOST else None
 
 
-def _flop_of(node: _Node, graph: _Graph, kernel: _Kernel) -> int | None:
+def _flop_of(node: _GraphNode, graph: _Graph, kernel: _TritonKernel) -> int | None:
     """Return the operations for one node, of which the loops of the kernel may compute only a part."""
     operator = node.operator.removeprefix("aten.").removeprefix("prims.").partition(".")[0]
     if not operator or _ELEMENTWISE.get(operator) == 0:

@@ -45,7 +45,7 @@ class OwnWorkload:
 
 
 @dataclass(frozen=True)
-class _Settings:
+class _ProjectSettings:
     """The value of `workloads` in the [tool.nightsight] of a pyproject.toml, and its folder."""
 
     folder: Path
@@ -115,7 +115,7 @@ def _refuse_name(name: str, taken: Collection[str]) -> None:
         )
 
 
-def _settings() -> _Settings | None:
+def _settings() -> _ProjectSettings | None:
     """Return the settings of the nearest pyproject.toml, from the current folder upwards, with a [tool.nightsight]."""
     here = Path.cwd()
     for folder in (here, *here.parents):
@@ -126,8 +126,8 @@ def _settings() -> _Settings | None:
             continue
         table = tools["nightsight"]
         if not isinstance(table, dict):
-            raise _Settings(folder, None).refusal("it is not a table")
-        settings = _Settings(folder, table.get("workloads", {}))
+            raise _ProjectSettings(folder, None).refusal("it is not a table")
+        settings = _ProjectSettings(folder, table.get("workloads", {}))
         refuse_unknown(table, _KEYS, "", settings.refusal)
         return settings
     return None
@@ -139,7 +139,7 @@ def _of_folder(folder: Path) -> Iterator[OwnWorkload]:
             yield OwnWorkload(path.stem, path.absolute())
 
 
-def _of_table(settings: _Settings, name: str, value: object) -> OwnWorkload:
+def _of_table(settings: _ProjectSettings, name: str, value: object) -> OwnWorkload:
     if not _NAME.fullmatch(name):
         raise settings.refusal(f"{name!r} is not a valid workload name", "Use letters, digits, _ and -.")
     table = {"script": value} if isinstance(value, str) else value
@@ -158,7 +158,7 @@ def _of_table(settings: _Settings, name: str, value: object) -> OwnWorkload:
     return OwnWorkload(name, path, tuple(arguments))
 
 
-def _inside(settings: _Settings, path: str, key: str) -> Path:
+def _inside(settings: _ProjectSettings, path: str, key: str) -> Path:
     """Return the absolute path; raise UsageError if it is not inside the folder of pyproject.toml."""
     resolved = Path(os.path.normpath(settings.folder / path))
     if not resolved.is_relative_to(settings.folder):

@@ -96,8 +96,8 @@ def has_gpu() -> bool:
     """Whether this machine has a usable NVIDIA GPU, according to nvidia-smi or else the driver's list."""
     nvidia_smi = shutil.which("nvidia-smi")
     if nvidia_smi is None:
-        cards = ROOT / "proc/driver/nvidia/gpus"
-        return cards.is_dir() and any(cards.iterdir())
+        gpus = ROOT / "proc/driver/nvidia/gpus"
+        return gpus.is_dir() and any(gpus.iterdir())
     try:
         return ask([nvidia_smi, "-L"]).startswith("GPU ")
     except ToolError:

@@ -143,7 +143,7 @@ def _written_files(trace: Path, facts: Path) -> TraceFacts:
 
 
 @dataclass(frozen=True)
-class _Interpreter:
+class _TorchPython:
     """The versions of a Python and of its torch, and which of FEATURES that has."""
 
     torch: str
@@ -151,10 +151,10 @@ class _Interpreter:
     features: tuple[str, ...]
 
 
-def _interpreter(program: Program, environment: Mapping[str, str]) -> _Interpreter:
+def _interpreter(program: Program, environment: Mapping[str, str]) -> _TorchPython:
     """Return the versions in the program's Python; raise ToolError if torch is not installed."""
     python = program.command[0]
     facts: dict[str, Any] = json.loads(ask_python(python, _PROBE, environment=environment))
     if not facts["torch"]:
         raise ToolError(f"torch is not installed in {python}", install_hint("torch", Place(python, *facts["place"])))
-    return _Interpreter(facts["torch"], facts["python"], tuple(facts["features"]))
+    return _TorchPython(facts["torch"], facts["python"], tuple(facts["features"]))

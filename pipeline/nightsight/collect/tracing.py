@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from nightsight.errors import CaptureError, ToolError
 from nightsight.model.report import Finding
+from nightsight.units import counted
 
 # how to tell that torch supports it: a file of its package, and a word in that file
 FEATURES: Final = {
@@ -123,7 +124,7 @@ class TraceFacts:
             return "no steps"
         sources = {"range": f"the range {self.step_name}", "optimizer": f"calls of {self.step_name}.step()"}
         source = sources.get(self.step_source, f"calls of the module {self.step_name}")
-        return f"{self.steps} step{'s' * (self.steps != 1)}, detected from {source}"
+        return f"{counted(self.steps, 'step')}, detected from {source}"
 
     def refuse_empty(self, name: str, schedule: Schedule) -> None:
         """Raise CaptureError if the schedule recorded nothing, although the program succeeded."""
@@ -206,6 +207,6 @@ def _skipped(name: str, count: int) -> Finding:
     return Finding(
         "skipped_range",
         "info",
-        f"Nothing was recorded in the range {name}, {count} time{'s' * (count != 1)}",
+        f"Nothing was recorded in the range {name}, {counted(count, 'time')}",
         "Its time is in the report, but not its operators, calls and GPU work: the GPU may have been busy there.",
     )

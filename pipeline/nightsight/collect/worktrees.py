@@ -128,7 +128,7 @@ def worktrees(checkout: Checkout, refs: Mapping[str, str], *, python: str) -> It
                 folders.append(root)
                 git(checkout.root, "worktree", "add", "--quiet", "--detach", str(root), commit)
             search_path = (
-                os.pathsep.join([*(str(root / path) for path in folders_inside), *_outside(checkout)])
+                os.pathsep.join([*(str(root / path) for path in folders_inside), *_outside_entries(checkout)])
                 if commit
                 else None
             )
@@ -242,7 +242,7 @@ def _search_folders(checkout: Checkout, python: str, commits: Sequence[str]) -> 
     return [name for name in dict.fromkeys(map(str, names)) if name == "." or checkout.tracks(name, commits)]
 
 
-def _outside(checkout: Checkout) -> list[str]:
+def _outside_entries(checkout: Checkout) -> list[str]:
     """Return the entries of PYTHONPATH outside the checkout."""
     entries = allowed_environment().get("PYTHONPATH", "").split(os.pathsep)
     return [path for path in entries if path and not Path(path).resolve().is_relative_to(checkout.root.resolve())]

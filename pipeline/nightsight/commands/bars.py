@@ -51,7 +51,7 @@ class ProgressBars(Reporter):
         yield
 
 
-class _Bar(ProgressColumn):
+class _ShareBar(ProgressColumn):
     def render(self, task: Task) -> ProgressBar:
         """Draw the share that is done; a pulsing bar if it is unknown."""
         share = _clock(task).share
@@ -79,7 +79,7 @@ def show_bars() -> Iterator[ProgressBars]:
     words = TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis"))
     with Progress(
         words,
-        _Bar(),
+        _ShareBar(),
         _Times(),
         console=Console(stderr=True),
         transient=True,

@@ -28,9 +28,9 @@ window_option = click.option(
     default="auto",
     show_default=True,
     metavar="auto|whole|RANGE[@DOMAIN][/FIRST:LAST]|START/END",
-    help="The part to report on. auto: the range `measure`, otherwise the steady part: the iterations of the program's "
-    "loop without its slow start. RANGE: all ranges of that name, or those from FIRST to LAST, counted from 0 in each "
-    "process: step/10:19. START/END: a time span of the capture: 1.2s/3s.",
+    help="The part to report on. auto: the range `measure`, otherwise the steady part: the repetitions of the "
+    "program's loop without its slow start. RANGE: all ranges of that name, or those from FIRST to LAST, counted from "
+    "0 in each process: step/10:19. START/END: a time span of the capture: 1.2s/3s.",
 )
 workload_option = click.option(
     "--workload", default="", metavar="NAME", help="Workload of captures that nightsight profile did not make."

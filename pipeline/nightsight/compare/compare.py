@@ -18,6 +18,7 @@ from nightsight.compare.verdicts import MeasureTable, MeasureTests
 from nightsight.errors import UsageError
 from nightsight.model.compare import CHANGES, GATE, STEP, Comparison, Difference, Measures, Noise
 from nightsight.tables import aggregate
+from nightsight.units import counted
 
 
 def compare(
@@ -63,7 +64,7 @@ def _refuse(baseline: Sequence[Measures], candidate: Sequence[Measures]) -> None
 
 
 @dataclass(frozen=True)
-class _Runs:
+class _ComparedRuns:
     """The runs that count. If `is_paired`, runs at the same position of the two sides ran one after the other."""
 
     baseline: Sequence[Measures]
@@ -76,11 +77,11 @@ class _Runs:
         """The number of runs, in words."""
         few, many = len(self.baseline), len(self.candidate)
         if self.is_paired:
-            return f"{few} {'pair' if few == 1 else 'pairs'} of runs"
+            return f"{counted(few, 'pair')} of runs"
         return f"{few} + {many} runs" if (few, many) != (1, 1) else "one run a side"
 
 
-def _usable_runs(baseline: Sequence[Measures], candidate: Sequence[Measures]) -> _Runs:
+def _usable_runs(baseline: Sequence[Measures], candidate: Sequence[Measures]) -> _ComparedRuns:
     """Pair interleaved runs, and leave out throttled runs, together with their partners."""
     sides = [[*baseline], [*candidate]]
     order = _order([*baseline, *candidate])
@@ -102,7 +103,7 @@ def _order(runs: Sequence[Measures]) -> "np.ndarray[Any, np.dtype[Any]] | None":
     return started.to_numpy() if started.notna().all() and started.is_unique else None
 
 
-def _without_throttled(before: list[Measures], after: list[Measures], *, is_paired: bool) -> _Runs:
+def _without_throttled(before: list[Measures], after: list[Measures], *, is_paired: bool) -> _ComparedRuns:
     slow = [[is_throttled(run) for run in side] for side in (before, after)]
     if is_paired:
         slow = [[any(pair) for pair in zip(*slow, strict=True)]] * 2
@@ -112,16 +113,17 @@ def _without_throttled(before: list[Measures], after: list[Measures], *, is_pair
     ]
     left_out = len(before) + len(after) - len(kept_runs[0]) - len(kept_runs[1])
     if not left_out or not kept_runs[0] or not kept_runs[1]:
-        return _Runs(before, after, is_paired)
-    number, what = (left_out // 2, "pair of runs") if is_paired else (left_out, "run")
+        return _ComparedRuns(before, after, is_paired)
     runs_were = (
-        f"1 {what} was" if number == 1 else f"{number} {what.replace('pair', 'pairs') if is_paired else 'runs'} were"
+        counted(left_out // 2, "pair of runs was", "pairs of runs were")
+        if is_paired
+        else counted(left_out, "run was", "runs were")
     )
-    return _Runs(kept_runs[0], kept_runs[1], is_paired, (f"{runs_were} left out: a GPU was throttled.",))
+    return _ComparedRuns(kept_runs[0], kept_runs[1], is_paired, (f"{runs_were} left out: a GPU was throttled.",))
 
 
 def _changes(
-    runs: _Runs,
+    runs: _ComparedRuns,
     matched: "_MatchedTables",
     settings: Settings,
     unlike: Sequence[Difference],
@@ -146,7 +148,7 @@ class _MatchedTables:
     note: str
 
 
-def _match_kernels(runs: _Runs) -> _MatchedTables:
+def _match_kernels(runs: _ComparedRuns) -> _MatchedTables:
     """Match the kernels of the two sides."""
     sides = [[run.table for run in side] for side in (runs.baseline, runs.candidate)]
     kernels = [_usual([table[table["kind"] == "kernel"] for table in side]) for side in sides]
@@ -199,7 +201,7 @@ def _sort_by_impact(changes: pd.DataFrame) -> pd.DataFrame:
     return keyed.sort_values(["gate", "impact", "kind", "name"], ascending=[True, False, True, True], ignore_index=True)
 
 
-def _causes(runs: _Runs, alpha: float, *, is_doubted: bool) -> pd.DataFrame:
+def _causes(runs: _ComparedRuns, alpha: float, *, is_doubted: bool) -> pd.DataFrame:
     """Return the advice of the two sides, each with its gain."""
     of_sides = []
     for side, of_side in (("baseline", runs.baseline), ("candidate", runs.candidate)):

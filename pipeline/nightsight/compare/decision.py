@@ -34,7 +34,7 @@ from nightsight.model.compare import (
     Difference,
     Verdict,
 )
-from nightsight.texts import middle_cut
+from nightsight.texts import middle_cut, some_of
 
 _PASS, _REGRESSION, _NOT_MEASURED, _INCONCLUSIVE = 0, 1, 3, 4
 _STEPS: Final = (UNPROFILED, STEP)
@@ -145,7 +145,7 @@ class Gate:
         for metric in self.metrics:
             if not self._has_grown(metric) or self._has_only_budget(metric):
                 continue
-            most, what = self._limit(metric).most_pct, self._what(metric)
+            most, what = self._limit(metric).most_pct, self._increased(metric)
             if metric.verdict == "added":
                 yield metric, f"{metric.words}: {metric.written(metric.candidate)}{what}, none before"
             elif most is None:
@@ -170,7 +170,7 @@ class Gate:
         in_directions = {_general(name) for name, grown in growth.items() if grown > 0} & {COPIES}
         return offset_counts(growth) | in_directions
 
-    def _what(self, metric: Metric) -> str:
+    def _increased(self, metric: Metric) -> str:
         """Return the kernels, copies or calls that increased, in parentheses; "" if unknown."""
         kinds = {LAUNCHES: "kernel", COLLECTIVES: "kernel", SYNCS: "api", ALLOCATIONS: "api"}
         kind = kinds.get(metric.name, "copy" if _general(metric.name) else "")
@@ -185,9 +185,8 @@ class Gate:
             names = names[names.map(lambda name: f"{DIRECTIONS.get(name.partition(' (')[0])}_{COPIES}" == metric.name)]
         elif metric.name == COLLECTIVES:
             names = names[names.map(communicates)]
-        labels = [base_name(name) if kind == "kernel" else name for name in names]
-        further = f" and {len(labels) - 1} more" if len(labels) > 1 else ""
-        return f" ({middle_cut(labels[0], _LONGEST)}{further})" if labels else ""
+        labels = [middle_cut(base_name(name) if kind == "kernel" else name, _LONGEST) for name in names]
+        return f" ({some_of(labels, 1)})" if labels else ""
 
     def _has_only_budget(self, metric: Metric) -> bool:
         """Whether a metric decides only because it has an absolute limit."""

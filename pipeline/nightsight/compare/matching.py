@@ -67,7 +67,7 @@ class Match:
 
 
 @dataclass(frozen=True)
-class _Kernel:
+class _StepKernel:
     name: str
     count: float
     value: float
@@ -207,7 +207,7 @@ def _parse_name(name: str) -> _ParsedName:
 def _fusions(parts: pd.DataFrame, wholes: pd.DataFrame) -> Iterator[tuple[tuple[str, ...], str]]:
     """Yield kernels that a fused kernel replaces according to its name, and the fused kernel; the longest first."""
     unused = {kernel.name: kernel for kernel in _kernels(parts)}
-    by_word, by_place = defaultdict[str, list[_Kernel]](list), defaultdict[str, list[_Kernel]](list)
+    by_word, by_place = defaultdict[str, list[_StepKernel]](list), defaultdict[str, list[_StepKernel]](list)
     for kernel in unused.values():
         by_place[kernel.place].append(kernel)
         for word in _parse_name(kernel.name).does:
@@ -220,12 +220,16 @@ def _fusions(parts: pd.DataFrame, wholes: pd.DataFrame) -> Iterator[tuple[tuple[
                 del unused[part.name]
 
 
-def _kernels(table: pd.DataFrame) -> list[_Kernel]:
+def _kernels(table: pd.DataFrame) -> list[_StepKernel]:
     ordered = table.sort_values(["value", "name"], ascending=[False, True])
-    return [_Kernel(*row) for row in ordered[["name", "count", "value", "place"]].itertuples(index=False, name=None)]
+    return [
+        _StepKernel(*row) for row in ordered[["name", "count", "value", "place"]].itertuples(index=False, name=None)
+    ]
 
 
-def _of_words(whole: _Kernel, by_word: Mapping[str, list[_Kernel]], unused: Mapping[str, _Kernel]) -> list[_Kernel]:
+def _of_words(
+    whole: _StepKernel, by_word: Mapping[str, list[_StepKernel]], unused: Mapping[str, _StepKernel]
+) -> list[_StepKernel]:
     """Return the parts whose operation the name of a kernel contains, or implies.
 
     If several are at the same place as the kernel, only those; a compiler may move the kernels that it fuses.
@@ -237,14 +241,18 @@ def _of_words(whole: _Kernel, by_word: Mapping[str, list[_Kernel]], unused: Mapp
     return here if len(here) > 1 else list(usable.values()) if parsed.work == "fused" else []
 
 
-def _of_place(whole: _Kernel, by_place: Mapping[str, list[_Kernel]], unused: Mapping[str, _Kernel]) -> list[_Kernel]:
+def _of_place(
+    whole: _StepKernel, by_place: Mapping[str, list[_StepKernel]], unused: Mapping[str, _StepKernel]
+) -> list[_StepKernel]:
     """Return the parts at the same place as a kernel whose name says that it is fused."""
     if not whole.place or not _SAYS_FUSED.search(whole.name):
         return []
     return list(_usable(by_place.get(whole.place, ()), whole, unused))
 
 
-def _usable(parts: Iterable[_Kernel], whole: _Kernel, unused: Mapping[str, _Kernel]) -> Iterator[_Kernel]:
+def _usable(
+    parts: Iterable[_StepKernel], whole: _StepKernel, unused: Mapping[str, _StepKernel]
+) -> Iterator[_StepKernel]:
     """Yield the longest unused parts that ran at least as often as the whole, and not much longer."""
     free = (part for part in parts if part.name in unused)
     plausible = (part for part in free if part.count >= whole.count / _COUNT and part.value <= _FASTER * whole.value)

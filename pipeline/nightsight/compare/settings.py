@@ -165,8 +165,8 @@ class _File:
         return read
 
     def _limit(self, table: object, what: str) -> Limit:
-        known = [part.name for part in fields(Limit)]
-        refuse_unknown(values := self._a_table(table, what), known, f"{what}.", self.refusal)
+        names = [part.name for part in fields(Limit)]
+        refuse_unknown(values := self._a_table(table, what), names, f"{what}.", self.refusal)
         if not values:
             raise self.refusal(f"{what} says nothing", "Write { most_pct = 5 } or { most = 40 }.")
         return Limit(**{name: self._number(value, f"{what}.{name}") for name, value in values.items()})

@@ -191,9 +191,9 @@ class MeasureTests:
         for row in np.flatnonzero(names.isin([UNPROFILED, STEP])):
             with np.errstate(divide="ignore"):
                 sides = np.log(table.baseline[row]), np.log(table.candidate[row])
-            shown = evidence(self.runs, names[row], *sides, same_launches=same_launches, is_paired=self.is_paired)
-            if shown:
-                yield int(row), shown
+            supplement = evidence(self.runs, names[row], *sides, same_launches=same_launches, is_paired=self.is_paired)
+            if supplement:
+                yield int(row), supplement
 
     def _best(
         self, table: MeasureTable, of_medians: Effects, steps: Mapping[int, Evidence]

@@ -322,9 +322,14 @@ def number_collectives(kernels: pd.DataFrame) -> Ints:
             else:
                 _number_by_time(collective, ranks, start, end)
     _number_pairs(collective, messages(kernels), start, end)
-    grouped = np.flatnonzero(collective >= 0)
-    _, inverse, count = np.unique(collective[grouped], return_inverse=True, return_counts=True)
-    collective[grouped[count[inverse] < 2]] = -1
+    return without_lone(collective)
+
+
+def without_lone(collective: Ints) -> Ints:
+    """Return the number of the collective of each operation, -1 where no other operation has the same number."""
+    rows = np.flatnonzero(collective >= 0)
+    _, inverse, count = np.unique(collective[rows], return_inverse=True, return_counts=True)
+    collective[rows[count[inverse] < 2]] = -1
     return collective
 
 

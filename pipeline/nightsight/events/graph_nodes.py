@@ -86,19 +86,19 @@ def _none(count: int) -> NodeOrigins:
 
 def _origins(recording: Profile, replayed: pd.DataFrame, count: int) -> NodeOrigins:
     """Return where replayed nodes were made in a recording, for `count` operations."""
-    found, nodes = _none(count), _made(recording)
+    origins, nodes = _none(count), _made(recording)
     if not len(nodes) or not len(replayed):
-        return found
+        return origins
     row = _last_made(nodes, replayed)
     replayed, row = replayed[row >= 0], row[row >= 0]
     first = _first_originals(nodes)[row]
     since = _capture_starts(recording, nodes)[first]
     operation = replayed["operation"].to_numpy()
     for column, values in zip(
-        found, (*(nodes[name].to_numpy()[first] for name in ("thread", "process", "start_ns")), since), strict=True
+        origins, (*(nodes[name].to_numpy()[first] for name in ("thread", "process", "start_ns")), since), strict=True
     ):
         column[operation] = values
-    return found
+    return origins
 
 
 @memoize
@@ -147,13 +147,13 @@ def _copies_of_children(recording: Profile, nodes: pd.DataFrame) -> Iterator[pd.
     calls = recording.recorded("api_calls")
     calls = calls[are_named(calls["name"], _INSTANTIATE)].sort_values("start_ns", kind="stable")
     calls = calls[["thread", "start_ns", "end_ns"]].astype("int64").assign(call=np.arange(len(calls)))
-    made = nodes.assign(graph=graphs_of(nodes["node"]), is_copy=nodes["original"].notna())
-    made = pd.merge_asof(
-        made.astype({"thread": "int64"}), calls.rename(columns={"end_ns": "until"}), on="start_ns", by="thread"
+    in_calls = nodes.assign(graph=graphs_of(nodes["node"]), is_copy=nodes["original"].notna())
+    in_calls = pd.merge_asof(
+        in_calls.astype({"thread": "int64"}), calls.rename(columns={"end_ns": "until"}), on="start_ns", by="thread"
     )
-    made = made[made["start_ns"] <= made["until"]]
-    of_call = made.groupby("call")["graph"]
-    for _, together in made[of_call.transform("min") < of_call.transform("max")].groupby("call"):
+    in_calls = in_calls[in_calls["start_ns"] <= in_calls["until"]]
+    of_call = in_calls.groupby("call")["graph"]
+    for _, together in in_calls[of_call.transform("min") < of_call.transform("max")].groupby("call"):
         graph = together["graph"].min()
         is_child = (together["graph"] > graph) & together.groupby("graph")["is_copy"].transform("all")
         children = together[is_child].sort_values("node")
@@ -171,17 +171,17 @@ def _copies_of_children(recording: Profile, nodes: pd.DataFrame) -> Iterator[pd.
             )
 
 
-def _last_made(nodes: pd.DataFrame, wanted: pd.DataFrame) -> Ints:
+def _last_made(nodes: pd.DataFrame, queries: pd.DataFrame) -> Ints:
     """Return the row of the last node made with each process and id until `start_ns`, -1 for none."""
     keys = ["process", "node"]
-    made = nodes[[*keys, "start_ns"]].assign(row=np.arange(len(nodes))).astype("int64")
-    return _last(wanted[[*keys, "start_ns"]].astype("int64"), made, keys, "row")
+    nodes_by_key = nodes[[*keys, "start_ns"]].assign(row=np.arange(len(nodes))).astype("int64")
+    return _last(queries[[*keys, "start_ns"]].astype("int64"), nodes_by_key, keys, "row")
 
 
-def _last(wanted: pd.DataFrame, events: pd.DataFrame, keys: list[str], column: str) -> Ints:
+def _last(queries: pd.DataFrame, events: pd.DataFrame, keys: list[str], column: str) -> Ints:
     """Return `column` of the last event with the same keys until each `start_ns`, -1 for none; both are in order."""
-    found: Any = pd.merge_asof(wanted, events, on="start_ns", by=keys)
-    values: Ints = found[column].fillna(-1).to_numpy(dtype=np.int64)
+    joined: Any = pd.merge_asof(queries, events, on="start_ns", by=keys)
+    values: Ints = joined[column].fillna(-1).to_numpy(dtype=np.int64)
     return values
 
 
@@ -189,8 +189,8 @@ def _first_originals(nodes: pd.DataFrame) -> Ints:
     """Return for each row the node that it is a copy of, over all copies; itself if that was not recorded."""
     above = np.arange(len(nodes))
     copies = np.flatnonzero(nodes["original"].notna().to_numpy())
-    wanted = nodes.iloc[copies].drop(columns="node").rename(columns={"original": "node"})
-    original = _last_made(nodes, wanted)
+    queries = nodes.iloc[copies].drop(columns="node").rename(columns={"original": "node"})
+    original = _last_made(nodes, queries)
     above[copies] = np.where(original >= 0, original, copies)
     for _ in range(_MOST_COPIES):
         if (above[above] == above).all():
@@ -216,18 +216,18 @@ def _captures(profile: Profile) -> pd.DataFrame:
     is_begin = are_named(calls["name"], _BEGIN)
     is_plain = is_begin & ~are_named(calls["name"], _INSIDE)
     rows = is_begin | are_named(calls["name"], _END)
-    found = calls.loc[rows, ["process", "start_ns"]].astype("int64")
-    found = found.assign(step=np.where(is_begin[rows], 1, -1), is_plain=is_plain[rows])
-    found = found.sort_values(["process", "start_ns"], kind="stable", ignore_index=True)
+    boundaries = calls.loc[rows, ["process", "start_ns"]].astype("int64")
+    boundaries = boundaries.assign(step=np.where(is_begin[rows], 1, -1), is_plain=is_plain[rows])
+    boundaries = boundaries.sort_values(["process", "start_ns"], kind="stable", ignore_index=True)
     # a capture that is not of a body is not inside another one, whose end was not recorded
-    found["part"] = found["is_plain"].cumsum()
-    of_part = found.groupby(["process", "part"])
+    boundaries["part"] = boundaries["is_plain"].cumsum()
+    of_part = boundaries.groupby(["process", "part"])
     depth = of_part["step"].cumsum()
     # ends without a begin
-    lowest = depth.groupby([found["process"], found["part"]]).cummin().clip(upper=0)
+    lowest = depth.groupby([boundaries["process"], boundaries["part"]]).cummin().clip(upper=0)
     depth -= lowest
-    is_outer = (found["step"] > 0) & (depth == 1)
-    begin = found["start_ns"].where(is_outer).groupby([found["process"], found["part"]]).ffill()
-    return found.assign(begin=begin.where(depth > 0).fillna(-1).astype("int64")).sort_values("start_ns", kind="stable")[
-        ["process", "start_ns", "begin"]
-    ]
+    is_outer = (boundaries["step"] > 0) & (depth == 1)
+    begin = boundaries["start_ns"].where(is_outer).groupby([boundaries["process"], boundaries["part"]]).ffill()
+    return boundaries.assign(begin=begin.where(depth > 0).fillna(-1).astype("int64")).sort_values(
+        "start_ns", kind="stable"
+    )[["process", "start_ns", "begin"]]

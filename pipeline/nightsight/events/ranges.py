@@ -164,7 +164,7 @@ def _with_paths(ranges: pd.DataFrame) -> pd.DataFrame:
     own, names = range_labels(ranges)
     own, names = np.where(is_deeper(ranges), len(names), own), np.append(names, DEEPER)
     parent, level = (ranges[name].to_numpy() for name in ("parent", "level"))
-    parent = _above(parent, (ranges["style"] == MODULE).to_numpy())
+    parent = _enclosing(parent, (ranges["style"] == MODULE).to_numpy())
     # parent -1, of roots, finds the last entry of `path`: it refers to the first text, the empty one
     path, texts = np.zeros(len(ranges) + 1, dtype=np.int64), np.array([""], dtype=object)
     by_level = np.split(np.argsort(level, kind="stable"), np.cumsum(np.bincount(level))[:-1])
@@ -177,7 +177,7 @@ def _with_paths(ranges: pd.DataFrame) -> pd.DataFrame:
     return ranges.assign(path=categorical(texts[1:], path[:-1] - 1))
 
 
-def _above(parent: Ints, is_module: Flags) -> Ints:
+def _enclosing(parent: Ints, is_module: Flags) -> Ints:
     """Return the parent of each range; for modules, the innermost enclosing range that is not a module."""
     return np.where(is_module, nearest(parent, is_module), parent)
 
@@ -188,8 +188,8 @@ def _limit_depth(ranges: pd.DataFrame) -> pd.DataFrame:
     if not deeper.any():
         return ranges
     parent = ranges["parent"].to_numpy()
-    above = np.where(deeper, nearest(parent, deeper), parent)
-    return ranges.assign(parent=above, level=ranges["level"].clip(upper=DEEPEST))
+    ancestor = np.where(deeper, nearest(parent, deeper), parent)
+    return ranges.assign(parent=ancestor, level=ranges["level"].clip(upper=DEEPEST))
 
 
 def is_deeper(ranges: pd.DataFrame) -> Flags:

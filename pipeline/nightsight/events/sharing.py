@@ -69,12 +69,12 @@ def sharing(devices: pd.DataFrame, numbers: Ints) -> list[list[int]]:
 
     Slices of a GPU (MIG) always have separate numbers, although they may have its UUID.
     """
-    identified = devices[(cards(devices) != "") & devices["device"].isin(numbers)].drop_duplicates("device")
-    groups = identified.groupby(cards(identified))["device"].agg(sorted)
+    identified = devices[(gpu_ids(devices) != "") & devices["device"].isin(numbers)].drop_duplicates("device")
+    groups = identified.groupby(gpu_ids(identified))["device"].agg(sorted)
     return sorted(group for group in groups if len(group) > 1)
 
 
-def cards(devices: pd.DataFrame) -> "pd.Series[str]":
+def gpu_ids(devices: pd.DataFrame) -> "pd.Series[str]":
     """Return the identifier of each GPU; "" if unknown, and for slices of a GPU."""
     is_slice = devices["name"].astype("str").str.contains(r"\bMIG\b")
     return devices["uuid"].astype("str").mask(is_slice, "")

@@ -82,7 +82,7 @@ class Unseen:
 
 
 @dataclass(frozen=True, eq=False)
-class _Operations:
+class _GpuOperations:
     """The operations of a GPU in order of start; call_start, call_end: of the call of each in ns, -1 if unknown.
 
     is_launched: migrations of managed memory are launched by no call.
@@ -100,7 +100,7 @@ class _Operations:
 @memoize
 def unseen(profile: Profile) -> dict[int, Unseen]:
     """Return, for each GPU with work, the spans in which its activity is unknown."""
-    bounds = _recorded_bounds(profile)
+    bounds = profile.bounds((*GPU_TABLES, *_ON_HOST))
     if bounds is None:
         return {}
     operations = dict(_by_gpu(profile))
@@ -231,7 +231,7 @@ def silences(profile: Profile) -> dict[int, Spans]:
 
     It may be a pause of the recording, or something that the program did once; in both cases it is not part of a step.
     """
-    loops, recorded = loops_of(profile), _recorded_bounds(profile)
+    loops, recorded = loops_of(profile), profile.bounds((*GPU_TABLES, *_ON_HOST))
     if len(loops) > 1 or recorded is None:
         return {}
     if loops:
@@ -283,15 +283,7 @@ def graph_captures(profile: Profile) -> dict[int, Spans]:
     return {process: union_of(spans) for process, spans in by_process.items()}
 
 
-def _recorded_bounds(profile: Profile) -> tuple[int, int] | None:
-    """Return when the first recorded event begins and the last one ends; None without events."""
-    tables = profile.with_rows((*GPU_TABLES, *_ON_HOST))
-    if not tables:
-        return None
-    return min(int(table["start_ns"].min()) for table in tables), max(int(table["end_ns"].max()) for table in tables)
-
-
-def _by_gpu(profile: Profile) -> Iterator[tuple[int, _Operations]]:
+def _by_gpu(profile: Profile) -> Iterator[tuple[int, _GpuOperations]]:
     frames = [profile.tables[name] for name in GPU_TABLES if name in profile.tables]
     if not sum(map(len, frames)):
         return
@@ -309,7 +301,7 @@ def _by_gpu(profile: Profile) -> Iterator[tuple[int, _Operations]]:
         of_call = call[rows]
         yield (
             number,
-            _Operations(
+            _GpuOperations(
                 start[rows],
                 end[rows],
                 _chosen(process, rows),
@@ -326,12 +318,12 @@ def _chosen(values: Ints, rows: Ints) -> Ints:
     return values[: len(rows)] if values.strides == (0,) else values[rows]
 
 
-def _process_numbers(operations: dict[int, _Operations]) -> list[int]:
+def _process_numbers(operations: dict[int, _GpuOperations]) -> list[int]:
     processes = np.concatenate([_NONE, *(of_gpu.process for of_gpu in operations.values())])
     return [int(process) for process in np.sort(pd.unique(processes))]
 
 
-def _time_before(profile: Profile, gpu: int, operations: dict[int, _Operations], first: int) -> Spans:
+def _time_before(profile: Profile, gpu: int, operations: dict[int, _GpuOperations], first: int) -> Spans:
     """Return the time before the first operation of a GPU if that operation begins long after its launch, or has none.
 
     Empty if a wait returned before the launch, because the GPU had then finished all work, or if an operation on
@@ -353,7 +345,7 @@ def _time_before(profile: Profile, gpu: int, operations: dict[int, _Operations],
     return _NO_SPANS if has_waited or follows or not is_traced else (np.array([first]), np.array([first_start]))
 
 
-def _time_after(profile: Profile, of_gpu: _Operations, last: int) -> Spans:
+def _time_after(profile: Profile, of_gpu: _GpuOperations, last: int) -> Spans:
     """Return the time after the last operation of a GPU if its process launched more work, missing in the capture."""
     last_end, process = int(of_gpu.end.max()), int(of_gpu.process[-1])
     calls = profile.recorded("api_calls")
@@ -391,7 +383,7 @@ def _waits_of(profile: Profile, process: int) -> Spans:
     return start[owner == process], end[owner == process]
 
 
-def _late_wait_spans(profile: Profile, process: int, operations: dict[int, _Operations]) -> Spans:
+def _late_wait_spans(profile: Profile, process: int, operations: dict[int, _GpuOperations]) -> Spans:
     """Return the last part of each wait that returned long after the last operation of its process.
 
     If nsys recorded the program from its start, the first call does not count, because it sets up CUDA.
@@ -425,7 +417,7 @@ def _late_wait_spans(profile: Profile, process: int, operations: dict[int, _Oper
     return without(union(work_end[is_late], end[is_late]), union(starts, ends)) if is_late.any() else _NO_SPANS
 
 
-def _untimed_spans(profile: Profile, operations: dict[int, _Operations]) -> dict[int, Spans]:
+def _untimed_spans(profile: Profile, operations: dict[int, _GpuOperations]) -> dict[int, Spans]:
     """Return, for each GPU, when operations without known times may have run.
 
     Such an operation comes after its launch (or at its recorded start), before the next operation on its stream, and

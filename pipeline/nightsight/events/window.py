@@ -7,7 +7,7 @@ else the part after the last pause that is far longer than the others, else ever
 operation.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -146,9 +146,9 @@ def offered_windows(profile: Profile) -> tuple[Window, ...]:
 @memoize
 def whole_window(profile: Profile) -> Window:
     """Return the span from the first to the last GPU operation, else that of everything recorded."""
-    if bounds := _bounds(profile, GPU_TABLES):
+    if bounds := profile.bounds(GPU_TABLES):
         return Window(*bounds, GPU_WORK, "The window spans from the first to the last GPU operation.")
-    bounds = _bounds(profile, _ON_CPU) or _bounds(profile, _PYTHON) or (0, 0)
+    bounds = profile.bounds(_ON_CPU) or profile.bounds(_PYTHON) or (0, 0)
     return Window(*bounds, RECORDED, "The window is everything recorded: there is no GPU work.")
 
 
@@ -206,7 +206,7 @@ def _start_up(profile: Profile, default: Window) -> Window | None:
 
     It begins with the first GPU operation, like the whole window, or with the first event if no operation comes before.
     """
-    bounds = _bounds(profile, (*GPU_TABLES, *_ON_CPU))
+    bounds = profile.bounds((*GPU_TABLES, *_ON_CPU))
     if bounds is None or default.name in (GPU_WORK, RECORDED):
         return None
     start = whole_window(profile).start_ns
@@ -378,7 +378,7 @@ _LEAST_PAUSE: Final = 0.1
 
 def _span_window(profile: Profile, start: int | None, end: int | None) -> Window:
     """Return the part of the capture between two times; UsageError if it is empty or nothing was recorded in it."""
-    first, last = _bounds(profile, (*GPU_TABLES, *_ON_CPU)) or _bounds(profile, _PYTHON) or (0, 0)
+    first, last = profile.bounds((*GPU_TABLES, *_ON_CPU)) or profile.bounds(_PYTHON) or (0, 0)
     recorded = f"Recorded: {format_value(first, 'time_ns')} to {format_value(last, 'time_ns')}."
     low, high = max(first, start if start is not None else first), min(last, end if end is not None else last)
     if low >= high:
@@ -441,10 +441,3 @@ def _ranges_named(ranges: pd.DataFrame, name: str, domain: str) -> tuple[pd.Data
 _ON_CPU: Final = ("ranges", "marks", "cpu_ops", "api_calls")
 # also recorded around the profiler's own start and end, so they count only if there is nothing else
 _PYTHON: Final = ("python_functions",)
-
-
-def _bounds(profile: Profile, names: Iterable[str]) -> tuple[int, int] | None:
-    frames = profile.with_rows(names)
-    if not frames:
-        return None
-    return int(min(frame["start_ns"].min() for frame in frames)), int(max(frame["end_ns"].max() for frame in frames))

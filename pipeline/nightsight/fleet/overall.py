@@ -16,6 +16,7 @@ from nightsight.captures import stem
 from nightsight.model.fleet import FACTS, SPLIT, TABLES, Fleet, Summary, empty
 from nightsight.results.entry import WHOLE
 from nightsight.tables import aggregate
+from nightsight.units import counted
 
 _LEAST: Final = 5
 """The minimum number of captures in a group with outliers."""
@@ -56,8 +57,8 @@ def fleet_of(files: pd.DataFrame, summaries: Sequence[Summary]) -> Fleet:
 
 def _notes(captures: pd.DataFrame) -> tuple[str, ...]:
     count = int(captures["lone"].sum())
-    who = "1 capture waits for ranks" if count == 1 else f"{count:,} captures wait for ranks"
-    note = f"{who} outside of it: nightsight report rank* makes one report of a job, which names these ranks"
+    captures_wait = counted(count, "capture waits for ranks", "captures wait for ranks")
+    note = f"{captures_wait} outside of it: nightsight report rank* makes one report of a job, which names these ranks"
     return (note,) * (count > 0)
 
 
@@ -95,12 +96,12 @@ def _with_cause(captures: pd.DataFrame, causes: pd.DataFrame) -> pd.DataFrame:
     return joined.assign(cause=joined["cause"].astype("object").fillna("").astype("str"))
 
 
-def _known(captures: pd.DataFrame, fact: str) -> "pd.Series[str]":
+def _texts_of(captures: pd.DataFrame, fact: str) -> "pd.Series[str]":
     return captures[fact].astype("str")
 
 
 def _common(captures: pd.DataFrame) -> tuple[tuple[str, str], ...]:
-    values = ((title, _known(captures, fact).unique()) for fact, title in FACTS.items())
+    values = ((title, _texts_of(captures, fact).unique()) for fact, title in FACTS.items())
     return tuple((title, facts[0]) for title, facts in values if len(facts) == 1 and facts[0])
 
 
@@ -108,7 +109,7 @@ def _differing(captures: pd.DataFrame) -> pd.DataFrame:
     """Return the facts with more than one value, the most frequent value first."""
     parts = []
     for fact, title in FACTS.items():
-        counted = captures.assign(value=_known(captures, fact)).groupby("value")["gpu_ns"].agg(["size", "sum"])
+        counted = captures.assign(value=_texts_of(captures, fact)).groupby("value")["gpu_ns"].agg(["size", "sum"])
         if len(counted) > 1:
             ordered = counted.reset_index().sort_values(["size", "sum", "value"], ascending=[False, False, True])
             parts.append(ordered.assign(fact=title))

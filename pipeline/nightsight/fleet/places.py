@@ -19,6 +19,7 @@ from nightsight.errors import CaptureError, PipelineError
 from nightsight.model.fleet import Failure
 from nightsight.system.scratch import scratch
 from nightsight.texts import without_host
+from nightsight.units import counted
 
 REPORT: Final = "report.json"
 _MAGIC: Final = re.compile(r"[*?\[]")
@@ -111,15 +112,11 @@ def find_files(patterns: Sequence[str]) -> Listing:
     twice = [place for place, file in files.items() if file.path.endswith(NSYS_REPORT) and _stem(file) in exported]
     others = [place for place, file in files.items() if is_never_capture(file.path) and len(files) > 1]
     notes = (
-        *([f"{_counted(len(twice), '.nsys-rep file')} skipped: the export is there too"] if twice else []),
-        *([f"{_counted(len(others), 'file')} skipped: not from a profiler"] if others else []),
+        *([f"{counted(len(twice), f'{NSYS_REPORT} file')} skipped: the export is there too"] if twice else []),
+        *([f"{counted(len(others), 'file')} skipped: not from a profiler"] if others else []),
     )
     kept = [file for place, file in files.items() if place not in {*twice, *others}]
     return Listing(_with_names(kept), tuple(failures), notes)
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}{'s' * (count != 1)}"
 
 
 def _stem(file: InputFile) -> str:

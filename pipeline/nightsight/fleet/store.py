@@ -54,13 +54,13 @@ class Store:
 
     def read(self, captures: Iterable[str]) -> dict[str, Summary]:
         """Return the usable summaries of these captures."""
-        wanted = dict.fromkeys(captures)
-        paths = {self._path(name, capture): (capture, name) for capture in wanted for name in _WITHIN}
+        ids = dict.fromkeys(captures)
+        paths = {self._path(name, capture): (capture, name) for capture in ids for name in _WITHIN}
         files: dict[str, dict[str, bytes]] = {}
         for path, content in self._contents(list(paths)).items():
             capture, name = paths[path]
             files.setdefault(capture, {})[name] = content
-        read = ((capture, unpack(files[capture])) for capture in wanted if capture in files)
+        read = ((capture, unpack(files[capture])) for capture in ids if capture in files)
         return {capture: summary for capture, summary in read if summary is not None}
 
     def write(self, capture: str, files: Packed) -> None:
@@ -78,9 +78,9 @@ class Store:
 
     def write_files(self, files: pd.DataFrame) -> None:
         """Store the table FILES; rows of other places stay."""
-        known = self.files()
-        both = pd.concat([files, known[~known["place"].isin(files["place"])]], ignore_index=True)
-        self._write(f"{self._root}/{_FILES}", _parquet(conform(both.sort_values(["file", "place"]), FILES)))
+        stored = self.files()
+        rows = pd.concat([files, stored[~stored["place"].isin(files["place"])]], ignore_index=True)
+        self._write(f"{self._root}/{_FILES}", _parquet(conform(rows.sort_values(["file", "place"]), FILES)))
 
     def _path(self, table: str, capture: str) -> str:
         return f"{self._root}/{table}/{capture}.parquet"

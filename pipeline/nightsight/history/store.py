@@ -36,7 +36,7 @@ class HistoryRows:
 def append(place: str, row: HistoryRow) -> bool:
     """Add a row, unless it is there; return whether it was added. CaptureError if the place cannot be written to."""
     if "://" in place:
-        return _put(place, row)
+        return _upload(place, row)
     folder = Path(place)
     path = folder / row.file
     try:
@@ -121,7 +121,7 @@ def _files(folder: Path) -> Iterator[tuple[str, bytes]]:
             raise CaptureError(f"cannot read {path}: {error.strerror}") from error
 
 
-def _put(url: str, row: HistoryRow) -> bool:
+def _upload(url: str, row: HistoryRow) -> bool:
     system, root = _open_url(url)
     path = PurePosixPath(root) / row.file.removesuffix(".jsonl") / f"{row.time.replace(':', '')}-{row.id}.jsonl"
     try:

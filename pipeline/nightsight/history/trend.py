@@ -37,7 +37,8 @@ from nightsight.model.history import (
     digest,
     off_level,
 )
-from nightsight.units import format_value
+from nightsight.texts import middle_cut
+from nightsight.units import counted, format_value
 
 _MOST_KERNELS: Final = 60
 _MOST_APART: Final = 3  # nights
@@ -248,13 +249,13 @@ def _event(changes: Sequence[LevelChange], canaries: Sequence[Track]) -> Event:
     track = main.track
     ids = tuple(dict.fromkeys(_identities(ordered)))
     ends = {
-        "suspect": "Seen in {} so far.".format(_count(len(track.nights) - main.place, "night")),
+        "suspect": "Seen in {} so far.".format(counted(len(track.nights) - main.place, "night")),
         "recovered": f"It {main.reason}.",
         "accepted": f"Accepted: {main.reason}.",
         "ended": f"It never recovered: {main.reason}.",
         "confirmed": "",
     }
-    sentence = " ".join(filter(None, (_what(ordered), *_kernel_set(main), why, ends[state])))
+    sentence = " ".join(filter(None, (_changed_metrics(ordered), *_kernel_set(main), why, ends[state])))
     return Event(ids, state, cause, sentence, ordered)
 
 
@@ -268,16 +269,16 @@ def _identities(changes: Sequence[LevelChange]) -> Iterator[str]:
                     yield digest("/".join((*change.track.key.machine, night.time[:10], night.commit)), 10)
 
 
-def _what(changes: Sequence[LevelChange]) -> str:
+def _changed_metrics(changes: Sequence[LevelChange]) -> str:
     main = changes[0]
     workloads = list(dict.fromkeys(change.track.workload for change in changes))
-    who = workloads[0] + (f" and {_count(len(workloads) - 1, 'more workload')}" if len(workloads) > 1 else "")
+    names = workloads[0] + (f" and {counted(len(workloads) - 1, 'more workload')}" if len(workloads) > 1 else "")
     kernels = [change for change in changes[1:] if change.series.kind == "kernel"]
     others = len(changes) - 1 - len(kernels)
     others_moved = [
-        *([_count(others, "other metric")] if others else []),
+        *([counted(others, "other metric")] if others else []),
         *(
-            [f"{_count(len(kernels), 'kernel')}, most of all `{_short(kernels[0].series)}` ({_percent(kernels[0])})"]
+            [f"{counted(len(kernels), 'kernel')}, most of all `{_short(kernels[0].series)}` ({_percent(kernels[0])})"]
             if kernels
             else []
         ),
@@ -288,7 +289,7 @@ def _what(changes: Sequence[LevelChange]) -> str:
         way = "up" if way == "slower" else "down"
     numbers = " → ".join(format_value(value, main.series.column) for value in (main.baseline, main.candidate))
     since = f" since {main.night.time[:10]}" if main.night.time else ""
-    return f"{who}: {main.series.label} {way}{since}, {numbers} ({_percent(main)}){others_text}."
+    return f"{names}: {main.series.label} {way}{since}, {numbers} ({_percent(main)}){others_text}."
 
 
 def _cause(changes: Sequence[LevelChange], canaries: Sequence[Track]) -> tuple[Cause, str]:
@@ -351,12 +352,12 @@ def _kernel_set(main: LevelChange) -> Iterator[str]:
             if not np.isfinite(series.values[absent]).any() and np.isfinite(series.values[present]).all()
         ]
         if names and absent.start < absent.stop and present.start < present.stop:
-            yield f"{_count(len(names), 'kernel')} {word}, such as `{names[0]}`."
+            yield f"{counted(len(names), 'kernel')} {word}, such as `{names[0]}`."
 
 
 def _short(series: Series) -> str:
     name = base_name(series.name) or series.name
-    return name if len(name) <= 60 else f"{name[:59]}…"
+    return middle_cut(name, 60)
 
 
 def _is_near(level: float, other: float) -> bool:
@@ -376,10 +377,6 @@ def _high(values: Floats) -> float:
 
 def _percent(change: LevelChange) -> str:
     return "from 0" if not change.baseline else f"{change.change_pct:+.1f} %"
-
-
-def _count(count: int, noun: str) -> str:
-    return f"{count} {noun}{'s' * (count != 1)}"
 
 
 def _time(text: str) -> dt.datetime:

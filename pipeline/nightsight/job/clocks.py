@@ -68,7 +68,7 @@ def _share_a_clock(reference: RankFacts, facts: RankFacts, shift_ns: int) -> boo
     Captures that need a shift of more than their length were not recorded at the same time, whatever the clocks say.
     """
     is_near = abs(shift_ns) < min(end - start for start, end in (reference.span, facts.span))
-    return is_near and None not in (reference.epoch_ns, facts.epoch_ns) and bool(reference.cards & facts.cards)
+    return is_near and None not in (reference.epoch_ns, facts.epoch_ns) and bool(reference.gpu_ids & facts.gpu_ids)
 
 
 def _without_collectives(first: tuple[int, int], span: tuple[int, int], offset_ns: int) -> CaptureClock:

@@ -13,7 +13,8 @@ import pandas as pd
 from nightsight.job.facts import RankFacts
 from nightsight.job.ranks import RankedCaptures
 from nightsight.model.report import Finding
-from nightsight.units import format_ranks, format_value
+from nightsight.texts import some_of
+from nightsight.units import counted, format_ranks, format_value
 
 # with a larger spread, times of ranks cannot be compared
 _MOST_SPREAD_NS: Final = 1_000_000
@@ -39,8 +40,7 @@ def shared_findings(ranked: RankedCaptures) -> Iterator[Finding]:
         _, first = findings[0]
         names = list(dict.fromkeys(name for name, _ in findings))
         differ = "" if all(finding == first for _, finding in findings) else ", with different numbers"
-        more = f" and {len(names) - _MOST_NAMES:,} more" * (len(names) > _MOST_NAMES)
-        detail = f"{', '.join(names[:_MOST_NAMES])}{more}{differ}: {first.detail}"
+        detail = f"{some_of(names, _MOST_NAMES)}{differ}: {first.detail}"
         yield first if len(names) == len(ranked.facts) and not differ else replace(first, detail=detail)
 
 
@@ -83,7 +83,7 @@ def _missing_ranks(ranked: RankedCaptures) -> Iterator[Finding]:
         yield Finding(
             "missing_ranks",
             "warning",
-            f"At least {count:,} {'rank is' if count == 1 else 'ranks are'} missing",
+            f"At least {counted(count, 'rank is', 'ranks are')} missing",
             "Communicators have more ranks than there are captures. Stragglers are found only among the captured "
             "ranks.",
             "Pass the captures of all ranks.",
@@ -92,7 +92,7 @@ def _missing_ranks(ranked: RankedCaptures) -> Iterator[Finding]:
         yield Finding(
             "untold_communicators",
             "warning",
-            f"{len(silent):,} {'capture has' if len(silent) == 1 else 'captures have'} no communicators",
+            f"{counted(len(silent), 'capture has', 'captures have')} no communicators",
             f"{', '.join(silent[:_MOST_NAMES])}: no communication kernels, or no NCCL payloads. Collectives of these "
             "ranks are matched with others by order and time, or not at all.",
             "Record CUDA and NVTX on all ranks, and export with --include-json=true.",
@@ -126,8 +126,8 @@ def _unsure_clocks(ranked: RankedCaptures) -> Iterator[Finding]:
         )
     name, spread = max(((name, clock.spread_ns or 0) for name, clock in clocks), key=lambda pair: pair[1])
     if spread > _MOST_SPREAD_NS:
-        cards = [card for facts in ranked.facts for card in facts.cards]
-        are_shared = len(set(cards)) < len(cards)
+        gpu_ids = [gpu_id for facts in ranked.facts for gpu_id in facts.gpu_ids]
+        are_shared = len(set(gpu_ids)) < len(gpu_ids)
         yield Finding(
             "loose_clock",
             "warning",
@@ -158,7 +158,7 @@ def _early_ends(ranked: RankedCaptures) -> Iterator[Finding]:
         yield Finding(
             "ended_early",
             "warning",
-            f"{len(early):,} {'capture ends' if len(early) == 1 else 'captures end'} before the others",
+            f"{counted(len(early), 'capture ends', 'captures end')} before the others",
             f"{', '.join(name for _, name in early[:_MOST_NAMES])}: up to {earliest} earlier. The program died or was "
             "stopped there, or the recording stopped. Later collectives involve only the others.",
             "Check how the program ended. Record all ranks for the same steps.",

@@ -11,7 +11,7 @@ import pandas as pd
 
 from nightsight.events.communication import communicating, communication, overlapping_work, pids
 from nightsight.events.launches import GPU_TABLES
-from nightsight.events.sharing import cards
+from nightsight.events.sharing import gpu_ids
 from nightsight.events.steps import worked_steps
 from nightsight.events.timeline import Timeline
 from nightsight.intervals import Ints, Spans
@@ -67,10 +67,10 @@ class RankFacts:
         return self.tables.get(name, empty(name))
 
     @property
-    def cards(self) -> set[str]:
+    def gpu_ids(self) -> set[str]:
         """The identities of the GPUs on which it communicates, as far as known."""
         devices = self.table("devices")
-        return set(cards(devices[devices["device"].isin(self.communication["device"])])) - {""}
+        return set(gpu_ids(devices[devices["device"].isin(self.communication["device"])])) - {""}
 
     @property
     def communicators(self) -> set[str]:

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from pandas.api.types import union_categoricals
 
-from nightsight.events.sharing import cards
+from nightsight.events.sharing import gpu_ids
 from nightsight.intervals import Spans
 from nightsight.job.doubts import doubts_of, shared_findings
 from nightsight.job.facts import IDS, RankCapture, RankSummary
@@ -48,13 +48,14 @@ def merge_some_ranks(summaries: Sequence[RankSummary], read: Callable[[int], Pro
             of_job |= {devices[gpu]: (start + shift_ns, end + shift_ns) for gpu, (start, end) in of_rank.items()}
         pids |= {ranked.process(place, process): pid for process, pid in summary.pids.items()}
     like = dict(zip(ranks["rank"].tolist(), ranks["like"].tolist(), strict=True))
-    shown = sorted(set(like.values()))
+    representatives = sorted(set(like.values()))
     finding = Finding(
         "some_ranks",
         "info",
-        f"{len(shown):,} of {len(like):,} ranks represent the others",
-        f"{format_ranks(shown)}: kernels, timeline, sums and causes come from them. Every other rank resembles one of "
-        "them in its collectives and its waits there. *Ranks*, their steps and *Collectives* cover all ranks.",
+        f"{len(representatives):,} of {len(like):,} ranks represent the others",
+        f"{format_ranks(representatives)}: kernels, timeline, sums and causes come from them. Every other rank "
+        "resembles one of them in its collectives and its waits there. *Ranks*, their steps and *Collectives* cover "
+        "all ranks.",
     )
     job = Job(communication, overlapping_work, steps, pids, like)
     return replace(profile, job=job, findings=(*profile.findings, finding))
@@ -154,7 +155,7 @@ def _environment(captures: Sequence[Environment], tables: Mapping[str, pd.DataFr
     if "devices" in tables:
         devices = tables["devices"]
         # a GPU that several ranks use has several numbers
-        identities = cards(devices)
+        identities = gpu_ids(devices)
         is_repeated = identities.duplicated() & (identities != "")
         counts = Counter(devices["name"][~is_repeated].astype("str"))
         facts["gpu"] = ", ".join(f"{count} × {name}" if count > 1 else name for name, count in counts.items())

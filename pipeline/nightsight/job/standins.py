@@ -46,11 +46,11 @@ def stand_ins(communication: pd.DataFrame, captures: RankedCaptures, most: int) 
     for rank in (by_time.iloc[0], *middle[: most - 1], by_time.iloc[-1], *spread):
         if rank["capture"] not in chosen and len(chosen) < most:
             chosen.append(int(rank["capture"]))
-    shown = ranks[ranks["capture"].isin(chosen)]
+    representatives = ranks[ranks["capture"].isin(chosen)]
     # ranks of different kinds get the largest distance
-    distance = np.abs(ranks["time"].to_numpy()[:, None] - shown["time"].to_numpy())
-    distance += (ranks["kind"].to_numpy()[:, None] != shown["kind"].to_numpy()) * (1.0 + distance.max())
-    # a chosen rank represents itself, whatever others spend
-    distance[ranks["rank"].to_numpy()[:, None] == shown["rank"].to_numpy()] = -1.0
-    nearest = shown.iloc[distance.argmin(axis=1)]
+    distance = np.abs(ranks["time"].to_numpy()[:, None] - representatives["time"].to_numpy())
+    distance += (ranks["kind"].to_numpy()[:, None] != representatives["kind"].to_numpy()) * (1.0 + distance.max())
+    # a chosen rank represents itself, even if another one spends the same time
+    distance[ranks["rank"].to_numpy()[:, None] == representatives["rank"].to_numpy()] = -1.0
+    nearest = representatives.iloc[distance.argmin(axis=1)]
     return ranks.assign(like=nearest["rank"].to_numpy(), like_capture=nearest["capture"].to_numpy())

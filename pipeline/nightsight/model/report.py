@@ -203,6 +203,13 @@ class Profile:
         """Return those of the tables that have rows."""
         return [self.tables[name] for name in names if len(self.tables.get(name, ()))]
 
+    def bounds(self, names: Iterable[str]) -> tuple[int, int] | None:
+        """Return when the first event of these tables begins and the last one ends; None without events."""
+        tables = self.with_rows(names)
+        starts = [int(table["start_ns"].min()) for table in tables]
+        ends = [int(table["end_ns"].max()) for table in tables]
+        return (min(starts), max(ends)) if tables else None
+
     @property
     def rows(self) -> int:
         """The number of rows of all tables together."""

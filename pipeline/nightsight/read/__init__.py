@@ -19,6 +19,9 @@ from nightsight.read.sqlite import MAGIC as SQLITE
 from nightsight.tables import AS_RECORDED, Details, duration
 
 Kind = Literal["nsys-rep", "nsys-sqlite", "ncu-rep", "ncu-csv", "kineto", "report"]
+NSYS_KINDS: Final = frozenset[Kind](("nsys-rep", "nsys-sqlite"))
+RANK_KINDS: Final = NSYS_KINDS | {"kineto"}
+"""Those that can be captures of ranks of one job: those with a timeline."""
 # the first bytes of each kind; `report` and `ncu-csv` are recognized by patterns
 _SIGNATURES: Final[tuple[tuple[bytes, Kind], ...]] = (
     (SQLITE, "nsys-sqlite"),
@@ -42,7 +45,7 @@ _UNPACKERS: Final = {b"\xfd7zXZ\0": "xz -d", b"BZh": "bzip2 -d", b"\x28\xb5\x2f\
 # half of int64, since some analyses add two such sums
 _LARGEST_SUM: Final = 2.0**62
 
-__all__ = ["MOST_BYTES", "Kind", "read", "recognize"]
+__all__ = ["MOST_BYTES", "NSYS_KINDS", "RANK_KINDS", "Kind", "read", "recognize"]
 
 
 def recognize(path: Path) -> Kind:

@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 from nightsight.errors import CaptureError
 from nightsight.model.report import Finding
 from nightsight.texts import middle_cut, printable
+from nightsight.units import counted
 
 MOST_BYTES: Final = 1_000_000_000
 """The default size limit of a trace, uncompressed; in memory it takes several times as much."""
@@ -109,7 +110,7 @@ def _repaired(text: str, error: json.JSONDecodeError) -> tuple[str, Finding]:
     if words:
         repairs.append(f"invalid values, such as {middle_cut(first_word, 20)}, count as unknown ({words:,} x)")
     if paths:
-        repairs.append(f"unescaped backslashes are kept (in {paths:,} string{'s' * (paths != 1)})")
+        repairs.append(f"unescaped backslashes are kept (in {counted(paths, 'string')})")
     summary = "; ".join(repairs)
     finding = Finding(
         "mended_json",

@@ -53,6 +53,7 @@ from nightsight.tables import (
     renamed,
     used_devices,
 )
+from nightsight.units import counted
 
 # MTIA's accelerators have no kernels, but operations of their control processor
 _KERNELS: Final = ("kernel", "mtia_ccp_events")
@@ -312,8 +313,7 @@ class _Trace(TraceEvents):
         runs = any(map(communicates, kernels["name"].cat.categories)) or (copies["operation"] == "Peer-to-Peer").any()
         if not len(calls) or not len(kernels) or runs or str(self.distributed.get("backend")) in _CPU_BACKENDS:
             return None
-        count = f"{len(calls):,} {'call' if len(calls) == 1 else 'calls'}"
-        return _NO_COMMUNICATION.filled(calls=count, ranks=int(calls["group_size"].max()))
+        return _NO_COMMUNICATION.filled(calls=counted(len(calls), "call"), ranks=int(calls["group_size"].max()))
 
     def _devices(self, used: set[int]) -> Frame:
         """Read the GPUs that the trace describes, with the numbers that its events use."""

@@ -160,10 +160,10 @@ def figures_of(requests: pd.DataFrame, measured: str) -> pd.DataFrame:
         (TPOT, (last - first) / np.where(tokens > 1, tokens - 1, np.nan)),
         (REQUEST_LATENCY, last - sent),
     ):
-        known = times[~np.isnan(times)]
-        if len(known):
-            rows.append((metric, "avg_ns", float(known.mean())))
-            rows += [(metric, name, float(np.quantile(known, share))) for name, share in _QUANTILES.items()]
+        durations = times[~np.isnan(times)]
+        if len(durations):
+            rows.append((metric, "avg_ns", float(durations.mean())))
+            rows += [(metric, name, float(np.quantile(durations, share))) for name, share in _QUANTILES.items()]
     columns = ["metric", "statistic", "value"]
     return conform("serving_figures", pd.DataFrame(rows, columns=columns).assign(measured=measured, source=_LOG))
 

@@ -14,11 +14,11 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from nightsight.captures import EXPORT_AGAIN
 from nightsight.errors import CaptureError
 from nightsight.read.btree import ColumnValues, Unusual, whole_numbers
 
 MAGIC: Final = b"SQLite format 3\x00"
-AGAIN: Final = "Export it again: nsys export --type sqlite --force-overwrite=true REPORT.nsys-rep"
 
 # rows per Arrow batch; the driver's default of 1,024 is slower
 _BATCH_ROWS: Final = 1 << 16
@@ -33,7 +33,7 @@ _LOCKED: Final = "Wait until that program is done (nsys may still be exporting),
 _Taken = TypeVar("_Taken")
 
 
-class _Column:
+class _IntegerColumn:
     """A column of integers, filled batch by batch so that it is in memory only once."""
 
     def __init__(self, rows: int) -> None:
@@ -102,13 +102,19 @@ class Database:
         self.asked.add(table)
         return self._query(_select(table, columns), table, _all)
 
+    def distinct(self, table: str, expression: str) -> tuple[list[Any], np.ndarray[Any, np.dtype[np.int64]]]:
+        """Return the distinct values of an expression, and which of them each row has, as `fetch` does."""
+        column = self.fetch(table, {"value": expression})["value"]
+        encoded = column.combine_chunks().dictionary_encode()
+        return encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
+
     def numbers(self, table: str, columns: Mapping[str, str]) -> pd.DataFrame:
         """Return integer columns, as `fetch` does: int64 if no value is NULL, else Arrow-backed."""
         # a damaged file can claim any number of rows, but each takes at least a byte of the file
         rows = min(max(self.last_row(table), 0), self.path.stat().st_size)
 
         def fill(batches: Iterable[Sequence[ColumnValues]]) -> pd.DataFrame:
-            filled = {name: _Column(rows) for name in columns}
+            filled = {name: _IntegerColumn(rows) for name in columns}
             for batch in batches:
                 for column, part in zip(filled.values(), batch, strict=True):
                     column.add(part)
@@ -126,7 +132,7 @@ class Database:
         frame = self._query(_select(table, columns), table, from_batches)
         if frame is None:
             wrong = "has values that are not integers in integer columns"
-            raise CaptureError(f"{self.path.name}: table {table} {wrong}", AGAIN)
+            raise CaptureError(f"{self.path.name}: table {table} {wrong}", EXPORT_AGAIN)
         return frame
 
     def last_row(self, table: str) -> int:
@@ -199,7 +205,7 @@ class Database:
                 raise MemoryError(reason) from error
             if "database is locked" in reason:
                 raise CaptureError(f"{self.path.name} is locked by another program", _LOCKED) from error
-            raise CaptureError(f"{self.path.name}: cannot read table {table}: {reason}", AGAIN) from error
+            raise CaptureError(f"{self.path.name}: cannot read table {table}: {reason}", EXPORT_AGAIN) from error
 
 
 def read_only(path: PurePath) -> str:
@@ -240,4 +246,4 @@ def _refuse_cut_off(path: Path) -> None:
     expected = int.from_bytes(header[28:32], "big") * (65536 if page == 1 else page)
     size = path.stat().st_size
     if len(header) < 100 or size < expected:
-        raise CaptureError(f"{path.name} is truncated: it has {size:,} of {expected:,} bytes", AGAIN)
+        raise CaptureError(f"{path.name} is truncated: it has {size:,} of {expected:,} bytes", EXPORT_AGAIN)

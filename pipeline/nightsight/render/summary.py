@@ -38,7 +38,8 @@ class Numbers:
     devices; `launch_api_med_ns` has one median per device. `top_*_pct` is the share of the time of all kernels, or of
     all operators. `step_ns` is the median over the unprofiled trials, `profiled_step_ns` over the steps of the window,
     of which the shortest and the longest are `profiled_span_ns`; of several devices, they are means. `ranks`: of a job
-    of which the report holds only some, how many it has. `cards`: how many GPUs the devices are, if ranks share some.
+    of which the report holds only some, how many it has. `shared_gpus`: how many GPUs the devices are, if ranks share
+    them.
     """
 
     window: str = ""
@@ -78,7 +79,7 @@ class Numbers:
     profiled_steps: float | None = None
     profiled_span_ns: tuple[float, ...] = ()
     ranks: int | None = None
-    cards: int | None = None
+    shared_gpus: int | None = None
 
     @property
     def step_span(self) -> str:
@@ -97,7 +98,7 @@ def numbers(report: Report) -> Numbers:
     if len(devices):
         summary = _with_devices(summary, devices)
         summary = _with_kernels(summary, report.rows(CUDA_GPU_KERN_SUM))
-        summary = replace(summary, cards=_cards(report))
+        summary = replace(summary, shared_gpus=_shared_gpus(report))
         summary = _with_waits(summary, report.rows(LAUNCH_BOUND))
     summary = _with_steps(summary, report.rows(STEP_SPLIT))
     chosen = next((view for view in report.windows if view.is_chosen), None)
@@ -112,7 +113,7 @@ def numbers(report: Report) -> Numbers:
     return _with_trials(summary, report.benchmark) if report.benchmark and not is_of_engine else summary
 
 
-def _cards(report: Report) -> int | None:
+def _shared_gpus(report: Report) -> int | None:
     """Return the number of GPUs behind the devices of a report; None if each is a separate GPU."""
     used = set(floats(report.rows(GPU_TIME)["device"]).tolist())
     again = sum(max(len(used.intersection(group)) - 1, 0) for group in report.shared)

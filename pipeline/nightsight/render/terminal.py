@@ -19,7 +19,7 @@ from nightsight.render.lines import align, clip, cut, wrap
 from nightsight.render.page.findings import Banner, banners
 from nightsight.render.summary import Numbers, numbers
 from nightsight.render.table.layouts import labels_of
-from nightsight.render.table.view import counted, floats, operation_names
+from nightsight.render.table.view import floats, operation_names
 from nightsight.render.verdict import SENTENCES, Verdict, cause_of, gain_of, start_up_of, verdict
 from nightsight.results.gpu import CUDA_GPU_KERN_SUM, MEMORY_OPERATIONS
 from nightsight.results.ncu import NCU_KERNELS
@@ -27,7 +27,7 @@ from nightsight.results.operators import CPU_OPS
 from nightsight.results.ranks import RANKS
 from nightsight.results.serving import FAILED_REQUESTS, SERVING
 from nightsight.texts import printable
-from nightsight.units import format_cell, format_value, heading, scale_for, split
+from nightsight.units import counted, format_cell, format_value, heading, scale_for, split
 
 Tone = Literal["", "strong", "faint", "error", "warning"]
 

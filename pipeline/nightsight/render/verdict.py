@@ -13,7 +13,6 @@ from nightsight.events.peaks import LIMITED_PCT
 from nightsight.events.window import GPU_WORK, LONG_REST, START_UP
 from nightsight.model.report import Finding, Report, View, find
 from nightsight.render.summary import Numbers
-from nightsight.render.table.view import counted
 from nightsight.results.categories import BUSY, COMMUNICATION, COMPUTE, GRAPHS, IDLE, UNSEEN
 from nightsight.results.causes import REPLAY, WHAT_IF
 from nightsight.results.gpu_time import TIME_SPLIT
@@ -23,7 +22,7 @@ from nightsight.results.rules import RULE, RULES, WORTH_PCT
 from nightsight.results.steps import OPERATORS, STEP_PARTS
 from nightsight.tables import Frame
 from nightsight.texts import excerpt, middle_cut, printable
-from nightsight.units import format_value
+from nightsight.units import counted, format_value
 
 _LONG: Final = 90
 _LONGEST: Final = 160
@@ -208,7 +207,7 @@ def _communicating_state(split: Frame, run: Numbers) -> str:
 
 
 def _all_gpus(count: int, run: Numbers) -> str:
-    on = f" on {'one GPU' if run.cards == 1 else f'{run.cards} GPUs'}," if run.cards else ""
+    on = f" on {'one GPU' if run.shared_gpus == 1 else f'{run.shared_gpus} GPUs'}," if run.shared_gpus else ""
     return f"{gpus(count, run)}{on}"
 
 
@@ -219,7 +218,7 @@ def gpus(count: int, run: Numbers) -> str:
 
 def each_of(run: Numbers) -> str:
     """Return the plural noun of the numbers: GPUs, or ranks if some share a GPU."""
-    return "ranks" if run.cards else "GPUs"
+    return "ranks" if run.shared_gpus else "GPUs"
 
 
 def _largest_wait_text(split: Frame) -> str:

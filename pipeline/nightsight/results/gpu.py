@@ -129,20 +129,20 @@ FUSED_KERNELS: Final = Entry(
             "pass; empty if unknown",
         ),
         Column("data_bytes", NUMBER, "least bytes that a launch has to read and write; missing if unknown"),
-        Column("data_bytes_per_s", NUMBER, "such bytes per second", is_plain=True),
+        Column("data_bytes_per_s", NUMBER, "these bytes per second", is_plain=True),
         Column("memory_pct", NUMBER, "bytes per second, in percent of the memory's peak"),
         Column(
             "work_flop",
             NUMBER,
-            "floating-point operations of a launch: one for each element of a result, or of what a sum adds up; a "
-            "function such as exp is one; missing if unknown",
+            "floating-point operations of a launch: one per element of each result, or per element that a reduction "
+            "reads; a function such as exp counts as one; missing if unknown",
         ),
         Column("work_flop_per_s", NUMBER, "operations per second", is_plain=True),
         Column(
             "kernels",
             WHOLE,
-            "how many different kernels have this name, in several compiled graphs: operators and lines are those of "
-            "all of them, and bytes and operations are missing unless equal",
+            "number of different kernels with this name, from several compiled graphs: operators and lines are those "
+            "of all of them; bytes and operations are missing unless equal",
         ),
         Column("name", TEXT, "the kernel", is_plain=True),
     ),

@@ -33,7 +33,7 @@ SERVING: Final = Entry(
             TEXT,
             "what was measured",
             (
-                (REQUESTS, "requests that were answered: their number, and the rate per second"),
+                (REQUESTS, "number of answered requests, and their rate per second"),
                 (FAILED_REQUESTS, "requests without an answer"),
                 (GOODPUT, "goodput: requests that met the limits given to the benchmark (vLLM: --goodput)"),
                 (INPUT_TOKENS, "tokens of the prompts"),
@@ -85,8 +85,8 @@ ENGINE_STEPS: Final = Entry(
     "engine_steps",
     "Steps of the engine",
     "The steps of vLLM, SGLang or TensorRT-LLM in the window, by what they do. A step begins with the first operation "
-    "that was launched in it, and lasts until the next one begins: the time in which the engine schedules is part of "
-    "the step before. If the engine then has no request (by their log, else possibly before steps with prompts only), "
+    "that was launched in it, and lasts until the next one begins, so scheduling counts in the step before it. If the "
+    "engine has no requests after a step (by their log; without one, possibly before steps that only have prompts), "
     "the step ends with its last operation.",
     (),
     (
@@ -95,9 +95,9 @@ ENGINE_STEPS: Final = Entry(
             TEXT,
             "what the steps do",
             (
-                (PREFILL, "prompts only: the requests that generate wait"),
+                (PREFILL, "prompts only: generating requests wait"),
                 (DECODE, "the next token of each request"),
-                (MIXED, "both in one step: the requests that generate get their token when the prompts are done, too"),
+                (MIXED, "both in one step: generating requests get their token only when the prompts are done"),
             ),
         ),
         Column("steps", WHOLE, "number of steps", is_plain=True),
@@ -108,16 +108,16 @@ ENGINE_STEPS: Final = Entry(
         Column("busy_pct", NUMBER, "share of their time in which the GPU works"),
         Column("idle_ns", NUMBER, "time per step in which the GPU is idle, mean"),
         Column("requests", NUMBER, "requests in a step, mean"),
-        Column("tokens", NUMBER, "tokens in a step, mean; those of prompts as far as the engine names them"),
-        Column("most_tokens", NUMBER, "most tokens of prompts in a step, as far as the engine names them"),
+        Column("tokens", NUMBER, "tokens in a step, mean; prompt tokens if the engine reports them"),
+        Column("most_tokens", NUMBER, "most prompt tokens in a step, if the engine reports them"),
         Column(
             "token_ns",
             NUMBER,
-            "time in which the GPU works that a token of a prompt adds, mean: what is beyond the median of steps that "
-            "only decode, over the tokens of prompts",
+            "mean GPU time that a prompt token adds: the GPU time of steps with prompts beyond the median of decode "
+            "steps, divided by their prompt tokens",
             is_optional=True,
         ),
-        Column("waits_pct", NUMBER, "share of the steps in which requests that generate wait for prompts"),
+        Column("waits_pct", NUMBER, "share of the steps in which generating requests wait for prompts"),
         Column("graph_pct", NUMBER, "share of the steps that launch a CUDA graph"),
     ),
     rows="kinds of steps",
@@ -160,8 +160,8 @@ REQUEST_TIMES: Final = Entry(
             ),
         ),
         Column("request", WHOLE, "the request, by arrival, from 1; empty for a mean, and for ITL"),
-        Column("requests", WHOLE, "how many requests of the window, or tokens, have such a time", is_plain=True),
-        Column("preemptions", WHOLE, "how often it was preempted; for a mean, all requests together"),
+        Column("requests", WHOLE, "number of requests in the window, or of tokens, with such a time", is_plain=True),
+        Column("preemptions", WHOLE, "number of times it was preempted; for a mean, of all requests together"),
         Column("time_ns", NUMBER, "the time", is_plain=True),
         Column("transfer_ns", NUMBER, "from the client to the server", is_optional=True),
         Column("tokenize_ns", NUMBER, "until the prompt is tokenized", is_optional=True),
@@ -169,12 +169,12 @@ REQUEST_TIMES: Final = Entry(
         Column(
             "prefill_ns",
             NUMBER,
-            "then: the GPU works on steps with prompts, its own or those of others",
+            "after that, the GPU works on steps with prompts, of this request or of others",
             is_optional=True,
         ),
         Column("decode_ns", NUMBER, "the GPU works on steps that only decode", is_optional=True),
         Column("idle_ns", NUMBER, "the GPU is idle: the host schedules, samples, or tokenizes", is_optional=True),
-        Column("unseen_ns", NUMBER, "in the engine, when the capture does not show its steps", is_optional=True),
+        Column("unseen_ns", NUMBER, "in the engine, while the capture does not show its steps", is_optional=True),
         Column("output_ns", NUMBER, "from the engine to the client: detokenization and sending", is_optional=True),
     ),
     rows="times of requests",

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from nightsight.captures import unprofiled_file
+from nightsight.captures import AS_CSV, unprofiled_file
 from nightsight.errors import CaptureError
 from nightsight.read import Kind, read, recognize
 from nightsight.read.chrome import open_unpacked
@@ -41,7 +41,7 @@ _REFUSED: Final[Mapping[Kind, tuple[str, str]]] = {
     ),
     "ncu-rep": (
         "its format is not documented, so its other content is unknown",
-        "Print it, and sanitize the page: ncu --import FILE.ncu-rep --csv --page raw --print-units base > FILE.csv",
+        f"Print it, and sanitize the page: {AS_CSV}",
     ),
     "report": (
         "it has no environment, users, hosts or folders, only names of kernels and ranges as the program gives them",

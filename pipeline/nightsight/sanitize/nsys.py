@@ -14,6 +14,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Final
 
+from nightsight.captures import EXPORT_AGAIN
 from nightsight.errors import CaptureError
 from nightsight.read.nsys.export import OF_PROCESS
 from nightsight.read.nsys.nccl import facts_of_call, nccl_condition
@@ -256,7 +257,7 @@ class _Copy:
         if self.connection.execute(f"SELECT 1 FROM source.{_quote(table)} WHERE {is_other} LIMIT 1").fetchone():  # noqa: S608
             raise CaptureError(
                 f"{self.source.path.name}: table {table} has values that are not integers in integer columns",
-                "Export it again: nsys export --type sqlite --force-overwrite=true REPORT.nsys-rep",
+                EXPORT_AGAIN,
             )
 
     def _expression(self, table: str, name: str, use: str) -> str:

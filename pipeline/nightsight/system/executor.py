@@ -18,6 +18,7 @@ from nightsight.errors import CaptureError, PipelineError, ToolError, UsageError
 from nightsight.progress import Progress
 from nightsight.system.installing import EXTRAS, for_nightsight
 from nightsight.system.processes import ProcessDied, Processes, cores, memory_of_machine
+from nightsight.units import counted
 
 LOCAL: Final = "local"
 _USUAL_MEMORY: Final = 1_500_000_000
@@ -121,7 +122,7 @@ def executor(cluster: Cluster, count: int, progress: Progress) -> Iterator[Execu
     memory = min(cluster.most_bytes, int(_OF_MEMORY * memory_of_machine() / workers) or cluster.most_bytes)
     if cluster.memory:
         memory = _bytes(cluster.memory)
-    progress(f"starting {workers} worker{'s' * (workers > 1)}")
+    progress(f"starting {counted(workers, 'worker')}")
     with Processes(workers, memory) as processes:
         yield processes
 
@@ -172,8 +173,8 @@ def _connected(scheduler: str, progress: Progress) -> Iterator[Executor]:
 def _silent() -> Iterator[None]:
     """Silence the logs of Dask: the result of each input reports its errors."""
     # each has its own level
-    known = [name for name in logging.root.manager.loggerDict if name.partition(".")[0] in ("distributed", "tornado")]
-    loggers = [logging.getLogger(name) for name in known]
+    names = [name for name in logging.root.manager.loggerDict if name.partition(".")[0] in ("distributed", "tornado")]
+    loggers = [logging.getLogger(name) for name in names]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
         logger.setLevel(logging.CRITICAL)

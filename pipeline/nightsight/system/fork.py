@@ -65,14 +65,14 @@ def compute_in_fork(*computations: Callable[[], object]) -> tuple[Callable[[], A
         os._exit(1)
     os.close(writing)
     received = _received(child, reading, values, computations)
-    known = list[Any]()
+    computed = list[Any]()
 
     def value(place: int) -> Any:  # noqa: ANN401 (what the computation returns)
-        while len(known) <= place:
-            known.append(next(received))
-        if len(known) == len(computations):
+        while len(computed) <= place:
+            computed.append(next(received))
+        if len(computed) == len(computations):
             received.close()
-        return known[place]
+        return computed[place]
 
     return tuple(partial(value, place) for place in range(len(computations)))
 

@@ -117,8 +117,8 @@ def _tables(
     if logs:
         # one side's log can be that of an earlier run
         figures.append(figures_of(requests, logs[0] if len(set(logs)) == 1 else UNKNOWN_RUN))
-    kept = requests if most is None else requests.tail(most).reset_index(drop=True)
-    return {_FIGURES: _concatenate(figures), "requests": kept}, findings
+    latest = requests if most is None else requests.tail(most).reset_index(drop=True)
+    return {_FIGURES: _concatenate(figures), "requests": latest}, findings
 
 
 def _concatenate(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:

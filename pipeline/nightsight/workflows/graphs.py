@@ -16,6 +16,7 @@ from nightsight.errors import CaptureError, UsageError
 from nightsight.events.graph_nodes import graphs_of, joined_origins, replayed_nodes, unknown_nodes
 from nightsight.model.report import Finding, Profile
 from nightsight.tables import are_named, empty, integers
+from nightsight.texts import middle_cut
 
 _NODE: Final = ["process", "node"]
 _HOW: Final = (
@@ -43,16 +44,16 @@ def with_graphs(run: Profile, graphs: Profile, *, run_name: str, graphs_name: st
     UsageError if the run does not need it; CaptureError if the other capture cannot have made the graphs of the run.
     """
     names = _Names(run_name, graphs_name)
-    wanted = unknown_nodes(run)
-    if not len(wanted):
+    unknown = unknown_nodes(run)
+    if not len(unknown):
         _refuse_run(run, names)
-    made = graphs.recorded("graph_nodes")
-    if not len(made):
+    nodes = graphs.recorded("graph_nodes")
+    if not len(nodes):
         raise CaptureError(f"{graphs_name} does not record how CUDA graphs are made", _HOW)
-    processes = _matching_processes(run, graphs, wanted, made, names)
+    processes = _matching_processes(run, graphs, unknown, nodes, names)
     tables = _with_processes(graphs, processes)
     is_same_process = all(own == other for own, other in processes.items())
-    other = _other_graphs(run, replace(graphs, tables=tables), wanted, names, is_same_process=is_same_process)
+    other = _other_graphs(run, replace(graphs, tables=tables), unknown, names, is_same_process=is_same_process)
     making = {name: tables[name] for name in ("ranges", "api_calls")}
     making["graph_nodes"] = _without(tables["graph_nodes"], other)
     joined = replace(
@@ -63,7 +64,7 @@ def with_graphs(run: Profile, graphs: Profile, *, run_name: str, graphs_name: st
     )
     if not (joined_origins(joined).time >= 0).any():
         raise CaptureError(f"{graphs_name} has none of the CUDA graphs that {run_name} replays", _SAME)
-    return replace(joined, findings=(*run.findings, *_findings(wanted, other, names)))
+    return replace(joined, findings=(*run.findings, *_findings(unknown, other, names)))
 
 
 def _refuse_run(run: Profile, names: _Names) -> None:
@@ -80,10 +81,10 @@ def _refuse_run(run: Profile, names: _Names) -> None:
 
 
 def _matching_processes(
-    run: Profile, graphs: Profile, wanted: pd.DataFrame, made: pd.DataFrame, names: _Names
+    run: Profile, graphs: Profile, unknown: pd.DataFrame, nodes: pd.DataFrame, names: _Names
 ) -> dict[int, int]:
     """Return the process of the run for each of the other capture: the same one, the only one, or that of its rank."""
-    of_run, of_graphs = sorted(set(wanted["process"].tolist())), sorted(set(made["process"].tolist()))
+    of_run, of_graphs = sorted(set(unknown["process"].tolist())), sorted(set(nodes["process"].tolist()))
     same = {process: process for process in of_run if process in of_graphs}
     if same:
         return same
@@ -128,12 +129,12 @@ def _kernel_names(profile: Profile) -> pd.DataFrame:
     if "graph_node" not in kernels:
         return pd.DataFrame({"process": [], "node": [], "name": []}).astype({"process": "int64", "node": "int64"})
     of_graphs = kernels[kernels["graph_node"].notna()]
-    found = pd.DataFrame({"process": integers(of_graphs["process"]), "node": integers(of_graphs["graph_node"])})
-    return found.assign(name=of_graphs["name"].to_numpy()).drop_duplicates(_NODE)
+    names = pd.DataFrame({"process": integers(of_graphs["process"]), "node": integers(of_graphs["graph_node"])})
+    return names.assign(name=of_graphs["name"].to_numpy()).drop_duplicates(_NODE)
 
 
 def _other_graphs(
-    run: Profile, graphs: Profile, wanted: pd.DataFrame, names: _Names, *, is_same_process: bool
+    run: Profile, graphs: Profile, unknown: pd.DataFrame, names: _Names, *, is_same_process: bool
 ) -> pd.DataFrame:
     """Return the graphs (process, graph) of the run whose ids belong to different graphs in the other capture.
 
@@ -142,13 +143,13 @@ def _other_graphs(
     # what the GPU itself launches is in the bodies of conditional nodes, which nsys may not record
     kernels = run.recorded("kernels")
     is_of_body = np.append(integers(kernels["correlation"]) == 0, False)
-    is_of_body = is_of_body[np.minimum(wanted["operation"].to_numpy(), len(kernels))]
-    replayed = wanted.loc[~is_of_body, _NODE].drop_duplicates()
+    is_of_body = is_of_body[np.minimum(unknown["operation"].to_numpy(), len(kernels))]
+    replayed = unknown.loc[~is_of_body, _NODE].drop_duplicates()
     replayed = replayed.assign(graph=graphs_of(replayed["node"]))
-    made = graphs.tables["graph_nodes"][_NODE].drop_duplicates()
-    known = replayed.merge(made.assign(is_made=True), on=_NODE, how="left")
-    is_made = known["is_made"].notna()
-    of_graph = is_made.groupby([known["process"], known["graph"]])
+    nodes = graphs.tables["graph_nodes"][_NODE].drop_duplicates()
+    matched = replayed.merge(nodes.assign(is_made=True), on=_NODE, how="left")
+    is_made = matched["is_made"].notna()
+    of_graph = is_made.groupby([matched["process"], matched["graph"]])
     # of another graph, some nodes are missing
     partial = of_graph.any() & ~of_graph.all()
     both = _kernel_names(run).merge(_kernel_names(graphs), on=_NODE, suffixes=("", "_other"))
@@ -157,7 +158,7 @@ def _other_graphs(
     differing = both[differs]
     if len(differing) and (2 * len(differing) > len(both) or not is_same_process):
         first = differing.iloc[0]
-        own, other = (_brief(str(first[name])) for name in ("name", "name_other"))
+        own, other = (middle_cut(str(first[name]), _LONGEST) for name in ("name", "name_other"))
         raise CaptureError(
             f"{names.graphs} is from another program than {names.run}: node {first['node']} of its CUDA graphs ran "
             f"`{other}`, not `{own}`",
@@ -180,13 +181,9 @@ def _without(nodes: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
     return nodes[~keys.isin(pd.MultiIndex.from_frame(other[["process", "graph"]]))]
 
 
-def _brief(name: str) -> str:
-    return name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…"
-
-
-def _findings(wanted: pd.DataFrame, other: pd.DataFrame, names: _Names) -> list[Finding]:
+def _findings(unknown: pd.DataFrame, other: pd.DataFrame, names: _Names) -> list[Finding]:
     """Return a finding about the graphs that were left out."""
-    replayed = wanted[["process"]].assign(graph=graphs_of(wanted["node"])).drop_duplicates()
+    replayed = unknown[["process"]].assign(graph=graphs_of(unknown["node"])).drop_duplicates()
     if not len(other):
         return []
     return [

@@ -15,7 +15,7 @@ from nightsight.history.export import openmetrics, otava_files
 from nightsight.model.history import TOGETHER, Event, Track, Trends
 from nightsight.render.history import Links, render_trends
 from nightsight.runs.layout import RUN_NAME, write_file
-from nightsight.units import format_value
+from nightsight.units import counted, format_value
 from nightsight.workflows.compare import LoadedRun, load
 from nightsight.workflows.opening import Reading
 
@@ -68,10 +68,9 @@ def add_runs(paths: Sequence[Path], place: str, reading: Reading, names: SeriesN
         link, proof = names.link or _run_link(runs), proofs[0] if proofs else ""
         row = history.row_of([run.measures for run in runs], link=link, proof=proof, now=now)
         is_new = history.append(place, row)
-        count = f"{len(runs)} run{'s' * (len(runs) > 1)}"
         note = f"; {' and '.join(row.flags)}, so it is not tested" if row.flags else ""
         verb = "added" if is_new else "already there"
-        yield f"{verb}: {row.workload} on {row.key.gpu_name}, {row.time}, {count}{note}"
+        yield f"{verb}: {row.workload} on {row.key.gpu_name}, {row.time}, {counted(len(runs), 'run')}{note}"
 
 
 def _group_by_night(loaded: Sequence[LoadedRun]) -> list[list[LoadedRun]]:
@@ -115,8 +114,8 @@ def read_trends(request: TrendRequest) -> Trends:
         raise CaptureError(f"the history has no workload {unknown[0]!r}", f"It has: {', '.join(names) or 'none'}.")
     missing = [f"no canary: the history has no workload {name!r}" for name in request.canaries if name not in names]
     chosen = (*request.workloads, *request.canaries) if request.workloads else names
-    kept = tuple(row for row in rows.rows if row.workload in chosen)
-    rows = history.HistoryRows(kept, (*rows.problems, *missing))
+    selected = tuple(row for row in rows.rows if row.workload in chosen)
+    rows = history.HistoryRows(selected, (*rows.problems, *missing))
     return history.trends(rows, canaries=request.canaries, accepted=settings(request.folder, "").accepted)
 
 
@@ -129,7 +128,7 @@ def as_text(trends: Trends) -> Iterator[str]:
     for track in trends.tracks:
         main = next((series for series in track.series if series.levels), None)
         now = f", {main.label} {format_value(main.last, main.column)}" if main else ""
-        nights = f"{len(track.nights)} night{'s' * (len(track.nights) > 1)}"
+        nights = counted(len(track.nights), "night")
         last = track.nights[-1].time[:10]
         proof = f", {track.nights[-1].proof}" if track.nights[-1].proof else ""
         yield f"{track.workload} on {track.key.gpu_name} ({track.key.text}): {nights}, last {last}{now}{proof}"

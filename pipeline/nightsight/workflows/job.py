@@ -14,7 +14,7 @@ from nightsight.job.facts import RankCapture, RankSummary, are_of_one_job, name_
 from nightsight.job.merge import merge_ranks, merge_some_ranks
 from nightsight.model.report import Finding, Profile
 from nightsight.progress import silent
-from nightsight.read import recognize
+from nightsight.read import RANK_KINDS, recognize
 from nightsight.render import Format, Source
 from nightsight.system.executor import Cluster, Done, OutOfMemory, map_inputs
 from nightsight.system.processes import as_worker, cores, memory_of_machine
@@ -26,7 +26,6 @@ from nightsight.workflows.opening import Reading, is_small, profile_of, title_of
 _MOST_HELD_BYTES: Final = 200_000_000
 _FEWEST_HELD: Final = 2
 _MOST_READERS: Final = 4
-_OF_RANKS: Final = ("nsys-rep", "nsys-sqlite", "kineto")
 
 
 def open_job(paths: Sequence[Path], form: Format, reading: Reading) -> Source | None:
@@ -40,7 +39,7 @@ def open_job(paths: Sequence[Path], form: Format, reading: Reading) -> Source | 
     paths = list({path.resolve(): path for path in paths}.values())
     is_large = sum(map(export_bytes, paths)) > _MOST_HELD_BYTES
     details = form.of_events or all(map(is_small, paths))
-    ranks, kept, findings, unreadable = list[RankCapture | RankSummary](), list[Path](), list[Finding](), 0
+    ranks, rank_paths, findings, unreadable = list[RankCapture | RankSummary](), list[Path](), list[Finding](), 0
     lost: OutOfMemory | None = None
     with closing(_read_ranks(paths, reading, details=details, is_large=is_large)) as answers:
         for done, (path, answer) in enumerate(zip(paths, answers, strict=True)):
@@ -57,7 +56,7 @@ def open_job(paths: Sequence[Path], form: Format, reading: Reading) -> Source | 
                 return None
             if rank.facts.is_of_job:
                 ranks.append(rank)
-                kept.append(path)
+                rank_paths.append(path)
                 continue
             findings.append(_left_out(path, "Its program does not communicate, and its rank is unknown."))
             if not ranks and len(findings) > 1:
@@ -67,7 +66,7 @@ def open_job(paths: Sequence[Path], form: Format, reading: Reading) -> Source | 
     facts = [rank.facts for rank in ranks]
     if not facts or not are_of_one_job(facts) or len(facts) + unreadable < 2:
         return None
-    profile = replace(_merge(ranks, kept, reading, details=details), window=reading.window)
+    profile = replace(_merge(ranks, rank_paths, reading, details=details), window=reading.window)
     # this frees half of the memory
     ranks.clear()
     reading.progress("looking for causes in all ranks")
@@ -100,7 +99,7 @@ def _left_out(path: Path, reason: str, hint: str = "") -> Finding:
 
 def _read_rank(path: Path, reading: Reading, *, details: bool) -> RankCapture | None:
     """Read a capture as a rank of a job; None if it is of a kind that cannot be one."""
-    if recognize(path) not in _OF_RANKS:
+    if recognize(path) not in RANK_KINDS:
         return None
     with profile_of(path, reading, details=details) as profile:
         return RankCapture(title_of(path), with_own_gpus(profile))

@@ -13,7 +13,7 @@ from nightsight.events.sharing import with_own_gpus
 from nightsight.events.window import AUTO, check_window
 from nightsight.model.report import Capture, Finding, Profile, Report
 from nightsight.progress import Progress
-from nightsight.read import read, recognize
+from nightsight.read import NSYS_KINDS, read, recognize
 from nightsight.render import Format, Source
 from nightsight.runs.layout import captures_of, refuse_no_run
 from nightsight.runs.unprofiled import with_unprofiled
@@ -28,7 +28,6 @@ from nightsight.workflows.attach import with_attached
 _SMALL_BYTES: Final = 60_000_000
 # these are read about as soon as the modules of a report are loaded
 _SOON_READ_BYTES: Final = 10_000_000
-_OF_NSYS: Final = ("nsys-rep", "nsys-sqlite")
 # the usual size of a row of an export
 _ROW_BYTES: Final = 50
 
@@ -130,7 +129,7 @@ def _prepared(profile: Profile, path: Path, reading: Reading) -> Profile:
     chosen = with_attached(replace(with_own_gpus(profile), window=reading.window), reading.attach)
     if reading.graphs is None:
         return chosen
-    if recognize(path) not in _OF_NSYS or recognize(reading.graphs) not in _OF_NSYS:
+    if not {recognize(path), recognize(reading.graphs)} <= NSYS_KINDS:
         raise UsageError(
             "--graphs joins two captures of Nsight Systems",
             "Pass .nsys-rep files or their SQLite exports. Traces of torch.profiler name the kernels of a graph by "

@@ -130,8 +130,8 @@ def _with_keywords(source: str, call: ast.Call, edit: Edit) -> str | None:
         # **options may hold anything
         return None
     text = source.encode()
-    given = {keyword.arg: keyword.value for keyword in call.keywords}
-    added = [f"{name}={value}" for name, value in edit.keywords.items() if name not in given]
+    present = {keyword.arg: keyword.value for keyword in call.keywords}
+    added = [f"{name}={value}" for name, value in edit.keywords.items() if name not in present]
     arguments: list[ast.expr] = [*call.args, *(keyword.value for keyword in call.keywords)]
     ends = [_offset(source, each.end_lineno or 0, each.end_col_offset or 0) for each in arguments]
     changes = [(max(ends), max(ends), ", " + ", ".join(added))] if ends and added else []
@@ -139,8 +139,8 @@ def _with_keywords(source: str, call: ast.Call, edit: Edit) -> str | None:
         end = _offset(source, call.end_lineno or 0, call.end_col_offset or 0) - 1
         changes = [(end, end, ", ".join(added))]
     for name, value in edit.keywords.items():
-        if name in given:
-            old = given[name]
+        if name in present:
+            old = present[name]
             start = _offset(source, old.lineno, old.col_offset)
             changes.append((start, _offset(source, old.end_lineno or 0, old.end_col_offset or 0), value))
     for start, end, new in sorted(changes, reverse=True):

@@ -254,10 +254,10 @@ def _with_times(
     profile, findings = replace(profile, tables={**profile.tables, "timed_ranges": timed.ranges}), timed.findings
     window = chosen_window(profile)
     if request.time_steps and len(timed.ranges) and not timed_ns(profile, window) > 0:
-        found = (
+        reason = (
             f"the window consists of repetitions of {window.family}, which the run without the profiler does not show"
         )
-        findings = (not_timed(found if window.family else "nothing repeats in the window", is_asked=True),)
+        findings = (not_timed(reason if window.family else "nothing repeats in the window", is_asked=True),)
     capture = _with_stage(capture, "times", timed.seconds)
     return replace(capture, findings=(*capture.findings, *findings)), profile
 

@@ -103,7 +103,7 @@ class ProofPlan:
 
 
 @dataclass
-class _Series:
+class _ProofRuns:
     """The runs of the unchanged program and of each set of switches: by the names of the switches, and by round."""
 
     plan: ProofPlan
@@ -197,7 +197,7 @@ def prove(plan: ProofPlan, request: Request) -> ProofReport:
     """
     chosen = _chosen(plan)
     switches = {switch.name: switch for switch in (*SWITCHES, NO_DROPOUT, *PERTURBED.values(), *plan.switches)}
-    series = _Series(plan, request, switches, ends=time.monotonic() + plan.budget_s)
+    series = _ProofRuns(plan, request, switches, ends=time.monotonic() + plan.budget_s)
     with logging_gpus() as log:
         notes = series.notes
         _warm_up(series, [switch for switch, _ in chosen])
@@ -243,7 +243,7 @@ def prove(plan: ProofPlan, request: Request) -> ProofReport:
     return report
 
 
-def _warm_up(series: _Series, switches: Sequence[Switch]) -> None:
+def _warm_up(series: _ProofRuns, switches: Sequence[Switch]) -> None:
     """Run the unchanged program once; determine its step, and after how many steps the other runs end.
 
     This run also counts as the run of each switch that finds nothing to change in it.
@@ -372,7 +372,7 @@ def _mends(switch: Switch, gain_pct: float | None, finding: Finding) -> bool:
     return is_promised or gain_pct is None or gain_pct >= _MOSTLY * (finding.gain_pct or 0.0)
 
 
-def _measure(series: _Series, sets: Sequence[tuple[str, ...]], first: int) -> int:
+def _measure(series: _ProofRuns, sets: Sequence[tuple[str, ...]], first: int) -> int:
     """Run the unchanged program and each set of switches in rounds; return the number of complete rounds.
 
     A set that failed, changed nothing, or did not shorten the step is not run again.
@@ -410,7 +410,7 @@ def _measure(series: _Series, sets: Sequence[tuple[str, ...]], first: int) -> in
     return done
 
 
-def _goes_on(series: _Series, chosen: tuple[str, ...]) -> bool:
+def _goes_on(series: _ProofRuns, chosen: tuple[str, ...]) -> bool:
     """Whether a set of switches is worth another run."""
     if not all(not run.failure and _has_effect(run, chosen) for run in series.of(chosen)):
         return False
@@ -422,7 +422,7 @@ def _has_effect(run: Attempt, chosen: tuple[str, ...]) -> bool:
     return all(run.effects.get(name, 0) > 0 for name in chosen)
 
 
-def _proof(series: _Series, switches: Sequence[Switch], finding: Finding | None) -> Proof:
+def _proof(series: _ProofRuns, switches: Sequence[Switch], finding: Finding | None) -> Proof:
     """Judge the runs of a set of switches against those of the unchanged program, without the interval.
 
     The verdict is final unless it is NO_GAIN.
@@ -479,7 +479,7 @@ def _numerics(switches: Sequence[Switch]) -> str:
     return max((switch.numerics for switch in switches), key=NUMERICS.index)
 
 
-def _compared_again(proof: Proof, series: _Series) -> Proof:
+def _compared_again(proof: Proof, series: _ProofRuns) -> Proof:
     """Return a faster proof whose results differ with the verdict of runs that are easier to compare, if these agree.
 
     A changed program draws different random numbers: without dropout, its results may be equal. And training amplifies
@@ -513,7 +513,7 @@ def _compared_again(proof: Proof, series: _Series) -> Proof:
     return replace(proof, verdict=_verdict(proof, series.log_ratios(proof.switches)))
 
 
-def _single_proofs(series: _Series, chosen: Sequence[tuple[Switch, Finding | None]]) -> tuple[Proof, ...]:
+def _single_proofs(series: _ProofRuns, chosen: Sequence[tuple[Switch, Finding | None]]) -> tuple[Proof, ...]:
     """Return the proof of each chosen switch."""
     return _judged([_proof(series, (switch,), finding) for switch, finding in chosen], series)
 
@@ -523,7 +523,7 @@ def _is_unsure(proof: Proof) -> bool:
     return proof.verdict == FASTER and proof.error is not None and proof.results.verdict in (EQUAL, WITHIN)
 
 
-def _judged(proofs: Sequence[Proof], series: _Series, *, others: int = 0) -> tuple[Proof, ...]:
+def _judged(proofs: Sequence[Proof], series: _ProofRuns, *, others: int = 0) -> tuple[Proof, ...]:
     """Return the proofs with their intervals, p values and verdicts. others: the number of sets that may follow.
 
     All sets of switches run on the same machine, so their spread is estimated together: a few rounds of one set show
@@ -581,7 +581,7 @@ def _verdict(proof: Proof, log_ratios: Sequence[float]) -> str:
     return SLOWER if mean - width > 0 and mean > _LEAST_GAIN else NO_GAIN
 
 
-def _best_set(series: _Series, proofs: Sequence[Proof], first: int) -> Proof | None:
+def _best_set(series: _ProofRuns, proofs: Sequence[Proof], first: int) -> Proof | None:
     """Combine the effective switches, the largest gain first; each must shorten the step further.
 
     None if there is only one, or no time.

@@ -49,7 +49,7 @@ from nightsight.results.switches import PRECISION
 from nightsight.runs.layout import Turn
 from nightsight.runs.noise import METRIC_LABELS, keep_noise, noise_of
 from nightsight.system.interrupts import recording_interrupts
-from nightsight.units import format_value
+from nightsight.units import counted, format_value
 from nightsight.workflows.profile import Plan, keep_of_run, profile_program, warm_up
 from nightsight.workflows.prune import Keep
 
@@ -89,8 +89,8 @@ def profile_repeatedly(plan: Plan, request: Request, times: int, *, keep: Keep =
                 run = profile_program(turn, request if is_last else replace(request, replay=None))
             except (WorkloadError, CaptureError, Interrupted) as error:
                 if interrupts or isinstance(error, Interrupted):
-                    kept = f"; {len(done)} of {times} runs are complete" if done else ""
-                    raise Interrupted(f"{error.message}{kept}", error.hint) from error
+                    progress = f"; {len(done)} of {times} runs are complete" if done else ""
+                    raise Interrupted(f"{error.message}{progress}", error.hint) from error
                 failures.append(error)
                 yield f"run {order + 1} failed: {error.message}"
                 continue
@@ -296,13 +296,12 @@ def explain_errors(runs: Runs) -> Iterator[None]:
             yield
         except (PipelineError, KeyboardInterrupt) as error:
             complete = sum(map(len, runs.folders.values()))
-            count = f"{complete} run{'s' * (complete != 1)}"
-            verb = "is" if complete == 1 else "are"
-            kept = f"{count} {verb} complete and kept: {runs.trial.reports}" if complete else ""
+            runs_are = counted(complete, "run is", "runs are")
+            progress = f"{runs_are} complete and kept: {runs.trial.reports}" if complete else ""
             if interrupts or isinstance(error, KeyboardInterrupt | Interrupted):
-                raise Interrupted(f"interrupted after {count}", kept) from error
+                raise Interrupted(f"interrupted after {counted(complete, 'run')}", progress) from error
             kind = UsageError if isinstance(error, UsageError) else NotMeasured
-            raise kind(error.message, "\n".join(filter(None, (error.hint, kept)))) from error
+            raise kind(error.message, "\n".join(filter(None, (error.hint, progress)))) from error
 
 
 def looks(pairs: int) -> dict[int, float]:

@@ -17,11 +17,14 @@ from nightsight.results.rules import Rule
 from nightsight.system.parallel import memoize
 from nightsight.tables import are_named, positions
 
-# share of the time, or of the samples, of a cause that is in compiled code
+# `stored: a to b`: with a and with b, the first findings of the stored captures are the same (docs/causes.md)
+
+# share of the time, or of the samples, of a cause that is in compiled code (stored: 0.25 to 0.75)
 _MOSTLY: Final = 0.5
+# obstacles that a finding names
 _MOST: Final = 2
-# without samples, longer host code between compiled functions is not assumed to be at a graph break: Dynamo goes on in
-# less time
+# without samples, longer host code between compiled functions is not assumed to be at a graph break: Dynamo resumes
+# sooner (stored: 0.5 to 2 ms)
 _RESUMES_NS: Final = 1_000_000
 
 
@@ -33,22 +36,24 @@ def obstacles_at(scene: Scene, edit: Edit, rule: Rule) -> tuple[Obstacle, ...]:
     model, calls = scene.model, scene.graph.calls
     edges = np.concatenate([change.edges for change in edit] or [np.empty(0, dtype=np.int64)])
     calling = np.unique(model.item[edges[np.isin(model.kind[edges], (BEGIN, CALL))]])
-    known = [each for each in obstacles(scene.timeline) if each.skips_graphs == rule.is_graph]
-    known = [
-        each for each in known if (each.waits or not rule.is_wait) and (calls.process[calling] == each.process).any()
+    candidates = [each for each in obstacles(scene.timeline) if each.skips_graphs == rule.is_graph]
+    candidates = [
+        each
+        for each in candidates
+        if (each.waits or not rule.is_wait) and (calls.process[calling] == each.process).any()
     ]
-    if not known or not len(calling):
+    if not candidates or not len(calling):
         return ()
     # launches themselves show what torch.compile made
     if not rule.is_graph and (stacks := _stacks_in(scene, calling)):
-        return _in_stacks(stacks, known)
+        return _in_stacks(stacks, candidates)
     length = scene.gap[calling] + (calls.end - calls.start)[calling]
     is_compiled = np.logical_or(*scene.around(_launches_compiled(scene)))[calling]
     if not (rule.is_wait or rule.is_graph):
         is_compiled &= scene.gap[calling] < _RESUMES_NS
     # of several functions, it could be another one
-    known = [each for each in known if is_sole_function(scene.timeline, each)]
-    return tuple(known[:_MOST]) if length[is_compiled].sum() > _MOSTLY * length.sum() else ()
+    candidates = [each for each in candidates if is_sole_function(scene.timeline, each)]
+    return tuple(candidates[:_MOST]) if length[is_compiled].sum() > _MOSTLY * length.sum() else ()
 
 
 def _stacks_in(scene: Scene, calling: Ints) -> dict[str, int]:
@@ -62,11 +67,11 @@ def _stacks_in(scene: Scene, calling: Ints) -> dict[str, int]:
         place = np.searchsorted(start, times[sampled], side="right") - 1
         is_inside = (place >= 0) & (times[sampled] < end[place])
         counts += np.bincount(stack.codes.to_numpy()[sampled[is_inside]], minlength=len(counts))
-    found = np.flatnonzero(counts[:-1])
-    return dict(zip(stack.categories[found].astype("str"), counts[found].tolist(), strict=True))
+    sampled_stacks = np.flatnonzero(counts[:-1])
+    return dict(zip(stack.categories[sampled_stacks].astype("str"), counts[sampled_stacks].tolist(), strict=True))
 
 
-def _in_stacks(stacks: dict[str, int], known: list[Obstacle]) -> tuple[Obstacle, ...]:
+def _in_stacks(stacks: dict[str, int], candidates: list[Obstacle]) -> tuple[Obstacle, ...]:
     """Return the obstacles whose function is in most of the sampled stacks; those whose very line is, come first.
 
     None if no line of them is: a file has several functions named `forward`.
@@ -76,7 +81,7 @@ def _in_stacks(stacks: dict[str, int], known: list[Obstacle]) -> tuple[Obstacle,
     def share(pattern: str) -> float:
         return sum(count for stack, count in stacks.items() if re.search(pattern, stack)) / sum(stacks.values())
 
-    likely = [each for each in known if each.function in every]
+    likely = [each for each in candidates if each.function in every]
     inside = [each for each in likely if share(_frames_of(each)) > _MOSTLY]
     at_line = {each: share(_frame_at(each)) for each in inside}
     inside = sorted(inside, key=lambda each: -at_line[each])[:_MOST]

@@ -21,7 +21,7 @@ import pandas as pd
 
 from nightsight.analyze.copies import waiting_calls
 from nightsight.analyze.split import causing_calls
-from nightsight.events.communication import communicating, communication
+from nightsight.events.communication import communicating, communication, without_lone
 from nightsight.events.meetings import meetings
 from nightsight.events.timeline import Timeline, distinct, function_names, of_capture, operation_column
 from nightsight.events.unseen import unseen
@@ -318,10 +318,16 @@ def _execution_lines(start: Ints, end: Ints, process: Ints, thread: Ints, *, lau
     return line[codes]
 
 
+def _previous_of(key: Ints) -> Ints:
+    """Return the position before each, -1 for the first with each key; equal keys follow one another."""
+    previous = np.arange(-1, len(key) - 1)
+    previous[np.append(True, key[1:] != key[:-1])[: len(key)]] = -1
+    return previous
+
+
 def _preceding_calls(start: Ints, end: Ints, thread: Ints, line: Ints) -> Ints:
     """Return for each call the previous one on its line: the last to return before it starts."""
-    on_thread = np.arange(-1, len(start) - 1)
-    on_thread[np.append(True, thread[1:] != thread[:-1])[: len(on_thread)]] = -1
+    on_thread = _previous_of(thread)
     if len(pd.unique(line)) == len(pd.unique(thread)):
         return on_thread
     order = np.lexsort((start, line))
@@ -374,8 +380,7 @@ def _operation_nodes(timeline: Timeline, calls: CallNodes, node_of_row: _NodeOfR
     # a copy staged through a driver buffer counts as done when its call returns
     call_end = np.where(call >= 0, np.append(calls.end, 0)[call], 0)
     end = np.where(_runs_in_call(calls, start, call) & (end >= call_end), call_end - 1, end)
-    previous = np.arange(-1, len(operation) - 1)
-    previous[np.append(True, stream[1:] != stream[:-1])[: len(previous)]] = -1
+    previous = _previous_of(stream)
     # overlapping nodes of a graph on a stream do not wait for each other. Other kernels do: with programmatic dependent
     # launch, a kernel starts while the previous one ends, and waits for it in its code
     overlaps = (previous >= 0) & (end[previous] > start + _LATE_NS)
@@ -505,11 +510,7 @@ def _number_collectives(timeline: Timeline, operation: Ints) -> Ints:
     # a small message is sent ahead: its kernel ends before the last one starts, so it did not wait
     start, end = timeline.operations.start[operation], timeline.operations.end[operation]
     group = np.where(end > pd.Series(start).groupby(group).transform("max").to_numpy(), group, -1)
-    # a collective with one rank is not a group
-    grouped = np.flatnonzero(group >= 0)
-    _, inverse, count = np.unique(group[grouped], return_inverse=True, return_counts=True)
-    group[grouped[count[inverse] < 2]] = -1
-    return group
+    return without_lone(group)
 
 
 # -- waits ------------------------------------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ from nightsight.intervals import Flags, Ints, depth
 from nightsight.results.ncu import NCU_LIMITS
 from nightsight.system.parallel import memoize
 from nightsight.tables import ANNOTATION, PUSH_POP, START_END, aggregate, integers, names_and_grids, nearest, positions
+from nightsight.units import counted
 
 # `stored: a to b`: with a and with b, the first findings of the stored captures are the same (docs/causes.md)
 
@@ -525,7 +526,7 @@ def _find_chains_to_fuse(work: _WindowWork, steps: Ints) -> Iterator[KernelRemed
         rows = np.concatenate([repeated.rows for repeated in chains])
         fused = [_fused_times(work, repeated.rows, repeated.chain) for repeated in chains]
         others = len(chains) - 1
-        place = listed(chains[0].words, _WORDS) + (f" and {others} more chain{'s' * (others > 1)}" if others else "")
+        place = listed(chains[0].words, _WORDS) + (f" and {counted(others, 'more chain')}" if others else "")
         yield work.remedy("fusion", place, rows, np.concatenate(fused))
 
 
@@ -783,7 +784,7 @@ def _find_small_grids(work: _WindowWork) -> Iterator[KernelRemedy]:
         new_ns = np.maximum(np.ceil(work.time[of_group] * share[is_group]).astype(np.int64), least_ns)
         name = label_of(work.names[code], _NAME_LENGTH)
         sms = round(float(number / share[is_group][0]))
-        grid = f"{number:,} {'block' if number == 1 else 'blocks'} on {sms:,} SMs"
+        grid = f"{counted(number, 'block')} on {sms:,} SMs"
         yield work.remedy("small_grid", f"{name} ({grid})", of_group, new_ns)
 
 

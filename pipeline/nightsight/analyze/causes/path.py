@@ -108,7 +108,7 @@ def _trace_back(reason: Ints, times: Ints, last: int, until: int) -> Ints:
     """Return the chain of events from `last`, each followed by its reason, to the first at or before a time.
 
     The chain ends with -1 if the reason of an event is unknown. Reasons are partly guesses, and clocks differ: if they
-    form a cycle, the chain goes on with the latest event before it.
+    form a cycle, the chain continues with the latest event before it.
     """
     # most events follow the one before them in the list: such a run is taken at once
     follows = (reason == np.arange(-1, len(reason) - 1)) & (np.append(until, times[:-1])[: len(times)] > until)

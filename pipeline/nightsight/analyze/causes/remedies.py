@@ -586,9 +586,9 @@ def _in_compiler(scene: Scene, working: Mapping[int, Spans]) -> tuple[Flags, Fla
         before, start, end = (times[of_process] for times in (scene.gap_start, calls.start, calls.end))
         inside[of_process] = covered(spans, start, end) > _MOSTLY * (end - start)
         after[of_process] = covered(spans, before, start) > _MOSTLY * (start - before)
-    found = np.flatnonzero(after)
-    compiler_samples, samples = _samples_before(scene, found, _COMPILER)
-    after[found[(samples > 0) & (compiler_samples <= _MOSTLY * samples)]] = False
+    after_gap = np.flatnonzero(after)
+    compiler_samples, samples = _samples_before(scene, after_gap, _COMPILER)
+    after[after_gap[(samples > 0) & (compiler_samples <= _MOSTLY * samples)]] = False
     return inside, after
 
 
@@ -602,12 +602,11 @@ def _compiles_by_stack(scene: Scene) -> Flags:
     compiles = np.zeros(len(calls), dtype=bool)
     after_gap = scene.in_calls[scene.gap[scene.in_calls] > _COMPILING_NS]
     compiler_samples, samples = _samples_before(scene, after_gap, _COMPILER)
-    alike = scene.path[after_gap] * (len(calls.names) + 1) + calls.name[after_gap]
-    of_alike = pd.DataFrame({"found": compiler_samples, "of": samples}).groupby(alike).transform("sum")
-    found, of = (
-        np.where(samples > 0, own, of_alike[name]) for own, name in ((compiler_samples, "found"), (samples, "of"))
-    )
-    compiles[after_gap[found > _MOSTLY * of]] = True
+    function_in_place = scene.path[after_gap] * (len(calls.names) + 1) + calls.name[after_gap]
+    counts = pd.DataFrame({"compiler": compiler_samples, "all": samples})
+    sums = counts.groupby(function_in_place).transform("sum")
+    compiler_samples, samples = np.where(samples > 0, counts.T, sums.T)
+    compiles[after_gap[compiler_samples > _MOSTLY * samples]] = True
     return compiles
 
 
@@ -622,12 +621,12 @@ def _operators_set_up(timeline: Timeline) -> pd.DataFrame:
     if not is_long.any():
         return operators[:0]
     key = operators.groupby(shape, observed=True, sort=False).ngroup().to_numpy()
-    alike = operators[np.isin(key, key[is_long]) & (operators["shapes"] != "").to_numpy()].sort_values("start_ns")
-    alike = alike.assign(length=alike["end_ns"] - alike["start_ns"])
-    by_shape = alike.groupby(shape, observed=True)
-    is_slow = (by_shape.cumcount() == 0) & (alike["length"] > _COMPILING_NS)
-    is_slow &= _SET_UP * by_shape["length"].transform("median") < alike["length"]
-    return alike[is_slow]
+    calls = operators[np.isin(key, key[is_long]) & (operators["shapes"] != "").to_numpy()].sort_values("start_ns")
+    calls = calls.assign(length=calls["end_ns"] - calls["start_ns"])
+    by_shape = calls.groupby(shape, observed=True)
+    is_slow = (by_shape.cumcount() == 0) & (calls["length"] > _COMPILING_NS)
+    is_slow &= _SET_UP * by_shape["length"].transform("median") < calls["length"]
+    return calls[is_slow]
 
 
 @memoize

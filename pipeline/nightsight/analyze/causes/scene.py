@@ -226,12 +226,12 @@ class Scene:
         place, line = np.arange(len(order)), calls.line[order]
         before = np.append(-1, np.maximum.accumulate(np.where(is_launch, place, -1)))[: len(order)]
         after = np.minimum.accumulate(np.where(is_launch, place, len(order))[::-1])[::-1]
-        found = np.zeros(len(calls), dtype=bool), np.zeros(len(calls), dtype=bool)
-        for flags, neighbor in zip(found, (before, after), strict=True):
-            known = np.flatnonzero((neighbor >= 0) & (neighbor < len(order)))
-            known = known[line[neighbor[known]] == line[known]]
-            flags[order[known]] = launches[order[neighbor[known]]]
-        return found
+        both_flags = np.zeros(len(calls), dtype=bool), np.zeros(len(calls), dtype=bool)
+        for flags, neighbor in zip(both_flags, (before, after), strict=True):
+            linked = np.flatnonzero((neighbor >= 0) & (neighbor < len(order)))
+            linked = linked[line[neighbor[linked]] == line[linked]]
+            flags[order[linked]] = launches[order[neighbor[linked]]]
+        return both_flags
 
     def calls_between(self, calling: Ints, first: Ints) -> Ints:
         """Return the calls between these that launch nothing, within a step; `first`: the first call of each step."""

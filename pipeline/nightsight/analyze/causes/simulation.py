@@ -50,6 +50,11 @@ MOST_UNEXPLAINED: Final = 0.1
 _LEAST_SHARE: Final = 0.005
 _LEAST_OF_SEQUENCE: Final = 0.02
 _MOST_IN_SEQUENCE: Final = 4
+# shares of the window or of a step that only decide whether a note has them: idle time, temporary costs, and what is
+# left of a difference from the time without the profiler
+_LEAST_IDLE: Final = 0.05
+_LEAST_TEMPORARY: Final = 0.02
+_AS_TIMED: Final = 0.02
 # more launches between two waits are ahead of the GPU before the next one
 _LAUNCHES_PER_WAIT: Final = 20
 # share of launches without an operation, and of operations without a call or before it: more means too much is missing
@@ -278,12 +283,12 @@ def _drop_joint_remedies(gains: tuple[Gain, ...]) -> tuple[Gain, ...]:
         is_joint = gain.remedy.rule in _OF_WAITS & _OF_HOST or gain.remedy.also
         return not is_joint or gain.gain_ns > _LEAST_JOINT_GAIN * single_gain.get(gain.remedy.path, 0.0)
 
-    kept = tuple(filter(is_worthwhile, gains))
-    named = {path for gain in kept if gain.remedy.also for path in (gain.remedy.path, *gain.remedy.also)}
-    whole = {path: gain.gain_ns for gain in kept if gain.remedy.also for path in gain.remedy.also}
+    worthwhile = tuple(filter(is_worthwhile, gains))
+    named = {path for gain in worthwhile if gain.remedy.also for path in (gain.remedy.path, *gain.remedy.also)}
+    whole = {path: gain.gain_ns for gain in worthwhile if gain.remedy.also for path in gain.remedy.also}
     return tuple(
         gain
-        for gain in kept
+        for gain in worthwhile
         if gain.remedy.rule not in _OF_HOST - _OF_WAITS
         or gain.remedy.also
         or gain.remedy.path not in named
@@ -469,8 +474,5 @@ def _profiler_notes(simulation: Simulation) -> Iterator[str]:
 
 _CALIBRATED: Final = "the profiler's overhead per call, calibrated on that machine,"
 _TYPICAL: Final = "the profiler's typical overhead per call"
-_AS_TIMED: Final = 0.02
-_LEAST_IDLE: Final = 0.05
-_LEAST_TEMPORARY: Final = 0.02
 
 ANALYSES: Final = (Analysis(REPLAY, replay), Analysis(WHAT_IF, what_if), Analysis(PROFILER_COST, profiler_cost))

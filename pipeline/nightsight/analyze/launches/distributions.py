@@ -12,6 +12,7 @@ from nightsight.events.timeline import Timeline, begun
 from nightsight.intervals import Ints
 from nightsight.results.launches import KERNEL_DURATIONS, LAUNCH_LATENCIES
 from nightsight.tables import positions
+from nightsight.units import counted
 
 DURATION: Final = "kernel duration"
 
@@ -39,8 +40,8 @@ def launch_latencies(timeline: Timeline) -> Table:
     latency = _histograms(LATENCY, times.device[is_shown], times.wait[is_shown])
     early_count = int((times.met_idle & ~is_shown).sum())
     # clocks that are offset give negative latencies, which a log axis cannot show
-    problem = "launch began before its call did" if early_count == 1 else "launches began before their calls did"
-    note = f"{early_count:,} {problem}, by the clock of the GPU; not counted in any bin."
+    early = counted(early_count, "launch began before its call did", "launches began before their calls did")
+    note = f"{early}, by the clock of the GPU; not counted in any bin."
     return _histogram_table([*_histograms(API, times.device, times.api), *latency], (note,) if early_count else ())
 
 

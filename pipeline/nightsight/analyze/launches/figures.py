@@ -307,8 +307,8 @@ def _synchronizing(calls: CauseCalls, time: Ints, processes: Ints) -> tuple[int,
     rows = np.concatenate([_NONE, *(calls.rows.get((int(key), IDLE.index(SYNC)), _NONE) for key in processes)])
     counts = {}
     for name in np.unique(calls.name[rows]):
-        which = rows[calls.name[rows] == name]
-        counts[calls.names[name]] = int(_inside_spans(calls.start[which], calls.end[which], time).sum())
+        of_name = rows[calls.name[rows] == name]
+        counts[calls.names[name]] = int(_inside_spans(calls.start[of_name], calls.end[of_name], time).sum())
     functions = sorted((name for name, count in counts.items() if count), key=lambda name: (-counts[name], name))
     return int(_inside_spans(calls.start[rows], calls.end[rows], time).sum()), ", ".join(functions)
 

@@ -28,6 +28,7 @@ from nightsight.results.ncu import NCU_ROOFLINE
 from nightsight.results.operator_roofline import OPERATOR_ROOFLINE, OPERATOR_ROOFS
 from nightsight.system.parallel import memoize
 from nightsight.tables import Frame, are_named
+from nightsight.texts import some_of
 from nightsight.units import format_value
 
 _CALL: Final = ["name", "shapes", "types", "inputs", "strides"]
@@ -350,10 +351,9 @@ def _table_notes(table: Frame, owned: _OwnedOperations) -> Iterator[str]:
     shares = unknown.groupby("name")["time_pct"].sum().sort_values(ascending=False, kind="stable")
     shares = shares[shares >= _LEAST_PCT]
     if len(shares):
-        largest = shares.head(_MOST_NAMED).items()
-        names = ", ".join(f"{name} {format_value(share, 'time_pct')}" for name, share in largest)
-        more = f" and {len(shares) - _MOST_NAMED} more" if len(shares) > _MOST_NAMED else ""
-        yield f"The work of these operators is not known: {names}{more}. They are listed without figures."
+        operators = [f"{name} {format_value(share, 'time_pct')}" for name, share in shares.items()]
+        names = some_of(operators, _MOST_NAMED)
+        yield f"The work of these operators is not known: {names}. They are listed without figures."
     outside = 100.0 * owned.unowned_ns / max(owned.total_ns, 1)
     if outside >= _LEAST_PCT:
         yield f"{format_value(outside, 'time_pct')} of the time is of work that no operator launched."

@@ -27,6 +27,8 @@ from nightsight.intervals import Flags, Ints, covered, grouped_busy
 from nightsight.model.report import Finding
 from nightsight.results.ranges import NVTX_RANGES, RANGE_COVERAGE
 from nightsight.tables import ANNOTATION, aggregate, ancestors, duration, summarize
+from nightsight.texts import middle_cut, some_of
+from nightsight.units import counted
 
 _TIMES: Final = {"kernels": "kernel_ns", "copies": "copy_ns", "sets": "set_ns", "graph_launches": "graph_ns"}
 _ALWAYS: Final = ("kernels", "copies")
@@ -106,14 +108,13 @@ def open_ranges(timeline: Timeline) -> tuple[Finding, ...]:
     names = _labels(ranges[ranges["is_open"]])
     if not names:
         return ()
-    texts = ", ".join(f"`{_brief(name)}`" for name in dict.fromkeys(names[:_NAMED]))
-    more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
+    texts = some_of([f"`{middle_cut(name, _LONGEST)}`" for name in dict.fromkeys(names)], _NAMED)
     one = len(names) == 1
     finding = Finding(
         "open_ranges",
         "warning",
-        f"{len(names):,} NVTX {'range was' if one else 'ranges were'} never ended",
-        f"{texts}{more}: the capture holds only {'its' if one else 'their'} start. "
+        f"{counted(len(names), 'NVTX range was', 'NVTX ranges were')} never ended",
+        f"{texts}: the capture holds only {'its' if one else 'their'} start. "
         f"{'It is' if one else 'They are'} shown as lasting to the last event recorded, and GPU work launched until "
         f"then is counted as {'its own' if one else 'theirs'}, unless a range inside has it.",
         "End every range that the program begins. A range that was open when the program or the capture stopped has no "
@@ -128,13 +129,13 @@ def range_notes(timeline: Timeline) -> tuple[str, ...]:
     count, deeper = int(ranges["is_open"].sum()), int(is_deeper(ranges).sum())
     notes = []
     if count:
-        words = "range was never ended and is" if count == 1 else "ranges were never ended and are"
-        notes.append(f"{count:,} {words} counted up to the last event recorded.")
+        ranges_are = counted(count, "range was never ended and is", "ranges were never ended and are")
+        notes.append(f"{ranges_are} counted up to the last event recorded.")
     if deeper:
-        lie = "range lies" if deeper == 1 else "ranges lie"
         notes.append(
-            f"{deeper:,} {lie} more than {DEEPEST} levels deep; all are in the rows `{DEEPER}`. There each has only "
-            "the GPU work that no range inside it has, and CPU time counts once per range."
+            f"{counted(deeper, 'range lies', 'ranges lie')} more than {DEEPEST} levels deep; all are in the rows "
+            f"`{DEEPER}`. There each has only the GPU work that no range inside it has, and CPU time counts once per "
+            "range."
         )
     if nested_ranges(timeline.profile)["in_graph"].any():
         notes.append(
@@ -142,8 +143,8 @@ def range_notes(timeline: Timeline) -> tuple[str, ...]:
             "launched the graph. There, a range takes no CPU time."
         )
     if len(ranges) and (count := kernels_without_ranges(timeline)):
-        kernels = "kernel of a CUDA graph belongs" if count == 1 else "kernels of CUDA graphs belong"
-        notes.append(f"{count:,} {kernels} to the range that launched the graph: the range of the capture is unknown.")
+        kernels_belong = counted(count, "kernel of a CUDA graph belongs", "kernels of CUDA graphs belong")
+        notes.append(f"{kernels_belong} to the range that launched the graph: the range of the capture is unknown.")
     return tuple(notes)
 
 
@@ -151,10 +152,6 @@ def _labels(ranges: pd.DataFrame) -> list[str]:
     """Return the labels of ranges in order of their start."""
     codes, names = range_labels(ranges.sort_values("start_ns", kind="stable"))
     return list(names[codes])
-
-
-def _brief(name: str) -> str:
-    return name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…"
 
 
 @of_capture

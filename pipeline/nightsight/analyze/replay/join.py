@@ -19,6 +19,7 @@ from nightsight.intervals import Ints
 from nightsight.results.ncu import NCU_MATCH
 from nightsight.system.parallel import memoize
 from nightsight.tables import SHAPE, Frame, duration, renamed
+from nightsight.texts import middle_cut, some_of
 
 _GROUP: Final = ["name", *SHAPE]
 _TIMED: Final = ["group", "row", "time", "device"]
@@ -154,11 +155,8 @@ def _words(name: str) -> set[str]:
 def _unmatched(names: "pd.Series[str]") -> tuple[str, ...]:
     if not len(names):
         return ()
-    distinct = names.drop_duplicates()
-    shortened = distinct.where(distinct.str.len() <= _NAME_LENGTH, distinct.str.slice(0, _NAME_LENGTH - 1) + "…")
-    more = f" and {len(shortened) - _MOST_NAMED} more" if len(shortened) > _MOST_NAMED else ""
-    listed = "; ".join(shortened.head(_MOST_NAMED))
-    return (f"Not in the window with this name, grid and block: {listed}{more}.",)
+    shortened = [middle_cut(str(name), _NAME_LENGTH) for name in names.drop_duplicates()]
+    return (f"Not in the window with this name, grid and block: {some_of(shortened, _MOST_NAMED, '; ')}.",)
 
 
 def _in_graphs(timeline: Timeline) -> tuple[str, ...]:

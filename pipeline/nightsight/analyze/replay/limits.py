@@ -55,7 +55,7 @@ _FIGURES: Final = (
 )
 
 
-class _Change(NamedTuple):
+class _PossibleGain(NamedTuple):
     """The possible gain of a launch in percent (NaN: it does not apply), and the figures behind it."""
 
     rule: str
@@ -131,7 +131,7 @@ def _fp32(timeline: Timeline, kernels: Frame) -> Floats:
     return shares
 
 
-def _tensor_cores(timeline: Timeline, kernels: Frame, figures: Mapping[str, Floats], fp32: Floats) -> _Change:
+def _tensor_cores(timeline: Timeline, kernels: Frame, figures: Mapping[str, Floats], fp32: Floats) -> _PossibleGain:
     """Let tensor cores do products in FP32; they need the same from DRAM, but not from the caches."""
     roofs = ncu_roofs(timeline).frame
     peaks = roofs.pivot_table("flop_per_s", "device", "roof", "max").reindex(columns=["FP32", "tensor TF32"])
@@ -141,7 +141,7 @@ def _tensor_cores(timeline: Timeline, kernels: Frame, figures: Mapping[str, Floa
     # NaN if the roof is unknown: then no gain is predicted
     gain = 100.0 * (1.0 - np.maximum(1.0 / (OF_TENSOR_PEAK * ratio), np.nan_to_num(figures["dram_pct"]) / 100.0))
     reason = [f"{share:.0f} % of the FP32 roof, tensor pipe idle" for share in fp32]
-    return _Change("tensor_cores", np.where(applies, gain, np.nan), reason)
+    return _PossibleGain("tensor_cores", np.where(applies, gain, np.nan), reason)
 
 
 def _multiplies(timeline: Timeline, kernels: Frame) -> Flags:
@@ -160,7 +160,7 @@ def _multiplies(timeline: Timeline, kernels: Frame) -> Flags:
     return is_named | is_mix
 
 
-def _uncoalesced(figures: Mapping[str, Floats], unit: "np.ndarray[Any, Any]") -> _Change:
+def _uncoalesced(figures: Mapping[str, Floats], unit: "np.ndarray[Any, Any]") -> _PossibleGain:
     """Let a launch that waits for a cache fetch only the requested bytes."""
     excess = np.nan_to_num(figures["excessive_pct"])
     applies = (excess >= _EXCESSIVE_PCT) & np.isin(unit, MEMORIES[1:]) & (figures["memory_pct"] >= _WAITS_PCT)
@@ -169,10 +169,10 @@ def _uncoalesced(figures: Mapping[str, Floats], unit: "np.ndarray[Any, Any]") ->
     # loads may be coalesced while stores are not
     loads = [f", {count:.0f} sectors per load" if count > 0 else "" for count in figures["sectors_per_request"]]
     reason = [f"{share:.0f} % of the sectors are needless{load}" for share, load in zip(excess, loads, strict=True)]
-    return _Change("uncoalesced", np.where(applies, gain, np.nan), reason)
+    return _PossibleGain("uncoalesced", np.where(applies, gain, np.nan), reason)
 
 
-def _small_grid(timeline: Timeline, kernels: Frame, figures: Mapping[str, Floats], used: Floats) -> _Change:
+def _small_grid(timeline: Timeline, kernels: Frame, figures: Mapping[str, Floats], used: Floats) -> _PossibleGain:
     """Let a launch with fewer blocks than half of the SMs use all SMs."""
     launches = replays(timeline)
     blocks = (launches["grid_x"] * launches["grid_y"] * launches["grid_z"]).to_numpy(dtype=np.float64)
@@ -184,19 +184,19 @@ def _small_grid(timeline: Timeline, kernels: Frame, figures: Mapping[str, Floats
     applies = (launches["kind"] == KERNEL).to_numpy(dtype=bool) & (share > 0) & (share < _FILLED_SHARE)
     gain = np.fmin(100.0 * (1.0 - np.fmax(share, floor)), 100.0 - used)
     reason = [f"{count:,.0f} blocks on {number:,.0f} SMs" for count, number in zip(blocks, sms, strict=True)]
-    return _Change("small_grid", np.where(applies, gain, np.nan), reason)
+    return _PossibleGain("small_grid", np.where(applies, gain, np.nan), reason)
 
 
-def _tail(figures: Mapping[str, Floats], used: Floats) -> _Change:
+def _tail(figures: Mapping[str, Floats], used: Floats) -> _PossibleGain:
     """Let the last wave of blocks fill the GPU like the others."""
     waves = figures["waves"]
     whole_waves = np.ceil(waves - _NO_PART)
     gain = np.fmin(100.0 * (1.0 - waves / np.where(whole_waves > 1, whole_waves, np.nan)), 100.0 - used)
     reason = [f"{count:.2f} waves of blocks" for count in waves]
-    return _Change("tail", np.where((whole_waves > 1) & (gain >= _LEAST_TAIL_PCT), gain, np.nan), reason)
+    return _PossibleGain("tail", np.where((whole_waves > 1) & (gain >= _LEAST_TAIL_PCT), gain, np.nan), reason)
 
 
-def _few_warps(figures: Mapping[str, Floats], used: Floats, limiter: "np.ndarray[Any, Any]") -> Iterator[_Change]:
+def _few_warps(figures: Mapping[str, Floats], used: Floats, limiter: "np.ndarray[Any, Any]") -> Iterator[_PossibleGain]:
     """Let a launch that waits for latencies run more warps, if a resource of its blocks limits them to few."""
     theory = figures["theoretical_pct"]
     waits = (used < _WAITS_PCT) & (theory < _FEW_WARPS_PCT) & ~(figures["tensor_pct"] >= _TENSOR_IDLE_PCT)
@@ -205,7 +205,7 @@ def _few_warps(figures: Mapping[str, Floats], used: Floats, limiter: "np.ndarray
     gain = 100.0 - np.fmax(used, theory)
     for rule, word in (("registers", "registers"), ("shared_memory", "shared memory")):
         reason = [f"{share:.0f} % of the warps fit, limited by {word}" for share in theory]
-        yield _Change(rule, np.where(waits & (limiter == word), gain, np.nan), reason)
+        yield _PossibleGain(rule, np.where(waits & (limiter == word), gain, np.nan), reason)
 
 
 ANALYSES: Final = (Analysis(NCU_LIMITS, ncu_limits),)

@@ -17,6 +17,7 @@ from typing import Any, Final, NoReturn
 import numpy as np
 import pandas as pd
 
+from nightsight.captures import AS_CSV
 from nightsight.errors import CaptureError
 from nightsight.events.kernel_names import base_name
 from nightsight.model.report import Environment, Profile
@@ -65,7 +66,7 @@ _OF_DETAILS: Final = ("Section Name", "Metric Name", "Metric Unit", "Metric Valu
 _OF_RULES: Final = ("Rule Name", "Rule Type", "Rule Description")
 _OF_SPEEDUPS: Final = ("Estimated Speedup Type", "Estimated Speedup")
 _KINDS: Final = {"INF": "info", "OPT": "optimization", "WRN": "warning", "ERR": "error"}
-_AGAIN: Final = "Print it again: ncu --import FILE.ncu-rep --csv --page raw --print-units base > FILE.csv"
+_AGAIN: Final = f"Print it again: {AS_CSV}"
 _HINTS: Final = {
     "ERR_NVGPUCTRPERM": "On that machine only administrators may read the counters: run ncu as root, or load the "
     "driver's module with NVreg_RestrictProfilingToAdminUsers=0.",
@@ -120,7 +121,7 @@ def text_of(content: bytes) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def _pages(path: Path, text: str) -> "Iterator[_Page]":
+def _pages(path: Path, text: str) -> "Iterator[_CsvPage]":
     """Yield the tables of a file, each with a header and at least one row."""
     tables: list[tuple[list[str], Rows]] = []
     for cells in rows_of(path, text):
@@ -132,7 +133,7 @@ def _pages(path: Path, text: str) -> "Iterator[_Page]":
             raise CaptureError(f"{path.name} has rows of kernels before the header", _AGAIN)
     for header, rows in tables:
         if any(cells[0] for cells in rows):
-            page = _Page(path.name, header, rows)
+            page = _CsvPage(path.name, header, rows)
             page.check()
             yield page
 
@@ -170,7 +171,7 @@ def messages_of(text: str) -> list[tuple[str, str]]:
 
 
 @dataclass(frozen=True)
-class _Page:
+class _CsvPage:
     """One table: its header and its rows; the first row of a raw page has the units."""
 
     file: str

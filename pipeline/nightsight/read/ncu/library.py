@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from nightsight.captures import AS_CSV, PROFILE_AGAIN
 from nightsight.errors import CaptureError, ToolError
 from nightsight.read.ncu import dump as ncu_dump
 from nightsight.system.installing import EXTRAS, for_nightsight
@@ -22,11 +23,7 @@ _PLACES: Final = (
     "usr/lib/nsight-compute",
 )
 _ROOT = Path("/")
-_ALTERNATIVES: Final = (
-    "Or install Nsight Compute. Or convert the report on a machine with ncu: ncu --import FILE.ncu-rep --csv --page "
-    "raw --print-units base > FILE.csv"
-)
-_AGAIN: Final = "Profile or copy it again. If a newer ncu wrote it, a newer ncu-report may be able to read it."
+_ALTERNATIVES: Final = f"Or install Nsight Compute. Or convert the report on a machine with ncu: {AS_CSV}"
 
 Dump = list[dict[str, Any]]
 
@@ -46,7 +43,9 @@ def dump(path: Path) -> Dump:
             launches: Dump = json.loads(process.stdout)
             return launches
         if process.returncode != ncu_dump.ABSENT:
-            raise CaptureError(f"{path.name} cannot be read: NVIDIA's {ncu_dump.MODULE} module failed on it", _AGAIN)
+            raise CaptureError(
+                f"{path.name} cannot be read: NVIDIA's {ncu_dump.MODULE} module failed on it", PROFILE_AGAIN
+            )
         reason = process.stderr.decode(errors="replace").strip().rpartition("\n")[2]
     raise ToolError(
         f"cannot read .ncu-rep files without the module {ncu_dump.MODULE} ({reason})",

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from nightsight.captures import PROFILE_AGAIN
 from nightsight.errors import CaptureError
 from nightsight.model.report import Profile
 from nightsight.read.ncu.blocks import Launch, read_blocks
@@ -18,7 +19,6 @@ from nightsight.tables import SHAPE, TABLES, Frame
 
 _KINDS: Final = {1: "info", 2: "optimization", 3: "warning", 4: "error"}
 _SPEEDUPS: Final = {1: "local", 2: "global"}
-_HINT: Final = "Profile or copy it again. If a newer ncu wrote it, a newer ncu-report may be able to read it."
 
 
 def read_ncu_report(path: Path) -> Profile:
@@ -44,7 +44,7 @@ def read_ncu_report(path: Path) -> Profile:
         missing = {"diagnostics": "ncu does not store its warnings in the report"}
         return ncu_profile(tables, missing, blocks.environment)
     except OverflowError as error:
-        raise CaptureError(f"{path.name} is damaged: a number in it is out of range", _HINT) from error
+        raise CaptureError(f"{path.name} is damaged: a number in it is out of range", PROFILE_AGAIN) from error
 
 
 def _refuse_unless_same(path: Path, dumped: Dump, launches: Sequence[Launch]) -> None:
@@ -61,7 +61,7 @@ def _refuse_unless_same(path: Path, dumped: Dump, launches: Sequence[Launch]) ->
         raise CaptureError(
             f"{path.name} is damaged: NVIDIA's ncu_report module reads other launches or metrics than the file "
             "contains",
-            _HINT,
+            PROFILE_AGAIN,
         )
 
 

@@ -6,10 +6,12 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
+from nightsight.captures import EXPORT_AGAIN
 from nightsight.errors import CaptureError
 from nightsight.model.report import Finding
 from nightsight.read.sqlite import Database
 from nightsight.tables import AS_RECORDED, Details, Frame, categorical
+from nightsight.units import counted
 
 KERNEL: Final = "CUPTI_ACTIVITY_KIND_KERNEL"
 RUNTIME: Final = "CUPTI_ACTIVITY_KIND_RUNTIME"
@@ -39,7 +41,6 @@ _ON_STREAM: Final = {
 
 
 _CAPTURE_AGAIN: Final = "Capture again. If it happens again, the profiler lost or mixed up events."
-_EXPORT_AGAIN: Final = "Export the report again: nsys export --type sqlite --force-overwrite=true REPORT.nsys-rep"
 _IDS_REPEAT: Final = "Capture a shorter part of the program: ids repeat after 4 billion calls."
 _NAMELESS: Final = Finding(
     "damaged_names",
@@ -68,14 +69,14 @@ _INCOMPLETE: Final = Finding(
     "{source} has {count:,} rows too few or too many",
     "The number of rows and the id of the last row differ: the file is damaged, or rows were deleted. Counts and sums "
     "in this report are wrong.",
-    _EXPORT_AGAIN,
+    EXPORT_AGAIN,
 )
 _REPEATED: Final = Finding(
     "repeated_events",
     "warning",
     "{count:,} rows of {source} are duplicates",
     "They have the same time, place and id as another row. Each event is counted once.",
-    _EXPORT_AGAIN,
+    EXPORT_AGAIN,
 )
 _AMBIGUOUS: Final = Finding(
     "ambiguous_calls",
@@ -203,8 +204,8 @@ class Export:
         saving = shared["correlation"][names.str.contains("ProfilerStop").to_numpy()]
         shared = shared[~shared["correlation"].isin(saving)]
         if ambiguous := int(shared.duplicated(["process", "class", "correlation"]).sum()):
-            are = f"call in {source} has" if ambiguous == 1 else f"calls in {source} have"
-            self.findings.append(_AMBIGUOUS.filled(calls=f"{ambiguous:,} {are}"))
+            calls_have = counted(ambiguous, f"call in {source} has", f"calls in {source} have")
+            self.findings.append(_AMBIGUOUS.filled(calls=calls_have))
 
     def check_launches(self, source: str, kernels: Frame) -> None:
         """Add a finding if kernels on one GPU share a correlation id although no graph launched them."""
@@ -212,8 +213,8 @@ class Export:
         # rows that are equal in all columns are repeated events, which on_stream reports
         shared = shared[(shared["correlation"] > 0) & shared["graph_node"].isna()].drop_duplicates()
         if ambiguous := int(shared.duplicated(["process", "device", "correlation"]).sum()):
-            are = f"kernel in {source} has" if ambiguous == 1 else f"kernels in {source} have"
-            self.findings.append(_AMBIGUOUS_KERNELS.filled(kernels=f"{ambiguous:,} {are}"))
+            kernels_have = counted(ambiguous, f"kernel in {source} has", f"kernels in {source} have")
+            self.findings.append(_AMBIGUOUS_KERNELS.filled(kernels=kernels_have))
 
     def devices(self, frame: Frame) -> "pd.Series[int]":
         """Return the GPU of the machine for each row: CUDA_VISIBLE_DEVICES renumbers GPUs within a process."""

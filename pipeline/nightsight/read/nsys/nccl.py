@@ -75,11 +75,10 @@ def _payloads(export: Export, source: str, ranges: Frame) -> dict[str, Any] | No
     if not payload:
         return None
     of_nccl = f"CASE WHEN {nccl_condition(payload)} THEN {payload} ELSE '' END"
-    column = export.database.fetch(source, {"payload": f"CAST({of_nccl} AS BLOB)"})["payload"]
     # few are distinct: a program repeats its calls
-    encoded = column.combine_chunks().dictionary_encode()
-    facts = [facts_of_call(payload) for payload in encoded.dictionary.to_pylist()]
-    row = encoded.indices.to_numpy()[ranges.index]
+    payloads, payload_of_row = export.database.distinct(source, f"CAST({of_nccl} AS BLOB)")
+    facts = [facts_of_call(payload) for payload in payloads]
+    row = payload_of_row[ranges.index]
     if not any(facts[number] for number in np.unique(row).tolist()):
         return None
     group = np.array([str(fact.get(_GROUP, "")) for fact in facts], dtype=object)[row]

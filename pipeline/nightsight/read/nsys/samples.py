@@ -50,13 +50,12 @@ def _stacks(export: Export, source: str, marks: Frame) -> tuple[Values, list[lis
     # json_quote, since json_extract returns a string without its quotes
     frames = f"""json_quote(json_extract({payload}, '$."{SAMPLES}".Frames'))"""
     of_marks = f'CASE WHEN "eventType" = 34 AND json_valid({payload}) THEN {frames} END'
-    column = export.database.fetch(source, {"frames": f"CAST(COALESCE({of_marks}, '') AS BLOB)"})["frames"]
     # few texts are distinct: a program is often in the same place
-    encoded = column.combine_chunks().dictionary_encode()
-    distinct = [frames_of(text) for text in encoded.dictionary.to_pylist()]
+    texts, text_of_row = export.database.distinct(source, f"CAST(COALESCE({of_marks}, '') AS BLOB)")
+    distinct = [frames_of(text) for text in texts]
     has_frames = np.array([bool(frames) for frames in distinct], dtype=bool)
     codes = np.where(has_frames, np.cumsum(has_frames) - 1, -1)
-    position: Values = codes[encoded.indices.to_numpy()[marks.index]]
+    position: Values = codes[text_of_row[marks.index]]
     return position, [frames for frames in distinct if frames]
 
 

@@ -13,12 +13,13 @@ from typing import Final, NamedTuple
 import numpy as np
 import pandas as pd
 
+from nightsight.captures import EXPORT_AGAIN
 from nightsight.errors import CaptureError
 from nightsight.model.report import Environment, Profile
 from nightsight.read.nsys import memory as nsys_memory
 from nightsight.read.nsys.export import KERNEL, OF_PROCESS, RUNTIME, Export
 from nightsight.read.nsys.nvtx import NVTX, ranges_and_marks, with_ids
-from nightsight.read.sqlite import AGAIN, Database
+from nightsight.read.sqlite import Database
 from nightsight.read.vocabulary import (
     COPY_OPERATIONS,
     MEMORY_KINDS,
@@ -89,7 +90,7 @@ def refuse_foreign(database: Database) -> None:
     """Raise CaptureError unless a database has a table of nsys, or if a view replaces one."""
     if views := sorted(database.computed & {*_EXPORT_TABLES, "StringIds"}):
         raise CaptureError(
-            f"{database.path.name}: {views[0]} is a view or a virtual table, which nsys does not write", AGAIN
+            f"{database.path.name}: {views[0]} is a view or a virtual table, which nsys does not write", EXPORT_AGAIN
         )
     if not _EXPORT_TABLES & database.columns.keys():
         raise CaptureError(

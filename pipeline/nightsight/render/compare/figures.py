@@ -169,10 +169,14 @@ def columns(comparison: Comparison, names: MeasureNames) -> StepColumns | None:
     step = gate.loc[gate["name"] == "step_ns", ["baseline", "candidate"]].head(1).to_numpy(dtype=object)
     steps = [number(time) for time in step.ravel()]
     is_known = len(steps) > 0 and all(map(math.isfinite, steps))
-    return StepColumns(tuple(step_parts), _both(*sums), *(_both(*steps) if is_known else _both(*sums)))
+    return StepColumns(
+        tuple(step_parts),
+        _times_and_difference(*sums),
+        *(_times_and_difference(*steps) if is_known else _times_and_difference(*sums)),
+    )
 
 
-def _both(before: float, after: float) -> tuple[str, str, str]:
+def _times_and_difference(before: float, after: float) -> tuple[str, str, str]:
     """Format the times of both sides, and their difference."""
     scale = scale_for("ns", [before, after])
     sign = "+" if after > before else ""

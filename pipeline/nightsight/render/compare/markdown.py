@@ -36,6 +36,7 @@ from nightsight.render.compare.words import (
 )
 from nightsight.render.export.markdown import escape, table_lines
 from nightsight.texts import excerpt
+from nightsight.units import counted
 
 MOST_BYTES: Final = 60_000
 _MAX_METRICS: Final = 6
@@ -95,7 +96,7 @@ def _line(comparison: Comparison, page: str) -> str:
     remarks = (sentence_of(comparison), runs, *comparison.notes[:_MAX_ITEMS])
     evidence = _dot(_plain(evidence_of(comparison), _SENTENCE))
     count = len(comparison.differences)
-    doubts = f"{count} difference{'s' * (count != 1)} between the sides: see the report." if count else ""
+    doubts = f"{counted(count, 'difference')} between the sides: see the report." if count else ""
     return " ".join(filter(None, (title, *(_dot(_plain(text, _REMARK)) for text in remarks), evidence, doubts, page)))
 
 
@@ -135,7 +136,7 @@ def _causes(comparison: Comparison) -> list[str]:
 def _more(count: int, noun: str) -> list[str]:
     if count <= 0:
         return []
-    return ["", f"… {count:,} more {noun}{'s' * (count != 1)} in the report."]
+    return ["", f"… {counted(count, f'more {noun}')} in the report."]
 
 
 def _gates(comparison: Comparison, names: MeasureNames) -> str:

@@ -25,7 +25,7 @@ _FACTS: Final = ("devices", "threads")
 
 
 @dataclass(frozen=True)
-class Step:
+class MedianStep:
     """The events of one step, which begins at 0; `text` identifies it in words."""
 
     profile: Profile
@@ -33,13 +33,13 @@ class Step:
     text: str
 
 
-def median_steps(sources: tuple[Sequence[Source], Sequence[Source]]) -> tuple[Step, Step] | None:
+def median_steps(sources: tuple[Sequence[Source], Sequence[Source]]) -> tuple[MedianStep, MedianStep] | None:
     """Return the median step of the median run of each side; None unless both sides have events."""
     baseline, candidate = (_median_step(side) for side in sources)
     return (baseline, candidate) if baseline and candidate else None
 
 
-def _median_step(side: Iterable[Source]) -> Step | None:
+def _median_step(side: Iterable[Source]) -> MedianStep | None:
     """Return the median step of the run with events whose step takes the median time of those runs."""
 
     def step_ns(run: Source) -> float:
@@ -51,7 +51,7 @@ def _median_step(side: Iterable[Source]) -> Step | None:
     return _step(runs[(len(runs) - 1) // 2].events) if runs else None
 
 
-def _step(profile: Profile) -> Step | None:
+def _step(profile: Profile) -> MedianStep | None:
     timeline = Timeline.of(profile)
     begins, ends = _bounds(timeline)
     lengths = ends - begins
@@ -61,7 +61,7 @@ def _step(profile: Profile) -> Step | None:
     if end <= begin or not any(len(cut.tables[name]) for name in _SPANS if name in cut.tables):
         return None
     text = f"step {number + 1} of {len(begins)}" if len(begins) > 1 else "the whole window, in which nothing repeats"
-    return Step(cut, end - begin, f"{text}, {format_value(float(end - begin), 'length_ns')}")
+    return MedianStep(cut, end - begin, f"{text}, {format_value(float(end - begin), 'length_ns')}")
 
 
 def _bounds(timeline: Timeline) -> tuple[Ints, Ints]:

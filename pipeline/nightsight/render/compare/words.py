@@ -10,10 +10,10 @@ import pandas as pd
 
 from nightsight.events.kernel_labels import NAME_LENGTH, KernelLabels
 from nightsight.model.compare import CHANGES, DIRECTIONS, Comparison, Difference, Measures, unit_of
-from nightsight.render.table.view import counted, short_text
+from nightsight.render.table.view import short_text
 from nightsight.results.categories import BUSY, IDLE
 from nightsight.texts import excerpt, printable
-from nightsight.units import ABSENT, heading, scale_for
+from nightsight.units import ABSENT, counted, heading, scale_for
 
 CHANGED: Final = ("regressed", "improved", "added", "removed")
 """The verdicts on changes."""

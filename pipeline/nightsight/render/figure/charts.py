@@ -94,11 +94,11 @@ class Pictures:
 
 def pictures_of(name: str, report: Report, labels: KernelLabels) -> Pictures:
     """Return the pictures of a result, if it has any; `labels` are those of the kernels on the page."""
-    return _PICTURES[name](_Source(report, labels)) if name in _PICTURES else Pictures()
+    return _PICTURES[name](_ChartInput(report, labels)) if name in _PICTURES else Pictures()
 
 
 @dataclass(frozen=True)
-class _Source:
+class _ChartInput:
     """The input of all pictures."""
 
     report: Report
@@ -115,14 +115,14 @@ class _Source:
         return histograms(kind, self.rows(kind.source), self.report.called)
 
 
-def _steps(source: _Source) -> tuple[Panels, ...]:
+def _steps(source: _ChartInput) -> tuple[Panels, ...]:
     split = source.rows(STEP_SPLIT)
     medians = split[split["category"] == WHOLE_STEP] if "category" in split else split
     return step_columns(source.rows(STEP_TIMES), medians, source.report.called)
 
 
 def _mix(
-    source: _Source, entry: Entry, arrange: Callable[[Frame], Frame], *, title: str, note: str
+    source: _ChartInput, entry: Entry, arrange: Callable[[Frame], Frame], *, title: str, note: str
 ) -> tuple[BarChart, ...]:
     """Stack the percentage columns of replayed kernels, in the order of the table."""
     frame = source.rows(entry)
@@ -133,7 +133,7 @@ def _mix(
     return (BarChart(look="mix", title=title, groups=groups, notes=(note,)),) if groups else ()
 
 
-def _operator_rooflines(source: _Source) -> tuple[Picture, ...]:
+def _operator_rooflines(source: _ChartInput) -> tuple[Picture, ...]:
     """Return the rooflines of operators, numbered by their rows."""
     frame = source.rows(OPERATOR_ROOFLINE)
     operators = zip(frame["name"].astype("str"), frame["shapes"].astype("str"), strict=True)
@@ -145,7 +145,7 @@ def _operator_rooflines(source: _Source) -> tuple[Picture, ...]:
     return rooflines(points, source.rows(OPERATOR_ROOFS), short_text, OF_OPERATORS)
 
 
-_PICTURES: Final[Mapping[str, Callable[[_Source], Pictures]]] = {
+_PICTURES: Final[Mapping[str, Callable[[_ChartInput], Pictures]]] = {
     GPU_TIME.name: lambda source: Pictures(
         (gpu_time_bars(source.rows(GPU_TIME), source.report.called), *source.curves(_BUSY_SHARE))
     ),

@@ -12,12 +12,12 @@ from nightsight.model.report import gpu_name
 from nightsight.render.figure.axes import Tick, finite_floats, level_ticks, percent, step_ticks
 from nightsight.render.figure.plot import GRID, Dot, Line, Panels, Part, Path, Plot, Point, grid
 from nightsight.render.figure.shares import CAUSE_COLORS, keys_of
-from nightsight.render.table.view import counted, omission
+from nightsight.render.table.view import omission
 from nightsight.results.categories import IDLE
 from nightsight.results.columns import OUTLIER
 from nightsight.results.steps import OPERATORS, STEP_CATEGORIES
 from nightsight.tables import Frame
-from nightsight.units import format_value
+from nightsight.units import counted, format_value
 
 _SLOWEST: Final = ("slowest", "slowest_ns", "slowest_start_ns")
 _NEEDED: Final = ("device", "number", "steps", "start_ns", "time_ns", "outliers", *_SLOWEST)
@@ -36,7 +36,7 @@ _BEYOND_SCALE: Final = "M0 0L5 8H-5z"
 
 
 @dataclass(frozen=True)
-class _Scale:
+class _ColumnScale:
     """The median of a device, and common to all: the highest value, its ticks, and how many categories titles list."""
 
     median: float
@@ -68,7 +68,7 @@ def step_columns(frame: Frame, medians: Frame, called: Callable[[object], str] =
     top, levels = level_ticks(max(_highest(steps, median) for _, steps, median in panels), unit="ns")
     listed = _LISTED if len(devices) <= _MANY else _LISTED_OF_MANY
     plots = tuple(
-        _plot(steps, categories, _Scale(median, top, levels, listed), called(device) if len(devices) > 1 else "")
+        _plot(steps, categories, _ColumnScale(median, top, levels, listed), called(device) if len(devices) > 1 else "")
         for device, steps, median in panels
     )
     visible = [category for category, name in categories.items() if np.nanmax(rows[name]) >= _VISIBLE * top]
@@ -105,7 +105,7 @@ def _highest(steps: Frame, median: float) -> float:
     return float(tops[tops <= _BEYOND * median].max()) if (tops <= _BEYOND * median).any() else median
 
 
-def _plot(rows: Frame, categories: Mapping[str, str], scale: _Scale, label: str) -> Plot:
+def _plot(rows: Frame, categories: Mapping[str, str], scale: _ColumnScale, label: str) -> Plot:
     median, top = scale.median, scale.top
     number, steps = rows["number"].to_numpy(), rows["steps"].to_numpy()
     count = float((number + steps).max())
@@ -147,7 +147,11 @@ def _bars(left: Floats, right: Floats, low: Floats, high: Floats) -> str:
 
 
 def _columns(
-    rows: Frame, categories: Mapping[str, str], edges: tuple[Floats, Floats], sums: tuple[Floats, Floats], scale: _Scale
+    rows: Frame,
+    categories: Mapping[str, str],
+    edges: tuple[Floats, Floats],
+    sums: tuple[Floats, Floats],
+    scale: _ColumnScale,
 ) -> Iterator[Part]:
     """Yield the columns. edges: left and right, in percent. sums: busy and total time, as shares of the scale."""
     (left, right), (busy, total) = edges, (np.minimum(share, 1.0) for share in sums)
@@ -178,7 +182,7 @@ def _outlier_marks(rows: Frame, middle: Floats, top: float) -> Iterator[Point]:
         yield Point("outlier", at, _BEYOND_SCALE if heights[index] > 1 else _OUTLIER)
 
 
-def _title(row: dict[Any, Any], categories: Mapping[str, str], scale: _Scale) -> str:
+def _title(row: dict[Any, Any], categories: Mapping[str, str], scale: _ColumnScale) -> str:
     times = {category: row[name] for category, name in categories.items() if row[name] > 0}
     largest = sorted(times, key=lambda category: -times[category])[: scale.listed]
     parts = ", ".join(f"{category} {format_value(times[category], 'time_ns')}" for category in largest)

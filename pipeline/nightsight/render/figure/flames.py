@@ -14,10 +14,10 @@ from nightsight.render.figure.axes import finite_floats
 from nightsight.render.figure.boxes import LINE, Box, Boxes, Tree
 from nightsight.render.figure.plot import LegendEntry
 from nightsight.render.figure.shares import CAUSE_COLORS
-from nightsight.render.table.view import counted, share_of, short_text
+from nightsight.render.table.view import share_of, short_text
 from nightsight.tables import Frame
 from nightsight.texts import printable
-from nightsight.units import format_value
+from nightsight.units import counted, format_value
 
 _NEEDED: Final = ("device", "cause", "time_ns", "stack")
 _MAX_TREES: Final = 4
@@ -56,13 +56,13 @@ _THREADS: Final = _FlameWords(
 
 
 @dataclass
-class _Node:
+class _CallTree:
     """A function or a cause, its time including the functions it calls, and these functions by name."""
 
     time: float = 0.0
-    calls: dict[str, "_Node"] = field(default_factory=dict)
+    calls: dict[str, "_CallTree"] = field(default_factory=dict)
 
-    def largest_first(self) -> list[tuple[str, "_Node"]]:
+    def largest_first(self) -> list[tuple[str, "_CallTree"]]:
         return sorted(self.calls.items(), key=lambda call: (-call[1].time, call[0]))
 
 
@@ -102,18 +102,18 @@ def flames(frame: Frame, called: Callable[[object], str] = gpu_name) -> tuple[Bo
     )
 
 
-def _call_tree(rows: Frame) -> _Node:
-    root = _Node()
+def _call_tree(rows: Frame) -> _CallTree:
+    root = _CallTree()
     for cause, stack, time in zip(rows["cause"], rows["stack"], rows["time_ns"].tolist(), strict=True):
         node = root
         node.time += time
         for name in (printable(cause), *split(stack)):
-            node = node.calls.setdefault(name, _Node())
+            node = node.calls.setdefault(name, _CallTree())
             node.time += time
     return root
 
 
-def _depth(root: _Node) -> int:
+def _depth(root: _CallTree) -> int:
     """Return the number of levels below the root."""
     depth, level = 0, list(root.calls.values())
     while level:
@@ -121,7 +121,7 @@ def _depth(root: _Node) -> int:
     return depth
 
 
-def _flame(root: _Node, label: str, words: _FlameWords) -> Tree:
+def _flame(root: _CallTree, label: str, words: _FlameWords) -> Tree:
     boxes, level, depth = list[Box](), [(root, 0.0)], 0
     while level and depth < _LEVELS:
         next_level = []
@@ -136,19 +136,19 @@ def _flame(root: _Node, label: str, words: _FlameWords) -> Tree:
     return Tree(short_text(heading[:1].upper() + heading[1:]), tuple(boxes), levels * LINE, summary)
 
 
-def _positions(node: _Node, left: float, whole: float) -> Iterator[tuple[str, _Node, float]]:
+def _positions(node: _CallTree, left: float, whole: float) -> Iterator[tuple[str, _CallTree, float]]:
     """Yield the functions that a function calls, the largest first, small ones merged; each with its x in percent."""
     calls = node.largest_first()
     large = [(name, child) for name, child in calls if 100.0 * child.time >= _LEAST * whole]
     small = [child.time for _, child in calls[len(large) :]]
     if 100.0 * sum(small) >= _LEAST * whole:
-        large.append((f"{_OTHERS}: {counted(len(small), 'function')}", _Node(sum(small))))
+        large.append((f"{_OTHERS}: {counted(len(small), 'function')}", _CallTree(sum(small))))
     for name, child in large:
         yield name, child, left
         left += 100.0 * child.time / whole
 
 
-def _box(name: str, node: _Node, whole: float, noun: str, *, x: float, depth: int) -> Box:
+def _box(name: str, node: _CallTree, whole: float, noun: str, *, x: float, depth: int) -> Box:
     share, is_cause, is_library = share_of(node.time, whole), depth == 0, of_library(name)
     text = short_text(name[1:-1] if is_library else name)
     title = f"{text}: {format_value(node.time, 'time_ns')}, {share} of the {noun}"
@@ -166,7 +166,7 @@ def _box(name: str, node: _Node, whole: float, noun: str, *, x: float, depth: in
     return box.with_text(location[1], location[2]) if location else box.with_text(text)
 
 
-def _summary(root: _Node) -> str:
+def _summary(root: _CallTree) -> str:
     """Name the causes, and the functions in which most of each was lost."""
     texts = []
     for cause, node in root.largest_first():
@@ -178,7 +178,7 @@ def _summary(root: _Node) -> str:
     return "; ".join(texts)
 
 
-def _hottest_stack(cause: _Node) -> Sequence[str]:
+def _hottest_stack(cause: _CallTree) -> Sequence[str]:
     """Return the last three of the nested functions that have at least half of the time of a cause."""
     node, stack = cause, list[str]()
     while node.calls:

@@ -13,10 +13,10 @@ import pandas as pd
 from nightsight.intervals import Floats
 from nightsight.render.figure.axes import Tick, finite_floats, finite_rows, step_ticks
 from nightsight.render.figure.plot import GRID, LegendEntry, Picture
-from nightsight.render.table.view import counted, omission
+from nightsight.render.table.view import omission
 from nightsight.results.categories import COMMUNICATION
 from nightsight.results.steps import STEP_CATEGORIES
-from nightsight.units import format_value
+from nightsight.units import counted, format_value
 
 _LEVELS: Final = 6
 # per rank: analyses make 150

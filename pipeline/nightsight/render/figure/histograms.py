@@ -9,10 +9,10 @@ import numpy as np
 from nightsight.model.report import gpu_name
 from nightsight.render.figure.axes import LogAxis, finite_rows, level_ticks, log_axis, round_text
 from nightsight.render.figure.plot import Dot, Line, Panels, Plot, Rect, Text, grid, with_shared_axis
-from nightsight.render.table.view import counted, omission, short_text
+from nightsight.render.table.view import omission, short_text
 from nightsight.results.entry import Entry
 from nightsight.tables import Frame
-from nightsight.units import format_value, split
+from nightsight.units import counted, format_value, split
 
 MAX_PANELS: Final = 16
 _MANY: Final = 4

@@ -15,11 +15,11 @@ from nightsight.model.report import gpu_name
 from nightsight.render.figure.axes import finite_floats
 from nightsight.render.figure.boxes import LINE, Box, Boxes, Tree
 from nightsight.render.figure.shares import CAUSE_COLORS, keys_of
-from nightsight.render.table.view import counted, share_of, short_text
+from nightsight.render.table.view import share_of, short_text
 from nightsight.results.categories import UNSEEN
 from nightsight.results.steps import OPERATORS, OTHER_PARTS
 from nightsight.tables import Frame
-from nightsight.units import format_value
+from nightsight.units import counted, format_value
 
 _Row = Mapping[Hashable, Any]
 
@@ -37,7 +37,7 @@ _SUMMARIZED: Final = 5
 _EVALUATES: Final = "autograd::engine::evaluate_function: "
 
 
-class _Part(NamedTuple):
+class _NamedRows(NamedTuple):
     """Rows under one name, and their time."""
 
     name: str
@@ -243,23 +243,23 @@ class _Icicle:
         if node.rows:
             yield "itself", _Range(rows=node.rows), _time(node.rows)
 
-    def _families(self, rows: Iterable[_Row]) -> Iterator[_Part]:
+    def _families(self, rows: Iterable[_Row]) -> Iterator[_NamedRows]:
         """Yield the families of kernels, the largest first, then the causes of idle time."""
         rows = list(rows)
         busy, idle = ([row for row in rows if (row["group"] == "busy") == is_busy] for is_busy in (True, False))
         yield from self._merged(_by_time(_grouped(busy, "category", "family")), "other part")
         yield from self._merged(_grouped(idle, "category", "family"), "other cause")
 
-    def _merged(self, parts: Iterable[_Part], noun: str) -> list[_Part]:
+    def _merged(self, parts: Iterable[_NamedRows], noun: str) -> list[_NamedRows]:
         """Return the large parts, and the small ones as one at the end."""
-        large, small = list[_Part](), list[_Part]()
+        large, small = list[_NamedRows](), list[_NamedRows]()
         for part in parts:
             is_large = 100.0 * part.time >= self.least * self.whole and part.name != OTHER_PARTS
             (large if is_large else small).append(part)
         rows = [row for part in small for row in part.rows]
-        return [*large, _Part(counted(len(small), noun), rows, _time(rows))] if small else large
+        return [*large, _NamedRows(counted(len(small), noun), rows, _time(rows))] if small else large
 
-    def _title(self, part: _Part) -> str:
+    def _title(self, part: _NamedRows) -> str:
         count, is_idle = format_value(sum(row["count"] for row in part.rows), "count"), part.rows[0]["group"] != "busy"
         piece = ("stretch" if is_idle else "time") if count == "1" else ("stretches" if is_idle else "times")
         return f"{part.name}: {self._amount(part.time)}; {count} {piece}{' a step' if self.unit == 'step' else ''}"
@@ -279,15 +279,15 @@ def _with_name(box: Box, names: Sequence[str], share: str) -> Box:
     return box.with_text(share) if box.is_idle else box
 
 
-def _grouped(rows: Iterable[_Row], *columns: str) -> list[_Part]:
+def _grouped(rows: Iterable[_Row], *columns: str) -> list[_NamedRows]:
     """Return rows by columns, the last of which names them, in the order of their first rows."""
     groups: dict[tuple[Any, ...], list[_Row]] = {}
     for row in rows:
         groups.setdefault(tuple(row[column] for column in columns), []).append(row)
-    return [_Part(key[-1], group, _time(group)) for key, group in groups.items()]
+    return [_NamedRows(key[-1], group, _time(group)) for key, group in groups.items()]
 
 
-def _by_time(parts: Iterable[_Part]) -> list[_Part]:
+def _by_time(parts: Iterable[_NamedRows]) -> list[_NamedRows]:
     """Return parts with the largest first."""
     return sorted(parts, key=lambda part: -part.time)
 
@@ -309,7 +309,7 @@ def _summary(root: _Range, whole: float) -> str:
         parts = _grouped(root.rows, "group", "family")
     else:
         ranges = {name: inner.all_rows() for name, inner in root.inside.items()}
-        parts = [_Part(name, rows, _time(rows)) for name, rows in ranges.items()]
+        parts = [_NamedRows(name, rows, _time(rows)) for name, rows in ranges.items()]
     texts = []
     for part in _by_time(parts)[:_SUMMARIZED]:
         family = max(_grouped(part.rows, "family"), key=lambda family: family.time).name

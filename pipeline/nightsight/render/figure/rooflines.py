@@ -16,9 +16,9 @@ from nightsight.model.report import gpu_name
 from nightsight.render.figure.axes import LogAxis, Tick, vertical
 from nightsight.render.figure.plot import Dot, LegendEntry, Line, LogPlane, Plane, Plot, Point, Text, grid, marker
 from nightsight.render.table.replayed import number_of
-from nightsight.render.table.view import counted, floats, omission, short_text
+from nightsight.render.table.view import floats, omission, short_text
 from nightsight.tables import Frame
-from nightsight.units import SCALES, arithmetic, format_value
+from nightsight.units import SCALES, arithmetic, counted, format_value
 
 _Anchor = tuple[Dot, float, float]  # a dot, and an offset from it in pixels
 _Roof = tuple[Line, Text]

@@ -9,9 +9,9 @@ import numpy as np
 
 from nightsight.render.figure.axes import LogAxis, finite_floats, finite_rows, log_axis, vertical
 from nightsight.render.figure.plot import Dot, LegendEntry, Line, LogPlane, Plane, Plot, Point, Text, grid, marker
-from nightsight.render.table.view import counted, short_text
+from nightsight.render.table.view import short_text
 from nightsight.tables import Frame, aggregate
-from nightsight.units import format_value
+from nightsight.units import counted, format_value
 
 _NUMBERS: Final = {"count": "count", "total_bytes": "total", "total_ns": "time", "rate_bytes_per_s": "rate"}
 _MARGIN: Final = 0.15  # decades

@@ -12,9 +12,9 @@ from nightsight.model.fleet import Fleet
 from nightsight.render.figure.shares import Wholes, wholes
 from nightsight.render.page.figures import Figure
 from nightsight.render.table.packed import packed_tables
-from nightsight.render.table.view import Cell, Heading, Layout, Row, TableView, counted, floats, short_text, table_view
+from nightsight.render.table.view import Cell, Heading, Layout, Row, TableView, floats, short_text, table_view
 from nightsight.texts import excerpt, middle_cut, printable
-from nightsight.units import ABSENT, format_cell, format_value, scale_for, split
+from nightsight.units import ABSENT, counted, format_cell, format_value, scale_for, split
 
 TABLE_BYTES: Final = 400_000
 _MAX_CAPTURES: Final = 2_000

@@ -11,9 +11,9 @@ import numpy as np
 
 from nightsight.events.kernel_labels import KernelLabels
 from nightsight.model.history import Event, LevelChange, Night, Series, State, Track, Trends
-from nightsight.render.table.view import Cell, Heading, Row, TableView, counted, short_text
+from nightsight.render.table.view import Cell, Heading, Row, TableView, short_text
 from nightsight.texts import printable
-from nightsight.units import ABSENT, format_value
+from nightsight.units import ABSENT, counted, format_value
 
 _LEAST_SPAN: Final = 0.06  # of the value: noise must not look like a mountain
 STATES: Final[dict[State, str]] = {

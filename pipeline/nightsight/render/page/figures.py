@@ -15,7 +15,7 @@ from nightsight.model.report import Report, View
 from nightsight.render.figure.shares import wholes
 from nightsight.render.summary import Numbers, benchmark_doubts
 from nightsight.render.table.replayed import LATENCIES
-from nightsight.render.table.view import counted, floats
+from nightsight.render.table.view import floats
 from nightsight.render.verdict import busy_by_device, each_of, gpus, largest_wait, largest_waits, unseen_pct
 from nightsight.results.categories import COMMUNICATION, UNSEEN
 from nightsight.results.gpu import CUDA_GPU_KERN_SUM
@@ -24,7 +24,7 @@ from nightsight.results.ncu import NCU_KERNELS, NCU_LIMITS
 from nightsight.results.program import MEMORY_USAGE
 from nightsight.results.steps import OPERATORS, STEP_SPLIT, WHOLE_STEP
 from nightsight.texts import excerpt, middle_cut, printable
-from nightsight.units import Scale, format_value, scale_for
+from nightsight.units import Scale, counted, format_value, scale_for
 
 _FIRST: Final = 4
 _LEAST_PCT: Final = 0.1

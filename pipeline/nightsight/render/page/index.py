@@ -9,9 +9,9 @@ from nightsight.model.history import Key, off_level
 from nightsight.model.report import Report
 from nightsight.render.page.html import fill, with_policy
 from nightsight.render.summary import numbers
-from nightsight.render.table.view import Cell, Heading, Row, TableView, counted
+from nightsight.render.table.view import Cell, Heading, Row, TableView
 from nightsight.texts import printable
-from nightsight.units import ABSENT, Scale, format_cell, scale_for, split
+from nightsight.units import ABSENT, Scale, counted, format_cell, scale_for, split
 
 
 @dataclass(frozen=True)

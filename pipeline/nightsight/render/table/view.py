@@ -95,13 +95,6 @@ class TableView:
         return replace(self, groups=groups)
 
 
-def counted(number: float, noun: str) -> str:
-    """Format a count with its noun: `1 kernel`, `1,224 kernels`, `2 copies`, `3 launches`."""
-    if number != 1:
-        noun = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}{'es' if noun.endswith('ch') else 's'}"
-    return f"{number:,.0f} {noun}"
-
-
 def share_of(time: float, whole: float) -> str:
     """Format a time in percent of another."""
     return format_value(100.0 * time / whole, "share_pct")

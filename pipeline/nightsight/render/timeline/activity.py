@@ -70,7 +70,7 @@ def by_piece(devices: Sequence[Activity], span: Span, room: float) -> Account | 
     span = (max(span[0], int(devices[0].edge[0])), min(span[1], int(devices[0].edge[-1])))
     if span[0] >= span[1]:
         return None
-    pieces = [_within(activity, span) for activity in devices]
+    pieces = [_clipped(activity, span) for activity in devices]
     counts = tuple(len(activity.category) for activity in pieces)
     if sum(counts) * _PIECE_BYTES > room:
         return None
@@ -80,7 +80,7 @@ def by_piece(devices: Sequence[Activity], span: Span, room: float) -> Account | 
     return exact if exact.size <= room else None
 
 
-def _within(activity: Activity, span: Span) -> Activity:
+def _clipped(activity: Activity, span: Span) -> Activity:
     first = int(np.searchsorted(activity.edge, span[0], side="right")) - 1
     last = int(np.searchsorted(activity.edge, span[1], side="left"))
     edge = np.clip(activity.edge[first : last + 1], *span)

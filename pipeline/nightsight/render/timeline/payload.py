@@ -155,7 +155,7 @@ def _packer(source: _Content) -> Callable[[int], bytes | None]:
     # compute this first, because it temporarily takes as much memory as the events
     activities = source.activities() if source.activities else {}
 
-    def scene_of(economy_number: int) -> _Scene | None:
+    def scene_of(economy_number: int) -> _Drawing | None:
         most_rows, most_points, economy = _ECONOMIES[economy_number]
         return _scene(source, activities, source.curves(most_points), (most_rows, economy))
 
@@ -180,7 +180,7 @@ def _packer(source: _Content) -> Callable[[int], bytes | None]:
 
 
 @dataclass(frozen=True)
-class _Scene:
+class _Drawing:
     """Everything to draw, with times in ns since its start; `words` is the header without the parts about layers.
 
     everything: the events of all rows, drawn or not. activities: that of each device, with the number of its group.
@@ -220,7 +220,7 @@ class _Scene:
 
 def _scene(
     source: _Content, activities: Mapping[int, Activity], all_curves: Sequence[Curve], limits: tuple[int, Economy]
-) -> _Scene | None:
+) -> _Drawing | None:
     """Return the events and curves to draw within limits on rows and text; None if there are no events.
 
     Events are laid out again for each economy. Few captures need a second one, and keeping the events with unshifted
@@ -269,7 +269,7 @@ def _scene(
         if source.gpu(device) in numbers and len(one.category)
     )
     notes = [*_rows_left_out(events), *events.left_out, *left_out]
-    return _Scene(events, everything, of_groups, window_span, end - begin, words, notes, source.ranks)
+    return _Drawing(events, everything, of_groups, window_span, end - begin, words, notes, source.ranks)
 
 
 def _relabel(events: TimelineEvents, begin_ns: int, label: Codes, labels: EventLabels) -> TimelineEvents:
@@ -327,7 +327,7 @@ def _rows_left_out(events: TimelineEvents) -> list[str]:
     return [f"Only the {len(events.rows)} busiest of {events.total_rows:,} rows are drawn."]
 
 
-def _payload(scene: _Scene, most_bytes: int) -> bytes | None:
+def _payload(scene: _Drawing, most_bytes: int) -> bytes | None:
     """Pack the scene in as much detail as fits; None if it does not fit, or text leaves little room for events."""
     # base64 needs four characters for three bytes
     most = most_bytes // 4 * 3
@@ -348,7 +348,7 @@ def _payload(scene: _Scene, most_bytes: int) -> bytes | None:
     return None
 
 
-def _with_ranks(scene: _Scene, room: float) -> _Scene:
+def _with_ranks(scene: _Drawing, room: float) -> _Drawing:
     """Return the scene with those data of its ranks that fit into `room` bytes."""
     if (ranks := scene.ranks) is None:
         return scene
@@ -366,7 +366,7 @@ def _with_ranks(scene: _Scene, room: float) -> _Scene:
     return replace(scene, ranks=reduced, left_out=[*scene.left_out, *notes])
 
 
-def _write_payload(scene: _Scene, room: float) -> bytes:
+def _write_payload(scene: _Drawing, room: float) -> bytes:
     of_ranks = scene.ranks.bodies if scene.ranks else []
     room -= sum(len(part.body.compressed) for part in of_ranks)
     overall = account(scene.devices, origin_ns=scene.window[0], room=room * _FOR_ACTIVITY)
@@ -395,7 +395,7 @@ def _write_payload(scene: _Scene, room: float) -> bytes:
     return gzip_base64([deflate(struct.pack("<I", len(header)) + header), *bodies])
 
 
-def _fine(scene: _Scene, layers: list[TimelineLayer], room: float) -> Iterator[Account]:
+def _fine(scene: _Drawing, layers: list[TimelineLayer], room: float) -> Iterator[Account]:
     """Yield the activity of devices piece by piece in the exact part, or as much of its middle as fits."""
     for layer in layers[1:]:
         begin, end = layer.begin_ns, min(layer.end_ns, scene.span_ns)
@@ -405,7 +405,7 @@ def _fine(scene: _Scene, layers: list[TimelineLayer], room: float) -> Iterator[A
             yield exact
 
 
-def _fit_layers(scene: _Scene, room: float) -> tuple[list[TimelineLayer], Sums | None]:
+def _fit_layers(scene: _Drawing, room: float) -> tuple[list[TimelineLayer], Sums | None]:
     """Return the layers that fit, and sums of all events unless the layers already have every event exactly."""
     fits = scene.sample.exact_size <= room and len(scene.exact.columns.body.compressed) <= room
     layers = [scene.exact] if fits else []

@@ -239,7 +239,7 @@ def _os_calls(profile: Profile) -> tuple[Flags, tuple[str, ...]]:
     tables = [profile.tables[name] for name in _AT_WORK if name in profile.tables]
     threads = pd.unique(np.concatenate([np.empty(0, dtype=np.int64), *(table["thread"] for table in tables)]))
     is_drawn: Flags = calls["thread"].isin(threads).to_numpy() if len(threads) else np.ones(len(calls), dtype=bool)
-    if bounds := _bounds(profile, (*_AT_WORK, *GPU_TABLES)):
+    if bounds := profile.bounds((*_AT_WORK, *GPU_TABLES)):
         is_drawn = is_drawn & ((calls["start_ns"] >= bounds[0]) & (calls["end_ns"] <= bounds[1])).to_numpy()
     length = (calls["end_ns"] - calls["start_ns"]).to_numpy()
     most = max(_MOST_OS_CALLS, sum(map(len, tables)) // 4)
@@ -251,13 +251,6 @@ def _os_calls(profile: Profile) -> tuple[Flags, tuple[str, ...]]:
     return is_drawn, (
         f"Of calls of the operating system, only those{which} are drawn, from the first event to the last.",
     )
-
-
-def _bounds(profile: Profile, names: Sequence[str]) -> tuple[int, int] | None:
-    frames = profile.with_rows(names)
-    if not frames:
-        return None
-    return min(int(frame["start_ns"].min()) for frame in frames), max(int(frame["end_ns"].max()) for frame in frames)
 
 
 _Order = Ints | slice
