@@ -1,10 +1,11 @@
-"""Times, captures, proves and judges the real programs: `python -m tests.real time|capture|prove|check [NAME ...]`.
+"""Times, captures, proves and judges the real programs: `python -m tests.real COMMAND [NAME ...]`.
 
 time: each form without a profiler. capture: `nightsight profile` of the form `base`, and torch.profiler for some; both
-on a GPU host. With --at-once, what comes before the first step (imports) and after the last (reports) overlaps with
-other programs; while one uses the GPU, the others wait. With four at a time, host code took up to 1.8 times as long.
-prove: `nightsight profile` of the form `base`, then `nightsight prove` of its causes. check: compares the advice with
-the times; needs no GPU.
+on a GPU host. record: both, one program after the other, so that the times and the capture of a program are of the same
+minutes. With --at-once, what comes before the first step (imports) and after the last (reports) overlaps with other
+programs; while one uses the GPU, the others wait. With four at a time, host code took up to 1.8 times as long. prove:
+`nightsight profile` of the form `base`, then `nightsight prove` of its causes. check: compares the advice with the
+times; needs no GPU.
 """
 
 import argparse
@@ -31,12 +32,13 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 STEP = re.compile(r"^\S+ \S+ step ([\d.]+) ms$", re.MULTILINE)
 Job = TypeVar("Job")
+COLLECTORS = ("nsys", "torch")
 KEPT = ("REAL_LOCK", "REAL_BUILD", "REAL_SHARE", "REAL_SMALL", "HF_HUB_OFFLINE", "CC")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.real", description=__doc__)
-    parser.add_argument("command", choices=["time", "capture", "prove", "check"])
+    parser.add_argument("command", choices=["time", "capture", "record", "prove", "check"])
     parser.add_argument("cases", nargs="*", metavar="NAME[=SWITCH+...]", help="only these (default: all)")
     parser.add_argument("--halves", default="ABC", help="without names, those of these halves (default: ABC)")
     parser.add_argument("--folder", type=Path, required=True, help="for times and captures")
@@ -66,16 +68,26 @@ def main() -> None:
             "REAL_LOCK": f"{scratch}/lock",
             "REAL_BUILD": f"{scratch}/build",
         }
+        writing = Lock()
+
+        def time_and_keep(job: tuple[RealCase, str]) -> None:
+            if (step_ms := timed(*job, variables)) is not None:
+                with writing:
+                    keep(options.folder / "times.json", job[0].name, job[1], step_ms)
+
+        def record(case: RealCase) -> None:
+            for form in case.forms:
+                time_and_keep((case, form))
+            for collector in COLLECTORS:
+                if collects(case, collector):
+                    captured(case, collector, variables, options.folder)
+
         if options.command == "time":
             forms = [(case, form) for case in cases for form in (("base",) if options.base else case.forms)]
-            writing = Lock()
-
-            def time_and_keep(job: tuple[RealCase, str]) -> None:
-                if (step_ms := timed(*job, variables)) is not None:
-                    with writing:
-                        keep(options.folder / "times.json", job[0].name, job[1], step_ms)
-
             all_at_once(forms, time_and_keep, options.at_once, deadline)
+            return
+        if options.command == "record":
+            all_at_once(cases, record, options.at_once, deadline)
             return
         if options.command == "prove":
 
@@ -84,7 +96,7 @@ def main() -> None:
 
             all_at_once(cases, prove, options.at_once, deadline)
             return
-        jobs = [(case, collector) for case in cases for collector in ("nsys", "torch") if collects(case, collector)]
+        jobs = [(case, collector) for case in cases for collector in COLLECTORS if collects(case, collector)]
         # the first measures what the profiler costs, for all
         captured(*jobs[0], variables, options.folder)
         all_at_once(jobs[1:], lambda job: captured(*job, variables, options.folder), options.at_once, deadline)

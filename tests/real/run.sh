@@ -1,5 +1,5 @@
 #!/bin/sh
-# On a GPU host: run.sh time|capture|prove [OPTION ...] [NAME ...]. Wheels in .whl and packages in .gpu, if there, are
+# On a GPU host: run.sh time|capture|record|prove [OPTION ...] [NAME ...]. Wheels in .whl and packages in .gpu, if there, are
 # installed first. It ends after $REAL_LIMIT seconds. Results go to $OUT/real.tar.aa, .ab, ... of 15 MB each, or to the folder real if OUT is not set.
 cd "$(dirname "$0")/../.." || exit
 if [ -d .gpu ]; then
