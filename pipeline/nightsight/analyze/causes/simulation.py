@@ -55,7 +55,7 @@ _MOST_IN_SEQUENCE: Final = 4
 _LEAST_IDLE: Final = 0.05
 _LEAST_TEMPORARY: Final = 0.02
 _AS_TIMED: Final = 0.02
-# more launches between two waits are ahead of the GPU before the next one
+# more launches between two waits are ahead of the GPU before the next one (stored: 10 to 40)
 _LAUNCHES_PER_WAIT: Final = 20
 # share of launches without an operation, and of operations without a call or before it: more means too much is missing
 # (stored: 0.05 to 0.2). In stored captures, no operation begins less than 3.4 µs after its call does
