@@ -132,22 +132,22 @@ def _search(position: Ints, end: Ints, least: Ints) -> Ints:
     while len(latest[-1]) > 1:
         halves = latest[-1][: len(latest[-1]) // 2 * 2]
         latest.append(np.maximum(halves[::2], halves[1::2]))
-    found, height = np.full((2, len(position)), -1, dtype=np.int64)
+    result, height = np.full((2, len(position)), -1, dtype=np.int64)
     # up: look at the last block before `bound`, in blocks of twice the size each time
     bound, rows = position + 1, np.arange(len(position))
     for level, ends in enumerate(latest):
         last = bound[rows] - 1
         has = ends[last] >= least[rows]
-        found[rows[has]], height[rows[has]] = last[has], level
+        result[rows[has]], height[rows[has]] = last[has], level
         bound[rows] >>= 1
         rows = rows[~has & (bound[rows] > 0)]
     # down: into the later half if it ends late enough
     for level in range(len(latest) - 1, 0, -1):
         rows = np.flatnonzero(height == level)
-        later = 2 * found[rows] + 1
-        found[rows] = later - (latest[level - 1][later] < least[rows])
+        later = 2 * result[rows] + 1
+        result[rows] = later - (latest[level - 1][later] < least[rows])
         height[rows] -= 1
-    return found
+    return result
 
 
 def contained(start: Ints, end: Ints, inner_start: Ints, inner_end: Ints) -> tuple[Ints, Ints]:

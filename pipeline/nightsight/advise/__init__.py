@@ -229,8 +229,8 @@ def _single_events(tables: Tables) -> Iterator[Finding]:
     replay, simulated = _simulated(tables)
     if not replay or not len(simulated):
         return
-    once = simulated[_occurs_once(simulated, replay) & (simulated["gain_pct"] >= WORTH_PCT)]
-    for row in once.nlargest(1, "gain_pct").to_dict("records"):
+    events = simulated[_occurs_once(simulated, replay) & (simulated["gain_pct"] >= WORTH_PCT)]
+    for row in events.nlargest(1, "gain_pct").to_dict("records"):
         cause = _cause_finding({**row, "in_steps_pct": 100.0}, replay, tables, simulated[:0]).cause
         time = format_value(float(row["time_ns"]) * replay["of_repetitions"], "time_ns")
         yield Finding(

@@ -38,9 +38,9 @@ def call_paths(timeline: Timeline, call: Ints) -> "pd.Categorical[Any]":
 
 def owner_rows(timeline: Timeline, call: Ints) -> Ints:
     """Return the row in `nested_ranges` of the range that each call was made in, -1 for none."""
-    row, known = np.full(len(call), -1, dtype=np.int64), np.flatnonzero(call >= 0)
-    if len(known):
-        row[known] = owners_of(timeline, call[known])[0]
+    row, with_call = np.full(len(call), -1, dtype=np.int64), np.flatnonzero(call >= 0)
+    if len(with_call):
+        row[with_call] = owners_of(timeline, call[with_call])[0]
     return row
 
 
