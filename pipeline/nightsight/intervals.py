@@ -43,7 +43,10 @@ def union_of(spans: Iterable[Spans]) -> Spans:
 
 
 def union(start: Ints, end: Ints) -> tuple[Ints, Ints]:
-    """Merge overlapping or touching spans; return disjoint spans in order of time."""
+    """Merge overlapping or touching spans; return disjoint spans in order of time.
+
+    If they already are, these are the given arrays, not copies.
+    """
     if not len(start):
         return start, end
     if not (start[1:] >= start[:-1]).all():

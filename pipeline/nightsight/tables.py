@@ -376,9 +376,14 @@ _DEFAULTS: Final[Mapping[str, Any]] = {
     "is_whole": False,
 }
 
+# rows from which it pays to look for a quicker way
 _MANY: Final = 100_000
+# products of whole numbers below this do not overflow
 _LARGEST: Final = 1 << 62
+# up to this many values, a comparison with each is quicker than a sort
 _FEW: Final = 8
+# numbers whose range is at most this many times their count are dense
+_DENSE: Final = 4
 # tables of work on GPUs
 _OF_GPU: Final = ("kernels", "memory_ops", "graph_launches", "profiled_launches")
 
@@ -653,6 +658,11 @@ def nest(spans: pd.DataFrame) -> pd.DataFrame:
         local = outer(end[rows])
         parent[rows] = np.where(local >= 0, rows[local], -1)
     return spans.assign(parent=parent, level=levels(parent))
+
+
+def are_dense(values: Ints) -> bool:
+    """Whether numbers are mostly consecutive, as ids are: then a table by number is quicker than a sort."""
+    return bool(len(values)) and int(values.max()) - int(values.min()) < _DENSE * len(values)
 
 
 def positions(values: Ints) -> dict[int, Ints]:

@@ -153,7 +153,7 @@ def format_value(value: float | None, column: str) -> str:
 def counted(number: float, noun: str, plural: str = "") -> str:
     """Format a count with its noun: `1 kernel`, `1,224 kernels`, `2 copies`, `3 launches`.
 
-    plural: of words that do not end so, such as "rank is" and "ranks are".
+    plural: if it is not regular, as in "rank is" and "ranks are".
     """
     if number != 1:
         regular = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}{'es' if noun.endswith('ch') else 's'}"

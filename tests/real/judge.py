@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 
@@ -56,7 +57,7 @@ class RealVerdict:
 
 
 # host code of programs that were captured at the same time took up to 1.8 times as long
-_SAME_UNIT = 2.0
+_SAME_UNIT: Final = 2.0
 
 
 def judged(folder: Path) -> list[RealVerdict]:

@@ -465,7 +465,7 @@ def _by_function(layer: _CauseLayer, spans: Spans, unassigned: Spans, pieces: Sp
     if not len(layer.name):
         return _NONE
     if spans[0] is layer.start:
-        # one at a time, as on a single thread: each piece of their union belongs to one of them
+        # their union is the calls themselves, one at a time: each piece belongs to one of them
         name, times = layer.name[place], pieces[1] - pieces[0]
     else:
         name, times = layer.name, covered(unassigned, layer.start, layer.end)

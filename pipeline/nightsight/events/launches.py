@@ -12,7 +12,7 @@ import pandas as pd
 from nightsight.intervals import Flags, Ints
 from nightsight.model.report import Profile
 from nightsight.system.parallel import memoize
-from nightsight.tables import are_named, integers
+from nightsight.tables import are_dense, are_named, integers
 
 GPU_TABLES: Final = ("kernels", "memory_ops", "graph_launches")
 """The tables of work on streams. Their rows, concatenated in this order, are the operations of a profile."""
@@ -20,7 +20,6 @@ GPU_TABLES: Final = ("kernels", "memory_ops", "graph_launches")
 # more than the correlation ids of any process: CUPTI counts them in 32 bits
 _IDS: Final = 1 << 40
 _MOST_INT16: Final = 1 << 15
-_DENSE: Final = 4
 
 
 def are_launched(operations: pd.DataFrame) -> Flags:
@@ -94,9 +93,9 @@ def launching_calls(profile: Profile) -> Ints:
     start, end = calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy()
     longer_first = (start[1:] > start[:-1]) | ((start[1:] == start[:-1]) & (end[1:] <= end[:-1]))
     in_order = bool(longer_first.all())
-    lowest, highest = int(keys.min()), int(keys.max())
-    if in_order and highest - lowest < _DENSE * len(keys):
-        # ids of one process are mostly consecutive; of rows with the same id, the first is written last
+    if in_order and are_dense(keys):
+        lowest, highest = int(keys.min()), int(keys.max())
+        # of rows with the same id, the first is written last
         row = np.full(highest - lowest + 2, -1, dtype=np.int64)
         row[keys[::-1] - lowest] = np.arange(len(keys) - 1, -1, -1)
         return row[np.where((launches >= max(lowest, 0)) & (launches <= highest), launches - lowest, -1)]

@@ -294,7 +294,7 @@ def ends_a_step(start: Ints, end: Ints) -> Flags:
     between = start[1:] - end[:-1]
     # not only the mean: it is large after a pause, such as a validation, which would hide every step
     usual = min(between.mean(), np.quantile(between, _SHARE_CLOSE, method="lower")) if len(between) else 0
-    # if every fifth step is followed by a checkpoint, the others are close to each other, too, but not that close
+    # with a checkpoint after every fifth step, the steps between are close in comparison, but still whole steps
     closest = min(_LEAST_BETWEEN * usual, _MOST_BETWEEN * np.median(end - start))
     return np.append(between >= closest, True)
 

@@ -10,7 +10,7 @@ from nightsight.captures import EXPORT_AGAIN
 from nightsight.errors import CaptureError
 from nightsight.model.report import Finding
 from nightsight.read.sqlite import Database
-from nightsight.tables import AS_RECORDED, Details, Frame, categorical
+from nightsight.tables import AS_RECORDED, Details, Frame, are_dense, categorical
 from nightsight.units import counted
 
 KERNEL: Final = "CUPTI_ACTIVITY_KIND_KERNEL"
@@ -25,7 +25,6 @@ LIMIT: Final = 1 << 53
 # CUPTI counts correlation ids in 32 bits
 _IDS: Final = 1 << 32
 # times count from the start of the session; some events end while it stops
-_DENSE: Final = 4
 _AFTER_STOP_NS: Final = 10**9
 # tables that show which processes use CUDA, and the column to look at
 _PROCESSES: Final = {RUNTIME: "globalTid", KERNEL: "globalPid", "CUPTI_ACTIVITY_KIND_MEMCPY": "globalPid"}
@@ -324,10 +323,9 @@ class Export:
 def repeats(values: "pd.Series[Any]") -> np.ndarray[Any, Any]:
     """Return where a value occurs more than once."""
     numbers = values.to_numpy(dtype=np.int64)
-    if len(numbers) and (span := int(numbers.max()) - (lowest := int(numbers.min()))) < _DENSE * len(numbers):
-        # ids are mostly consecutive: counting them is quicker than sorting
-        places = numbers - lowest
-        are_repeated: np.ndarray[Any, Any] = (np.bincount(places, minlength=span + 1) > 1)[places]
+    if are_dense(numbers):
+        places = numbers - numbers.min()
+        are_repeated: np.ndarray[Any, Any] = (np.bincount(places) > 1)[places]
         return are_repeated
     # the profiler writes in almost ascending order, which numpy sorts fast; then equal values are next to each other
     order = None if (numbers[1:] >= numbers[:-1]).all() else np.argsort(numbers, kind="stable")
