@@ -81,14 +81,16 @@ def _count(profile: Profile) -> int:
 
 
 def _none(count: int) -> NodeOrigins:
-    return NodeOrigins(*(np.full(count, -1, dtype=np.int64) for _ in NodeOrigins._fields))
+    """Return that no operation is a node: arrays that cannot be changed, and take no memory."""
+    return NodeOrigins(*(np.broadcast_to(np.int64(-1), count) for _ in NodeOrigins._fields))
 
 
 def _origins(recording: Profile, replayed: pd.DataFrame, count: int) -> NodeOrigins:
     """Return where replayed nodes were made in a recording, for `count` operations."""
-    origins, nodes = _none(count), _made(recording)
+    nodes = _made(recording)
     if not len(nodes) or not len(replayed):
-        return origins
+        return _none(count)
+    origins = NodeOrigins(*(np.full(count, -1, dtype=np.int64) for _ in NodeOrigins._fields))
     row = _last_made(nodes, replayed)
     replayed, row = replayed[row >= 0], row[row >= 0]
     first = _first_originals(nodes)[row]

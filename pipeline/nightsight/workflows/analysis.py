@@ -42,17 +42,17 @@ def analyze_profile(
     """Analyze a profile as `build_report` does, and meanwhile prepare the events for an output format."""
     timeline, in_fork = Timeline.of(profile), tuple[Callable[[], Any], ...]()
     ahead = [partial(form.prepare, profile), partial(activities, profile)] if form.prepare else []
-    # preparing the events for rendering takes as long as these results
-    others = [partial(_other_results, timeline)] if form.prepare else []
     if form.has_windows and profile.rows < MANY_ROWS:
         # before this process is copied: both need it
         offered_windows(profile)
-        in_fork = compute_in_fork(*others, lambda: tuple(_other_views(timeline)), *ahead)
-    prepared = in_fork[len(others) + 1 :] or [background(compute, rows=profile.rows) for compute in ahead]
+        in_fork = compute_in_fork(
+            partial(_other_results, timeline), lambda: tuple(_other_views(timeline)), *ahead
+        )
+    prepared = in_fork[2:] or [background(compute, rows=profile.rows) for compute in ahead]
     report = build_report(profile, title, capture=capture, findings=findings, is_whole=form.has_windows and not in_fork)
     if in_fork:
-        report = replace(report, windows=Windows(next(iter(report.windows)), in_fork[len(others)]))
-        if others and isinstance(report.results, Results):
+        report = replace(report, windows=Windows(next(iter(report.windows)), in_fork[1]))
+        if isinstance(report.results, Results):
             report = replace(report, results=_with_others(report.results, in_fork[0]))
     source = make_source(report, profile)
     return replace(source, prepared=prepared[0], activities=prepared[1]) if prepared else source
