@@ -3,7 +3,8 @@
 time: each form without a profiler. capture: `nightsight profile` of the form `base`, and torch.profiler for some; both
 on a GPU host. record: both, one program after the other, so that the times and the capture of a program are of the same
 minutes. With --at-once, what comes before the first step (imports) and after the last (reports) overlaps with other
-programs; while one uses the GPU, the others wait. With four at a time, host code took up to 1.8 times as long. prove:
+programs; while one uses a GPU, the others wait. With four at a time on one GPU, host code took up to 1.8 times as long:
+with --gpus, each program has a GPU and its share of the cores to itself. prove:
 `nightsight profile` of the form `base`, then `nightsight prove` of its causes. check: compares the advice with the
 times; needs no GPU.
 """
@@ -16,9 +17,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
+from queue import SimpleQueue
 from threading import Lock
 from typing import TypeVar
 
@@ -33,7 +36,7 @@ ROOT = HERE.parents[1]
 STEP = re.compile(r"^\S+ \S+ step ([\d.]+) ms$", re.MULTILINE)
 Job = TypeVar("Job")
 COLLECTORS = ("nsys", "torch")
-KEPT = ("REAL_LOCK", "REAL_BUILD", "REAL_SHARE", "REAL_SMALL", "HF_HUB_OFFLINE", "CC")
+KEPT = ("REAL_LOCK", "REAL_BUILD", "REAL_SHARE", "REAL_SMALL", "HF_HUB_OFFLINE", "CC", "CUDA_VISIBLE_DEVICES")
 
 
 def main() -> None:
@@ -43,6 +46,8 @@ def main() -> None:
     parser.add_argument("--halves", default="ABC", help="without names, those of these halves (default: ABC)")
     parser.add_argument("--folder", type=Path, required=True, help="for times and captures")
     parser.add_argument("--at-once", type=int, default=1, metavar="N", help="more are faster, but slow each other down")
+    parser.add_argument("--gpus", type=int, default=1, metavar="N", help="programs at the same time use different ones")
+    parser.add_argument("--nsys-only", action="store_true", help="record: without torch.profiler")
     parser.add_argument("--base", action="store_true", help="time the form `base` only")
     parser.add_argument("--seconds", type=float, default=3600, help="start nothing after this time")
     parser.add_argument("--budget", default="4", metavar="MINUTES", help="of the proof of one program (default: 4)")
@@ -65,55 +70,85 @@ def main() -> None:
         variables = {
             **os.environ,
             "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "pipeline"), os.environ.get("PYTHONPATH", "")]),
-            "REAL_LOCK": f"{scratch}/lock",
             "REAL_BUILD": f"{scratch}/build",
         }
+        places = places_of(variables, at_once=max(options.at_once, options.gpus), gpus=options.gpus, folder=scratch)
         writing = Lock()
 
-        def time_and_keep(job: tuple[RealCase, str]) -> None:
+        def time_and_keep(job: tuple[RealCase, str], variables: Mapping[str, str]) -> None:
             if (step_ms := timed(*job, variables)) is not None:
                 with writing:
                     keep(options.folder / "times.json", job[0].name, job[1], step_ms)
 
-        def record(case: RealCase) -> None:
+        def record(case: RealCase, variables: Mapping[str, str]) -> None:
             for form in case.forms:
-                time_and_keep((case, form))
-            for collector in COLLECTORS:
+                time_and_keep((case, form), variables)
+            for collector in COLLECTORS[: 1 if options.nsys_only else None]:
                 if collects(case, collector):
                     captured(case, collector, variables, options.folder)
 
+        def prove(case: RealCase, variables: Mapping[str, str]) -> None:
+            proven(case, variables, options.folder, options.budget, options.reports, switches.get(case.name, []))
+
         if options.command == "time":
             forms = [(case, form) for case in cases for form in (("base",) if options.base else case.forms)]
-            all_at_once(forms, time_and_keep, options.at_once, deadline)
-            return
-        if options.command == "record":
-            all_at_once(cases, record, options.at_once, deadline)
-            return
-        if options.command == "prove":
+            all_at_once(forms, time_and_keep, places, deadline)
+        elif options.command == "record":
+            all_at_once(cases, record, places, deadline)
+        elif options.command == "prove":
+            all_at_once(cases, prove, places, deadline)
+        else:
+            jobs = [(case, collector) for case in cases for collector in COLLECTORS if collects(case, collector)]
+            # the first measures what the profiler costs, for all
+            captured(*jobs[0], places[0].variables, options.folder)
+            all_at_once(jobs[1:], lambda job, given: captured(*job, given, options.folder), places, deadline)
 
-            def prove(case: RealCase) -> None:
-                proven(case, variables, options.folder, options.budget, options.reports, switches.get(case.name, []))
 
-            all_at_once(cases, prove, options.at_once, deadline)
-            return
-        jobs = [(case, collector) for case in cases for collector in COLLECTORS if collects(case, collector)]
-        # the first measures what the profiler costs, for all
-        captured(*jobs[0], variables, options.folder)
-        all_at_once(jobs[1:], lambda job: captured(*job, variables, options.folder), options.at_once, deadline)
+@dataclass(frozen=True)
+class Place:
+    """Where one program at a time runs: the variables that choose its GPU, and its cores."""
+
+    variables: Mapping[str, str]
+    cores: frozenset[int]
+
+
+def places_of(variables: Mapping[str, str], *, at_once: int, gpus: int, folder: str) -> list[Place]:
+    """Return where programs run at the same time; those on one GPU share a lock and the cores of that GPU."""
+    cores = sorted(os.sched_getaffinity(0))
+    each = len(cores) // gpus
+    places = []
+    for place in range(at_once):
+        gpu = place % gpus
+        chosen = {**variables, "REAL_LOCK": f"{folder}/lock{gpu}"}
+        if gpus > 1:
+            chosen["CUDA_VISIBLE_DEVICES"] = str(gpu)
+        places.append(Place(chosen, frozenset(cores[gpu * each : (gpu + 1) * each])))
+    return places
 
 
 def collects(case: RealCase, collector: str) -> bool:
     return collector == "nsys" or case.has_kineto
 
 
-def all_at_once(jobs: Sequence[Job], call: Callable[[Job], object], count: int, deadline: float) -> None:
-    """Do all jobs that can begin before the deadline."""
+def all_at_once(
+    jobs: Sequence[Job], call: Callable[[Job, Mapping[str, str]], object], places: Sequence[Place], deadline: float
+) -> None:
+    """Do all jobs that can begin before the deadline, each with the variables of a free place."""
+    free = SimpleQueue[Place]()
+    for place in places:
+        free.put(place)
 
     def done(job: Job) -> None:
-        if time.monotonic() < deadline:
-            call(job)
+        place = free.get()
+        try:
+            if time.monotonic() < deadline:
+                # of this thread, and of the processes that it starts
+                os.sched_setaffinity(0, place.cores)
+                call(job, place.variables)
+        finally:
+            free.put(place)
 
-    with ThreadPoolExecutor(count) as pool:
+    with ThreadPoolExecutor(len(places)) as pool:
         list(pool.map(done, jobs))
 
 
@@ -144,7 +179,7 @@ def script_of(case: RealCase, folder: Path) -> Path:
     return script
 
 
-def timed(case: RealCase, form: str, variables: dict[str, str]) -> float | None:
+def timed(case: RealCase, form: str, variables: Mapping[str, str]) -> float | None:
     """Return the milliseconds of a step without a profiler; None if the program failed."""
     began = time.monotonic()
     command = [sys.executable, str(program(case)), case.name, form]
@@ -156,7 +191,7 @@ def timed(case: RealCase, form: str, variables: dict[str, str]) -> float | None:
 
 
 def nightsight(
-    words: Sequence[str], case: RealCase, variables: dict[str, str], folder: Path
+    words: Sequence[str], case: RealCase, variables: Mapping[str, str], folder: Path
 ) -> "subprocess.CompletedProcess[str]":
     """Run a command of nightsight on a program; the folder gets its script."""
     kept = [word for name in KEPT if name in variables for word in ("--keep-env", name)]
@@ -165,13 +200,13 @@ def nightsight(
     return subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True, check=False)
 
 
-def captured(case: RealCase, collector: str, variables: dict[str, str], folder: Path) -> bool:
+def captured(case: RealCase, collector: str, variables: Mapping[str, str], folder: Path) -> bool:
     """Profile a program and keep its export, the times of its steps without the profiler, and the step under it."""
     with tempfile.TemporaryDirectory() as reports:
         return profiled(case, collector, variables, folder, Path(reports))
 
 
-def profiled(case: RealCase, collector: str, variables: dict[str, str], folder: Path, reports: Path) -> bool:
+def profiled(case: RealCase, collector: str, variables: Mapping[str, str], folder: Path, reports: Path) -> bool:
     """Profile a program; the report stays in `reports`, and what a test needs of it in `folder`."""
     began = time.monotonic()
     share = case.share if collector == "nsys" else case.share / 4
@@ -201,7 +236,7 @@ def profiled(case: RealCase, collector: str, variables: dict[str, str], folder: 
 
 def proven(
     case: RealCase,
-    variables: dict[str, str],
+    variables: Mapping[str, str],
     folder: Path,
     minutes: str,
     earlier: Path | None,
