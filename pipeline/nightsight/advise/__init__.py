@@ -178,7 +178,7 @@ def _cause_findings(tables: Tables, *, is_start_up: bool) -> Iterator[tuple[Find
     if not replay:
         return
     rules = simulated["rule"].map(RULE)
-    score = simulated["gain_pct"] * simulated["rule"].map(lambda rule: RULE[rule].counts).astype("float64")
+    score = simulated["counted_pct"].astype("float64")
     # a cause that names the awaited rank is more specific than one that all ranks share
     names_rank = rules.map(lambda rule: rule.of_rank != "").astype(bool) & (simulated["name"] != "")
     score *= np.where(names_rank, _NAMED_RANK_BONUS, 1.0)

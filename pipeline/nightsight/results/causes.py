@@ -91,6 +91,12 @@ WHAT_IF: Final = Entry(
         Column("time_ns", NUMBER, "their time, per repetition"),
         Column("gain_ns", NUMBER, "how much shorter a repetition becomes; missing if the simulation is not reliable"),
         Column("gain_pct", NUMBER, "the same, relative to a repetition without the profiler"),
+        Column(
+            "counted_pct",
+            NUMBER,
+            "the gain as it counts when the first cause is chosen: less if code may prevent the fix, such as that of a "
+            "CUDA graph",
+        ),
         Column("order", WHOLE, "its place in the best sequence, from 1; missing if it is not in it"),
         Column("after_ns", NUMBER, "one repetition after this and all before it in the sequence"),
         Column(
@@ -119,7 +125,7 @@ WHAT_IF: Final = Entry(
     named_by="rule",
     group=GPU,
     short="what if",
-    minor=("caller", "after_ns", "in_steps_pct", "obstacle_fix"),
+    minor=("caller", "counted_pct", "after_ns", "in_steps_pct", "obstacle_fix"),
     constant=("function", "caller", "waits_in", "also", "in_steps_pct", "obstacle", "obstacle_fix"),
     bars=("gain_pct",),
     jump="place",

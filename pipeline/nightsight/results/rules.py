@@ -792,7 +792,9 @@ RULES: Final = (
         ),
         simulated=(
             "as long as the shortest kernel on all elements; the mean of it and the longest where types are "
-            "converted; no less than a gradient kernel in the chain takes"
+            "converted; no less than a gradient kernel in the chain takes; if that alone is "
+            "worthwhile in PyTorch, half of the host code before the other launches of the model goes, too, since "
+            "torch.compile replaces it (this counts less in the choice of the first finding)"
         ),
         done="fusing kernels",
         action="fuse the elementwise kernels",

@@ -45,7 +45,7 @@ from nightsight.events.compiled import (
     worked,
 )
 from nightsight.events.engine import engine_steps
-from nightsight.events.frameworks import JAX, framework_of
+from nightsight.events.frameworks import JAX, PYTORCH, framework_of
 from nightsight.events.loops import UNNAMED, loops_of
 from nightsight.events.peaks import published
 from nightsight.events.ranges import general_paths, nested_ranges
@@ -66,6 +66,10 @@ from nightsight.units import format_ranks
 _RECOMPUTING_NS: Final = 10_000_000
 # host code between two launches up to this length only launches; longer code does other work (stored: 50 to 200 µs)
 _BETWEEN_LAUNCHES_NS: Final = 100_000
+# what torch.compile leaves of the host code before the launches that remain: without it, operators, modules and
+# autograd run there. Training on an H200 (half A of tests/real, 2026-11-28): in `convnext_nchw` 0.5, in
+# `llama_checkpointing` at most that, as its GPU is then busy
+_COMPILED: Final = 0.5
 # the limit is higher where a step has this many launches, since a framework decides there what to launch: `host_hooks`
 # of tests/data/planted does other work between 0.5 and 1 ms. Outside of ranges, host code may do anything (stored: 2 to
 # 10, from 0.25 ms, 0.1 to 0.4 ms)
@@ -187,7 +191,7 @@ class Remedy:
     `path`, `name`: the place, as in the critical path. `cases`: the number of affected calls, pieces of host code or
     operations per step, and `time_ns`: their time. `code`: the host code that it moves off the thread. `kernels`: the
     names of affected kernels. `also`: further paths with a part of this host code. `in_steps`: the share of the steps
-    that has nearly all of its time.
+    that has nearly all of its time. `launching`: how it also edits the host code of launches that remain.
     """
 
     rule: str
@@ -200,6 +204,12 @@ class Remedy:
     kernels: tuple[str, ...] = ()
     also: tuple[str, ...] = ()
     in_steps: float = 1.0
+    launching: Edit = ()
+
+    @property
+    def whole_edit(self) -> Edit:
+        """All that it edits."""
+        return (*self.edit, *self.launching)
 
     def __post_init__(self) -> None:
         """Raise ValueError if the rule is not declared in `nightsight.results.rules`."""
@@ -1382,7 +1392,32 @@ def kernels(scene: Scene) -> Iterator[Remedy]:
         )
         calling = work.call[operations]
         time = scene.per_step(scene.length[operations], calling)
-        yield Remedy(proposal.rule, "", proposal.place, scene.cases(calling), time, edit, kernels=proposal.kernels)
+        yield Remedy(
+            proposal.rule,
+            "",
+            proposal.place,
+            scene.cases(calling),
+            time,
+            edit,
+            kernels=proposal.kernels,
+            launching=_compiled_launches(scene) if proposal.rule == "fusion" else (),
+        )
+
+
+def _compiled_launches(scene: Scene) -> Edit:
+    """Return the edit that launches kernels from code that torch.compile made; nothing for other frameworks.
+
+    It compiles the model, not the optimizer.
+    """
+    if framework_of(scene.timeline.profile) != PYTORCH:
+        return ()
+    is_inside = ~_does_more_than_launch(scene) & ~_is_around_model(scene)
+    is_inside &= np.array(["Optimizer.step" not in str(path) for path in scene.paths])[scene.path]
+    launches = scene.in_calls[(is_inside & scene.launching)[scene.in_calls]]
+    # and the queries before them
+    is_inside &= scene.leads_to(launches) & is_launch_code(scene)
+    inside = scene.in_calls[is_inside[scene.in_calls]]
+    return (Change(scene.model.edges_of(BEGIN, inside), "scaled", _COMPILED),)
 
 
 def shared_gpu(scene: Scene) -> Iterator[Remedy]:

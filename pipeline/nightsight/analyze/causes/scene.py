@@ -33,11 +33,12 @@ _FEW_CALLS: Final = 0.05
 class Change:
     """New lags for some edges of a model, in ns: these values, at most these values, or less by these values.
 
-    "shorter" makes no lag negative; "earlier" may, since it moves the event that the edge leads to.
+    "shorter" makes no lag negative; "earlier" may, since it moves the event that the edge leads to. "scaled": the share
+    of the lag that is left.
     """
 
     edges: Ints
-    how: Literal["set", "at most", "shorter", "earlier"]
+    how: Literal["set", "at most", "shorter", "earlier", "scaled"]
     value: Floats | Ints | float
 
 
@@ -94,6 +95,8 @@ class Scene:
                 values = np.minimum(values, change.value)
             elif change.how == "earlier":
                 values = values - change.value
+            elif change.how == "scaled":
+                values = np.where(values > 0, change.value * values, values)
             else:
                 values = np.maximum(values - change.value, np.minimum(values, 0))
             edited[change.edges] = values

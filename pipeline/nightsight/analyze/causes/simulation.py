@@ -73,14 +73,15 @@ _OF_HOST: Final = {name for name, rule in RULE.items() if rule.is_host}
 class Gain:
     """The gain of a remedy per step, alone, in ns.
 
-    `function`: what runs in its host code, `caller`: the function that called it, and `waits_in`: the operating system
-    call in which it mostly waits, "" if unknown. `order`: its place in the best sequence from 1, 0 if not in it.
-    `after_ns`: the length of a step after this and all before it in the sequence. `obstacles`: what keeps torch.compile
-    from making one graph there.
+    `counted_ns`: as it counts when the first cause is chosen. `function`: what runs in its host code, `caller`: the
+    function that called it, and `waits_in`: the operating system call in which it mostly waits, "" if unknown. `order`:
+    its place in the best sequence from 1, 0 if not in it. `after_ns`: the length of a step after this and all before it
+    in the sequence. `obstacles`: what keeps torch.compile from making one graph there.
     """
 
     remedy: Remedy
     gain_ns: float
+    counted_ns: float
     function: str = ""
     caller: str = ""
     waits_in: str = ""
@@ -175,7 +176,12 @@ def simulate(timeline: Timeline) -> Simulation:
     base = (base_lag, base_ns)
     # no step takes longer without the profiler; it only seems to if its start moves more than its end
     predicted_ns, base_ns = min(predicted_ns, replayed_ns), min(base_ns, replayed_ns)
-    gains = [Gain(remedy, max(base_ns - length, 0.0)) for remedy, length in zip(fixes, lengths, strict=True)]
+    alone = np.maximum(base_ns - np.array(lengths), 0.0)
+    fixes = [
+        _if_worthwhile(remedy, saved_ns / max(base_ns, 1.0)) for remedy, saved_ns in zip(fixes, alone, strict=True)
+    ]
+    saved, counted = _with_launching(scene, base, fixes, alone)
+    gains = [Gain(*each) for each in zip(fixes, saved.tolist(), counted.tolist(), strict=True)]
     gains.sort(key=lambda gain: -gain.gain_ns)
     measured_ns = float(model.lengths(model.measured_ns[:, None])[0])
     idle_share = float(scene.gap[request_waits(scene)].sum()) / max(scene.timeline.window.length_ns, 1)
@@ -261,7 +267,8 @@ def _share_obstacles(gains: Sequence[Gain]) -> Iterator[Gain]:
 def _scale(gain: Gain, factor: float) -> Gain:
     """Return the gain of a window that is `factor` times as long."""
     remedy = replace(gain.remedy, cases=factor * gain.remedy.cases, time_ns=factor * gain.remedy.time_ns)
-    return replace(gain, remedy=remedy, gain_ns=factor * gain.gain_ns, after_ns=factor * gain.after_ns)
+    times = {name: factor * getattr(gain, name) for name in ("gain_ns", "counted_ns", "after_ns")}
+    return replace(gain, remedy=remedy, **times)
 
 
 def _without_profiler(scene: Scene, factor: float = 1.0) -> Floats:
@@ -297,6 +304,30 @@ def _drop_joint_remedies(gains: tuple[Gain, ...]) -> tuple[Gain, ...]:
     )
 
 
+def _if_worthwhile(remedy: Remedy, share: float) -> Remedy:
+    """Return a remedy without its effect on launches that remain if the rest gains too little (`share` of a step)."""
+    if remedy.launching and 100 * share < RULE[remedy.rule].worth_pct:
+        return replace(remedy, launching=())
+    return remedy
+
+
+def _with_launching(
+    scene: Scene, base: tuple[Floats, float], fixes: Sequence[Remedy], alone: Floats
+) -> tuple[Floats, Floats]:
+    """Return what each remedy saves per step in ns, and as it counts when the first cause is chosen.
+
+    alone: what it saves without its effect on launches that remain. That counts as it does for a CUDA graph: less,
+    since the same code prevents both. base: the lags without the remedies, and the length of a step with them.
+    """
+    lag, length_ns = base
+    rules = [RULE.get(remedy.rule) for remedy in fixes]
+    saved, counts = alone.copy(), np.array([rule.counts if rule else 1.0 for rule in rules])
+    if places := [place for place, remedy in enumerate(fixes) if remedy.launching]:
+        lags = [scene.apply(fixes[place].whole_edit, lag) for place in places]
+        saved[places] = np.maximum(length_ns - _step_lengths(scene.model, lags), alone[places])
+    return saved, counts * alone + RULE["launch_bound"].counts * (saved - alone)
+
+
 def _step_lengths(model: Model, lags: list[Floats]) -> Floats:
     stacked = np.stack(lags, axis=1)
     return np.maximum(model.lengths(model.replay(stacked)), least_lengths(model, stacked))
@@ -315,14 +346,13 @@ def _best_sequence(scene: Scene, base: tuple[Floats, float], gains: tuple[Gain, 
         candidates = sorted(open_places)
         if not candidates:
             break
-        edits = [scene.apply(gains[index].remedy.edit, lag) for index in candidates]
-        lengths = _step_lengths(model, edits)
-        rules = [RULE.get(gains[index].remedy.rule) for index in candidates]
-        weights = np.array([rule.counts if rule else 1.0 for rule in rules])
-        best = int(np.argmax(weights * (remaining - lengths)))
-        if remaining - lengths[best] < _LEAST_OF_SEQUENCE * whole:
+        open_remedies = [gains[index].remedy for index in candidates]
+        alone = remaining - _step_lengths(model, [scene.apply(remedy.edit, lag) for remedy in open_remedies])
+        saved, counted = _with_launching(scene, (lag, remaining), open_remedies, alone)
+        best = int(np.argmax(counted))
+        if saved[best] < _LEAST_OF_SEQUENCE * whole:
             break
-        lag, remaining = edits[best], float(lengths[best])
+        lag, remaining = scene.apply(open_remedies[best].whole_edit, lag), remaining - float(saved[best])
         places[candidates[best]] = (order, remaining)
         open_places.discard(candidates[best])
     return tuple(replace(gain, order=places[index][0], after_ns=places[index][1]) for index, gain in enumerate(gains))
@@ -343,6 +373,7 @@ def what_if(timeline: Timeline) -> Table:
             "time_ns": gain.remedy.time_ns,
             "gain_ns": gain.gain_ns if simulation.is_trusted else None,
             "gain_pct": 100 * gain.gain_ns / simulation.unprofiled_ns if simulation.is_trusted else None,
+            "counted_pct": 100 * gain.counted_ns / simulation.unprofiled_ns if simulation.is_trusted else None,
             "order": gain.order or None,
             "after_ns": gain.after_ns if gain.order else None,
             "kernels": "\n".join(gain.remedy.kernels),
@@ -354,7 +385,9 @@ def what_if(timeline: Timeline) -> Table:
         for gain in simulation.gains
     ]
     table = pd.DataFrame(rows, columns=WHAT_IF.column_names)
-    numbers = dict.fromkeys(("cases", "time_ns", "gain_ns", "gain_pct", "after_ns", "in_steps_pct"), "float64")
+    numbers = dict.fromkeys(
+        ("cases", "time_ns", "gain_ns", "gain_pct", "counted_pct", "after_ns", "in_steps_pct"), "float64"
+    )
     texts = ("rule", "path", "name", "function", "caller", "waits_in", "kernels", "also", "obstacle", "obstacle_fix")
     return Table(
         table.astype({**numbers, **dict.fromkeys(texts, "str"), "order": NULLABLE}),
