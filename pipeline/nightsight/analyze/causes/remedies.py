@@ -66,6 +66,13 @@ from nightsight.units import format_ranks
 _RECOMPUTING_NS: Final = 10_000_000
 # host code between two launches up to this length only launches; longer code does other work (stored: 50 to 200 µs)
 _BETWEEN_LAUNCHES_NS: Final = 100_000
+# the iterator of a DataLoader without workers; as many workers as its remedy has. A process takes this time to receive
+# a tensor from a worker: `pyg_molecules` (tests/real, an H200) 0.5 ms, a program of 1 to 24 small tensors on two busy
+# cores 0.25 ms after the first. More tensors are not known to be of one batch
+_LOADS_IN_PROCESS: Final = "_SingleProcessDataLoaderIter"
+_WORKERS: Final = 8
+_RECEIVING_NS: Final = 300_000
+_MOST_TENSORS: Final = 16
 # what torch.compile leaves of the host code before the launches that remain: without it, operators, modules and
 # autograd run there. Training on an H200 (half A of tests/real, 2026-11-28): in `convnext_nchw` 0.5, in
 # `llama_checkpointing` at most that, as its GPU is then busy
@@ -306,7 +313,9 @@ def _move_host_code(
 ) -> Iterator[Remedy]:
     """Move the chosen pieces of host code off their thread; nothing if none of them is simulated."""
     model, calls = scene.model, scene.graph.calls
-    removed_ns = np.bincount(pieces.piece[chosen], pieces.length[chosen], len(calls))
+    removed_ns: Floats = np.bincount(pieces.piece[chosen], pieces.length[chosen], len(calls)).astype(np.float64)
+    if _LOADS_IN_PROCESS in str(scene.paths[path]):
+        removed_ns -= _left_by_workers(scene, removed_ns)
     shorter_calls = np.flatnonzero(model.has(BEGIN) & (removed_ns > 0))
     if not len(shorter_calls):
         return
@@ -319,6 +328,19 @@ def _move_host_code(
     code = HostCode(*(column[chosen] for column in (pieces.piece, pieces.start, pieces.length, pieces.row)))
     path_name, share = str(scene.paths[path]), scene.share_of_steps(removed_ns[busiest], busiest)
     yield Remedy("host_code", path_name, rank, scene.cases(busiest), time, edit, code, also=also, in_steps=share)
+
+
+def _left_by_workers(scene: Scene, loading_ns: Floats) -> Floats:
+    """Return how much of the time that loads a batch, before each call, is left with workers, in ns.
+
+    The process receives each tensor from them, and together they must be as fast as the rest of a step.
+    """
+    of_loading = np.flatnonzero(loading_ns > 0)
+    tensors = scene.in_calls[scene.direction[scene.in_calls] == TO_DEVICE]
+    per_batch = min(len(tensors) / max(len(of_loading), 1), _MOST_TENSORS)
+    step_ns = scene.timeline.window.length_ns / max(len(scene.timeline.window.repetitions), 1)
+    longer_ns = loading_ns / _WORKERS - np.maximum(step_ns - loading_ns, 0)
+    return np.minimum(loading_ns, np.maximum(max(per_batch, 1.0) * _RECEIVING_NS, longer_ns)) * (loading_ns > 0)
 
 
 def interpreter(scene: Scene) -> Iterator[Remedy]:
