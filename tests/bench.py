@@ -248,8 +248,8 @@ def job(folder: Path) -> list[bool]:
     command = [*NIGHTSIGHT, "report", *map(str, files), "-o", str(page)]
     start = time.perf_counter()
     with (
-        (folder / "said").open("w+", encoding="utf-8") as said,
-        subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=said, env=AS_INSTALLED) as process,
+        (folder / "stderr").open("w+", encoding="utf-8") as errors,
+        subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors, env=AS_INSTALLED) as process,
     ):
         peak = peak_of_all(psutil.Process(process.pid))
     seconds = time.perf_counter() - start

@@ -149,7 +149,7 @@ class Job:
         self.temporary = Path(tempfile.mkdtemp(dir=workspace.parent, prefix="runner-"))
         self.uploaded: dict[str, list[Path]] = {}
         self.summary = ""
-        self.said = ""
+        self.output = ""
         self._environment = {**environment, "RUNNER_TEMP": str(self.temporary)}
 
     def run(self, steps: Sequence[Mapping[str, Any]]) -> int:
@@ -188,7 +188,7 @@ class Job:
             text=True,
             check=False,
         )
-        self.said += done.stdout + done.stderr
+        self.output += done.stdout + done.stderr
         for line in files["GITHUB_OUTPUT"].read_text().splitlines():
             name, _, value = line.partition("=")
             self.known[f"steps.{step.get('id', '')}.outputs.{name}"] = value

@@ -58,7 +58,7 @@ def test_three_percent_of_the_window_are_enough_to_speak_of() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "used", "gain_ns"),
+    ("name", "used", "gain_ns"),
     [
         # nothing above what the busiest unit has left
         ("CPIStall", {SM: 70.0, MEMORY: 20.0}, 2400),
@@ -77,9 +77,9 @@ def test_three_percent_of_the_window_are_enough_to_speak_of() -> None:
     ],
 )
 def test_no_estimate_gains_more_than_the_limiting_unit_has_left(
-    said: str, used: Mapping[str, float], gain_ns: int | None
+    name: str, used: Mapping[str, float], gain_ns: int | None
 ) -> None:
-    found = findings(joined(draw(BUSY), launch("a", used, rules=[rule(said, 50)])))
+    found = findings(joined(draw(BUSY), launch("a", used, rules=[rule(name, 50)])))
     assert [finding.gain_ns for finding in found] == ([] if gain_ns is None else [gain_ns])
 
 
@@ -125,7 +125,7 @@ def test_each_kernel_is_told_once_by_its_best_estimate() -> None:
 
 
 @pytest.mark.parametrize(
-    "said",
+    "estimate",
     [
         rule("CPIStall", 90, speedup_kind="local"),
         rule("CPIStall", None),
@@ -133,8 +133,8 @@ def test_each_kernel_is_told_once_by_its_best_estimate() -> None:
         rule("CPIStall", 1),
     ],
 )
-def test_estimates_that_promise_no_time_are_no_advice(said: Any) -> None:
-    assert findings(joined(draw(BUSY), launch("a", rules=[said]))) == []
+def test_estimates_that_promise_no_time_are_no_advice(estimate: Any) -> None:
+    assert findings(joined(draw(BUSY), launch("a", rules=[estimate]))) == []
 
 
 def test_without_a_timeline_or_a_match_nothing_can_be_weighed() -> None:
@@ -143,18 +143,18 @@ def test_without_a_timeline_or_a_match_nothing_can_be_weighed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("peak", "said"),
+    ("peak", "reason"),
     [
         ({SM: 92.0, TENSOR: 92.0}, "only less work for it helps"),
         ({MEMORY: 92.0, DRAM: 92.0}, "only less traffic helps"),
     ],
 )
-def test_a_dominant_kernel_at_the_peak_is_a_note_that_promises_nothing(peak: Mapping[str, float], said: str) -> None:
+def test_a_dominant_kernel_at_the_peak_is_a_note_that_promises_nothing(peak: Mapping[str, float], reason: str) -> None:
     timed = {**peak, "gpu__time_duration.sum": 8_000.0}
     for timeline in (joined(draw(BUSY), launch("a", peak)), alone(launch("a", timed))):
         (found,) = [each for each in advised(timeline) if each.rule == "at_roof"]
         assert (found.severity, found.gain_ns, found.gain_pct) == ("info", None, None)
-        assert f"92 % of {'DRAM' if DRAM in peak else 'the tensor pipe'}, where {said}: a" in found.detail
+        assert f"92 % of {'DRAM' if DRAM in peak else 'the tensor pipe'}, where {reason}: a" in found.detail
     # `b` takes a fifth of the window
     assert "at_roof" not in {each.rule for each in advised(joined(draw(BUSY), launch("b", peak)))}
 
@@ -180,8 +180,8 @@ def test_rules_without_words_of_ours_stay_in_their_table() -> None:
     st.text("ab.", max_size=30),
     st.text("a.", max_size=30),
 )
-def test_no_gain_exceeds_the_time_of_the_kernel_or_the_window(said: Any, first: str, second: str) -> None:
-    launches = [launch(name, rules=[rule("CPIStall", speedup)]) for name, speedup in said]
+def test_no_gain_exceeds_the_time_of_the_kernel_or_the_window(estimates: Any, first: str, second: str) -> None:
+    launches = [launch(name, rules=[rule("CPIStall", speedup)]) for name, speedup in estimates]
     timeline = joined(draw(f"s7   .{first}\ns8   .{second}"), *launches)
     window = timeline.window.length_ns
     found = findings(timeline)
@@ -195,8 +195,8 @@ def test_no_gain_exceeds_the_time_of_the_kernel_or_the_window(said: Any, first: 
 
 def test_a_verdict_is_in_the_table_of_rules_and_is_no_advice() -> None:
     message = "The kernel is utilizing greater than 80.0% of the available compute or memory performance of the device"
-    said = [rule("SOLBottleneck", None, kind="info", message=message), rule("CPIStall", 50, kind="info")]
-    timeline = joined(draw(BUSY), launch("a", rules=said))
+    verdicts = [rule("SOLBottleneck", None, kind="info", message=message), rule("CPIStall", 50, kind="info")]
+    timeline = joined(draw(BUSY), launch("a", rules=verdicts))
     rules = analyzed(timeline.profile, "ncu_rules")
     assert message in rules.rows["message"].tolist()
     assert findings(timeline) == []

@@ -436,8 +436,8 @@ def test_trust_says_when_only_the_cpu_of_a_program_that_uses_the_gpu_was_recorde
 
 def lossy(timeline: Timeline) -> Timeline:
     text = ["Not all CUDA events might have been collected.", "Profiling started due to cudaProfilerStart API."]
-    said = conform("diagnostics", pd.DataFrame({"time_ns": 1, "severity": ["warning", "info"], "text": text}))
-    return Timeline(Profile({**timeline.profile.tables, "diagnostics": said}))
+    diagnostics = conform("diagnostics", pd.DataFrame({"time_ns": 1, "severity": ["warning", "info"], "text": text}))
+    return Timeline(Profile({**timeline.profile.tables, "diagnostics": diagnostics}))
 
 
 def test_lost_events_are_only_said_when_launches_lack_their_work() -> None:
@@ -445,8 +445,8 @@ def test_lost_events_are_only_said_when_launches_lack_their_work() -> None:
     (finding,) = trust(lossy(draw("cpu  L.L...\ns7   ..a...")))
     assert finding.rule == "lost_events"
     assert finding.detail.startswith("No GPU work is recorded for 1 of 2 launch calls.")
-    (unsaid,) = trust(draw("cpu  L.L...\ns7   ..a..."))
-    assert unsaid == finding
+    (inferred,) = trust(draw("cpu  L.L...\ns7   ..a..."))
+    assert inferred == finding
     (nothing,) = trust(lossy(draw("cpu  ......")))
     assert (nothing.rule, nothing.title) == ("lost_events", "No GPU work was saved")
 

@@ -14,7 +14,7 @@ from tests.recorded import Recorded
 from tests.timeline import PROCESS, draw
 
 CaptureFile = Callable[[str], Path]
-SAID = "Not all CUDA events might have been collected."
+NOT_ALL = "Not all CUDA events might have been collected."
 BEGIN, END = "cudaStreamBeginCapture_v10000", "cudaStreamEndCapture_v10000"
 
 
@@ -38,7 +38,7 @@ def capturing(picture: str) -> dict[str, pd.DataFrame]:
     return named(draw(picture), cudaMalloc=BEGIN, cudaFree=END)
 
 
-def said(tables: Mapping[str, pd.DataFrame], *texts: str) -> dict[str, pd.DataFrame]:
+def with_messages(tables: Mapping[str, pd.DataFrame], *texts: str) -> dict[str, pd.DataFrame]:
     rows = pd.DataFrame({"time_ns": 1, "severity": "warning", "text": texts})
     return {**tables, "diagnostics": conform("diagnostics", rows)}
 
@@ -71,11 +71,11 @@ def test_launches_of_other_threads_count_unless_all_of_them_go_into_the_capture(
 
 def test_what_the_profiler_says_is_a_banner_unless_a_capture_range_explains_it() -> None:
     tables = draw("cpu  L.L...\ns7   ..a..b").tables
-    (doubt,) = findings(said(tables, SAID))
+    (doubt,) = findings(with_messages(tables, NOT_ALL))
     assert (doubt.rule, doubt.title) == ("lost_events", "The profiler reports that events may be missing")
-    assert findings(said(tables, SAID, "Profiling started due to cudaProfilerStart API invoked.")) == []
-    assert findings(said(named(draw("cpu  L.A\ns7   ..a"), cudaMalloc="cuProfilerStart"), SAID)) == []
-    (lost,) = findings(said(draw("cpu  L.L...\ns7   ..a").tables, SAID))
+    assert findings(with_messages(tables, NOT_ALL, "Profiling started due to cudaProfilerStart API invoked.")) == []
+    assert findings(with_messages(named(draw("cpu  L.A\ns7   ..a"), cudaMalloc="cuProfilerStart"), NOT_ALL)) == []
+    (lost,) = findings(with_messages(draw("cpu  L.L...\ns7   ..a").tables, NOT_ALL))
     assert lost.title == "The profiler lost events"
 
 
@@ -228,7 +228,7 @@ def test_copies_that_lack_their_work_in_one_stretch_are_said_though_every_kernel
 
 
 def test_what_the_profiler_says_it_lost_is_not_explained_by_copies_on_the_host() -> None:
-    (lost,) = findings(said(host_to_host(), SAID))
+    (lost,) = findings(with_messages(host_to_host(), NOT_ALL))
     assert lost.title == "The profiler lost events"
 
 
@@ -265,5 +265,5 @@ def test_edges_that_are_not_clean_on_both_sides_are_a_loss(
 
 
 def test_a_cut_does_not_explain_what_the_profiler_says_it_lost() -> None:
-    tables = said(cut(QUEUED, calls=slice(2, 10), operations=slice(0, 6)), SAID)
+    tables = with_messages(cut(QUEUED, calls=slice(2, 10), operations=slice(0, 6)), NOT_ALL)
     assert rules(tables) == ["lost_events", "lost_calls"]

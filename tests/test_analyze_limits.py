@@ -109,7 +109,7 @@ def test_a_transposed_copy_fetches_what_nobody_reads(recorded: Recorded) -> None
     # 241 µs; 2 × 134 MB at the rate of the other kernels take 63
     assert 241.5 * (1 - first["gain_pct"] / 100) == pytest.approx(63, rel=0.2)
     assert set(rows["rule"][1:]) == {"", "at_roof"}
-    assert [(said.rule, said.severity) for said in advised(Timeline(recorded.profile("measure.ncu-rep")))] == [
+    assert [(finding.rule, finding.severity) for finding in advised(Timeline(recorded.profile("measure.ncu-rep")))] == [
         ("uncoalesced", "advice"),
         ("at_roof", "info"),
     ]
@@ -117,9 +117,9 @@ def test_a_transposed_copy_fetches_what_nobody_reads(recorded: Recorded) -> None
 
 def test_a_memory_at_its_peak_is_not_said_to_be_the_end_where_its_sectors_were_not_measured(recorded: Recorded) -> None:
     ends = "so only doing less work helps"
-    for page, is_said in (("measure.raw.csv", True), ("measure.details.csv", False)):
-        (said,) = (one for one in advised(Timeline(recorded.profile(page))) if one.rule == "at_roof")
-        assert (ends in said.detail, "was not measured" in said.detail) == (is_said, not is_said)
+    for page, is_measured in (("measure.raw.csv", True), ("measure.details.csv", False)):
+        (finding,) = (one for one in advised(Timeline(recorded.profile(page))) if one.rule == "at_roof")
+        assert (ends in finding.detail, "was not measured" in finding.detail) == (is_measured, not is_measured)
 
 
 def test_advice_on_replays_names_the_kernel_its_limit_and_what_it_could_save(recorded: Recorded) -> None:

@@ -275,8 +275,8 @@ def test_ten_lines_of_each_launch_are_enough() -> None:
 def test_every_rule_of_a_real_report_is_in_the_table(name: str, recorded: Recorded) -> None:
     profile = recorded.profile(name)
     table = ncu_rules(Timeline(profile)).frame
-    said = profile.table("kernel_rules").query("kind != 'error'")
-    assert sorted(table["message"]) == sorted(said["message"].astype("str"))
+    kernel_rules = profile.table("kernel_rules").query("kind != 'error'")
+    assert sorted(table["message"]) == sorted(kernel_rules["message"].astype("str"))
     verdicts = table[table["kind"] == "info"]
     assert "SOLFPRoofline" in verdicts["rule"].tolist()
     assert verdicts["bound_pct"].isna().all()

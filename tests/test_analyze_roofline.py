@@ -139,11 +139,11 @@ def test_a_count_a_rate_per_cycle_and_a_rate_per_second_say_the_same(count: floa
     ways = {"": count, ".per_cycle_elapsed": per_s / clock, ".per_second": per_s}
     facts = {SM_HZ: clock, TIME: time}
     every = {name + way: value for way, value in ways.items()}
-    said = [every, *({way: value} for way, value in every.items())]
-    launches = [launch(str(number), {**metrics, **facts}) for number, metrics in enumerate(said)]
+    variants = [every, *({way: value} for way, value in every.items())]
+    launches = [launch(str(number), {**metrics, **facts}) for number, metrics in enumerate(variants)]
     table = ncu_roofline(alone(*launches)).frame
-    assert list(table["kind"]) == ["tensor FP16"] * len(said)
-    assert list(table["flop_per_s"]) == [pytest.approx(per_s)] * len(said)
+    assert list(table["kind"]) == ["tensor FP16"] * len(variants)
+    assert list(table["flop_per_s"]) == [pytest.approx(per_s)] * len(variants)
 
 
 @pytest.mark.parametrize(

@@ -81,8 +81,8 @@ def test_kernels_that_run_together_share_the_time_and_copies_behind_them_are_hid
 def test_families_are_those_by_which_kernel_time_is_grouped(recorded: Recorded) -> None:
     report = recorded.report("train")
     frame = report.result("step_parts").rows
-    said = set(frame.loc[frame["category"] == "compute", "family"]) - {"(others)"}
-    assert {"matrix products", "foreach and optimizers"} <= said <= set(kernel_groups(report)["family"]["name"])
+    families = set(frame.loc[frame["category"] == "compute", "family"]) - {"(others)"}
+    assert {"matrix products", "foreach and optimizers"} <= families <= set(kernel_groups(report)["family"]["name"])
 
 
 def test_the_longest_of_a_part_can_be_found_in_the_window() -> None:
@@ -243,8 +243,8 @@ def test_a_step_has_the_number_that_the_program_gives_it(names: str, first: int 
     frame = step_times(Timeline(drawn.profile, window)).frame
     STEP_TIMES.check(frame)
     assert frame["number"].tolist() == list(range(len(starts)))
-    said = frame["of_program"].tolist() if "of_program" in frame else None
-    assert said == (None if first is None else [first, first + 1])
+    numbers = frame["of_program"].tolist() if "of_program" in frame else None
+    assert numbers == (None if first is None else [first, first + 1])
 
 
 def test_a_window_without_repetitions_has_no_steps() -> None:

@@ -218,7 +218,7 @@ def test_the_function_that_called_it(stacks: tuple[str, ...], caller: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("path", "function", "caller", "said"),
+    ("path", "function", "caller", "expected"),
     [
         ("(no range)", "load (a.py:3)", "train (a.py:9)", "`load` (a.py:3), called from `train`"),
         ("(no range)", "load", "train (a.py:9)", "`load`, called from `train`"),
@@ -226,12 +226,12 @@ def test_the_function_that_called_it(stacks: tuple[str, ...], caller: str) -> No
         ("", "load", "<module> (a.py:9)", "several places (`load`, called from `<module>`)"),
     ],
 )
-def test_how_a_caller_is_said(path: str, function: str, caller: str, said: str) -> None:
-    assert describe_place(path, function, caller) == said
+def test_how_a_caller_is_said(path: str, function: str, caller: str, expected: str) -> None:
+    assert describe_place(path, function, caller) == expected
 
 
 @pytest.mark.parametrize(
-    ("path", "function", "said"),
+    ("path", "function", "expected"),
     [
         ("step / load", "augment (data.py:12)", "`load` (`augment` in data.py:12)"),
         ("step / load", "augment (line 12)", "`load` (`augment` at line 12)"),
@@ -242,8 +242,8 @@ def test_how_a_caller_is_said(path: str, function: str, caller: str, said: str) 
         ("", "augment", "several places (`augment`)"),
     ],
 )
-def test_how_a_place_is_said(path: str, function: str, said: str) -> None:
-    assert describe_place(path, function) == said
+def test_how_a_place_is_said(path: str, function: str, expected: str) -> None:
+    assert describe_place(path, function) == expected
 
 
 def test_a_program_without_ranges_is_named_by_the_functions_it_was_found_in(recorded: Recorded) -> None:

@@ -138,7 +138,7 @@ def test_a_collective_ends_when_the_last_rank_has_come() -> None:
 RECORDED = "cpu  L.E.L.W.L.........\ns7   .aaa..ccc.........\ns8   ............bb....."
 
 
-def told_of_events(profile: Profile, record: int) -> Profile:
+def with_events(profile: Profile, record: int) -> Profile:
     """Return the capture with what its E and W calls were about: E is record 1 on stream 7, W lets stream 8 wait."""
     calls = profile.table("api_calls").set_index("name")["correlation"].astype("int64")
     facts = {"process": PROCESS, "event": 3}
@@ -160,7 +160,7 @@ def told_of_events(profile: Profile, record: int) -> Profile:
     ],
 )
 def test_an_event_leads_from_what_was_launched_before_its_record(record: int, expected: set[str]) -> None:
-    profile = told_of_events(replace(draw(RECORDED), window=WHOLE), record)
+    profile = with_events(replace(draw(RECORDED), window=WHOLE), record)
     assert edges(Timeline(profile), OTHER) == expected
 
 

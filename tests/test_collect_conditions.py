@@ -249,18 +249,18 @@ def test_doctor_says_what_is_logged_or_why_nothing_is(
     # to import torch takes seconds
     monkeypatch.setattr(doctor, "_torch", lambda *_: Check("torch", "ok", ""))
 
-    def said() -> tuple[str, str]:
+    def check_conditions() -> tuple[str, str]:
         (check,) = (check for check in examine() if check.name == "conditions")
         return check.status, check.detail
 
     driver(Gpu(), Gpu(slices=("1g.18gb",), lacks=("nvmlDeviceGetPowerUsage",)))
-    assert said() == ("ok", "logs clocks, temperature, power and other processes of 2 GPUs; MIG 1g.18gb")
+    assert check_conditions() == ("ok", "logs clocks, temperature, power and other processes of 2 GPUs; MIG 1g.18gb")
     driver(Gpu(lacks=("nvmlDeviceGetPowerUsage",)))
-    assert said()[1].endswith("of 1 GPU; not reported by the driver: power_w")
+    assert check_conditions()[1].endswith("of 1 GPU; not reported by the driver: power_w")
     driver(problem="Unknown Error")
-    assert said() == ("broken", "GPU clocks and temperatures are not logged: NVML failed: Unknown Error")
+    assert check_conditions() == ("broken", "GPU clocks and temperatures are not logged: NVML failed: Unknown Error")
     driver()
-    assert said() == ("missing", "NVML lists no GPU")
+    assert check_conditions() == ("missing", "NVML lists no GPU")
     driver(problem="Driver Not Loaded")
     with pytest.raises(ToolError):
         current_state()

@@ -139,8 +139,8 @@ def test_a_capture_with_every_nsys(
     assert ("--pytorch=autograd-shapes-nvtx" in lines, SAMPLING in lines) == (bool(names) and can,) * 2
     assert ("names=modules annotated" if can else "names=modules") in lines or not names
     assert [finding.rule for finding in capture.findings] == ["no_names"] * (bool(names) and not can)
-    said = ("modules, shapes, python" if can else "modules") if names else None
-    assert capture.parameters.get("names") == said
+    expected = ("modules, shapes, python" if can else "modules") if names else None
+    assert capture.parameters.get("names") == expected
 
 
 def test_ranges_that_are_not_traced_are_not_made(fake_nsys: Callable[..., Path], tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ def test_ranges_that_are_not_traced_are_not_made(fake_nsys: Callable[..., Path],
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--names", "module", "train.py"], "'module' is not one of auto, off, modules, operators, shapes, python"),
         (["--names", "", "train.py"], "'' is not one of auto"),
@@ -165,10 +165,10 @@ def test_ranges_that_are_not_traced_are_not_made(fake_nsys: Callable[..., Path],
         ),
     ],
 )
-def test_what_cannot_be_named(arguments: list[str], said: str) -> None:
+def test_what_cannot_be_named(arguments: list[str], message: str) -> None:
     result = CliRunner().invoke(main, ["profile", *arguments])
     assert result.exit_code == 2
-    assert said in " ".join(result.output.split())
+    assert message in " ".join(result.output.split())
 
 
 def test_where_nsys_is_not_used_names_that_were_asked_for_are_not_silently_left_out(

@@ -17,8 +17,8 @@ from nightsight.collect.tracing import Tracing
 from nightsight.collect.workloads import Program, Request
 from nightsight.errors import CaptureError, ToolError, UsageError, WorkloadError
 from tests.conftest import is_alive
+from tests.progress import progress_into
 from tests.recorded import DATA
-from tests.told import noted
 
 OK = Program("tiny", "command", ("/bin/sh", "-c", "echo hello"))
 WORKLOAD = Program("mlp", "workload", ("python3", "-m", "workloads.mlp"))
@@ -64,8 +64,8 @@ def kernels(database: Path) -> int:
 
 def test_a_program_leaves_a_report_and_its_export(fake_nsys: Callable[..., Path], request_: Request) -> None:
     fake_nsys()
-    said: list[str] = []
-    capture = collect_nsys(OK, replace(request_, progress=noted(said)))
+    messages: list[str] = []
+    capture = collect_nsys(OK, replace(request_, progress=progress_into(messages)))
     report, database = capture.files
     assert [path.name for path in capture.files] == ["tiny.nsys-rep", "tiny.sqlite"]
     assert report.read_bytes().startswith((DATA / "nsys" / "mlp" / "mlp.nsys-rep").read_bytes())
@@ -75,7 +75,7 @@ def test_a_program_leaves_a_report_and_its_export(fake_nsys: Callable[..., Path]
     assert (capture.environment.collector, capture.environment.collector_version) == ("nsys", "2025.3.1.0")
     assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", capture.environment.captured_utc)
     assert list(capture.stages_s) == ["profile", "export"]
-    assert said == ["profiling tiny with nsys", "exporting tiny.nsys-rep"]
+    assert messages == ["profiling tiny with nsys", "exporting tiny.nsys-rep"]
     assert "hello" in (request_.logs / "profile.log").read_text()
 
 
@@ -106,14 +106,14 @@ def test_no_variable_of_the_caller_is_recorded(
     assert "hush" not in "".join(program_saw)
 
 
-@pytest.mark.parametrize(("value", "is_told"), [("a=b c", True), ("max:128,gc:0.8", False), ("", False)])
+@pytest.mark.parametrize(("value", "is_inherited"), [("a=b c", True), ("max:128,gc:0.8", False), ("", False)])
 def test_values_that_env_var_cannot_hold_reach_the_program_all_the_same(
     *,
     fake_nsys: Callable[..., Path],
     request_: Request,
     monkeypatch: pytest.MonkeyPatch,
     value: str,
-    is_told: bool,
+    is_inherited: bool,
 ) -> None:
     fake_nsys()
     monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", value)
@@ -121,7 +121,7 @@ def test_values_that_env_var_cannot_hold_reach_the_program_all_the_same(
     collect_nsys(Program("tiny", "command", ("/bin/sh", "-c", show)), request_)
     log = (request_.logs / "profile.log").read_text()
     assert f"[{value}]" in log
-    assert ("--inherit-environment=false" in log) is is_told
+    assert ("--inherit-environment=false" in log) is is_inherited
     assert all(f" {option} " in log for option in ("--sample=none", "--cpuctxsw=none"))
 
 

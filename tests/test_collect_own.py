@@ -270,8 +270,8 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
     ],
 )
 def test_the_command_says_how_to_go_on(run: Run, options: tuple[str, ...], expected: str) -> None:
-    said = run("init-workload", *options, "train").stdout
-    assert said.splitlines()[1] == f"run it: {expected}"
+    stdout = run("init-workload", *options, "train").stdout
+    assert stdout.splitlines()[1] == f"run it: {expected}"
     assert "exists" in run("init-workload", *options, "train", expect=2).stderr
 
 

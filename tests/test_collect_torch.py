@@ -17,7 +17,7 @@ from nightsight.collect.torch import collect_torch
 from nightsight.collect.tracing import Schedule, TraceFacts, Tracing
 from nightsight.collect.workloads import Program, Request
 from nightsight.errors import CaptureError, ToolError, WorkloadError
-from tests.told import noted
+from tests.progress import progress_into
 
 
 @pytest.fixture
@@ -66,8 +66,10 @@ def left(traces, **more):
 
 
 def test_a_workload_leaves_its_trace(torch_2_11: None, request_: Request, workload: Callable[..., Program]) -> None:
-    said: list[str] = []
-    capture = collect_torch(workload("open(out, 'w').write('trace')"), replace(request_, progress=noted(said)))
+    messages: list[str] = []
+    capture = collect_torch(
+        workload("open(out, 'w').write('trace')"), replace(request_, progress=progress_into(messages))
+    )
     assert capture.files == (request_.captures / "tiny.json.gz",)
     assert capture.files[0].read_text() == "trace"
     assert (capture.workload, capture.collector, capture.failure, capture.findings) == ("tiny", "torch", "", ())
@@ -78,7 +80,7 @@ def test_a_workload_leaves_its_trace(torch_2_11: None, request_: Request, worklo
     assert capture.benchmark is not None
     assert capture.parameters == {"dim": "64"}
     assert list(capture.stages_s) == ["benchmark", "profile"]
-    assert said == ["timing tiny without a profiler", "profiling tiny with torch.profiler"]
+    assert messages == ["timing tiny without a profiler", "profiling tiny with torch.profiler"]
 
 
 def test_a_workload_that_fails_half_way_leaves_a_partial_capture(
@@ -190,7 +192,7 @@ def test_the_findings_say_what_was_recorded(
     assert capture.files[-1].name == chosen
     assert [finding.rule for finding in capture.findings] == rules
     named = [finding.title + finding.detail for finding in capture.findings if finding.rule == "other_cycles"]
-    assert all(path.name in said for said in named for path in capture.files)
+    assert all(path.name in text for text in named for path in capture.files)
 
 
 @pytest.mark.parametrize(
@@ -238,10 +240,10 @@ def test_what_this_torch_lacks_is_refused_before_anything_runs(
     asked: dict[str, tuple[str, ...]],
     option: str,
 ) -> None:
-    said: list[str] = []
+    messages: list[str] = []
     with pytest.raises(ToolError, match=option):
-        collect_torch(workload("pass"), replace(planned(request_, **asked), progress=noted(said)))
-    assert said == []
+        collect_torch(workload("pass"), replace(planned(request_, **asked), progress=progress_into(messages)))
+    assert messages == []
 
 
 def test_a_command_is_not_for_torch(request_: Request) -> None:

@@ -111,13 +111,13 @@ def test_a_pyproject_that_names_no_part_of_ours_is_refused(runs: Callable[..., l
 
 
 def test_the_runs_of_both_sides_are_one_series(runs: Callable[..., list[Path]]) -> None:
-    told: list[tuple[float, float]] = []
+    amounts: list[tuple[float, float]] = []
 
     def note(message: str, /, *, done: float = 0, of: float = 0, is_series: bool = False) -> None:
-        told.extend([(done, of)] * is_series)
+        amounts.extend([(done, of)] * is_series)
 
     load_sides((runs(3.0, 3.0), runs(3.0)), Reading(None, 1 << 30, note))
-    assert told == [(0, 3), (1, 3), (2, 3)]
+    assert amounts == [(0, 3), (1, 3), (2, 3)]
 
 
 @pytest.mark.parametrize(
@@ -191,8 +191,8 @@ def test_all_that_a_shell_finds_in_a_folder_can_be_named(runs: Callable[..., lis
     (beside / "ab-1" / "comparison.json").write_text("{}")
     result = invoke("--baseline", *sorted(beside.iterdir()), "--candidate", *runs(*SAME), "--format", "json")
     assert len(json.loads(result.stdout)["baseline"]) == 3
-    said = [line.removeprefix("Skipped: ") for line in result.stderr.splitlines() if line.startswith("Skipped: ")]
-    assert said == [
+    skipped = [line.removeprefix("Skipped: ") for line in result.stderr.splitlines() if line.startswith("Skipped: ")]
+    assert skipped == [
         *(f"{beside / name} is not a run" for name in ("ab-1", "index.html")),
         f"{beside / 'latest'} is the same run as {folders[-1]}",
         f"{beside / 'noise.jsonl'} is not a run",

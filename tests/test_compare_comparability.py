@@ -111,8 +111,8 @@ def test_runs_of_equal_machines_have_no_differences() -> None:
 
 
 def test_a_capture_that_does_not_know_its_parameters_is_comparable() -> None:
-    told = {"parameters": {"arguments": "digest 3f2a", "names": "python"}}
-    assert compared({"parameters": {}}, told).differences == ()
+    facts = {"parameters": {"arguments": "digest 3f2a", "names": "python"}}
+    assert compared({"parameters": {}}, facts).differences == ()
 
 
 def test_runs_of_one_side_must_not_differ_either() -> None:

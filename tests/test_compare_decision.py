@@ -264,15 +264,15 @@ def test_bad_settings_are_refused_in_one_line(tmp_path: Path, text: str, message
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "said"),
+    ("before", "after", "expected"),
     [
         (0.0, 0.0, "Step time 0 on both sides"),
         (0.0, 1e6, "Step time only on one side"),
         (1e6, 1.5e6, "Step time +50.0 %, on one run a side: too few runs to distinguish a change from noise."),
     ],
 )
-def test_the_sentence_says_which_side_has_what(before: float, after: float, said: str) -> None:
-    assert compare(side([before]), side([after]), settings=Settings()).sentence.startswith(said)
+def test_the_sentence_says_which_side_has_what(before: float, after: float, expected: str) -> None:
+    assert compare(side([before]), side([after]), settings=Settings()).sentence.startswith(expected)
 
 
 KERNELS = {"gemm": (4.0, 5e5), "sin": (1.0, 1e5)}

@@ -98,6 +98,6 @@ def test_a_longer_kernel_is_found_by_its_share(rounds: Runs, share: int) -> None
 
 
 def test_what_each_change_is_called(rounds: Runs) -> None:
-    said = {name: compared(rounds, "mlp", name).sentence for name in ("synchronization", "lost fusion")}
-    assert said["synchronization"].startswith("New: The CPU waits for the GPU in `step` (cudaStreamSynchronize)")
-    assert "The largest part: vectorized_elementwise_kernel (mul), +178.5 µs per step" in said["lost fusion"]
+    sentences = {name: compared(rounds, "mlp", name).sentence for name in ("synchronization", "lost fusion")}
+    assert sentences["synchronization"].startswith("New: The CPU waits for the GPU in `step` (cudaStreamSynchronize)")
+    assert "The largest part: vectorized_elementwise_kernel (mul), +178.5 µs per step" in sentences["lost fusion"]

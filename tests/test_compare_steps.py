@@ -62,9 +62,9 @@ def test_what_makes_all_steps_longer_is_found_by_the_fastest(slower: float, stat
     found = compared(before, after, Settings(green_pct=green_pct))
     assert found.decision.status == status
     if status:
-        said = f"by its fastest steps {100 * (slower - 1):+.1f} %"
-        assert said in found.decision.line
-        assert said in found.sentence
+        text = f"by its fastest steps {100 * (slower - 1):+.1f} %"
+        assert text in found.decision.line
+        assert text in found.sentence
 
 
 def test_fast_steps_say_nothing_if_most_runs_have_become_longer() -> None:

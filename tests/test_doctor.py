@@ -258,7 +258,7 @@ CPU_TORCH = fake_torch("2.11.0+cpu", None, available=False)
 
 
 @pytest.mark.parametrize(
-    ("torch", "has_gpu", "status", "said"),
+    ("torch", "has_gpu", "status", "detail"),
     [
         (CUDA_TORCH, True, "ok", "2.11.0+cu130, CUDA 13.0"),
         (BLIND_TORCH, False, "ok", "2.11.0+cu130, CPU only; this machine has no GPU"),
@@ -268,7 +268,7 @@ CPU_TORCH = fake_torch("2.11.0+cpu", None, available=False)
     ],
 )
 def test_torch_and_the_machine(
-    program: Install, module: Install, torch: str, *, has_gpu: bool, status: str, said: str
+    program: Install, module: Install, torch: str, *, has_gpu: bool, status: str, detail: str
 ) -> None:
     module("torch", torch)
     if has_gpu:
@@ -276,7 +276,7 @@ def test_torch_and_the_machine(
 
     found = check("torch")
 
-    assert (found.status, found.detail) == (status, said)
+    assert (found.status, found.detail) == (status, detail)
     assert bool(found.remedy) == (status == "broken")
 
 

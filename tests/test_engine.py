@@ -329,8 +329,13 @@ def test_what_is_said_about_requests() -> None:
     profile = named(PICTURE, NAMES)
     rows = [{"received": 0, "failed": 9}, {"received": 1, "first_token": 5, "preemptions": 2}]
     notes = " ".join(request_times(Timeline(Profile({**profile.tables, "requests": requests(*rows)}))).notes)
-    said = ("1 of 2 requests failed", "1 of 2 requests were not finished", "preempted 2 times", "no log of the client")
-    assert all(text in notes for text in said)
+    expected = (
+        "1 of 2 requests failed",
+        "1 of 2 requests were not finished",
+        "preempted 2 times",
+        "no log of the client",
+    )
+    assert all(text in notes for text in expected)
 
 
 def test_a_log_of_another_run_is_left_out() -> None:

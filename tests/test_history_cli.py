@@ -61,9 +61,9 @@ def test_runs_become_a_history(run: Any, capture_file: CaptureFile, tmp_path: Pa
 
 
 def test_a_name_is_for_one_workload(run: Any, capture_file: CaptureFile, tmp_path: Path) -> None:
-    said = run("history", "add", capture_file("mlp"), capture_file("gelu"), "--name", "x", "--history", "h", expect=2)
-    assert "--name is for one workload, but the runs have 2" in said.output
-    assert "--workload" in said.output
+    done = run("history", "add", capture_file("mlp"), capture_file("gelu"), "--name", "x", "--history", "h", expect=2)
+    assert "--name is for one workload, but the runs have 2" in done.output
+    assert "--workload" in done.output
     assert not (tmp_path / "h").exists()
 
 
@@ -104,7 +104,7 @@ def test_a_capture_is_named_by_its_file_and_a_link_is_kept(run: Any, capture_fil
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said", "status"),
+    ("arguments", "message", "status"),
     [
         (["add"], "Missing argument 'RUN...'", 2),
         (["add", "nothing"], "does not exist", 2),
@@ -116,9 +116,9 @@ def test_a_capture_is_named_by_its_file_and_a_link_is_kept(run: Any, capture_fil
         (["report", "--repository", "git@host:x"], "is not an http(s) address", 2),
     ],
 )
-def test_a_wrong_request_is_one_line(arguments: list[str], said: str, status: int, run: Any) -> None:
+def test_a_wrong_request_is_one_line(arguments: list[str], message: str, status: int, run: Any) -> None:
     done = run("history", *arguments, expect=status)
-    assert said in done.output
+    assert message in done.output
     assert "Traceback" not in done.output
 
 

@@ -252,11 +252,11 @@ def test_a_rank_alone_does_not_tell_what_it_waits_for(
     alone = sum(more + TRANSFER_NS for _, more in times)
     share = 100 * alone / (alone + sum(time + GAP_NS for time, _ in times))
     assume(abs(share - 10) > 0.5)
-    said = [(finding.rule, finding.gain_pct) for finding in found]
-    assert said == [("lone_rank", None)] * (share > 10)
-    if said:
-        told = float(re.findall(r"spends (.*) % of the window", found[0].title)[0])
-        assert told == pytest.approx(share, abs=0.5)
+    advice = [(finding.rule, finding.gain_pct) for finding in found]
+    assert advice == [("lone_rank", None)] * (share > 10)
+    if advice:
+        found_pct = float(re.findall(r"spends (.*) % of the window", found[0].title)[0])
+        assert found_pct == pytest.approx(share, abs=0.5)
     assert "lone_rank" not in {finding.rule for finding in advised(Timeline(merge_ranks(parts)))}
 
 
@@ -287,8 +287,8 @@ def test_a_collective_that_one_rank_calls_otherwise_is_a_finding() -> None:
     assert finding.evidence == ("call 8: allreduce of 4.194 MB on rank 1, allreduce of 1.049 MB on rank 0",)
 
 
-@pytest.mark.parametrize(("dropped", "still_works", "is_said"), [(6, True, True), (2, True, False), (6, False, False)])
-def test_a_rank_that_stops_to_call_is_named(dropped: int, *, still_works: bool, is_said: bool) -> None:
+@pytest.mark.parametrize(("dropped", "still_works", "is_named"), [(6, True, True), (2, True, False), (6, False, False)])
+def test_a_rank_that_stops_to_call_is_named(dropped: int, *, still_works: bool, is_named: bool) -> None:
     first, second, third = world(EVEN)
     calls = second.profile.table("collectives")
     tables = {**second.profile.tables, "collectives": calls.iloc[: len(calls) - dropped]}
@@ -298,8 +298,8 @@ def test_a_rank_that_stops_to_call_is_named(dropped: int, *, still_works: bool, 
         tables |= {name: tables[name][tables[name]["start_ns"] < end] for name in ("api_calls", "ranges", "kernels")}
     odd = replace(second, profile=replace(second.profile, tables=tables))
     found = [one for one in report([first, odd, third]).findings if one.rule == "stopped_calling"]
-    assert bool(found) == is_said
-    if is_said:
+    assert bool(found) == is_named
+    if is_named:
         assert found[0].title == "1 rank stops calling collectives"
         assert found[0].evidence == ("allreduce of 1.049 MB on rank 1 is its last: 6 fewer than others call",)
 
@@ -331,10 +331,10 @@ def test_a_rank_for_which_the_others_wait_for_long_hangs_them() -> None:
 def test_ranks_that_are_slow_together_are_named_together(slow: dict[int, int], named: str) -> None:
     draw = random.Random(5).uniform
     work = [[int(1_000_000 * slow.get(rank, 1) * draw(0.98, 1.02)) for _ in range(STEPS)] for rank in range(8)]
-    (said,) = (one for one in report(world(work)).findings if one.rule == "straggler")
-    assert said.title.startswith(named)
+    (finding,) = (one for one in report(world(work)).findings if one.rule == "straggler")
+    assert finding.title.startswith(named)
     mean, most = np.mean(work), np.mean(np.max(work, axis=0))
-    assert said.gain_pct == pytest.approx(100 * (most - mean) / (most + TRANSFER_NS + GAP_NS), abs=1)
+    assert finding.gain_pct == pytest.approx(100 * (most - mean) / (most + TRANSFER_NS + GAP_NS), abs=1)
 
 
 @pytest.mark.parametrize("lacking", [1, 6])
@@ -364,23 +364,23 @@ def test_captures_that_tell_no_communicators_are_no_missing_ranks() -> None:
 def test_ranks_that_were_recorded_from_different_calls_on_call_the_same() -> None:
     *parts, last = world(EVEN)
     names = ["allreduce" if place % 3 else "broadcast" for place in range(STEPS)]
-    told = [
+    profiles = [
         replace(part.profile, tables={**part.profile.tables, "collectives": calls.assign(name=pd.Categorical(names))})
         for part in [*parts, last]
         for calls in [part.profile.table("collectives")]
     ]
-    late = told[-1].table("collectives").iloc[4:].reset_index(drop=True)
-    told[-1] = replace(told[-1], tables={**told[-1].tables, "collectives": late})
-    named = [RankCapture(f"rank{rank}", profile) for rank, profile in enumerate(told)]
+    late = profiles[-1].table("collectives").iloc[4:].reset_index(drop=True)
+    profiles[-1] = replace(profiles[-1], tables={**profiles[-1].tables, "collectives": late})
+    named = [RankCapture(f"rank{rank}", profile) for rank, profile in enumerate(profiles)]
     assert "different_collectives" not in {finding.rule for finding in report(named).findings}
 
 
 def test_a_rank_that_comes_late_once_is_named() -> None:
     work = [[1_000_000] * STEPS for _ in range(4)]
     work[2][3] = 5_000_000_000
-    (said,) = (finding for finding in report(world(work)).findings if finding.rule == "late_rank")
-    assert said.title == "Rank 2 arrived late once, and all others waited: 4.999 s"
-    assert said.gain_pct is None
+    (finding,) = (finding for finding in report(world(work)).findings if finding.rule == "late_rank")
+    assert finding.title == "Rank 2 arrived late once, and all others waited: 4.999 s"
+    assert finding.gain_pct is None
     work[2][3] = 500_000_000
     assert "late_rank" not in {finding.rule for finding in report(world(work)).findings}
 
@@ -422,8 +422,8 @@ def test_the_last_number_of_a_name_that_says_rank_counts(name: str) -> None:
 def test_ranks_of_communicators_that_are_not_of_all_are_not_those_of_the_job() -> None:
     parts = world([[1_000_000] * STEPS] * 4, tells_ranks=False)
     for place, part in enumerate(parts):
-        told = pd.DataFrame({"process": [1], "rank": [place % 2], "world_size": [2], "source": "NCCL"})
-        tables = {**part.profile.tables, "ranks": conform("ranks", told)}
+        ranks = pd.DataFrame({"process": [1], "rank": [place % 2], "world_size": [2], "source": "NCCL"})
+        tables = {**part.profile.tables, "ranks": conform("ranks", ranks)}
         parts[place] = replace(part, profile=replace(part.profile, tables=tables))
     job = merge_ranks(parts)
     assert job.table("ranks")["rank"].tolist() == [0, 1, 2, 3]
@@ -434,8 +434,8 @@ def of_nccl(parts: list[RankCapture], groups: list[str], size: int) -> list[Rank
     """Return captures in which only NCCL tells ranks: each in the communicator given for it."""
     found, counts = list[RankCapture](), dict.fromkeys(groups, 0)
     for part, group in zip(parts, groups, strict=True):
-        told = {"process": [1], "rank": [counts[group]], "world_size": [size], "source": "NCCL", "group": group}
-        tables = {**part.profile.tables, "ranks": conform("ranks", pd.DataFrame(told))}
+        ranks = {"process": [1], "rank": [counts[group]], "world_size": [size], "source": "NCCL", "group": group}
+        tables = {**part.profile.tables, "ranks": conform("ranks", pd.DataFrame(ranks))}
         if "collectives" in tables:
             tables["collectives"] = tables["collectives"].assign(group=pd.Categorical([group] * STEPS))
         found.append(RankCapture(f"x.{len(found)}", replace(part.profile, tables=tables)))
@@ -491,9 +491,9 @@ def test_members_of_a_communicator_that_have_no_capture_are_missed() -> None:
 
 def test_what_may_wait_for_a_missing_rank_is_neither_work_nor_healthy() -> None:
     parts = [replace(part, profile=sized(part, 4)) for part in world([[200_000] * STEPS, [300_000] * STEPS])]
-    (said,) = (finding for finding in advised(Timeline(merge_ranks(parts))) if finding.rule == "lone_rank")
-    assert said.gain_pct is None
-    assert "in communication with missing ranks: only captures of all ranks show" in said.title
+    (finding,) = (finding for finding in advised(Timeline(merge_ranks(parts))) if finding.rule == "lone_rank")
+    assert finding.gain_pct is None
+    assert "in communication with missing ranks: only captures of all ranks show" in finding.title
     found = table(parts, "ranks").set_index("rank")
     # not the transfer, which may be a wait, and only the gap besides
     assert found.loc[[0, 1], "work_ns"].tolist() == pytest.approx([200_000, 300_000], abs=2 * GAP_NS)
@@ -532,15 +532,15 @@ def until(part: RankCapture, end_ns: int) -> RankCapture:
     return replace(part, profile=replace(part.profile, tables=tables))
 
 
-@pytest.mark.parametrize(("clock", "kept", "is_said"), [(0, 120, True), (HOUR_NS, 120, True), (0, 198, False)])
-def test_a_rank_that_died_is_named(clock: int, kept: int, *, is_said: bool) -> None:
+@pytest.mark.parametrize(("clock", "kept", "is_named"), [(0, 120, True), (HOUR_NS, 120, True), (0, 198, False)])
+def test_a_rank_that_died_is_named(clock: int, kept: int, *, is_named: bool) -> None:
     parts = world([[1_000_000] * 200] * 4, clocks=[0, 0, clock, 0])
     kernels = parts[2].profile.tables["kernels"]["start_ns"]
     died = int(kernels.sort_values().iloc[2 * kept])
     parts[2] = until(parts[2], died)
     found = {finding.rule: finding for finding in merge_ranks(parts).findings}
-    assert ("ended_early" in found) == is_said
-    if is_said:
+    assert ("ended_early" in found) == is_named
+    if is_named:
         assert found["ended_early"].title == "1 capture ends before the others"
         assert found["ended_early"].detail.startswith("Rank 2: up to 8")
 
@@ -590,11 +590,11 @@ def test_different_profilers_are_said() -> None:
 
 def test_a_finding_of_some_ranks_says_of_which() -> None:
     first, second, third = world(EVEN)
-    said = Finding("lost", "warning", "Events were lost", "Some of them.")
-    told = [replace(part, profile=replace(part.profile, findings=(said,))) for part in (first, third)]
-    assert [one.detail for one in merge_ranks([told[0], second, told[1]]).findings] == ["Rank 0, Rank 2: Some of them."]
-    all_told = [replace(part, profile=replace(part.profile, findings=(said,))) for part in (first, second, third)]
-    assert merge_ranks(all_told).findings == (said,)
+    lost = Finding("lost", "warning", "Events were lost", "Some of them.")
+    some = [replace(part, profile=replace(part.profile, findings=(lost,))) for part in (first, third)]
+    assert [one.detail for one in merge_ranks([some[0], second, some[1]]).findings] == ["Rank 0, Rank 2: Some of them."]
+    every = [replace(part, profile=replace(part.profile, findings=(lost,))) for part in (first, second, third)]
+    assert merge_ranks(every).findings == (lost,)
 
 
 def test_findings_that_differ_in_their_numbers_are_one() -> None:
@@ -625,7 +625,7 @@ def test_captures_of_different_profilers_can_be_joined(recorded: Recorded) -> No
 
 def test_every_table_of_a_job_has_its_numbers_of_gpus() -> None:
     # each rank calls its GPU 0, has a context on GPU 1, and waits there for nothing
-    told: dict[str, dict[str, Any]] = {
+    rows_by_table: dict[str, dict[str, Any]] = {
         "devices": {"device": [0, 1], "name": "H100", "compute_capability": "9.0"},
         "gpu_metrics": {"start_ns": 5, "device": [0, 1], "metric": "SMs Active [Throughput %]", "value": 50.0},
         "memory_usage": {"start_ns": 5, "device": [-1, 0, 1], "kind": "Device", "bytes": 8, "is_allocation": True},
@@ -634,12 +634,12 @@ def test_every_table_of_a_job_has_its_numbers_of_gpus() -> None:
         "syncs": {"start_ns": 5, "end_ns": 6, "device": [0, 1], "context": 1, "stream": 7, "kind": 1},
         "range_counters": {"device": [0, 1], "range": 0, "name": "work", "metric": "dram.bytes", "value": 1.0},
     }
-    tables = {name: conform(name, pd.DataFrame(rows).assign(process=1)) for name, rows in told.items()}
+    tables = {name: conform(name, pd.DataFrame(rows).assign(process=1)) for name, rows in rows_by_table.items()}
     parts = [
         replace(part, profile=replace(part.profile, tables={**part.profile.tables, **tables})) for part in world(EVEN)
     ]
     job = merge_ranks(parts)
-    found = {name: sorted(job.table(name)["device"].tolist()) for name in told}
+    found = {name: sorted(job.table(name)["device"].tolist()) for name in rows_by_table}
     assert found == {
         "devices": [0, 1, 2],
         "gpu_metrics": [0, 1, 2],

@@ -29,16 +29,16 @@ def in_turns(part: RankCapture, seed: int) -> RankCapture:
     kernels = part.profile.table("kernels")
     moved = np.random.default_rng(seed).integers(-2 * MS, 2 * MS, len(kernels))
     times = {name: kernels[name] + moved for name in ("start_ns", "end_ns")}
-    return told(part, kernels=kernels.assign(**times))
+    return with_tables(part, kernels=kernels.assign(**times))
 
 
-def told(part: RankCapture, **tables: pd.DataFrame) -> RankCapture:
+def with_tables(part: RankCapture, **tables: pd.DataFrame) -> RankCapture:
     return replace(part, profile=replace(part.profile, tables={**part.profile.tables, **tables}))
 
 
 def made_here(part: RankCapture) -> RankCapture:
     """Return a rank whose capture has the call that made its communicator."""
-    return told(part, collectives=part.profile.table("collectives").assign(is_whole=True))
+    return with_tables(part, collectives=part.profile.table("collectives").assign(is_whole=True))
 
 
 def shift_of(parts: Sequence[RankCapture]) -> int:
@@ -63,8 +63,8 @@ def test_in_a_communicator_made_in_the_captures_the_first_call_is_the_first_on_a
 def test_if_nothing_fits_ranks_are_where_the_clocks_of_their_machines_say(clock: int, error: int, seed: int) -> None:
     ranks = [in_turns(part, seed) for part in world([[5 * MS] * STEPS] * 2, clocks=[0, clock])]
     first, other = (
-        replace(part, profile=replace(part.profile, epoch_ns=10**18 + said))
-        for part, said in zip(ranks, (0, error - clock), strict=True)
+        replace(part, profile=replace(part.profile, epoch_ns=10**18 + offset))
+        for part, offset in zip(ranks, (0, error - clock), strict=True)
     )
     assert abs(shift_of([first, in_turns(other, seed + 1)]) + clock) < 3 * MS
 
@@ -74,8 +74,8 @@ def test_if_nothing_fits_ranks_are_where_the_clocks_of_their_machines_say(clock:
 def test_a_clock_that_is_wrong_does_not_matter_if_collectives_tell(clock: int, wrong: int) -> None:
     work = [[(3 + step * step % 7) * MS for step in range(STEPS)]] * 2
     first, other = (
-        replace(part, profile=replace(part.profile, epoch_ns=10**18 + said))
-        for part, said in zip(world(work, clocks=[0, clock]), (0, wrong), strict=True)
+        replace(part, profile=replace(part.profile, epoch_ns=10**18 + offset))
+        for part, offset in zip(world(work, clocks=[0, clock]), (0, wrong), strict=True)
     )
     assert abs(shift_of([first, other]) + clock) < MS // 10
 

@@ -20,7 +20,9 @@ STEPS = 5
 EVEN = [(300_000, 600_000)] * 3
 
 
-def told(programs: Sequence[Sequence[Program]], *, is_eager: bool = False, tells_calls: bool = True) -> pd.DataFrame:
+def messages_of(
+    programs: Sequence[Sequence[Program]], *, is_eager: bool = False, tells_calls: bool = True
+) -> pd.DataFrame:
     parts = played(programs, is_eager=is_eager, tells_calls=tells_calls)
     return messages(communication(Timeline(merge_ranks(parts))))
 
@@ -38,7 +40,7 @@ def sent(programs: Sequence[Sequence[Program]]) -> dict[tuple[int, int], int]:
 @pytest.mark.parametrize("is_eager", [False, True])
 def test_each_message_is_found_with_its_sender_and_receiver(schedule: object, *, is_eager: bool) -> None:
     programs = [[program] * STEPS for program in schedule(EVEN, 4)]  # type: ignore[operator]
-    found = told(programs, is_eager=is_eager)
+    found = messages_of(programs, is_eager=is_eager)
     assert found.groupby(["sender", "receiver"]).size().to_dict() == sent(programs)
     assert found["bytes"].unique().tolist() == [BYTES]
     assert found["is_directed"].all()
@@ -69,7 +71,7 @@ def test_who_waited_for_whom_is_what_was_drawn(drawn: list[tuple[tuple[int, int]
     assert (numbers[pairs["sent"]] == numbers[pairs["got"]]).all()
     assert np.unique(numbers).size == len(drawn)
     # kernels alone tell pairs, though not who gave
-    alone = told(programs, tells_calls=False)
+    alone = messages_of(programs, tells_calls=False)
     assert not alone["is_directed"].any()
     assert (end[alone["sent"]] == end[alone["got"]]).all()
     if found["end_ns"].nunique() == len(drawn):

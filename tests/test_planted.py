@@ -71,7 +71,7 @@ def planted(verdicts: Verdicts) -> list[Verdict]:
 @pytest.mark.nightly
 def test_each_program_is_captured_and_timed(verdicts: Verdicts) -> None:
     recorded = CASES.keys() - UNRECORDED
-    assert {verdict.case.name for verdict in verdicts if verdict.said} == recorded
+    assert {verdict.case.name for verdict in verdicts if verdict.diagnosis} == recorded
     found = times(DATA)
     assert found.keys() == recorded
     assert {name: tuple(forms) for name, forms in found.items()} == {name: CASES[name].timed_forms for name in found}
@@ -81,9 +81,9 @@ def test_captures_are_small_and_do_not_tell_of_the_machine() -> None:
     files, jobs = ([path for path in folder.rglob("*") if path.is_file()] for folder in (DATA, JOBS_DATA))
     assert max(sum(path.stat().st_size for path in stored) for stored in (files, jobs)) < 16e6
     files += jobs
-    told = (b"PYTHONPATH=", b"/home/", b"/root/", b"/work/")
+    private = (b"PYTHONPATH=", b"/home/", b"/root/", b"/work/")
     packed = [path for path in files if path.suffix == ".xz"]
-    assert [path.name for path in packed if any(word in lzma.decompress(path.read_bytes()) for word in told)] == []
+    assert [path.name for path in packed if any(word in lzma.decompress(path.read_bytes()) for word in private)] == []
 
 
 def test_what_is_kept_next_to_a_capture_is_what_was_compiled() -> None:
@@ -120,7 +120,9 @@ def test_healthy_programs_are_promised_nothing(verdicts: Verdicts, of_others: Ve
 
 
 def test_the_replay_gives_the_step_back(verdicts: Verdicts, of_others: Verdicts) -> None:
-    unexplained = sorted(abs(verdict.said.unexplained_pct) for verdict in (*verdicts, *of_others) if verdict.said)
+    unexplained = sorted(
+        abs(verdict.diagnosis.unexplained_pct) for verdict in (*verdicts, *of_others) if verdict.diagnosis
+    )
     assert unexplained[-1] <= 3
     assert unexplained[int(0.9 * len(unexplained))] <= 1
 
@@ -172,13 +174,13 @@ def judged_jobs(*names: str) -> list[Verdict]:
 
 
 def check_jobs(found: list[Verdict]) -> None:
-    told = table(found)
-    assert [verdict.case.name for verdict in found if not verdict.said] == [], told
-    assert [verdict.case.name for verdict in planted(tuple(found)) if not verdict.is_named] == [], told
-    assert [verdict.case.name for verdict in planted(tuple(found)) if not (verdict.step_factor or 9) <= 1.5] == [], told
-    assert [verdict.case.name for verdict in found if verdict.false] == [], told
+    text = table(found)
+    assert [verdict.case.name for verdict in found if not verdict.diagnosis] == [], text
+    assert [verdict.case.name for verdict in planted(tuple(found)) if not verdict.is_named] == [], text
+    assert [verdict.case.name for verdict in planted(tuple(found)) if not (verdict.step_factor or 9) <= 1.5] == [], text
+    assert [verdict.case.name for verdict in found if verdict.false] == [], text
     far = {verdict.case.name for verdict in planted(tuple(found)) if (verdict.factor or 9) > 1.5}
-    assert far == FAR_JOBS.keys() & {verdict.case.name for verdict in found}, told
+    assert far == FAR_JOBS.keys() & {verdict.case.name for verdict in found}, text
 
 
 def test_causes_in_jobs_of_four_ranks_are_named() -> None:
@@ -202,8 +204,8 @@ def test_the_first_ten_steps_of_distributed_data_parallel_are_no_steady_part(
 def test_the_gain_of_a_rank_that_comes_late_is_what_it_is_late(of_ranks: Verdicts) -> None:
     (late,) = (verdict for verdict in of_ranks if verdict.case.name == "late_joiner")
     assert late.first
-    assert late.said
-    gain_ms = (late.first.gain_pct or 0) / 100 * late.said.unprofiled_ms
+    assert late.diagnosis
+    gain_ms = (late.first.gain_pct or 0) / 100 * late.diagnosis.unprofiled_ms
     assert 2_600 < gain_ms < 3_000
 
 

@@ -116,10 +116,10 @@ def test_the_log_of_an_earlier_run_has_no_figures_of_this_one(
 def test_what_report_cannot_take_is_an_error(run: Run, capture_file: Callable[[str], Path], tmp_path: Path) -> None:
     (tmp_path / "r.json").write_text('{"mean_ttft_ms": "3"}')
     capture = capture_file("gelu")
-    said = run("report", capture, "--attach", "r.json", expect=3).output
-    assert "Error: cannot attach r.json: its mean_ttft_ms is not a number of at least 0" in said
-    said = run("report", capture, "--attach", "absent.json", expect=3).output
-    assert "Error: cannot attach absent.json: No such file or directory" in said
+    output = run("report", capture, "--attach", "r.json", expect=3).output
+    assert "Error: cannot attach r.json: its mean_ttft_ms is not a number of at least 0" in output
+    output = run("report", capture, "--attach", "absent.json", expect=3).output
+    assert "Error: cannot attach absent.json: No such file or directory" in output
     other = capture_file("graph")
     assert "--attach takes one capture" in run("report", capture, other, "--attach", "r.json", expect=2).output
     run("report", capture, "-o", "made.json")

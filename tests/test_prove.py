@@ -1605,19 +1605,19 @@ def test_the_command_takes_the_latest_report_and_says_what_is_wrong(tmp_path: Pa
     assert "is not one of: tf32," in run("prove", "--switch", "nothing", "train.py", expect=2).stderr
     assert "Name a workload or script" in run("prove", expect=2).stderr
     (tmp_path / "tf32.py").write_text("MODULE = 'json'\ndef change(module): pass\ndef holds(): pass\n")
-    said = run("prove", "--switch", str(tmp_path / "tf32.py"), "train.py", expect=2).stderr
-    assert "two switches have the name tf32" in said
+    stderr = run("prove", "--switch", str(tmp_path / "tf32.py"), "train.py", expect=2).stderr
+    assert "two switches have the name tf32" in stderr
     (tmp_path / "other.json").write_text(EMPTY)
     (tmp_path / "run.py").write_text("")
-    said = run("prove", "--report", str(tmp_path / "other.json"), str(tmp_path / "run.py"), expect=2).stderr
-    assert "the report is of train, and the program is run" in said
+    stderr = run("prove", "--report", str(tmp_path / "other.json"), str(tmp_path / "run.py"), expect=2).stderr
+    assert "the report is of train, and the program is run" in stderr
     # switches that are named get the promises of the latest report, too
     latest = tmp_path / "reports" / "run" / "latest"
     latest.mkdir(parents=True)
     (latest / "report.json").write_text(EMPTY)
     options = ("--switch", "tf32", "--reports", str(tmp_path / "reports"))
-    said = run("prove", *options, str(tmp_path / "run.py"), expect=2).stderr
-    assert "the report is of train, and the program is run" in said
+    stderr = run("prove", *options, str(tmp_path / "run.py"), expect=2).stderr
+    assert "the report is of train, and the program is run" in stderr
 
 
 def test_promises_of_all_programs_are_compared_with_what_was_measured(tmp_path: Path, run: Any) -> None:

@@ -203,12 +203,12 @@ WITHOUT_PRIVATE = {
 def test_nothing_private_is_taken(path: Path) -> None:
     profile = read_kineto(path)
 
-    told = repr((profile.environment, profile.missing, profile.findings))
+    text = repr((profile.environment, profile.missing, profile.findings))
 
     # the others were made without anything private
     assert "private" in gzip.decompress(path.read_bytes()).decode() or path.name in WITHOUT_PRIVATE | SANITIZED
-    assert "private" not in told
-    assert "/tmp" not in told
+    assert "private" not in text
+    assert "/tmp" not in text
 
 
 def test_operators_of_the_backward_pass_name_the_thread_of_the_forward_pass(recorded: Recorded) -> None:
@@ -372,7 +372,7 @@ def test_short_names_are_those_of_nsys(tmp_path: Path, recorded: Recorded, captu
 
 
 @pytest.mark.parametrize(
-    ("used", "said"),
+    ("used", "gpus"),
     [
         ((), "A, 2 × H"),
         ((0,), "A, 0 of 2 × H used"),
@@ -381,14 +381,14 @@ def test_short_names_are_those_of_nsys(tmp_path: Path, recorded: Recorded, captu
     ],
 )
 def test_gpus_are_counted_by_name_and_those_used_told_from_those_present(
-    tmp_path: Path, used: tuple[int, ...], said: str
+    tmp_path: Path, used: tuple[int, ...], gpus: str
 ) -> None:
     rows = [{"id": n, "name": "H" if n else "A", "computeMajor": 9, "computeMinor": 0} for n in range(3)]
     events = [kernel(args={**ON_GPU, "device": n}) for n in used]
 
     profile = read_kineto(write(tmp_path, call(), *events, deviceProperties=rows))
 
-    assert profile.environment.gpu == said
+    assert profile.environment.gpu == gpus
     words = {n: "yes" if n in used else "no" if used else None for n in range(3)}
     assert dict(devices(Timeline(profile)).frame[["device", "used"]].itertuples(index=False)) == words
 
@@ -448,20 +448,20 @@ def test_communication_that_is_not_in_the_trace_is_said(recorded: Recorded) -> N
 
 @pytest.mark.parametrize("backend", ["gloo", "mpi"])
 def test_collectives_of_the_cpu_need_no_kernel(tmp_path: Path, backend: str) -> None:
-    told = {"Collective name": "allreduce", "In msg nelems": 10, "dtype": "Float", "Group size": 8}
-    said = call(cat="cpu_op", name="record_param_comms", args=told)
+    fields = {"Collective name": "allreduce", "In msg nelems": 10, "dtype": "Float", "Group size": 8}
+    collective = call(cat="cpu_op", name="record_param_comms", args=fields)
     info = {"backend": backend, "rank": 0, "world_size": 8}
-    assert read_kineto(write(tmp_path, call(), kernel(), said, distributedInfo=info)).findings == ()
+    assert read_kineto(write(tmp_path, call(), kernel(), collective, distributedInfo=info)).findings == ()
 
 
 def test_collectives_of_a_group_of_the_cpu_need_no_kernel_beside_one_of_gpus(tmp_path: Path) -> None:
-    told = {"Collective name": "broadcast", "Process Group Name": "7", "Group size": 8}
-    said = call(cat="cpu_op", name="record_param_comms", args=told)
+    fields = {"Collective name": "broadcast", "Process Group Name": "7", "Group size": 8}
+    collective = call(cat="cpu_op", name="record_param_comms", args=fields)
     groups = [{"pg_name": "0", "backend_config": "cuda:nccl"}, {"pg_name": "7", "backend_config": "cpu:gloo"}]
     info = {"backend": "nccl", "rank": 0, "world_size": 8, "pg_config": groups}
-    assert read_kineto(write(tmp_path, call(), kernel(), said, distributedInfo=info)).findings == ()
+    assert read_kineto(write(tmp_path, call(), kernel(), collective, distributedInfo=info)).findings == ()
     info["pg_config"] = groups[:1]
-    (finding,) = read_kineto(write(tmp_path, call(), kernel(), said, distributedInfo=info)).findings
+    (finding,) = read_kineto(write(tmp_path, call(), kernel(), collective, distributedInfo=info)).findings
     assert finding.rule == "no_communication"
 
 

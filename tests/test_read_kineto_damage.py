@@ -104,8 +104,8 @@ def test_one_odd_value_of_a_field_that_can_be_missing_is_unknown_and_said(
         0 if column in ("grid_x", "block_z", "context") else None,
         expected[column],
     ]
-    said = [finding for finding in profile.findings if finding.rule == "unreadable_fields"]
-    assert [f"'{field}' (1 x)" in finding.detail for finding in said] == [True]
+    findings = [finding for finding in profile.findings if finding.rule == "unreadable_fields"]
+    assert [f"'{field}' (1 x)" in finding.detail for finding in findings] == [True]
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_wrong_device_properties_lose_no_event_and_are_said(tmp_path: Path, prop
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (b"", "is empty"),
         (b" \n", "is empty"),
@@ -182,11 +182,11 @@ def test_wrong_device_properties_lose_no_event_and_are_said(tmp_path: Path, prop
         (b"\x1f\x8b\x08\x00 not deflate at all", "gzip"),
     ],
 )
-def test_what_is_no_trace_is_refused(tmp_path: Path, content: bytes, said: str) -> None:
+def test_what_is_no_trace_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
     path = tmp_path / "trace.json.gz"
     path.write_bytes(content)
 
-    assert said in refusal(path).message
+    assert message in refusal(path).message
 
 
 def test_file_that_is_not_there_is_refused(tmp_path: Path) -> None:

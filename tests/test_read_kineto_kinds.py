@@ -61,20 +61,20 @@ def row(report: Report, result: str) -> Mapping[str, Any]:
 # -- ROCm -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("said", [{"size": "2560"}, {"bytes": "2560"}, {"size": 2560}])
-def test_the_size_of_a_rocm_copy_is_in_the_call_that_launched_it(tmp_path: Path, said: Mapping[str, object]) -> None:
-    profile = read_kineto(write(tmp_path, rocm_copy(), hip_copy(**said)))
+@pytest.mark.parametrize("size", [{"size": "2560"}, {"bytes": "2560"}, {"size": 2560}])
+def test_the_size_of_a_rocm_copy_is_in_the_call_that_launched_it(tmp_path: Path, size: Mapping[str, object]) -> None:
+    profile = read_kineto(write(tmp_path, rocm_copy(), hip_copy(**size)))
 
     assert list(profile.tables["memory_ops"]["bytes"]) == [2560]
     assert row(made(profile), "memory_operations")["total_bytes"] == 2560
     assert profile.findings == ()
 
 
-@pytest.mark.parametrize("said", [{}, {"size": "0x9"}, {"size": "2560", "correlation": [5]}, {"size": "9" * 30}])
+@pytest.mark.parametrize("size", [{}, {"size": "0x9"}, {"size": "2560", "correlation": [5]}, {"size": "9" * 30}])
 def test_a_copy_whose_size_nobody_says_is_of_unknown_size_and_not_of_zero(
-    tmp_path: Path, said: Mapping[str, object]
+    tmp_path: Path, size: Mapping[str, object]
 ) -> None:
-    profile = read_kineto(write(tmp_path, rocm_copy(), hip_copy(**said)))
+    profile = read_kineto(write(tmp_path, rocm_copy(), hip_copy(**size)))
     report = made(profile)
 
     assert profile.tables["memory_ops"]["bytes"].isna().all()
@@ -274,9 +274,9 @@ def test_sends_and_receives_tell_both_ranks(tmp_path: Path) -> None:
     ]
     path = write(tmp_path, *events)
     known, of_job = {"rank": 4, "world_size": 8}, {"rank": 2, "world_size": 3}
-    for told, places in ((known, [1, 1, -1]), (of_job, [2, 2, 2]), ({}, [-1] * 3)):
+    for info, places in ((known, [1, 1, -1]), (of_job, [2, 2, 2]), ({}, [-1] * 3)):
         document = json.loads(path.read_text())
-        path.write_text(json.dumps({**document, "distributedInfo": told}))
+        path.write_text(json.dumps({**document, "distributedInfo": info}))
         found = read_kineto(path).table("collectives")
         assert found["peer"].tolist() == [2, 0, 0]
         assert found["rank"].fillna(-1).tolist() == places
@@ -391,8 +391,8 @@ def test_memory_of_the_cpu_is_told_from_that_of_a_gpu(tmp_path: Path) -> None:
     assert "4.096 kB of device 0" in note
 
 
-@pytest.mark.parametrize(("freed", "is_said"), [(60, True), (64, False)])
-def test_what_each_step_leaves_allocated_is_said(tmp_path: Path, freed: int, *, is_said: bool) -> None:
+@pytest.mark.parametrize(("freed", "is_leaking"), [(60, True), (64, False)])
+def test_what_each_step_leaves_allocated_is_said(tmp_path: Path, freed: int, *, is_leaking: bool) -> None:
     events: list[Event] = []
     level = 1000
     for number in range(8):
@@ -405,10 +405,10 @@ def test_what_each_step_leaves_allocated_is_said(tmp_path: Path, freed: int, *, 
             events.append(memory(start + time, change, level))
     notes = made(read_kineto(write(tmp_path, *events))).result("memory_usage").notes
 
-    said = [note for note in notes if "Each repetition" in note]
+    leaks = [note for note in notes if "Each repetition" in note]
     assert [
-        note.startswith("Each repetition of 'ProfilerStep' leaves 4 B more allocated on device 0") for note in said
-    ] == ([True] if is_said else [])
+        note.startswith("Each repetition of 'ProfilerStep' leaves 4 B more allocated on device 0") for note in leaks
+    ] == ([True] if is_leaking else [])
 
 
 def test_memory_events_without_a_size_are_left_out_and_said(tmp_path: Path) -> None:
@@ -426,9 +426,9 @@ def test_a_trace_without_memory_events_says_how_to_record_them(tmp_path: Path) -
 
 
 def test_a_step_that_had_not_begun_when_the_recording_ended_is_none(tmp_path: Path) -> None:
-    def step(number: int, **told: object) -> Event:
+    def step(number: int, **fields: object) -> Event:
         name = f"ProfilerStep#{number}"
-        return call(cat="user_annotation", name=name, ts=100 * number + 10, dur=90, args=told)
+        return call(cat="user_annotation", name=name, ts=100 * number + 10, dur=90, args=fields)
 
     ranges = read_kineto(write(tmp_path, step(0), step(1), step(2, finished=False))).table("ranges")
     assert ranges["name"].tolist() == ["ProfilerStep"] * 2

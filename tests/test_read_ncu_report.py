@@ -347,7 +347,7 @@ CASES = [
 ]
 
 
-def said(launch: dict[str, Any], folder: Path) -> Profile:
+def read_dumped(launch: dict[str, Any], folder: Path) -> Profile:
     """Read a report of which the module says this."""
     path = folder / "odd.ncu-rep"
     path.write_bytes(ncu.report(ncu.block(SESSION), RESULT))
@@ -360,7 +360,7 @@ def said(launch: dict[str, Any], folder: Path) -> Profile:
 @given(st.sampled_from(CASES))
 def test_whatever_the_module_says_is_read_or_refused(folder: Path, case: tuple[tuple[Any, ...], Any]) -> None:
     try:
-        devices = said(put(DUMPED, *case), folder).table("devices")
+        devices = read_dumped(put(DUMPED, *case), folder).table("devices")
     except CaptureError as error:
         assert error.message.startswith("odd.ncu-rep is damaged: ")
         assert case[0][0] in ("name", "function", "names", "counters", "code", "metrics")
@@ -373,10 +373,10 @@ def test_whatever_the_module_says_is_read_or_refused(folder: Path, case: tuple[t
     [(("name",), None), (("names",), 0), (("code", 0, 0), 1 << 63), (("counters", SAMPLES, 0, 1), 1 << 63)],
 )
 def test_what_cannot_be_is_damage(tmp_path: Path, place: tuple[Any, ...], other: Any) -> None:
-    (device,) = said(DUMPED, tmp_path).table("devices").to_dict("records")
+    (device,) = read_dumped(DUMPED, tmp_path).table("devices").to_dict("records")
     assert (device["name"], device["compute_capability"], device["multiprocessors"]) == ("H100", "9.0", 132)
     with pytest.raises(CaptureError, match=r"odd\.ncu-rep is damaged"):
-        said(put(DUMPED, place, other), tmp_path)
+        read_dumped(put(DUMPED, place, other), tmp_path)
 
 
 def test_a_launch_that_the_module_cannot_read_is_damage(capture_file: Callable[[str], Path]) -> None:

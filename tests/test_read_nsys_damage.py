@@ -455,9 +455,9 @@ def test_kernels_with_one_id_are_a_graph_in_exports_that_do_not_tell(damage: Dam
 
 
 def test_kernels_of_a_graph_and_of_two_devices_may_share_an_id(damage: Damage) -> None:
-    told = f"ALTER TABLE {KERNEL} ADD COLUMN graphNodeId INTEGER"
-    assert read(damage(_ONE_ID, told, f"UPDATE {KERNEL} SET graphNodeId = rowid WHERE rowid <= 2")).findings == ()
-    assert read(damage(_ONE_ID, told, f"UPDATE {KERNEL} SET deviceId = 1 WHERE rowid = 2")).findings == ()
+    nodes = f"ALTER TABLE {KERNEL} ADD COLUMN graphNodeId INTEGER"
+    assert read(damage(_ONE_ID, nodes, f"UPDATE {KERNEL} SET graphNodeId = rowid WHERE rowid <= 2")).findings == ()
+    assert read(damage(_ONE_ID, nodes, f"UPDATE {KERNEL} SET deviceId = 1 WHERE rowid = 2")).findings == ()
 
 
 @pytest.mark.parametrize("factor", [1, 1000])

@@ -96,9 +96,11 @@ def test_a_send_and_its_receive_are_one_message(changed: Changed) -> None:
     statements = []
     # the real kernels of an all-reduce, as if one rank had sent to the other
     for name, which, peer in (("ncclSend", "MIN", 1), ("ncclRecv", "MAX", 0)):
-        said = json.dumps({"NCCL communicator ID": 7, "Message size [bytes]": BYTES, "Peer rank": peer})
+        payload = json.dumps({"NCCL communicator ID": 7, "Message size [bytes]": BYTES, "Peer rank": peer})
         where = f"jsonText LIKE '%communicator%' AND globalTid = {threads.format(which)}"
-        statements.append((f"UPDATE NVTX_EVENTS SET textId = NULL, text = ?, jsonText = ? WHERE {where}", (name, said)))
+        statements.append(
+            (f"UPDATE NVTX_EVENTS SET textId = NULL, text = ?, jsonText = ? WHERE {where}", (name, payload))
+        )
     profile = changed(*statements)
     calls = profile.table("collectives")
     assert calls.groupby("name", observed=True)["peer"].unique().map(list).to_dict() == {"send": [1], "recv": [0]}

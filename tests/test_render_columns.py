@@ -78,12 +78,12 @@ def test_each_column_says_its_numbers_and_where_it_is() -> None:
     assert found.of(Part)[0].x < 10 < found.of(Part)[1].x < 60
 
 
-@pytest.mark.parametrize(("devices", "said"), [(4, 4), (5, 3)])
-def test_columns_of_many_devices_say_only_what_takes_the_most(devices: int, said: int) -> None:
+@pytest.mark.parametrize(("devices", "named"), [(4, 4), (5, 3)])
+def test_columns_of_many_devices_say_only_what_takes_the_most(devices: int, named: int) -> None:
     more = {"copies_ns": 1000.0, "communication_ns": 1000.0}
     rows = [table((4, 2), device=number, time_ns=8000.0, slowest_ns=8000.0, **more) for number in range(devices)]
     titles = [part.title for plot in drawn(pd.concat(rows)).plots for part in plot.of(Part)]
-    assert {title.count("µs") for title in titles} == {1 + said}
+    assert {title.count("µs") for title in titles} == {1 + named}
     assert all("(compute 4.000 µs, host code 2.000 µs, " in title for title in titles)
 
 

@@ -93,10 +93,10 @@ def test_what_is_not_known_of_the_machine_is_left_out(same: Comparison) -> None:
 
 def test_the_gate_repeats_nothing_that_the_sentence_says(same: Comparison) -> None:
     sentence = "Step time +5.0 % (+4.0 to +6.0 %), on 5 pairs of runs."
-    said = "regression: step time +5.0 % (+4.0 to +6.0 %), on 5 pairs of runs"
+    regression = "regression: step time +5.0 % (+4.0 to +6.0 %), on 5 pairs of runs"
     more = "regression: step time +5.0 % (+4.0 to +6.0 %); launches 64, at most 40 allowed, on 5 pairs of runs"
     passed = "passed: no regression above 5 %: counts equal, on 5 pairs"
-    for line, shown in ((said, "Gate: regression."), (more, more), (passed, passed)):
+    for line, shown in ((regression, "Gate: regression."), (more, more), (passed, passed)):
         text = comparison_markdown(replace(same, verdict="regressed", sentence=sentence, decision=Decision(1, line)))
         assert text.splitlines()[-1].startswith(shown)
 

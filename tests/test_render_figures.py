@@ -184,14 +184,14 @@ def test_another_window_has_the_figures_that_its_split_tells() -> None:
     assert window_figures(View("whole", 0, 100, ""), Numbers()) == ()
 
 
-@pytest.mark.parametrize(("end_ns", "is_said"), [(1_900, True), (2_100, False)])
-def test_of_a_window_that_is_mostly_the_start_up_this_is_said(end_ns: int, *, is_said: bool) -> None:
+@pytest.mark.parametrize(("end_ns", "is_start_up"), [(1_900, True), (2_100, False)])
+def test_of_a_window_that_is_mostly_the_start_up_this_is_said(end_ns: int, *, is_start_up: bool) -> None:
     frame = pd.DataFrame({"device": 0, "category": ["host code"], "time_ns": [40], "group": ["idle"]})
     chosen = View("steady part", 1_000, end_ns, "", is_chosen=True)
     others = (View(name, 0, end, "", split=frame) for name, end in (("whole", end_ns), ("start-up", 1_000)))
     report = replace(small_report(), windows=(chosen, *others))
     _, whole, start_up = choices(report, numbers(report), (), KernelLabels()).windows
-    assert ("is the start-up, a one-time cost." in whole.verdict.first) == is_said
+    assert ("is the start-up, a one-time cost." in whole.verdict.first) == is_start_up
     assert start_up.verdict.first == "One-time cost."
 
 

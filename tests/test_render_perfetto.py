@@ -96,16 +96,16 @@ def test_arguments_say_what_the_table_knows_and_nothing_of_what_it_does_not() ->
     copies = drawn.table("memory_ops").assign(correlation=pd.array([None], dtype="int64[pyarrow]"))
     ranges = drawn.table("ranges").assign(is_open=True, domain=pd.Categorical(["NCCL"]))
     profile = Profile({**drawn.tables, "kernels": kernels, "memory_ops": copies, "ranges": ranges})
-    said = {event["cat"]: event["args"] for event in events_of(profile, "X")}
-    assert said["range"] == {"domain": "NCCL", "is_open": True}
-    assert said["memory"] == {"bytes": 1024, "source_kind": "Pageable", "target_kind": "Device"}
-    assert said["kernel"] == {
+    arguments = {event["cat"]: event["args"] for event in events_of(profile, "X")}
+    assert arguments["range"] == {"domain": "NCCL", "is_open": True}
+    assert arguments["memory"] == {"bytes": 1024, "source_kind": "Pageable", "target_kind": "Device"}
+    assert arguments["kernel"] == {
         **dict.fromkeys(("grid_x", "grid_z", "block_x", "block_y", "block_z"), 1),
         **dict.fromkeys(("static_shared_bytes", "dynamic_shared_bytes"), 0),
         "graph_node": 17,
         "launch_correlation": 1000,
     }
-    assert said["api"] == {"layer": "runtime", "correlation": 1002}
+    assert arguments["api"] == {"layer": "runtime", "correlation": 1002}
 
 
 def test_a_call_is_named_without_the_version_that_cupti_appends() -> None:

@@ -233,9 +233,9 @@ def test_cutting_keeps_both_ends_or_the_beginning() -> None:
 
 
 def test_a_number_stays_with_its_unit() -> None:
-    said = "about −20 %. Then 3.5 ms (of 12,345 µs) more"
+    text = "about −20 %. Then 3.5 ms (of 12,345 µs) more"
     assert list(wrap("took (625.0 µs), <1 %", 12, indent="")) == ["took", "(625.0 µs),", "<1 %"]
-    assert list(wrap(said, 11, indent="")) == ["about", "−20 %. Then", "3.5 ms (of", "12,345 µs)", "more"]
+    assert list(wrap(text, 11, indent="")) == ["about", "−20 %. Then", "3.5 ms (of", "12,345 µs)", "more"]
 
 
 def test_the_first_screen_computes_few_results() -> None:

@@ -74,7 +74,7 @@ def likes(work: list[list[int]]) -> list[int]:
 def test_each_collective_has_a_kernel_of_each_rank_and_who_came_last(work: list[list[int]]) -> None:
     found, binary = of_job(merge_ranks(world(work)))
     grouped = together(found, binary)
-    told = facts(found, binary)
+    columns = facts(found, binary)
     times = np.array(work)
     assert sorted(grouped) == list(range(STEPS))
     for number, members in grouped.items():
@@ -82,9 +82,9 @@ def test_each_collective_has_a_kernel_of_each_rank_and_who_came_last(work: list[
         assert [row["group"] for row in rows] == list(range(len(work)))
         assert {row["kind"] for row in rows} == {"kernel"}
         assert len({event.end for _, event in members}) == 1
-        assert told["members"][number] == len(work)
-        assert told["late"][number] == np.ptp(times[:, number])
-        assert times[told["last"][number], number] == times[:, number].max()
+        assert columns["members"][number] == len(work)
+        assert columns["late"][number] == np.ptp(times[:, number])
+        assert times[columns["last"][number], number] == times[:, number].max()
         assert min(event.end - event.start for _, event in members) == TRANSFER_NS
 
 
@@ -151,9 +151,9 @@ def test_real_ranks_end_together(name: str, recorded: Recorded) -> None:
     assert len(grouped) > 10
     distances = [abs(one.end - other.end) for (_, one), (_, other) in grouped.values()]
     assert np.median(distances) < ONE_CLOCK_NS
-    told = facts(found, binary)
+    columns = facts(found, binary)
     for number, ((_, one), (_, other)) in grouped.items():
-        assert told["late"][number] == abs(one.start - other.start)
+        assert columns["late"][number] == abs(one.start - other.start)
 
 
 @pytest.mark.parametrize("most_bytes", [4_000, 8_000, 16_000, 40_000])
@@ -164,9 +164,9 @@ def test_small_pages_have_what_fits(most_bytes: int) -> None:
     assert payload is not None
     assert len(payload) <= most_bytes
     found = decode(payload)
-    ranks, said = found.header["ranks"], " ".join(found.header["thinned"])
-    assert (ranks["together"] is None) == ("not connected" in said)
-    assert (ranks["steps"] is None) == ("cannot be aligned" in said)
+    ranks, thinned = found.header["ranks"], " ".join(found.header["thinned"])
+    assert (ranks["together"] is None) == ("not connected" in thinned)
+    assert (ranks["steps"] is None) == ("cannot be aligned" in thinned)
     for layer in found.header["layers"]:
         assert ("collective" in layer["columns"]) == (ranks["together"] is not None)
     assert [rank["number"] for rank in ranks["each"]] == list(range(8))
@@ -198,10 +198,10 @@ def test_of_a_large_job_those_that_are_drawn_stand_for_the_others() -> None:
     assert 7 in drawn
     assert {ranks["each"][rank["like"]]["number"] for rank in ranks["each"]} == set(drawn)
     # what is told of a collective is of all, and its kernels are those that are drawn
-    told = facts(found, binary)
-    assert set(told["members"]) == {12}
-    assert set(told["last"]) == {7}
-    assert set(told["late"]) == {400_000}
+    columns = facts(found, binary)
+    assert set(columns["members"]) == {12}
+    assert set(columns["last"]) == {7}
+    assert set(columns["late"]) == {400_000}
     assert {len(members) for members in together(found, binary).values()} == {3}
     assert [rank["edges"] for rank in ranks["each"] if rank["groups"]] == [STEPS + 1] * 3
     assert {rank["edges"] for rank in ranks["each"] if not rank["groups"]} == {0}

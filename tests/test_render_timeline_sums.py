@@ -190,8 +190,8 @@ def test_a_thinned_timeline_has_the_sums_of_its_tables(most_bytes: int) -> None:
     assert decoded.sums
     columns = decoded.sums.header["columns"].values()
     assert sum(count * width for count, width in columns) < most_bytes
-    (said,) = [sentence for sentence in decoded.header["thinned"] if "Statistics" in sentence]
-    assert said.startswith("Statistics of a selection cover all events, in steps of ")
+    (sentence,) = [sentence for sentence in decoded.header["thinned"] if "Statistics" in sentence]
+    assert sentence.startswith("Statistics of a selection cover all events, in steps of ")
 
 
 def test_an_exact_timeline_needs_no_sums() -> None:

@@ -367,8 +367,8 @@ def test_what_is_learned_is_found_as_a_word_or_inside_if_it_is_long() -> None:
     private.learn_value("HOSTNAME", "gpu-17.example.org")
     private.learn_value("WANDB_API_KEY", "k3y5")
     private.learn_value("PROCESS_0:ARGUMENT_3", "--run=exp2026abcdefgh17 stream")
-    said = private.text("root channel ann_x berthold17 on GPU-17.example.org gpu-17 k3y5 exp2026ABCDEFGH17x stream")
-    assert said == "root channel <user>_x <user>17 on <address> <host> <private> <private>x stream"
+    text = private.text("root channel ann_x berthold17 on GPU-17.example.org gpu-17 k3y5 exp2026ABCDEFGH17x stream")
+    assert text == "root channel <user>_x <user>17 on <address> <host> <private> <private>x stream"
     assert private.removed["user names"] == 2
     assert private.found_in("cannot Ann")
     assert not private.found_in("cannot")
@@ -479,17 +479,17 @@ KEYS = st.one_of(
 
 @given(st.sampled_from(SHOWN), NAMES)
 def test_what_looks_private_is_taken_out_of_any_text(context: str, name: str) -> None:
-    said = Private().text(context.format(name))
-    assert name not in said.lower()
-    assert Private().text(said) == said
+    text = Private().text(context.format(name))
+    assert name not in text.lower()
+    assert Private().text(text) == text
 
 
 @given(KEYS, st.sampled_from(["{}", "use {} now", "key={}", "k:{},", "({})", "step_{}", "<{}>", '"{}"']))
 def test_keys_of_services_are_taken_out_of_any_text(key: str, context: str) -> None:
     for clean in (Private().text, Private().words, Private().message):
-        said = clean(context.format(key))
-        assert key not in said
-        assert key[-12:] not in said
+        text = clean(context.format(key))
+        assert key not in text
+        assert key[-12:] not in text
 
 
 @given(st.sampled_from(TELLING), NAMES)
@@ -656,8 +656,8 @@ def in_an_export(folder: Path, private: str, shown: list[str]) -> Path:
 
 def in_a_trace(folder: Path, private: str, shown: list[str]) -> Path:
     events = [kineto.call(cat="user_annotation", name=text, args={"note": private}) for text in shown]
-    told = shown[-2:]
-    events += [kineto.call(cat="python_function", name=f"x.py(3): {text}", args={"Call stack": text}) for text in told]
+    last = shown[-2:]
+    events += [kineto.call(cat="python_function", name=f"x.py(3): {text}", args={"Call stack": text}) for text in last]
     frames = [kineto.call(cat="cpu_op", name="aten::mm", args={"Concrete Inputs": shown, "Input Dims": [[1, 2]]})]
     return kineto.write(folder, kineto.kernel(), kineto.call(), *events, *frames, command=private)
 
@@ -738,18 +738,18 @@ def test_a_function_is_called_as_before(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "start", "said"),
+    ("name", "start", "hint"),
     [
         ("x.nsys-rep", b"NVIDIA Tegra Profiler Report", "nsys export --type sqlite"),
         ("x.ncu-rep", b"NVR\0" + bytes(60), "ncu --import FILE.ncu-rep --csv"),
         ("report.json", b'{"format": 3}', "Attach it unchanged"),
     ],
 )
-def test_other_files_are_refused_with_what_to_do(name: str, start: bytes, said: str, run: Any, tmp_path: Path) -> None:
+def test_other_files_are_refused_with_what_to_do(name: str, start: bytes, hint: str, run: Any, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(start)
     output = run("sanitize", name, "-o", "out", expect=3).output
     assert f"{name} cannot be sanitized: " in output
-    assert said in output
+    assert hint in output
     assert not (tmp_path / "out").exists()
 
 

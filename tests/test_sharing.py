@@ -126,8 +126,8 @@ def test_pairs_of_ranks_on_one_gpu_are_counted() -> None:
     assert shared.evidence == ("Ranks 0 and 2", "Ranks 1 and 3")
 
 
-def parts_on(uuids: list[str], work: list[list[int]], **told: Any) -> list[RankCapture]:
-    parts = world(work, **told)
+def parts_on(uuids: list[str], work: list[list[int]], **options: Any) -> list[RankCapture]:
+    parts = world(work, **options)
     return [replace(part, profile=with_uuids(part.profile, [uuid])) for part, uuid in zip(parts, uuids, strict=True)]
 
 
@@ -169,12 +169,12 @@ def in_turns(part: RankCapture, turn_ns: int) -> RankCapture:
 
 def test_ranks_that_take_turns_are_not_told_to_be_of_different_runs() -> None:
     work = [[20_000_000] * STEPS] * 2
-    for uuids, said in (([UUID, UUID], "take turns"), (["a", "b"], "different runs")):
+    for uuids, explanation in (([UUID, UUID], "take turns"), (["a", "b"], "different runs")):
         first, second = parts_on(uuids, work)
         (loose,) = (
             one for one in merge_ranks([first, in_turns(second, 4_000_000)]).findings if one.rule == "loose_clock"
         )
-        assert said in loose.detail
+        assert explanation in loose.detail
 
 
 @pytest.mark.parametrize(("epochs", "shift"), [((1_000_000_000, 1_003_000_000), 3_000_000), ((None, None), 1_000_000)])

@@ -11,7 +11,7 @@ from nightsight.events.timeline import Timeline
 from nightsight.model.report import Finding, Profile
 from nightsight.units import format_value
 from nightsight.workflows.analysis import build_report
-from tests.planted.judge import said_of
+from tests.planted.judge import diagnose
 from tests.program import captured, run_us, step_us
 from tests.stories import LENGTHS, STORIES, small_step
 
@@ -34,7 +34,7 @@ def profile_of(name: str) -> Profile:
 def first_finding(name: str) -> Finding | None:
     profile = profile_of(name)
     if name not in OF_WHOLE_RUN:
-        return next(iter(said_of(profile).advice), None)
+        return next(iter(diagnose(profile).advice), None)
     report = build_report(profile, name)
     whole = next(view for view in report.windows if view.name == "first to last GPU operation")
     return next(iter(whole.findings), None)
@@ -44,9 +44,9 @@ def first_finding(name: str) -> Finding | None:
 def test_a_story_is_told_as_it_is(name: str) -> None:
     story = STORIES[name]()
     first = first_finding(name)
-    is_told = (first.rule if first else None) in (story.rules or (None,))
-    assert is_told != (name in UNTOLD)
-    if first is None or story.fixed is None or not is_told:
+    is_named = (first.rule if first else None) in (story.rules or (None,))
+    assert is_named != (name in UNTOLD)
+    if first is None or story.fixed is None or not is_named:
         return
     before, after = run_us(*story.threads), run_us(*story.fixed)
     promised = before * (1 - (first.gain_pct or 0.0) / 100)
@@ -79,7 +79,7 @@ def test_batches_of_different_size_are_said_and_other_differences_are_not() -> N
 
 def test_several_times_as_much_per_step_takes_as_long_as_is_said() -> None:
     def small(name: str) -> list[Finding]:
-        return [each for each in said_of(profile_of(name)).advice if each.rule == "small_batch"]
+        return [each for each in diagnose(profile_of(name)).advice if each.rule == "small_batch"]
 
     for name, host_us in (("small_steps", 0.0), ("small_steps_with_host_code", 150.0)):
         (found,) = small(name)
@@ -93,5 +93,5 @@ def test_several_times_as_much_per_step_takes_as_long_as_is_said() -> None:
         )
         assert float(words[2]) == pytest.approx(per_item, abs=2)
         assert found.evidence == ("Kernels with 95 % of the time have at most 4 blocks; the GPU has 132 SMs",)
-    told = ["small_steps", "small_steps_with_host_code"]
-    assert [name for name in STORIES if STORIES[name]().capability and small(name)] == told
+    expected = ["small_steps", "small_steps_with_host_code"]
+    assert [name for name in STORIES if STORIES[name]().capability and small(name)] == expected

@@ -23,9 +23,9 @@ from nightsight.runs.noise import noise_of
 from nightsight.workflows import trials
 from nightsight.workflows.profile import Plan
 from nightsight.workflows.trials import BASELINE, CANDIDATE, Trial, TrialResult, compare_commits, looks
+from tests.progress import progress_into
 from tests.repositories import SMALL, committed, git, program
 from tests.test_cli import FakeNsys
-from tests.told import noted
 
 pytestmark = pytest.mark.usefixtures("remembered_analyses")
 
@@ -53,7 +53,7 @@ def measure(tmp_path: Path, fake_nsys: FakeNsys, without_pages: None, monkeypatc
     fake_nsys(export=SMALL)
 
     def run(base: str = "HEAD~1", head: str = "HEAD", pairs: int = 3, **asked: Any) -> TrialResult:
-        request = Request(nsys=tmp_path / "fake" / "nsys", progress=noted(told), calibrate=False, names=())
+        request = Request(nsys=tmp_path / "fake" / "nsys", progress=progress_into(messages), calibrate=False, names=())
         settings = asked.pop("settings", Settings())
         build = asked.pop("build", "")
         given = replace(ProgramRequest("train.py", (), sys.executable), **asked)
@@ -65,8 +65,8 @@ def measure(tmp_path: Path, fake_nsys: FakeNsys, without_pages: None, monkeypatc
             assert (dict(os.environ), Path.cwd(), list(temporary.glob("nightsight-*"))) == before
             assert len(git(Path.cwd(), "worktree", "list").splitlines()) == 1
 
-    told: list[str] = []
-    run.told = told  # type: ignore[attr-defined]
+    messages: list[str] = []
+    run.messages = messages  # type: ignore[attr-defined]
     return run
 
 
@@ -112,7 +112,7 @@ with open({str(seen)!r}, "a") as file:
     # a run of each side comes before, does not count, and leaves nothing; one after finds no losses to compare
     assert len((tmp_path / "fake/runs").read_text()) == 9
     assert not any(path.name.startswith("warm-up") for path in (tmp_path / "reports").iterdir())
-    assert not measure.told[0].startswith("The checkout")  # type: ignore[attr-defined]
+    assert not measure.messages[0].startswith("The checkout")  # type: ignore[attr-defined]
     modules, caches = zip(*(line.split() for line in seen.read_text().splitlines()), strict=True)
     assert [modules.count(module) for module in dict.fromkeys(modules)] == [5, 4]
     assert not any(module.startswith(str(repository)) for module in modules)

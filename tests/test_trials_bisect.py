@@ -63,8 +63,13 @@ def find(trial: Trial) -> Find:
             assert state() == before
 
     def state() -> tuple[str, ...]:
-        said = (("status", "--porcelain", "--branch"), ("worktree", "list"), ("for-each-ref",), ("rev-parse", "HEAD"))
-        return tuple(git(Path.cwd(), *words) for words in said)
+        commands = (
+            ("status", "--porcelain", "--branch"),
+            ("worktree", "list"),
+            ("for-each-ref",),
+            ("rev-parse", "HEAD"),
+        )
+        return tuple(git(Path.cwd(), *words) for words in commands)
 
     return look
 
@@ -185,7 +190,7 @@ def test_the_checkout_as_it_is_has_no_history(repository: Path, find: Find) -> N
 # -- what a step says -------------------------------------------------------------------------------------------------
 
 
-def said(effect: float, ratios: Callable[[int], list[float]]) -> tuple[int, int]:
+def judge_commit(effect: float, ratios: Callable[[int], list[float]]) -> tuple[int, int]:
     asked = []
 
     def measure(number: int) -> list[float]:
@@ -201,17 +206,19 @@ def test_a_commit_is_bad_beyond_half_of_the_effect(effect: float, place: float, 
     sign = -1 if is_faster else 1
     if abs(place - 0.5) > 0.1:
         noise = [0.0, 0.001 * effect, -0.001 * effect] * 2
-        status, _ = said(sign * effect, lambda number: [sign * effect * place + error for error in noise[:number]])
+        status, _ = judge_commit(
+            sign * effect, lambda number: [sign * effect * place + error for error in noise[:number]]
+        )
         assert status == (BAD if place > 0.5 else GOOD)
 
 
 def test_twice_as_many_pairs_decide_what_three_do_not() -> None:
     wide = [0.0, 0.1, 0.2]
-    assert said(0.1, lambda number: wide if number == 3 else [0.1] * 6) == (BAD, 6)
-    assert said(0.1, lambda _: wide) == (SKIP, 6)
-    assert said(0.1, lambda _: [0.1, 0.1001, 0.1002]) == (BAD, 3)
+    assert judge_commit(0.1, lambda number: wide if number == 3 else [0.1] * 6) == (BAD, 6)
+    assert judge_commit(0.1, lambda _: wide) == (SKIP, 6)
+    assert judge_commit(0.1, lambda _: [0.1, 0.1001, 0.1002]) == (BAD, 3)
 
 
 def test_a_metric_that_is_gone_cannot_be_judged() -> None:
     with pytest.raises(NotMeasured):
-        said(math.log(2), lambda _: [])
+        judge_commit(math.log(2), lambda _: [])

@@ -38,7 +38,7 @@ SIDES = ("baseline", "candidate")
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("ab", "--base", "HEAD", "train.py"), "Name the commit to judge with --head"),
         (("ab", "--base", "HEAD", "--head", "HEAD", "--aa", "train.py"), "Name the commit to judge with --head"),
@@ -49,8 +49,8 @@ SIDES = ("baseline", "candidate")
         (("bisect", "--good", "HEAD", "--bad", "HEAD", "--pairs", "2", "train.py"), "2 is not in the range"),
     ],
 )
-def test_requests_that_mean_nothing_are_refused(run: Any, words: tuple[str, ...], said: str) -> None:
-    assert said in run(*words, expect=USAGE).output
+def test_requests_that_mean_nothing_are_refused(run: Any, words: tuple[str, ...], message: str) -> None:
+    assert message in run(*words, expect=USAGE).output
 
 
 @pytest.mark.parametrize("command", [("ab", "--base", "x", "--head", "y"), ("bisect", "--good", "x", "--bad", "y")])

@@ -42,11 +42,11 @@ def reasons(profile: Profile) -> list[tuple[str, int]]:
     return [(REASONS[reason], time) for reason, time in zip(known.reason.tolist(), times.tolist(), strict=True)]
 
 
-def said(profile: Profile) -> list[str]:
+def rules_of(profile: Profile) -> list[str]:
     return [finding.rule for finding in trust(Timeline(profile))]
 
 
-def told(report: Report) -> str:
+def verdict_text(report: Report) -> str:
     return verdict(report, numbers(report)).text
 
 
@@ -92,7 +92,7 @@ def test_steps_are_those_whose_work_is_in_the_window() -> None:
     picture = f"nvtx  {('[step' + ' ' * 496 + ']') * 10}\ncpu   {step * 10}L\ns7    {('.a' + '.' * 500) * 10}"
     other = draw(f"{picture}\ns8:1  {'.' * (len(step) * 10 + 2 * MS)}a")
     assert reasons(replace(other, tables={**other.tables, "kernels": other.table("kernels").iloc[:10]})) == []
-    assert said(other) == []
+    assert rules_of(other) == []
     assert simulate(Timeline(other)).doubt == ""
 
 
@@ -128,7 +128,9 @@ def test_the_window_leaves_out_what_is_not_in_the_capture(recorded: Recorded) ->
     kernels = profile.table("kernels")
     assert (window.start_ns, window.end_ns) == (kernels["start_ns"].min(), kernels["end_ns"].max())
     report = recorded.report("24_async_step.json")
-    assert told(report).startswith("GPU 99.4 % busy. Causes could not be checked: no CUDA call was made in this window")
+    assert verdict_text(report).startswith(
+        "GPU 99.4 % busy. Causes could not be checked: no CUDA call was made in this window"
+    )
 
 
 # -- waits ------------------------------------------------------------------------------------------------------------
@@ -174,7 +176,7 @@ def test_no_other_table_calls_idle_what_is_not_known(recorded: Recorded) -> None
 
 def test_work_that_was_waited_for_is_not_called_idle(recorded: Recorded) -> None:
     report = recorded.report("08_while_node.json")
-    assert told(report).startswith(
+    assert verdict_text(report).startswith(
         "GPU at least 2.0 % busy. Causes could not be checked: GPU activity is missing from the capture for 97 %"
     )
     (finding,) = (finding for finding in report.findings if finding.rule == "unseen_work")
@@ -195,7 +197,7 @@ def test_a_loop_on_the_device_that_is_recorded_is_of_the_graph_that_holds_it(rec
         assert (operations.call >= 0).all()
         assert len(np.unique(operations.launch)) == 20
         assert len(chosen_window(profile).repetitions) == 20
-        assert not said(profile)
+        assert not rules_of(profile)
 
 
 def test_kernels_of_a_loop_belong_to_the_graph_that_runs_not_to_one_that_waits() -> None:
@@ -230,7 +232,7 @@ def test_kernels_without_times_leave_no_idle_time_to_save(recorded: Recorded) ->
     rules = [finding.rule for finding in report.findings]
     assert "damaged_events" in rules
     assert not {"early_work", "lost_events"} & set(rules)
-    assert told(report).startswith("GPU at least 93.8 % busy.")
+    assert verdict_text(report).startswith("GPU at least 93.8 % busy.")
 
 
 def test_one_kernel_that_outlasts_those_after_it_is_left_out(recorded: Recorded) -> None:
@@ -256,7 +258,7 @@ def test_ids_that_go_on_counting_tell_a_pause() -> None:
     ((start, end),) = pauses(paused).values()
     assert (start.tolist(), end.tolist()) == ([1_000], [(5 * MS + 2) * 1_000])
     assert reasons(paused) == [("the recording was paused", 5 * MS)]
-    assert said(paused) == ["unseen_work", "paused"]
+    assert rules_of(paused) == ["unseen_work", "paused"]
 
 
 def test_a_pause_is_in_no_step_and_rests_no_advice(recorded: Recorded) -> None:
@@ -266,7 +268,7 @@ def test_a_pause_is_in_no_step_and_rests_no_advice(recorded: Recorded) -> None:
     assert 5e8 < end[0] - start[0] < 5.1e8
     window = chosen_window(profile)
     assert (len(window.repetitions), window.end_ns <= start[0] or window.start_ns >= end[0]) == (10, True)
-    assert told(report).startswith("GPU 87.6 % busy.")
+    assert verdict_text(report).startswith("GPU 87.6 % busy.")
     assert "CUDA calls were not recorded for 506.9 ms" in [finding.title for finding in report.findings]
     assert 600_000 < (numbers(report).profiled_step_ns or 0) < 700_000
 
@@ -338,8 +340,8 @@ def test_a_graph_capture_is_not_execution(recorded: Recorded, name: str) -> None
     report = recorded.report(name)
     assert [finding.rule for finding in report.findings if finding.severity == "advice"] == []
     assert "graph_capture" in [finding.rule for finding in report.findings]
-    assert f"Largest wait: {CAPTURE}" in told(report)
-    assert "captures CUDA graphs, which runs nothing" in told(report)
+    assert f"Largest wait: {CAPTURE}" in verdict_text(report)
+    assert "captures CUDA graphs, which runs nothing" in verdict_text(report)
 
 
 def test_captures_are_from_their_begin_to_their_end() -> None:

@@ -143,12 +143,12 @@ def shows_it_everywhere(tree: Path, capture: Path) -> None:
     (section,) = re.findall(
         r'<details class="closed" id="gpu_kernels">.*?(?=<details class="closed" id=)', page, re.DOTALL
     )
-    for said in (
+    for text in (
         "Kernels by GPU",
         "Execution time of each kernel on each GPU",
         "share of the total time of all kernels",
     ):
-        assert said in section
+        assert text in section
     report = Report.from_json((tree / "out.json").read_text(encoding="utf-8"))
     (entry,) = (result for result in json.loads(report.to_json())["results"] if result["name"] == "gpu_kernels")
     assert entry["title"] == "Kernels by GPU"

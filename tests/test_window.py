@@ -588,9 +588,9 @@ def test_without_gpu_work_steps_of_the_optimizer_must_cover_the_time_as_ranges_m
 
 
 def test_only_of_gpu_work_it_is_said_where_it_counts() -> None:
-    said = "so work counts toward the repetition in which it began on the GPU"
-    assert said not in window_of("nvtx  [s ][s ][s ]").sentence
-    assert said in window_of("nvtx  [s ][s ][s ]\ns7    a...a...a...").sentence
+    sentence = "so work counts toward the repetition in which it began on the GPU"
+    assert sentence not in window_of("nvtx  [s ][s ][s ]").sentence
+    assert sentence in window_of("nvtx  [s ][s ][s ]\ns7    a...a...a...").sentence
 
 
 def test_no_cpu_work_at_all() -> None:
@@ -953,9 +953,9 @@ def test_a_window_on_the_command_line(run: Any, capture_file: Callable[[str], Pa
     report = Report.from_json((tmp_path / "out.json").read_bytes())
     assert (report.windows[0].name, report.windows[0].repetitions) == ("iteration/3:5", 3)
     assert report.result("gpu_time").rows["window"].tolist() == ["iteration/3:5"]
-    said = run("report", train, "--window", "step", expect=2).output
-    assert "no range 'step' in this capture" in said
-    assert "Hint: Ranges of this capture: iteration 0" in said
+    stderr = run("report", train, "--window", "step", expect=2).output
+    assert "no range 'step' in this capture" in stderr
+    assert "Hint: Ranges of this capture: iteration 0" in stderr
     assert "ends before" in run("report", train, "--window", "2s/1s", expect=2).output
     assert "its window cannot be changed" in run("report", "out.json", "--window", "whole", expect=2).output
 

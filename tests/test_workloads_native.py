@@ -386,8 +386,8 @@ def test_what_the_workload_refuses_is_what_nightsight_says(
 ) -> None:
     toolkit(behavior="no compiler")
     fake_nsys()
-    said = run("profile", "unified_memory", expect=1).stderr
-    assert "nvcc could not build the program: gcc: No such file or directory" in said
+    stderr = run("profile", "unified_memory", expect=1).stderr
+    assert "nvcc could not build the program: gcc: No such file or directory" in stderr
 
 
 # -- the program itself, on a CUDA that runs on the CPU ---------------------------------------------------------------
@@ -469,8 +469,8 @@ def test_a_benchmark_is_the_name_of_the_gpu_and_a_time_for_each_trial(program: P
     ],
 )
 def test_what_goes_wrong_is_one_line(program: Path, elements: int, trouble: str, status: int, words: str) -> None:
-    said = started(program, elements, 1, 0, 0, "all", trouble=trouble, expect=status).stderr.splitlines()
-    errors = [line for line in said if line.startswith("unified_memory: error: ")]
+    lines = started(program, elements, 1, 0, 0, "all", trouble=trouble, expect=status).stderr.splitlines()
+    errors = [line for line in lines if line.startswith("unified_memory: error: ")]
     assert len(errors) == bool(status)
     assert words in "".join(errors)
 

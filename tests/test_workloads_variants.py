@@ -285,8 +285,8 @@ def test_of_what_a_compiler_says_the_first_error_is_shown(
 
     monkeypatch.setattr(extension, "load", build)
     monkeypatch.setattr(extension, "load_inline", build)
-    said = "the CUDA extension could not be built: x.cu(3): error: expected a ;"
-    assert refusal(name, implementation) == said
+    message = "the CUDA extension could not be built: x.cu(3): error: expected a ;"
+    assert refusal(name, implementation) == message
 
 
 @pytest.mark.parametrize(("name", "implementation"), COMPILED)

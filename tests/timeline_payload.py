@@ -205,8 +205,8 @@ def _accounts(account: dict[str, Any], header: dict[str, Any], binary: bytes) ->
         lengths, names = iter(columns["length"]), iter(columns["category"])
         for count in account["counts"]:
             edges = [account["from_ns"], *accumulate(islice(lengths, count), initial=account["from_ns"])][1:]
-            said = [categories[name] for name in islice(names, count)]
-            pieces = list(zip(edges, edges[1:], said, strict=False))
+            labels = [categories[name] for name in islice(names, count)]
+            pieces = list(zip(edges, edges[1:], labels, strict=False))
             found.append(DecodedAccount(account["from_ns"], 0, pieces, {}))
         return found
     bins = (account["to_ns"] - account["from_ns"]) // account["width_ns"]

@@ -41,8 +41,8 @@ def world(
     for rank in range(ranks):
         profile = _rank(begin + added[rank], times[rank], times.max(axis=0), group if tells_calls else "")
         if tells_ranks:
-            told = pd.DataFrame({"process": [1], "rank": [rank], "world_size": [ranks], "source": "torch.profiler"})
-            profile = Profile({**profile.tables, "ranks": conform("ranks", told)}, environment=profile.environment)
+            source = pd.DataFrame({"process": [1], "rank": [rank], "world_size": [ranks], "source": "torch.profiler"})
+            profile = Profile({**profile.tables, "ranks": conform("ranks", source)}, environment=profile.environment)
         parts.append(RankCapture(f"train_rank{rank}", profile))
     return parts
 
@@ -195,15 +195,15 @@ def played(
         calls = {"start_ns": called, "end_ns": called + 1_000, **on_thread, "correlation": np.arange(len(ops))}
         begin, end = called[firsts[:-1]], called[firsts[1:] - 1]
         ranges = {"start_ns": begin - 1_000, "end_ns": end + 5_000, **on_thread, "name": "step"}
-        told: list[tuple[Any, ...]] = []
+        messages: list[tuple[Any, ...]] = []
         for op, time in zip(ops, called.tolist(), strict=True):
             pairs = [("send", peer, op.gives, 0) for peer in op.to] + [("recv", peer, 0, op.gets) for peer in op.of]
             for number, (word, peer, gives, gets) in enumerate(pairs):
                 # several are told one after the other, before they are launched together
                 at = (time - 200, time + 1_200) if len(pairs) == 1 else (time - 900 + 100 * number,) * 2
-                told.append((*at, word, gives, gets, group, len(programs), rank, peer))
+                messages.append((*at, word, gives, gets, group, len(programs), rank, peer))
             if op.meets:
-                told.append((time - 200, time + 1_200, op.name, op.gives, op.gets, op.meets, None, None, None))
+                messages.append((time - 200, time + 1_200, op.name, op.gives, op.gets, op.meets, None, None, None))
         columns = ["start_ns", "end_ns", "name", "bytes", "received_bytes", "group", "group_size", "rank", "peer"]
         tables = {
             "kernels": pd.DataFrame(kernels).assign(short_name=name),
@@ -216,7 +216,7 @@ def played(
             ),
         }
         if tells_calls:
-            tables["collectives"] = pd.DataFrame(told, columns=columns).assign(**on_thread)
+            tables["collectives"] = pd.DataFrame(messages, columns=columns).assign(**on_thread)
         parts.append(RankCapture(f"train_rank{rank}", _profile(tables)))
     return parts
 

@@ -38,7 +38,7 @@ def files(tmp_path_factory: pytest.TempPathFactory, recorded: Recorded) -> dict[
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "answer"),
     [
         ("train", "GPU 86.8\N{NO-BREAK SPACE}% busy. FP32 math runs without tensor cores"),
         ("ddp2", "2 GPUs 99.6\N{NO-BREAK SPACE}% busy. FP32 math runs without tensor cores"),
@@ -48,10 +48,10 @@ def files(tmp_path_factory: pytest.TempPathFactory, recorded: Recorded) -> dict[
         ("replays", "3 kernels replayed by ncu, without a timeline."),
     ],
 )
-def test_the_answer_is_in_the_first_720_pixels(name: str, said: str, browser: Any, files: dict[str, Path]) -> None:
+def test_the_answer_is_in_the_first_720_pixels(name: str, answer: str, browser: Any, files: dict[str, Path]) -> None:
     page = browser.new_page(viewport={"width": 1280, "height": 720})
     page.goto(files[name].as_uri())
-    assert page.locator(".answer:visible").inner_text().startswith(said)
+    assert page.locator(".answer:visible").inner_text().startswith(answer)
     parts = [
         part
         for part in (".answer", "#verdict .banners", ".figures.first", ".split", ".causes")

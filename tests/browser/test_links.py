@@ -130,9 +130,9 @@ def test_an_event_leads_to_all_that_is_known_of_it(page: Any, labels: list[str])
     panel = page.locator(".timeline-event")
     panel.locator("h3").wait_for()
     assert panel.locator("h3").inner_text() == labels[0]
-    said = panel.inner_text()
-    assert "SM 91.0 %, DRAM 7.0 %, Limiter L2" in said
-    assert "sm80_xmma_gemm" in said
+    text = panel.inner_text()
+    assert "SM 91.0 %, DRAM 7.0 %, Limiter L2" in text
+    assert "sm80_xmma_gemm" in text
     panel.locator("button:text-is('Kernels of the range')").click()
     assert focused(page) == "forward"
     panel.locator("button:text-is('Kernel time')").press("Enter")

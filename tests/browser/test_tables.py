@@ -146,15 +146,15 @@ def test_a_table_says_how_many_rows_it_has_and_shades_its_lower_edge_while_more_
 def test_a_tree_says_how_many_of_its_rows_are_folded(visit_tables: Any) -> None:
     with visit_tables("train") as page:
         section = page.locator("#nvtx_ranges")
-        table, said = section.locator("table"), section.locator("output")
+        table, output = section.locator("table"), section.locator("output")
         shown = int(table.get_attribute("aria-rowcount")) - 1
-        assert said.text_content() == f"95 ranges, {95 - shown} of them folded"
+        assert output.text_content() == f"95 ranges, {95 - shown} of them folded"
         rows_of(section).first.locator(".toggle").click()
         opened = int(table.get_attribute("aria-rowcount")) - 1
         assert opened > shown
-        assert said.text_content() == f"95 ranges, {95 - opened} of them folded"
+        assert output.text_content() == f"95 ranges, {95 - opened} of them folded"
         section.get_by_role("button", name="Expand all").click()
-        assert said.text_content() == "95 ranges"
+        assert output.text_content() == "95 ranges"
 
 
 # trees

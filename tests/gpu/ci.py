@@ -102,7 +102,7 @@ def _line(label: str, allowed: tuple[int, ...], job: Job, steps: Sequence[Mappin
     is_right = status in allowed
     sys.stdout.write(f"{label:18} status {status}{'' if is_right else ' WRONG'}, {took:.0f} s. {words[:120]}\n")
     if not is_right:
-        sys.stdout.write(job.said[-3000:])
+        sys.stdout.write(job.output[-3000:])
     sys.stdout.flush()
     return is_right
 

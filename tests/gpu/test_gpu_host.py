@@ -117,9 +117,9 @@ def test_the_kernels_that_take_most_of_the_time_were_replayed(mlp: Path) -> None
 
 
 def test_kernels_that_are_not_there_are_named(tmp_path: Path) -> None:
-    said = nightsight("replay", "--collector", "ncu", "--ncu-kernel", "no_such", "mlp", cwd=tmp_path, expect=3).stderr
-    assert "No kernel was replayed" in said
-    assert "elementwise_kernel" in said
+    stderr = nightsight("replay", "--collector", "ncu", "--ncu-kernel", "no_such", "mlp", cwd=tmp_path, expect=3).stderr
+    assert "No kernel was replayed" in stderr
+    assert "elementwise_kernel" in stderr
 
 
 def test_a_budget_keeps_what_was_replayed(tmp_path: Path) -> None:

@@ -377,10 +377,10 @@ def _judge(case: Case, runs: Mapping[str, Mapping[int, Measures]]) -> bool:
     named = [f"{kind} {name}"[:70] for kind, name in found if named_by(case, kind, name)]
     is_named = bool(named) or len(case.gate) > 1 if case.kinds else not found
     is_right = is_named and len(both) >= case.rounds and comparison.decision.status in case.gate
-    said = f"{comparison.verdict} | {comparison.sentence}"
+    outcome = f"{comparison.verdict} | {comparison.sentence}"
     by = f"{len(found)} flagged{f', named by {named[0]}' if named else ''}"
     count = f"{len(both)} of {case.rounds} pairs{'' if comparison.is_paired else ', not paired'}"
-    _say(f"{'ok' if is_right else 'WRONG'} | {case.name} | {count} | {said} | {by} | {_spread(before, after)}")
+    _say(f"{'ok' if is_right else 'WRONG'} | {case.name} | {count} | {outcome} | {by} | {_spread(before, after)}")
     for kind, name in found if not is_right else ():
         row = _row(comparison, kind, name)
         _say(f"    {kind} {name[:80]}: {row['change_pct']:+.2f} % [{row['low_pct']:.2f}, {row['high_pct']:.2f}]")
@@ -453,8 +453,8 @@ def _say_alarms(runs: Runs) -> bool:
         alarms += flags
         unchanged += found
         if found:
-            said = f", {sum(map(bool, flags))} of {len(flags)} flagged" if in_turns else ""
-            _say(f"{name}, {count} {'pairs' if in_turns else f'+ {count}'}: {_rates(found)}{said}")
+            share = f", {sum(map(bool, flags))} of {len(flags)} flagged" if in_turns else ""
+            _say(f"{name}, {count} {'pairs' if in_turns else f'+ {count}'}: {_rates(found)}{share}")
     _say(f"in all: {sum(map(bool, alarms))} of {len(alarms)} flagged; {_rates(unchanged)}")
     for (kind, name), count in Counter(flag for flags in alarms for flag in flags).most_common(10):
         _say(f"    {count} times {kind} {name[:90]}")

@@ -132,11 +132,11 @@ def capture(case: Case, folder: Path) -> bool:
         for path in (path for path in files if path.name.endswith(".unprofiled.json")):
             if compiled := of_compilations(path.read_text()):
                 (folder / f"{case.name}.bad.unprofiled.json").write_text(compiled)
-        said = f"{len(exports)} files ({time.monotonic() - started:.1f} s)"
+        message = f"{len(exports)} files ({time.monotonic() - started:.1f} s)"
         if done.returncode:
             logs = (path.read_text(errors="replace")[-2000:] for path in Path(scratch).glob("*/2*/log/*.log"))
-            said = "\n".join([f"exit status {done.returncode}, {said}", done.stderr[-2000:], *logs])
-        print(f"{case.name}: {said}", file=sys.stderr, flush=True)
+            message = "\n".join([f"exit status {done.returncode}, {message}", done.stderr[-2000:], *logs])
+        print(f"{case.name}: {message}", file=sys.stderr, flush=True)
     return bool(exports)
 
 

@@ -187,7 +187,7 @@ def profiled(case: RealCase, collector: str, variables: dict[str, str], folder: 
             unprofiled_file(folder / name.removesuffix(".xz")).write_bytes(unprofiled.read_bytes())
     logs = "".join(path.read_text(errors="replace") for path in reports.glob("*/2*/log*/*.log"))
     step = STEP.search(logs)
-    (folder / f"{case.name}.{collector}.said").write_text(
+    (folder / f"{case.name}.{collector}.log").write_text(
         f"{done.stderr[-6000:]}\n{step[0] if step else logs[-3000:]}\n"
     )
     size = sum(path.stat().st_size for path in found) / 1e6
