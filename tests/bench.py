@@ -256,7 +256,7 @@ def job(folder: Path) -> list[bool]:
     for file in (rank, *files):
         file.unlink()
     if process.returncode:
-        print((folder / "said").read_text(encoding="utf-8")[-500:], file=sys.stderr)
+        print((folder / "stderr").read_text(encoding="utf-8")[-500:], file=sys.stderr)
         return [False]
     what = f"`nightsight report`, a job of {RANKS} ranks of 100,000 kernels"
     is_quick = show(what, [seconds], "s", ALLOWED_JOB[0], peak_mb=peak, allowed_mb=ALLOWED_JOB[1])

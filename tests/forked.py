@@ -28,9 +28,9 @@ if {real!r} and (len(sys.argv) < 2 or sys.argv[1].startswith("-") and sys.argv[1
 with socket.socket(socket.AF_UNIX) as there:
     there.connect({place!r})
     streams = socket.SCM_RIGHTS, array.array("i", [0, 1, 2])
-    said = json.dumps([sys.argv, os.getcwd(), dict(os.environ)]).encode()
-    there.sendmsg([len(said).to_bytes(4, "big")], [(socket.SOL_SOCKET, *streams)])
-    there.sendall(said)
+    message = json.dumps([sys.argv, os.getcwd(), dict(os.environ)]).encode()
+    there.sendmsg([len(message).to_bytes(4, "big")], [(socket.SOL_SOCKET, *streams)])
+    there.sendall(message)
     status = int(there.recv(4))
 if status < 0:
     signal.signal(-status, signal.SIG_DFL)

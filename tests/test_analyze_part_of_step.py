@@ -17,7 +17,7 @@ BEFORE, AFTER = Kernel(5, name="void at::native::embedding"), Kernel(5, name="vo
 
 
 def titles(*body: Statement, style: str = "", name: str = "") -> list[str]:
-    """Return what is said of a program, whose range `around` has this style and name."""
+    """Return the titles of the findings on a program, whose range `around` has this style and name."""
     return [each.title for each in part_of_step(Timeline(styled(captured(Thread(body)), style, name)))]
 
 

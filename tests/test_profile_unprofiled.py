@@ -67,7 +67,7 @@ def test_time_steps_stands_beside_the_prediction_and_stays_with_the_capture(
 def usual(
     script: Callable[..., Path], fake_nsys: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., tuple[str, Report, dict[str, Any]]]:
-    """Profile a program as usual; return what was said, the report, and what is known about the run."""
+    """Profile a program as usual; return its stderr, the report, and what is known about the run."""
     fake_nsys(export="train/train.sqlite.xz")
     monkeypatch.chdir(tmp_path)
 

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(find_spec("torch") is None, reason="needs torch"
 
 @dataclass(frozen=True)
 class Run:
-    """How a program ended, what it said, the facts that were left, and the events of each trace."""
+    """How a program ended, its output, the facts that were left, and the events of each trace."""
 
     status: int
     output: str

@@ -43,7 +43,7 @@ _NUMBERS: Final = [column.name for column in SERVING.columns if column.type != "
 
 
 class Ended(NamedTuple):
-    """How `nightsight profile` ended: its status, what it said, its report if there is one."""
+    """How `nightsight profile` ended: its status, its output, its report if there is one."""
 
     status: int
     output: str

@@ -89,7 +89,7 @@ class Verdict:
         return high / low if low > 0 else None
 
     def is_near(self, most: float) -> bool:
-        """Whether the cause is named and its gain right within a factor; what is said of another cause is not.
+        """Whether the cause is named and its gain right within a factor; the gain of another cause is not.
 
         An advice that promises no gain is right if it names the cause.
         """
@@ -115,13 +115,13 @@ def judged(cases: Sequence[Case], folder: Path) -> list[Verdict]:
 
 
 def diagnose_case(case: Case, folder: Path) -> Diagnosis | None:
-    """Return what is said of a stored capture, with what ncu measured; None if there is none."""
+    """Diagnose a stored capture, with what ncu measured; None if there is none."""
     profile = joined_ranks(case, folder) if case in RANKS.values() else _of_program(case, folder)
     return diagnose(replace(profile, window=case.window)) if profile else None
 
 
 def diagnose(profile: Profile) -> Diagnosis:
-    """Return what is said of a profile in the window that a report is about: no more than advice needs."""
+    """Diagnose a profile in the window that a report is about: no more than advice needs."""
     timeline = Timeline(profile)
     results = [analysis.run(timeline) for analysis in ANALYSES if analysis.entry in NEEDS]
     (table,) = (result.table for result in results if result.name == REPLAY.name)
