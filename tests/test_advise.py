@@ -65,7 +65,7 @@ def advise_on(*rows: dict[str, Any], **changes: Any) -> tuple[Finding, ...]:
     return advise([result(GPU_TIME.name, gpu_table(25.0)), replayed(**changes), what_if(*rows)])
 
 
-def test_nothing_is_said_of_a_gpu_that_is_kept_busy() -> None:
+def test_nothing_is_reported_about_a_gpu_that_is_kept_busy() -> None:
     assert advised(Timeline(draw(BUSY))) == ()
 
 
@@ -132,7 +132,7 @@ def test_of_the_start_up_no_advice_is_for_a_loop(row: dict[str, Any]) -> None:
         assert not re.search("loop|each step|Then: |DataLoader|compile\\(", finding.detail + finding.remedy)
 
 
-def test_of_the_whole_run_what_happens_before_the_loop_is_said_to_happen_once() -> None:
+def test_of_the_whole_run_what_happens_before_the_loop_is_reported_to_happen_once() -> None:
     (early,) = advise_on({**KEPT_WAITING, "gain_pct": 60.0})
     longer = replace(early, gain_ns=2 * (early.gain_ns or 0))
     elsewhere = replace(early, cause="The GPU waits for host code in `other`")
@@ -154,7 +154,7 @@ def test_the_function_that_runs_is_part_of_the_place_and_all_of_it_outside_of_ra
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
-def test_a_gain_that_is_not_worth_it_is_not_said(rule: Any) -> None:
+def test_a_gain_that_is_not_worth_it_is_not_reported(rule: Any) -> None:
     row = {**COPY, "rule": rule.name}
     assert advise_on({**row, "gain_pct": rule.worth_pct - 0.1}) == ()
     (found,) = advise_on({**row, "gain_pct": rule.worth_pct})
@@ -169,7 +169,7 @@ def test_causes_are_ranked_by_their_gains_and_graphs_count_for_less() -> None:
     assert [found.rule for found in advise_on(*rows)] == ["pageable_copy", "launch_bound", "host_code"]
 
 
-def test_of_remedies_that_gain_the_same_time_the_best_is_said() -> None:
+def test_of_remedies_that_gain_the_same_time_the_best_is_reported() -> None:
     wait = {**KEPT_WAITING, "rule": "wait", "name": "cudaDeviceSynchronize"}
     assert [found.rule for found in advise_on({**wait, "gain_pct": 30.0}, {**KEPT_WAITING, "gain_pct": 40.0})] == [
         "host_code"
@@ -216,7 +216,7 @@ def test_evidence_is_of_the_critical_path_of_the_place() -> None:
     assert "host code in step / load, 6.000 ms per step, 61.0 % of the window" in found.evidence[1]
 
 
-def test_what_could_not_be_checked_is_said_with_the_reason() -> None:
+def test_what_could_not_be_checked_is_reported_with_the_reason() -> None:
     names = {rule.name for rule in RULES}
     assert unchecked_rules([result(WHAT_IF.name, None, unavailable="no calls"), replayed()]) == dict.fromkeys(
         names, "no calls"

@@ -115,7 +115,7 @@ def test_replays_in_several_ranges_are_weighed_by_the_time_in_these() -> None:
     assert found.gain_ns == 2000
 
 
-def test_each_kernel_is_told_once_by_its_best_estimate() -> None:
+def test_each_kernel_is_reported_once_by_its_best_estimate() -> None:
     rules = [rule("CPIStall", 30), rule("SharedMemoryConflicts", 60), rule("New", 5)]
     first, second = findings(
         joined(draw(BUSY), launch("b", rules=rules), launch("a", rules=rules[:1]), launch("a", rules=rules))

@@ -102,7 +102,7 @@ def test_one_graph_launch_is_one_launch_whatever_it_contains() -> None:
     assert whole == graph
 
 
-def test_launches_without_a_recorded_call_are_kept_and_said() -> None:
+def test_launches_without_a_recorded_call_are_kept_and_reported() -> None:
     profile = draw("cpu  LL......\ns7   ..aa.bb.")
     table = launch_overhead(profile)
     assert row(table.frame, name="b")["execution_total_ns"] == 2000
@@ -440,7 +440,7 @@ def lossy(timeline: Timeline) -> Timeline:
     return Timeline(Profile({**timeline.profile.tables, "diagnostics": diagnostics}))
 
 
-def test_lost_events_are_only_said_when_launches_lack_their_work() -> None:
+def test_lost_events_are_only_reported_when_launches_lack_their_work() -> None:
     assert trust(lossy(draw("cpu  L.L...\ns7   ..a..b"))) == ()
     (finding,) = trust(lossy(draw("cpu  L.L...\ns7   ..a...")))
     assert finding.rule == "lost_events"

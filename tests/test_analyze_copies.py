@@ -181,7 +181,7 @@ def test_a_call_that_copies_in_two_pieces_waits_once() -> None:
     assert table[["count", "total_bytes", "copy_ns", "cpu_ns"]].to_numpy().tolist() == [[2, 2048, 8000, 4000]]
 
 
-def test_pageable_copies_whose_call_is_lost_are_kept_and_said() -> None:
+def test_pageable_copies_whose_call_is_lost_are_kept_and_reported() -> None:
     table = slow_copies(Timeline(draw("cpu  ....\ns7   .HH.")))
     assert table.frame["pid"].isna().all()
     assert table.frame.drop(columns="pid").to_numpy().tolist() == [

@@ -92,7 +92,7 @@ def test_latency_is_counted_where_the_stream_was_empty() -> None:
     assert table[["figure", *SUMS]].to_numpy().tolist() == [[API, 2, 4000], [LATENCY, 1, 4000]]
 
 
-def test_a_launch_before_its_own_call_is_in_no_class_and_said() -> None:
+def test_a_launch_before_its_own_call_is_in_no_class_and_reported() -> None:
     table = launch_latencies(Timeline(draw("cpu  ...LL...L..\ns7   .aaaa....b.")))
     assert table.frame[["figure", *SUMS]].to_numpy().tolist() == [
         [API, 1, 1000],

@@ -48,7 +48,7 @@ def test_gaps_at_the_ends_of_the_window_have_one_neighbor() -> None:
     ]
 
 
-def test_the_share_of_the_cause_is_said() -> None:
+def test_the_share_of_the_cause_is_reported() -> None:
     ((cause, share),) = found("cpu  L..AAA..L\ns7   aa........b", "cause", "cause_pct")
     assert (cause, share) == ("allocation and free", pytest.approx(100 * 3 / 8))
 

@@ -79,7 +79,7 @@ def test_each_sample_in_idle_time_stands_for_the_distance_of_two() -> None:
     )
 
 
-def test_samples_stand_for_no_more_than_the_time_of_their_cause_and_the_rest_is_said() -> None:
+def test_samples_stand_for_no_more_than_the_time_of_their_cause_and_the_rest_is_reported() -> None:
     timeline = drawn(python_samples=samples(dict.fromkeys((3, 13, 23, 33), "main")))
     assert found(timeline) == {
         (HOST, "main"): 10,

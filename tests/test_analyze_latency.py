@@ -163,7 +163,7 @@ def test_only_launches_whose_work_begins_in_the_window_count() -> None:
     assert figures(picture) == {(API, "steady"): (1, 1), (LATENCY, "steady"): (1, 1)}
 
 
-def test_launches_without_a_recorded_call_are_said_and_in_no_figure() -> None:
+def test_launches_without_a_recorded_call_are_reported_and_in_no_figure() -> None:
     table = launch_phases(Timeline(draw("cpu  L.....\ns7   .a..b.")))
     assert table.frame["count"].tolist() == [1, 1]
     assert table.notes == ("1 of 2 launches have no recorded API call and are not in these figures.",)

@@ -115,7 +115,9 @@ def test_a_transposed_copy_fetches_what_nobody_reads(recorded: Recorded) -> None
     ]
 
 
-def test_a_memory_at_its_peak_is_not_said_to_be_the_end_where_its_sectors_were_not_measured(recorded: Recorded) -> None:
+def test_a_memory_at_its_peak_is_not_reported_as_the_end_where_its_sectors_were_not_measured(
+    recorded: Recorded,
+) -> None:
     ends = "so only doing less work helps"
     for page, is_measured in (("measure.raw.csv", True), ("measure.details.csv", False)):
         (finding,) = (one for one in advised(Timeline(recorded.profile(page))) if one.rule == "at_roof")
@@ -188,7 +190,7 @@ def test_without_metrics_nothing_is_known() -> None:
         ("my_matmul_kernel", {DRAM: 98.0}, "at_roof"),
     ],
 )
-def test_products_in_fp32_are_told_by_name_and_by_instructions(name: str, more: Any, rule: str) -> None:
+def test_products_in_fp32_are_identified_by_name_and_by_instructions(name: str, more: Any, rule: str) -> None:
     assert found(alone(launch(name, {**BUSY_FP32, **_PEAKS, **more})))["rule"] == rule
 
 

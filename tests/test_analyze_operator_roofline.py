@@ -279,7 +279,7 @@ def test_a_product_of_unknown_operations_may_be_bound_by_arithmetic() -> None:
     assert (math.isnan(row["work_flop"]), row["bound"]) == (True, "")
 
 
-def test_long_lists_of_tensors_are_told_by_their_sums() -> None:
+def test_long_lists_of_tensors_are_identified_by_their_sums() -> None:
     given = operator("aten::cat", 0, 2, [[[16, 16]] * 40, []], ["TensorList", "Scalar"], ["", "0"])
     assert alone(recorded("cpu  L..\ns7   .e", given))["shapes"] == "[40 tensors of 10,240]"
     few = operator("aten::cat", 0, 2, [[[16, 16], []], []], ["TensorList", "Scalar"], ["", "0"])

@@ -379,7 +379,7 @@ def test_floating_point_operations_are_computed_from_shapes(
     assert frame["flops"].tolist() == [flops]
 
 
-def test_without_shapes_there_are_no_operators_by_shape_and_that_is_said(tmp_path: Path) -> None:
+def test_without_shapes_there_are_no_operators_by_shape_and_that_is_reported(tmp_path: Path) -> None:
     result = shapes(Timeline(read(write(tmp_path, operator("aten::mm", 5, 3)))))
 
     assert result.frame.empty

@@ -133,7 +133,7 @@ def test_neighbors_that_exchange_are_no_pipeline(ranks: int) -> None:
     assert table(programs).empty
 
 
-def test_few_microbatches_are_said_with_what_more_would_gain() -> None:
+def test_few_microbatches_are_reported_with_what_more_would_gain() -> None:
     found = advised(all_then_all([(1_000_000, 2_000_000)] * 3, 4))
     assert "uneven_stages" not in found
     finding = found["pipeline_bubble"]

@@ -149,7 +149,7 @@ def test_ranges_are_called_what_recorded_them(name: str, title: str, recorded: R
     assert other not in text
 
 
-def test_ranges_that_never_ended_are_said_with_the_first_names() -> None:
+def test_ranges_that_never_ended_are_reported_with_the_first_names() -> None:
     ranges = ranges_of([(place, 9, 1, name, "") for place, name in enumerate(["a" * 99, "b", "c", "d", "e"])])
     assert open_ranges(Timeline(Profile({"ranges": ranges}))) == ()
     profile = Profile({"ranges": ranges.assign(is_open=ranges["name"] != "b")})

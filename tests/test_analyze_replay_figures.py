@@ -124,7 +124,7 @@ def test_ranges_that_are_replayed_have_no_grid() -> None:
     assert row(alone(launch(grid=256, block=8)))["grid"] == "256, 1, 1"
 
 
-def test_what_is_said_of_one_launch_is_not_said_of_a_whole_graph() -> None:
+def test_what_is_reported_for_one_launch_is_not_reported_for_a_whole_graph() -> None:
     of_one = {"launch__registers_per_thread": 16.0, "launch__waves_per_multiprocessor": 2.5}
     of_one |= {"launch__occupancy_limit_warps": 8.0, "sm__maximum_warps_per_active_cycle_pct": 50.0}
     of_all = {"sm__warps_active.avg.pct_of_peak_sustained_active": 40.0}

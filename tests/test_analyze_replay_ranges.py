@@ -62,7 +62,7 @@ def test_repetitions_are_one_range() -> None:
     assert times(replay(picture, ("a", "step_7"), ("a", "x"))) == [5, 1]
 
 
-def test_nested_ranges_are_told_apart_by_their_path() -> None:
+def test_nested_ranges_are_distinguished_by_their_path() -> None:
     picture = "nvtx  [step       ]\nnvtx  .[x ].[x_ ]\ncpu   ..L...L...L...L\ns7    ...a...aa...aaa"
     assert times(replay(picture, ("a", "step / x"), ("a", "step"), ("a", "x"))) == [1, 5, 5]
 

@@ -168,7 +168,7 @@ def test_names_of_instructions_tell_what_a_warp_does(opcode: str, kind: str, flo
     assert tensor_notes(timeline) == []
 
 
-def test_what_cannot_be_counted_is_said() -> None:
+def test_what_cannot_be_counted_is_reported() -> None:
     unknown = launch("a", {OPCODES_IN_FULL: {"UTCHMMA.2CTA": 10.0}, TIME: 1e9})
     counted = launch("b", {PATH.format("src_fp64"): 0.0})
     plain = launch("c", {OPCODES_IN_FULL: {"FFMA": 10.0}})
@@ -207,7 +207,7 @@ def test_the_roof_of_tensor_cores_is_that_of_dense_matrices() -> None:
     assert ncu_roofline(timeline).frame["peak_pct"].tolist() == [50]
 
 
-def test_devices_have_roofs_of_their_own_and_what_differs_from_published_is_said() -> None:
+def test_devices_have_roofs_of_their_own_and_what_differs_from_published_is_reported() -> None:
     def on(device: int, name: str, bytes_per_cycle: float) -> Any:
         metrics: Metrics = {"device__attribute_display_name": name, PEAK_BYTES: bytes_per_cycle, DRAM_HZ: 1e9}
         return launch("a", metrics, device=device)

@@ -333,7 +333,7 @@ def dependency(timeline: Timeline, device: int) -> int:
     return int(split["time_ns"][(split["device"] == device) & (split["category"] == "dependency")].sum()) // 1000
 
 
-def test_where_clocks_of_gpus_are_offset_launch_ends_with_the_latency_of_the_gpu_and_that_is_said() -> None:
+def test_where_clocks_of_gpus_are_offset_launch_ends_with_the_latency_of_the_gpu_and_that_is_reported() -> None:
     timeline = two_gpus([14] * 30, [3] * 30)
     assert dependency(timeline, 0) == 0
     for notes in (time_split(timeline).notes, launch_phases(timeline).notes):

@@ -51,7 +51,7 @@ def test_without_steps_it_is_the_whole_window() -> None:
     assert list(found.loc[("kernel", "a"), ["count", "time_ns"]]) == [3, 6000]
 
 
-def test_copies_are_told_apart_by_memory_and_kernels_have_a_place() -> None:
+def test_copies_are_distinguished_by_memory_and_kernels_have_a_place() -> None:
     found = worked("nvtx  [outer   ]\ncpu   .C..M..L..\ns7    ..HH..S..aa".replace("M", "C").replace("S", "M"))
     assert found.loc[("copy", "Host-to-Device (Pageable to Device)"), "time_ns"] == 2000
     assert ("copy", "memset") in found.index

@@ -183,7 +183,7 @@ def test_launches_that_follow_a_wait_at_a_graph_break_are_slow_because_of_it() -
     assert (rare.rule, "graph break" in rare.title) == ("launch_bound", False)
 
 
-def test_a_function_that_torch_compile_gives_up_is_said_to_run_as_python() -> None:
+def test_a_function_that_torch_compile_gives_up_is_reported_to_run_as_python() -> None:
     found = first(broken(LAYER, graph_break=ITEM + SKIPS_FUNCTION))
     assert f"by {ITEM}: " in found.title
     assert "cannot continue after it, so all of the function runs as Python" in found.detail
@@ -213,7 +213,7 @@ def compiled_in_steps(body: Body, reason: str, fix: str) -> Profile:
     return logged(profile, *rows)
 
 
-def test_what_is_compiled_again_is_told_with_its_reason_and_its_time() -> None:
+def test_what_is_compiled_again_is_reported_with_its_reason_and_its_time() -> None:
     """Without samples of Python, and without loads: the log alone."""
     reason, fix = "the size of `x` in dimension 1 changes", "torch._dynamo.mark_dynamic(x, 1)"
     profile = compiled_in_steps((Host(5_000), Kernel(1000)), reason, fix)
@@ -261,7 +261,7 @@ def test_what_a_new_recording_of_a_cuda_graph_does_around_it_is_part_of_it() -> 
     assert found.title.startswith("torch.compile records a CUDA graph again in `step`: 6.")
 
 
-def test_cuda_graphs_that_are_recorded_again_are_told_though_other_captures_stay() -> None:
+def test_cuda_graphs_that_are_recorded_again_are_reported_though_other_captures_stay() -> None:
     record: Body = (
         Call("cudaStreamBeginCapture", 5),
         Host(2_000),

@@ -226,7 +226,7 @@ def test_the_function_that_called_it(stacks: tuple[str, ...], caller: str) -> No
         ("", "load", "<module> (a.py:9)", "several places (`load`, called from `<module>`)"),
     ],
 )
-def test_how_a_caller_is_said(path: str, function: str, caller: str, expected: str) -> None:
+def test_how_a_caller_is_described(path: str, function: str, caller: str, expected: str) -> None:
     assert describe_place(path, function, caller) == expected
 
 
@@ -242,7 +242,7 @@ def test_how_a_caller_is_said(path: str, function: str, caller: str, expected: s
         ("", "augment", "several places (`augment`)"),
     ],
 )
-def test_how_a_place_is_said(path: str, function: str, expected: str) -> None:
+def test_how_a_place_is_described(path: str, function: str, expected: str) -> None:
     assert describe_place(path, function) == expected
 
 

@@ -356,7 +356,7 @@ def test_a_small_grid_beside_another_kernel_fills_what_that_one_leaves() -> None
     assert not kernel_remedies(Timeline(profile))
 
 
-def test_without_grids_nothing_is_said_about_them() -> None:
+def test_without_grids_nothing_is_reported_about_them() -> None:
     profile = one_after_the_other([("k", 600.0)] * 4, grid_x=10).profile
     few = profile.table("kernels").drop(columns=list(DETAILS["kernels"]))
     assert not kernel_remedies(Timeline(profile.__class__({**profile.tables, "kernels": few})))
@@ -429,7 +429,9 @@ _KERNELS = [*map(torch_kernel, _KINDS), GEMM, SGEMM, DOUBLE, TO_NHWC, CAT, forea
     st.integers(1, 8),
     st.lists(st.integers(1, 132), min_size=1, max_size=3),
 )
-def test_no_kernel_gets_longer_and_each_is_told_once(step: list[tuple[str, int]], steps: int, grids: list[int]) -> None:
+def test_no_kernel_gets_longer_and_each_is_reported_once(
+    step: list[tuple[str, int]], steps: int, grids: list[int]
+) -> None:
     repeated = [(name, float(us)) for name, us in step] * steps
     count = sum(name not in ("D2D", "memset") for name, _ in repeated)
     timeline = one_after_the_other(repeated, grid_x=[grids[number % len(grids)] for number in range(count)])

@@ -739,7 +739,7 @@ def test_host_code_compiles_if_a_compiler_is_on_the_stack(stack: str, is_compile
 
 
 @pytest.mark.parametrize("is_marked", [True, False])
-def test_a_jax_program_is_told_to_jit_unless_it_is_jitted(*, is_marked: bool) -> None:
+def test_a_jax_program_is_advised_to_jit_unless_it_is_jitted(*, is_marked: bool) -> None:
     """XLA marks its programs; nsys loses them, so that its launches must do."""
 
     def of(*parts: Statement) -> Timeline:
@@ -762,7 +762,7 @@ def test_a_jax_program_is_told_to_jit_unless_it_is_jitted(*, is_marked: bool) ->
     assert "launch_bound" in jitted
 
 
-def test_what_a_start_up_compiles_is_told_though_no_step_does() -> None:
+def test_what_a_start_up_compiles_is_reported_though_no_step_does() -> None:
     load, step = (Host(5000), Call("cuModuleLoadData", 300), Kernel(50)), (Host(100), Kernel(100))
     first = within("step", *load, *step)
     timeline = Timeline(captured(Thread((*load * 30, *[first] * 3, *[within("step", *step)] * 20))))

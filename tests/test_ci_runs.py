@@ -222,7 +222,7 @@ def test_a_workload_that_is_not_there_is_red(job: Callable[..., Job]) -> None:
     assert done.uploaded == {}
 
 
-def test_a_quote_that_is_left_open_is_said(job: Callable[..., Job]) -> None:
+def test_a_quote_that_is_left_open_is_reported(job: Callable[..., Job]) -> None:
     done = job()
     assert done.run([step_of("mlp", arguments="--name 'a b")]) != 0
     assert "unmatched single quote" in done.output

@@ -161,7 +161,7 @@ def test_a_failing_program_keeps_its_partial_report_and_the_status_says_so(
         ("silent export", "cannot export"),
     ],
 )
-def test_what_nsys_can_do_wrong_is_told_without_a_traceback(
+def test_what_nsys_can_do_wrong_is_reported_without_a_traceback(
     run: Any, script: Any, fake_nsys: FakeNsys, behavior: str, message: str
 ) -> None:
     fake_nsys(behavior)
@@ -171,7 +171,7 @@ def test_what_nsys_can_do_wrong_is_told_without_a_traceback(
     assert hint
 
 
-def test_counters_that_may_not_be_read_are_told_with_what_to_do(run: Any, script: Any, fake_nsys: FakeNsys) -> None:
+def test_counters_that_may_not_be_read_are_reported_with_what_to_do(run: Any, script: Any, fake_nsys: FakeNsys) -> None:
     fake_nsys("no right to counters")
     result = run("profile", "--collector", "nsys", "--gpu-metrics", script(), expect=UNREADABLE)
     error, hint = error_lines(result)
@@ -254,17 +254,17 @@ def test_what_cannot_be_run_is_a_usage_error(run: Any, arguments: list[str], mes
         ("ab --base main train.py --epochs 1", "ab --base main train.py -- --epochs 1"),
     ],
 )
-def test_what_is_meant_for_the_program_is_told_where_it_goes(run: Any, given: str, line: str) -> None:
+def test_the_error_of_an_option_for_the_program_says_where_it_goes(run: Any, given: str, line: str) -> None:
     stderr = run(*given.split(), expect=USAGE).stderr
     assert stderr.endswith(f" If it is for the program: {main.name} {line}\n")
 
 
 @pytest.mark.parametrize("given", ["profile --dim 64 mlp", "profile mlp --collector", "profile mlp --timeout 0"])
-def test_other_mistakes_are_not_said_to_be_for_the_program(run: Any, given: str) -> None:
+def test_other_mistakes_are_not_reported_as_for_the_program(run: Any, given: str) -> None:
     assert "for the program" not in run(*given.split(), expect=USAGE).stderr
 
 
-def test_a_misspelled_workload_is_told_the_nearest(run: Any) -> None:
+def test_the_error_of_a_misspelled_workload_names_the_nearest(run: Any) -> None:
     assert "Did you mean mlp?" in run("profile", "mlpp", expect=USAGE).stderr
 
 

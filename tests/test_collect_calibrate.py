@@ -155,7 +155,7 @@ def test_a_cache_that_cannot_be_written_costs_only_time(machine: Path, program: 
     assert len(calibration_of(program, request_).costs) == 2
 
 
-def test_what_keeps_it_unknown_is_said(
+def test_what_keeps_it_unknown_is_reported(
     *, measured: Callable[..., None], program: Program, request_: Request, tmp_path: Path
 ) -> None:
     for text, reason in (

@@ -58,7 +58,7 @@ def test_a_run_is_described_by_what_nvml_says(driver: Install) -> None:
 
 
 @pytest.mark.parametrize("lacking", CALLS)
-def test_a_call_that_fails_leaves_out_only_what_it_would_have_said(driver: Install, lacking: str) -> None:
+def test_a_call_that_fails_leaves_out_only_what_it_would_have_reported(driver: Install, lacking: str) -> None:
     driver(Gpu(lacks=(lacking,)))
     if lacking == "nvmlDeviceGetHandleByIndex":
         return

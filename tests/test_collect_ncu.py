@@ -201,7 +201,7 @@ def test_several_launches_of_each_kernel_are_within_the_limit(
     assert "replaying kernels with ncu: 3 of 3 done" in messages
 
 
-def test_a_time_limit_is_told_from_the_budget(fake_ncu: FakeNcu, program: Program, request_: Request) -> None:
+def test_a_time_limit_is_distinguished_from_the_budget(fake_ncu: FakeNcu, program: Program, request_: Request) -> None:
     ncu = fake_ncu("slow")
     (finding,) = replay_kernels(program, replace(request_, timeout_s=2), Replay(expected=3)).findings
     assert finding.title.endswith("within 2 s")
@@ -273,7 +273,7 @@ def test_it_is_ended_without_a_program_called_kill(
         ("killed", ("ncu was terminated by SIGKILL", "ncu.log")),
     ],
 )
-def test_why_there_is_no_report_is_said_with_what_to_do(
+def test_why_there_is_no_report_is_reported_with_what_to_do(
     fake_ncu: FakeNcu, program: Program, request_: Request, behavior: str, words: tuple[str, ...]
 ) -> None:
     fake_ncu(behavior)
@@ -352,7 +352,7 @@ def test_an_ncu_that_does_not_run_is_no_path_in_a_report(program: Program, reque
     assert "/" not in f"{finding.detail} {finding.remedy}"
 
 
-def test_without_ncu_it_is_said_where_it_was_looked_for(program: Program, request_: Request) -> None:
+def test_without_ncu_it_is_reported_where_it_was_looked_for(program: Program, request_: Request) -> None:
     (finding,) = replay_kernels(program, request_, Replay()).findings
     assert (finding.severity, finding.title) == ("info", "ncu was not found")
     assert "opt/nvidia/nsight-compute" in finding.remedy
@@ -375,7 +375,7 @@ def test_counters_are_asked_for_before_minutes_are_spent(
     assert not ncu.with_name("ncu.seen.json").exists()
 
 
-def test_nothing_that_is_said_of_a_failure_names_a_path(fake_ncu: FakeNcu, program: Program, request_: Request) -> None:
+def test_no_message_about_a_failure_names_a_path(fake_ncu: FakeNcu, program: Program, request_: Request) -> None:
     fake_ncu("no permission")
     (finding,) = replay_kernels(program, request_, Replay()).findings
     assert "/" not in finding.detail.replace("<…>", "")

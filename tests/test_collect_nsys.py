@@ -336,7 +336,7 @@ def test_an_export_that_fails_leaves_no_database(
     assert [path.name for path in request_.captures.iterdir()] == ["tiny.nsys-rep"]
 
 
-def test_what_nsys_said_of_a_failed_export_is_shown(fake_nsys: Callable[..., Path], tmp_path: Path) -> None:
+def test_the_message_of_nsys_about_a_failed_export_is_shown(fake_nsys: Callable[..., Path], tmp_path: Path) -> None:
     report = tmp_path / "x.nsys-rep"
     report.write_bytes(b"not a report")
     with pytest.raises(ToolError) as raised:
@@ -404,7 +404,7 @@ def test_a_command_needs_nsys_but_no_gpu(fake_nsys: Callable[..., Path]) -> None
 
 
 @pytest.mark.parametrize("collector", ["auto", "nsys", "ncu", "torch"])
-def test_a_native_workload_without_a_gpu_is_told_that(collector: Choice, fake_nsys: Callable[..., Path]) -> None:
+def test_a_native_workload_without_a_gpu_is_an_error(collector: Choice, fake_nsys: Callable[..., Path]) -> None:
     fake_nsys()
     native = Program("unified_memory", "workload", ("python3", "-m", "workloads.unified_memory"), is_native=True)
     with pytest.raises(ToolError, match="unified_memory needs an NVIDIA GPU, and this machine has none"):
@@ -419,7 +419,7 @@ def test_what_is_asked_for_is_taken(fake_nsys: Callable[..., Path]) -> None:
     assert choose_collector("torch", WORKLOAD) == ("torch", None)
 
 
-def test_who_has_no_nsys_is_not_told_to_use_it(gpu: None) -> None:
+def test_who_has_no_nsys_is_not_advised_to_use_it(gpu: None) -> None:
     with pytest.raises(UsageError, match="this machine has no nsys") as raised:
         choose_collector("auto", WORKLOAD, recordings=["gpu-metrics"])
     assert raised.value.hint == "Omit the option, or install nsys (nightsight doctor says how)."

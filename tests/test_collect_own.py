@@ -109,7 +109,7 @@ def test_what_is_no_name_needs_no_table(project: Project) -> None:
         resolve("mlp", [])
 
 
-def test_an_unknown_name_is_told_the_names_there_are(project: Project) -> None:
+def test_the_error_of_an_unknown_name_lists_the_names_there_are(project: Project) -> None:
     project('[tool.nightsight]\nworkloads = "bench"', "bench/train.py")
     with pytest.raises(UsageError, match="unknown workload 'trian'") as raised:
         resolve("trian", [])

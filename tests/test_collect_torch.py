@@ -198,7 +198,7 @@ def test_the_findings_say_what_was_recorded(
 @pytest.mark.parametrize(
     ("ranged", "recorded", "severities"), [(2, (), ["warning"]), (0, (), ["info"]), (2, ("threads",), [])]
 )
-def test_threads_that_are_not_recorded_are_told_and_those_with_ranges_are_a_warning(
+def test_threads_that_are_not_recorded_are_reported_and_those_with_ranges_are_a_warning(
     ranged: int, recorded: tuple[str, ...], severities: list[str]
 ) -> None:
     found = [*TraceFacts(threads=3, threads_with_ranges=ranged).findings(Tracing(recorded=recorded))]

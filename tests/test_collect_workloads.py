@@ -370,7 +370,7 @@ def test_the_parameters_of_a_workload_say_more() -> None:
     assert arguments_of(resolve("mlp", ["--dim", "64"]), Request()) == {}
 
 
-def test_a_server_is_told_apart_by_what_loads_it_too() -> None:
+def test_a_server_is_distinguished_by_what_loads_it_too() -> None:
     server, *clients = (resolve(None, ["/bin/sh", rate]) for rate in ("--serve", "10", "20"))
     requests = [Request(part=Load(client, "8000", 10)) for client in clients]
     assert len({arguments_of(server, request)["arguments"] for request in (*requests, Request())}) == 3

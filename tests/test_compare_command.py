@@ -93,7 +93,7 @@ def test_limits_are_read_from_the_current_folder(runs: Callable[..., list[Path]]
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-16-le"])
 @pytest.mark.parametrize("name", ["nightsight.toml", "pyproject.toml"])
-def test_settings_that_are_wrong_are_told_before_a_run_is_read(
+def test_settings_that_are_wrong_are_reported_before_a_run_is_read(
     runs: Callable[..., list[Path]], tmp_path: Path, name: str, encoding: str
 ) -> None:
     (run,) = runs(3.0)

@@ -65,7 +65,7 @@ TIMES = ALL - {"launches"}
         ("lost events", {}, {"is_incomplete": True}, ALL - {"unprofiled_step_ns"}),
     ],
 )  # fmt: skip
-def test_a_difference_is_told_and_takes_verdicts_away(what: str, before: Any, after: Any, taken: set[str]) -> None:
+def test_a_difference_is_reported_and_takes_verdicts_away(what: str, before: Any, after: Any, taken: set[str]) -> None:
     found = compared(before, after)
     assert what in [difference.what for difference in found.differences]
     now = verdicts(found)

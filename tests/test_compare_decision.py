@@ -45,7 +45,7 @@ def test_a_larger_change_may_be_allowed() -> None:
     assert found.line.endswith("at most +4 % allowed, on 3 + 3 runs")
 
 
-def test_a_limit_below_what_tests_look_for_is_told() -> None:
+def test_a_limit_below_what_tests_look_for_is_reported() -> None:
     tight = Settings(limits={"step_ns": Limit(most_pct=0.5), "launches": Limit(most=40), "copy_ns": Limit(most_pct=1)})
     runs = [run({"step_ns": time, "launches": 40.0, "copy_ns": 0.0}) for time in SAME]
     (note,) = compare(runs, runs, settings=tight).notes
@@ -84,7 +84,7 @@ def test_categories_decide_only_with_a_limit() -> None:
     assert compare(before, after, settings=Settings(limits={"host code": Limit(most_pct=5)})).decision.status == 1
 
 
-def test_an_accepted_change_passes_and_is_told() -> None:
+def test_an_accepted_change_passes_and_is_reported() -> None:
     accepted = AcceptedChange("step_ns", "checks its input", "2026-11-20", workload="mlp")
     found = decision(SAME, SLOWER, Settings(accepted=(accepted,)))
     assert found.status == 0

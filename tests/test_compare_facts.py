@@ -40,7 +40,7 @@ def test_a_new_copy_in_each_step_is_a_regression_in_the_noisiest_step() -> None:
 
 
 @pytest.mark.parametrize("runs", [3, 5])
-def test_one_launch_more_of_thousands_is_told_with_its_numbers(runs: int) -> None:
+def test_one_launch_more_of_thousands_is_reported_with_its_numbers(runs: int) -> None:
     steps = NOISY[:runs]
     found = compared(side({"launches": 5000.0}, steps=steps), side({"launches": 5001.0}, steps=steps))
     assert verdict(found, "launches") == ("regressed", True)

@@ -58,7 +58,7 @@ def test_an_older_report_gives_totals_by_repetition(recorded: Recorded) -> None:
     assert {"kernel", "family", "copy", "api", "range", "gate", "cause"} == set(table.index.get_level_values(0))
 
 
-def test_causes_are_told_apart_by_what_they_say_before_their_figures(recorded: Recorded) -> None:
+def test_causes_are_distinguished_by_what_they_say_before_their_figures(recorded: Recorded) -> None:
     causes = measures(recorded.report("train")).causes
     assert causes["name"].tolist() == [
         "FP32 math runs without tensor cores",

@@ -109,7 +109,7 @@ def test_benjamini_hochberg_divides_by_the_rank() -> None:
 
 @pytest.mark.parametrize("runs", [3, 5, 10])
 @pytest.mark.parametrize("groups", [5, 50, 200])
-def test_what_comes_and_goes_by_itself_is_rarely_said_to_be_of_one_side(runs: int, groups: int) -> None:
+def test_what_comes_and_goes_by_itself_is_rarely_reported_for_one_side(runs: int, groups: int) -> None:
     drawn, alarms, worlds = np.random.default_rng(7), 0, 400
     for _ in range(worlds):
         chance = drawn.uniform(0.05, 0.4, groups)

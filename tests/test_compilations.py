@@ -307,7 +307,7 @@ def test_cuda_graphs_that_are_recorded_again_and_tuned_kernels(tmp_path: Path) -
         ("\u0000\n'", "another guard fails", ""),
     ],
 )
-def test_a_guard_is_told_in_words_with_the_code_that_keeps_it(reason: str, words: str, fix: str) -> None:
+def test_a_guard_is_described_in_words_with_the_code_that_keeps_it(reason: str, words: str, fix: str) -> None:
     found = explain(reason)
     assert words in found[0]
     assert fix in found[1]

@@ -137,7 +137,7 @@ def test_several_files_are_a_line_each(run: Any, capture_file: CaptureFile) -> N
 # -- lines ------------------------------------------------------------------------------------------------------------
 
 
-def test_nothing_that_is_said_controls_a_terminal() -> None:
+def test_no_output_controls_a_terminal() -> None:
     with as_terminal() as terminal:
         say("Error: no \x1b]0;title\x07\x9b31m file\r\nof this name\t", "Hint: none")
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", terminal.text)

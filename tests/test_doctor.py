@@ -67,7 +67,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
 
 
 @pytest.mark.usefixtures("no_namespaces")
-def test_bare_machine_lacks_everything_and_is_told_what_to_do() -> None:
+def test_bare_machine_lacks_everything_and_gets_remedies() -> None:
     checks = examine()
 
     assert [check.name for check in checks] == NAMES
@@ -227,7 +227,7 @@ def test_driver_without_a_usable_gpu(program: Install, body: str, status: str) -
 # -- Python and its packages ------------------------------------------------------------------------------------------
 
 
-def test_the_python_of_the_active_environment_is_looked_at_and_said_to_be_another(bare_python: Path) -> None:
+def test_the_python_of_the_active_environment_is_looked_at_and_reported_as_another(bare_python: Path) -> None:
     found = check("python")
 
     assert found.status == "ok"

@@ -325,7 +325,7 @@ def test_steps_with_prompts_only_are_a_pause_between_tokens() -> None:
     assert of_tokens["time_ns"].to_dict() == {MEAN: 9 * US, P50: 4 * US, "95th percentile": 14 * US, P99: 14 * US}
 
 
-def test_what_is_said_about_requests() -> None:
+def test_what_is_reported_about_requests() -> None:
     profile = named(PICTURE, NAMES)
     rows = [{"received": 0, "failed": 9}, {"received": 1, "first_token": 5, "preemptions": 2}]
     notes = " ".join(request_times(Timeline(Profile({**profile.tables, "requests": requests(*rows)}))).notes)

@@ -101,7 +101,7 @@ def test_a_bug_is_one_line_with_file_stage_and_log_and_no_gate_takes_it_for_a_re
         assert str(Path(__file__).parents[1]) not in log
 
 
-def test_the_stage_of_a_bug_is_what_progress_told_last(capture: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_stage_of_a_bug_is_the_last_message_of_progress(capture: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(analysis, "build_report", crashing)
     assert f"on {capture} (stage: looking for causes in drawn.sqlite)" in ended("report", "-q", capture).stderr
     monkeypatch.setattr(opening, "read", crashing)

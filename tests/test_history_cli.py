@@ -67,7 +67,7 @@ def test_a_name_is_for_one_workload(run: Any, capture_file: CaptureFile, tmp_pat
     assert not (tmp_path / "h").exists()
 
 
-def test_captures_that_do_not_say_of_what_they_are_can_be_told(
+def test_captures_that_do_not_say_of_what_they_are_can_be_named(
     run: Any, capture_file: CaptureFile, tmp_path: Path
 ) -> None:
     nights = [tmp_path / f"night{number}.sqlite" for number in (1, 2)]
@@ -170,7 +170,7 @@ def test_an_accepted_change_is_in_the_settings(
     assert lines[0].endswith("Accepted: checks the loss.")
 
 
-def test_a_history_that_was_cut_is_read_and_said(run: Any, place: str, tmp_path: Path) -> None:
+def test_a_history_that_was_cut_is_read_and_reported(run: Any, place: str, tmp_path: Path) -> None:
     path = next((Path(place) / "mlp").glob("*.jsonl"))
     path.write_bytes(path.read_bytes()[:-30])
     done = run("history", "report", "--history", place, "-o", tmp_path / "trend.html")

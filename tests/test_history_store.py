@@ -134,7 +134,7 @@ def test_a_line_that_was_cut_costs_that_line_only(tmp_path: Path) -> None:
         ('{"format": 1, "workload": "mlp", "values": {"gate": 1}}', "its values are not numbers by name"),
     ],
 )
-def test_what_is_no_row_is_said_in_one_line(line: str, problem: str, tmp_path: Path) -> None:
+def test_what_is_no_row_is_reported_in_one_line(line: str, problem: str, tmp_path: Path) -> None:
     append(str(tmp_path), row(measures(STEP)))
     path = stored(tmp_path)
     path.write_text(f"{line}\n\n{path.read_text()}")

@@ -424,7 +424,7 @@ NO_MORE = "its forward pass changes attributes of its modules"
         (odd(lambda model, _: model.first.bias), ignores, "it returns a weight"),
     ],
 )
-def test_what_may_not_be_replayed_is_left_as_it_is_and_the_reason_is_said(
+def test_what_may_not_be_replayed_is_left_as_it_is_and_the_reason_is_reported(
     make: Callable[[], Any], step: Any, why: str, graphs: Callable[..., Any]
 ) -> None:
     torch.manual_seed(1)

@@ -108,7 +108,7 @@ def test_ranks_of_one_capture_of_nsys_have_the_numbers_of_their_gpus(recorded: R
     assert recorded.report("ddp2").result("ranks").rows["rank"].tolist() == [1, 0]
 
 
-def test_what_no_rank_meets_in_is_said(recorded: Recorded) -> None:
+def test_what_no_rank_meets_in_is_reported(recorded: Recorded) -> None:
     for name in ("ranks", "rank_steps"):
         found = recorded.report("train").result(name)
         assert found.rows.empty
@@ -579,7 +579,7 @@ def test_ranks_whose_collectives_do_not_end_together_are_doubted() -> None:
     assert finding.detail.startswith("Rank 1: collectives end up to ")
 
 
-def test_different_profilers_are_said() -> None:
+def test_different_profilers_are_reported() -> None:
     first, *others = world(EVEN)
     environment = replace(first.profile.environment, collector="nsys", collector_version="2025.3.2")
     (finding,) = merge_ranks(
@@ -710,7 +710,7 @@ def test_without_all_members_transfer_and_bandwidth_are_unknown() -> None:
     assert "Collectives with unknown ranks" in found.notes[0]
 
 
-def test_what_a_graph_recorded_is_not_said_of_what_it_replays() -> None:
+def test_what_a_graph_recorded_is_not_reported_for_what_it_replays() -> None:
     (part,) = world([[1_000_000] * STEPS])
     kernels = part.profile.table("kernels")
     graph = kernels.assign(correlation=1, graph_node=pd.array(range(len(kernels)), dtype=NULLABLE))

@@ -117,7 +117,7 @@ def test_a_workload_is_no_option(make: Any, tmp_path: Path) -> None:
     assert not (tmp_path / "elsewhere").exists()
 
 
-def test_a_quote_that_is_left_open_is_said(make: Any) -> None:
+def test_a_quote_that_is_left_open_is_reported(make: Any) -> None:
     done = make(ARGS="--name 'a b")
     assert "ARGS=--name 'a b: No closing quotation" in done.stderr
     assert "Traceback" not in done.stderr

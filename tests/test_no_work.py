@@ -51,7 +51,7 @@ def test_a_profiler_that_could_not_start_says_so_with_the_likely_reason(driver: 
     assert finding.remedy.startswith(first)
 
 
-def test_a_program_without_cuda_is_told_from_one_that_lost_it() -> None:
+def test_a_program_without_cuda_is_distinguished_from_one_that_lost_it() -> None:
     none = only(with_messages(draw("cpu  ..."), NO_EVENTS))
     assert (none.rule, none.detail) == ("no_gpu_work", f"nsys says: “{NO_EVENTS}”")
     assert "in a process that nsys starts" in none.remedy
@@ -61,7 +61,7 @@ def test_a_program_without_cuda_is_told_from_one_that_lost_it() -> None:
     assert "os._exit" in lost.remedy
 
 
-def test_what_nsys_could_not_import_is_said_with_what_to_record_instead() -> None:
+def test_what_nsys_could_not_import_is_reported_with_what_to_record_instead() -> None:
     message = (
         "Error when processing events: ProcessEventsError (4005)\nstd::exception::what: LogicException\n"
         "[QuadDCommon::tag_message*] = Cannot find string for an exterior index\n"

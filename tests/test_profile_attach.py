@@ -84,7 +84,7 @@ def test_a_file_that_cannot_be_taken_is_a_finding(
     assert not len(report.rows(SERVING))
 
 
-def test_a_file_that_was_there_before_is_said_to_be_of_another_run(
+def test_a_file_that_was_there_before_is_reported_as_of_another_run(
     run: Run, script: Callable[..., Path], fake_nsys: Callable[..., Path], tmp_path: Path
 ) -> None:
     fake_nsys()

@@ -105,7 +105,7 @@ def test_a_program_that_cannot_run_twice_has_a_finding(usual: Any) -> None:
 
 @pytest.mark.usefixtures("without_pages")
 @pytest.mark.parametrize("option", ["--time-steps", "--quiet"])
-def test_that_other_ranges_were_timed_is_said_if_it_was_asked_for(usual: Any, option: str) -> None:
+def test_that_other_ranges_were_timed_is_reported_if_it_was_asked_for(usual: Any, option: str) -> None:
     found = [each for each in usual(_STEPS.replace("iteration", "request"), option)[1].findings if "timed" in each.rule]
     reason = "consists of repetitions of iteration #, which the run without the profiler does not show"
     assert [reason in each.detail for each in found] == [True] * (option == "--time-steps")
@@ -240,7 +240,7 @@ def test_step_times_of_a_workload_that_was_stopped_while_it_was_timed_are_a_repo
     assert json.loads((folder / "run.json").read_text())["failed"] is True
 
 
-def test_a_program_without_ranges_is_said_to_be_untimed(
+def test_a_program_without_ranges_is_reported_as_untimed(
     *, run: Any, script: Callable[..., Path], fake_nsys: Callable[..., Path], tmp_path: Path
 ) -> None:
     fake_nsys()

@@ -905,7 +905,7 @@ def test_a_function_that_is_named_is_jitted_and_what_it_returns_is_recorded_in_a
     assert "train.step" in plain.times["path"].tolist() or is_traced
 
 
-def test_a_function_of_a_module_is_jitted_and_arrays_that_it_returns_are_told_apart(
+def test_a_function_of_a_module_is_jitted_and_arrays_that_it_returns_are_distinguished(
     jax_program: Callable[..., Program], program: Callable[..., Program], tmp_path: Path
 ) -> None:
     jax_program()
@@ -1001,7 +1001,7 @@ def test_a_switch_of_the_users_own_changes_the_program(
         ("", "pass", "wrong", "its function `holds` failed: NameError"),
     ],
 )
-def test_a_switch_of_the_users_own_that_fails_is_said_and_needs_no_torch(
+def test_a_switch_of_the_users_own_that_fails_is_reported_and_needs_no_torch(
     first: str,
     change: str,
     holds: str,
@@ -1588,7 +1588,7 @@ def test_a_check_that_rejects_is_believed_and_a_switch_without_effect_runs_once(
     assert found.best is None
 
 
-def test_a_program_that_fails_is_not_measured_and_one_that_a_switch_breaks_is_said(
+def test_a_program_that_fails_is_not_measured_and_one_that_a_switch_breaks_is_reported(
     plan: ProofPlan, program: Callable[..., Program]
 ) -> None:
     with pytest.raises(NotMeasured, match="train ended with exit status 3 without any change"):

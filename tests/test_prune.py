@@ -174,7 +174,7 @@ def test_shared_files_free_nothing(week: list[Path], tmp_path: Path) -> None:
     assert done.freed_bytes == 10
 
 
-def test_runs_of_one_second_are_told_apart(tmp_path: Path) -> None:
+def test_runs_of_one_second_are_distinguished(tmp_path: Path) -> None:
     runs = [write_run(tmp_path, NOW)]
     for number in (2, 10):
         runs.append(runs[0].with_name(f"{runs[0].name}-{number}"))

@@ -113,7 +113,7 @@ def test_a_commit_that_was_not_pushed_is_pushed_later(run: Run, program: Path, t
     assert lines(tmp_path / "remote.git") == ["1"]
 
 
-def test_a_contradiction_is_said_and_nothing_lost(run: Run, program: Path, tmp_path: Path) -> None:
+def test_a_contradiction_is_reported_and_nothing_lost(run: Run, program: Path, tmp_path: Path) -> None:
     for name in ("a", "b"):
         run("ci", "fetch", tmp_path / name)
         (tmp_path / name / "notes.txt").write_text(f"{name}\n")
@@ -198,7 +198,7 @@ def test_a_folder_with_something_in_it_is_left_alone(run: Run, program: Path) ->
         (("fetch", "history", "--remote", "upstream"), "Error: cannot fetch the branch nightsight-history: fatal: "),
     ],
 )
-def test_bad_input_is_said_in_one_line(run: Run, program: Path, arguments: tuple[str, ...], says: str) -> None:
+def test_bad_input_is_reported_in_one_line(run: Run, program: Path, arguments: tuple[str, ...], says: str) -> None:
     output = run("ci", *arguments, expect=3).output
     assert says in output
     assert "Traceback" not in output

@@ -89,7 +89,7 @@ def test_a_comment_always_fits(texts: list[str]) -> None:
     assert [f"Verdict {index}." in body for index in range(len(texts))] == [True] * len(texts)
 
 
-def test_what_fits_is_said_whole() -> None:
+def test_what_fits_is_shown_whole() -> None:
     short, long = CommentSection("a", "Short.\n\n| a | table |"), CommentSection("b", f"Long.\n\n{'| row |' * 10_000}")
     assert comment_text([short, long]) == (
         "<!-- nightsight -->\n\nShort.\n\n| a | table |\n\nLong.\n\nThe rest is in the report.\n"
@@ -277,7 +277,7 @@ def test_another_run_that_left_nothing(run: Run, tmp_path: Path, fake_gh: Callab
         (("--number", "99", "mlp.md"), 3, "GitHub refused to GET issues/99/comments"),
     ],
 )
-def test_bad_input_of_a_comment_is_said(
+def test_bad_input_of_a_comment_is_reported(
     run: Run, tmp_path: Path, fake_gh: Callable[..., GitHub], *, arguments: tuple[str, ...], status: int, says: str
 ) -> None:
     fake_gh()
@@ -598,7 +598,9 @@ def test_issues_can_be_looked_at_first(run: Run, tmp_path: Path, fake_gh: Callab
         ('{"format": 1, "complete": true, "tracks": [{"last": "yesterday"}], "events": []}', "lacks 'machine'"),
     ],
 )
-def test_bad_events_are_said(run: Run, tmp_path: Path, fake_gh: Callable[..., GitHub], text: str, says: str) -> None:
+def test_bad_events_are_reported(
+    run: Run, tmp_path: Path, fake_gh: Callable[..., GitHub], text: str, says: str
+) -> None:
     fake_gh()
     (tmp_path / "events.json").write_text(text)
     output = run("ci", "issues", "events.json", expect=2).output

@@ -128,7 +128,7 @@ def test_only_what_is_not_json_is_mended(tmp_path: Path) -> None:
     ],
     ids=["wrong", "mended and wrong", "cut", "cut in a name", "deep"],
 )
-def test_a_trace_that_is_cut_is_told_from_one_that_is_wrong(tmp_path: Path, text: str, message: str) -> None:
+def test_a_trace_that_is_cut_is_distinguished_from_one_that_is_wrong(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "trace.json"
     path.write_text(text)
     assert refusal(path).message == f"trace.json {message}"

@@ -245,7 +245,7 @@ def test_calls_that_give_the_gpu_no_work_leave_its_tables_empty(tmp_path: Path) 
     assert [len(profile.tables[name]) for name in GPU_TABLES] == [0, 0]
 
 
-def test_processes_of_a_merged_trace_cannot_be_told_apart(tmp_path: Path) -> None:
+def test_processes_of_a_merged_trace_cannot_be_distinguished(tmp_path: Path) -> None:
     error = refusal(write(tmp_path, kernel(), call(), call(pid=46)))
 
     assert "2 processes" in error.message
@@ -380,7 +380,7 @@ def test_short_names_are_those_of_nsys(tmp_path: Path, recorded: Recorded, captu
         ((0, 1, 2), "A, 2 × H"),
     ],
 )
-def test_gpus_are_counted_by_name_and_those_used_told_from_those_present(
+def test_gpus_are_counted_by_name_and_those_used_distinguished_from_those_present(
     tmp_path: Path, used: tuple[int, ...], gpus: str
 ) -> None:
     rows = [{"id": n, "name": "H" if n else "A", "computeMajor": 9, "computeMinor": 0} for n in range(3)]
@@ -439,7 +439,7 @@ def test_events_that_are_all_there_twice_count_once(tmp_path: Path) -> None:
         pd.testing.assert_frame_equal(table, twice.tables[name])
 
 
-def test_communication_that_is_not_in_the_trace_is_said(recorded: Recorded) -> None:
+def test_communication_that_is_not_in_the_trace_is_reported(recorded: Recorded) -> None:
     findings = recorded.profile("32_no_nccl_kernels.json").findings
     (finding,) = (finding for finding in findings if finding.rule == "no_communication")
     assert "ranks were recorded, but no communication kernel" in finding.detail

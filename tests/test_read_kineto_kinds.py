@@ -213,7 +213,7 @@ def test_waits_and_the_records_that_they_wait_for_are_read(tmp_path: Path) -> No
     assert tables["unread"].empty
 
 
-def test_damaged_waits_are_said_once(tmp_path: Path) -> None:
+def test_damaged_waits_are_reported_once(tmp_path: Path) -> None:
     damaged = sync("Stream Sync", 7) | {"dur": -1}
     profile = read_kineto(write(tmp_path, kernel(), call(), damaged, sync("Stream Sync", 7, wait_on_stream="x")))
 
@@ -374,7 +374,7 @@ def test_instants_of_the_first_exporters_have_no_category(tmp_path: Path) -> Non
     assert len(read_kineto(write(tmp_path, kernel(), event)).tables["memory_usage"]) == 1
 
 
-def test_memory_of_the_cpu_is_told_from_that_of_a_gpu(tmp_path: Path) -> None:
+def test_memory_of_the_cpu_is_distinguished_from_that_of_a_gpu(tmp_path: Path) -> None:
     cpu = memory(10, 64, 64, **{"Device Id": -1, "Device Type": 0, "Total Reserved": 0})
     profile = read_kineto(write(tmp_path, kernel(), call(), cpu, memory(20, 512, 512)))
     report = made(profile)
@@ -392,7 +392,7 @@ def test_memory_of_the_cpu_is_told_from_that_of_a_gpu(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("freed", "is_leaking"), [(60, True), (64, False)])
-def test_what_each_step_leaves_allocated_is_said(tmp_path: Path, freed: int, *, is_leaking: bool) -> None:
+def test_what_each_step_leaves_allocated_is_reported(tmp_path: Path, freed: int, *, is_leaking: bool) -> None:
     events: list[Event] = []
     level = 1000
     for number in range(8):
@@ -411,7 +411,7 @@ def test_what_each_step_leaves_allocated_is_said(tmp_path: Path, freed: int, *, 
     ] == ([True] if is_leaking else [])
 
 
-def test_memory_events_without_a_size_are_left_out_and_said(tmp_path: Path) -> None:
+def test_memory_events_without_a_size_are_left_out_and_reported(tmp_path: Path) -> None:
     profile = read_kineto(write(tmp_path, kernel(), memory(10, 512, 512), memory(20, 1, 1, Bytes=None)))
 
     assert len(profile.tables["memory_usage"]) == 1

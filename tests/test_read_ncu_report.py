@@ -201,7 +201,7 @@ def test_code_of_ranges_and_graphs_is_not_asked_for() -> None:
 
 
 @pytest.mark.parametrize(("name", "kinds"), [("graph", ["kernel"] * 2 + ["graph"] * 2), ("range", ["range"] * 3)])
-def test_ranges_and_graphs_are_told_from_kernels(recorded: Recorded, name: str, kinds: list[str]) -> None:
+def test_ranges_and_graphs_are_distinguished_from_kernels(recorded: Recorded, name: str, kinds: list[str]) -> None:
     launches = recorded.profile(f"{name}.ncu-rep").table("profiled_launches")
     assert list(launches["kind"]) == kinds
     whole = launches[launches["kind"] != "kernel"]

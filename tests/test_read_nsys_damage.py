@@ -239,7 +239,7 @@ def test_a_locked_file_is_an_error_that_says_so(damage: Damage, mode: str) -> No
         f"start = {-LAST - 1}",
     ],
 )
-def test_rows_with_impossible_times_are_left_out_and_said(damage: Damage, table: str, change: str) -> None:
+def test_rows_with_impossible_times_are_left_out_and_reported(damage: Damage, table: str, change: str) -> None:
     total = len(_of(read(damage()), table))
     profile = read(damage(f"UPDATE {table} SET {change} WHERE rowid = 1"))
     assert len(_of(profile, table)) == total - 1
@@ -261,7 +261,7 @@ def test_a_mark_with_an_impossible_time_does_not_stretch_open_ranges(damage: Dam
 
 
 @pytest.mark.parametrize("start", [LAST, -5, 2**53, -LAST - 1])
-def test_a_mark_with_an_impossible_time_is_left_out_and_said(damage: Damage, start: int) -> None:
+def test_a_mark_with_an_impossible_time_is_left_out_and_reported(damage: Damage, start: int) -> None:
     profile = read(damage(f"UPDATE NVTX_EVENTS SET start = {start} WHERE {FIRST_MARK}"))
     assert profile.table("marks")["name"].tolist() == ["y"]
     assert profile.findings[0].title == "1 of 2 rows of NVTX_EVENTS (marks) were left out"
@@ -275,7 +275,7 @@ def test_an_end_of_a_mark_says_nothing(damage: Damage, end: int) -> None:
     assert profile.findings == ()
 
 
-def test_a_mark_of_no_thread_is_left_out_and_said_once(damage: Damage) -> None:
+def test_a_mark_of_no_thread_is_left_out_and_reported_once(damage: Damage) -> None:
     profile = read(damage(f"UPDATE NVTX_EVENTS SET globalTid = NULL WHERE {FIRST_MARK}"))
     assert profile.table("marks")["name"].tolist() == ["y"]
     assert [finding.rule for finding in profile.findings] == ["damaged_events"]
@@ -289,7 +289,7 @@ def test_a_category_that_nobody_named_is_its_number(damage: Damage, category: in
 
 
 @pytest.mark.parametrize(("column", "value"), [("bytes", -1), ("bytes", LAST), ("correlationId", LAST)])
-def test_sizes_and_ids_that_cannot_be_are_left_out_and_said(damage: Damage, column: str, value: int) -> None:
+def test_sizes_and_ids_that_cannot_be_are_left_out_and_reported(damage: Damage, column: str, value: int) -> None:
     profile = read(damage(f"UPDATE {MEMCPY} SET {column} = {value} WHERE rowid = 1"))
     assert everything(profile) >= {"damaged_events"}
     assert profile.table("memory_ops")["bytes"].sum() == 2048
@@ -339,7 +339,9 @@ def _moved(spans: list[tuple[int, int]]) -> list[str]:
         ([(0, 9), (9, 9)], 0),
     ],
 )
-def test_ranges_that_no_stack_can_hold_are_said(damage: Damage, spans: list[tuple[int, int]], crossing: int) -> None:
+def test_ranges_that_no_stack_can_hold_are_reported(
+    damage: Damage, spans: list[tuple[int, int]], crossing: int
+) -> None:
     profile = read(damage(*_moved(spans)))
     assert [finding.rule for finding in profile.findings] == ["crossing_ranges"] * crossing
     assert all(finding.title.startswith("1 of 2 ranges of NVTX_EVENTS cross") for finding in profile.findings)
@@ -360,7 +362,7 @@ def test_only_ranges_of_one_stack_cross(damage: Damage, apart: str) -> None:
     assert read(damage(*_moved([(0, 9), (5, 15)]), apart)).findings == ()
 
 
-def test_ranges_that_are_there_twice_are_said(damage: Damage) -> None:
+def test_ranges_that_are_there_twice_are_reported(damage: Damage) -> None:
     twice = "INSERT INTO NVTX_EVENTS SELECT * FROM NVTX_EVENTS WHERE eventType = 59"
     (finding,) = read(damage(twice)).findings
     assert (finding.rule, finding.title) == ("repeated_events", "2 rows of NVTX_EVENTS are duplicates")
@@ -400,7 +402,7 @@ def test_any_ranges_nest_without_losing_one(tmp_path: Path, spans: list[tuple[in
 # -- ids ------------------------------------------------------------------------------------------------------------
 
 
-def test_calls_with_the_same_id_are_said_and_add_no_work(damage: Damage) -> None:
+def test_calls_with_the_same_id_are_reported_and_add_no_work(damage: Damage) -> None:
     profile = read(damage(f"UPDATE {RUNTIME} SET correlationId = 1000 WHERE correlationId IN (1001, 1003)"))
     assert "ambiguous_calls" in everything(profile)
     assert profile.findings[0].title == f"2 calls in {RUNTIME} have the correlation id of another call"
@@ -421,7 +423,7 @@ def test_a_driver_call_may_have_the_id_of_its_runtime_call(damage: Damage) -> No
     assert read(damage(drawn_twice, drivers)).findings == ()
 
 
-def test_kernels_that_are_there_twice_are_said(damage: Damage) -> None:
+def test_kernels_that_are_there_twice_are_reported(damage: Damage) -> None:
     profile = read(damage(f"INSERT INTO {KERNEL} SELECT * FROM {KERNEL}"))
     assert "repeated_events" in everything(profile)
     assert profile.findings[0].title == f"3 rows of {KERNEL} are duplicates"

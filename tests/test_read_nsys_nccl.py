@@ -129,7 +129,7 @@ def test_calls_of_a_group_launch_the_kernel_that_soon_follows_them(gap_us: int, 
     assert (row["bytes"] == 2 * BYTES) == is_known
 
 
-def test_without_payloads_it_is_said_how_to_export_them(changed: Changed) -> None:
+def test_without_payloads_it_is_reported_how_to_export_them(changed: Changed) -> None:
     profile = changed(("UPDATE NVTX_EVENTS SET jsonText = NULL", ()))
     assert "collectives" not in profile.tables
     assert "--include-json=true" in profile.missing["collectives"]

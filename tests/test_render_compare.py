@@ -63,7 +63,7 @@ def test_every_link_of_the_page_leads_to_a_section(trained: Comparison) -> None:
     assert [target for target in targets if f'id="{target}"' not in page] == []
 
 
-def test_what_all_runs_share_is_said_once(trained: Comparison) -> None:
+def test_what_all_runs_share_is_reported_once(trained: Comparison) -> None:
     page = comparison_page(trained)
     assert page.common_facts.startswith("GPU NVIDIA H200, driver")
     assert page.runs is not None

@@ -174,7 +174,7 @@ def test_a_comment_is_cut_by_bytes(length: int, letter: str, rows: int) -> None:
     assert len(text.encode()) < MOST_BYTES
 
 
-def test_a_comparison_without_anything_is_still_said(same: Comparison) -> None:
+def test_a_comparison_without_anything_is_still_reported(same: Comparison) -> None:
     empty = replace(
         same,
         baseline=(),

@@ -174,7 +174,7 @@ def test_a_window_that_fills_the_plot_is_not_shaded() -> None:
     assert (windows(drawn), drawn.notes) == ([], ())
 
 
-def test_what_lies_outside_the_window_is_told_from_it() -> None:
+def test_what_lies_outside_the_window_is_distinguished_from_it() -> None:
     drawn = chart(table((0, -3_000, 1), (0, 500, 2)), window_ns=1_000)
     assert [(tick.place, tick.text) for tick in drawn.plots[-1].across] == [
         (0, "-3"),
@@ -201,7 +201,7 @@ def test_devices_have_panels_of_their_own_over_the_same_axes() -> None:
     assert [bool(plot.across) for plot in drawn.plots] == [False, True]
 
 
-def test_range_and_maximum_are_said_in_words() -> None:
+def test_range_and_maximum_are_described_in_words() -> None:
     frame = pd.DataFrame(
         {"device": 0, "time_ns": [0, 10_000, 20_000], "most_bytes": [9, 3_000, 5], "mean_bytes": [4, 1_000, 2]}
     )

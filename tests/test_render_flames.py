@@ -90,7 +90,7 @@ def test_small_functions_are_one_box_and_smaller_ones_none() -> None:
     assert len(flame(("host code", "main;load", 99.6), ("host code", "main;f", 0.4)).boxes) == 3
 
 
-def test_deep_stacks_are_cut_and_this_is_said() -> None:
+def test_deep_stacks_are_cut_and_this_is_reported() -> None:
     deep = ";".join(f"f{number}" for number in range(30))
     (shown,) = flames(table(("host code", deep, 1)))
     assert len(shown.trees[0].boxes) == 20

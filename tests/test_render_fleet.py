@@ -44,7 +44,7 @@ def test_rare_values_of_a_fact_are_one_row() -> None:
     assert fleet_page(made_fleet([summary("a")])).differing is None
 
 
-def test_what_is_not_said_is_a_value_too() -> None:
+def test_an_absent_value_is_a_value_too() -> None:
     page = fleet_page(made_fleet([summary("a", torch=""), summary("b", torch="2.13")]))
     assert page.differing is not None
     assert [row.cells[0].text for row in page.differing.rows] == ["(not said)", "2.13"]

@@ -59,7 +59,7 @@ def summarize(section: PageSection) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", ["mlp", "train"])
-def test_the_page_says_what_it_said(name: str, recorded: Recorded) -> None:
+def test_the_texts_of_the_page_are_unchanged(name: str, recorded: Recorded) -> None:
     view = page(recorded.report(name))
     whole = {
         "facts": view.facts,

@@ -85,7 +85,7 @@ def test_ranks_that_hardly_differ_look_alike() -> None:
     assert [level(row) for row in view.rows] == [[5], [5]]
 
 
-def test_steps_that_were_put_together_are_said() -> None:
+def test_steps_that_were_put_together_are_reported() -> None:
     view = only(heat_of(steps_of([[1e6] * 10, [1.2e6] * 10], together=4)))
     assert "up to 4 consecutive steps" in view.notes[1]
     assert "40 steps" in view.summary

@@ -121,7 +121,7 @@ def pictures() -> list[Picture]:
 
 
 @pytest.mark.parametrize("picture", pictures(), ids=lambda picture: picture.layout)
-def test_whatever_is_said_in_a_picture_stays_text(picture: Picture) -> None:
+def test_whatever_stands_in_a_picture_stays_text(picture: Picture) -> None:
     found = outline("strip" if isinstance(picture, Strip) else "drawn", picture)
     assert found.open == []
     assert {tag for tag, _ in found.elements} <= {

@@ -52,7 +52,7 @@ def test_a_launch_has_the_same_number_in_every_section() -> None:
     assert table_of(report, "ncu_rules").rows[0].cells[-1].text == "1. gemm<64>"
 
 
-def test_kernels_of_one_name_are_told_apart_by_grid_and_block() -> None:
+def test_kernels_of_one_name_are_distinguished_by_grid_and_block() -> None:
     table = table_of(replay_report(), "ncu_kernels")
     assert [[cell.text for cell in row.cells[:2]] for row in table.rows[:2]] == [
         ["1, 1, 1", "64, 1, 1"],

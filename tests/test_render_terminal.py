@@ -166,7 +166,7 @@ def test_kernels_without_numbers_are_their_names() -> None:
     assert "copy_kernel" in screen_html(screen)
 
 
-def test_a_report_of_nothing_is_still_said() -> None:
+def test_a_report_of_nothing_is_still_reported() -> None:
     lines = texts(first_screen(Report("", Environment(), ())))
     assert lines == ["", "(no name)", "No work on a GPU.", ""]
 

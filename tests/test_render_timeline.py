@@ -205,7 +205,7 @@ def test_rows_stand_by_gpu_and_thread_the_busiest_first() -> None:
     ]
 
 
-def test_the_calls_of_two_threads_are_told_apart() -> None:
+def test_the_calls_of_two_threads_are_distinguished() -> None:
     decoded = decode(
         timeline_payload(
             draw("""

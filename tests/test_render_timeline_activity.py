@@ -231,7 +231,7 @@ def test_page_faults_have_rows(recorded: Recorded) -> None:
     assert len(decoded.row("CPU page faults")) == len(profile.table("cpu_page_faults"))
 
 
-def test_without_gpus_nothing_is_said_of_them() -> None:
+def test_without_gpus_nothing_is_reported_about_them() -> None:
     decoded = drawn(draw("nvtx  [a   ]"))
     assert (decoded.header["activity"], decoded.header["activity_groups"], decoded.activities) == ([], [], {})
     assert decoded.header["begin_ns"] == "0"

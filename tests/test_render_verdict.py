@@ -212,7 +212,7 @@ def test_a_capture_that_lacks_the_gpu_says_so_before_what_the_cpu_did(rule: str,
     assert verdict_of(result("cpu_ops", operators), findings=(lacking,)).text == text
 
 
-def test_what_the_verdict_says_of_a_capture_is_not_said_again() -> None:
+def test_what_the_verdict_says_of_a_capture_is_not_repeated() -> None:
     lacking = Finding("lost_events", "warning", "No GPU work was saved", "It was lost. So it is.", "End by itself.")
     other = Finding("odd", "warning", "Odd", "")
     report = small_report(results=(), findings=(lacking, other))
@@ -230,7 +230,7 @@ def test_of_a_healthy_program_the_causes_do_not_repeat_the_verdict() -> None:
     assert "Nothing here is worth fixing." in text
 
 
-def test_what_is_said_of_the_simulation_stands_once_where_gains_are_defined() -> None:
+def test_the_sentence_about_the_simulation_stands_once_where_gains_are_defined() -> None:
     simulated = SIMULATED.format(one="a step", difference="+0.5 %")
     found = tuple(waits(gain, evidence=("mine", simulated)) for gain in (14.6, 5.0))
     items, simulation = without_simulation(advice(found, {}, KernelLabels(())))

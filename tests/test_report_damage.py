@@ -115,7 +115,7 @@ def test_every_column_that_a_page_takes_is_asked_for_when_the_report_is_read(doc
         (("title",), None, "title of the report is not a string"),
     ],
 )
-def test_a_type_that_is_another_is_said_with_its_place(path: Path_, value: Any, reason: str) -> None:
+def test_a_type_that_is_another_is_reported_with_its_place(path: Path_, value: Any, reason: str) -> None:
     document = json.loads(small_report().to_json())
     with pytest.raises(CaptureError) as caught:
         Report.from_json(with_value(document, path, value))

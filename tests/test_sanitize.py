@@ -355,7 +355,7 @@ def test_rules_of_ncu_lose_folders_and_keep_links(tmp_path: Path) -> None:
         ("git@host:team/x ann-laptop.local db-0.svc.cluster.local ip-10-0-0-1", "<address> " * 3 + "<address>"),
     ],
 )
-def test_paths_and_addresses_are_told_from_names(text: str, expected: str | None) -> None:
+def test_paths_and_addresses_are_distinguished_from_names(text: str, expected: str | None) -> None:
     assert Private().text(text) == (text if expected is None else expected)
 
 
@@ -493,7 +493,7 @@ def test_keys_of_services_are_taken_out_of_any_text(key: str, context: str) -> N
 
 
 @given(st.sampled_from(TELLING), NAMES)
-def test_what_is_told_once_is_found_everywhere(context: str, name: str) -> None:
+def test_what_is_learned_once_is_found_everywhere(context: str, name: str) -> None:
     private = Private()
     private.learn_fact(context.format(name))
     for shown in (f"of {name}", f"{name.upper()}_x", f"x{name}y", f"load_{name}", f"{name}01"):

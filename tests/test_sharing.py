@@ -142,7 +142,7 @@ def test_captures_of_ranks_apart_tell_by_the_uuid_that_they_share_a_gpu() -> Non
 
 
 @pytest.mark.parametrize("uuids", [["a", "b", "c"], [""] * 3])
-def test_captures_that_name_other_gpus_or_none_are_not_told_to_share(uuids: list[str]) -> None:
+def test_captures_that_name_other_gpus_or_none_are_not_reported_to_share(uuids: list[str]) -> None:
     assert of_rule(build_report(merge_ranks(parts_on(uuids, EVEN)), "job"), "shared_device") == []
 
 
@@ -167,7 +167,7 @@ def in_turns(part: RankCapture, turn_ns: int) -> RankCapture:
     return replace(part, profile=with_tables(part.profile, kernels=later))
 
 
-def test_ranks_that_take_turns_are_not_told_to_be_of_different_runs() -> None:
+def test_ranks_that_take_turns_are_not_reported_as_of_different_runs() -> None:
     work = [[20_000_000] * STEPS] * 2
     for uuids, explanation in (([UUID, UUID], "take turns"), (["a", "b"], "different runs")):
         first, second = parts_on(uuids, work)

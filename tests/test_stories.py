@@ -41,7 +41,7 @@ def first_finding(name: str) -> Finding | None:
 
 
 @pytest.mark.parametrize("name", STORIES)
-def test_a_story_is_told_as_it_is(name: str) -> None:
+def test_the_cause_of_a_story_is_its_first_finding(name: str) -> None:
     story = STORIES[name]()
     first = first_finding(name)
     is_named = (first.rule if first else None) in (story.rules or (None,))
@@ -55,7 +55,7 @@ def test_a_story_is_told_as_it_is(name: str) -> None:
         assert promised < 1.5 * after
 
 
-def test_a_clock_that_falls_is_said_and_kernels_that_vary_are_not() -> None:
+def test_a_clock_that_falls_is_reported_and_kernels_that_vary_are_not() -> None:
     def drifts(name: str) -> list[str]:
         return [each.title for each in drift(Timeline(profile_of(name)))]
 
@@ -63,7 +63,7 @@ def test_a_clock_that_falls_is_said_and_kernels_that_vary_are_not() -> None:
     assert [name for name in STORIES if drifts(name)] == ["throttle"]
 
 
-def test_batches_of_different_size_are_said_and_other_differences_are_not() -> None:
+def test_batches_of_different_size_are_reported_and_other_differences_are_not() -> None:
     def differences(name: str) -> list[str]:
         return [each.title for each in batch_sizes(Timeline(profile_of(name)))]
 
@@ -77,7 +77,7 @@ def test_batches_of_different_size_are_said_and_other_differences_are_not() -> N
     assert [name for name in STORIES if differences(name)] == ["uneven_lengths"]
 
 
-def test_several_times_as_much_per_step_takes_as_long_as_is_said() -> None:
+def test_several_times_as_much_per_step_takes_as_long_as_predicted() -> None:
     def small(name: str) -> list[Finding]:
         return [each for each in diagnose(profile_of(name)).advice if each.rule == "small_batch"]
 

@@ -89,7 +89,7 @@ def test_the_first_bad_commit_is_found_and_others_are_skipped(repository: Path, 
     assert len(list((tmp_path / "reports/train").glob("2*"))) == 6
 
 
-# what it finds, `test_what_cannot_be_halved_is_told` finds too
+# what it finds, `test_what_cannot_be_halved_is_reported` finds too
 @pytest.mark.nightly
 def test_ends_that_do_not_differ_are_not_reproduced(repository: Path, find: Find, tmp_path: Path) -> None:
     fake = tmp_path / "fake" / "nsys"
@@ -133,7 +133,7 @@ def ends(before: float, after: float) -> Comparison:
         (3.0, 3.0, "", "not reproduced: good and bad do not differ: step_ns +0.00 % (unchanged)"),
     ],
 )
-def test_what_cannot_be_halved_is_told(before: float, after: float, metric: str, message: str) -> None:
+def test_what_cannot_be_halved_is_reported(before: float, after: float, metric: str, message: str) -> None:
     with pytest.raises(NotMeasured) as caught:
         choose_metric(ends(before, after), Settings(), metric, ("good", "bad"))
     assert caught.value.message == message

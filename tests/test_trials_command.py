@@ -63,7 +63,7 @@ def test_a_folder_without_a_repository_could_not_be_measured(run: Any, script: A
 @pytest.mark.parametrize(
     "command", [("ab", "--base", "HEAD", "--head", "HEAD"), ("bisect", "--good", "x", "--bad", "y")]
 )
-def test_a_mistake_in_the_settings_is_told_before_anything_runs(
+def test_a_mistake_in_the_settings_is_reported_before_anything_runs(
     run: Any, fake: Path, tmp_path: Path, command: tuple[str, ...]
 ) -> None:
     committed(tmp_path, {"train.py": program(fake, 1.0)}, "base")

@@ -587,7 +587,7 @@ def test_without_gpu_work_steps_of_the_optimizer_must_cover_the_time_as_ranges_m
     assert window.family == ("step (ends with Adam.step)" if after == 1 else "")
 
 
-def test_only_of_gpu_work_it_is_said_where_it_counts() -> None:
+def test_only_of_gpu_work_the_sentence_says_where_it_counts() -> None:
     sentence = "so work counts toward the repetition in which it began on the GPU"
     assert sentence not in window_of("nvtx  [s ][s ][s ]").sentence
     assert sentence in window_of("nvtx  [s ][s ][s ]\ns7    a...a...a...").sentence

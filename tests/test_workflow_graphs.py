@@ -61,7 +61,7 @@ def start_of_step(profile: Profile, number: int) -> int:
 
 @given(ACTIONS, st.integers(1, 3), st.integers(0, 3), st.booleans())
 @examples(50)
-def test_two_captures_say_what_one_would_have_said(
+def test_two_captures_report_what_one_would_report(
     actions: list[str | int], steps: int, copies: int, is_same: bool
 ) -> None:
     whole = graphed(actions, steps + 1, copies=copies)

@@ -152,7 +152,7 @@ def test_a_driver_that_says_nothing_is_no_reason_to_give_up(toolkit: Install, an
     assert gpus() == {"NVIDIA H200": "9.0"}
 
 
-def test_the_driver_is_believed_and_a_contradiction_is_told(
+def test_the_driver_is_believed_and_a_contradiction_is_reported(
     toolkit: Install, capsys: pytest.CaptureFixture[str]
 ) -> None:
     toolkit("NVIDIA A40, 8.6", "NVIDIA L4, 8.6")

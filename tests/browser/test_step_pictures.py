@@ -106,7 +106,7 @@ def test_the_chosen_part_can_be_shown_in_the_timeline_and_let_go(shown: Any) -> 
     assert shown.locator(".chosen-part").inner_text() == ""
 
 
-def test_what_is_chosen_is_said_once_while_the_pointer_stays(shown: Any) -> None:
+def test_what_is_chosen_is_shown_once_while_the_pointer_stays(shown: Any) -> None:
     box = part(shown, "backward")
     box.hover(position={"x": 30, "y": 8})
     reading, chosen = shown.locator(".icicle ~ .reading").first, shown.locator(".chosen-part").first

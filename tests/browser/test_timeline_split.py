@@ -89,7 +89,7 @@ def test_the_lane_has_the_colors_of_the_legend(visit: Any) -> None:
         assert lane == row == tuple(int(part) for part in re.findall(r"\d+", painted)[:3])
 
 
-def test_the_pointer_is_told_of_the_piece_under_it(visit: Any) -> None:
+def test_the_piece_under_the_pointer_is_shown(visit: Any) -> None:
     with visit() as page:
         show(page, from_ns=0, to_ns=19_000, of_window=True)
         first, last = in_view(page)
