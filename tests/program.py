@@ -343,8 +343,8 @@ class _Machine:
 
     def _done(self, rank: int, now: float, stream: int | None = None) -> float | None:
         """Return when all that was launched by now has ended; None if that is not known yet."""
-        mine = [op for op in self.operations[rank] if op.launched <= now and stream in (None, op.stream)]
-        ends = [op.end for op in mine]
+        awaited = [op for op in self.operations[rank] if op.launched <= now and stream in (None, op.stream)]
+        ends = [op.end for op in awaited]
         return None if min(ends, default=0.0) < 0 else max(ends, default=0.0)
 
     def _synchronized(self, thread: _Execution, stream: int | None) -> float | None:

@@ -129,9 +129,9 @@ def made_once(make: Callable[[], _Made], kept: Path) -> _Made:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not kept.exists():
             # one that is killed leaves no half of it
-            aside = kept.with_name(f"{kept.name}.new")
-            aside.write_bytes(pickle.dumps(make()))
-            aside.replace(kept)
+            temporary = kept.with_name(f"{kept.name}.new")
+            temporary.write_bytes(pickle.dumps(make()))
+            temporary.replace(kept)
     made: _Made = pickle.loads(kept.read_bytes())
     return made
 

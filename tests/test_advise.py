@@ -242,8 +242,8 @@ def test_what_gains_refer_to_has_its_name(family: str, repetitions: int, of: str
 
 def test_what_happens_once_has_a_remedy_of_its_own() -> None:
     row = {**KEPT_WAITING, "rule": "compilation", "name": "cuModuleLoadData", "gain_pct": 60.0}
-    (often,), (once,) = advise_on(row), advise_on(row, repetitions=0, of_repetitions=0, family="")
-    assert ("Compile once" in often.remedy, once.remedy.startswith("One-time cost")) == (True, True)
+    (often,), (single,) = advise_on(row), advise_on(row, repetitions=0, of_repetitions=0, family="")
+    assert ("Compile once" in often.remedy, single.remedy.startswith("One-time cost")) == (True, True)
 
 
 def test_attention_that_cudnn_compiles_has_its_own_fix() -> None:

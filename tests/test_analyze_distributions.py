@@ -81,8 +81,10 @@ def test_launches_of_a_real_capture_add_up_to_their_table(recorded: Recorded, na
     found = launch_latencies(timeline).frame
     for figure in (API, LATENCY):
         for device in expected["device"].unique():
-            mine, theirs = (t[(t["device"] == device) & (t["figure"] == figure)][SUMS].sum() for t in (found, expected))
-            assert mine.tolist() == theirs.tolist()
+            actual, theirs = (
+                t[(t["device"] == device) & (t["figure"] == figure)][SUMS].sum() for t in (found, expected)
+            )
+            assert actual.tolist() == theirs.tolist()
     assert found["count"].sum() == expected["count"].sum()
 
 

@@ -27,10 +27,10 @@ ATTENTION_NS = 400_000
 def layers(work: Sequence[Sequence[int]], *, count: int = 2, step: int = 0) -> list[Program]:
     """Return a step of each rank: attention, tokens to experts, their work, and back; `work[rank][place]` in ns."""
     programs: list[Program] = []
-    for mine in work:
+    for times in work:
         ops: list[Op] = []
         for layer in range(count):
-            spent = mine[(step * count + layer) % len(mine)]
+            spent = times[(step * count + layer) % len(times)]
             got = BYTES * spent // 1_000_000
             ops += [Op(work=ATTENTION_NS), Op(meets="9", name="all_to_all", gives=BYTES, gets=got), Op(work=spent)]
             ops += [Op(meets="9", name="all_to_all", gives=got, gets=BYTES)]

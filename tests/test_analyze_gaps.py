@@ -114,8 +114,8 @@ def test_gaps_of_real_captures_are_the_longest_idle_pieces(recorded: Recorded, n
     timeline = Timeline(recorded.profile(name))
     gaps, totals = gpu_gaps(timeline).frame, gpu_time(timeline).frame
     for device, idle in zip(totals["device"], totals["idle_ns"], strict=True):
-        mine = gaps[gaps["device"] == device]
-        assert len(mine) <= LONGEST
-        assert mine["gap_ns"].is_monotonic_decreasing
-        assert mine["gap_ns"].sum() <= idle
+        of_device = gaps[gaps["device"] == device]
+        assert len(of_device) <= LONGEST
+        assert of_device["gap_ns"].is_monotonic_decreasing
+        assert of_device["gap_ns"].sum() <= idle
     assert (gaps["time_ns"] + gaps["gap_ns"] <= timeline.window.length_ns).all()

@@ -100,9 +100,9 @@ def test_a_sampler_that_misses_turns_still_covers_the_time_and_one_that_pauses_d
 
 
 def test_the_thread_that_launches_next_counts_if_it_runs_python() -> None:
-    mine = samples(dict.fromkeys(range(3, 38, 2), "mine"))
+    own = samples(dict.fromkeys(range(3, 38, 2), "mine"))
     other = samples(dict.fromkeys(range(3, 38, 2), "other"), thread=9)
-    assert {stack for _, stack in found(drawn(python_samples=mine + other))} == {"mine"}
+    assert {stack for _, stack in found(drawn(python_samples=own + other))} == {"mine"}
     assert {stack for _, stack in found(drawn(python_samples=other))} == {NOTHING}
 
 

@@ -29,8 +29,8 @@ def capture(request: pytest.FixtureRequest, recorded: Recorded) -> Profile:
 def figures(picture: Profile | str, *, device: int = 0) -> dict[tuple[str, str], tuple[int, int]]:
     """Count and total in microseconds by figure and by first or steady."""
     table = launch_phases(Timeline(draw(picture) if isinstance(picture, str) else picture)).frame
-    mine = table[table["device"] == device]
-    rows = mine[["figure", "launch", "count", "total_ns"]].itertuples(index=False)
+    of_device = table[table["device"] == device]
+    rows = of_device[["figure", "launch", "count", "total_ns"]].itertuples(index=False)
     return {(figure, launch): (count, total // 1000) for figure, launch, count, total in rows}
 
 

@@ -409,8 +409,8 @@ def as_torch_nests(rows: list[dict[str, Any]]) -> dict[int, int]:
     own = {number: row["end_ns"] - row["start_ns"] for number, row in enumerate(rows)}
     for thread in {row["thread"] for row in rows}:
         stack: list[int] = []
-        mine = [number for number, row in enumerate(rows) if row["thread"] == thread]
-        for number in sorted(mine, key=lambda number: (rows[number]["start_ns"], -rows[number]["end_ns"])):
+        of_thread = [number for number, row in enumerate(rows) if row["thread"] == thread]
+        for number in sorted(of_thread, key=lambda number: (rows[number]["start_ns"], -rows[number]["end_ns"])):
             start, end = rows[number]["start_ns"], rows[number]["end_ns"]
             while stack and (start >= rows[stack[-1]]["end_ns"] or end > rows[stack[-1]]["end_ns"]):
                 stack.pop()

@@ -106,9 +106,9 @@ def test_a_call_belongs_to_the_innermost_range_of_its_thread_else_of_its_process
     ranges = nested_ranges(timeline.profile)
     for (time, thread), found, own in zip(calls, row.tolist(), on_thread.tolist(), strict=True):
         is_open = (ranges["start_ns"] <= time) & (ranges["end_ns"] > time)
-        mine, of_process = ranges[is_open & (ranges["thread"] == thread)], ranges[is_open & (thread < 3)]
-        around = mine if len(mine) else of_process
-        assert own == (len(mine) > 0)
+        of_thread, of_process = ranges[is_open & (ranges["thread"] == thread)], ranges[is_open & (thread < 3)]
+        around = of_thread if len(of_thread) else of_process
+        assert own == (len(of_thread) > 0)
         latest = around[around["start_ns"] == around["start_ns"].max()]
         shortest = latest[latest["end_ns"] == latest["end_ns"].min()]
         assert found in shortest.index if len(around) else found == -1

@@ -87,8 +87,8 @@ def test_ranges_neither_lose_a_match_nor_time(launches: list[tuple[str, str]]) -
     assert sorted(table["launch"]) == list(range(len(launches)))
     assert table["gpu_total_ns"].notna().all()
     for name, total in (("a", 7000), ("b", 5000)):
-        mine = table[table["name"] == name].drop_duplicates(["group", "part"])
-        assert mine.empty or mine["gpu_total_ns"].sum() == total
+        of_name = table[table["name"] == name].drop_duplicates(["group", "part"])
+        assert of_name.empty or of_name["gpu_total_ns"].sum() == total
 
 
 def test_a_replay_in_no_range_has_the_path_where_its_kernel_took_most_time() -> None:

@@ -30,8 +30,8 @@ def capture(request: pytest.FixtureRequest, recorded: Recorded) -> Profile:
 
 def microseconds(picture: Profile | str, *, device: int = 0) -> dict[str, int]:
     table = time_split(Timeline(draw(picture) if isinstance(picture, str) else picture)).frame
-    mine = table[table["device"] == device]
-    return dict(zip(mine["category"], mine["time_ns"] / 1000, strict=True))
+    of_device = table[table["device"] == device]
+    return dict(zip(of_device["category"], of_device["time_ns"] / 1000, strict=True))
 
 
 def functions(picture: str, category: str) -> str:
@@ -302,9 +302,11 @@ def test_hidden_and_visible_communication_are_all_of_it(recorded: Recorded) -> N
     of_nccl = kernels["name"].astype("str").str.contains("nccl")
     table = time_split(timeline).frame
     for device in (0, 1):
-        mine = kernels[of_nccl & (kernels["device"] == device)]
+        of_device = kernels[of_nccl & (kernels["device"] == device)]
         row = table[(table["device"] == device) & (table["category"] == "communication")]
-        spans = clipped_union(mine["start_ns"].to_numpy(), mine["end_ns"].to_numpy(), (window.start_ns, window.end_ns))
+        spans = clipped_union(
+            of_device["start_ns"].to_numpy(), of_device["end_ns"].to_numpy(), (window.start_ns, window.end_ns)
+        )
         assert (row["time_ns"] + row["hidden_ns"]).item() == length(spans) > 0
 
 

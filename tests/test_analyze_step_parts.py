@@ -156,11 +156,11 @@ def test_parts_add_up_to_the_mean_step_and_by_category_to_its_split(
     assert (frame[["time_ns", "hidden_ns", "count"]] >= 0).all(axis=None)
     for device, rows in frame.groupby("device"):
         assert rows["time_pct"].sum() == pytest.approx(100)
-        mine = split[split["device"] == device].set_index("category")["avg_ns"]
-        if len(mine):
-            assert rows["time_ns"].sum() == pytest.approx(mine.pop(WHOLE_STEP))
+        of_device = split[split["device"] == device].set_index("category")["avg_ns"]
+        if len(of_device):
+            assert rows["time_ns"].sum() == pytest.approx(of_device.pop(WHOLE_STEP))
             found = rows.groupby("category")["time_ns"].sum()
-            assert found[found > 0].to_dict() == pytest.approx(mine[mine > 0].to_dict())
+            assert found[found > 0].to_dict() == pytest.approx(of_device[of_device > 0].to_dict())
 
 
 @pytest.mark.parametrize("name", CAPTURES)

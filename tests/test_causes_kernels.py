@@ -222,10 +222,10 @@ def test_a_chain_ends_with_the_step() -> None:
 
 
 def test_chains_that_do_not_repeat_are_none() -> None:
-    once = [*chain("mul", "add", "tanh", "exp"), (GEMM, 3.0)]
-    assert not by_rule(one_after_the_other(once), "fusion")
+    chained = [*chain("mul", "add", "tanh", "exp"), (GEMM, 3.0)]
+    assert not by_rule(one_after_the_other(chained), "fusion")
     # three times, but only at the beginning
-    assert not by_rule(one_after_the_other([*once * 3, (GEMM, 5000.0)]), "fusion")
+    assert not by_rule(one_after_the_other([*chained * 3, (GEMM, 5000.0)]), "fusion")
 
 
 def test_reductions_belong_to_a_chain_only_between_elementwise_kernels() -> None:
@@ -349,10 +349,10 @@ def test_grids_that_are_small_for_a_reason_are_left_alone() -> None:
 def test_a_small_grid_beside_another_kernel_fills_what_that_one_leaves() -> None:
     timeline = one_after_the_other([("k", 600.0)] * 4, grid_x=10)
     assert [found.rule for found in kernel_remedies(timeline)] == ["small_grid"]
-    beside = timeline.profile.table("kernels").assign(stream=[7, 8, 7, 8])
-    beside["start_ns"] = [0, 0, 700_000, 900_000]
-    beside["end_ns"] = [600_000, 500_000, 1_000_000, 1_400_000]
-    profile = timeline.profile.__class__({**timeline.profile.tables, "kernels": beside})
+    overlapping = timeline.profile.table("kernels").assign(stream=[7, 8, 7, 8])
+    overlapping["start_ns"] = [0, 0, 700_000, 900_000]
+    overlapping["end_ns"] = [600_000, 500_000, 1_000_000, 1_400_000]
+    profile = timeline.profile.__class__({**timeline.profile.tables, "kernels": overlapping})
     assert not kernel_remedies(Timeline(profile))
 
 

@@ -132,8 +132,8 @@ def test_a_process_that_cannot_be_seen_is_not_taken_for_another_user(driver: Ins
 
 
 def test_only_gpus_that_the_program_uses_are_described(driver: Install, machine: Path) -> None:
-    mine, other = process(machine, 90_001, os.getpid()), process(machine, 90_002, 1)
-    driver(Gpu(busy=0), Gpu(busy=100, pids=(other,)), Gpu(busy=50, pids=(mine,)))
+    own, other = process(machine, 90_001, os.getpid()), process(machine, 90_002, 1)
+    driver(Gpu(busy=0), Gpu(busy=100, pids=(other,)), Gpu(busy=50, pids=(own,)))
     assert [(found.device, found.is_shared) for found in logged_for_a_moment()] == [(2, False)]
     driver(Gpu(busy=0), Gpu(busy=100))
     assert [found.device for found in logged_for_a_moment()] == [1]
@@ -185,14 +185,14 @@ def test_conditions_are_medians_of_the_samples_of_a_busy_gpu(samples: list[GpuSa
     used = {s.device for s in samples if s.is_ours} or {s.device for s in samples if s.busy_pct}
     assert set(found) == (used or {s.device for s in samples})
     for device, condition in found.items():
-        mine = [s for s in samples if s.device == device]
-        says_when = any(s.busy_pct is not None for s in mine)
-        counted = [s for s in mine if s.busy_pct] if says_when else mine
+        of_device = [s for s in samples if s.device == device]
+        says_when = any(s.busy_pct is not None for s in of_device)
+        counted = [s for s in of_device if s.busy_pct] if says_when else of_device
         assert condition.samples == len(counted)
         for name in ("sm_mhz", "memory_mhz", "temperature_c", "power_w"):
             values = [getattr(s, name) for s in counted if getattr(s, name) is not None]
             assert getattr(condition, name) == (round(median(values), 1) if values else None)
-        assert condition.is_shared == any(s.is_shared for s in mine)
+        assert condition.is_shared == any(s.is_shared for s in of_device)
         assert ("SwPowerCap" in condition.throttled) == any(s.reasons & 4 for s in counted)
         assert (condition.clock_policy == "locked") == any(s.reasons & 2 for s in counted)
 

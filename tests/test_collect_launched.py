@@ -63,8 +63,8 @@ def test_a_link_is_only_compared_to_on_one_machine(
 ) -> None:
     captures = []
     for rank, (part, node) in enumerate(zip(world([[1_000_000] * 20] * 3), nodes, strict=True)):
-        beside = pd.DataFrame([LaunchedRank(rank, 3, "Slurm", node)])
-        tables = from_text(to_text({"launched_as": conform("launched_as", beside)}))
+        launched = pd.DataFrame([LaunchedRank(rank, 3, "Slurm", node)])
+        tables = from_text(to_text({"launched_as": conform("launched_as", launched)}))
         captures.append(RankCapture(part.name, part.profile.joined(Profile(tables))))
     results = {one.entry.name: one.run(Timeline(merge_ranks(captures))) for one in ANALYSES}
     ranks, collectives = (results[name].rows for name in ("ranks", "collectives"))
@@ -78,8 +78,8 @@ def test_a_capture_that_tells_no_rank_has_that_of_its_launcher() -> None:
     parts = world([[1_000_000] * 20] * 3, tells_ranks=False)
     captures = []
     for rank, part in zip((2, 0, 1), parts, strict=True):
-        beside = pd.DataFrame([LaunchedRank(rank, 3, "Slurm")])
-        tables = from_text(to_text({"launched_as": conform("launched_as", beside)}))
+        launched = pd.DataFrame([LaunchedRank(rank, 3, "Slurm")])
+        tables = from_text(to_text({"launched_as": conform("launched_as", launched)}))
         captures.append(RankCapture("train", part.profile.joined(Profile(tables))))
     table = merge_ranks(captures).table("ranks")
     assert table["rank"].tolist() == [0, 1, 2]

@@ -183,19 +183,19 @@ def test_the_link_to_the_latest_run_is_a_run(runs: Callable[..., list[Path]]) ->
 
 def test_all_that_a_shell_finds_in_a_folder_can_be_named(runs: Callable[..., list[Path]]) -> None:
     folders = runs(*SAME)
-    beside = folders[0].parent
-    (beside / "latest").symlink_to(folders[-1].name, target_is_directory=True)
-    (beside / "index.html").write_text("<html>")
-    (beside / "noise.jsonl").write_text("{}")
-    (beside / "ab-1").mkdir()
-    (beside / "ab-1" / "comparison.json").write_text("{}")
-    result = invoke("--baseline", *sorted(beside.iterdir()), "--candidate", *runs(*SAME), "--format", "json")
+    parent = folders[0].parent
+    (parent / "latest").symlink_to(folders[-1].name, target_is_directory=True)
+    (parent / "index.html").write_text("<html>")
+    (parent / "noise.jsonl").write_text("{}")
+    (parent / "ab-1").mkdir()
+    (parent / "ab-1" / "comparison.json").write_text("{}")
+    result = invoke("--baseline", *sorted(parent.iterdir()), "--candidate", *runs(*SAME), "--format", "json")
     assert len(json.loads(result.stdout)["baseline"]) == 3
     skipped = [line.removeprefix("Skipped: ") for line in result.stderr.splitlines() if line.startswith("Skipped: ")]
     assert skipped == [
-        *(f"{beside / name} is not a run" for name in ("ab-1", "index.html")),
-        f"{beside / 'latest'} is the same run as {folders[-1]}",
-        f"{beside / 'noise.jsonl'} is not a run",
+        *(f"{parent / name} is not a run" for name in ("ab-1", "index.html")),
+        f"{parent / 'latest'} is the same run as {folders[-1]}",
+        f"{parent / 'noise.jsonl'} is not a run",
     ]
 
 

@@ -169,8 +169,8 @@ def test_runs_made_in_turns_are_pairs_and_drift_does_not_matter() -> None:
     paired = compare(sides[0][::-1], sides[1], settings=Settings())
     assert (paired.is_paired, [run.order for run in paired.baseline]) == (True, [0, 3, 4, 7])
     assert paired.changes["change_pct"].iloc[0] == pytest.approx(0, abs=1e-9)
-    apart = [[replace(each, order=each.order + 8 * number) for each in runs] for number, runs in enumerate(sides)]
-    assert not compare(*apart, settings=Settings()).is_paired
+    unpaired = [[replace(each, order=each.order + 8 * number) for each in runs] for number, runs in enumerate(sides)]
+    assert not compare(*unpaired, settings=Settings()).is_paired
 
 
 def test_starts_tell_that_runs_were_made_in_turns() -> None:

@@ -445,8 +445,8 @@ def test_a_killed_worker_loses_nothing(run: Any, capture_file: CaptureFile, tmp_
     def kill() -> None:
         while not kept(tmp_path / "fleet.summaries"):
             time.sleep(0.02)
-        mine = [each for each in psutil.Process().children(recursive=True) if each.pid not in before]
-        workers = [each for each in mine if "spawn_main" in " ".join(each.cmdline())]
+        children = [each for each in psutil.Process().children(recursive=True) if each.pid not in before]
+        workers = [each for each in children if "spawn_main" in " ".join(each.cmdline())]
         killed.append(workers[0].pid)
         os.kill(workers[0].pid, signal.SIGKILL)
 

@@ -118,9 +118,11 @@ def test_grouped_busy_is_the_union_of_each_group(spans: list[tuple[int, int, int
     group, start, length = (np.array(column, dtype=np.int64) for column in zip(*spans, strict=True)) if spans else EMPTY
     busy_ns, extent = grouped_busy(group, start, start + length, 5)
     for number in range(5):
-        mine = [(low, low + size) for owner, low, size in spans if owner == number]
-        assert busy_ns[number] == len({time for low, high in mine for time in range(low, high)})
-        assert extent[number] == (max(high for _, high in mine) - min(low for low, _ in mine) if mine else 0)
+        of_owner = [(low, low + size) for owner, low, size in spans if owner == number]
+        assert busy_ns[number] == len({time for low, high in of_owner for time in range(low, high)})
+        assert extent[number] == (
+            max(high for _, high in of_owner) - min(low for low, _ in of_owner) if of_owner else 0
+        )
 
 
 def instants(spans: Any) -> set[int]:

@@ -54,8 +54,8 @@ def assert_same(some: Profile, every: Profile) -> None:
     """What ranks do together must not depend on whose events are held."""
     found, expected = tables(some), tables(every)
     for name, table in expected.items():
-        mine = found[name].drop(columns="like_rank", errors="ignore")
-        pd.testing.assert_frame_equal(mine, table, check_dtype=False, obj=name)
+        table_found = found[name].drop(columns="like_rank", errors="ignore")
+        pd.testing.assert_frame_equal(table_found, table, check_dtype=False, obj=name)
 
 
 @pytest.mark.parametrize("most", [1, 2, 5, 16])

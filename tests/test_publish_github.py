@@ -522,9 +522,9 @@ def test_a_change_beside_takes_no_issue_away(run: Run, tmp_path: Path, fake_gh: 
     run("ci", "issues", events(file, event(id="b", ids=["b", "a", "c"])))
     # the change turns out to be of the night before; in the night between, another workload changed, and one improved
     moved = event(id="a", ids=["a", "b"], sentence="mlp: moved")
-    beside = event(id="c", ids=["c", "b", "a"], workloads=["gelu"], sentence="gelu: slower")
+    elsewhere = event(id="c", ids=["c", "b", "a"], workloads=["gelu"], sentence="gelu: slower")
     better = event(id="d", ids=["d", "b", "a"], direction="faster")
-    output = run("ci", "issues", events(file, better, beside, moved)).output
+    output = run("ci", "issues", events(file, better, elsewhere, moved)).output
     assert [line.partition(":")[0] for line in output.splitlines()] == ["opened", "updated"]
     assert [issue["body"].count("mlp: moved") for issue in github.state["issues"]] == [1, 0]
 

@@ -306,8 +306,8 @@ def test_ranges_on_the_gpu_are_those_that_kineto_projects(name: str) -> None:
     ranges = nested_ranges(timeline.profile)
     own, threads = np.append(owner, -1)[operations.call], timeline.profile.table("api_calls")["thread"].to_numpy()
     # Kineto counts for the innermost range only, and knows nothing of work that autograd launches on its own thread
-    mine = (own >= 0) & (ranges["thread"].to_numpy()[own] == threads[operations.call])
-    work = pd.DataFrame({"range": own, "start": operations.start, "end": operations.end})[mine]
+    is_own = (own >= 0) & (ranges["thread"].to_numpy()[own] == threads[operations.call])
+    work = pd.DataFrame({"range": own, "start": operations.start, "end": operations.end})[is_own]
     extent = work.groupby("range").agg(start=("start", "min"), end=("end", "max"))
     extent = extent.assign(name=ranges["name"].astype("str").to_numpy()[extent.index])
 

@@ -122,10 +122,10 @@ def test_sizes_that_add_up_to_more_than_there_can_be_are_damage(damage: Damage) 
     more = f"INSERT INTO {MEMCPY} SELECT m.* FROM {MEMCPY} AS m, (WITH RECURSIVE c(i) AS "
     more += "(SELECT 1 UNION ALL SELECT i + 1 FROM c WHERE i < 300) SELECT i FROM c)"
     # what is there twice counts once
-    apart = f"UPDATE {MEMCPY} SET start = start + rowid, end = end + rowid"
+    statement = f"UPDATE {MEMCPY} SET start = start + rowid, end = end + rowid"
     assert read(damage(huge)).table("memory_ops")["bytes"].max() == 2**53 - 1
     with pytest.raises(CaptureError, match="the sizes of its memory_ops add up to more than there can be"):
-        read(damage(huge, more, apart))
+        read(damage(huge, more, statement))
 
 
 # -- tables without rows ----------------------------------------------------------------------------------------------
@@ -348,7 +348,7 @@ def test_ranges_that_no_stack_can_hold_are_reported(
 
 
 @pytest.mark.parametrize(
-    "apart",
+    "statement",
     [
         "UPDATE NVTX_EVENTS SET globalTid = globalTid + 1 WHERE rowid = 2",
         "UPDATE NVTX_EVENTS SET domainId = 7 WHERE rowid = 2",
@@ -358,8 +358,8 @@ def test_ranges_that_no_stack_can_hold_are_reported(
     ],
     ids=["thread", "domain", "start/end", "outer open", "inner open"],
 )
-def test_only_ranges_of_one_stack_cross(damage: Damage, apart: str) -> None:
-    assert read(damage(*_moved([(0, 9), (5, 15)]), apart)).findings == ()
+def test_only_ranges_of_one_stack_cross(damage: Damage, statement: str) -> None:
+    assert read(damage(*_moved([(0, 9), (5, 15)]), statement)).findings == ()
 
 
 def test_ranges_that_are_there_twice_are_reported(damage: Damage) -> None:

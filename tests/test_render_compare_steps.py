@@ -88,8 +88,8 @@ def test_both_sides_keep_their_events_and_launches(names: tuple[str, str], recor
     kinds = [row.kind == "kernel" for row in both.rows]
     assert kinds == sorted(kinds, reverse=True)
     for side, events in zip("AB", each, strict=True):
-        mine = [place for place, row in enumerate(both.rows) if row.group.startswith(f"{side}: ")]
-        at = np.concatenate([np.arange(*both.bounds[place : place + 2]) for place in mine])
+        rows = [place for place, row in enumerate(both.rows) if row.group.startswith(f"{side}: ")]
+        at = np.concatenate([np.arange(*both.bounds[place : place + 2]) for place in rows])
         assert both.start[at].tolist() == events.start.tolist()
         assert [both.labels.names[label] for label in both.label[at]] == [
             events.labels.names[label] for label in events.label
@@ -101,8 +101,8 @@ def test_both_sides_keep_their_events_and_launches(names: tuple[str, str], recor
 
 @pytest.mark.parametrize("name", ["cpu", "python_names", "unified_memory", "everything", "lines.ncu-rep", "gelu"])
 def test_any_capture_has_a_step_or_none(name: str, recorded: Recorded) -> None:
-    mine = (Source(small_report(results=()), recorded.profile(name)),)
-    found = median_steps((mine, mine))
+    sources = (Source(small_report(results=()), recorded.profile(name)),)
+    found = median_steps((sources, sources))
     assert (found is None) == name.endswith(".ncu-rep")
     if found is not None:
         sides = [("A", found[0].profile), ("B", found[1].profile)]

@@ -105,7 +105,7 @@ def test_the_bar_of_a_real_report_is_its_table(recorded: Recorded, name: str) ->
     report = recorded.report(name)
     rows = report.result("time_split").rows
     drawn = page(report).windows.windows[0].wholes
-    for (_, mine), whole in zip(rows.groupby("device"), drawn.bars, strict=True):
-        assert [part.label for part in whole.parts] == mine["category"].tolist()
-        assert [part.width for part in whole.parts] == pytest.approx(mine["share_pct"].tolist(), abs=0.002)
+    for (_, of_device), whole in zip(rows.groupby("device"), drawn.bars, strict=True):
+        assert [part.label for part in whole.parts] == of_device["category"].tolist()
+        assert [part.width for part in whole.parts] == pytest.approx(of_device["share_pct"].tolist(), abs=0.002)
         assert sum(part.width for part in whole.parts) == pytest.approx(100)

@@ -96,8 +96,8 @@ def test_steps_of_ranks_begin_when_their_work_does(work: list[list[int]]) -> Non
     header = found.header
     edges = iter(read_columns(header["ranks"]["steps"], binary)["edge"])
     for rank, events in zip(header["ranks"]["each"], found.layers[0], strict=False):
-        mine = [header["window"][0] + time for time in accumulate(next(edges) for _ in range(rank["edges"]))]
-        assert mine == [*(event.start for event in events[::2]), events[-1].end]
+        starts = [header["window"][0] + time for time in accumulate(next(edges) for _ in range(rank["edges"]))]
+        assert starts == [*(event.start for event in events[::2]), events[-1].end]
         assert rank["step"] == 0
     assert not list(edges)
 

@@ -273,8 +273,8 @@ def test_another_window_has_its_own_verdict() -> None:
     waited = "GPU 2.0 % busy. Largest wait: host code, 98.0 % of the window."
     assert verdict_on(View("whole", 0, 10, "", split=frame), Numbers()).text == waited
     assert verdict_on(View("start-up", 0, 10, "", split=frame), Numbers()).text == f"{waited} One-time cost."
-    once = verdict_on(View("start-up", 0, 10, "", split=frame, findings=(waits(action=""),)), Numbers())
-    assert once.text == "GPU 2.0 % busy. The GPU is launch-bound in `forward`. One-time cost."
+    start_up = verdict_on(View("start-up", 0, 10, "", split=frame, findings=(waits(action=""),)), Numbers())
+    assert start_up.text == "GPU 2.0 % busy. The GPU is launch-bound in `forward`. One-time cost."
     assert verdict_on(View("whole", 0, 10, ""), Numbers()).text == ""
 
 

@@ -715,9 +715,9 @@ def test_a_clean_text_stays_as_it_is(text: str) -> None:
     private.learn_value("USER", "ann")
     private.learn_value("HOST", "berthold")
     for clean in (private.text, private.message, private.words, private.function, private.file):
-        once = clean(text)
-        assert clean(once) == once
-        assert not private.found_in(once)
+        cleaned = clean(text)
+        assert clean(cleaned) == cleaned
+        assert not private.found_in(cleaned)
 
 
 @given(st.sampled_from(["", "/home/ann/", "/opt/lib/python3.12/site-packages/torch/", "torch/", "x/", "<a>/"]), texts)

@@ -54,10 +54,12 @@ def of_rule(found: Report, rule: str) -> list[Finding]:
 @pytest.mark.parametrize("chosen", [[0, 0, 0], [0, 1, 0], [0, 1, 1]])
 def test_ranks_of_a_capture_have_a_number_of_a_gpu_each(chosen: list[int]) -> None:
     job = merge_ranks(world(EVEN))
-    apart = with_own_gpus(on_gpus(job, chosen))
-    assert apart.table("kernels")["device"].tolist() == job.table("kernels")["device"].tolist()
-    assert apart.table("devices")["device"].tolist() == [0, 1, 2]
-    assert {str(kind) for kind in apart.table("devices").dtypes} == {str(kind) for kind in job.table("devices").dtypes}
+    separate = with_own_gpus(on_gpus(job, chosen))
+    assert separate.table("kernels")["device"].tolist() == job.table("kernels")["device"].tolist()
+    assert separate.table("devices")["device"].tolist() == [0, 1, 2]
+    assert {str(kind) for kind in separate.table("devices").dtypes} == {
+        str(kind) for kind in job.table("devices").dtypes
+    }
 
 
 def test_what_each_process_allocates_is_on_its_gpu_and_the_rest_stays_once() -> None:
@@ -72,12 +74,12 @@ def test_what_each_process_allocates_is_on_its_gpu_and_the_rest_stays_once() -> 
         gpu_metrics=conform("gpu_metrics", metrics),
         untimed=conform("untimed", lost),
     )
-    apart = with_own_gpus(capture)
-    assert apart.table("memory_usage")["device"].tolist() == [0, 1, 2, -1]
-    assert apart.table("untimed")["device"].tolist() == [0, 1, 2]
+    separate = with_own_gpus(capture)
+    assert separate.table("memory_usage")["device"].tolist() == [0, 1, 2, -1]
+    assert separate.table("untimed")["device"].tolist() == [0, 1, 2]
     same = capture.tables.keys() - {"kernels", "memory_ops", "memory_usage", "untimed", "devices"}
-    assert all(apart.tables[name] is capture.tables[name] for name in same)
-    assert (apart.environment, apart.findings, apart.missing) == (capture.environment, (), capture.missing)
+    assert all(separate.tables[name] is capture.tables[name] for name in same)
+    assert (separate.environment, separate.findings, separate.missing) == (capture.environment, (), capture.missing)
 
 
 def test_a_capture_in_which_no_ranks_share_a_gpu_is_left_as_it_is() -> None:

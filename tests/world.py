@@ -133,10 +133,10 @@ def timed(programs: Sequence[Sequence[Program]], *, is_eager: bool = False) -> l
         moved = False
         for rank, ops in enumerate(flat):
             while (place := len(ended[rank])) < len(ops):
-                mine, others = keys[rank][place]
+                sides, others = keys[rank][place]
                 if len(begun[rank]) == place:
                     begun[rank].append((ended[rank][-1] if place else 1_000_000) + HOP_NS)
-                    starts |= dict.fromkeys(mine, begun[rank][place])
+                    starts |= dict.fromkeys(sides, begun[rank][place])
                     moved = True
                 if any(other not in starts for other in others):
                     break
@@ -163,15 +163,15 @@ def _meetings(
     for op in ops:
         sends = [("send", rank, to) for to in op.to]
         gets = [("recv", of, rank) for of in op.of]
-        mine = [(*side, counts[side]) for side in [*sends, *gets, *[(op.meets, rank, rank)] * bool(op.meets)]]
+        sides = [(*side, counts[side]) for side in [*sends, *gets, *[(op.meets, rank, rank)] * bool(op.meets)]]
         others = [("send", of, rank, counts["recv", of, rank]) for of in op.of]
         if not is_eager:
             others += [("recv", rank, to, counts["send", rank, to]) for to in op.to]
         if op.meets:
             members = [other for other, theirs in enumerate(every) if any(one.meets == op.meets for one in theirs)]
             others += [(op.meets, other, other, counts[op.meets, rank, rank]) for other in members]
-        counts.update((name, one, other) for name, one, other, _ in mine)
-        found.append((mine, others))
+        counts.update((name, one, other) for name, one, other, _ in sides)
+        found.append((sides, others))
     return found
 
 

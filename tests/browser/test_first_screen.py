@@ -107,14 +107,14 @@ def test_the_answer_follows_the_window(browser: Any, files: dict[str, Path]) -> 
     labels = page.locator(".figures.first:visible dt").all_inner_texts()
     assert labels == ["Window", "GPU busy", "Largest wait", "Next largest wait"]
     stay = "The sections below still show Steady."
-    beside = page.locator(".windows p[data-of-window]:visible")
-    assert beside.inner_text().endswith(stay)
+    sentence = page.locator(".windows p[data-of-window]:visible")
+    assert sentence.inner_text().endswith(stay)
     page.get_by_role("button", name="Start-up", exact=True).click()
-    assert beside.inner_text() == stay
+    assert sentence.inner_text() == stay
     assert page.locator(".answer:visible").inner_text().endswith("NVTX ranges. One-time cost.")
     page.get_by_role("button", name="Steady", exact=True).click()
     assert page.locator(".answer:visible").inner_text() == steady
-    assert stay not in beside.inner_text()
+    assert stay not in sentence.inner_text()
     page.close()
 
 

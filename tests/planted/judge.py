@@ -151,9 +151,9 @@ def read_packed(packed: Path) -> Profile:
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch) / packed.stem
         path.write_bytes(lzma.decompress(packed.read_bytes()))
-        beside = packed.with_name(unprofiled_file(path).name)
-        if beside.exists():
-            unprofiled_file(path).write_bytes(beside.read_bytes())
+        unprofiled = packed.with_name(unprofiled_file(path).name)
+        if unprofiled.exists():
+            unprofiled_file(path).write_bytes(unprofiled.read_bytes())
         return with_unprofiled(read(path), path)
 
 
