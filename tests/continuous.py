@@ -84,11 +84,11 @@ def repository(folder: Path, **files: str) -> Path:
     return program
 
 
-def downloaded(found: dict[str, list[Path]], folder: Path) -> Path:
+def downloaded(artifacts: dict[str, list[Path]], folder: Path) -> Path:
     """Put artifacts where download-artifact puts those of a pattern: each in a folder, or one alone without one."""
-    for artifact, files in found.items():
+    for artifact, files in artifacts.items():
         root = Path(os.path.commonpath([path.parent for path in files]))
-        place = folder / artifact if len(found) > 1 else folder
+        place = folder / artifact if len(artifacts) > 1 else folder
         for path in files:
             target = place / path.relative_to(root)
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -117,9 +117,9 @@ def evaluated(expression: str, known: Mapping[str, Any]) -> Any:
     words = []
     rest = expression.strip()
     while rest:
-        found = _TOKEN.match(rest)
-        assert found, f"no expression: {expression}"
-        word, rest = found[1], rest[found.end() :].strip()
+        match = _TOKEN.match(rest)
+        assert match, f"no expression: {expression}"
+        word, rest = match[1], rest[match.end() :].strip()
         if word in _FUNCTIONS and rest.startswith("("):
             words.append(word)
         elif word[0] == "'":
@@ -133,7 +133,7 @@ def evaluated(expression: str, known: Mapping[str, Any]) -> Any:
 
 def filled(text: object, known: Mapping[str, Any]) -> str:
     """Put values in the place of the expressions of a text."""
-    return re.sub(r"\$\{\{(.*?)\}\}", lambda found: _text(evaluated(found[1], known)), _text(text))
+    return re.sub(r"\$\{\{(.*?)\}\}", lambda match: _text(evaluated(match[1], known)), _text(text))
 
 
 def _text(value: object) -> str:
@@ -222,8 +222,8 @@ class Job:
             lines = given["path"].split()
             left_out = {path for line in lines if line[0] == "!" for path in Path("/").glob(line[2:])}
             wanted = [path for line in lines if line[0] != "!" for path in sorted(Path("/").glob(line[1:].rstrip("/")))]
-            found = [path for path in wanted if path not in left_out]
-            files = [file for path in found for file in ([path] if path.is_file() else sorted(path.rglob("*")))]
+            paths = [path for path in wanted if path not in left_out]
+            files = [file for path in paths for file in ([path] if path.is_file() else sorted(path.rglob("*")))]
             assert files, f"nothing to upload: {given['path']}"
             artifact = given.get("name", "")
             if given.get("archive") == "false":

@@ -67,10 +67,10 @@ A law is tested on these by `make test`, and on all captures by `make nightly`, 
 def of_laws(*patterns: str) -> "list[ParameterSet]":
     """Return the recorded files of a law as parameters; all but one of each kind are for `make nightly`."""
     # each file in `cases` has a test of its own: many are damaged
-    found = (path for pattern in patterns for path in DATA.rglob(pattern) if "cases" not in path.parts)
+    paths = (path for pattern in patterns for path in DATA.rglob(pattern) if "cases" not in path.parts)
     return [
         pytest.param(path, id=path.name, marks=[pytest.mark.nightly] * (path.name not in LAWS))
-        for path in sorted(found)
+        for path in sorted(paths)
     ]
 
 

@@ -131,8 +131,8 @@ def test_the_call_of_an_operation_is_the_first_with_its_id(calls: list[int], lau
     numbered = {
         name: conform(name, frame.assign(correlation=pd.array(of[name], "Int64"))) for name, frame in frames.items()
     }
-    found = launching_calls(Profile({**drawn.tables, **numbered}))[: len(launched)]
-    assert found.tolist() == [calls.index(each) if each in calls and each >= 0 else -1 for each in launched]
+    numbered_calls = launching_calls(Profile({**drawn.tables, **numbered}))[: len(launched)]
+    assert numbered_calls.tolist() == [calls.index(each) if each in calls and each >= 0 else -1 for each in launched]
 
 
 @pytest.mark.parametrize("order", [[0, 1], [1, 0]])

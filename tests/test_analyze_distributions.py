@@ -78,14 +78,14 @@ def test_launches_of_a_real_capture_add_up_to_their_table(recorded: Recorded, na
     timeline = Timeline(recorded.profile(name))
     phases = launch_phases(timeline).frame
     expected = phases[phases["figure"].isin([API, LATENCY])]
-    found = launch_latencies(timeline).frame
+    table = launch_latencies(timeline).frame
     for figure in (API, LATENCY):
         for device in expected["device"].unique():
             actual, theirs = (
-                t[(t["device"] == device) & (t["figure"] == figure)][SUMS].sum() for t in (found, expected)
+                t[(t["device"] == device) & (t["figure"] == figure)][SUMS].sum() for t in (table, expected)
             )
             assert actual.tolist() == theirs.tolist()
-    assert found["count"].sum() == expected["count"].sum()
+    assert table["count"].sum() == expected["count"].sum()
 
 
 def test_latency_is_counted_where_the_stream_was_empty() -> None:

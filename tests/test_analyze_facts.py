@@ -119,23 +119,23 @@ def test_work_that_starts_before_its_launch_is_reported(by_ns: int, expected: li
     calls = tables["api_calls"]
     # the lead is 2 us
     later = calls[["start_ns", "end_ns"]] + [by_ns + 2000] * 2
-    found = findings({**tables, "api_calls": calls.assign(**later)})
-    assert [finding.rule for finding in found] == expected
-    assert all(finding.detail.startswith("2 of 2 start more than 1 ms before") for finding in found)
+    advice = findings({**tables, "api_calls": calls.assign(**later)})
+    assert [finding.rule for finding in advice] == expected
+    assert all(finding.detail.startswith("2 of 2 start more than 1 ms before") for finding in advice)
 
 
-@pytest.mark.parametrize(("missing", "found"), [(2, []), (3, ["lost_events"])])
-def test_two_in_a_hundred_launching_calls_may_lack_their_work(missing: int, found: list[str]) -> None:
+@pytest.mark.parametrize(("missing", "expected"), [(2, []), (3, ["lost_events"])])
+def test_two_in_a_hundred_launching_calls_may_lack_their_work(missing: int, expected: list[str]) -> None:
     tables = draw(f"cpu  {'L.' * 100}\ns7   {'.a' * 100}").tables
     kept = tables["kernels"].drop(index=range(40, 40 + missing)).reset_index(drop=True)
-    assert rules({**tables, "kernels": kept}) == found
+    assert rules({**tables, "kernels": kept}) == expected
 
 
-@pytest.mark.parametrize(("missing", "found"), [(2, []), (3, ["lost_calls"])])
-def test_two_in_a_hundred_kernels_may_lack_their_call(missing: int, found: list[str]) -> None:
+@pytest.mark.parametrize(("missing", "expected"), [(2, []), (3, ["lost_calls"])])
+def test_two_in_a_hundred_kernels_may_lack_their_call(missing: int, expected: list[str]) -> None:
     tables = draw(f"cpu  {'L.' * 100}\ns7   {'.a' * 100}").tables
     kept = tables["api_calls"].drop(index=range(40, 40 + missing)).reset_index(drop=True)
-    assert rules({**tables, "api_calls": kept}) == found
+    assert rules({**tables, "api_calls": kept}) == expected
 
 
 # -- calls without work that lost none --------------------------------------------------------------------------------

@@ -230,9 +230,9 @@ def test_each_gpu_has_the_stacks_of_its_own_process() -> None:
 def test_a_capture_without_stacks_says_how_to_get_them() -> None:
     (analysis,) = ANALYSES
     profile = Profile(drawn().profile.tables, missing={"python_samples": "Python was not sampled"})
-    found = analysis.run(Timeline(profile))
-    assert found.table is None
-    assert "Python was not sampled" in found.unavailable
+    result = analysis.run(Timeline(profile))
+    assert result.table is None
+    assert "Python was not sampled" in result.unavailable
     table = idle_stacks(drawn(python_samples=[], python_functions=[]))
     assert table.frame.empty
     assert table.notes == ("only library functions of Python were recorded, or too few samples",)

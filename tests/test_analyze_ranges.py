@@ -104,14 +104,14 @@ def test_a_call_belongs_to_the_innermost_range_of_its_thread_else_of_its_process
     timeline = Timeline(Profile({"ranges": ranges_of(spans), "api_calls": on_threads("api_calls", rows)}))
     row, on_thread = owners_of(timeline, np.arange(len(calls)))
     ranges = nested_ranges(timeline.profile)
-    for (time, thread), found, own in zip(calls, row.tolist(), on_thread.tolist(), strict=True):
+    for (time, thread), range_row, own in zip(calls, row.tolist(), on_thread.tolist(), strict=True):
         is_open = (ranges["start_ns"] <= time) & (ranges["end_ns"] > time)
         of_thread, of_process = ranges[is_open & (ranges["thread"] == thread)], ranges[is_open & (thread < 3)]
         around = of_thread if len(of_thread) else of_process
         assert own == (len(of_thread) > 0)
         latest = around[around["start_ns"] == around["start_ns"].max()]
         shortest = latest[latest["end_ns"] == latest["end_ns"].min()]
-        assert found in shortest.index if len(around) else found == -1
+        assert range_row in shortest.index if len(around) else range_row == -1
 
 
 def test_ranges_of_two_processes_have_a_row_each_with_their_own_work() -> None:

@@ -113,14 +113,14 @@ def test_coalescing_is_a_ratio_of_counts_or_as_given_and_missing_without_loads()
 @pytest.mark.parametrize(("total", "ideal", "excessive"), [(40, 10, 75), (10, 10, 0), (0, 0, None)])
 def test_excessive_sectors_are_those_beyond_the_ideal(total: float, ideal: float, excessive: float | None) -> None:
     metrics = {METRICS["sectors"][0]: total, METRICS["ideal_sectors"][0]: ideal}
-    found = row(alone(launch("a", metrics)))["excessive_pct"]
-    assert pd.isna(found) if excessive is None else found == excessive
+    excessive_pct = row(alone(launch("a", metrics)))["excessive_pct"]
+    assert pd.isna(excessive_pct) if excessive is None else excessive_pct == excessive
 
 
 def test_ranges_that_are_replayed_have_no_grid() -> None:
     nothing: dict[str, Any] = dict.fromkeys(SHAPE, 0)
-    found = row(joined(draw("s7   a"), launch("step", kind="range", range_path="measure / step", **nothing)))
-    assert (found["grid"], found["block"], found["path"]) == ("", "", "measure / step")
+    figures = row(joined(draw("s7   a"), launch("step", kind="range", range_path="measure / step", **nothing)))
+    assert (figures["grid"], figures["block"], figures["path"]) == ("", "", "measure / step")
     assert row(alone(launch(grid=256, block=8)))["grid"] == "256, 1, 1"
 
 

@@ -320,13 +320,13 @@ def test_the_roofs_of_a_real_report_are_those_of_an_h200(measure: Profile) -> No
     timeline = Timeline(measure)
     assert ncu_roofs(timeline).notes == ()
     assert roofs(timeline, "bytes_per_s")["DRAM"] == pytest.approx(4.8e12, rel=0.01)
-    found = roofs(timeline)
+    rates = roofs(timeline)
     # published: 67 TFLOP/s of FP32 and 34 of FP64, 990 of BF16 and 67 of FP64 by tensor cores, at 1.83 GHz or more
-    assert found["FP32"] == pytest.approx(67e12, rel=0.1)
-    assert found["FP64"] == pytest.approx(34e12, rel=0.1)
-    assert found["tensor BF16"] == pytest.approx(990e12, rel=0.1)
-    assert found["tensor FP64"] == pytest.approx(67e12, rel=0.1)
-    assert found["tensor FP8"] == 2 * found["tensor BF16"] == 4 * found["tensor TF32"]
+    assert rates["FP32"] == pytest.approx(67e12, rel=0.1)
+    assert rates["FP64"] == pytest.approx(34e12, rel=0.1)
+    assert rates["tensor BF16"] == pytest.approx(990e12, rel=0.1)
+    assert rates["tensor FP64"] == pytest.approx(67e12, rel=0.1)
+    assert rates["tensor FP8"] == 2 * rates["tensor BF16"] == 4 * rates["tensor TF32"]
 
 
 def test_no_point_of_a_real_report_is_above_a_roof(measure: Profile) -> None:

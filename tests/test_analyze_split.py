@@ -237,8 +237,8 @@ class Event(NamedTuple):
 
 
 def events(track: str, row: int = 0) -> list[Event]:
-    found = (Event(match.start(), match.end(), match[1], row) for match in re.finditer(r"(\w)\1*", track))
-    return list(found)
+    drawn_events = (Event(match.start(), match.end(), match[1], row) for match in re.finditer(r"(\w)\1*", track))
+    return list(drawn_events)
 
 
 def cause(at: int, calls: list[Event], later: list[Event], launched_by: dict[Event, Event]) -> str:

@@ -69,8 +69,8 @@ def with_tables(picture: str = PICTURE, **tables: Rows) -> Profile:
 def named(profile: Profile, rule: str = "host_code") -> dict[str, str]:
     """Return by path what runs in the host code of a remedy."""
     table = what_if(Timeline(profile)).frame
-    found = table[table["rule"] == rule]
-    return dict(zip(found["path"], found["function"], strict=True))
+    frame = table[table["rule"] == rule]
+    return dict(zip(frame["path"], frame["function"], strict=True))
 
 
 def test_the_critical_path_names_it_too() -> None:
@@ -103,8 +103,8 @@ def test_host_code_that_waits_says_so(calls: Rows, waits: str) -> None:
     profile = with_tables(os_calls=calls)
     table = what_if(Timeline(profile)).frame
     assert table.loc[table["rule"] == "host_code", "waits_in"].tolist() == [waits]
-    (found, *_) = advised(Timeline(profile))
-    assert ("Most of this time is spent in" in found.detail, "a lock" in found.remedy) == (bool(waits), bool(waits))
+    (finding, *_) = advised(Timeline(profile))
+    assert ("Most of this time is spent in" in finding.detail, "a lock" in finding.remedy) == (bool(waits), bool(waits))
 
 
 def test_nothing_is_named_where_the_capture_is_silent() -> None:
@@ -213,8 +213,8 @@ def test_the_function_that_called_it(stacks: tuple[str, ...], caller: str) -> No
     rows = [row for at, stack in enumerate(stacks) for row in samples("load (a.py:1)", at=100 + at, stack=stack)]
     table = what_if(Timeline(with_tables(python_samples=rows))).frame
     assert table.loc[table["rule"] == "host_code", "caller"].tolist() == [caller]
-    (found, *_) = advised(Timeline(with_tables(python_samples=rows)))
-    assert ("called from" in found.title) == bool(caller)
+    (finding, *_) = advised(Timeline(with_tables(python_samples=rows)))
+    assert ("called from" in finding.title) == bool(caller)
 
 
 @pytest.mark.parametrize(

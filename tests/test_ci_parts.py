@@ -179,11 +179,11 @@ LOCK = TEMPLATES / "requirements.txt"
 
 def locked() -> dict[str, list[Requirement]]:
     """Return the packages of the lock, by name: a package may have a version for older Pythons."""
-    found: dict[str, list[Requirement]] = {}
+    requirements: dict[str, list[Requirement]] = {}
     for line in re.findall(r"^([a-z].*?) \\$", LOCK.read_text(), re.MULTILINE):
         requirement = Requirement(line)
-        found.setdefault(canonicalize_name(requirement.name), []).append(requirement)
-    return found
+        requirements.setdefault(canonicalize_name(requirement.name), []).append(requirement)
+    return requirements
 
 
 def test_every_package_is_pinned_with_hashes_and_from_no_place() -> None:

@@ -165,8 +165,8 @@ def test_what_keeps_it_unknown_is_reported(
         ("print('nothing')", "wrote no times"),
     ):
         measured(text)
-        found = calibration_of(program, request_)
-        assert (len(found.costs), reason in found.reason) == (0, True), found.reason
+        calibration = calibration_of(program, request_)
+        assert (len(calibration.costs), reason in calibration.reason) == (0, True), calibration.reason
     (tmp_path / "fake" / "nvidia-smi").unlink()
     assert "nvidia-smi is not on PATH" in calibration_of(program, request_).reason
 

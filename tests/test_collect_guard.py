@@ -36,14 +36,14 @@ MARKS = ("session", "daemon", "program")
 
 def running(word: str) -> list[int]:
     """The processes that have a word in their command line."""
-    found = []
+    pids = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             if word.encode() in path.read_bytes() and is_alive(int(path.parent.name)):
-                found.append(int(path.parent.name))
+                pids.append(int(path.parent.name))
         except OSError:
             continue
-    return found
+    return pids
 
 
 def wait_until(happened: Callable[[], bool], within_s: float) -> bool:

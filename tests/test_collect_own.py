@@ -184,11 +184,11 @@ def test_any_table_is_workloads_or_one_reason(table: object) -> None:
         patch.setattr("tomllib.loads", lambda _: {"tool": {"nightsight": table}})
         patch.setattr(Path, "read_bytes", lambda _: b"nightsight")
         try:
-            found = own_workloads()
+            workloads = own_workloads()
         except UsageError as error:
             assert error.message
             return
-    assert all(workload.script.is_absolute() for workload in found)
+    assert all(workload.script.is_absolute() for workload in workloads)
 
 
 def test_a_folder_that_is_not_there(run: Run) -> None:

@@ -159,9 +159,9 @@ def test_the_options_reach_the_program_and_the_report(
         "recorded": "shapes, modules",
         "skipped ranges": "-a b",
     }
-    (found,) = capture.findings
-    assert (found.rule, found.severity) == ("steps_found", "info")
-    assert found.title == "The program ran 6 steps, detected from the range step"
+    (finding,) = capture.findings
+    assert (finding.rule, finding.severity) == ("steps_found", "info")
+    assert finding.title == "The program ran 6 steps, detected from the range step"
 
 
 @pytest.mark.parametrize(
@@ -201,10 +201,10 @@ def test_the_findings_say_what_was_recorded(
 def test_threads_that_are_not_recorded_are_reported_and_those_with_ranges_are_a_warning(
     ranged: int, recorded: tuple[str, ...], severities: list[str]
 ) -> None:
-    found = [*TraceFacts(threads=3, threads_with_ranges=ranged).findings(Tracing(recorded=recorded))]
-    assert [finding.severity for finding in found] == severities
-    if found:
-        assert found[0].title.endswith(": 2 have ranges" if ranged else ": 3 were started")
+    findings = [*TraceFacts(threads=3, threads_with_ranges=ranged).findings(Tracing(recorded=recorded))]
+    assert [finding.severity for finding in findings] == severities
+    if findings:
+        assert findings[0].title.endswith(": 2 have ranges" if ranged else ": 3 were started")
 
 
 @pytest.mark.parametrize(

@@ -228,9 +228,9 @@ def test_everything_is_printed_in_one_place() -> None:
     package = Path(PIPELINE) / "nightsight"
     printing = re.compile(r"^(?!.*print\(json).*(?:\bclick\.s?echo|(?<![\w.\"])print)\(", re.MULTILINE)
     printed = (path for path in package.rglob("*.py") if printing.search(path.read_text()))
-    found = {path.relative_to(package).as_posix() for path in printed}
+    names = {path.relative_to(package).as_posix() for path in printed}
     # in those two: code that another Python runs
-    assert found - {"collect/worktrees.py", "collect/doctor.py"} == {"commands/console.py"}
+    assert names - {"collect/worktrees.py", "collect/doctor.py"} == {"commands/console.py"}
 
 
 # -- progress ---------------------------------------------------------------------------------------------------------

@@ -379,11 +379,11 @@ def test_of_thousands_of_inputs_a_few_are_asked_for_at_a_time(monkeypatch: pytes
     monkeypatch.setattr(executor, "Processes", Counted)
     monkeypatch.setattr(executor, "_MOST_ASKED", 3)
     inputs = {str(number): (number,) for number in range(1, 20)}
-    found = []
+    lines = []
     for count, each in enumerate(map_inputs(wrong, inputs, Cluster(workers=2), silent)):
         assert Counted.made[-1].asked <= count + 3
-        found.append(each.value)
-    assert sorted(found) == list(range(1, 20))
+        lines.append(each.value)
+    assert sorted(lines) == list(range(1, 20))
 
 
 @pytest.mark.parametrize(

@@ -203,10 +203,10 @@ def test_openmetrics_has_each_night_with_its_time(run: Any, place: str) -> None:
     assert lines[:2] == ["# TYPE nightsight_time_seconds gauge", "# UNIT nightsight_time_seconds seconds"]
     assert lines[-1] == "# EOF"
     sample = re.compile(r'(nightsight_\w+)\{((?:\w+="(?:[^"\\]|\\.)*",?)+)\} ([\d.e+-]+) (\d+)$')
-    found = [sample.match(line) for line in lines if not line.startswith("#")]
-    assert all(found)
-    assert len(found) == 2 * 30 * 4
-    steps = [match for match in found if match and 'workload="mlp"' in match[2] and 'name="step_ns"' in match[2]]
+    matches = [sample.match(line) for line in lines if not line.startswith("#")]
+    assert all(matches)
+    assert len(matches) == 2 * 30 * 4
+    steps = [match for match in matches if match and 'workload="mlp"' in match[2] and 'name="step_ns"' in match[2]]
     assert float(steps[0][3]) == pytest.approx(0.01, rel=0.02)
     assert [int(match[4]) for match in steps] == sorted(int(match[4]) for match in steps)
 

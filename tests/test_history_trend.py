@@ -136,9 +136,9 @@ def test_the_simple_rule_says_how_many_are_off_and_by_how_much() -> None:
 
 
 def test_nothing_changed() -> None:
-    found = trends(of(nights(30)))
-    assert found.events == ()
-    (track,) = found.tracks
+    all_trends = trends(of(nights(30)))
+    assert all_trends.events == ()
+    (track,) = all_trends.tracks
     assert [(each.kind, each.name) for each in track.series][:2] == [("gate", "step_ns"), ("gate", "launches")]
     assert [night.runs for night in track.nights] == [3] * 30
 
@@ -227,10 +227,10 @@ def test_other_software_or_the_same_commit_is_the_environment() -> None:
 
 def test_a_new_driver_begins_an_epoch_and_is_no_change() -> None:
     rows = nights(40, SLOWER, driver=lambda night: "590.1" if night >= 20 else "580.1")
-    found = trends(of(rows))
-    assert found.events == ()
-    assert [len(track.nights) for track in found.tracks] == [20, 20]
-    assert found.tracks[1].key.differences(found.tracks[0].key) == ("driver 580 → 590",)
+    all_trends = trends(of(rows))
+    assert all_trends.events == ()
+    assert [len(track.nights) for track in all_trends.tracks] == [20, 20]
+    assert all_trends.tracks[1].key.differences(all_trends.tracks[0].key) == ("driver 580 → 590",)
 
 
 @pytest.mark.parametrize(("later", "state"), [(0, "confirmed"), (2, "confirmed"), (3, "ended"), (10, "ended")])
@@ -288,10 +288,10 @@ def test_runs_of_one_night_and_commit_are_one_point() -> None:
 def test_disturbed_nights_are_kept_but_not_tested() -> None:
     hot = (Conditions(0, throttled=("HwThermalSlowdown",)),)
     rows = nights(30, SLOWER, conditions=lambda night: hot if night >= 20 else ())
-    found = trends(of(rows))
-    assert found.events == ()
-    assert found.tracks[0].nights[25].flags == ("throttled",)
-    assert found.tracks[0].series[0].last > 1.03 * STEP
+    all_trends = trends(of(rows))
+    assert all_trends.events == ()
+    assert all_trends.tracks[0].nights[25].flags == ("throttled",)
+    assert all_trends.tracks[0].series[0].last > 1.03 * STEP
     calm, slow = (row(measures({"step_ns": size}, conditions=each)) for size, each in ((STEP, ()), (2 * STEP, hot)))
     (again,) = (row(measures({"step_ns": STEP}, commit=calm.commit, conditions=hot, driver="580.2")),)
     (track,) = trends(of([calm, slow, again])).tracks
@@ -317,10 +317,10 @@ def test_new_and_gone_kernels_are_named() -> None:
 
 
 def test_an_event_keeps_an_id_as_nights_and_series_join() -> None:
-    found = [trends(of(nights(count, SLOWER))).events[0] for count in (23, 24, 30, 50)]
-    assert len({event.id for event in found}) == 1
+    events = [trends(of(nights(count, SLOWER))).events[0] for count in (23, 24, 30, 50)]
+    assert len({event.id for event in events}) == 1
     both = trends(of(nights(30, SLOWER), nights(30, SLOWER, workload="gelu", seed=5))).events[0]
-    assert both.id == found[0].id
+    assert both.id == events[0].id
     # it is known again if it turns out to be up to three nights earlier or later
     assert len(both.ids) == len(set(both.ids))
     assert set(both.ids) == {trends(of(nights(30, step_at(at, 1.05)))).events[0].id for at in range(17, 24)}

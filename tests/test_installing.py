@@ -54,5 +54,5 @@ def test_nothing_tells_people_to_get_nightsight_from_an_index_that_does_not_have
         ROOT / "README.md",
     ]
     by_name = re.compile(r"pip install[^\n`]*[ '\"]nightsight(\[\w+\])?['\"]?(?! @|\[|/|\w)")
-    found = [str(path.relative_to(ROOT)) for path in texts if path.is_file() and by_name.search(path.read_text())]
-    assert found == []
+    paths = [str(path.relative_to(ROOT)) for path in texts if path.is_file() and by_name.search(path.read_text())]
+    assert paths == []

@@ -72,9 +72,9 @@ def planted(verdicts: Verdicts) -> list[Verdict]:
 def test_each_program_is_captured_and_timed(verdicts: Verdicts) -> None:
     recorded = CASES.keys() - UNRECORDED
     assert {verdict.case.name for verdict in verdicts if verdict.diagnosis} == recorded
-    found = times(DATA)
-    assert found.keys() == recorded
-    assert {name: tuple(forms) for name, forms in found.items()} == {name: CASES[name].timed_forms for name in found}
+    trials = times(DATA)
+    assert trials.keys() == recorded
+    assert {name: tuple(forms) for name, forms in trials.items()} == {name: CASES[name].timed_forms for name in trials}
 
 
 def test_captures_are_small_and_do_not_tell_of_the_machine() -> None:
@@ -133,18 +133,18 @@ def test_a_step_without_the_profiler_is_near_the_measured_one(verdicts: Verdicts
 
 
 def test_causes_in_programs_of_others_are_named(of_others: Verdicts) -> None:
-    found = [verdict for verdict in of_others if not verdict.case.is_healthy]
-    assert len(found) == len(OTHERS) - 1
-    assert [verdict.case.name for verdict in found if not verdict.is_named] == [], table(of_others)
-    far = [verdict.case.name for verdict in found if not verdict.is_near(1.5)]
+    verdicts = [verdict for verdict in of_others if not verdict.case.is_healthy]
+    assert len(verdicts) == len(OTHERS) - 1
+    assert [verdict.case.name for verdict in verdicts if not verdict.is_named] == [], table(of_others)
+    far = [verdict.case.name for verdict in verdicts if not verdict.is_near(1.5)]
     assert far == [], table(of_others)
 
 
 @pytest.mark.nightly
 def test_programs_as_people_write_them_are_promised_the_step_that_they_got() -> None:
-    found = judged(list(PEOPLE.values()), DATA / "people")
-    assert [verdict.case.name for verdict in found if not verdict.is_named] == [], table(found)
-    factors = {verdict.case.name: (verdict.promised_ms or 0) / (verdict.fixed_ms or 1) for verdict in found}
+    verdicts = judged(list(PEOPLE.values()), DATA / "people")
+    assert [verdict.case.name for verdict in verdicts if not verdict.is_named] == [], table(verdicts)
+    factors = {verdict.case.name: (verdict.promised_ms or 0) / (verdict.fixed_ms or 1) for verdict in verdicts}
     far = [name for name, factor in factors.items() if not 1 / 1.5 <= factor <= 1.5]
     # the first batch of an epoch takes some time with workers that live on, too: 1.53
     assert far == ["epoch_workers"], factors
@@ -152,11 +152,11 @@ def test_programs_as_people_write_them_are_promised_the_step_that_they_got() -> 
 
 @pytest.mark.nightly
 def test_causes_in_ranks_are_named_with_the_rank(of_ranks: Verdicts) -> None:
-    found = [verdict for verdict in of_ranks if not verdict.case.is_healthy]
+    verdicts = [verdict for verdict in of_ranks if not verdict.case.is_healthy]
     assert len(of_ranks) == len(RANKS)
-    assert [verdict.case.name for verdict in found if not verdict.is_named] == [], table(of_ranks)
+    assert [verdict.case.name for verdict in verdicts if not verdict.is_named] == [], table(of_ranks)
     assert [verdict.case.name for verdict in of_ranks if verdict.false] == [], table(of_ranks)
-    assert [verdict.case.name for verdict in found if (verdict.factor or 1) > 2] == [*FAR_OF_RANKS], table(of_ranks)
+    assert [verdict.case.name for verdict in verdicts if (verdict.factor or 1) > 2] == [*FAR_OF_RANKS], table(of_ranks)
 
 
 JOBS_DATA = DATA.parent / "jobs"
@@ -173,14 +173,16 @@ def judged_jobs(*names: str) -> list[Verdict]:
     return judged(cases, JOBS_DATA)
 
 
-def check_jobs(found: list[Verdict]) -> None:
-    text = table(found)
-    assert [verdict.case.name for verdict in found if not verdict.diagnosis] == [], text
-    assert [verdict.case.name for verdict in planted(tuple(found)) if not verdict.is_named] == [], text
-    assert [verdict.case.name for verdict in planted(tuple(found)) if not (verdict.step_factor or 9) <= 1.5] == [], text
-    assert [verdict.case.name for verdict in found if verdict.false] == [], text
-    far = {verdict.case.name for verdict in planted(tuple(found)) if (verdict.factor or 9) > 1.5}
-    assert far == FAR_JOBS.keys() & {verdict.case.name for verdict in found}, text
+def check_jobs(verdicts: list[Verdict]) -> None:
+    text = table(verdicts)
+    assert [verdict.case.name for verdict in verdicts if not verdict.diagnosis] == [], text
+    assert [verdict.case.name for verdict in planted(tuple(verdicts)) if not verdict.is_named] == [], text
+    assert [verdict.case.name for verdict in planted(tuple(verdicts)) if not (verdict.step_factor or 9) <= 1.5] == [], (
+        text
+    )
+    assert [verdict.case.name for verdict in verdicts if verdict.false] == [], text
+    far = {verdict.case.name for verdict in planted(tuple(verdicts)) if (verdict.factor or 9) > 1.5}
+    assert far == FAR_JOBS.keys() & {verdict.case.name for verdict in verdicts}, text
 
 
 def test_causes_in_jobs_of_four_ranks_are_named() -> None:
@@ -223,22 +225,22 @@ def test_reductions_of_each_backward_pass_are_repeated_if_only_their_sum_is_used
     names = kernels["name"].astype("str").mask(left_out, "plain").astype("category")
     summed = replace(profile, tables={**profile.tables, "kernels": kernels.assign(name=names)})
     scene = Scene(Timeline(summed))
-    found = unneeded_reductions(scene)
-    assert found.passes == 4
+    unneeded = unneeded_reductions(scene)
+    assert unneeded.passes == 4
     # three of four, but for a bucket of a broken update at either end
     reductions = scene.graph.work.group >= 0
-    assert 0.6 < len(found.reductions) / reductions.sum() <= 0.75
+    assert 0.6 < len(unneeded.reductions) / reductions.sum() <= 0.75
 
 
 def test_what_only_brings_gradients_to_buckets_and_back_is_unneeded_too(capture_file: Callable[[str], Path]) -> None:
     """Four passes per update of two ranks, on two H200, with 96 parameters in 13 buckets."""
     timeline = Timeline(read(capture_file("accumulation")))
     scene = Scene(timeline)
-    found = unneeded_reductions(scene)
-    assert found.passes == 4
-    updates = len(found.reductions) / (3 * 13)
+    unneeded = unneeded_reductions(scene)
+    assert unneeded.passes == 4
+    updates = len(unneeded.reductions) / (3 * 13)
     assert updates == int(updates) >= 4
-    assert len(found.copies) == updates * 3 * 2 * 96
+    assert len(unneeded.copies) == updates * 3 * 2 * 96
     # the CPU limits these ranks: only with the launches, something is gained
     assert "repeated_reduction" in {gain.remedy.rule for gain in simulate(timeline).gains}
 
@@ -271,17 +273,17 @@ def test_a_worked_case_quotes_the_first_sentence_of_its_report(name: str, record
 
 @pytest.mark.parametrize("name", WORKED)
 def test_a_worked_case_gives_what_was_predicted_and_measured(name: str, of_others: Verdicts) -> None:
-    (found,) = (verdict for verdict in of_others if verdict.case.name == name)
-    assert found.first
-    predicted_ms, gain_pct = found.unprofiled_ms, found.first.gain_pct
+    (verdict,) = (verdict for verdict in of_others if verdict.case.name == name)
+    assert verdict.first
+    predicted_ms, gain_pct = verdict.unprofiled_ms, verdict.first.gain_pct
     assert predicted_ms
     assert gain_pct
     rows = {
         "predicted": (predicted_ms, predicted_ms * (1 - gain_pct / 100), gain_pct),
-        "measured": (found.bad_ms, found.fixed_ms, found.gain_pct),
+        "measured": (verdict.bad_ms, verdict.fixed_ms, verdict.gain_pct),
     }
     for word, (before, after, gain) in rows.items():
         steps = f"{number(before, 2)} ms | {number(after, 2)} ms"
         assert f"| {word} | {steps} | {number(gain, 1)} % |" in worked()[name]
-    gains = f"{number(gain_pct, 1)} % | {number(found.gain_pct, 1)} % |"
+    gains = f"{number(gain_pct, 1)} % | {number(verdict.gain_pct, 1)} % |"
     assert re.search(rf"^\| \[{name}\].*\| {re.escape(gains)}$", worked()[""], flags=re.MULTILINE)

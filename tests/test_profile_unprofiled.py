@@ -106,9 +106,11 @@ def test_a_program_that_cannot_run_twice_has_a_finding(usual: Any) -> None:
 @pytest.mark.usefixtures("without_pages")
 @pytest.mark.parametrize("option", ["--time-steps", "--quiet"])
 def test_that_other_ranges_were_timed_is_reported_if_it_was_asked_for(usual: Any, option: str) -> None:
-    found = [each for each in usual(_STEPS.replace("iteration", "request"), option)[1].findings if "timed" in each.rule]
+    findings = [
+        each for each in usual(_STEPS.replace("iteration", "request"), option)[1].findings if "timed" in each.rule
+    ]
     reason = "consists of repetitions of iteration #, which the run without the profiler does not show"
-    assert [reason in each.detail for each in found] == [True] * (option == "--time-steps")
+    assert [reason in each.detail for each in findings] == [True] * (option == "--time-steps")
 
 
 @pytest.mark.usefixtures("without_pages")

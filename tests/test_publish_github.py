@@ -178,9 +178,9 @@ def rendered(tmp_path: Path, text: str) -> str:
     folder.mkdir()
     (folder / "number").write_text("12")
     (folder / "mlp.md").write_bytes(text.encode())
-    found = read_download(folder)
-    assert found
-    return found[1][0].text
+    download = read_download(folder)
+    assert download
+    return download[1][0].text
 
 
 @given(st.lists(st.text(max_size=100) | st.sampled_from(HOSTILE), min_size=1, max_size=4), st.integers(0, 3))
@@ -336,15 +336,15 @@ def event(**others: Any) -> dict[str, Any]:
     }
 
 
-def events(path: Path, *found: dict[str, Any]) -> Path:
-    path.write_text(json.dumps(document(*found)))
+def events(path: Path, *changes: dict[str, Any]) -> Path:
+    path.write_text(json.dumps(document(*changes)))
     return path
 
 
-def document(*found: dict[str, Any], **others: Any) -> dict[str, Any]:
+def document(*changes: dict[str, Any], **others: Any) -> dict[str, Any]:
     track = {"machine": MACHINE, "workload": "mlp", "tested_since": "2026-09-01T02:00:00Z"}
     tracks = [{**track, "last": "2026-11-30T02:00:00Z"}]
-    return {"format": 1, "complete": True, "events": list(found), "tracks": tracks, **others}
+    return {"format": 1, "complete": True, "events": list(changes), "tracks": tracks, **others}
 
 
 def test_a_regression_is_one_issue_from_its_beginning_to_its_end(
@@ -443,7 +443,7 @@ LATER = {"machine": MACHINE, "workload": "mlp", "tested_since": "2026-11-21T02:0
 
 
 @pytest.mark.parametrize(
-    ("found", "others", "says"),
+    ("changes", "others", "says"),
     [
         ([], {"tracks": [LATER]}, "it is older than the nights that are tested"),
         ([event(id="b", ids=["b", OWN])], {}, "it is part of another change now. mlp: step time"),
@@ -460,13 +460,13 @@ LATER = {"machine": MACHINE, "workload": "mlp", "tested_since": "2026-11-21T02:0
     ],
 )
 def test_an_issue_of_which_no_event_is_left_is_closed_with_the_reason(
-    run: Run, tmp_path: Path, fake_gh: Callable[..., GitHub], *, found: list[Any], others: dict[str, Any], says: str
+    run: Run, tmp_path: Path, fake_gh: Callable[..., GitHub], *, changes: list[Any], others: dict[str, Any], says: str
 ) -> None:
     github, file = fake_gh(), tmp_path / "events.json"
     # the other change is known already
     run("ci", "issues", events(file, event(), event(id="b")))
-    github.change(issues=[issue for issue in github.state["issues"] if len(found) or issue["number"] == 1])
-    file.write_text(json.dumps(document(*found, **others)))
+    github.change(issues=[issue for issue in github.state["issues"] if len(changes) or issue["number"] == 1])
+    file.write_text(json.dumps(document(*changes, **others)))
     output = run("ci", "issues", file).output
     issue = github.state["issues"][0]
     assert (issue["state"], "closed: " in output) == (("closed", True) if says else ("open", False))
@@ -480,9 +480,9 @@ def test_an_issue_is_closed_when_its_change_is_missing_for_a_week(
     github, file = fake_gh(), tmp_path / "events.json"
     run("ci", "issues", events(file, event()))
 
-    def night(day: int, *found: dict[str, Any]) -> str:
+    def night(day: int, *changes: dict[str, Any]) -> str:
         track = {"machine": MACHINE, "workload": "mlp", "tested_since": "", "last": f"2026-12-{day:02}T02:00:00Z"}
-        file.write_text(json.dumps(document(*found, tracks=[track])))
+        file.write_text(json.dumps(document(*changes, tracks=[track])))
         return str(run("ci", "issues", file).output)
 
     assert [night(day) for day in (1, 2, 7)] == [""] * 3
@@ -568,8 +568,8 @@ def test_issues_are_calm_over_many_nights(
     happened = []
     for night in range(20, 140):
         events_file = json.loads(as_json(trends(of(mlp[: night + 1], gelu[: night + 1]))))
-        found = Regressions(events_file)
-        for line in publish_issues(github, found.issues, ended=found.ended):
+        regressions = Regressions(events_file)
+        for line in publish_issues(github, regressions.issues, ended=regressions.ended):
             word, _, address = line.partition(": ")
             happened += [(night, word, int(address.rpartition("/")[2]))] * (word != "updated")
     assert [(word, number) for _, word, number in happened] == [(word, number) for _, word, number in steps]

@@ -97,7 +97,7 @@ def case(folder: Path, name: str) -> Path:
 def test_what_kineto_wrote_that_is_not_json_is_read_with_a_warning(tmp_path: Path, name: str, detail: str) -> None:
     profile = read(case(tmp_path, name))
     assert [len(profile.tables[table]) for table in ("kernels", "ranges")] == [30, 3]
-    (finding,) = (found for found in profile.findings if found.rule == "mended_json")
+    (finding,) = (finding for finding in profile.findings if finding.rule == "mended_json")
     assert finding.severity == "warning"
     assert finding.detail.startswith(detail)
 

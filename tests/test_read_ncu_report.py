@@ -55,8 +55,8 @@ def lines(recorded: Recorded) -> Profile:
 def value(profile: Profile, launch: int, metric: str, instance: str = "") -> float:
     metrics = profile.table("kernel_metrics")
     chosen = metrics[(metrics["launch"] == launch) & (metrics["metric"] == metric) & (metrics["instance"] == instance)]
-    (found,) = chosen["value"]
-    return float(found)
+    (single,) = chosen["value"]
+    return float(single)
 
 
 def test_tables_have_the_canonical_columns_and_types(measure: Profile, lines: Profile) -> None:

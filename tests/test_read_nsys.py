@@ -76,9 +76,9 @@ def test_every_table_has_the_gpu_of_the_machine(editable: Callable[..., Path]) -
         "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET end = 0 WHERE rowid = 1",
     )
     tables = read_nsys(editable(*moved, name="everything")).tables
-    found = {name: table["device"].unique().tolist() for name, table in tables.items() if "device" in table}
+    devices = {name: table["device"].unique().tolist() for name, table in tables.items() if "device" in table}
     of_work = {"kernels", "memory_ops", "graph_launches", "syncs", "untimed"}
-    assert found == {name: [3] for name in of_work | {"memory_usage", "gpu_page_faults", "devices"}}
+    assert devices == {name: [3] for name in of_work | {"memory_usage", "gpu_page_faults", "devices"}}
     # NVIDIA's tables print CUDA's number
     assert {*tables["kernels"]["ordinal"], *tables["memory_ops"]["ordinal"]} == {0}
 

@@ -157,13 +157,13 @@ def eager(tmp_path: Path, capture_file: Callable[[str], Path]) -> Path:
 
 
 def test_tables_without_rows_are_as_if_they_were_not_there(eager: Path, tmp_path: Path) -> None:
-    found, lazy = read(eager), read(build(PICTURE, tmp_path / "lazy.sqlite", generation="2025"))
-    assert {name: len(table) for name, table in found.tables.items()} == {
+    profile, lazy = read(eager), read(build(PICTURE, tmp_path / "lazy.sqlite", generation="2025"))
+    assert {name: len(table) for name, table in profile.tables.items()} == {
         name: len(table) for name, table in lazy.tables.items()
     }
     # nobody may say that there were none where nothing was recorded
-    assert found.missing == lazy.missing
-    assert {"cpu_page_faults", "gpu_metrics", "memory_usage"} <= found.missing.keys()
+    assert profile.missing == lazy.missing
+    assert {"cpu_page_faults", "gpu_metrics", "memory_usage"} <= profile.missing.keys()
     everything(read(emptied(eager, *tables_of(eager))))
 
 
@@ -373,8 +373,8 @@ def test_ranges_that_are_there_twice_are_reported(damage: Damage) -> None:
 def test_crossing_is_found_as_by_brute_force(spans: list[tuple[int, int]]) -> None:
     pairs = sorted(((start, start + length) for start, length in spans), key=lambda span: (span[0], -span[1]))
     start, end = np.array([*pairs, (99, 100)], dtype=np.int64).T
-    found = any(one[0] < other[0] < one[1] < other[1] for one in pairs for other in pairs)
-    assert (nsys_nvtx._crossing(start, end) > 0) == found
+    is_crossing = any(one[0] < other[0] < one[1] < other[1] for one in pairs for other in pairs)
+    assert (nsys_nvtx._crossing(start, end) > 0) == is_crossing
 
 
 @examples(20, suppress=[HealthCheck.function_scoped_fixture])

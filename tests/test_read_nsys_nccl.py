@@ -106,10 +106,10 @@ def test_a_send_and_its_receive_are_one_message(changed: Changed) -> None:
     assert calls.groupby("name", observed=True)["peer"].unique().map(list).to_dict() == {"send": [1], "recv": [0]}
     assert calls.groupby("name", observed=True)["received_bytes"].sum().to_dict() == {"send": 0, "recv": 15 * BYTES}
     timeline = Timeline(profile)
-    found = messages(communication(timeline))
-    assert len(found) == 15
-    assert set(found["bytes"]) == {BYTES}
-    assert found["sender"].nunique() == found["receiver"].nunique() == 1
+    table = messages(communication(timeline))
+    assert len(table) == 15
+    assert set(table["bytes"]) == {BYTES}
+    assert table["sender"].nunique() == table["receiver"].nunique() == 1
     (row,) = build_report(profile, "x").result("sends").rows.to_dict("records")
     assert (row["calls"], row["message_bytes"]) == (1, BYTES)
     # as long as its ranks were found to wait for each other

@@ -62,9 +62,9 @@ def test_causes_come_before_numbers(trained: Comparison) -> None:
 def test_what_changed_most_stands_first_with_its_parts(trained: Comparison) -> None:
     rows = table_rows(comparison_markdown(trained).split("<details>")[1])
     assert [row[1].strip() for row in rows[:1]] == ["Kind"]
-    found = trained.changes[trained.changes["kind"].isin(["kernel", "copy", "api"])]
-    found = found[found["verdict"].isin(["regressed", "improved", "added", "removed"])]
-    assert [row[-1].split()[-1] for row in rows[2:]] == found["verdict"].tolist()
+    table = trained.changes[trained.changes["kind"].isin(["kernel", "copy", "api"])]
+    table = table[table["verdict"].isin(["regressed", "improved", "added", "removed"])]
+    assert [row[-1].split()[-1] for row in rows[2:]] == table["verdict"].tolist()
     assert rows[2][2].strip().startswith("-")
 
 

@@ -155,7 +155,7 @@ def test_the_page_of_any_table_is_valid(rows: list[tuple[int, int, float, float]
     columns = ["device", "time_ns", "in_flight_avg", "in_flight_max"]
     outline = Outline(render_html(report_with("in_flight", pd.DataFrame(rows, columns=columns))))
     assert outline.open == []
-    assert "style" not in {attribute for _, found in outline.elements for attribute in found}
+    assert "style" not in {attribute for _, attributes in outline.elements for attribute in attributes}
 
 
 # -- axes -------------------------------------------------------------------------------------------------------------

@@ -134,9 +134,9 @@ def test_a_benchmark_that_contradicts_the_profile_or_itself_is_doubtful(
 def test_a_doubtful_benchmark_is_a_finding_of_the_report() -> None:
     capture = Capture("x", "nsys", (), benchmark=Benchmark((1e6, 2e6, 3e6), 10))
     report = build_report(draw("cpu  L\ns7   aaaa"), "x", capture=capture)
-    (found,) = (finding for finding in report.findings if finding.rule == "doubtful_benchmark")
-    assert found.severity == "warning"
-    assert found.detail.startswith("The standard deviation of the trials is 50.0 % of their mean.")
+    (finding,) = (finding for finding in report.findings if finding.rule == "doubtful_benchmark")
+    assert finding.severity == "warning"
+    assert finding.detail.startswith("The standard deviation of the trials is 50.0 % of their mean.")
     steady = replace(capture, benchmark=Benchmark((1e6, 1e6, 1e6), 10))
     report = build_report(draw("cpu  L\ns7   aaaa"), "x", capture=steady)
     assert "doubtful_benchmark" not in [finding.rule for finding in report.findings]

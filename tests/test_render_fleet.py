@@ -12,8 +12,8 @@ HOUR = 3.6e12
 
 
 def test_the_verdict_names_what_costs_most_and_what_to_do_first() -> None:
-    found = made_fleet([summary("a", causes={"wait": 40.0, "fusion": 10.0}), summary("b", causes={"fusion": 10.0})])
-    verdict = verdict_of(found)
+    fleet = made_fleet([summary("a", causes={"wait": 40.0, "fusion": 10.0}), summary("b", causes={"fusion": 10.0})])
+    verdict = verdict_of(fleet)
     assert verdict.state == "2 captures, 2.000 s of GPU time: GPUs 75.0 % busy."
     assert verdict.cause == "The GPU waits for host code in `step`: wait: 20.0 % of all GPU time, in 1 of 2."
     assert verdict.first == "First: do it ahead of time."

@@ -97,7 +97,7 @@ def policy_of(page: str) -> str:
 def test_tags_match_and_nothing_is_inline(name: str, pages: dict[str, str]) -> None:
     outline = Outline(pages[name])
     assert outline.open == []
-    attributes = {attribute for _, found in outline.elements for attribute in found}
+    attributes = {attribute for _, element in outline.elements for attribute in element}
     assert "style" not in attributes
     assert not [attribute for attribute in attributes if attribute.startswith("on")]
     assert not [attributes for attributes in outline.all("script") if "src" in attributes]

@@ -197,7 +197,7 @@ def test_the_page_is_sound_and_hostile_text_stays_text() -> None:
         assert outline.open == []
         assert "b" not in {tag for tag, _ in outline.elements}
         assert len([block for block in outline.all("script") if "id" not in block]) == 1
-        attributes = {name for _, found in outline.elements for name in found}
+        attributes = {name for _, element in outline.elements for name in element}
         assert not [name for name in attributes if name == "style" or name.startswith("on")]
         for svg in outline.all("svg"):
             assert svg.get("aria-hidden") == "true" or (svg.get("role") == "img" and svg.get("aria-label"))

@@ -106,8 +106,8 @@ def test_what_lies_outside_of_the_window_is_not_called_healthy() -> None:
     train = within("train", Kernel(1400), Kernel(1500, name="b"), Host(20))
     validation = within("validation", Kernel(500, name="c"), Sync(), Host(500))
     report = build_report(captured((*[train] * 60, *[validation] * 200)), "two loops")
-    found = verdict(report, numbers(report))
-    assert found.text == (
+    result = verdict(report, numbers(report))
+    assert result.text == (
         "GPU 99.9 % busy. No known cause is worth fixing in these steps, but outside of them: The CPU waits for the "
         "GPU in `validation` (cudaDeviceSynchronize). First: drop the sync, about −27 % of the whole run."
     )
@@ -128,12 +128,13 @@ def test_of_a_busy_gpu_it_says_whether_its_kernels_were_measured() -> None:
     replay = result(REPLAY.name, pd.DataFrame({"calls": [10], "doubt": [""]}))
     limits = pd.DataFrame({"name": ["a"], "replay_ns": [1.0], "unit": "DRAM", "used_pct": [90.0]})
     whole = on_gpus((0, COMPUTE, 99), (0, HOST, 1))
-    found = f"None of {len(RULES)} known causes applies."
+    sentence = f"None of {len(RULES)} known causes applies."
     assert (
-        verdict_of(*whole, replay).first == f"{found} Kernel efficiency was not measured. Profile with ncu to check it."
+        verdict_of(*whole, replay).first
+        == f"{sentence} Kernel efficiency was not measured. Profile with ncu to check it."
     )
-    assert verdict_of(*whole, replay, result(NCU_LIMITS.name, limits)).first == found
-    assert verdict_of(*BUSY, replay).first == found
+    assert verdict_of(*whole, replay, result(NCU_LIMITS.name, limits)).first == sentence
+    assert verdict_of(*BUSY, replay).first == sentence
 
 
 @pytest.mark.parametrize("rule", [rule.name for rule in RULES])
@@ -232,11 +233,11 @@ def test_of_a_healthy_program_the_causes_do_not_repeat_the_verdict() -> None:
 
 def test_the_sentence_about_the_simulation_stands_once_where_gains_are_defined() -> None:
     simulated = SIMULATED.format(one="a step", difference="+0.5 %")
-    found = tuple(waits(gain, evidence=("mine", simulated)) for gain in (14.6, 5.0))
-    items, simulation = without_simulation(advice(found, {}, KernelLabels(())))
+    findings = tuple(waits(gain, evidence=("mine", simulated)) for gain in (14.6, 5.0))
+    items, simulation = without_simulation(advice(findings, {}, KernelLabels(())))
     assert [item.evidence for item in items] == [("mine",), ("mine",)]
     assert simulation == f"{simulated}."
-    assert render_html(small_report(results=BUSY, findings=found)).count("The simulation of a") == 1
+    assert render_html(small_report(results=BUSY, findings=findings)).count("The simulation of a") == 1
 
 
 @pytest.mark.parametrize(

@@ -59,13 +59,13 @@ def report_of(path: Path) -> str:
 
 def stats_of(path: Path) -> dict[str, str]:
     profile = read(path)
-    found = {}
+    texts = {}
     for report in REPORTS:
         try:
-            found[report] = write_stats(stats_table(profile, report), "csv")
+            texts[report] = write_stats(stats_table(profile, report), "csv")
         except MissingTable as error:
-            found[report] = str(error)
-    return found
+            texts[report] = str(error)
+    return texts
 
 
 def content(path: Path) -> bytes:
@@ -602,13 +602,13 @@ def names_of(path: Path) -> set[str]:
 @pytest.fixture(scope="module")
 def real_names(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     folder = tmp_path_factory.mktemp("names")
-    found = set[str]()
+    names = set[str]()
     for name in ("train", "gelu", "ddp2", "python_names", "ops_2.13.0", "events_2.11.0", "measure.raw", "cuda_graph"):
         (packed,) = (path for end in ("sqlite.xz", "json.gz", "csv.xz") for path in DATA.rglob(f"{name}.{end}"))
         source = folder / packed.name.removesuffix(".xz")
         source.write_bytes(lzma.decompress(packed.read_bytes()) if packed.suffix == ".xz" else packed.read_bytes())
-        found |= names_of(source)
-    return sorted(found)
+        names |= names_of(source)
+    return sorted(names)
 
 
 def test_real_names_of_kernels_and_operators_stay(real_names: list[str]) -> None:

@@ -82,16 +82,16 @@ def test_several_times_as_much_per_step_takes_as_long_as_predicted() -> None:
         return [each for each in diagnose(profile_of(name)).advice if each.rule == "small_batch"]
 
     for name, host_us in (("small_steps", 0.0), ("small_steps_with_host_code", 150.0)):
-        (found,) = small(name)
-        assert found.gain_pct is None
+        (finding,) = small(name)
+        assert finding.gain_pct is None
         before, after = step_us(small_step(1, host_us)), step_us(small_step(8, host_us))
         per_item = 100 * (1 - after / 8 / before)
-        words = re.search(r": with 8 times the work, each step would take (.*), (\d+) % less per item$", found.title)
+        words = re.search(r": with 8 times the work, each step would take (.*), (\d+) % less per item$", finding.title)
         assert words
         assert (
             words[1] == "as long" if before == after else words[1].startswith(format_value(1000 * after, "larger_ns"))
         )
         assert float(words[2]) == pytest.approx(per_item, abs=2)
-        assert found.evidence == ("Kernels with 95 % of the time have at most 4 blocks; the GPU has 132 SMs",)
+        assert finding.evidence == ("Kernels with 95 % of the time have at most 4 blocks; the GPU has 132 SMs",)
     expected = ["small_steps", "small_steps_with_host_code"]
     assert [name for name in STORIES if STORIES[name]().capability and small(name)] == expected

@@ -99,7 +99,7 @@ for step in range(6):
 
 
 @pytest.mark.parametrize(
-    ("code", "options", "found"),
+    ("code", "options", "expected"),
     [
         (TRAINING, (), (6, "optimizer", "SGD")),
         (RIVALS, (), (3, "optimizer", "SGD")),
@@ -110,14 +110,14 @@ for step in range(6):
     ],
 )
 def test_steps_are_found(
-    run: Callable[..., Run], code: str, options: tuple[str, ...], found: tuple[int, str, str]
+    run: Callable[..., Run], code: str, options: tuple[str, ...], expected: tuple[int, str, str]
 ) -> None:
     done = run(code, *options)
     assert done.status == 0
-    assert (done.facts["steps"], done.facts["by"], done.facts["of"]) == found
+    assert (done.facts["steps"], done.facts["by"], done.facts["of"]) == expected
     # what ends them is in the trace, unless the program has ranges for them; the first begins with the program
     numbered = [name for name in done.names("user_annotation") if name.startswith("ProfilerStep#")]
-    assert len(numbered) == {"optimizer": found[0], "module": found[0] - 1}.get(found[1], 0)
+    assert len(numbered) == {"optimizer": expected[0], "module": expected[0] - 1}.get(expected[1], 0)
 
 
 def test_a_schedule_records_its_steps_and_ends_the_program(run: Callable[..., Run]) -> None:

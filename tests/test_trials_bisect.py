@@ -80,10 +80,10 @@ def test_the_first_bad_commit_is_found_and_others_are_skipped(repository: Path, 
     texts = [program(fake, 1.0), program(fake, 1.1), "raise SystemExit(1)", program(fake, 1.1, before="import json")]
     commits = [committed(repository, {"train.py": text}, f"commit {place}") for place, text in enumerate(texts)]
     (repository / "untracked").write_text("mine")
-    found = find(commits[0], "HEAD")
-    assert (found.commit, found.subject) == (commits[1][:12], "commit 1")
-    assert found.metric in {"step_ns", "kernel_ns"}
-    assert "%)" in found.sentence
+    first_bad = find(commits[0], "HEAD")
+    assert (first_bad.commit, first_bad.subject) == (commits[1][:12], "commit 1")
+    assert first_bad.metric in {"step_ns", "kernel_ns"}
+    assert "%)" in first_bad.sentence
     assert (repository / "untracked").read_text() == "mine"
     # the ends are kept, the steps are not
     assert len(list((tmp_path / "reports/train").glob("2*"))) == 6
@@ -161,13 +161,13 @@ def test_twice_as_many_pairs_settle_what_the_first_leave_open(
 
     runs.measure_pairs = lambda *sides: measure_pairs(pairs=sides[-1])
     sides: Any = {"baseline": None, "candidate": None}
-    chosen, found = measure_ends(runs, sides, 3, "", settings=lambda _: Settings())
-    assert len(found.baseline) == pairs
+    chosen, comparison = measure_ends(runs, sides, 3, "", settings=lambda _: Settings())
+    assert len(comparison.baseline) == pairs
     if metric:
-        assert choose_metric(found, chosen, "", ("good", "bad")) == metric
+        assert choose_metric(comparison, chosen, "", ("good", "bad")) == metric
         return
     with pytest.raises(NotMeasured) as caught:
-        choose_metric(found, chosen, "", ("good", "bad"))
+        choose_metric(comparison, chosen, "", ("good", "bad"))
     is_open = before is NOISY
     assert ("it is unknown whether good and bad differ" in caught.value.message) == is_open
     assert ("good and bad do not differ" in caught.value.message) != is_open

@@ -204,8 +204,8 @@ def test_kernels_of_a_loop_belong_to_the_graph_that_runs_not_to_one_that_waits()
     profile = draw("cpu  G.G.G\ns7   ......a.ccc...a.ccc...a.ccc")
     calls, kernels = profile.table("api_calls")["correlation"].tolist(), profile.table("kernels")
     numbers = [calls[0], 0, calls[1], 0, calls[2], 0]
-    found = Profile({**profile.tables, "kernels": conform("kernels", kernels.assign(correlation=numbers))})
-    assert launching_calls(found).tolist() == [0, 0, 1, 1, 2, 2]
+    renumbered = Profile({**profile.tables, "kernels": conform("kernels", kernels.assign(correlation=numbers))})
+    assert launching_calls(renumbered).tolist() == [0, 0, 1, 1, 2, 2]
 
 
 # -- operations without times -----------------------------------------------------------------------------------------
@@ -215,11 +215,13 @@ def test_an_operation_whose_times_are_not_known_ran_between_its_launch_and_the_n
     profile = draw("cpu  L.L.L....\ns7   .a.bbbb..c")
     kernels = profile.table("kernels")
     untimed = conform("untimed", kernels.iloc[[1]].assign(start_ns=None))
-    found = Profile({**profile.tables, "kernels": kernels.iloc[[0, 2]].reset_index(drop=True), "untimed": untimed})
+    untimed_profile = Profile(
+        {**profile.tables, "kernels": kernels.iloc[[0, 2]].reset_index(drop=True), "untimed": untimed}
+    )
     # from its launch to the next kernel on its stream
-    assert reasons(found) == [("operations whose times are not known", 7)]
+    assert reasons(untimed_profile) == [("operations whose times are not known", 7)]
     # one that says when it began ran from then on
-    begun = Profile({**found.tables, "untimed": conform("untimed", kernels.iloc[[1]].assign(start_ns=5_000))})
+    begun = Profile({**untimed_profile.tables, "untimed": conform("untimed", kernels.iloc[[1]].assign(start_ns=5_000))})
     assert reasons(begun) == [("operations whose times are not known", 4)]
 
 
@@ -368,7 +370,8 @@ def test_no_remedy_shortens_a_capture() -> None:
     calls = profile.table("api_calls").assign(name=names).astype({"name": "category"})
     within = simulate(Timeline(Profile({**profile.tables, "api_calls": calls})))
     gains = [
-        sum(gain.gain_ns for gain in found.gains if gain.remedy.rule == "host_code") for found in (without, within)
+        sum(gain.gain_ns for gain in simulation.gains if gain.remedy.rule == "host_code")
+        for simulation in (without, within)
     ]
     assert gains[0] > 290_000
     assert gains[1] < 110_000

@@ -189,8 +189,8 @@ def of_torch(picture: str, names: Mapping[str, tuple[str, str]] = OF_TORCH) -> P
     """Draw a picture in which letters stand for what PyTorch or the profiler named, and others for the program's."""
     profile = draw(picture)
     given = profile.table("ranges")["name"].astype("str").tolist()
-    found = [names.get(name, (name, PUSH_POP)) for name in given]
-    return with_ranges(profile, name=[name for name, _ in found], style=[style for _, style in found])
+    ranges = [names.get(name, (name, PUSH_POP)) for name in given]
+    return with_ranges(profile, name=[name for name, _ in ranges], style=[style for _, style in ranges])
 
 
 def test_a_step_ends_with_that_of_the_optimizer() -> None:
@@ -910,7 +910,7 @@ def test_a_window_put_together_from_others_has_the_split_that_it_has_alone(made:
 
 
 def whole_of(profile: Profile) -> Timeline:
-    return next(found for found in other_timelines(Timeline(profile)) if found.window.name == GPU_WORK)
+    return next(timeline for timeline in other_timelines(Timeline(profile)) if timeline.window.name == GPU_WORK)
 
 
 def test_a_training_loop_is_busy_in_its_steady_part(recorded: Recorded) -> None:
@@ -919,7 +919,9 @@ def test_a_training_loop_is_busy_in_its_steady_part(recorded: Recorded) -> None:
     assert (window.family, len(window.repetitions)) == ("iteration #", 19)
     split = time_split(Timeline(profile)).frame
     assert split.loc[split["group"] == "busy", "share_pct"].sum() == pytest.approx(86.8, abs=0.1)
-    alone, whole = (time_split(found).frame for found in (Timeline(profile, whole_window(profile)), whole_of(profile)))
+    alone, whole = (
+        time_split(timeline).frame for timeline in (Timeline(profile, whole_window(profile)), whole_of(profile))
+    )
     pd.testing.assert_frame_equal(whole, alone)
     assert whole.loc[whole["group"] == "busy", "share_pct"].sum() == pytest.approx(1.9, abs=0.1)
 
@@ -975,9 +977,9 @@ def test_a_window_that_a_run_lacks_is_a_finding(
     run("profile", "--collector", "nsys", "--window", "nothing", script())
     (folder,) = (path for path in (tmp_path / "reports/train").iterdir() if path.is_dir() and not path.is_symlink())
     report = Report.from_json((folder / "report.json").read_bytes())
-    (found,) = [finding for finding in report.findings if finding.rule == "unknown_window"]
-    assert found.detail.startswith("No range 'nothing' in this capture")
-    assert found.remedy.startswith("Ranges of this capture: warmup/naive")
+    (finding,) = [finding for finding in report.findings if finding.rule == "unknown_window"]
+    assert finding.detail.startswith("No range 'nothing' in this capture")
+    assert finding.remedy.startswith("Ranges of this capture: warmup/naive")
     assert report.windows[0].name == GPU_WORK
 
 

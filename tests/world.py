@@ -144,11 +144,11 @@ def timed(programs: Sequence[Sequence[Program]], *, is_eager: bool = False) -> l
                 ended[rank].append(last + (ops[place].work or TRANSFER_NS))
                 moved = True
     assert all(len(ends) == len(ops) for ends, ops in zip(ended, flat, strict=True)), "they wait for each other forever"
-    found = []
+    spans = []
     for steps, begins, ends in zip(programs, begun, ended, strict=True):
         times = iter(zip(begins, ends, strict=True))
-        found.append([[next(times) for _ in step] for step in steps])
-    return found
+        spans.append([[next(times) for _ in step] for step in steps])
+    return spans
 
 
 Meeting = tuple[str, int, int, int]
@@ -159,7 +159,7 @@ def _meetings(
     rank: int, ops: Sequence[Op], every: Sequence[Sequence[Op]], *, is_eager: bool
 ) -> list[tuple[list[Meeting], list[Meeting]]]:
     """Return for each operation which sides it is of what meets, and which other sides it waits for."""
-    counts, found = Counter[tuple[str, int, int]](), []
+    counts, meetings = Counter[tuple[str, int, int]](), []
     for op in ops:
         sends = [("send", rank, to) for to in op.to]
         gets = [("recv", of, rank) for of in op.of]
@@ -171,8 +171,8 @@ def _meetings(
             members = [other for other, theirs in enumerate(every) if any(one.meets == op.meets for one in theirs)]
             others += [(op.meets, other, other, counts[op.meets, rank, rank]) for other in members]
         counts.update((name, one, other) for name, one, other, _ in sides)
-        found.append((sides, others))
-    return found
+        meetings.append((sides, others))
+    return meetings
 
 
 def played(

@@ -68,8 +68,8 @@ def names(table: Any) -> list[str]:
 
 
 def focused(page: Any) -> str:
-    found: str = page.evaluate("document.activeElement.closest('tr')?.querySelector('th bdi').textContent ?? ''")
-    return found
+    name: str = page.evaluate("document.activeElement.closest('tr')?.querySelector('th bdi').textContent ?? ''")
+    return name
 
 
 def follow(row: Any, does: str) -> None:

@@ -68,10 +68,10 @@ def test_only_rows_in_sight_are_in_the_page(visit_tables: Any, tables: dict[str,
         for top in (0, 0.3 * height, 0.7 * height, height):
             scroll(section, top)
             first = int(rows_of(section).first.get_attribute("aria-rowindex")) - 2
-            found = shown(section)
-            assert 10 < len(found) < 60
-            assert found == names[first : first + len(found)]
-        assert found[-1] == names[-1]
+            visible = shown(section)
+            assert 10 < len(visible) < 60
+            assert visible == names[first : first + len(visible)]
+        assert visible[-1] == names[-1]
 
 
 def test_virtual_rows_are_written_as_printed_ones_are(visit_tables: Any) -> None:
@@ -194,10 +194,10 @@ def test_a_tree_and_its_rows_can_be_walked_by_keyboard(visit_tables: Any) -> Non
         section = page.locator("#nvtx_ranges")
 
         def at() -> tuple[str, str]:
-            found = page.evaluate(
+            position = page.evaluate(
                 "(at => [at.closest('tr').querySelector('bdi').textContent, at.ariaExpanded])(document.activeElement)"
             )
-            return found[0], found[1]
+            return position[0], position[1]
 
         section.locator(".scroll").focus()
         page.keyboard.press("Tab")

@@ -99,10 +99,10 @@ def record(folder: Path, case: str, words: Sequence[str], *, is_apart: bool) -> 
         lines = log.read_text(errors="replace").splitlines()
         say(*[line for line in lines if " via " in line or "Error" in line][:4])
     prefix = folder.name.removesuffix(".apart")
-    found = [path for path in folder.rglob("capture/*") if path.suffix == ".sqlite" or path.name.endswith(".json.gz")]
+    paths = [path for path in folder.rglob("capture/*") if path.suffix == ".sqlite" or path.name.endswith(".json.gz")]
     if not is_apart:
-        return [(path, f"{prefix}{path.suffix}") for path in found]
-    return [(path, f"{prefix}.{rank(path, folder)}{path.suffix}") for path in found]
+        return [(path, f"{prefix}{path.suffix}") for path in paths]
+    return [(path, f"{prefix}.{rank(path, folder)}{path.suffix}") for path in paths]
 
 
 def rank(path: Path, folder: Path) -> str:

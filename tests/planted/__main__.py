@@ -88,9 +88,9 @@ def timed(names: Sequence[str], gpus: int, folder: Path, deadline: float) -> Tim
         with suppress(subprocess.TimeoutExpired):
             left = max(deadline - time.monotonic(), 1)
             subprocess.run(command, env=environment(Path(scratch)), timeout=left, check=False)
-        found: Times = json.loads(target.read_text()) if target.exists() else {}
-    keep(found, folder)
-    return found
+        trials: Times = json.loads(target.read_text()) if target.exists() else {}
+    keep(trials, folder)
+    return trials
 
 
 def launcher(gpus: int) -> tuple[str, ...]:

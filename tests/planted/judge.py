@@ -136,8 +136,8 @@ def _of_program(case: Case, folder: Path) -> Profile | None:
     for suffix in (".sqlite", ".ncu-rep"):
         packed = folder / f"{case.file}{suffix}.xz"
         if packed.exists():
-            found = read_packed(packed)
-            profile = profile.joined(found) if profile else found
+            part = read_packed(packed)
+            profile = profile.joined(part) if profile else part
     return profile
 
 

@@ -84,13 +84,13 @@ def of_compilations(text: str) -> str:
 def times(folder: Path) -> Times:
     """Return the stored times; none if nothing was timed yet."""
     path = folder / "times.json"
-    found: Times = json.loads(path.read_text()) if path.exists() else {}
-    return found
+    trials: Times = json.loads(path.read_text()) if path.exists() else {}
+    return trials
 
 
-def keep(found: Mapping[str, Mapping[Form, Sequence[float]]], folder: Path) -> None:
+def keep(trials: Mapping[str, Mapping[Form, Sequence[float]]], folder: Path) -> None:
     """Add times to the stored ones; they replace earlier ones of the same programs."""
-    cases = {**times(folder), **found}
+    cases = {**times(folder), **trials}
     rows = (f" {json.dumps(name)}: {json.dumps(forms)}" for name, forms in cases.items())
     (folder / "times.json").write_text("{\n" + ",\n".join(rows) + "\n}\n")
 

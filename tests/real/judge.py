@@ -88,10 +88,10 @@ def table(verdicts: Sequence[RealVerdict]) -> str:
     for each in verdicts:
         rule = f"`{each.first.rule}`" if each.first else "none"
         gain = number(each.first.gain_pct, 0, " %") if each.first else ""
-        found = f"{rule}{gain and f', {gain}'}{'' if each.is_right else ' (another cause)'}"
+        label = f"{rule}{gain and f', {gain}'}{'' if each.is_right else ' (another cause)'}"
         fixed = f"`{each.form}`: {short(each.times[each.form])}" if each.form else ""
         cells = (f"`{each.case.name}`", each.case.half, short(each.times.get("base")), short(each.step_ms))
-        more = (found, short(each.predicted_ms), fixed, number(each.factor, 2))
+        more = (label, short(each.predicted_ms), fixed, number(each.factor, 2))
         lines.append(f"| {' | '.join((*cells, *more))} |")
     lines.append("")
     for half in sorted({each.case.half for each in verdicts}):
