@@ -23,7 +23,7 @@ HEAD = "0123456789abcdef0123456789abcdef01234567"
 class GitHub:
     """A fake `gh` in a folder for PATH, and what GitHub knows."""
 
-    def __init__(self, folder: Path, **known: Any) -> None:
+    def __init__(self, folder: Path, **fields: Any) -> None:
         self.folder = folder
         folder.mkdir(exist_ok=True)
         program = folder / "gh"
@@ -41,16 +41,16 @@ class GitHub:
             "calls": [],
         }
         self._file = folder / "gh.json"
-        self._file.write_text(json.dumps({**state, **known}))
+        self._file.write_text(json.dumps({**state, **fields}))
 
     @property
     def state(self) -> Any:
         """What GitHub knows now."""
         return json.loads(self._file.read_text())
 
-    def change(self, **known: Any) -> None:
+    def change(self, **fields: Any) -> None:
         """Change what GitHub knows."""
-        self._file.write_text(json.dumps({**self.state, **known}))
+        self._file.write_text(json.dumps({**self.state, **fields}))
 
     def bodies(self, number: int = 12) -> list[str]:
         """Return the comments on a pull request."""
@@ -112,7 +112,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 }
 
 
-def evaluated(expression: str, known: Mapping[str, Any]) -> Any:
+def evaluated(expression: str, contexts: Mapping[str, Any]) -> Any:
     """Evaluate an expression of GitHub with what is known, by full names; others are empty, as there."""
     words = []
     rest = expression.strip()
@@ -125,15 +125,15 @@ def evaluated(expression: str, known: Mapping[str, Any]) -> Any:
         elif word[0] == "'":
             words.append(repr(word[1:-1].replace("''", "'")))
         elif word[0].isalpha():
-            words.append(repr(known.get(word, "")))
+            words.append(repr(contexts.get(word, "")))
         else:
             words.append(_SIGNS.get(word, word))
     return eval(" ".join(words), dict(_FUNCTIONS))
 
 
-def filled(text: object, known: Mapping[str, Any]) -> str:
+def filled(text: object, contexts: Mapping[str, Any]) -> str:
     """Put values in the place of the expressions of a text."""
-    return re.sub(r"\$\{\{(.*?)\}\}", lambda match: _text(evaluated(match[1], known)), _text(text))
+    return re.sub(r"\$\{\{(.*?)\}\}", lambda match: _text(evaluated(match[1], contexts)), _text(text))
 
 
 def _text(value: object) -> str:
@@ -143,9 +143,9 @@ def _text(value: object) -> str:
 class Job:
     """Runs the steps of a job as GitHub does: `run` with bash, our own action by its steps, and uploads of files."""
 
-    def __init__(self, workspace: Path, known: Mapping[str, Any], environment: Mapping[str, str]) -> None:
+    def __init__(self, workspace: Path, contexts: Mapping[str, Any], environment: Mapping[str, str]) -> None:
         self.workspace = workspace
-        self.known = dict(known)
+        self.contexts = dict(contexts)
         self.temporary = Path(tempfile.mkdtemp(dir=workspace.parent, prefix="runner-"))
         self.uploaded: dict[str, list[Path]] = {}
         self.summary = ""
@@ -156,7 +156,7 @@ class Job:
         """Run steps until one fails, and return its status."""
         for step in steps:
             condition = str(step.get("if", "true")).removeprefix("${{").removesuffix("}}")
-            if not evaluated(condition, {**self.known, "true": True}):
+            if not evaluated(condition, {**self.contexts, "true": True}):
                 continue
             if "run" in step:
                 status = self._bash(step)
@@ -174,9 +174,9 @@ class Job:
         }
         for file in files.values():
             file.write_text("")
-        own = {name: filled(value, self.known) for name, value in step.get("env", {}).items()}
+        own = {name: filled(value, self.contexts) for name, value in step.get("env", {}).items()}
         shared = {
-            name.removeprefix("env."): str(value) for name, value in self.known.items() if name.startswith("env.")
+            name.removeprefix("env."): str(value) for name, value in self.contexts.items() if name.startswith("env.")
         }
         script = self.temporary / "step.sh"
         script.write_text(step["run"])
@@ -191,7 +191,7 @@ class Job:
         self.output += done.stdout + done.stderr
         for line in files["GITHUB_OUTPUT"].read_text().splitlines():
             name, _, value = line.partition("=")
-            self.known[f"steps.{step.get('id', '')}.outputs.{name}"] = value
+            self.contexts[f"steps.{step.get('id', '')}.outputs.{name}"] = value
         for line in files["GITHUB_PATH"].read_text().splitlines():
             self._environment["PATH"] = f"{line}{os.pathsep}{self._environment['PATH']}"
         self.summary += files["GITHUB_STEP_SUMMARY"].read_text()
@@ -201,22 +201,24 @@ class Job:
         action = load(ROOT / "action.yml")
         assert set(given) <= set(action["inputs"])
         inputs = {name: _text(entry["default"]) for name, entry in action["inputs"].items()}
-        inputs |= {name: filled(value, self.known) for name, value in given.items()}
-        inputs |= {name.removeprefix("test."): value for name, value in self.known.items() if name.startswith("test.")}
-        outside = self.known
+        inputs |= {name: filled(value, self.contexts) for name, value in given.items()}
+        inputs |= {
+            name.removeprefix("test."): value for name, value in self.contexts.items() if name.startswith("test.")
+        }
+        outside = self.contexts
         # the steps of an action see its inputs, and not the steps around it
-        self.known = {name: value for name, value in outside.items() if not name.startswith("steps.")}
-        self.known |= {f"inputs.{name}": value for name, value in inputs.items()}
+        self.contexts = {name: value for name, value in outside.items() if not name.startswith("steps.")}
+        self.contexts |= {f"inputs.{name}": value for name, value in inputs.items()}
         self._environment["GITHUB_ACTION_PATH"] = str(ROOT)
         status = self.run(action["runs"]["steps"])
-        self.known = outside
+        self.contexts = outside
         return status
 
     def _other(self, step: Mapping[str, Any]) -> int:
         """Do what an action of GitHub's does with files."""
         name, given = (
             step["uses"].partition("@")[0],
-            {k: filled(v, self.known) for k, v in step.get("with", {}).items()},
+            {k: filled(v, self.contexts) for k, v in step.get("with", {}).items()},
         )
         if name == "actions/upload-artifact":
             lines = given["path"].split()
@@ -230,7 +232,7 @@ class Job:
                 (file,) = files
                 artifact = file.name
             self.uploaded[artifact] = files
-            self.known[f"steps.{step.get('id', '')}.outputs.artifact-url"] = f"https://example.org/{artifact}"
+            self.contexts[f"steps.{step.get('id', '')}.outputs.artifact-url"] = f"https://example.org/{artifact}"
         elif name == "actions/upload-pages-artifact":
             self.uploaded["github-pages"] = sorted((self.workspace / given["path"]).iterdir())
         else:

@@ -451,9 +451,9 @@ class _Machine:
         """Return when an operation that has begun ends; -1 for a collective that waits for a rank."""
         if operation.meets < 0:
             return operation.start + operation.length
-        known = [op for some in self.operations.values() for op in some if op.meets == operation.meets]
-        begun = [op.start for op in known]
-        return max(begun) + operation.length if len(known) == self.ranks and min(begun) >= 0 else -1.0
+        parts = [op for some in self.operations.values() for op in some if op.meets == operation.meets]
+        begun = [op.start for op in parts]
+        return max(begun) + operation.length if len(parts) == self.ranks and min(begun) >= 0 else -1.0
 
     def profile(self, *, records: bool) -> Profile:
         """Return what a profiler recorded; without records of events, what streams wait for is unknown, too."""

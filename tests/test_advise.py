@@ -57,8 +57,8 @@ def replayed(**changes: Any) -> Result:
 
 def what_if(*rows: dict[str, Any]) -> Result:
     usual = {"caller": "", "time_ns": 1e6, "order": None, "after_ns": None}
-    known = [{**usual, "gain_ns": row["gain_pct"] and row["gain_pct"] * 1e5, **row} for row in rows]
-    return result(WHAT_IF.name, pd.DataFrame(known, columns=WHAT_IF.column_names))
+    complete = [{**usual, "gain_ns": row["gain_pct"] and row["gain_pct"] * 1e5, **row} for row in rows]
+    return result(WHAT_IF.name, pd.DataFrame(complete, columns=WHAT_IF.column_names))
 
 
 def advise_on(*rows: dict[str, Any], **changes: Any) -> tuple[Finding, ...]:

@@ -58,12 +58,12 @@ def capture(name: str, recorded: Recorded) -> Profile:
 
 def holds(column: Column, values: "pd.Series[Any]") -> bool:
     """Whether values are of a column's type; missing ones are of every type."""
-    known = values.dropna().infer_objects()
-    if not len(known):
+    present = values.dropna().infer_objects()
+    if not len(present):
         return True
     if column.type == "text":
-        return all(isinstance(value, str) for value in pd.unique(known))
-    return pd.api.types.is_integer_dtype(known) or (column.type == "number" and pd.api.types.is_float_dtype(known))
+        return all(isinstance(value, str) for value in pd.unique(present))
+    return pd.api.types.is_integer_dtype(present) or (column.type == "number" and pd.api.types.is_float_dtype(present))
 
 
 def row(table: pd.DataFrame, **where: object) -> dict[str, Any]:
@@ -284,11 +284,11 @@ def test_joining_launches_adds_no_row_and_loses_none(capture: Profile) -> None:
 def test_every_operation_is_matched_with_a_call_of_its_process_and_id(capture: Profile) -> None:
     calls, call = capture.table("api_calls"), Timeline(capture).operations.call
     operations = pd.concat([capture.table(name)[["process", "correlation"]] for name in GPU_TABLES], ignore_index=True)
-    known = call >= 0
-    matched = calls.iloc[call[known]].reset_index(drop=True)
+    has_call = call >= 0
+    matched = calls.iloc[call[has_call]].reset_index(drop=True)
     for key in ("process", "correlation"):
-        assert (operations[key][known].reset_index(drop=True) == matched[key]).all()
-    unmatched = operations[~known].merge(calls, on=["process", "correlation"])
+        assert (operations[key][has_call].reset_index(drop=True) == matched[key]).all()
+    unmatched = operations[~has_call].merge(calls, on=["process", "correlation"])
     assert unmatched.empty
 
 

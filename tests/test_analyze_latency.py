@@ -252,12 +252,12 @@ def test_every_launch_with_a_call_has_an_api_time_and_either_waited_or_did_not(c
     timeline = Timeline(capture)
     window, launches = timeline.window, timeline.launches
     inside = launches["start_ns"].between(window.start_ns, window.end_ns, inclusive="left")
-    known = launches[inside & (launches["call"] >= 0)].groupby("device").size()
+    with_call = launches[inside & (launches["call"] >= 0)].groupby("device").size()
     counts = launch_phases(timeline).frame.pivot_table(
         index="device", columns="figure", values="count", aggfunc="sum", fill_value=0
     )
-    assert known.sum() == 0 or counts[API].tolist() == known.tolist()
-    assert known.sum() == 0 or counts[API].equals(counts.drop(columns=API).sum(axis=1))
+    assert with_call.sum() == 0 or counts[API].tolist() == with_call.tolist()
+    assert with_call.sum() == 0 or counts[API].equals(counts.drop(columns=API).sum(axis=1))
 
 
 def test_launch_idle_time_and_the_split_agree(capture: Profile) -> None:

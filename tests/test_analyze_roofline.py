@@ -265,9 +265,11 @@ def test_a_real_matrix_product_does_what_its_size_says(measure: Profile) -> None
 def test_the_share_of_a_point_is_of_the_roof_that_is_drawn(name: str, recorded: Recorded) -> None:
     timeline = Timeline(recorded.profile(name))
     table, drawn = ncu_roofline(timeline).frame, roofs(timeline)
-    known = table[table["peak_pct"].notna()]
-    assert len(known) == table["kind"].isin(drawn).sum() > 0
-    assert known["peak_pct"].tolist() == pytest.approx((100 * known["flop_per_s"] / known["kind"].map(drawn)).tolist())
+    with_peak = table[table["peak_pct"].notna()]
+    assert len(with_peak) == table["kind"].isin(drawn).sum() > 0
+    assert with_peak["peak_pct"].tolist() == pytest.approx(
+        (100 * with_peak["flop_per_s"] / with_peak["kind"].map(drawn)).tolist()
+    )
 
 
 @pytest.mark.parametrize(

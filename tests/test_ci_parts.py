@@ -149,11 +149,11 @@ def test_git_gets_the_token_of_the_step_for_that_server_alone(tmp_path: Path) ->
     given = {key: filled(value, {"github.server_url": "https://github.com"}) for key, value in record["env"].items()}
 
     def answer(host: str, **token: str) -> str:
-        known = {"PATH": os.environ["PATH"], "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_TERMINAL_PROMPT": "0"}
+        environment = {"PATH": os.environ["PATH"], "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_TERMINAL_PROMPT": "0"}
         done = subprocess.run(
             ["git", "credential", "fill"],
             input=f"protocol=https\nhost={host}\n\n",
-            env={**known, **given, **token},
+            env={**environment, **given, **token},
             cwd=tmp_path,
             capture_output=True,
             text=True,

@@ -71,15 +71,15 @@ def measured(forked_nightsight: Path, tmp_path_factory: pytest.TempPathFactory, 
     }
     nsys = written_nsys(folder / "fake")
     checkout = repository(folder, **FILES)
-    known = {"test.python": str(python_of(folder)), "test.options": f"--collector nsys --nsys '{nsys}'"}
-    profiled = Job(checkout, {**known, "test.repeat": "2"}, environment)
+    contexts = {"test.python": str(python_of(folder)), "test.options": f"--collector nsys --nsys '{nsys}'"}
+    profiled = Job(checkout, {**contexts, "test.repeat": "2"}, environment)
     assert profiled.run([step_of("mlp", arguments=WORDS)]) == 0, profiled.output
     changed(checkout)
     (compare,) = load(GITHUB / "pull-request.yml")["jobs"].values()
     (entry,) = compare["strategy"]["matrix"]["include"]
     matrix = {f"matrix.{name}": value for name, value in entry.items()}
     others = {"github.event.pull_request.number": 12, "test.pairs": "1"}
-    compared = Job(checkout, {**known, **others, **matrix}, environment)
+    compared = Job(checkout, {**contexts, **others, **matrix}, environment)
     # one pair can show nothing, and that is no failure
     assert compared.run(compare["steps"]) == 0, compared.output
     recorded = folder / "recorded"
@@ -104,8 +104,8 @@ def job(checkout: Path, tmp_path: Path, fake_nsys: FakeNsys) -> Callable[..., Jo
     """Make jobs on a runner that has the fake profiler."""
     nsys = fake_nsys()
 
-    def make(known: dict[str, Any] | None = None, workspace: Path = checkout) -> Job:
-        given = {"test.python": str(tmp_path / "bin" / "python"), "test.repeat": "1", **(known or {})}
+    def make(contexts: dict[str, Any] | None = None, workspace: Path = checkout) -> Job:
+        given = {"test.python": str(tmp_path / "bin" / "python"), "test.repeat": "1", **(contexts or {})}
         given.setdefault("test.options", f"--collector nsys --nsys '{nsys}'")
         return Job(workspace, given, os.environ)
 
@@ -339,7 +339,7 @@ def test_a_pull_request_from_the_comparison_to_the_comment(
         pulls={"12": {"state": "open", "head": {"sha": head}}},
         artifacts={"77": ["nightsight-comment-mlp", "nightsight-mlp.html"]},
     )
-    known = {
+    contexts = {
         "github.token": "a token",
         "github.event.workflow_run.head_sha": head,
         "github.event.workflow_run.id": 77,
@@ -348,12 +348,12 @@ def test_a_pull_request_from_the_comparison_to_the_comment(
     workspace = tmp_path / "elsewhere"
     workspace.mkdir()
     # the other run may have left nothing
-    commenting = job(known, workspace)
+    commenting = job(contexts, workspace)
     assert commenting.run(comment["steps"]) == 0, commenting.output
     assert "no comment: the other run left no files in comment" in commenting.output
     downloaded(left, workspace / "comment")
     for _ in range(2):
-        commenting = job(known, workspace)
+        commenting = job(contexts, workspace)
         assert commenting.run(comment["steps"]) == 0, commenting.output
     (body,) = github.bodies()
     assert body.startswith("<!-- nightsight -->\n")
@@ -376,8 +376,11 @@ def test_a_pull_request_from_the_comparison_to_the_comment(
 )
 def test_the_code_of_a_fork_waits_for_a_label(event: dict[str, str], *, runs: bool) -> None:
     (compare,) = load(GITHUB / "pull-request.yml")["jobs"].values()
-    known = {"github.repository": "owner/program", **{f"github.event.{name}": value for name, value in event.items()}}
-    assert filled(compare["if"], known) == str(runs).lower()
+    contexts = {
+        "github.repository": "owner/program",
+        **{f"github.event.{name}": value for name, value in event.items()},
+    }
+    assert filled(compare["if"], contexts) == str(runs).lower()
 
 
 @pytest.mark.parametrize(
@@ -392,8 +395,8 @@ def test_the_code_of_a_fork_waits_for_a_label(event: dict[str, str], *, runs: bo
 )
 def test_what_is_commented(event: str, conclusion: str, *, runs: bool) -> None:
     (comment,) = load(GITHUB / "pull-request-comment.yml")["jobs"].values()
-    known = {"github.event.workflow_run.event": event, "github.event.workflow_run.conclusion": conclusion}
-    assert filled(comment["if"], known) == str(runs).lower()
+    contexts = {"github.event.workflow_run.event": event, "github.event.workflow_run.conclusion": conclusion}
+    assert filled(comment["if"], contexts) == str(runs).lower()
 
 
 @pytest.fixture

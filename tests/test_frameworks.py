@@ -48,8 +48,8 @@ def test_recorded_programs_of_pytorch(recorded: Recorded) -> None:
 
 
 def test_remedies_are_for_frameworks_that_are_known() -> None:
-    known = {value for name, value in vars(frameworks).items() if name.isupper() and isinstance(value, str)}
-    assert {framework for rule in RULES for framework in rule.remedies} <= known - {PYTORCH}
+    names = {value for name, value in vars(frameworks).items() if name.isupper() and isinstance(value, str)}
+    assert {framework for rule in RULES for framework in rule.remedies} <= names - {PYTORCH}
 
 
 @pytest.mark.parametrize(

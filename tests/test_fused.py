@@ -263,8 +263,8 @@ def timeline(picture: str, table: pd.DataFrame, **tables: pd.DataFrame) -> Timel
     kernels = drawn.table("kernels")
     kernels = kernels.assign(name=[names.get(name, name) for name in kernels["name"].astype("str")])
     facts = pd.DataFrame([{"device": 0, "name": "H200", "compute_capability": "9.0"}])
-    known = {"kernels": conform("kernels", kernels), "devices": conform("devices", facts), "fused_kernels": table}
-    return Timeline(Profile({**drawn.tables, **known, **tables}))
+    replaced = {"kernels": conform("kernels", kernels), "devices": conform("devices", facts), "fused_kernels": table}
+    return Timeline(Profile({**drawn.tables, **replaced, **tables}))
 
 
 def test_bandwidth_is_the_bytes_of_a_launch_over_its_mean_duration() -> None:

@@ -84,23 +84,23 @@ def usual(
 
 @pytest.mark.usefixtures("without_pages")
 def test_the_steps_of_a_quick_script_are_timed_without_being_asked(usual: Any) -> None:
-    stderr, report, known = usual(_STEPS)
+    stderr, report, run_facts = usual(_STEPS)
     stages = [
         stderr.index(stage) for stage in ("reading train", "timing train without a profiler", "looking for causes")
     ]
     assert stages == sorted(stages)
-    assert known["stages_s"]["times"] > 0
+    assert run_facts["stages_s"]["times"] > 0
     assert 2e6 <= report.rows(REPLAY)["timed_ns"].iloc[0] < 1e9
     assert "steps_not_timed" not in {finding.rule for finding in report.findings}
 
 
 @pytest.mark.usefixtures("without_pages")
 def test_a_program_that_cannot_run_twice_has_a_finding(usual: Any) -> None:
-    _, report, known = usual("open('out', 'x').close()")
+    _, report, run_facts = usual("open('out', 'x').close()")
     (finding,) = (finding for finding in report.findings if finding.rule == "steps_not_timed")
     assert finding.severity == "info"
     assert finding.detail.startswith("In a run without the profiler, train ended with exit status 1. ")
-    assert not known["failed"]
+    assert not run_facts["failed"]
 
 
 @pytest.mark.usefixtures("without_pages")
@@ -115,9 +115,9 @@ def test_that_other_ranges_were_timed_is_reported_if_it_was_asked_for(usual: Any
 
 @pytest.mark.usefixtures("without_pages")
 def test_steps_are_not_timed_if_that_is_turned_off(usual: Any) -> None:
-    stderr, _, known = usual("open('out', 'x').close()", "--no-time-steps")
+    stderr, _, run_facts = usual("open('out', 'x').close()", "--no-time-steps")
     assert "without a profiler" not in stderr
-    assert "times" not in known["stages_s"]
+    assert "times" not in run_facts["stages_s"]
 
 
 PLAN = Plan(Program("train", "script", (sys.executable, "train.py")), "nsys", Path("reports"))
@@ -178,10 +178,10 @@ def test_a_program_that_takes_long_ends_after_some_steps(
     for name, seconds in {"_QUICK_S": 0.01, "_QUICK_SHARE": 0.0, "_STEPS_S": 0.2, "_STEPS": 0}.items():
         monkeypatch.setattr(profile, name, seconds)
     long = _STEPS.replace("range(5)", "range(500)")
-    stderr, report, known = usual(f"{long}\nopen('ended', 'a').write('once ')")
+    stderr, report, run_facts = usual(f"{long}\nopen('ended', 'a').write('once ')")
     assert "timing train without a profiler: 0 s of its steps" in stderr
     assert report.rows(REPLAY)["timed_ns"].iloc[0] > 0
-    assert known["stages_s"]["times"] > 0
+    assert run_facts["stages_s"]["times"] > 0
     assert (tmp_path / "ended").read_text() == "once "
 
 

@@ -363,12 +363,12 @@ def test_short_name_of_a_kernel(tmp_path: Path, name: str, short: str) -> None:
 
 @pytest.mark.parametrize("capture", ["train", "gelu", "ddp2"])
 def test_short_names_are_those_of_nsys(tmp_path: Path, recorded: Recorded, capture: str) -> None:
-    known = recorded.profile(capture).tables["kernels"][["name", "short_name"]].drop_duplicates()
-    events = [kernel(name=name) for name in known["name"]]
+    kernels = recorded.profile(capture).tables["kernels"][["name", "short_name"]].drop_duplicates()
+    events = [kernel(name=name) for name in kernels["name"]]
 
     ours = read_kineto(write(tmp_path, *events)).tables["kernels"]
 
-    assert list(ours["short_name"]) == list(known["short_name"])
+    assert list(ours["short_name"]) == list(kernels["short_name"])
 
 
 @pytest.mark.parametrize(

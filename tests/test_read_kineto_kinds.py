@@ -88,8 +88,8 @@ def test_a_copy_whose_size_nobody_says_is_of_unknown_size_and_not_of_zero(
 
 
 def test_one_unknown_size_makes_the_sum_unknown_and_leaves_the_classes_of_the_others(tmp_path: Path) -> None:
-    known = rocm_copy(ts=30.0, args={**ROCM_COPY, "correlation": 6, "bytes": 64})
-    report = made(read_kineto(write(tmp_path, rocm_copy(), known, hip_copy())))
+    sized = rocm_copy(ts=30.0, args={**ROCM_COPY, "correlation": 6, "bytes": 64})
+    report = made(read_kineto(write(tmp_path, rocm_copy(), sized, hip_copy())))
 
     assert pd.isna(row(report, "memory_operations")["total_bytes"])
     assert row(report, "copy_sizes")["total_bytes"] == 64
@@ -273,8 +273,8 @@ def test_sends_and_receives_tell_both_ranks(tmp_path: Path) -> None:
         kernel(),
     ]
     path = write(tmp_path, *events)
-    known, of_job = {"rank": 4, "world_size": 8}, {"rank": 2, "world_size": 3}
-    for info, places in ((known, [1, 1, -1]), (of_job, [2, 2, 2]), ({}, [-1] * 3)):
+    of_world, of_job = {"rank": 4, "world_size": 8}, {"rank": 2, "world_size": 3}
+    for info, places in ((of_world, [1, 1, -1]), (of_job, [2, 2, 2]), ({}, [-1] * 3)):
         document = json.loads(path.read_text())
         path.write_text(json.dumps({**document, "distributedInfo": info}))
         table = read_kineto(path).table("collectives")

@@ -62,11 +62,11 @@ def test_whatever_table_comes_in_all_is_on_the_plot(
 
 @given(st.lists(st.tuples(st.integers(0, 3), kinds, anything, anything, anything), max_size=12))
 def test_what_is_zero_or_missing_leaves_no_point(rows: list[tuple[int, str, float, float, float]]) -> None:
-    known = [row for row in rows if all(0 < value < math.inf for value in row[2:4])]
+    valid = [row for row in rows if all(0 < value < math.inf for value in row[2:4])]
     drawn = rooflines(points(*rows), H200, KernelLabels().short)
-    assert bool(drawn) == bool(known)
-    largest = max((row[2] for row in known), default=0.0)  # all rows have one name here
-    assert sum(len(drawn_points(each)) for each in drawn) == sum(row[2] >= 0.01 * largest for row in known)
+    assert bool(drawn) == bool(valid)
+    largest = max((row[2] for row in valid), default=0.0)  # all rows have one name here
+    assert sum(len(drawn_points(each)) for each in drawn) == sum(row[2] >= 0.01 * largest for row in valid)
 
 
 @given(st.lists(st.tuples(positive, positive), min_size=2, max_size=8))

@@ -88,10 +88,10 @@ def test_the_percentages_of_a_whole_add_up(times: list[int]) -> None:
 def test_parts_fill_the_bar_whatever_they_are(times: list[float]) -> None:
     rows = pd.DataFrame({"device": 0, "group": "idle", "category": [f"c{place}" for place in range(len(times))]})
     drawn = wholes(rows.assign(time_ns=times))
-    known = [time for time in times if math.isfinite(time) and time > 0]
-    assert len(drawn.bars) == bool(known)
+    positive = [time for time in times if math.isfinite(time) and time > 0]
+    assert len(drawn.bars) == bool(positive)
     for whole in drawn.bars:
-        assert len(whole.parts) == len(known)
+        assert len(whole.parts) == len(positive)
         assert whole.parts[-1].x + whole.parts[-1].width == pytest.approx(100)
         assert all(left.x + left.width == pytest.approx(right.x) for left, right in pairwise(whole.parts))
 

@@ -299,9 +299,9 @@ def test_a_long_list_of_names_is_left_out_of_a_sentence() -> None:
 
 def test_a_line_of_causes_says_what_a_kernel_alone_could_gain() -> None:
     alone = waits(None, action="let threads go in order, up to \N{MINUS SIGN}78 % of its time")
-    known = waits(14.6, action="let threads go in order, up to \N{MINUS SIGN}78 % of its time")
-    causes = [one.cause for one in advice((alone, known), {}, KernelLabels(()))]
-    assert causes == [f"{alone.cause}, up to \N{MINUS SIGN}78 % of its time", known.cause]
+    weighed = waits(14.6, action="let threads go in order, up to \N{MINUS SIGN}78 % of its time")
+    causes = [one.cause for one in advice((alone, weighed), {}, KernelLabels(()))]
+    assert causes == [f"{alone.cause}, up to \N{MINUS SIGN}78 % of its time", weighed.cause]
 
 
 @pytest.mark.parametrize("text", HOSTILE)

@@ -854,12 +854,12 @@ def test_the_command_says_what_it_took_out_and_never_what_it_was(run: Any, tmp_p
     ],
 )
 def test_variables_are_known_by_what_their_names_say(name: str, value: str, private: str) -> None:
-    known = Private()
-    known.learn_value(name, value)
-    known.learn_value("USER", "alice77")
+    learned = Private()
+    learned.learn_value(name, value)
+    learned.learn_value("USER", "alice77")
     # the working folder is no password
-    known.learn_value("PWD", "laying")
-    assert private not in known.text(f"range of {private} here")
+    learned.learn_value("PWD", "laying")
+    assert private not in learned.text(f"range of {private} here")
     # a dotless i is an i to the pattern
-    assert "77" not in known.text("stage al\u0131ce77")
-    assert known.text("laying") == "laying"
+    assert "77" not in learned.text("stage al\u0131ce77")
+    assert learned.text("laying") == "laying"

@@ -141,9 +141,9 @@ def test_a_commit_compared_with_itself_is_the_noise_of_the_machine(
     again = measure("HEAD", "", 1).comparison.noise
     assert again.startswith("1 comparison of unchanged code on this machine: 0 flagged; pairs differ by (standard")
     assert len((tmp_path / "reports/train/noise.jsonl").read_text().splitlines()) == 4
-    known = noise_of(tmp_path / "reports", "train", row["machine"])
-    assert known.text.startswith("2 comparisons of unchanged code")
-    assert known.spread_pct["step_ns"] == pytest.approx(row["spread_pct"]["step_ns"], rel=0.9)
+    measured_noise = noise_of(tmp_path / "reports", "train", row["machine"])
+    assert measured_noise.text.startswith("2 comparisons of unchanged code")
+    assert measured_noise.spread_pct["step_ns"] == pytest.approx(row["spread_pct"]["step_ns"], rel=0.9)
 
 
 @pytest.mark.nightly

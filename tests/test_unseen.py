@@ -37,9 +37,9 @@ MS = 1_000
 
 def reasons(profile: Profile) -> list[tuple[str, int]]:
     """Return why it is not known what the one GPU did, and for how many µs, in order of time."""
-    (known,) = unseen(profile).values()
-    times = (known.end - known.start) // 1_000
-    return [(REASONS[reason], time) for reason, time in zip(known.reason.tolist(), times.tolist(), strict=True)]
+    (unseen_times,) = unseen(profile).values()
+    times = (unseen_times.end - unseen_times.start) // 1_000
+    return [(REASONS[reason], time) for reason, time in zip(unseen_times.reason.tolist(), times.tolist(), strict=True)]
 
 
 def rules_of(profile: Profile) -> list[str]:
@@ -73,7 +73,7 @@ def test_else_nothing_is_known_of_work_from_before(picture: str) -> None:
 
 def test_an_operation_that_waited_for_another_gpu_of_its_process_follows_no_work_from_before() -> None:
     profile = draw(f"cpu    LL{'.' * 5 * MS}\ns7     ..{'a' * 4 * MS}\ns8:1   ..{'.' * 4 * MS}.bbb")
-    assert not any(len(known.start) for known in unseen(profile).values())
+    assert not any(len(unseen_times.start) for unseen_times in unseen(profile).values())
 
 
 def test_steps_are_those_whose_work_is_in_the_window() -> None:
@@ -152,7 +152,7 @@ def test_a_wait_that_returns_long_after_the_last_operation_waited_for_something_
 )
 def test_else_a_wait_is_idle_time(picture: str) -> None:
     profile = draw(picture)
-    assert not any(len(known.start) for known in unseen(profile).values())
+    assert not any(len(unseen_times.start) for unseen_times in unseen(profile).values())
 
 
 def test_a_clock_of_the_gpu_that_is_behind_hides_nothing() -> None:
@@ -414,11 +414,11 @@ def test_busy_idle_and_unknown_time_add_up(host: list[tuple[str, int]], work: li
         assert row["busy_ns"] + row["idle_ns"] + row.get("unseen_ns", 0) == row["window_ns"]
     split = time_split(timeline).frame
     assert split["time_ns"].sum() == timeline.window.length_ns * split["device"].nunique()
-    for known in unseen(profile).values():
+    for unseen_times in unseen(profile).values():
         operations = timeline.operations
-        assert not length(shared(union(operations.start, operations.end), known.spans))
-        assert (known.start < known.end).all()
-        assert (known.start[1:] >= known.end[:-1]).all()
+        assert not length(shared(union(operations.start, operations.end), unseen_times.spans))
+        assert (unseen_times.start < unseen_times.end).all()
+        assert (unseen_times.start[1:] >= unseen_times.end[:-1]).all()
 
 
 def test_what_if_has_no_gain_of_a_part_that_is_not_known(recorded: Recorded) -> None:

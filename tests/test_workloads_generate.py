@@ -51,11 +51,11 @@ def test_decoding_with_kept_keys_and_values_is_as_computing_all_again(
             parameter.mul_(4)
     prompts = torch.randint(SIZES.vocab, (SIZES.batch, SIZES.prompt))
     kept = generate.generated(model, prompts, SIZES.tokens)
-    known = prompts
+    sequence = prompts
     with torch.inference_mode():
         for _ in range(SIZES.tokens):
-            known = torch.cat([known, model.prefill(known)], dim=1)
-    assert kept.tolist() == known[:, SIZES.prompt :].tolist()
+            sequence = torch.cat([sequence, model.prefill(sequence)], dim=1)
+    assert kept.tolist() == sequence[:, SIZES.prompt :].tolist()
     assert len(set(kept.flatten().tolist())) > 3
     # nothing is left of the batch before
     others = torch.randint(SIZES.vocab, (SIZES.batch, SIZES.prompt))
@@ -170,8 +170,8 @@ def test_a_model_of_transformers_generates_with_its_cache_what_it_does_without(
     model = generate.HuggingFace(SIZES)
     prompts = torch.randint(SIZES.vocab, (SIZES.batch, SIZES.prompt))
     kept = generate.generated(model, prompts, SIZES.tokens)
-    known = prompts
+    sequence = prompts
     with torch.inference_mode():
         for _ in range(SIZES.tokens):
-            known = torch.cat([known, model.prefill(known)], dim=1)
-    assert kept.tolist() == known[:, SIZES.prompt :].tolist()
+            sequence = torch.cat([sequence, model.prefill(sequence)], dim=1)
+    assert kept.tolist() == sequence[:, SIZES.prompt :].tolist()

@@ -149,10 +149,10 @@ class DecodedSums:
     def _open(self, edge: int) -> Iterator[tuple[int, int]]:
         """What goes on at an edge: the slot of each event, and how long it does."""
         for row in self.rows:
-            known = max((place for place in row if place <= edge), default=None)
-            if known is not None:
-                slot, left = row[known]
-                left -= (edge - known) * self.header["width_ns"]
+            nearest = max((place for place in row if place <= edge), default=None)
+            if nearest is not None:
+                slot, left = row[nearest]
+                left -= (edge - nearest) * self.header["width_ns"]
                 if left > 0:
                     yield slot, left
 
@@ -163,8 +163,8 @@ def decode_sums(header: dict[str, Any], names: list[str], binary: bytes) -> Deco
     keys = [(section["group"], section["kind"]) for section in header["sections"]]
     slots: list[tuple[Section, str | None]] = []
     for key, section in zip(keys, header["sections"], strict=True):
-        known: list[str | None] = [names[next(columns["name"])] for _ in range(section["slots"])]
-        slots += [(key, name) for name in ([*known[:-1], None] if section["others"] else known)]
+        slot_names: list[str | None] = [names[next(columns["name"])] for _ in range(section["slots"])]
+        slots += [(key, name) for name in ([*slot_names[:-1], None] if section["others"] else slot_names)]
     cells: list[dict[int, tuple[int, int]]] = [{} for _ in slots]
     for slot, place in _places(columns["cell"], header["bins"]):
         cells[slot][place] = (next(columns["events"]), next(columns["time"]))

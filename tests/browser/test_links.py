@@ -40,8 +40,8 @@ def report(recorded: Recorded) -> Report:
 @pytest.fixture(scope="module")
 def labels(report: Report) -> list[str]:
     names = next(each.rows for each in report.results if each.name == "cuda_gpu_kern_sum")["name"].astype("str")
-    known = KernelLabels(names)
-    return [known.short(name) for name in names]
+    kernel_labels = KernelLabels(names)
+    return [kernel_labels.short(name) for name in names]
 
 
 @pytest.fixture(scope="module")

@@ -105,9 +105,9 @@ class Verdict:
 
 def judged(cases: Sequence[Case], folder: Path) -> list[Verdict]:
     """Judge the captures in a folder; what is neither timed nor captured is left out."""
-    known, verdicts = times(folder), []
+    trials_by_case, verdicts = times(folder), []
     for case in cases:
-        diagnosis, trials = diagnose_case(case, folder), known.get(case.name, {})
+        diagnosis, trials = diagnose_case(case, folder), trials_by_case.get(case.name, {})
         if diagnosis or trials:
             bad, fixed = (median_ms(trials.get(form, ())) for form in ("bad", "fixed"))
             verdicts.append(Verdict(case, bad, fixed, diagnosis))
